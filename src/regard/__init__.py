@@ -1,0 +1,51 @@
+"""Regard: attention and Transformers, from additive alignment to vision, and pictures of what a model looks at.
+
+    import regard
+
+    translate = regard.load("en-de")                     # ships with the package
+    print(translate(["Two dogs are playing in the snow."])[0])
+
+Everything is resolved on use, so that importing this costs next to nothing beyond torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_WHERE = {
+    "load": "regard.api",
+    "save": "regard.api",
+    "list": "regard.api",
+    "show": "regard.api",
+    "build": "regard.models",
+    "watch": "regard.attention.capture",
+    "Trace": "regard.core.trace",
+    "Mask": "regard.attention.mask",
+    "RegardError": "regard.core.errors",
+}
+_ROOMS = ("core", "tokens", "positions", "attention", "blocks", "models", "weights", "data", "see", "tasks", "training")
+
+__all__ = ["Mask", "RegardError", "Trace", "build", "list", "load", "save", "show", "watch"]
+
+if TYPE_CHECKING:
+    from regard.api import list, load, save, show
+    from regard.attention.capture import watch
+    from regard.attention.mask import Mask
+    from regard.core.errors import RegardError
+    from regard.core.trace import Trace
+    from regard.models import build
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        return getattr(import_module(_WHERE[name]), name)
+    if name in _ROOMS:
+        return import_module(f"regard.{name}")
+    raise AttributeError(f"module 'regard' has no attribute '{name}'")
+
+
+def __dir__() -> Any:
+    return sorted([*globals(), *_WHERE, *_ROOMS])

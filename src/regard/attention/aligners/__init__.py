@@ -1,0 +1,9 @@
+"""Aligners: one step at a time, with state, for recurrent decoders. The table of contents."""
+
+from __future__ import annotations
+
+from regard.core.spec import Table
+
+ALIGNERS: Table = {
+    "additive": ("regard.attention.aligners.additive", "AdditiveAligner"),
+}

@@ -1,0 +1,112 @@
+"""What decoding remembers: keys and values in fixed room, and who descends from whom.
+
+Beams are *queries of the same input*, not copies of it. The K beams write side by side into one cache and never move; a
+small table, B K M, says which slots of the cache are a beam's ancestors. Reordering beams permutes that table only.
+
+While `filled` is a number, the cache hands out views of its filled part. As a tensor on the device it makes every shape
+static (the table rules out the empty slots), so that one step can be recorded as a CUDA graph and replayed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from regard.attention.mask import Mask, Table
+from regard.core.shapes import Bool, Float, Int, Tensor
+
+
+@dataclass(eq=False)
+class KV:
+    """The keys and values of one layer; stored B M G D, seen as B G M D."""
+
+    k: Float[Tensor, "B M G D"]
+    v: Float[Tensor, "B M G E"]
+
+    @staticmethod
+    def empty(k: Float[Tensor, "B G n D"], v: Float[Tensor, "B G n E"], room: int) -> KV:
+        """Room for `room` slots, of the kind of these; zeroed, since 0 * nan is nan."""
+        b, g, _, d = k.shape
+        return KV(k.new_zeros(b, room, g, d), v.new_zeros(b, room, g, v.shape[-1]))
+
+    def append(self, k: Tensor, v: Tensor, family: Family) -> tuple[Tensor, Tensor]:
+        """Write the newest slots (the family has grown by them already) and hand out what is to be read."""
+        n = k.shape[2]
+        if isinstance(family.filled, int):
+            end = family.filled
+            self.k[:, end - n : end] = k.transpose(1, 2)
+            self.v[:, end - n : end] = v.transpose(1, 2)
+            return self.k[:, :end].transpose(1, 2), self.v[:, :end].transpose(1, 2)
+        slots = family.filled - n + torch.arange(n, device=k.device)
+        self.k.index_copy_(1, slots, k.transpose(1, 2))
+        self.v.index_copy_(1, slots, v.transpose(1, 2))
+        return self.k.transpose(1, 2), self.v.transpose(1, 2)
+
+    def rows(self, rows: Int[Tensor, " R"]) -> KV:
+        """Keep these inputs."""
+        return KV(self.k[rows], self.v[rows])
+
+
+@dataclass(eq=False)
+class Family:
+    """Which slots of the cache are whose ancestors, and at which time each was written. Shared by all layers."""
+
+    allow: Bool[Tensor, "B K M"]
+    index: Int[Tensor, " M"]  # the time of every slot
+    filled: int | Tensor = 0
+    time: int | Tensor = 0
+    alone: bool = True  # one beam since the start: every filled slot is an ancestor, no mask is needed
+
+    @staticmethod
+    def start(batch: int, room: int, device: torch.device) -> Family:
+        """Nobody yet."""
+        return Family(
+            torch.zeros(batch, 1, room, dtype=torch.bool, device=device),
+            torch.zeros(room, dtype=torch.long, device=device),
+        )
+
+    def grow(self, k: int) -> None:
+        """Every beam gets a slot of its own, at the present time; then time moves on."""
+        own = torch.eye(k, dtype=torch.bool, device=self.allow.device)
+        if isinstance(self.filled, int):
+            end = self.filled + k
+            if end > self.allow.shape[2]:
+                raise ValueError(f"the cache has room for {self.allow.shape[2]} slots; {end} were needed")
+            self.allow[:, :, self.filled : end] = own
+            self.index[self.filled : end] = self.time
+        else:
+            slots = self.filled + torch.arange(k, device=own.device)
+            self.allow.index_copy_(2, slots, own.expand(self.allow.shape[0], k, k))
+            self.index.index_copy_(0, slots, self.time.expand(k))  # type: ignore[union-attr]
+        self.alone = self.alone and k == 1
+        self.filled += k
+        self.time += 1
+
+    def mask(self) -> Mask | None:
+        """What the newest slots may see; None where they may see all that is there."""
+        if not isinstance(self.filled, int):
+            return Table(self.allow)
+        return None if self.alone else Table(self.allow[:, :, : self.filled])
+
+    def places(self) -> tuple[Int[Tensor, "1 K"], Int[Tensor, "1 M"]]:
+        """Time of the newest slots (the queries) and of all that is read (the keys)."""
+        k = self.allow.shape[1]
+        if isinstance(self.filled, int):
+            return self.index[None, self.filled - k : self.filled], self.index[None, : self.filled]
+        return (self.time - 1).expand(1, k), self.index[None]  # type: ignore[union-attr]
+
+    def select(self, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> Family:
+        """Of the inputs `rows` (None: all), the beams `beams`."""
+        own = torch.arange(beams.shape[0], device=beams.device) if rows is None else rows
+        allow = self.allow[own[:, None], beams]
+        if not isinstance(self.filled, int) and rows is None and allow.shape == self.allow.shape:
+            self.allow.copy_(allow)  # in place: a recorded graph reads this very memory
+            return self
+        return Family(allow, self.index, self.filled, self.time, self.alone and beams.shape[1] == 1)
+
+    def freeze(self) -> None:
+        """Counters onto the device: from here on every shape is static."""
+        if isinstance(self.filled, int):
+            self.filled = torch.tensor(self.filled, device=self.allow.device)
+            self.time = torch.tensor(self.time, device=self.allow.device)

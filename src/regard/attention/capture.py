@@ -1,0 +1,156 @@
+"""Watching attention while the fast kernels run.
+
+    with regard.watch(model, only="decoder.blocks.5.*", heads=[0, 3], queries=[7]) as seen:
+        model(source, target)
+    seen["decoder.blocks.5.cross"].weights      # B H N M
+
+Whatever has `weights(same arguments as forward)` gets a hook that computes the matrix beside the fused forward, in
+chunks, for the asked rows only. Outside the block nothing is paid; inside it the output is unchanged to the bit, and so
+is the random state. Hooks do not fire in compiled code, so a compiled model runs eagerly inside the block, and a
+warning says so.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from fnmatch import fnmatch
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.attention.protocol import Mechanism
+from regard.core.errors import RegardError
+from regard.core.shapes import Tensor
+from regard.core.trace import Geometry, Trace
+
+CHUNK = 1024  # query rows computed at a time
+
+
+class Seen(Mapping[str, Trace]):
+    """What was seen, by the name of the part that looked: ``seen["encoder.blocks.0.mix"]`` is its latest map.
+
+    A part that ran several times (while decoding, say) has one trace for each call, in `calls(name)`.
+    """
+
+    def __init__(self) -> None:
+        self._calls: dict[str, list[Trace]] = {}
+
+    def __getitem__(self, name: str) -> Trace:
+        if name not in self._calls:
+            raise KeyError(f"nothing was seen of '{name}'; seen: {', '.join(self._calls) or 'nothing'}")
+        calls = self._calls[name]
+        return _joined(calls) if calls[0].kind == "align" else calls[-1]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._calls)
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def calls(self, name: str) -> list[Trace]:
+        """Every map of one part, in the order they were made."""
+        return list(self._calls.get(name, ()))
+
+    def traces(self, kind: str | None = None) -> list[Trace]:
+        """The latest map of every part, in the order the parts ran; of one kind if asked (self, cross, align)."""
+        every = [self[name] for name in self]
+        return [trace for trace in every if kind is None or trace.kind == kind]
+
+    def __repr__(self) -> str:
+        return "Seen(" + ", ".join(f"{n}: {tuple(t.weights.shape)}" for n, t in self.items()) + ")"
+
+
+@contextmanager
+def watch(
+    model: nn.Module,
+    only: str = "*",
+    heads: Sequence[int] | None = None,
+    queries: slice | Sequence[int] | None = None,
+) -> Iterator[Seen]:
+    """Record the attention maps of everything in `model` that attends and whose path matches `only`."""
+    seen, geometries = Seen(), list[Geometry | None]()
+    rows: Any = slice(None) if queries is None else queries if isinstance(queries, slice) else list(queries)
+    inner = getattr(model, "_orig_mod", model)  # what torch.compile wrapped
+    modules = dict(inner.named_modules())
+
+    def mechanism_hook(name: str, mixer: nn.Module | None) -> Any:
+        def look(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            if _recomputing():
+                return
+            with torch.no_grad():
+                weights = _in_chunks(module, args, kwargs, rows)
+                if heads is not None:
+                    weights = weights[:, list(heads)]
+            geometry = geometries[-1] if geometries else None kind = getattr(mixer, "kind", "self") asked = None if
+            queries is None else tuple(range(*rows.indices(args[0].shape[2]))) if isinstance(rows, slice) else
+            tuple(rows)  # fmt: skip  # noqa: E501 exact = bool(getattr(mixer, "exact_geometry", True)) trace =
+            Trace(name, weights, kind, tuple(heads) if heads is not None else None, asked, geometry, exact)
+            seen._calls.setdefault(name, []).append(trace)
+
+        return look
+
+    def aligner_hook(name: str) -> Any:
+        def look(module: nn.Module, args: tuple[Any, ...], output: tuple[Tensor, Any]) -> None:
+            if not _recomputing():
+                seen._calls.setdefault(name, []).append(Trace(name, output[0].detach()[:, None], "align"))
+
+        return look
+
+    def push(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        geometries.append(module.geometry(args[0] if args else kwargs["x"]))
+
+    def pop(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        geometries.pop()
+
+    handles, watched = [], 0
+    with ExitStack() as stack:
+        for path, module in modules.items():
+            if callable(getattr(module, "geometry", None)):
+                handles.append(module.register_forward_pre_hook(push, with_kwargs=True))
+                handles.append(module.register_forward_hook(pop, always_call=True))
+            if isinstance(module, Mechanism):
+                name, _, last = path.rpartition(".")  # a mechanism is known by the mixer that holds it
+                name = name if last == "attend" else path
+                if fnmatch(name, only):
+                    hook = mechanism_hook(name, modules.get(name))
+                    handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+                    watched += 1
+            elif _is_aligner(module) and fnmatch(path, only):
+                handles.append(module.register_forward_hook(aligner_hook(path)))
+                watched += 1
+        for handle in handles:
+            stack.callback(handle.remove)
+        if not watched:
+            raise RegardError(f"nothing that attends matches '{only}' in this {type(inner).__name__}")
+        if inner is not model or any(getattr(m, "_compiled_call_impl", None) is not None for m in modules.values()):
+            warnings.warn("watching runs the compiled model eagerly: hooks do not fire in compiled code", stacklevel=3)
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        yield seen
+    if not seen:
+        raise RegardError("the watched model did not run inside the block, so nothing was seen")
+
+
+def _in_chunks(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], rows: Any) -> Tensor:
+    q, k = args[0], args[1] rest = dict(zip(("mask", "bias"), args[3:], strict=False)) | {a: b for a, b in
+    kwargs.items() if a != "v"} look: Any = module.weights n = q.shape[2] if not module.traits.rowwise or
+    (isinstance(rows, slice) and len(range(*rows.indices(n))) <= CHUNK):  # type: ignore[union-attr]
+        return look(q, k, **rest, queries=rows)
+    every = list(range(n))[rows] if isinstance(rows, slice) else rows
+    return torch.cat([look(q, k, **rest, queries=every[i : i + CHUNK]) for i in range(0, len(every), CHUNK)], dim=2)
+
+
+def _recomputing() -> bool:
+    """Inside a backward pass: activation checkpointing runs the forward a second time."""
+    return torch._C._current_graph_task_id() != -1
+
+
+def _is_aligner(module: nn.Module) -> bool:
+    return callable(getattr(module, "weights", None)) and callable(getattr(module, "keys", None))
+
+
+def _joined(calls: list[Trace]) -> Trace:
+    """An aligner looks once for each output token: its map has a row for each call."""
+    return Trace(calls[0].name, torch.cat([trace.weights for trace in calls], dim=2), "align")

@@ -1,0 +1,265 @@
+"""Who may look at whom: a mask is a formula in index tensors, read in three ways.
+
+    Causal() & Keys(lengths) & (Window(128) | Global([0]))
+
+`allow(b, n, m)` is all that a kind of mask writes: index tensors that broadcast against one another -> bool, **True
+means "may attend"**. Dense matrices, SDPA's arguments and FlexAttention's block masks are derived from it. Queries
+stand at the end of the keys: with N queries and M keys, n runs over M - N .. M - 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from regard.core.shapes import Bool, Int, Rows, Tensor
+
+
+class Mask:
+    """A formula that says whether query n of input b may attend to key m."""
+
+    batched = False  # does the formula read b?
+    kinds: frozenset[str] = frozenset({"any"})  # what a mechanism must be able to honour
+
+    def allow(self, b: Tensor, n: Tensor, m: Tensor) -> Tensor:
+        """May query n of input b attend to key m? Index tensors that broadcast -> bool."""
+        raise NotImplementedError
+
+    def __and__(self, other: Mask) -> Mask:
+        return All(*_parts(self, All), *_parts(other, All))
+
+    def __or__(self, other: Mask) -> Mask:
+        return Either(*_parts(self, Either), *_parts(other, Either))
+
+    @property
+    def keys(self) -> Keys | None:
+        """The part that tells real keys from padding, where there is one."""
+        return None
+
+    def dense(
+        self, batch: int, n: int, m: int, device: torch.device | str = "cpu", rows: Rows = slice(None)
+    ) -> Bool[Tensor, "#B 1 rows M"]:
+        """The mask as a matrix; only the asked query rows are computed."""
+        b = torch.arange(batch if self.batched else 1, device=device)[:, None, None]
+        queries = torch.arange(m - n, m, device=device)[rows][None, :, None]
+        keys = torch.arange(m, device=device)[None, None, :]
+        allowed = self.allow(b, queries, keys)
+        return allowed.expand(b.shape[0], queries.shape[1], m)[:, None]
+
+    def sdpa(
+        self, batch: int, n: int, m: int, dtype: torch.dtype, device: torch.device, bias: Tensor | None = None
+    ) -> dict[str, Any]:
+        """The arguments that make `scaled_dot_product_attention` honour this mask (and a bias)."""
+        allowed = self.dense(batch, n, m, device)
+        if bias is None:
+            return {"attn_mask": allowed}
+        return {"attn_mask": bias.to(dtype).masked_fill(~allowed, float("-inf"))}
+
+    def flex(self, batch: int, n: int, m: int, device: torch.device) -> Any:
+        """The FlexAttention block mask; kept where nothing in it depends on the batch."""
+        if not self.batched:
+            return _static_block_mask(self, n, m, device)
+        return _block_mask(self, batch, n, m, device)
+
+    def draw(self, n: int, m: int | None = None, batch: int = 0) -> str:
+        """The mask as text: one line a query, a full block where it may look."""
+        m = n if m is None else m
+        picked = self.dense(batch + 1, n, m)
+        matrix = picked[batch if picked.shape[0] > 1 else 0, 0].tolist()
+        return "\n".join("".join("█" if seen else "·" for seen in row) for row in matrix)
+
+    def _repr_html_(self) -> str:
+        cells = "<br>".join(self.draw(16).split("\n"))
+        return f"<b>{self!r}</b><pre style='line-height:1'>{cells}</pre>"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class Causal(Mask):
+    """A query sees itself and what came before it."""
+
+    kinds = frozenset({"causal"})
+
+    def allow(self, b: Tensor, n: Tensor, m: Tensor) -> Tensor:
+        """No key after the query."""
+        return m <= n
+
+    def sdpa(
+        self, batch: int, n: int, m: int, dtype: torch.dtype, device: torch.device, bias: Tensor | None = None
+    ) -> dict[str, Any]:
+        """SDPA's own causal flag where it means the same: it aligns top-left, so only for N == M."""
+        if n == m and bias is None:
+            return {"is_causal": True}
+        return super().sdpa(batch, n, m, dtype, device, bias)
+
+
+class Keys(Mask):
+    """Only the first `lengths[b]` keys are real; the rest is padding."""
+
+    batched = True
+    kinds = frozenset({"keys"})
+
+    def __init__(self, lengths: Int[Tensor, " B"]) -> None:
+        self.lengths = lengths
+
+    def allow(self, b: Tensor, n: Tensor, m: Tensor) -> Tensor:
+        """No key at or beyond the input's length."""
+        return m < self.lengths[b]
+
+    @property
+    def keys(self) -> Keys:
+        """Itself."""
+        return self
+
+    def real(self, m: int) -> Bool[Tensor, "B M"]:
+        """Which of the M keys are real."""
+        return torch.arange(m, device=self.lengths.device)[None] < self.lengths[:, None]
+
+    def __repr__(self) -> str:
+        return f"Keys({self.lengths.tolist()})"
+
+
+class Window(Mask):
+    """Keys less than `width` steps away, on either side."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+
+    def allow(self, b: Tensor, n: Tensor, m: Tensor) -> Tensor:
+        """Near keys only."""
+        return ((n - m) < self.width) & ((m - n) < self.width)
+
+    def __repr__(self) -> str:
+        return f"Window({self.width})"
+
+
+class Global(Mask):
+    """A few tokens that see everything and that everything sees."""
+
+    def __init__(self, tokens: Sequence[int]) -> None:
+        self.tokens = tuple(tokens)
+
+    def allow(self, b: Tensor, n: Tensor, m: Tensor) -> Tensor:
+        """Either end is one of the tokens."""
+        found = (n < 0) & (m < 0)  # all False, of the shape that both indices span
+        for token in self.tokens:
+            found = found | (n == token) | (m == token)
+        return found
+
+    def __repr__(self) -> str:
+        return f"Global({list(self.tokens)})"
+
+
+class Same(Mask):
+    """Tokens of the same group: documents packed into one row, or the regions of a shifted window."""
+
+    batched = True
+
+    def __init__(self, group: Int[Tensor, "B M"]) -> None:
+        self.group = group
+
+    def allow(self, b: Tensor, n: Tensor, m: Tensor) -> Tensor:
+        """Equal groups."""
+        return self.group[b, n] == self.group[b, m]
+
+    def __repr__(self) -> str:
+        return f"Same({tuple(self.group.shape)})"
+
+
+class Table(Mask):
+    """A mask given as a matrix, one row a query; while decoding, a beam's ancestors among the slots of the cache."""
+
+    batched = True
+
+    def __init__(self, allowed: Bool[Tensor, "B N M"]) -> None:
+        self.allowed = allowed
+        self._added: Tensor | None = None
+
+    def allow(self, b: Tensor, n: Tensor, m: Tensor) -> Tensor:
+        """Look it up."""
+        return self.allowed[b, n - (self.allowed.shape[2] - self.allowed.shape[1]), m]
+
+    def dense(
+        self, batch: int, n: int, m: int, device: torch.device | str = "cpu", rows: Rows = slice(None)
+    ) -> Bool[Tensor, "#B 1 rows M"]:
+        """The matrix itself."""
+        return self.allowed[:, None, rows]
+
+    def sdpa(
+        self, batch: int, n: int, m: int, dtype: torch.dtype, device: torch.device, bias: Tensor | None = None
+    ) -> dict[str, Any]:
+        """The additive form, made once and shared by all the layers of a step."""
+        if bias is not None:
+            return super().sdpa(batch, n, m, dtype, device, bias)
+        if self._added is None or self._added.dtype != dtype:
+            zeros = torch.zeros((), dtype=dtype, device=device)
+            self._added = torch.where(self.allowed, zeros, float("-inf"))[:, None]
+        return {"attn_mask": self._added}
+
+    def __repr__(self) -> str:
+        return f"Table({tuple(self.allowed.shape)})"
+
+
+class All(Mask):
+    """Every part must allow it."""
+
+    def __init__(self, *parts: Mask) -> None:
+        self.parts = parts
+        self.batched = any(part.batched for part in parts)
+        self.kinds = frozenset().union(*(part.kinds for part in parts))
+
+    def allow(self, b: Tensor, n: Tensor, m: Tensor) -> Tensor:
+        """The conjunction."""
+        result = self.parts[0].allow(b, n, m)
+        for part in self.parts[1:]:
+            result = result & part.allow(b, n, m)
+        return result
+
+    @property
+    def keys(self) -> Keys | None:
+        """The part that tells real keys from padding (the shorter of several)."""
+        found = [part.keys for part in self.parts if part.keys is not None]
+        if len(found) < 2:
+            return found[0] if found else None
+        return Keys(torch.stack([part.lengths for part in found]).amin(0))
+
+    def __repr__(self) -> str:
+        return " & ".join(f"({p!r})" if isinstance(p, Either) else repr(p) for p in self.parts)
+
+
+class Either(Mask):
+    """One part that allows it is enough."""
+
+    def __init__(self, *parts: Mask) -> None:
+        self.parts = parts
+        self.batched = any(part.batched for part in parts)
+
+    def allow(self, b: Tensor, n: Tensor, m: Tensor) -> Tensor:
+        """The disjunction."""
+        result = self.parts[0].allow(b, n, m)
+        for part in self.parts[1:]:
+            result = result | part.allow(b, n, m)
+        return result
+
+    def __repr__(self) -> str:
+        return " | ".join(map(repr, self.parts))
+
+
+def _parts(mask: Mask, kind: type) -> tuple[Mask, ...]:
+    return mask.parts if isinstance(mask, kind) else (mask,)  # type: ignore[attr-defined]
+
+
+def _block_mask(mask: Mask, batch: int | None, n: int, m: int, device: torch.device) -> Any:
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    return create_block_mask(lambda b, h, i, j: mask.allow(b, i + (m - n), j), batch, None, n, m, device=str(device))
+
+
+@lru_cache(maxsize=64)
+def _static_block_mask(mask: Mask, n: int, m: int, device: torch.device) -> Any:
+    """One block mask for each mask object and shape: a model that keeps its mask pays for it once."""
+    return _block_mask(mask, None, n, m, device)

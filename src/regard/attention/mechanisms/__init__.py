@@ -1,0 +1,9 @@
+"""Mechanisms: q, k, v -> mixed values. The table of contents."""
+
+from __future__ import annotations
+
+from regard.core.spec import Table
+
+MECHANISMS: Table = {
+    "softmax": ("regard.attention.mechanisms.softmax", "SoftmaxAttention"),
+}

@@ -1,0 +1,160 @@
+"""Softmax attention: a weighted mean of the values, weighted by how well each key answers the query.
+
+    softmax    o_n = Σ_m exp(q_n·k_m / √D) v_m  /  Σ_m exp(q_n·k_m / √D)        O(N M D)
+
+Scores between all pairs, a softmax over the keys, a mean of the values. A query that may see no key gives zeros. Three
+backends compute it, each a function of one signature: written out (`plain`), PyTorch's fused kernels (`sdpa`), and
+FlexAttention (`flex`), which skips the blocks that a mask rules out.
+
+Vaswani et al.: Attention Is All You Need. NeurIPS 2017. arXiv:1706.03762
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from regard.attention.mask import Mask
+from regard.attention.protocol import Mechanism, Traits
+from regard.core.errors import UnknownName, Unsupported, nearest
+from regard.core.memo import Place
+from regard.core.shapes import Float, Rows, Tensor
+from regard.core.where import Bias
+
+Backend = Callable[[Tensor, Tensor, Tensor, "Mask | None", "Bias | None", float, float], Tensor]
+
+
+class SoftmaxAttention(Mechanism):
+    """Scaled dot-product attention; `scale=None` is 1/√D."""
+
+    traits = Traits(cost="N M D", paper="1706.03762")
+
+    def __init__(self, dropout: float = 0.0, scale: float | None = None, backend: str = "sdpa") -> None:
+        super().__init__()
+        if backend not in BACKENDS:
+            raise UnknownName(f"no backend of softmax attention is called '{backend}'; {nearest(backend, BACKENDS)}")
+        self.dropout, self.scale, self.backend = dropout, scale, backend
+
+    def mix(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None) -> Tensor:
+        """Attend through the chosen backend."""
+        scale = q.shape[-1] ** -0.5 if self.scale is None else self.scale
+        return BACKENDS[self.backend](q, k, v, mask, bias, scale, self.dropout if self.training else 0.0)
+
+    def weights(
+        self,
+        q: Float[Tensor, "B H N D"],
+        k: Float[Tensor, "B G M D"],
+        mask: Mask | None = None,
+        bias: Bias | None = None,
+        *,
+        memo: Place | None = None,
+        queries: Rows = slice(None),
+    ) -> Float[Tensor, "B H rows M"]:
+        """The softmax written out, for the asked rows."""
+        self.check(q, k, mask, bias)
+        scale = q.shape[-1] ** -0.5 if self.scale is None else self.scale
+        return _weights(q, k, mask, bias, scale, queries)
+
+    def extra_repr(self) -> str:
+        """What a printed model shows."""
+        return f"backend={self.backend}, dropout={self.dropout}, scale={self.scale or '1/√D'}"
+
+
+def _weights(
+    q: Tensor, k: Tensor, mask: Mask | None, bias: Bias | None, scale: float, rows: Rows = slice(None)
+) -> Tensor:
+    n, (batch, _, m, _) = q.shape[2], k.shape
+    scores = q[:, :, rows] @ _each_head(k, q.shape[1]).mT
+    scores = (scores if scores.dtype == torch.float64 else scores.float()) * scale
+    if bias is not None:
+        scores = scores + bias.dense(rows)
+    if mask is None:
+        return scores.softmax(-1).to(q.dtype)
+    allowed = mask.dense(batch, n, m, q.device, rows)
+    # finfo.min, not -inf: a row without a key stays finite, and the product below makes it zero
+    scores = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)
+    return (scores.softmax(-1) * allowed).to(q.dtype)
+
+
+def plain(
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None, scale: float, dropout: float
+) -> Tensor:
+    """The formula written out: the twin that every other backend is tested against."""
+    w = F.dropout(_weights(q, k, mask, bias, scale), dropout) if dropout else _weights(q, k, mask, bias, scale)
+    return w @ _each_head(v, q.shape[1])
+
+
+def sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None, scale: float, dropout: float) -> Tensor:
+    """PyTorch's fused kernels."""
+    dense = None if bias is None else bias.dense().to(q.dtype)
+    if mask is not None:
+        how = mask.sdpa(k.shape[0], q.shape[2], k.shape[2], q.dtype, q.device, dense)
+    else:
+        how = {} if dense is None else {"attn_mask": dense}
+    grouped = q.shape[1] != k.shape[1]
+    return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scale, enable_gqa=grouped, **how)
+
+
+def flex(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None, scale: float, dropout: float) -> Tensor:
+    """FlexAttention: masks and biases as formulas inside one fused kernel; on a CPU for inference only."""
+    if dropout:
+        raise Unsupported("the flex backend has no attention dropout; set attention_dropout=0 or backend='sdpa'")
+    if not q.is_cuda and torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        raise Unsupported("FlexAttention has no gradient on the CPU; use backend='sdpa' to train there")
+    block_mask = None if mask is None else mask.flex(k.shape[0], q.shape[2], k.shape[2], q.device)
+    score = None
+    if bias is not None:
+        score = bias.score()
+        if score is None:
+            raise Unsupported(f"{type(bias).__name__} has no formula for FlexAttention; use backend='sdpa'")
+    formula = f"{mask and _shape_of(mask)} {type(bias).__name__} {q.device.type}"
+    run = _compiled_flex(formula) if _can_compile(q.device.type) else _eager_flex
+    out: Tensor = run(q, k, v, score_mod=score, block_mask=block_mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
+    return out
+
+
+BACKENDS: dict[str, Backend] = {"plain": plain, "sdpa": sdpa, "flex": flex}
+
+
+def _each_head(x: Tensor, heads: int) -> Tensor:
+    """Keys or values of grouped heads, repeated for every query head that reads them."""
+    return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)
+
+
+def _shape_of(mask: Mask) -> str:
+    parts = getattr(mask, "parts", ())
+    return f"{type(mask).__name__}({','.join(map(_shape_of, parts))})"
+
+
+def _eager_flex(*args: Any, **kwargs: Any) -> Tensor:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    out: Tensor = flex_attention(*args, **kwargs)
+    return out
+
+
+@lru_cache(maxsize=64)
+def _compiled_flex(formula: str) -> Callable[..., Tensor]:
+    """One compiled function for each formula: past its recompile limit dynamo would fall back without a word."""
+
+    def attend(*args: Any, **kwargs: Any) -> Tensor:
+        return _eager_flex(*args, **kwargs)
+
+    return torch.compile(attend, dynamic=False)
+
+
+@lru_cache(maxsize=4)
+def _can_compile(device: str) -> bool:
+    """Inductor needs a C++ compiler on the CPU; without one FlexAttention runs unfused."""
+    if device != "cpu":
+        return True
+    from torch._inductor.cpp_builder import get_cpp_compiler
+
+    try:
+        return bool(get_cpp_compiler())
+    except Exception:  # whatever inductor raises when it finds none
+        return False

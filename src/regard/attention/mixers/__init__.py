@@ -1,0 +1,9 @@
+"""Mixers: tokens in, tokens out, whatever happens between. The table of contents."""
+
+from __future__ import annotations
+
+from regard.core.spec import Table
+
+MIXERS: Table = {
+    "multihead": ("regard.attention.multihead", "MultiHead"),
+}

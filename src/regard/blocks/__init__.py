@@ -1,0 +1,19 @@
+"""Blocks: mixers, feed-forwards and norms, joined by residual paths and stacked."""
+
+from __future__ import annotations
+
+from regard.core.spec import Table
+
+FEEDFORWARDS: Table = {
+    "relu": ("regard.blocks.feedforward", "ReluFeedForward"),
+    "gelu": ("regard.blocks.feedforward", "GeluFeedForward"),
+    "silu": ("regard.blocks.feedforward", "SiluFeedForward"),
+    "reglu": ("regard.blocks.feedforward", "GatedReluFeedForward"),
+    "geglu": ("regard.blocks.feedforward", "GatedGeluFeedForward"),
+    "swiglu": ("regard.blocks.feedforward", "GatedSiluFeedForward"),
+}
+
+NORMS: Table = {
+    "layer": ("torch.nn", "LayerNorm"),
+    "rms": ("torch.nn", "RMSNorm"),
+}

@@ -1,0 +1,79 @@
+"""The encoder: blocks of self-attention and feed-forward, every token sees every token.
+
+A stack owns its positions. It makes one `Where` and one `Memo` for each pass and hands them to all its blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.attention.mask import Mask
+from regard.blocks.residual import Residual
+from regard.core.memo import Memo, Place
+from regard.core.shapes import Float, Int, Tensor
+from regard.core.where import Where
+
+
+class EncoderBlock(Residual):
+    """Mix, then feed forward."""
+
+    def __init__(self, mix: nn.Module, feed: nn.Module, norms: Sequence[nn.Module], pre: bool, dropout: float) -> None:
+        super().__init__(pre, dropout)
+        self.mix, self.feed = mix, feed
+        self.mix_norm, self.feed_norm = norms
+
+    def forward(
+        self, x: Tensor, mask: Mask | None = None, positions: Where | None = None, memo: Place | None = None
+    ) -> Tensor:
+        """One block."""
+        x = self.around(x, self.mix_norm, lambda x: self.mix(x, mask=mask, positions=positions, memo=memo))
+        return self.around(x, self.feed_norm, self.feed)
+
+
+class Stack(nn.Module):
+    """What an encoder and a decoder share: positions on the way in, a norm on the way out."""
+
+    def __init__(self, blocks: Sequence[nn.Module], positions: Any, norm: nn.Module | None, dropout: float) -> None:
+        super().__init__()
+        self.positions = positions
+        self.drop = nn.Dropout(dropout)
+        self.blocks = nn.ModuleList(blocks)
+        self.norm = norm
+
+    def enter(self, x: Tensor, index: Int[Tensor, "#B N"]) -> Tensor:
+        """Tokens that know where they are, where positions are added to tokens."""
+        out: Tensor = self.drop(self.positions(x, index) if self.positions.kind == "added" else x)
+        return out
+
+    def where(self, queries: Int[Tensor, "#B N"], keys: Int[Tensor, "#B M"]) -> Where:
+        """What the blocks need to know of positions, made once and shared by all."""
+        kind = self.positions.kind
+        return Where(
+            queries,
+            keys,
+            turner=self.positions if kind == "turned" else None,
+            bias=self.positions.bias(queries, keys) if kind == "biased" else None,
+        )
+
+    def leave(self, x: Tensor) -> Tensor:
+        """The last norm, where there is one."""
+        return x if self.norm is None else self.norm(x)
+
+
+class Encoder(Stack):
+    """A stack of encoder blocks over vectors."""
+
+    def forward(
+        self, x: Float[Tensor, "B N C"], mask: Mask | None = None, memo: Memo | None = None
+    ) -> Float[Tensor, "B N C"]:
+        """Token vectors in, vectors that know their neighbours out."""
+        memo = Memo() if memo is None else memo
+        index = torch.arange(x.shape[1], device=x.device)[None]
+        x, where = self.enter(x, index), self.where(index, index)
+        for depth, block in enumerate(self.blocks):
+            x = block(x, mask, where, memo.at(depth))
+        return self.leave(x)

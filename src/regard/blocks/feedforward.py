@@ -1,0 +1,81 @@
+"""The feed-forward half of a block: every token on its own, through a wider layer and back.
+
+plain    W_down a(W_up x)                    a: ReLU (2017), GELU (BERT, GPT), SiLU
+gated    W_down (a(W_gate x) * W_up x)       Shazeer: GLU Variants Improve Transformer. 2020. arXiv:2002.05202
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch.nn.functional as F
+from torch import nn
+
+from regard.core.shapes import Float, Tensor
+
+
+class FeedForward(nn.Module):
+    """Up, activation, down."""
+
+    activation: ClassVar[Callable[..., Tensor]]
+
+    def __init__(self, width: int, hidden: int, dropout: float = 0.0, bias: bool = True) -> None:
+        super().__init__()
+        self.up = nn.Linear(width, hidden, bias=bias)
+        self.drop = nn.Dropout(dropout)
+        self.down = nn.Linear(hidden, width, bias=bias)
+
+    def forward(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B C"]:
+        """Each token on its own."""
+        out: Tensor = self.down(self.drop(type(self).activation(self.up(x))))
+        return out
+
+
+class GatedFeedForward(FeedForward):
+    """The same, with a second product that opens and closes the first."""
+
+    def __init__(self, width: int, hidden: int, dropout: float = 0.0, bias: bool = True) -> None:
+        super().__init__(width, hidden, dropout, bias)
+        self.gate = nn.Linear(width, hidden, bias=bias)
+
+    def forward(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B C"]:
+        """Each token on its own."""
+        out: Tensor = self.down(self.drop(type(self).activation(self.gate(x)) * self.up(x)))
+        return out
+
+
+class ReluFeedForward(FeedForward):
+    """The original."""
+
+    activation = staticmethod(F.relu)
+
+
+class GeluFeedForward(FeedForward):
+    """BERT's and GPT's."""
+
+    activation = staticmethod(F.gelu)
+
+
+class SiluFeedForward(FeedForward):
+    """Marian's "swish"."""
+
+    activation = staticmethod(F.silu)
+
+
+class GatedReluFeedForward(GatedFeedForward):
+    """ReGLU."""
+
+    activation = staticmethod(F.relu)
+
+
+class GatedGeluFeedForward(GatedFeedForward):
+    """GEGLU, T5 v1.1's."""
+
+    activation = staticmethod(F.gelu)
+
+
+class GatedSiluFeedForward(GatedFeedForward):
+    """SwiGLU."""
+
+    activation = staticmethod(F.silu)

@@ -1,0 +1,1 @@
+"""What every other room stands on: shapes, specs, configurations, errors, traces. Imports no other room."""

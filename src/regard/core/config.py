@@ -1,0 +1,132 @@
+"""Frozen dataclasses to and from JSON, and typed ``key=value`` overrides for them.
+
+Nothing is guessed: an unknown key raises with the nearest known one, a value of the wrong type says what was expected.
+"""
+
+from __future__ import annotations
+
+import ast
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+from regard.core.errors import RegardError, UnknownName, nearest
+
+C = TypeVar("C")
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """A dataclass as plain JSON-able values (tuples become lists); a part that is a module cannot be written down."""
+    return {key: _plain(value, key) for key, value in asdict_shallow(config).items()}
+
+
+def from_dict(cls: type[C], values: Mapping[str, Any]) -> C:
+    """A dataclass from plain values, every name and type checked."""
+    hints = typing.get_type_hints(cls)
+    known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
+    for key in values:
+        if key not in known:
+            raise UnknownName(f"{cls.__name__} has no field '{key}'; {nearest(key, known)}")
+    return cls(**{key: _typed(value, hints[key], key) for key, value in values.items()})
+
+
+def override(config: C, settings: Iterable[str]) -> C:
+    """Apply ``a.b=value`` settings to a (nested) frozen dataclass."""
+    for setting in settings:
+        path, sign, text = setting.partition("=")
+        if not sign:
+            raise RegardError(f"cannot read the setting {setting!r}; write key=value")
+        config = _override(config, path.strip().split("."), text.strip(), path.strip())
+    return config
+
+
+def asdict_shallow(config: Any) -> dict[str, Any]:
+    """The fields of a dataclass, not descending into them."""
+    return {f.name: getattr(config, f.name) for f in fields(config)}
+
+
+def _plain(value: Any, key: str) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {k: _plain(v, f"{key}.{k}") for k, v in asdict(value).items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v, key) for v in value]
+    if isinstance(value, dict):
+        return {k: _plain(v, f"{key}.{k}") for k, v in value.items()}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise RegardError(
+        f"'{key}' is a {type(value).__name__}, which a file cannot hold; put its class into the room's table under a "
+        f"name (for example MECHANISMS['mine'] = ('my_module', 'MyAttention')) and give that name as the spec"
+    )
+
+
+def _override(config: Any, path: list[str], text: str, whole: str) -> Any:
+    if not is_dataclass(config):
+        raise UnknownName(f"'{whole}' goes deeper than the configuration does")
+    known = {f.name for f in fields(config)}
+    if path[0] not in known:
+        raise UnknownName(f"no setting is called '{whole}'; {nearest(path[0], known)}")
+    if len(path) > 1:
+        return replace(config, **{path[0]: _override(getattr(config, path[0]), path[1:], text, whole)})  # type: ignore[type-var]
+    if is_dataclass(getattr(config, path[0])):
+        inner = sorted(f.name for f in fields(getattr(config, path[0])))
+        raise RegardError(f"'{whole}' is a group of settings; set one of: {', '.join(f'{whole}.{n}' for n in inner)}")
+    hint = typing.get_type_hints(type(config))[path[0]]
+    return replace(config, **{path[0]: _typed(_literal(text, hint), hint, whole)})  # type: ignore[type-var]
+
+
+def _literal(text: str, hint: Any) -> Any:
+    """What was typed on the command line, as a Python value; bare words are strings."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if text.lower() in ("none", "null"):
+        return None
+    if hint is str:
+        return text.strip("\"'")
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return text
+
+
+def _typed(value: Any, hint: Any, key: str) -> Any:
+    """The value as the field's type, or an error that says which was wanted."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        for option in inner:
+            try:
+                return _typed(value, option, key)
+            except RegardError:
+                continue
+    elif hint is Any:
+        return value
+    elif is_dataclass(hint) and isinstance(hint, type):
+        if isinstance(value, hint):
+            return value
+        if isinstance(value, Mapping):
+            return from_dict(hint, value)
+    elif hint is type(None):
+        if value is None:
+            return None
+    elif origin is tuple:
+        if isinstance(value, (list, tuple)):
+            item = inner[0] if inner else Any
+            return tuple(_typed(v, item, key) for v in value)
+    elif origin is list:
+        if isinstance(value, (list, tuple)):
+            return [_typed(v, inner[0], key) for v in value]
+    elif origin is dict or hint is dict:
+        if isinstance(value, Mapping):
+            return dict(value)
+    elif origin is typing.Literal:
+        if value in inner:
+            return value
+        raise RegardError(f"'{key}' is {value!r}; choose one of {', '.join(map(repr, inner))}")
+    elif hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    elif isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
+        return value
+    wanted = getattr(hint, "__name__", str(hint))
+    raise RegardError(f"'{key}' is {value!r}, but {wanted} is wanted")

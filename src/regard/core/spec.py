@@ -1,0 +1,73 @@
+"""Parts by name: ``"nystrom(landmarks=64)"`` -> the class in a table, with its arguments.
+
+A table is a literal dict, name -> (module, class), resolved only when the name is used. A spec holds literals only: it
+is parsed, never evaluated. A user's own module passes through `make` untouched.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from regard.core.errors import RegardError, UnknownName, nearest
+
+Table = dict[str, tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A name and its literal arguments: ``Spec.parse("rotary(base=1e4)")``."""
+
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> Spec:
+        """Read ``name`` or ``name(key=literal, ...)``."""
+        try:
+            node = ast.parse(text.strip(), mode="eval").body
+            if isinstance(node, ast.Call) and not node.args and isinstance(node.func, ast.Name):
+                return cls(node.func.id, {str(k.arg): ast.literal_eval(k.value) for k in node.keywords if k.arg})
+            if isinstance(node, ast.Name):
+                return cls(node.id)
+        except (SyntaxError, ValueError):
+            pass
+        raise RegardError(f"cannot read the spec {text!r}; write name or name(key=value, ...), values as literals")
+
+    def __str__(self) -> str:
+        inside = ", ".join(f"{k}={v!r}" for k, v in self.arguments.items())
+        return f"{self.name}({inside})" if inside else self.name
+
+
+def resolve(table: Table, name: str, kind: str) -> type:
+    """The class a table holds under a name, imported now."""
+    if name not in table:
+        raise UnknownName(f"no {kind} is called '{name}'; {nearest(name, table)}")
+    module, attribute = table[name]
+    found: type = getattr(import_module(module), attribute)
+    return found
+
+
+def make(table: Table, spec: Any, kind: str, **given: Any) -> Any:
+    """Build the part a spec names; `given` are the arguments its surroundings know (passed on where it takes them).
+
+    Anything that is not a string is the user's own part and is returned as it is.
+    """
+    if not isinstance(spec, str):
+        return spec
+    parsed = Spec.parse(spec)
+    cls = resolve(table, parsed.name, kind)
+    takes = inspect.signature(cls).parameters
+    for key in parsed.arguments:
+        if key not in takes:
+            raise UnknownName(f"{kind} '{parsed.name}' takes no argument '{key}'; {nearest(key, takes)}")
+    return cls(**{k: v for k, v in given.items() if k in takes} | dict(parsed.arguments))
+
+
+def cycle(spec: Any, layer: int) -> Any:
+    """The spec of one layer, where a list gives one a layer, cycled."""
+    return spec[layer % len(spec)] if isinstance(spec, Sequence) and not isinstance(spec, str) else spec

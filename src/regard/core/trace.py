@@ -1,0 +1,89 @@
+"""What was seen: an attention matrix together with the input cells its rows and columns stand for.
+
+A windowed, shifted, pooled or merged layer has other rows and columns than the input has. `Geometry` says which input
+cells each slot was made of, so that every layer becomes one operator on the input grid and rollout is a product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import torch
+
+from regard.core.shapes import Float, Int, Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Slots:
+    """Slot n of group g is the sum over p of share * input cell ``cells[b, g, n, p]``; -1 is nothing (padding)."""
+
+    cells: Int[Tensor, "#B G N P"]
+    grid: tuple[int, ...]  # what the cells count: (Y, X), (T,), (points,), ...
+    share: Float[Tensor, "#B G N P"] | None = None  # None: the mean of the P cells
+
+    def shares(self) -> Float[Tensor, "#B G N P"]:
+        """The share of every cell, padding at zero."""
+        real = (self.cells >= 0).to(torch.float32)
+        if self.share is not None:
+            return self.share * real
+        return real / real.sum(-1, keepdim=True).clamp(min=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Geometry:
+    """Where a mixer's queries write and what its keys were made of, in input cells."""
+
+    queries: Slots  # P = 1: each query writes one output cell
+    keys: Slots  # P >= 1: the cells each key was made of
+    skip: Slots | None = None  # the way around, where the output grid is not the input grid
+
+    def operator(self, weights: Float[Tensor, "BG H N M"]) -> Float[Tensor, "B H out inn"]:
+        """The matrix from input cells to output cells that these weights apply; missing mass is not renormalised."""
+        groups = self.queries.cells.shape[1]
+        w = weights.unflatten(0, (-1, groups)).transpose(1, 2)  # B H G N M
+        rows, columns = prod(self.queries.grid), prod(self.keys.grid)
+        cells = self.keys.cells[:, None, :, None]  # #B 1 G 1 M P
+        parts = w[..., None] * self.keys.shares().to(w.dtype)[:, None, :, None]  # B H G N M P
+        to = self.queries.cells[:, None, :, :, :1, None]  # #B 1 G N 1 1
+        index = to * columns + cells
+        real = (to >= 0) & (cells >= 0)
+        index = torch.where(real, index, rows * columns).expand(parts.shape).flatten(2)  # one bin more, for padding
+        flat = parts.new_zeros(*index.shape[:2], rows * columns + 1)
+        flat.scatter_add_(2, index, (parts * real.to(parts.dtype)).flatten(2))
+        return flat[..., :-1].unflatten(2, (rows, columns))
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """One attention map: ``weights`` B H N M in [0, 1] for most mechanisms, rows are queries, columns are keys."""
+
+    name: str  # the module's path: "decoder.blocks.5.cross"
+    weights: Float[Tensor, "B H N M"]
+    kind: str = "self"  # self, cross or align
+    heads: tuple[int, ...] | None = None  # which heads were asked for; None: all
+    queries: tuple[int, ...] | None = None  # which query rows were asked for; None: all
+    geometry: Geometry | None = None
+    exact: bool = True  # False: the geometry is a receptive field, not an identity
+    rows: tuple[str, ...] | None = None  # names of the queries, for pictures
+    columns: tuple[str, ...] | None = None
+
+    def label(self, rows: Sequence[str], columns: Sequence[str]) -> Trace:
+        """The same trace with its rows and columns named; longer ones (padding) are cut off."""
+        w = self.weights[..., : len(rows), : len(columns)]
+        return replace(self, weights=w, rows=tuple(rows), columns=tuple(columns))
+
+    def only(self, batch: int) -> Trace:
+        """The trace of one input of the batch (still with a batch axis, of one)."""
+        return replace(self, weights=self.weights[batch : batch + 1])
+
+    def operator(self) -> Float[Tensor, "B H out inn"]:
+        """The map on the input grid; the weights themselves where tokens were not regrouped."""
+        return self.weights if self.geometry is None else self.geometry.operator(self.weights)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, weights rounded to 5 digits."""
+        w = [[[[round(v, 5) for v in r] for r in h] for h in b] for b in self.weights.double().cpu().tolist()]
+        return {"name": self.name, "kind": self.kind, "rows": self.rows, "columns": self.columns, "weights": w}

@@ -1,0 +1,35 @@
+"""Models: one paper per file. The table of contents."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from torch import nn
+
+from regard.core.config import from_dict
+from regard.core.errors import RegardError, UnknownName, nearest
+from regard.core.spec import Table, resolve
+
+MODELS: Table = {
+    "transformer": ("regard.models.transformer", "Transformer"),
+    "rnnsearch": ("regard.models.rnnsearch", "RNNSearch"),
+}
+
+
+def build(name: str, size: str | None = None, **settings: Any) -> nn.Module:
+    """A model by name: ``build("transformer", size="base", vocab=8000, attention="softmax")``.
+
+    `settings` are fields of the model's Config and override those of the size.
+    """
+    model = resolve(MODELS, name, "model")
+    room = import_module(MODELS[name][0])
+    if size is not None and size not in room.SIZES:
+        raise UnknownName(f"{name} has no size '{size}'; {nearest(size, room.SIZES)}")
+    chosen = dict(room.SIZES[size]) if size is not None else {}
+    try:
+        config = from_dict(room.Config, chosen | settings)
+    except TypeError as error:  # a field without a default was not given
+        raise RegardError(f"{name} needs more settings: {str(error).split('missing')[-1].strip()}") from None
+    built: nn.Module = model(config)
+    return built

@@ -1,0 +1,199 @@
+"""Transformer: an encoder reads the source, a decoder writes the target, attention is all between them.
+
+    tokens      one embedding table for source, target and output (scaled by √C on the way in)
+    positions   sinusoids added to the tokens; any other by name
+    attention   softmax with H heads: source to source, target to what was written, target to source
+    head        linear, tied to the embedding
+
+Vaswani et al.: Attention Is All You Need. NeurIPS 2017. arXiv:1706.03762
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from regard.attention.mask import Keys, Table
+from regard.attention.multihead import MultiHead
+from regard.blocks import FEEDFORWARDS, NORMS
+from regard.blocks.decoder import Decoder, DecoderBlock, State
+from regard.blocks.encoder import Encoder, EncoderBlock
+from regard.core.shapes import Float, Int, Tensor
+from regard.core.spec import cycle, make
+from regard.positions import POSITIONS
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that shapes a Transformer; the defaults are the paper's base model."""
+
+    vocab: int
+    width: int = 512
+    heads: int = 8
+    groups: int | None = None  # key heads; None: as many as query heads
+    ffn: int = 2048
+    encoder_layers: int = 6
+    decoder_layers: int = 6
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+    norm: Literal["post", "pre"] = "post"
+    norm_kind: str = "layer"
+    final_norm: bool | None = None  # None: only where the norm comes first
+    feed: str = "relu"
+    attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module of one's own
+    positions: str = "sinusoidal"
+    length: int = 512  # the longest input that learned positions know
+    tied: bool = True
+    head_bias: bool = False
+    pad: int = 0
+    bos: int = 1
+    eos: int = 2
+
+
+# Table 3 of the paper; tiny is the Multi30k model of Wu et al. 2021, small is what a laptop trains.
+SIZES: dict[str, dict[str, Any]] = {
+    "base": {},
+    "big": {"width": 1024, "heads": 16, "ffn": 4096, "dropout": 0.3},
+    "small": {"width": 256, "heads": 4, "ffn": 1024, "encoder_layers": 3, "decoder_layers": 3},
+    "tiny": {"width": 128, "heads": 4, "ffn": 256, "encoder_layers": 4, "decoder_layers": 4, "dropout": 0.3},
+}
+
+
+class Transformer(nn.Module):
+    """Source and target tokens in, logits of the next target token out."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.embed = nn.Embedding(config.vocab, config.width, padding_idx=config.pad)
+        self.encoder = Encoder(
+            [_encoder_block(config, layer) for layer in range(config.encoder_layers)], *_ends(config, causal=False)
+        )
+        self.decoder = Decoder(
+            [_decoder_block(config, layer) for layer in range(config.decoder_layers)], *_ends(config, causal=True)
+        )
+        self.head = nn.Linear(config.width, config.vocab, bias=config.head_bias)
+        self.reset()
+
+    def forward(
+        self,
+        source: Int[Tensor, "B N"],
+        target: Int[Tensor, "B T"],
+        source_lengths: Int[Tensor, " B"] | None = None,
+        target_lengths: Int[Tensor, " B"] | None = None,
+    ) -> Float[Tensor, "B T V"]:
+        """Logits of the token after each target token. Padding stands on the right, where causality hides it."""
+        memory = self.encode(source, source_lengths)
+        mask = None if source_lengths is None else Keys(source_lengths)
+        return self.head(self.decoder(self.vectors(target), memory, memory_mask=mask))
+
+    def encode(
+        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
+    ) -> Float[Tensor, "B N C"]:
+        """The source as vectors that know one another."""
+        mask = None if source_lengths is None else Keys(source_lengths)
+        return self.encoder(self.vectors(source), mask)
+
+    def vectors(self, tokens: Int[Tensor, "B N"]) -> Float[Tensor, "B N C"]:
+        """Token embeddings, scaled so that positions do not drown them."""
+        return self.embed(tokens) * self.config.width**0.5
+
+    # -- writing, one token after another ------------------------------------------------------------------------------
+
+    @property
+    def eos(self) -> int:
+        """The token that ends a target."""
+        return self.config.eos
+
+    def start(
+        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None, *, room: int
+    ) -> tuple[Int[Tensor, "B 1"], State]:
+        """Read the source once; the first token of every target, and an empty cache of `room` slots."""
+        padded = source_lengths is not None and int(source_lengths.min()) < source.shape[1]
+        lengths = source_lengths if padded else None
+        memory = self.encode(source, lengths)
+        mask = None if lengths is None else Table(Keys(lengths).real(source.shape[1])[:, None])
+        first = torch.full((source.shape[0], 1), self.config.bos, device=source.device)
+        return first, self.decoder.start(memory, mask, room)
+
+    def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
+        """Logits of the next token of every beam."""
+        x, state = self.decoder.step(self.vectors(tokens), state)
+        return self.head(x), state
+
+    def select(self, state: State, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> State:
+        """Keep the inputs `rows` (None: all), of each the beams `beams`."""
+        return self.decoder.select(state, rows, beams)
+
+    def freeze(self, state: State) -> State:
+        """Make every shape of the state static, so that a step can be recorded and replayed."""
+        return self.decoder.freeze(state)
+
+    def reset(self) -> None:
+        """Fresh weights: Xavier for matrices, so that one qkv matrix starts as three smaller ones would."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+        nn.init.normal_(self.embed.weight, std=self.config.width**-0.5)
+        with torch.no_grad():
+            self.embed.weight[self.config.pad].zero_()
+        if self.config.tied:
+            self.head.weight = self.embed.weight
+
+
+def _encoder_block(config: Config, layer: int) -> EncoderBlock:
+    norms = [_norm(config) for _ in range(2)]
+    return EncoderBlock(_heads(config, layer), _feed(config), norms, config.norm == "pre", config.dropout)
+
+
+def _decoder_block(config: Config, layer: int) -> DecoderBlock:
+    norms = [_norm(config) for _ in range(3)]
+    mix, cross = _heads(config, layer), _heads(config, layer, cross=True)
+    return DecoderBlock(mix, cross, _feed(config), norms, config.norm == "pre", config.dropout)
+
+
+def _heads(config: Config, layer: int, cross: bool = False) -> MultiHead:
+    attention = "softmax" if cross else cycle(config.attention, layer)
+    dropout = config.attention_dropout
+    return MultiHead(
+        config.width, config.heads, groups=config.groups, attention=attention, dropout=dropout, cross=cross
+    )
+
+
+def _feed(config: Config) -> nn.Module:
+    part: nn.Module = make(
+        FEEDFORWARDS,
+        config.feed,
+        "feed-forward",
+        width=config.width,
+        hidden=config.ffn,
+        dropout=config.activation_dropout,
+    )
+    return part
+
+
+def _norm(config: Config) -> nn.Module:
+    part: nn.Module = make(NORMS, config.norm_kind, "norm", normalized_shape=config.width)
+    return part
+
+
+def _ends(config: Config, causal: bool) -> tuple[nn.Module, nn.Module | None, float]:
+    """Positions, last norm and dropout of a stack."""
+    positions = make(
+        POSITIONS,
+        config.positions,
+        "positions",
+        width=config.width,
+        heads=config.heads,
+        head_width=config.width // config.heads,
+        length=config.length,
+        causal=causal,
+    )
+    last = config.norm == "pre" if config.final_norm is None else config.final_norm
+    return positions, _norm(config) if last else None, config.dropout

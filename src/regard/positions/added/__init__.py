@@ -1,0 +1,1 @@
+"""Added to the tokens, once, before the first layer: `forward(x, index) -> x + p`."""

@@ -1,0 +1,1 @@
+"""Added to the scores, in every layer: `bias(queries, keys) -> Bias`, a value that all layers share."""

@@ -1,0 +1,123 @@
+import warnings
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from regard.attention.capture import watch
+from regard.core.errors import RegardError
+from regard.models import build
+
+
+@pytest.fixture
+def model():
+    return build("transformer", size="tiny", vocab=13, width=16, heads=2, ffn=32, encoder_layers=2, decoder_layers=2)
+
+
+@pytest.fixture
+def batch():
+    return torch.randint(3, 13, (3, 6)), torch.randint(3, 13, (3, 5)), torch.tensor([6, 2, 4])
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_output_and_random_state_are_unchanged_to_the_bit(model, batch, training):
+    model.train(training)
+    torch.manual_seed(5)
+    plain, after = model(*batch), torch.get_rng_state()
+    torch.manual_seed(5)
+    with watch(model):
+        watched = model(*batch)
+    assert torch.equal(plain, watched)
+    assert torch.equal(torch.get_rng_state(), after)
+
+
+def test_every_part_is_seen_with_its_kind_and_shape(model, batch):
+    with watch(model.eval()) as seen:
+        model(*batch)
+    assert {n: (t.kind, tuple(t.weights.shape)) for n, t in seen.items()} == {
+        "encoder.blocks.0.mix": ("self", (3, 2, 6, 6)),
+        "encoder.blocks.1.mix": ("self", (3, 2, 6, 6)),
+        "decoder.blocks.0.mix": ("self", (3, 2, 5, 5)),
+        "decoder.blocks.0.cross": ("cross", (3, 2, 5, 6)),
+        "decoder.blocks.1.mix": ("self", (3, 2, 5, 5)),
+        "decoder.blocks.1.cross": ("cross", (3, 2, 5, 6)),
+    }
+    cross = seen["decoder.blocks.1.cross"].weights
+    torch.testing.assert_close(cross.sum(-1), torch.ones(3, 2, 5))
+    assert cross[1, :, :, 2:].abs().max() == 0  # padding
+    assert seen["decoder.blocks.0.mix"].weights.triu(1).abs().max() == 0  # the future
+    assert len(seen.traces("cross")) == 2
+
+
+def test_only_heads_and_queries_that_are_asked_for(model, batch):
+    model.eval()
+    with watch(model) as whole:
+        model(*batch)
+    with watch(model, only="decoder.blocks.1.*", heads=[1], queries=[4, 0]) as seen:
+        model(*batch)
+    assert set(seen) == {"decoder.blocks.1.mix", "decoder.blocks.1.cross"}
+    trace = seen["decoder.blocks.1.cross"]
+    torch.testing.assert_close(trace.weights, whole["decoder.blocks.1.cross"].weights[:, [1]][:, :, [4, 0]])
+    assert trace.queries == (4, 0)
+    assert trace.heads == (1,)
+
+
+def test_long_inputs_are_computed_in_chunks(model, monkeypatch):
+    model.eval()
+    source, target = torch.randint(3, 13, (1, 50)), torch.randint(3, 13, (1, 3))
+    with watch(model) as whole:
+        model(source, target)
+    monkeypatch.setattr("regard.attention.capture.CHUNK", 7)
+    with watch(model) as chunked:
+        model(source, target)
+    for name in whole:
+        torch.testing.assert_close(chunked[name].weights, whole[name].weights)
+
+
+def test_decoding_step_by_step_is_seen_too(model, batch):
+    from regard.tasks.search import beam
+
+    model.eval()
+    with watch(model, only="decoder.*.cross") as seen:
+        beam(model, batch[0], batch[2], beams=3, max_length=4)
+    calls = seen.calls("decoder.blocks.0.cross")
+    assert [c.weights.shape[2] for c in calls][:2] == [1, 3]
+
+
+def test_hooks_are_gone_afterwards_even_after_an_error(model, batch):
+    with pytest.raises(ZeroDivisionError), watch(model):
+        raise ZeroDivisionError
+    assert not any(m._forward_pre_hooks or m._forward_hooks for m in model.modules())
+
+
+def test_nothing_seen_is_an_error(model):
+    with pytest.raises(RegardError, match="did not run inside the block"), watch(model):
+        pass
+    with (
+        pytest.raises(RegardError, match=r"nothing that attends matches 'encoder\.nonsense'"),
+        watch(model, only="encoder.nonsense"),
+    ):
+        pass
+
+
+def test_a_compiled_model_runs_eagerly_and_says_so(model, batch, unchecked):
+    model.eval()
+    plain = model(*batch)
+    compiled = torch.compile(model, backend="eager")
+    compiled(*batch)
+    with pytest.warns(UserWarning, match="runs the compiled model eagerly"), watch(compiled) as seen:
+        again = compiled(*batch)
+    assert len(seen) == 6
+    torch.testing.assert_close(again, plain)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.testing.assert_close(compiled(*batch), plain)
+
+
+def test_activation_checkpointing_is_seen_once(model, batch):
+    model.train()
+    memory = model.vectors(batch[0])
+    block = model.encoder.blocks[0]
+    with watch(model) as seen:
+        checkpoint(block, memory, use_reentrant=False).sum().backward()
+    assert len(seen.calls("encoder.blocks.0.mix")) == 1

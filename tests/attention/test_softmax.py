@@ -1,0 +1,109 @@
+import pytest
+import torch
+
+from regard.attention.mask import Causal, Global, Keys, Same, Window
+from regard.attention.mechanisms.softmax import BACKENDS, SoftmaxAttention, plain
+from regard.core.errors import UnknownName, Unsupported
+from regard.core.where import Given
+
+MASKS = {
+    "none": lambda m: None,
+    "causal": lambda m: Causal(),
+    "keys": lambda m: Keys(torch.tensor([m, m // 3, 0])),
+    "causal & keys": lambda m: Causal() & Keys(torch.tensor([m, m // 3, 1])),
+    "window": lambda m: Window(4),
+    "window | global": lambda m: Window(2) | Global([0]),
+    "causal & window": lambda m: Causal() & Window(4),
+    "same": lambda m: Same(torch.arange(m)[None].expand(3, m) // 5),
+}
+
+
+def parts(n, m, groups, requires_grad=True):
+    shapes = (3, 4, n, 8), (3, groups, m, 8), (3, groups, m, 5)
+    return tuple(torch.randn(s, requires_grad=requires_grad) for s in shapes)
+
+
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize(("n", "m"), [(37, 37), (5, 37), (1, 9)])
+@pytest.mark.parametrize("groups", [4, 2, 1])
+@pytest.mark.parametrize("biased", [False, True])
+def test_sdpa_equals_plain_in_value_and_gradient(double, name, n, m, groups, biased):
+    mask, bias = MASKS[name](m), Given(torch.randn(1, 4, n, m)) if biased else None
+    q, k, v = parts(n, m, groups)
+    results = []
+    for backend in ("plain", "sdpa"):
+        out = BACKENDS[backend](q, k, v, mask, bias, 0.3, 0.0)
+        results.append((out, *torch.autograd.grad(out.square().sum(), (q, k, v))))
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
+
+
+def test_eager_flex_equals_plain(double, unchecked):
+    for name in ("none", "causal & keys", "window | global"):
+        q, k, v = parts(20, 37, 2, requires_grad=False)
+        mask, bias = MASKS[name](37), Given(torch.randn(1, 4, 20, 37))
+        from regard.attention.mechanisms.softmax import _eager_flex
+
+        block = None if mask is None else mask.flex(3, 20, 37, q.device)
+        out = _eager_flex(q, k, v, score_mod=bias.score(), block_mask=block, scale=0.3, enable_gqa=True)
+        torch.testing.assert_close(out, plain(q, k, v, mask, bias, 0.3, 0.0), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["none", "causal & keys", "causal & window"])
+def test_compiled_flex_equals_plain(name, unchecked):
+    q, k, v = parts(150, 150, 2, requires_grad=False)
+    mask = MASKS[name](150)
+    out = SoftmaxAttention(backend="flex").eval()(q, k, v, mask)
+    torch.testing.assert_close(out, SoftmaxAttention(backend="plain").eval()(q, k, v, mask), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("backend", ["sdpa", "flex"])
+def test_backends_equal_plain_on_a_gpu(name, backend, unchecked):
+    torch.set_float32_matmul_precision("highest")
+    q, k, v = (x.detach().cuda().requires_grad_() for x in parts(150, 150, 2))
+    v = v[..., :1].expand(-1, -1, -1, 8).contiguous().detach().requires_grad_()
+    mask = MASKS[name](150)
+    if mask is not None and mask.keys is not None:
+        mask.keys.lengths = mask.keys.lengths.cuda()
+        for part in getattr(mask, "parts", ()):
+            if part.keys is not None:
+                part.lengths = part.lengths.cuda()
+    if name == "same":
+        mask.group = mask.group.cuda()
+    results = []
+    for which in ("plain", backend):
+        out = BACKENDS[which](q, k, v, mask, None, 0.3, 0.0)
+        results.append((out, *torch.autograd.grad(out.square().sum(), (q, k, v))))
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=2e-3, atol=2e-3)
+
+
+def test_flex_refuses_what_it_cannot_do():
+    q, k, v = parts(8, 8, 4)
+    with pytest.raises(Unsupported, match="no gradient on the CPU"):
+        SoftmaxAttention(backend="flex")(q, k, v)
+    with pytest.raises(Unsupported, match="dropout"):
+        SoftmaxAttention(backend="flex", dropout=0.1)(q, k, v)
+
+
+def test_unknown_backend_offers_the_nearest():
+    with pytest.raises(UnknownName, match="did you mean 'sdpa'"):
+        SoftmaxAttention(backend="spda")
+
+
+def test_dropout_only_while_training():
+    q, k, v = parts(8, 8, 4, requires_grad=False)
+    attend = SoftmaxAttention(dropout=0.5)
+    assert torch.equal(attend.eval()(q, k, v), attend(q, k, v))
+    attend.train()
+    assert not torch.equal(attend(q, k, v), attend(q, k, v))
+
+
+def test_a_scale_of_one_is_kept():
+    q, k, v = parts(4, 4, 4, requires_grad=False)
+    torch.testing.assert_close(
+        SoftmaxAttention(scale=1.0).eval()(q, k, v), (q @ k.mT).softmax(-1) @ v, rtol=1e-5, atol=1e-5
+    )

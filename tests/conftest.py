@@ -1,0 +1,40 @@
+"""What every test needs: one thread, safe bf16, jaxtyping checked at run time."""
+
+import os
+
+# bfloat16 on a CPU that advertises AMX and lacks it ends the process; this must stand before torch is imported.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # xdist runs several processes
+
+from jaxtyping import install_import_hook
+
+# Shapes in signatures are checked wherever attention, blocks and models are called (see core/shapes.py).
+install_import_hook(["regard.attention", "regard.blocks", "regard.models", "regard.core.trace"], "beartype.beartype")
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    """Every test draws the same numbers, whatever ran before it."""
+    torch.manual_seed(0)
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+
+
+@pytest.fixture
+def double():
+    """Equalities are tested in float64."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
+def unchecked():
+    """Shape checks off: dynamo cannot trace through them."""
+    import jaxtyping
+
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

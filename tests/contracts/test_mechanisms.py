@@ -1,0 +1,131 @@
+"""Laws over the table of mechanisms: adding a mechanism adds its tests."""
+
+import pytest
+import torch
+
+from regard.attention.mask import Causal, Keys, Window
+from regard.attention.mechanisms import MECHANISMS
+from regard.core.spec import make
+from regard.core.where import Given
+
+EVERY = list(MECHANISMS)
+SIZES = [(13, 13), (5, 13), (1, 9)]  # not powers of two, N != M, one query
+
+
+def parts(n, m, heads=4, groups=4, batch=3, width=6):
+    q = torch.randn(batch, heads, n, width, requires_grad=True)
+    k = torch.randn(batch, groups, m, width, requires_grad=True)
+    v = torch.randn(batch, groups, m, width + 1, requires_grad=True)
+    return q, k, v
+
+
+def masks(mechanism, m):
+    offered, lengths = mechanism.traits.masks, torch.tensor([m, m // 2, 1])
+    yield None
+    if offered & {"any", "causal"}:
+        yield Causal()
+    if offered & {"any", "keys"}:
+        yield Keys(lengths)
+    if "any" in offered or {"causal", "keys"} <= offered:
+        yield Causal() & Keys(lengths)
+    if "any" in offered:
+        yield Window(3)
+
+
+@pytest.fixture(autouse=True)
+def _double(double):
+    pass
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize(("n", "m"), SIZES)
+@pytest.mark.parametrize("groups", [4, 2, 1])
+def test_weights_at_v_equals_forward(name, n, m, groups):
+    attend = make(MECHANISMS, name, "attention").eval()
+    q, k, v = parts(n, m, groups=groups)
+    for mask in masks(attend, m):
+        for bias in (None, Given(torch.randn(1, 4, n, m))) if attend.traits.bias else (None,):
+            weights = attend.weights(q, k, mask, bias)
+            assert weights.shape == (3, 4, n, m)
+            expected = weights @ v.repeat_interleave(4 // groups, 1)
+            torch.testing.assert_close(attend(q, k, v, mask, bias), expected, rtol=1e-10, atol=1e-10)
+            if attend.traits.normalised:
+                seen = torch.ones(3, 1, n, 1) if mask is None else mask.dense(3, n, m).any(-1, keepdim=True)
+                torch.testing.assert_close(weights.sum(-1, keepdim=True), seen.to(weights).expand(3, 4, n, 1))
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_asked_rows_are_the_rows_of_the_whole(name):
+    attend = make(MECHANISMS, name, "attention").eval()
+    q, k, _ = parts(13, 13)
+    for mask in masks(attend, 13):
+        whole = attend.weights(q, k, mask)
+        torch.testing.assert_close(attend.weights(q, k, mask, queries=slice(2, 7)), whole[:, :, 2:7])
+        torch.testing.assert_close(attend.weights(q, k, mask, queries=[12, 0]), whole[:, :, [12, 0]])
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("training", [False, True])
+def test_masked_key_has_no_influence(name, training):
+    attend = make(MECHANISMS, name, "attention").train(training)
+    if not attend.traits.masks & {"any", "keys"}:
+        pytest.skip("honours no padding")
+    q, k, v = parts(9, 9)
+    mask = Keys(torch.tensor([9, 4, 1]))
+    out = attend(q, k, v, mask)
+    hidden = torch.arange(9)[None] >= torch.tensor([9, 4, 1])[:, None]
+    loud = torch.where(hidden[:, None, :, None], 1e3 * torch.randn(3, 1, 9, 1), 0.0)
+    torch.testing.assert_close(attend(q, k + loud, v + loud, mask), out, rtol=0, atol=0)
+    out.square().sum().backward()
+    assert (k.grad * hidden[:, None, :, None]).abs().max() == 0
+    assert (v.grad * hidden[:, None, :, None]).abs().max() == 0
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_row_that_sees_nothing_gives_zeros_and_no_nan(name):
+    attend = make(MECHANISMS, name, "attention")
+    if not attend.traits.masks & {"any", "keys"}:
+        pytest.skip("honours no padding")
+    q, k, v = parts(5, 5)
+    out = attend(q, k, v, Keys(torch.tensor([5, 0, 2])))
+    assert out[1].abs().max() == 0
+    out.square().sum().backward()
+    assert all(torch.isfinite(x.grad).all() for x in (q, k, v))
+    assert q.grad[1].abs().max() == 0
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_causality_is_what_the_traits_claim(name):
+    attend = make(MECHANISMS, name, "attention").eval()
+    if attend.traits.causality == "none":
+        pytest.skip("claims none")
+    q, k, v = parts(9, 9)
+    out = attend(q, k, v, Causal())
+    out[:, :, 4].square().sum().backward()
+    assert v.grad[:, :, 5:].abs().max() == 0
+    if attend.traits.causality == "strict":
+        assert k.grad[:, :, 5:].abs().max() == 0
+        prefix = attend(q[:, :, :5], k[:, :, :5], v[:, :, :5], Causal())
+        torch.testing.assert_close(prefix, out[:, :, :5])
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_batch_equals_its_singles(name):
+    attend = make(MECHANISMS, name, "attention").eval()
+    if not attend.traits.masks & {"any", "keys"}:
+        pytest.skip("honours no padding")
+    q, k, v = parts(11, 11)
+    lengths = torch.tensor([11, 6, 3])
+    out = attend(q, k, v, Keys(lengths))
+    for row, length in enumerate(lengths.tolist()):
+        single = attend(q[row : row + 1], k[row : row + 1, :, :length], v[row : row + 1, :, :length])
+        torch.testing.assert_close(out[row : row + 1], single)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_compiles_without_a_graph_break(name, unchecked):
+    attend = make(MECHANISMS, name, "attention").eval()
+    q, k, v = parts(8, 8)
+    for mask in (None, Causal()):
+        run = torch.compile(lambda q, k, v, mask=mask: attend(q, k, v, mask), backend="aot_eager", fullgraph=True)
+        torch.testing.assert_close(run(q, k, v), attend(q, k, v, mask))
