@@ -23,7 +23,7 @@ from torch import nn
 
 from regard.attention.protocol import Mechanism
 from regard.core.errors import RegardError
-from regard.core.shapes import Tensor
+from regard.core.shapes import Rows, Tensor
 from regard.core.trace import Geometry, Trace
 
 CHUNK = 1024  # query rows computed at a time
@@ -72,22 +72,27 @@ def watch(
 ) -> Iterator[Seen]:
     """Record the attention maps of everything in `model` that attends and whose path matches `only`."""
     seen, geometries = Seen(), list[Geometry | None]()
-    rows: Any = slice(None) if queries is None else queries if isinstance(queries, slice) else list(queries)
+    rows: Rows = slice(None) if queries is None else queries if isinstance(queries, slice) else list(queries)
     inner = getattr(model, "_orig_mod", model)  # what torch.compile wrapped
     modules = dict(inner.named_modules())
 
     def mechanism_hook(name: str, mixer: nn.Module | None) -> Any:
-        def look(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        def look(module: Mechanism, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if _recomputing():
                 return
             with torch.no_grad():
                 weights = _in_chunks(module, args, kwargs, rows)
                 if heads is not None:
                     weights = weights[:, list(heads)]
-            geometry = geometries[-1] if geometries else None kind = getattr(mixer, "kind", "self") asked = None if
-            queries is None else tuple(range(*rows.indices(args[0].shape[2]))) if isinstance(rows, slice) else
-            tuple(rows)  # fmt: skip  # noqa: E501 exact = bool(getattr(mixer, "exact_geometry", True)) trace =
-            Trace(name, weights, kind, tuple(heads) if heads is not None else None, asked, geometry, exact)
+            trace = Trace(
+                name,
+                weights,
+                kind=getattr(mixer, "kind", "self"),
+                heads=None if heads is None else tuple(heads),
+                queries=None if queries is None else tuple(_asked(rows, args[0].shape[2])),
+                geometry=geometries[-1] if geometries else None,
+                exact=bool(getattr(mixer, "exact_geometry", True)),
+            )
             seen._calls.setdefault(name, []).append(trace)
 
         return look
@@ -133,13 +138,19 @@ def watch(
         raise RegardError("the watched model did not run inside the block, so nothing was seen")
 
 
-def _in_chunks(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], rows: Any) -> Tensor:
-    q, k = args[0], args[1] rest = dict(zip(("mask", "bias"), args[3:], strict=False)) | {a: b for a, b in
-    kwargs.items() if a != "v"} look: Any = module.weights n = q.shape[2] if not module.traits.rowwise or
-    (isinstance(rows, slice) and len(range(*rows.indices(n))) <= CHUNK):  # type: ignore[union-attr]
-        return look(q, k, **rest, queries=rows)
-    every = list(range(n))[rows] if isinstance(rows, slice) else rows
-    return torch.cat([look(q, k, **rest, queries=every[i : i + CHUNK]) for i in range(0, len(every), CHUNK)], dim=2)
+def _in_chunks(module: Mechanism, args: tuple[Any, ...], kwargs: dict[str, Any], rows: Rows) -> Tensor:
+    q, k = args[0], args[1]
+    rest = dict(zip(("mask", "bias"), args[3:], strict=False)) | {a: b for a, b in kwargs.items() if a != "v"}
+    asked = _asked(rows, q.shape[2])
+    if len(asked) <= CHUNK or not module.traits.rowwise:
+        return module.weights(q, k, **rest, queries=rows)
+    parts = [module.weights(q, k, **rest, queries=asked[i : i + CHUNK]) for i in range(0, len(asked), CHUNK)]
+    return torch.cat(parts, dim=2)
+
+
+def _asked(rows: Rows, n: int) -> list[int]:
+    """The query rows that were asked for, as numbers."""
+    return list(range(n))[rows] if isinstance(rows, slice) else rows
 
 
 def _recomputing() -> bool:
