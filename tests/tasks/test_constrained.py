@@ -1,10 +1,10 @@
 import pytest
 import torch
-from test_search import ragged, tiny
 
 from regard.core.errors import RegardError
 from regard.tasks.constrained import Progress, constrained
 from regard.tasks.search import beam
+from tests.tasks.test_search import ragged, tiny
 
 
 def holds(tokens, phrase):

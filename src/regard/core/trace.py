@@ -31,6 +31,14 @@ class Slots:
             return self.share * real
         return real / real.sum(-1, keepdim=True).clamp(min=1)
 
+    def only(self, batch: int) -> Slots:
+        """The slots of one input of the batch; those that are the same for all stay."""
+
+        def one(x: Tensor) -> Tensor:
+            return x if x.shape[0] == 1 else x[batch : batch + 1]
+
+        return replace(self, cells=one(self.cells), share=None if self.share is None else one(self.share))
+
 
 @dataclass(frozen=True, eq=False)
 class Geometry:
@@ -39,6 +47,12 @@ class Geometry:
     queries: Slots  # P = 1: each query writes one output cell
     keys: Slots  # P >= 1: the cells each key was made of
     skip: Slots | None = None  # the way around, where the output grid is not the input grid
+
+    def only(self, batch: int) -> Geometry:
+        """The geometry of one input of the batch."""
+        return Geometry(
+            self.queries.only(batch), self.keys.only(batch), None if self.skip is None else self.skip.only(batch)
+        )
 
     def operator(self, weights: Float[Tensor, "BG H N M"]) -> Float[Tensor, "B H out inn"]:
         """The matrix from input cells to output cells that these weights apply; missing mass is not renormalised."""
@@ -72,12 +86,18 @@ class Trace:
 
     def label(self, rows: Sequence[str], columns: Sequence[str]) -> Trace:
         """The same trace with its rows and columns named; longer ones (padding) are cut off."""
+        if self.geometry is not None:
+            return replace(self, rows=tuple(rows), columns=tuple(columns))
         w = self.weights[..., : len(rows), : len(columns)]
         return replace(self, weights=w, rows=tuple(rows), columns=tuple(columns))
 
     def only(self, batch: int) -> Trace:
         """The trace of one input of the batch (still with a batch axis, of one)."""
-        return replace(self, weights=self.weights[batch : batch + 1])
+        if self.geometry is None:
+            return replace(self, weights=self.weights[batch : batch + 1])
+        groups = self.geometry.queries.cells.shape[1]
+        own = slice(batch * groups, (batch + 1) * groups)
+        return replace(self, weights=self.weights[own], geometry=self.geometry.only(batch))
 
     def operator(self) -> Float[Tensor, "B H out inn"]:
         """The map on the input grid; the weights themselves where tokens were not regrouped."""

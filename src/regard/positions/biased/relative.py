@@ -70,12 +70,21 @@ class RelativeBias(DistanceBias):
 
     def __init__(self, queries: Int[Tensor, "#B N"], keys: Int[Tensor, "#B M"], positions: RelativePositions) -> None:
         super().__init__(queries, keys)
-        self.bucket, self.table = positions.bucket, positions.table.weight
+        # Beyond the greatest distance all is one bucket, so a short row for each head holds every value there is: the
+        # logarithms are taken of these few distances, not of N × M.
+        self.reach = positions.distance
+        span = torch.arange(-self.reach, self.reach + 1, device=queries.device)
+        self.row = F.embedding(positions.bucket(span), positions.table.weight).T.contiguous()  # H (2 reach + 1)
 
     def matrix(self, distance: Int[Tensor, "#B N M"]) -> Float[Tensor, "#B H N M"]:
         """In the table's dtype."""
-        return F.embedding(self.bucket(distance), self.table).permute(0, 3, 1, 2).contiguous()
+        values = self.row.index_select(1, self.slot(distance).flatten())
+        return values.unflatten(1, distance.shape).transpose(0, 1)
 
     def entry(self, distance: Tensor, head: Tensor) -> Tensor:
         """One number of the table."""
-        return self.table[self.bucket(distance), head]
+        return self.row[head, self.slot(distance)]
+
+    def slot(self, distance: Tensor) -> Tensor:
+        """Where in its row a distance is found."""
+        return distance.clamp(-self.reach, self.reach) + self.reach

@@ -1,0 +1,49 @@
+"""Arrays and traces -> pictures. Never takes a model: what to look at was decided by whoever made the traces.
+
+    heads, alignment, layers, mask     grids of maps, as matplotlib figures          grid.py
+    page                               one HTML file to explore, needs no network    page.py
+    draw                               an alignment in the terminal                  text.py
+    rollout, through                   several layers as one map                     rollout.py
+    curve                              a training run's losses and scores            curve.py
+    save                               a figure or a page to disk, whole or not      save.py
+
+Importing this room never imports matplotlib; the first figure does.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+# A function that shares its file's name is bound here at once: a later import of the file would take the name from it.
+from regard.see.curve import curve
+from regard.see.page import page
+from regard.see.rollout import max_of_heads, mean_of_heads, min_of_heads, rollout, rollouts, through
+from regard.see.save import save
+from regard.see.text import draw
+
+if TYPE_CHECKING:
+    from regard.see.grid import alignment, heads, layers, mask
+
+__all__ = [
+    "alignment",
+    "curve",
+    "draw",
+    "heads",
+    "layers",
+    "mask",
+    "max_of_heads",
+    "mean_of_heads",
+    "min_of_heads",
+    "page",
+    "rollout",
+    "rollouts",
+    "save",
+    "through",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'regard.see' has no attribute '{name}'")
+    return getattr(import_module("regard.see.grid"), name)

@@ -1,0 +1,145 @@
+"""A training run as curves: losses above, each score in its own panel, learning rate and speed below.
+
+Takes the rows of metrics.jsonl as they are: any key may be missing from any row, and numbers that are not finite are
+left out (and counted in the title of their panel), so that a run that went wrong can be looked at too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from regard.core.errors import BadInput
+from regard.see.save import save
+from regard.see.words import visible
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_BLUE, _ORANGE, _GREEN, _GREY = "#2a6fb0", "#d8721e", "#2a8f6b", "#6b7285"  # apart for colour-blind eyes too
+_CLOCKS = ("step", "epoch", "time", "seconds", "tokens", "updates")  # what runs along, not what is measured
+_MACHINE = ("lr", "tokens_per_second")  # drawn last, and lower
+_NOISY = ("loss", "tokens_per_second")  # one number a step: drawn with its moving mean
+
+
+def curve(
+    rows: Iterable[Mapping[str, Any]], path: str | os.PathLike[str] | None = None, title: str = "training"
+) -> Figure:
+    """The figure of a run; also written to `path` (.png or .svg) where one is given."""
+    from regard.see.sheet import Sheet
+
+    found = _series(rows)
+    losses = [key for key in found if key == "loss" or key.endswith("_loss")]
+    scores = [key for key in found if key not in losses and key not in _MACHINE]
+    panels = [losses] if losses else []
+    panels += [[key] for key in scores] + [[key] for key in _MACHINE if key in found]
+    if not panels:
+        raise BadInput("nothing to draw: rows need a 'step' and a number such as 'loss', 'valid_loss' or 'bleu'")
+
+    heights = [1.2 if panel[0] in _MACHINE else 3.2 if panel is losses else 2.0 for panel in panels]
+    sheet = Sheet(8.0, 0.55 + sum(heights) + 0.42 * len(panels) + 0.3)
+    sheet.write(0.2, 0.16, visible(title), 11)
+    top = 0.62
+    end = max(steps.max() for steps, _, _ in found.values())
+    for panel, height in zip(panels, heights, strict=True):
+        axes = sheet.axes(0.85, top, 6.85, height)
+        _draw(axes, {key: found[key] for key in panel}, float(end), last=panel is panels[-1])
+        top += height + 0.42
+    if path is not None:
+        save(sheet.figure, path)
+    return sheet.figure
+
+
+Series = dict[str, tuple[np.ndarray, np.ndarray, int]]  # key -> steps, values, how many were not finite
+
+
+def _series(rows: Iterable[Mapping[str, Any]]) -> Series:
+    """Every numeric key with its finite values, in the order of steps; a step told twice keeps the later word."""
+    points: dict[str, dict[float, float]] = {}
+    for row in rows:
+        step = row.get("step")
+        if not _is_number(step):
+            continue
+        for key, value in row.items():
+            if key not in _CLOCKS and _is_number(value):
+                points.setdefault(key, {})[float(step)] = float(value)  # type: ignore[arg-type]
+    found: Series = {}
+    for key, said in points.items():
+        steps = np.array(sorted(said))
+        values = np.array([said[s] for s in steps])
+        good = np.isfinite(values)
+        if good.any():
+            found[key] = (steps[good], values[good], int((~good).sum()))
+    return found
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _draw(axes: Axes, series: Series, end: float, last: bool) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    from regard.see.sheet import INK, drawable, font
+
+    for key, (steps, values, lost) in series.items():
+        colour = _colour(key)
+        name = drawable(visible(key)).replace("_", " ") + (f" ({lost} not finite, left out)" if lost else "")
+        few = len(steps) <= 60
+        if key in _NOISY and len(steps) > 120:  # a noisy line: faint as it was, strong as it went
+            axes.plot(steps, values, color=colour, alpha=0.25, linewidth=0.8)
+            values = _smooth(values)
+        axes.plot(steps, values, color=colour, linewidth=1.6, marker="o" if few else None, markersize=2.5, label=name)
+        if key not in _MACHINE and key != "loss":
+            _mark_best(axes, key, steps, values, colour)
+    axes.set_xlim(0, max(end, 1) * 1.02)
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(3 if set(series) & set(_MACHINE) else 6))
+    axes.tick_params(labelsize=7, width=0.5, color=_GREY, labelcolor=INK)
+    axes.ticklabel_format(axis="y", useOffset=False)
+    axes.grid(color="#e4e7ee", linewidth=0.6)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, prop=font(8), borderaxespad=0.1)
+    axes.tick_params(axis="x", labelbottom=last)
+    if last:
+        axes.set_xlabel("step", font=font(8), color=_GREY)
+
+
+def _mark_best(axes: Axes, key: str, steps: np.ndarray, values: np.ndarray, colour: str) -> None:
+    from regard.see.sheet import font
+
+    lower = key.endswith(("loss", "ppl", "perplexity", "error", "wer"))
+    best = int(values.argmin() if lower else values.argmax())
+    axes.plot(steps[best], values[best], "o", color=colour, markersize=5, markerfacecolor="white", markeredgewidth=1.4)
+    axes.annotate(
+        f"{values[best]:.4g}",
+        (steps[best], values[best]),
+        xytext=(0, -13 if lower else 7),
+        textcoords="offset points",
+        font=font(8),
+        color=colour,
+        ha="center",
+    )
+    axes.margins(y=0.16)
+
+
+def _smooth(values: np.ndarray) -> np.ndarray:
+    """The mean over a window of a fortieth of the run, cut short at the ends; centred, so that it does not lag."""
+    half = max(1, len(values) // 80)
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    at = np.arange(len(values))
+    first, past = np.maximum(at - half, 0), np.minimum(at + half + 1, len(values))
+    smooth: np.ndarray = (total[past] - total[first]) / (past - first)
+    return smooth
+
+
+def _colour(key: str) -> str:
+    if key in _MACHINE:
+        return _GREY
+    return _BLUE if key == "loss" else _ORANGE if key.endswith("loss") else _GREEN

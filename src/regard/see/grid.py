@@ -1,0 +1,189 @@
+"""Grids of maps as matplotlib figures: all heads of a layer, one large alignment, all layers, a mask.
+
+Rows are the words that look, columns the words looked at; bright is much. A figure of several maps shares one scale,
+so that colours can be compared; there it grows with the square root of the weight, which keeps the faint looks of a
+broad head visible beside the sharp ones. Returns a `Figure`: show it in a notebook, or `regard.see.save` it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from matplotlib.colors import ListedColormap, Normalize, PowerNorm
+from matplotlib.figure import Figure
+
+from regard.core.errors import BadInput
+from regard.core.shapes import Bool, Tensor
+from regard.see.maps import Maps, Seen, read, read_all
+from regard.see.sheet import INK, PALE, Sheet, font, name_columns, name_rows, paint, thin, widest
+from regard.see.words import visible
+
+_EDGE = 0.15  # inches of paper around everything
+_CELL = 0.36  # of a cell with room to spare
+_MOST = 11.0  # the longest side of one map
+
+
+def alignment(seen: Seen, head: int | None = None, title: str | None = None) -> Figure:
+    """One large map with every word named; `head` by its number in the model, None for the mean over heads."""
+    maps = read(seen)
+    weights = maps.map(head)
+    n, m = weights.shape
+    wide, high = min(_CELL, _MOST / m), min(_CELL, _MOST / n)
+    width, height = max(m * wide, 0.8), max(n * high, 0.8)
+    wide, high = width / m, height / n
+    left = _EDGE + widest(maps.rows) + 0.32
+    names = widest(maps.columns)
+    slant = 0.72 if thin(wide) == 1 else 1.0  # sin 45°, and the height of the letters
+    top = _EDGE + 0.34 + names * slant + 0.22
+    right = max(0.85, names * slant + 0.1 if slant < 1 else 0.0)  # a slanted last word leans over the edge
+    sheet = Sheet(left + width + right + _EDGE, top + height + 0.35)
+
+    norm = _even([weights])
+    axes = sheet.axes(left, top, width, height)
+    paint(axes, weights, norm)
+    name_rows(axes, maps.rows, high)
+    name_columns(axes, maps.columns, wide)
+    looks, at = _sides(maps.kind)
+    axes.set_ylabel(looks, font=font(8), color=PALE)
+    axes.set_xlabel(at, font=font(8), color=PALE)
+    if min(wide, high) >= 0.28:
+        for i, j in np.argwhere(np.abs(weights) >= 0.005):
+            share = norm(weights[i, j])
+            ink = INK if share > 0.6 else "white" if share > 0.12 else "#8d8aa8"  # faint numbers for faint looks
+            axes.text(j, i, _number(weights[i, j]), ha="center", va="center", font=font(7), color=ink)
+    sheet.bar(left + width + 0.15, top, height, norm)
+    sheet.write(_EDGE, _EDGE, visible(title) if title else _title(maps, head), 11)
+    return sheet.figure
+
+
+def heads(seen: Seen, title: str | None = None) -> Figure:
+    """Every head of one layer side by side, on one scale."""
+    maps = read(seen)
+    count, n, m = maps.weights.shape
+    across = _across(count)
+    down = -(-count // across)
+    width, height = _panel(m), _panel(n)
+    left, bottom = _EDGE + widest(maps.rows, 7) + 0.1, widest(maps.columns, 7) + 0.15
+    top, gap, line = _EDGE + 0.4, 0.16, 0.22  # line: the caption over each map
+    full = left + across * width + (across - 1) * gap
+    sheet = Sheet(full + 0.95, top + down * (line + height + gap) - gap + bottom + _EDGE)
+
+    norm = _root(list(maps.weights))
+    for k, weights in enumerate(maps.weights):
+        y, x = divmod(k, across)
+        place = left + x * (width + gap), top + y * (line + height + gap)
+        sheet.write(place[0], place[1] + 0.04, f"head {maps.heads[k]}", 8)
+        axes = sheet.axes(place[0], place[1] + line, width, height)
+        paint(axes, weights, norm)
+        if x == 0:
+            name_rows(axes, maps.rows, height / n, 7)
+        if k + across >= count:  # nothing below
+            name_columns(axes, maps.columns, width / m, 7, above=False)
+    sheet.bar(full + 0.18, top + line, down * (line + height + gap) - gap - line, norm)
+    sheet.write(_EDGE, _EDGE, visible(title) if title else maps.name, 11)
+    return sheet.figure
+
+
+def layers(seen: Sequence[Seen], title: str | None = None) -> Figure:
+    """Layers down, heads across, a small map each, on one scale."""
+    all_maps = read_all(seen)
+    most = max(len(maps.weights) for maps in all_maps)
+    side = float(np.clip(11 / most, 0.45, 1.1))
+    captions = [_layer(maps) for maps in all_maps]
+    left, top, gap = _EDGE + widest(captions, 8) + 0.12, _EDGE + 0.62, 0.07
+    full, long = left + most * (side + gap) - gap, len(all_maps) * (side + gap) - gap
+    sheet = Sheet(full + 0.95, top + long + _EDGE)
+
+    norm = _root([maps.weights for maps in all_maps])
+    for y, maps in enumerate(all_maps):
+        down = top + y * (side + gap)
+        sheet.write(left - 0.1, down + side / 2 - 0.06, captions[y], 8, align="right")
+        for x, weights in enumerate(maps.weights):
+            paint(sheet.axes(left + x * (side + gap), down, side, side), weights, norm)
+    common = all_maps[0].heads if len({maps.heads for maps in all_maps}) == 1 else tuple(range(most))
+    for x, number in enumerate(common):
+        sheet.write(left + x * (side + gap) + side / 2, top - 0.17, f"head {number}", 8, align="center")
+    sheet.bar(full + 0.18, top, long, norm)
+    sheet.write(_EDGE, _EDGE, visible(title) if title else "all layers and heads", 11)
+    return sheet.figure
+
+
+def mask(
+    allow: Bool[Tensor, "N M"] | np.ndarray,
+    rows: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    title: str = "mask: who may look at whom",
+) -> Figure:
+    """A dense mask, True = may attend: filled cells may be looked at."""
+    dense = torch.as_tensor(allow)
+    while dense.ndim > 2 and dense.shape[0] == 1:
+        dense = dense[0]
+    if dense.ndim != 2 or dense.dtype != torch.bool or not dense.numel():
+        raise BadInput(f"a mask to draw is a bool matrix N M, not {dense.dtype} of shape {tuple(dense.shape)}")
+    n, m = dense.shape
+    names = [
+        [visible(t) for t in given] if given is not None else list(map(str, range(k)))
+        for given, k in ((rows, n), (columns, m))
+    ]
+    if (len(names[0]), len(names[1])) != (n, m):
+        raise BadInput(f"{len(names[0])} and {len(names[1])} names were given for {n} rows and {m} columns")
+    wide, high = min(0.26, 8 / m), min(0.26, 8 / n)
+    left, top = _EDGE + widest(names[0]) + 0.32, _EDGE + 0.34 + widest(names[1]) + 0.22
+    sheet = Sheet(left + max(m * wide, 2.2) + 0.5, top + n * high + 0.4)
+
+    axes = sheet.axes(left, top, m * wide, n * high)
+    paint(axes, dense.cpu().numpy().astype(np.float32), Normalize(0, 1), ListedColormap(["#eceef3", "#3b6fb6"]))
+    name_rows(axes, names[0], high)
+    name_columns(axes, names[1], wide)
+    axes.set_ylabel("looks", font=font(8), color=PALE)
+    axes.set_xlabel("at (filled: may be seen)", font=font(8), color=PALE)
+    if min(wide, high) >= 0.08:  # white lines between cells that are large enough to count
+        axes.set_xticks(np.arange(m - 1) + 0.5, minor=True)
+        axes.set_yticks(np.arange(n - 1) + 0.5, minor=True)
+        axes.grid(which="minor", color="white", linewidth=0.8)
+        axes.tick_params(which="minor", length=0)
+    sheet.write(_EDGE, _EDGE, visible(title), 11)
+    return sheet.figure
+
+
+def _even(weights: list[np.ndarray]) -> Normalize:
+    """From 0 (or below, where weights may be negative) to the largest."""
+    low, high = min(0.0, *(w.min() for w in weights)), max(w.max() for w in weights)
+    return Normalize(low, high if high > low else low + 1.0)
+
+
+def _root(weights: list[np.ndarray]) -> Normalize:
+    """The same, growing with the square root; even where there are negative weights, which have no root."""
+    even = _even(weights)
+    return even if even.vmin else PowerNorm(0.5, 0.0, even.vmax)
+
+
+def _number(weight: float) -> str:
+    return f"{weight:.2f}".replace("0.", ".", 1)
+
+
+def _panel(count: int) -> float:
+    return float(np.clip(count * 0.14, 1.1, 2.6))
+
+
+def _across(count: int) -> int:
+    """Panels in a line: a whole number of lines of at most 6 where that exists, else 4."""
+    if count <= 3:
+        return count
+    return next((k for k in (4, 6, 5, 3) if count % k == 0), 4)
+
+
+def _sides(kind: str) -> tuple[str, str]:
+    return ("word", "looks at") if kind == "self" else ("output word", "looks at input word")
+
+
+def _layer(maps: Maps) -> str:
+    return f"layer {maps.layer}" if maps.layer.isdigit() else maps.layer
+
+
+def _title(maps: Maps, head: int | None) -> str:
+    if len(maps.heads) == 1 and head is None:
+        return maps.name
+    return f"{maps.name}, " + (f"mean of {len(maps.heads)} heads" if head is None else f"head {head}")

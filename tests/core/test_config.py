@@ -1,0 +1,92 @@
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pytest
+
+from regard.core.config import from_dict, override, to_dict
+from regard.core.errors import RegardError, UnknownName
+from regard.core.spec import Spec, cycle, make
+
+
+@dataclass(frozen=True)
+class Inner:
+    steps: int = 10
+    rate: float = 0.1
+    name: str = "a"
+    kind: Literal["x", "y"] = "x"
+    maybe: int | None = None
+    many: tuple[int, ...] = (1, 2)
+    part: Any = "softmax"
+
+
+@dataclass(frozen=True)
+class Outer:
+    train: Inner = field(default_factory=Inner)
+    flag: bool = False
+
+
+def test_round_trip_through_json_values():
+    outer = Outer(Inner(steps=3, many=(4, 5), maybe=7), True)
+    plain = to_dict(outer)
+    assert plain["train"]["many"] == [4, 5]
+    assert from_dict(Outer, plain) == outer
+
+
+def test_overrides_are_typed():
+    changed = override(
+        Outer(),
+        ["train.steps=20", "train.rate=1e-3", "train.name=3", "train.kind=y", "flag=true", "train.maybe=none",
+         "train.part=linear(features=3)", "train.many=[7]"],
+    )  # fmt: skip
+    assert changed == Outer(Inner(20, 1e-3, "3", "y", None, (7,), "linear(features=3)"), True)
+    assert override(Outer(), ["train.rate=2"]).train.rate == 2.0
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("train.stpes=3", "did you mean 'steps'"),
+        ("trian.steps=3", "did you mean 'train'"),
+        ("train.steps=many", "int is wanted"),
+        ("train.steps=1.5", "int is wanted"),
+        ("train.steps=true", "int is wanted"),
+        ("train.kind=z", "choose one of 'x', 'y'"),
+        ("train=3", "group of settings"),
+        ("train.steps.more=3", "deeper"),
+        ("train.steps", "write key=value"),
+    ],
+)
+def test_bad_overrides_say_what_was_wrong(setting, message):
+    with pytest.raises(RegardError, match=message):
+        override(Outer(), [setting])
+
+
+def test_unknown_fields_and_unwritable_parts_raise():
+    with pytest.raises(UnknownName, match="did you mean 'flag'"):
+        from_dict(Outer, {"flog": True})
+    with pytest.raises(RegardError, match="put its class into the room's table"):
+        to_dict(Inner(part=object()))
+
+
+def test_specs_are_parsed_never_evaluated():
+    assert Spec.parse("nystrom(landmarks=64, mode='a')") == Spec("nystrom", {"landmarks": 64, "mode": "a"})
+    assert str(Spec.parse(" x( a = [1, 2] ) ")) == "x(a=[1, 2])"
+    for bad in ("x(1)", "x(a=f())", "__import__('os')", "x.y", "x(", "1", "", "x(**{'a': 1})(b=2)"):
+        with pytest.raises(RegardError, match="cannot read the spec"):
+            Spec.parse(bad)
+
+
+def test_parts_are_made_by_name_or_pass_through():
+    table = {"list": ("builtins", "list"), "fraction": ("fractions", "Fraction")}
+    assert make(table, "fraction(numerator=3)", "number", denominator=4, unknown=5) == make(table, "fraction(numerator=3, denominator=4)", "number")  # fmt: skip  # noqa: E501
+    own = object()
+    assert make(table, own, "number") is own
+    with pytest.raises(UnknownName, match="did you mean 'fraction'"):
+        make(table, "fracton", "number")
+    with pytest.raises(UnknownName, match="did you mean 'numerator'"):
+        make(table, "fraction(numeratr=3)", "number")
+
+
+def test_a_list_of_specs_is_cycled_over_layers():
+    assert [cycle(["a", "b"], n) for n in range(3)] == ["a", "b", "a"]
+    assert cycle("a", 5) == "a"

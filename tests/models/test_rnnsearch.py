@@ -1,0 +1,468 @@
+"""RNNsearch: padding changes nothing, steps equal one forward, searches equal their simple twins, maps can be seen."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from regard.attention.capture import watch
+from regard.blocks.recurrent import Bidirectional, Cell
+from regard.core.config import from_dict, to_dict
+from regard.core.errors import RegardError, UnknownName
+from regard.core.steps import Steps
+from regard.models import build
+from regard.models.rnnsearch import SIZES, Config, RNNSearch
+from regard.tasks.search import beam, greedy, sample
+
+EOS = 2
+
+
+def tiny(seed=0, vocab=11, **settings):
+    torch.manual_seed(seed)
+    chosen = {"width": 12, "hidden": 10, "align": 9, "readout": 8, "dropout": 0.1, "tied": False} | settings
+    model = build("rnnsearch", vocab=vocab, **chosen)
+    with torch.no_grad():  # larger weights: sharper, more varied outputs than a fresh model's
+        for parameter in model.parameters():
+            parameter.mul_(2.5)
+    return model.double().eval()
+
+
+def ragged(batch=6, longest=9, vocab=11, seed=1):
+    g = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(1, longest + 1, (batch,), generator=g)
+    source = torch.randint(3, vocab, (batch, longest), generator=g)
+    source[torch.arange(longest)[None] >= lengths[:, None]] = 0
+    return source[:, : int(lengths.max())], lengths
+
+
+def targets(batch=6, length=7, vocab=11, seed=2):
+    target = torch.randint(3, vocab, (batch, length), generator=torch.Generator().manual_seed(seed))
+    target[:, 0] = 1
+    return target
+
+
+# -- the recurrent parts -----------------------------------------------------------------------------------------------
+
+
+def packed_twin(ours):
+    """PyTorch's own bidirectional network with the same weights."""
+    theirs = nn.GRU(ours.forth.input_size, ours.forth.hidden_size, batch_first=True, bidirectional=True)
+    with torch.no_grad():
+        for name, value in ours.forth.named_parameters():
+            getattr(theirs, name).copy_(value)
+        for name, value in ours.back.named_parameters():
+            getattr(theirs, f"{name}_reverse").copy_(value)
+    return theirs
+
+
+def shaken(module):
+    """Biases that are not zero, so that padding could be heard."""
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return module
+
+
+@pytest.mark.usefixtures("double")
+def test_bidirectional_equals_packed_sequences_in_value_and_gradient():
+    ours = shaken(Bidirectional(5, 4))
+    theirs = packed_twin(ours)
+    lengths = torch.tensor([9, 1, 6, 9, 3])
+    x = torch.randn(5, 9, 5, requires_grad=True)
+    y = x.detach().clone().requires_grad_()
+    found = ours(x, lengths)
+    packed = pack_padded_sequence(y, lengths, batch_first=True, enforce_sorted=False)
+    expected, _ = pad_packed_sequence(theirs(packed)[0], batch_first=True, total_length=9)
+    torch.testing.assert_close(found, expected)
+    push = torch.randn_like(found)
+    (found * push).sum().backward()
+    (expected * push).sum().backward()
+    torch.testing.assert_close(x.grad, y.grad)
+    torch.testing.assert_close(ours.back.weight_hh_l0.grad, theirs.weight_hh_l0_reverse.grad)
+    torch.testing.assert_close(ours.forth.weight_ih_l0.grad, theirs.weight_ih_l0.grad)
+
+
+@pytest.mark.usefixtures("double")
+def test_bidirectional_without_lengths_reads_everything():
+    ours, x = shaken(Bidirectional(5, 4)), torch.randn(3, 7, 5)
+    expected, _ = packed_twin(ours)(x)
+    torch.testing.assert_close(ours(x), expected)
+    torch.testing.assert_close(ours(x, torch.tensor([7, 7, 7])), expected)
+
+
+@pytest.mark.usefixtures("double")
+def test_cell_equals_pytorchs_over_both_inputs():
+    ours, theirs = shaken(Cell(3, 4, 5)), nn.GRUCell(7, 5)
+    with torch.no_grad():
+        theirs.weight_ih.copy_(torch.cat([ours.known.weight, ours.given.weight], 1))
+        theirs.bias_ih.copy_(ours.known.bias)
+        theirs.weight_hh.copy_(ours.state.weight)
+        theirs.bias_hh.copy_(ours.state.bias)
+    word, seen, state = torch.randn(2, 6, 3), torch.randn(2, 6, 4), torch.randn(2, 6, 5)
+    expected = theirs(torch.cat([word, seen], -1).flatten(0, 1), state.flatten(0, 1)).unflatten(0, (2, 6))
+    torch.testing.assert_close(ours(ours.known(word), seen, state), expected)
+
+
+# -- reading a whole target --------------------------------------------------------------------------------------------
+
+
+def by_hand(model, source, target):
+    """One sentence, one word at a time, with PyTorch's own units; returns the logits T V."""
+    encoder = packed_twin(model.encoder).double()
+    memory, _ = encoder(model.embed(source)[None])
+    memory = memory[0]
+    hidden = model.config.hidden
+    state = torch.tanh(model.first(memory[0, hidden:]))
+    cell = nn.GRUCell(model.config.width + 2 * hidden, hidden).double()
+    with torch.no_grad():
+        cell.weight_ih.copy_(torch.cat([model.cell.known.weight, model.cell.given.weight], 1))
+        cell.bias_ih.copy_(model.cell.known.bias)
+        cell.weight_hh.copy_(model.cell.state.weight)
+        cell.bias_hh.copy_(model.cell.state.bias)
+    logits = []
+    for token in target:
+        word = model.embed_target(token)
+        scores = model.aligner.score(torch.tanh(model.aligner.query(state) + model.aligner.memory(memory)))[:, 0]
+        seen = scores.softmax(0) @ memory
+        state = cell(torch.cat([word, seen])[None], state[None])[0]
+        units = model.readout(torch.cat([state, seen, word]))
+        logits.append(model.head(torch.maximum(units[0::2], units[1::2])))
+    return torch.stack(logits)
+
+
+def test_forward_is_the_paper_written_out():
+    model, (source, lengths), target = tiny(), ragged(), targets()
+    found = model(source, target, lengths)
+    for row, length in enumerate(lengths.tolist()):
+        torch.testing.assert_close(found[row], by_hand(model, source[row, :length], target[row]))
+
+
+def test_a_batch_equals_its_singles():
+    model, (source, lengths), target = tiny(1), ragged(), targets()
+    target_lengths = torch.tensor([7, 3, 1, 5, 7, 2])
+    found = model(source, target, lengths, target_lengths)
+    for row, (length, written) in enumerate(zip(lengths.tolist(), target_lengths.tolist(), strict=True)):
+        single = model(source[row : row + 1, :length], target[row : row + 1, :written])
+        torch.testing.assert_close(found[row : row + 1, :written], single)
+
+
+def test_padding_has_no_influence_and_no_gradient():
+    model, (source, lengths), target = tiny(2), ragged(), targets()
+    padding = torch.arange(source.shape[1])[None] >= lengths[:, None]
+    found = model(source, target, lengths)
+    loud = torch.where(padding, torch.randint(3, 11, source.shape), source)
+    torch.testing.assert_close(model(loud, target, lengths), found, rtol=0, atol=0)
+    wider = torch.cat([source, torch.full((len(source), 5), 7)], 1)
+    torch.testing.assert_close(model(wider, target, lengths), found)
+    # of all tokens, only padding is a 7 here
+    quiet = torch.where(source == 7, 8, source).masked_fill(padding, 7)
+    model(quiet, target, lengths).square().sum().backward()
+    assert model.embed.weight.grad[7].abs().max() == 0
+    assert model.embed.weight.grad[8].abs().max() > 0
+
+
+def test_no_output_sees_a_later_target():
+    model, (source, lengths), target = tiny(3), ragged(), targets()
+    whole = model(source, target, lengths)
+    torch.testing.assert_close(model(source, target[:, :4], lengths), whole[:, :4])
+
+
+def test_an_empty_source_gives_no_nan():
+    model, target = tiny(), targets(2)
+    source, lengths = torch.full((2, 3), 5), torch.tensor([3, 0])
+    logits = model(source, target, lengths)
+    logits.square().sum().backward()
+    assert torch.isfinite(logits).all()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+def test_every_parameter_is_used():
+    model, (source, lengths), target = tiny(), ragged(), targets()
+    model(source, target, lengths).square().sum().backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
+
+
+# -- writing, one token after another ----------------------------------------------------------------------------------
+
+
+def test_it_offers_steps():
+    assert isinstance(tiny(), Steps)
+
+
+def test_steps_equal_one_forward():
+    model, (source, lengths), target = tiny(2), ragged(), targets()
+    whole = model(source, target, lengths)
+    first, state = model.start(source, lengths, room=7)
+    assert first.tolist() == [[model.config.bos]] * 6
+    for t in range(7):
+        logits, state = model.step(target[:, t : t + 1], state)
+        torch.testing.assert_close(logits[:, 0], whole[:, t], rtol=1e-10, atol=1e-10)
+
+
+def test_beams_share_the_memory_and_are_selected_like_rows():
+    model, (source, lengths) = tiny(3), ragged(4)
+    paths = torch.randint(3, 11, (4, 3, 5))
+    _, state = model.start(source, lengths, room=15)
+    memory = state.memory
+    state = model.select(state, None, torch.zeros(4, 3, dtype=torch.long))  # one beam becomes three
+    for t in range(4):
+        _, state = model.step(paths[:, :, t], state)
+    assert state.memory is memory
+    rows, beams = torch.tensor([2, 0]), torch.tensor([[1, 1], [2, 0]])
+    kept = model.select(state, rows, beams)
+    assert kept.memory.values.shape[0] == 2
+    logits, _ = model.step(paths[rows[:, None], beams, 4], kept)
+    for r, row in enumerate(rows.tolist()):
+        for k in range(2):
+            whole = model(source[row : row + 1, : lengths[row]], paths[row, beams[r, k]][None])
+            torch.testing.assert_close(logits[r, k], whole[0, -1])
+
+
+def test_a_state_is_a_value():
+    model, (source, lengths) = tiny(), ragged(3)
+    first, state = model.start(source, lengths, room=4)
+    before = model.step(first, state)[0]
+    model.step(torch.full((3, 1), 5), state)
+    model.select(state, None, torch.zeros(3, 2, dtype=torch.long))
+    torch.testing.assert_close(model.step(first, state)[0], before, rtol=0, atol=0)
+
+
+class Remembers(nn.Module):
+    """An aligner with a state: it looks less at where it looked before."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def keys(self, memory):
+        return self.inner.keys(memory)
+
+    def weights(self, query, keys, mask=None, state=None):
+        now, _ = self.inner.weights(query, keys, mask)
+        before = torch.zeros_like(now) if state is None else state[0]
+        weights = now * torch.exp(-3.0 * before)
+        weights = weights / weights.sum(-1, keepdim=True)
+        return weights, (before + weights, weights)
+
+    forward = weights
+
+
+def test_what_an_aligner_remembers_follows_its_beam():
+    model = tiny(1)
+    model.aligner = Remembers(model.aligner)
+    source, lengths = ragged(4)
+    found = beam(model, source, lengths, beams=3, nbest=3, max_length=lengths + 3)
+    for row, length in enumerate(lengths.tolist()):
+        expected = brute_beam(model, source[row, :length], length + 3, 3, 1.0)
+        assert [h.tokens for h in found[row]] == [tokens for _, tokens, _ in expected]
+
+
+@pytest.mark.parametrize("remembers", [False, True])
+def test_a_frozen_state_is_written_in_place_and_means_the_same(remembers):
+    model, (source, lengths) = tiny(1), ragged(4)
+    if remembers:
+        model.aligner = Remembers(model.aligner)
+    words, order = torch.randint(3, 11, (5, 4, 3)), torch.randint(3, (5, 4, 3))
+    with torch.inference_mode():
+        first, state = model.start(source, lengths, room=20)
+        _, state = model.step(first, state)
+        state = model.select(state, None, torch.zeros(4, 3, dtype=torch.long))
+        frozen = model.freeze(copy.deepcopy(state))
+        at = frozen.hidden.data_ptr()
+        for word, beams in zip(words, order, strict=True):
+            expected, state = model.step(word, state)
+            logits, frozen = model.step(word, frozen)
+            torch.testing.assert_close(logits, expected, rtol=0, atol=0)
+            state, frozen = model.select(state, None, beams), model.select(frozen, None, beams)
+        assert frozen.hidden.data_ptr() == at
+        dropped = model.select(frozen, torch.tensor([1, 3]), order[0, :2])
+        assert dropped.hidden.shape[:2] == (2, 3)
+
+
+def log_probs(model, source, tokens):
+    """The model re-run from nothing: log-probabilities of the token after bos + tokens."""
+    target = torch.tensor([[model.config.bos, *tokens]])
+    with torch.no_grad():
+        return model(source[None], target)[0, -1].log_softmax(-1).tolist()
+
+
+def brute_beam(model, source, limit, beams, penalty):
+    """Beam search on Python lists, with the stopping rule of tasks/search.py."""
+    live, pool = [([], 0.0)], []
+    for t in range(1, limit + 1):
+        grown = [
+            (total + score, tokens, word)
+            for tokens, total in live
+            for word, score in enumerate(log_probs(model, source, tokens))
+        ]
+        grown = sorted(grown, key=lambda c: -c[0])[: 2 * beams]
+        pool += [(total / t**penalty, tokens, True) for total, tokens, word in grown[:beams] if word == EOS]
+        pool = sorted(pool, key=lambda h: -h[0])[:beams]
+        live = [([*tokens, word], total) for total, tokens, word in grown if word != EOS][:beams]
+        if t == limit:
+            cut = sorted(((total / t**penalty, tokens, False) for tokens, total in live), key=lambda h: -h[0])
+            return pool + cut[: beams - len(pool)]
+        if len(pool) == beams and live[0][1] / t**penalty <= pool[-1][0]:
+            return pool
+    return pool
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("beams", "penalty"), [(1, 1.0), (4, 1.0), (5, 0.6)])
+def test_beam_equals_brute_force(seed, beams, penalty):
+    model, (source, lengths) = tiny(seed), ragged(3, longest=7, seed=seed)
+    found = beam(model, source, lengths, beams=beams, length_penalty=penalty, nbest=beams, max_length=lengths + 3)
+    for row, length in enumerate(lengths.tolist()):
+        expected = brute_beam(model, source[row, :length], length + 3, beams, penalty)
+        assert [h.tokens for h in found[row]] == [tokens for _, tokens, _ in expected]
+        assert [h.finished for h in found[row]] == [ended for _, _, ended in expected]
+        for ours, (score, _, _) in zip(found[row], expected, strict=True):
+            assert math.isclose(ours.score, score, rel_tol=1e-5, abs_tol=1e-5)
+
+
+SEARCHES = {
+    "greedy": lambda m, s, n, seed: [[h] for h in greedy(m, s, n, max_length=n + 6)],
+    "beam": lambda m, s, n, seed: beam(m, s, n, beams=4, nbest=3, max_length=n + 6),
+    "diverse": lambda m, s, n, seed: beam(m, s, n, beams=4, groups=2, nbest=4, max_length=n + 6),
+    "sample": lambda m, s, n, seed: sample(m, s, n, samples=3, top_k=8, top_p=0.9, seed=seed, max_length=n + 6),
+}
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+@pytest.mark.parametrize("seed", range(2))
+def test_a_search_over_a_batch_gives_what_singles_give(name, seed):
+    model, (source, lengths) = tiny(seed), ragged(9, seed=5)
+    batch = SEARCHES[name](model, source, lengths, list(range(9)))
+    assert len({tuple(h.tokens) for found in batch for h in found}) > 3  # not all the same by chance
+    for row, length in enumerate(lengths.tolist()):
+        (single,) = SEARCHES[name](model, source[row : row + 1, :length], lengths[row : row + 1], [row])
+        assert [h.tokens for h in batch[row]] == [h.tokens for h in single]
+
+
+# -- seeing ------------------------------------------------------------------------------------------------------------
+
+
+def test_watching_gives_one_alignment_a_target_token():
+    model, (source, lengths), target = tiny(), ragged(), targets()
+    unseen = model(source, target, lengths)
+    with watch(model) as seen:
+        logits = model(source, target, lengths)
+    assert torch.equal(logits, unseen)
+    (trace,) = seen.traces()
+    assert (trace.name, trace.kind) == ("aligner", "align")
+    assert trace.weights.shape == (6, 1, 7, source.shape[1])
+    torch.testing.assert_close(trace.weights.sum(-1), torch.ones(6, 1, 7, dtype=torch.float64))
+    padding = torch.arange(source.shape[1])[None] >= lengths[:, None]
+    assert (trace.weights * padding[:, None, None]).abs().max() == 0
+
+
+# -- building and training ---------------------------------------------------------------------------------------------
+
+
+def test_the_papers_size():
+    config = Config(vocab=30_000)
+    with torch.device("meta"):
+        model = RNNSearch(config)
+    count = {name: sum(p.numel() for p in part.parameters()) for name, part in model.named_children()}
+    assert count["embed"] == count["embed_target"] == 30_000 * 620
+    assert count["encoder"] == 2 * 3 * (1000 * 620 + 1000 * 1000 + 2 * 1000)
+    assert count["aligner"] == 1000 * 1000 + 1000 * 2000 + 1000
+    assert count["head"] == 30_000 * 500
+
+
+@pytest.mark.parametrize("size", [s for s in SIZES if s != "base"])
+def test_every_size_builds_and_ties_share_one_table(size):
+    model = build("rnnsearch", size=size, vocab=50)
+    tables = {model.embed.weight.data_ptr(), model.embed_target.weight.data_ptr(), model.head.weight.data_ptr()}
+    assert len(tables) == (1 if model.config.tied else 3)
+    assert model(torch.tensor([[4, 5, 2]]), torch.tensor([[1, 4]])).shape == (1, 2, 50)
+    assert from_dict(Config, to_dict(model.config)) == model.config
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(RegardError, match="set readout=None"):
+        build("rnnsearch", vocab=11, tied=True)
+    with pytest.raises(UnknownName, match="did you mean 'additive'"):
+        build("rnnsearch", vocab=11, aligner="addative")
+
+
+def test_dropout_acts_in_training_only():
+    model, (source, lengths), target = tiny(dropout=0.5), ragged(), targets()
+    assert torch.equal(model(source, target, lengths), model(source, target, lengths))
+    model.train()
+    assert not torch.equal(model(source, target, lengths), model(source, target, lengths))
+
+
+def test_compiled_equals_eager_in_value_and_gradient(unchecked):
+    model, (source, lengths), target = tiny(), ragged(), targets()
+    run = torch.compile(model, backend="aot_eager", dynamic=True)
+    for cut in (7, 5):  # a second length must not need a second graph for every step
+        expected = model(source, target[:, :cut], lengths)
+        torch.testing.assert_close(run(source, target[:, :cut], lengths), expected)
+    model.zero_grad()
+    expected.square().sum().backward()
+    wanted = {name: p.grad.clone() for name, p in model.named_parameters()}
+    model.zero_grad()
+    run(source, target[:, :5], lengths).square().sum().backward()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad, wanted[name])
+
+
+def test_it_learns_to_write_backwards_and_looks_where_it_reads():
+    model = build("rnnsearch", size="tiny", vocab=14, width=32, hidden=32, dropout=0.0)
+    optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)
+
+    def batch(rows=64, longest=6):
+        lengths = torch.randint(3, longest + 1, (rows,))
+        words = torch.randint(3, 14, (rows, longest))
+        place = torch.arange(longest)[None]
+        source = words.masked_fill(place >= lengths[:, None], 0)
+        turned = words.gather(1, torch.where(place < lengths[:, None], lengths[:, None] - 1 - place, place))
+        wanted = torch.cat([turned, torch.zeros(rows, 1, dtype=torch.long)], 1)
+        wanted.scatter_(1, lengths[:, None], EOS)
+        target = torch.cat([torch.ones(rows, 1, dtype=torch.long), wanted[:, :-1]], 1)
+        return source, lengths, target, wanted.masked_fill(torch.arange(longest + 1) > lengths[:, None], -100)
+
+    model.train()
+    for _ in range(150):
+        source, lengths, target, wanted = batch()
+        loss = nn.functional.cross_entropy(model(source, target, lengths).flatten(0, 1), wanted.flatten())
+        optimiser.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+    model.eval()
+    source, lengths, target, wanted = batch()
+    with torch.no_grad(), watch(model) as seen:
+        right = (model(source, target, lengths).argmax(-1) == wanted)[wanted >= 0]
+    assert right.double().mean() > 0.9
+    # the word written at t is word length - 1 - t of the source: there the weight lies
+    place = (lengths[:, None] - 1 - torch.arange(6)).clamp(min=0)
+    looked = seen["aligner"].weights[:, 0, :6].gather(2, place[..., None]).squeeze(-1)
+    assert looked[torch.arange(6) < lengths[:, None]].mean() > 0.5
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_recorded_step_gives_what_a_cpu_gives(name):
+    model, (source, lengths) = tiny(1), ragged(9, seed=5)
+    expected = SEARCHES[name](model, source, lengths, list(range(9)))
+    model = model.cuda()
+    found = SEARCHES[name](model, source.cuda(), lengths.cuda(), list(range(9)))
+    assert [[h.tokens for h in row] for row in found] == [[h.tokens for h in row] for row in expected]
+
+
+@pytest.mark.gpu
+def test_trains_under_autocast_compiled(unchecked):
+    model, (source, lengths), target = tiny().float().cuda(), ragged(), targets()
+    source, lengths, target = source.cuda(), lengths.cuda(), target.cuda()
+    exact = model(source, target, lengths)
+    run = torch.compile(model, dynamic=True)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        logits = run(source, target, lengths)
+    torch.testing.assert_close(logits.float(), exact, rtol=0.1, atol=0.1)
+    logits.float().square().mean().backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
