@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from regard.core.spec import Table
 
+# What the training loop trains.
 TASKS: Table = {
     "translation": ("regard.tasks.translation", "Translation"),
+}
+
+# What a saved model of each task is used with: model and vocabulary in, something to call out.
+PREDICTORS: Table = {
+    "translation": ("regard.tasks.translation", "Translator"),
 }

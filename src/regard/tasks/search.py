@@ -22,6 +22,7 @@ import torch
 from regard.core.errors import RegardError
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.steps import Steps
+from regard.tasks import recorded
 
 DEAD = float("-inf")
 LOOK = 8  # on a GPU, steps between looks at who is done (each look waits for the device)
@@ -78,7 +79,8 @@ def sample(
         place = (p.cumsum(-1) <= uniform[..., None] * p.sum(-1, keepdim=True)).sum(-1, keepdim=True)
         return words.gather(-1, place.clamp(max=words.shape[-1] - 1)).squeeze(-1)
 
-    return _Walk(model, inputs, max_length, prefix, ban, choose, samples, seeds).run()
+    how = temperature, top_k, top_p
+    return _Walk(model, inputs, max_length, prefix, ban, choose, samples, seeds, how).run()
 
 
 def beam(
@@ -104,7 +106,12 @@ def beam(
 
 
 class _Search:
-    """What walks and beams share: time, limits, prefixes, leaving the batch, and recording a step on a GPU."""
+    """What walks and beams share: time, limits, prefixes, leaving the batch.
+
+    `how` holds the settings that are numbers in Python and so become part of a recorded step.
+    """
+
+    how: tuple[Any, ...] = ()
 
     def __init__(
         self,
@@ -146,7 +153,7 @@ class _Search:
                     if not len(self.origin):
                         break
                 if cuda and replay is None and t > 1:
-                    replay = self.record()
+                    replay = recorded.step(self)
                 (replay or self.advance)()
             self.collect(torch.arange(len(self.origin)))
         return self.found
@@ -154,7 +161,9 @@ class _Search:
     def leave(self) -> bool:
         """Let inputs that are done leave once a quarter of the batch is done; False when the batch changed."""
         live = (~self.done).nonzero().squeeze(1)
-        if 4 * len(live) > 3 * len(self.done):
+        # a GPU's step takes as long for half the inputs, and another batch means another recording
+        share = 1 if live.is_cuda else 3
+        if 4 * len(live) > share * len(self.done):
             return True
         self.collect(self.done.nonzero().squeeze(1).cpu())
         beams = torch.arange(self.tokens.shape[1], device=live.device).expand(len(live), -1)
@@ -163,16 +172,6 @@ class _Search:
         self.origin = self.origin[live.cpu()]
         self.keep(live)
         return False
-
-    def record(self) -> Callable[[], None] | None:
-        """Record a step as a CUDA graph, where the model can freeze its shapes."""
-        if not hasattr(self.model, "freeze"):
-            return None
-        self.state = self.model.freeze(self.state)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self.advance()
-        return graph.replay
 
     def scores(self) -> Tensor:
         """Logits of the next token of every beam, prefix and ban applied; moves time."""
@@ -216,10 +215,11 @@ class _Walk(_Search):
         choose: Callable[[Tensor, Tensor | None], Tensor],
         samples: int,
         seeds: Sequence[int] | None,
+        how: tuple[Any, ...] = (),
     ) -> None:
         with torch.inference_mode():
             super().__init__(model, inputs, max_length, prefix, ban, samples)
-        self.choose = choose
+        self.choose, self.how = choose, how
         batch, device = len(self.found), self.limit.device
         self.words = torch.full((self.last, batch, samples), self.eos, device=device)
         self.total = torch.zeros(batch, samples, device=device)
@@ -287,6 +287,7 @@ class _Beam(_Search):
         with torch.inference_mode():
             super().__init__(model, inputs, max_length, prefix, ban, beams)
         self.penalty, self.nbest, self.groups, self.diversity = penalty, nbest, groups, diversity
+        self.how = penalty, groups, diversity
         batch, device, each = len(self.found), self.limit.device, beams // groups
         self.words = torch.full((self.last, batch, beams), self.eos, device=device)
         self.parents = torch.zeros(self.last, batch, beams, dtype=torch.long, device=device)

@@ -17,6 +17,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -32,7 +33,7 @@ from regard.data import moses
 from regard.data.batching import Stream
 from regard.data.flat import Flat
 from regard.data.parallel import Corpus, Pairs, Parallel, target_tokens
-from regard.tasks import score
+from regard.tasks.score import Score, bleu, bleu_tokenised, chrf
 from regard.tasks.search import Hypothesis, beam, greedy
 
 if TYPE_CHECKING:
@@ -53,12 +54,11 @@ class Config:
         """Smaller search."""
         return replace(self, beams=2)
 
-    def build(self, data: Parallel, folder: Path | None = None, seed: int = 0) -> Translation:
-        """The task on these data; the vocabulary is read from the folder where it holds one, else trained."""
+    def build(self, data: Parallel, seed: int = 0, folder: Path | None = None) -> Translation:
+        """The task on these data; with the vocabulary in the folder where one is given, else one trained on them."""
         from regard.tokens.text import Text
 
-        known = folder is not None and (folder / "tokenizer.json").is_file()
-        return Translation(self, data, Text.load(folder) if known and folder is not None else None, seed)
+        return Translation(self, data, None if folder is None else Text.load(folder), seed)
 
 
 class Translation:
@@ -69,10 +69,9 @@ class Translation:
 
     def __init__(self, config: Config, data: Parallel, text: Text | None = None, seed: int = 0) -> None:
         self.config, self.data, self.seed = config, data, seed
-        self.train = data.load("train", text)
-        self.text = self.train.text
-        self.objective: Callable[[Tensor, Tensor, float], Tensor] = smoothed
         self._parts: dict[str, Corpus] = {}
+        self.text = text if text is not None else self._load("train", None).text
+        self.objective: Callable[[Tensor, Tensor, float], Tensor] = smoothed
 
     def fit(self, config: Any) -> Any:
         """A model's Config with what only the data know: the size of the vocabulary and its special tokens."""
@@ -123,14 +122,37 @@ class Translation:
             f"{d.corpus} {d.source}-{d.target}, {rows:,} pairs{without}, vocabulary {self.text.size:,} {self.text.kind}"
         )
 
+    @property
+    def train(self) -> Corpus:
+        """The training part."""
+        return self.part("train")
+
     def part(self, split: str) -> Corpus:
         """One part of the data, read once."""
         split = self.data.split(split)
-        if split == "train":
-            return self.train
-        if split not in self._parts:
-            self._parts[split] = self.data.load(split, self.text)
+        return self._parts[split] if split in self._parts else self._load(split, self.text)
+
+    def _load(self, split: str, text: Text | None) -> Corpus:
+        self._parts[split] = self.data.load(split, text)
         return self._parts[split]
+
+    def save(self, folder: Path) -> None:
+        """Write the vocabulary."""
+        self.text.save(folder)
+
+    def fingerprint(self) -> str:
+        """A few letters that change when the training data or the vocabulary do."""
+        found = blake2b(digest_size=8)
+        for side in (self.train.source, self.train.target):
+            found.update(side.values.numpy().data)
+            found.update(side.lengths.numpy().data)
+        return found.hexdigest()
+
+    def ready(self, score: bool) -> None:
+        """Raise now if there is no validation part, or nothing to score with."""
+        self.part("val")
+        if score:
+            bleu(["a"], ["a"])
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
@@ -157,11 +179,11 @@ class Translation:
             result |= {"bleu": found.value, "bleu_signature": found.signature}
         return result
 
-    def score(self, model: nn.Module, corpus: Corpus, beams: int) -> score.Score:
+    def score(self, model: nn.Module, corpus: Corpus, beams: int) -> Score:
         """BLEU over the text as the model sees it: tokenised text is not tokenised again."""
         translator = Translator(model, self.text, self.data.source, self.data.target)
         written = translator(corpus.sides[0], beams=beams, length_penalty=self.config.length_penalty)
-        return score.bleu(written, corpus.sides[1], tokenise="none" if self.data.style == "moses" else "13a")
+        return bleu(written, corpus.sides[1], tokenise="none" if self.data.style == "moses" else "13a")
 
     def report(self, model: nn.Module, split: str = "test", **search: Any) -> dict[str, Any]:
         """Everything there is to say about a model on one part: the losses, and BLEU and chrF of the running text that
@@ -172,12 +194,12 @@ class Translation:
         written = translator(corpus.raw[0], **search)
         references, result = corpus.raw[1], self.evaluate(model, split, effort=0)
         scores = {
-            "bleu": score.bleu(written, references),
-            "bleu_lower": score.bleu(written, references, lower=True),
-            "chrf": score.chrf(written, references),
+            "bleu": bleu(written, references),
+            "bleu_lower": bleu(written, references, lower=True),
+            "chrf": chrf(written, references),
         }
         if moses.there():
-            scores["bleu_tokenised"] = score.bleu_tokenised(written, references, self.data.target)
+            scores["bleu_tokenised"] = bleu_tokenised(written, references, self.data.target)
         for name, found in scores.items():
             result |= {name: found.value, f"{name}_signature": found.signature, f"{name}_detail": found.detail}
         return result | {"split": self.data.split(split), "sentences": len(corpus), **search}

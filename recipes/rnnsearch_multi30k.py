@@ -1,0 +1,37 @@
+"""Multi30k EN-DE with a GRU and additive attention: the translator before the Transformer, on the same data.
+
+task       translate image captions, English to German (data.target=fr; data.source=de data.target=en for DE-EN)
+data       Multi30k, 29,000 pairs; lower-case, Moses-tokenised; joint BPE of 10,000
+licence    research and education only: train it here, do not redistribute the model
+paper      Bahdanau, Cho, Bengio: Neural Machine Translation by Jointly Learning to Align and Translate. ICLR 2015
+machine    one GPU, a few minutes (H200)
+expected   above 28.3 BLEU DE-EN (a public tutorial's, greedy, other tokens); below the Transformer's 41.02 EN-DE
+measured   not yet
+command    regard train rnnsearch_multi30k --out runs/multi30k-rnnsearch
+           regard eval runs/multi30k-rnnsearch
+"""
+
+from regard.data.parallel import Parallel
+from regard.models.rnnsearch import SIZES, Config
+from regard.tasks import translation
+from regard.training.recipe import Recipe, Train
+
+
+def recipe() -> Recipe:
+    return Recipe(
+        model=Config(vocab=10_000, **SIZES["small"]),
+        task=translation.Config(smoothing=0.1, beams=5, length_penalty=1.0),
+        data=Parallel("multi30k", "en", "de", style="moses", kind="bpe", vocabulary=10_000, tokens=8192),
+        train=Train(
+            steps=5000,
+            rate=1e-3,
+            schedule="inverse_sqrt",
+            warmup=1000,
+            clip=1.0,
+            average=5,
+            score=5,
+            metric="loss",
+            patience=20,
+            compile=False,  # the decoder is a loop over time: every length would be compiled anew
+        ),
+    )

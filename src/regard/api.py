@@ -1,0 +1,93 @@
+"""Loading and saving, as a user does it.
+
+translate = regard.load("en-de")               one that ships with the package, or a folder
+translate(["Two dogs are playing."])
+regard.save(translate, "my-translator")        a task with its model and vocabulary, or a bare model
+"""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard.core.errors import BadInput, UnknownName, nearest
+from regard.core.spec import resolve
+
+if TYPE_CHECKING:
+    import torch
+
+    from regard.tokens.text import Text
+
+
+def zoo() -> dict[str, Path]:
+    """The trained models that ship with the package: name -> folder."""
+    here = Path(__file__).parent / "zoo"
+    return {entry.name: entry for entry in sorted(here.iterdir()) if (entry / "config.json").is_file()}
+
+
+def load(source: str | Path, device: str | torch.device = "cpu") -> Any:
+    """What was saved: a task, ready to be called, or a bare model where it was saved without one.
+
+    `source` is the name of a model that ships with the package, or a folder (``"./en-de"`` where both exist).
+    """
+    from regard.tasks import PREDICTORS
+    from regard.weights.folder import load_model
+
+    found = load_model(_folder(source), device)
+    if found.task is None:
+        return found.model
+    arguments = dict(found.task)
+    name = arguments.pop("name", None)
+    cls = resolve(PREDICTORS, str(name), "task")
+    takes = inspect.signature(cls).parameters
+    for key in arguments:
+        if key not in takes:
+            raise UnknownName(f"the task '{name}' takes no '{key}'; {nearest(key, takes)}")
+    if found.text is None:
+        raise BadInput(f"{source} was saved for '{name}' but has no tokenizer.json; save it again with its vocabulary")
+    return cls(found.model, found.text, **arguments)
+
+
+def save(
+    thing: Any,
+    folder: str | Path,
+    *,
+    text: Text | None = None,
+    task: dict[str, Any] | None = None,
+    card: str | None = None,
+    dtype: torch.dtype | str | None = None,
+) -> None:
+    """Save a task object or a model as a folder; `dtype` is how the weights are stored ("float16": half the size)."""
+    from torch import nn
+
+    from regard.weights.folder import save_model
+
+    if isinstance(thing, nn.Module):
+        save_model(folder, thing, text, task, card, dtype)
+        return
+    own = _described(thing)
+    save_model(folder, thing.model, text or thing.text, own if task is None else task, card, dtype)
+
+
+def _described(thing: Any) -> dict[str, Any]:
+    """The name of a task object and what it was made with, read off its constructor's arguments."""
+    from regard.tasks import PREDICTORS
+
+    cls = type(thing)
+    name = next((n for n, where in PREDICTORS.items() if where == (cls.__module__, cls.__qualname__)), None)
+    if name is None:
+        raise BadInput(f"cannot save a {cls.__name__}; give a model or one of the tasks: {', '.join(PREDICTORS)}")
+    takes = [argument for argument in inspect.signature(cls).parameters if argument not in ("model", "text")]
+    return {"name": name} | {argument: getattr(thing, argument) for argument in takes}
+
+
+def _folder(source: str | Path) -> Path:
+    """The folder a name or a path means."""
+    known = zoo()
+    if isinstance(source, str) and source in known:
+        return known[source]
+    path = Path(source)
+    if not path.exists() and path.name == str(source):  # a bare word: a name rather than a path
+        raise UnknownName(f"no model is called '{source}'; {nearest(str(source), known)} (or give a folder)")
+    return path

@@ -1,0 +1,39 @@
+"""Where the datasets are: ``$REGARD_DATA``, else a ``shared/data`` folder beside (or in) the checkout.
+
+Nothing is downloaded. A dataset that is not there is an error that says where it was looked for and how to point at it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import regard
+from regard.core.errors import BadInput
+
+
+def folder(name: str | Path) -> Path:
+    """The folder of a dataset by name (``"multi30k"``), or a folder of the user's own by its path."""
+    asked = Path(name).expanduser()
+    if asked.is_dir() and (asked.is_absolute() or len(asked.parts) > 1 or str(name).startswith(".")):
+        return asked
+    looked = homes()
+    for home in looked:
+        if (home / asked).is_dir():
+            return home / asked
+    if asked.is_dir():
+        return asked
+    places = ", ".join(str(home) for home in looked)
+    raise BadInput(
+        f"no dataset '{name}' (looked in {places}); set REGARD_DATA to the folder that holds '{name}', "
+        f"or give the path of a folder with train.en, train.de and so on"
+    )
+
+
+def homes() -> list[Path]:
+    """The places that are looked in, in order; ``REGARD_DATA``, where set, is the only one."""
+    if named := os.environ.get("REGARD_DATA"):
+        return [Path(named).expanduser()]
+    root = Path(regard.__file__).resolve().parents[2]  # the checkout, when run from one
+    places = [base / up / "shared" / "data" for base in (Path.cwd(), root) for up in ("", "..")]
+    return list(dict.fromkeys(Path(os.path.normpath(p)) for p in places))

@@ -1,0 +1,107 @@
+"""A decoding step recorded as a CUDA graph and replayed: one launch instead of a few hundred.
+
+A graph reads and writes the very memory it was recorded with. So a recording is kept together with that memory, and a
+later search of the same shapes copies its own tensors in and goes on there: it pays for a copy, not for a recording.
+Recordings are kept on the model, the last few shapes of it. A model whose weights have moved, or that is being watched
+(hooks do not fire in a replay), is not replayed.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+
+from regard.core.shapes import Tensor
+
+KEPT = 8  # recordings a model
+PARTS = ("tokens", "state", "done", "time", "limit", "forced", "ban", "words", "total", "ended", "uniform", "parents", "live", "pool", "pool_end", "pool_total")  # fmt: skip  # noqa: E501
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """A graph, and the parts of a search that it reads and writes."""
+
+    graph: Any
+    parts: dict[str, Any]
+
+
+_recordings: WeakKeyDictionary[nn.Module, OrderedDict[Any, Recording]] = WeakKeyDictionary()
+
+
+def step(search: Any) -> Callable[[], None] | None:
+    """One step of this search as a replay; None where the model cannot be recorded or is being watched."""
+    model = search.model
+    if not isinstance(model, nn.Module) or not hasattr(model, "freeze") or _watched(model):
+        return None
+    search.state = model.freeze(search.state)  # type: ignore[operator]
+    kept = _recordings.setdefault(model, OrderedDict())
+    key = _key(search, model)
+    if key not in kept:
+        kept[key] = _record(search)
+        while len(kept) > KEPT:
+            kept.popitem(last=False)
+    else:
+        kept.move_to_end(key)
+        old = list(_tensors(kept[key].parts))
+        for mine, recorded in zip(_tensors(_parts(search)), old, strict=True):
+            if mine is not recorded:
+                recorded.copy_(mine)
+        for name, part in kept[key].parts.items():
+            setattr(search, name, part)
+    replay: Callable[[], None] = kept[key].graph.replay
+    return replay
+
+
+def _record(search: Any) -> Recording:
+    """Record a step; recording does not run it."""
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):  # by hand: torch.cuda.graph would collect garbage first, which takes longer
+        graph.capture_begin()
+        try:
+            search.advance()
+        finally:
+            graph.capture_end()
+    torch.cuda.current_stream().wait_stream(stream)
+    return Recording(graph, _parts(search))
+
+
+def _key(search: Any, model: nn.Module) -> tuple[Any, ...]:
+    """Everything that is fixed in a recording: shapes, settings, and where the weights lie."""
+    shapes = tuple((tuple(x.shape), x.dtype) for x in _tensors(_parts(search)))
+    weights = tuple(p.data_ptr() for p in model.parameters())
+    autocast = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+    return type(search).__name__, search.beams, search.how, shapes, weights, autocast, model.training
+
+
+def _parts(search: Any) -> dict[str, Any]:
+    return {name: getattr(search, name) for name in PARTS if getattr(search, name, None) is not None}
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """Every tensor inside, always in the same order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield from _tensors(getattr(value, field.name))
+    elif isinstance(value, dict):
+        for name in sorted(value):
+            yield from _tensors(value[name])
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
+    elif hasattr(value, "allowed"):  # a mask that is a table
+        yield value.allowed
+        if value._added is not None:
+            yield value._added
+
+
+def _watched(model: nn.Module) -> bool:
+    return any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())

@@ -1,0 +1,53 @@
+"""Training: one loop for every task, from a recipe, resumable to the bit.
+
+    train       a recipe into a folder                           loop.py
+    evaluate    how good the model in such a folder is           evaluation.py
+    recipe      recipes found, loaded, overridden, made quick    recipe.py
+
+From a shell: ``python -m regard.training RECIPE key=value ... --out FOLDER``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from regard.training.recipe import Recipe
+
+
+def train(
+    recipe: str | Path | Recipe | None,
+    out: str | Path,
+    resume: bool = False,
+    settings: tuple[str, ...] | list[str] = (),
+    quick: bool = False,
+    command: str | None = None,
+) -> dict[str, Any]:
+    """Train a recipe (its name, its file, or a `Recipe`) into a folder; what comes back is also in result.json there.
+
+    `settings` are overrides, ``"train.steps=200"``. With `resume` the run in the folder goes on, by its own stored
+    recipe where none is given. `command` is printed as the way to go on when the run is interrupted.
+    """
+    from regard.core.errors import BadInput
+    from regard.training.loop import run
+    from regard.training.recipe import Recipe, load, override, quickened, stored
+
+    known = (Path(out) / "recipe.json").is_file()
+    if recipe is None and not known:
+        raise BadInput(f"{out} holds no run to go on with; say which recipe to train")
+    if isinstance(recipe, Recipe):
+        chosen = recipe
+    elif recipe is None or (resume and known):  # its own settings, not those of the recipe as it is today
+        chosen, quick = stored(Path(out)), False
+    else:
+        chosen = load(recipe)
+    chosen = override(quickened(chosen) if quick else chosen, settings)
+    return run(chosen, Path(out), resume, command)
+
+
+def evaluate(folder: str | Path, splits: list[str] | tuple[str, ...] | None = None, **settings: Any) -> dict[str, Any]:
+    """Measure the model of a run (or a saved model, given `data`) on parts of its data; see evaluation.evaluate."""
+    from regard.training.evaluation import evaluate
+
+    return evaluate(Path(folder), splits, **settings)

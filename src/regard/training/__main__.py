@@ -1,0 +1,69 @@
+"""Train or measure from a shell, where the ``regard`` command is not installed (on a borrowed GPU machine, say).
+
+python -m regard.training RECIPE [key=value ...] --out FOLDER [--quick]
+python -m regard.training --resume --out FOLDER [key=value ...]
+python -m regard.training --evaluate --out FOLDER [--split test_2016 ...] [--weights best] [--beams 5]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from pathlib import Path
+
+from regard.core.errors import RegardError
+from regard.see.save import write
+from regard.training import evaluate, train
+from regard.training.recipe import card, recipes
+
+
+def main(words: list[str] | None = None) -> int:
+    """Read the command line, do what it says, and give the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m regard.training", description=__doc__.split("\n", 1)[0])
+    parser.add_argument("words", nargs="*", metavar="RECIPE | key=value", help="a recipe, then settings")
+    parser.add_argument("--out", type=Path, help="the folder of the run")
+    parser.add_argument("--resume", action="store_true", help="go on with the run in that folder")
+    parser.add_argument("--quick", action="store_true", help="shrink the recipe to seconds")
+    parser.add_argument("--list", action="store_true", help="say which recipes there are")
+    parser.add_argument("--evaluate", action="store_true", help="measure the run in that folder instead")
+    parser.add_argument("--split", action="append", help="a part of the data to measure on (default: the test parts)")
+    parser.add_argument("--weights", default="final", help="final, best, last, ema, average or a checkpoint's name")
+    parser.add_argument("--beams", type=int, help="beams to search with (default: the recipe's)")
+    asked = parser.parse_intermixed_args(words)
+    try:
+        return _do(asked)
+    except RegardError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def _do(asked: argparse.Namespace) -> int:
+    if asked.list:
+        for name in recipes():
+            print(f"{name:30} {card(name).splitlines()[0]}")
+        return 0
+    names = [word for word in asked.words if "=" not in word]
+    settings = [word for word in asked.words if "=" in word]
+    if asked.out is None or len(names) > 1 or (not names and not asked.resume and not asked.evaluate):
+        raise RegardError(
+            "say what to do: RECIPE key=value ... --out FOLDER (--list names the recipes, --help the rest)"
+        )
+    if asked.evaluate:
+        search = {} if asked.beams is None else {"beams": asked.beams}
+        found = evaluate(asked.out, asked.split, weights=asked.weights, **search)
+        text = json.dumps(found, indent=2, ensure_ascii=False)
+        write((text + "\n").encode(), asked.out / "evaluation.json")
+        print(text)
+        return 0
+    command = f"python -m regard.training --resume --out {shlex.quote(str(asked.out))}"
+    result = train(names[0] if names else None, asked.out, asked.resume, settings, asked.quick, command)
+    if result["stopped"] == "interrupted":
+        return 130
+    print(json.dumps(result, indent=2, ensure_ascii=False))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

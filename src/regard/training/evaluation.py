@@ -1,0 +1,95 @@
+"""How good a trained model is, on parts of its data that training never saw.
+
+evaluate("runs/tiny")                               every test part, with the weights the run chose
+evaluate("runs/tiny", ["val"], weights="average")   another part, other weights
+evaluate("model folder", data=Parallel(...))        a saved model, on data of your choice
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import regard
+from regard.core.errors import BadInput, RegardError
+from regard.data.parallel import Parallel
+from regard.tasks import translation
+from regard.training.average import mean, put
+from regard.training.checkpoint import Checkpoints, read, read_weights
+from regard.training.loop import chosen_device, machine
+from regard.training.recipe import build, stored
+
+
+def evaluate(
+    folder: Path,
+    splits: Sequence[str] | None = None,
+    weights: str = "final",
+    device: str = "auto",
+    data: Any = None,
+    **search: Any,
+) -> dict[str, Any]:
+    """Measure a run's model (or a saved model) on parts of its data, by default all its test parts.
+
+    `weights` of a run: final, best, last, ema, average, or the name of a checkpoint. `search` goes to the task's
+    decoding (beams, length_penalty). Gives plain values: machine, versions, and under "results" a report for each part.
+    """
+    place = chosen_device(device)
+    if (folder / "recipe.json").is_file():
+        recipe = stored(folder)
+        task = recipe.task.build(data or recipe.data, folder=folder)
+        model = build(recipe.model)
+        put(model, _weights(folder, weights, recipe.train.keep, recipe.train.average), folder)
+        name = recipe.name
+    else:
+        model, task, name = *_saved(folder, data), folder.name
+    model = model.to(place).float().eval()
+    parts = list(splits) if splits else [part for part in task.data.splits() if part.startswith("test")]
+    if not parts:
+        raise BadInput(f"the data have no test part; choose from {', '.join(task.data.splits())}")
+    return {
+        "model": str(folder),
+        "recipe": name,
+        "weights": weights,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "machine": machine(place),
+        "torch": torch.__version__,
+        "regard": regard.__version__,
+        "results": {task.data.split(part): task.report(model, part, **search) for part in parts},
+    }
+
+
+def _weights(folder: Path, which: str, keep: int, average: int) -> dict[str, Any]:
+    """Weights of a run by what they are called at its end."""
+    checkpoints = Checkpoints(folder / "checkpoints", keep, average)
+    if which in ("final", "best"):
+        return read_weights(checkpoints.folder / f"{which}.safetensors")
+    if which == "average":
+        files = checkpoints.last(max(average, 1))
+        if not files:
+            raise BadInput(f"{folder} holds no checkpoints to average")
+        return mean(files)
+    if which in ("last", "ema"):
+        latest = checkpoints.latest()
+        if latest is None:
+            raise BadInput(f"{folder} holds no checkpoint")
+        own, state = read(latest)
+        if which == "ema" and not state.get("ema"):
+            raise BadInput(f"{latest} holds no moving average")
+        return own if which == "last" else own | state["ema"]
+    return read_weights(checkpoints.folder / which / "model.safetensors")
+
+
+def _saved(folder: Path, data: Any) -> tuple[nn.Module, Any]:
+    """A model saved without its run."""
+    from regard.weights.folder import load_model
+
+    if not isinstance(data, Parallel):
+        raise RegardError(f"{folder} is a saved model without a recipe: say which data to measure it on")
+    saved = load_model(folder)
+    if saved.text is None:
+        raise BadInput(f"{folder} holds no vocabulary, so its model cannot translate")
+    return saved.model, translation.Translation(translation.Config(), data, saved.text)

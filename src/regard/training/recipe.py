@@ -1,0 +1,259 @@
+"""Recipes: a model, a task, data and a way of training, as one frozen value that a file can hold.
+
+    recipe = load("translate_multi30k_tiny")                              # recipes/translate_multi30k_tiny.py
+    recipe = override(recipe, ["train.steps=200", "model.attention=softmax", "data.target=fr"])
+
+A recipe file has a docstring (its card) and a function ``recipe() -> Recipe``. What was resolved is written beside the
+checkpoints as JSON, from which `from_json` builds it again without the recipe file: each part is named by the table it
+stands in (MODELS, TASKS, DATA) and its fields are plain values.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import nn
+
+import regard
+from regard.core import config
+from regard.core.errors import BadInput, RegardError, UnknownName, nearest
+from regard.core.spec import Table, resolve
+from regard.data import DATA
+from regard.models import MODELS
+from regard.see.save import write
+from regard.tasks import TASKS
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Train:
+    """How to train. Updates are counted from 1; "each epoch" means: after the update that finished one."""
+
+    steps: int = 10_000  # updates
+    minutes: float = 0.0  # stop after so many of this session, whatever the step; 0: no limit
+    seed: int = 1
+    device: str = "auto"  # auto: the GPU where there is one
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 autocast on a GPU, float32 elsewhere
+    compile: bool | None = None  # None: on a GPU, where there is a C++ compiler
+    accumulate: int = 1  # batches an update
+    rate: float = 1e-3  # the peak
+    schedule: Literal["inverse_sqrt", "cosine", "constant"] = "inverse_sqrt"
+    warmup: int = 4000
+    floor: float = 0.0  # where cosine ends, as a share of the peak
+    betas: tuple[float, float] = (0.9, 0.98)
+    eps: float = 1e-9
+    decay: float = 0.0  # of matrices
+    clip: float = 0.0  # the largest norm of a gradient; 0: none
+    ema: float = 0.0  # decay of the moving average of the weights; 0: none is kept
+    average: int = 1  # so many last regular checkpoints are averaged at the end
+    evaluate: int = 0  # updates between looks at the validation part; 0: each epoch
+    score: int = 1  # every so many looks, decode and score too; 0: never, the loss alone decides
+    metric: str = "loss"  # what "best" and patience go by
+    patience: int = 0  # stop after so many looks without a new best; 0: never
+    save: int = 0  # updates between checkpoints; 0: each epoch
+    keep: int = 2  # newest checkpoints that a run could go on from
+    log: int = 50  # updates between rows of metrics.jsonl
+    finish: Literal["auto", "last", "best", "ema", "average"] = "auto"  # auto: what does best on validation
+    store: Literal["float32", "float16"] = "float32"  # the saved model; it is scored as it is stored
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What to train: a model's Config, a task's Config, data, and how."""
+
+    model: Any
+    task: Any
+    data: Any
+    train: Train = field(default_factory=Train)
+    name: str = "recipe"
+
+
+# -- finding and loading -----------------------------------------------------------------------------------------------
+
+
+def folders() -> list[Path]:
+    """Where recipes are: in the installed package, or beside it in a checkout."""
+    package = Path(regard.__file__).resolve().parent
+    return [path for path in (package / "recipes", package.parents[1] / "recipes") if path.is_dir()]
+
+
+def recipes() -> dict[str, Path]:
+    """Every recipe by name."""
+    found = {file.stem: file for folder in reversed(folders()) for file in folder.glob("*.py")}
+    return {name: found[name] for name in sorted(found) if not name.startswith("_")}
+
+
+def card(name: str | Path) -> str:
+    """A recipe's docstring, read without running the file."""
+    return ast.get_docstring(ast.parse(_file(name).read_text(encoding="utf-8"))) or ""
+
+
+def load(name: str | Path) -> Recipe:
+    """The recipe of a name, or of a file of one's own."""
+    file = _file(name)
+    spec = importlib.util.spec_from_file_location(f"regard_recipe_{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise BadInput(f"{file} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        found = module.recipe()
+    except RegardError:
+        raise
+    except Exception as error:  # whatever the file does wrong is the file's
+        raise BadInput(f"the recipe {file} cannot be used: {type(error).__name__}: {error}") from error
+    if not isinstance(found, Recipe):
+        raise BadInput(f"{file}: recipe() gave a {type(found).__name__}, not a Recipe")
+    return replace(found, name=file.stem)
+
+
+def _file(name: str | Path) -> Path:
+    path = Path(name)
+    if path.suffix == ".py":
+        if not path.is_file():
+            raise BadInput(f"there is no recipe file {path}")
+        return path
+    known = recipes()
+    if str(name) not in known:
+        raise UnknownName(f"no recipe is called '{name}'; {nearest(str(name), known)}")
+    return known[str(name)]
+
+
+# -- changing ----------------------------------------------------------------------------------------------------------
+
+GROUPS = ("model", "task", "data", "train")
+
+
+def override(recipe: Recipe, settings: Iterable[str]) -> Recipe:
+    """The recipe with ``group.key=value`` settings applied, each name and type checked."""
+    settings = list(settings)
+    for setting in settings:
+        group = setting.split("=")[0].split(".")[0].strip()
+        if "=" not in setting:
+            raise RegardError(f"cannot read the setting {setting!r}; write key=value, for example train.steps=200")
+        if group not in GROUPS:
+            raise UnknownName(f"no setting is called '{setting.split('=')[0]}'; settings begin with one of "
+                              f"{', '.join(f'{g}.' for g in GROUPS)} ({nearest(group, GROUPS)})")  # fmt: skip
+    return config.override(recipe, settings)
+
+
+SMALL = {"width": 32, "ffn": 64, "hidden": 32, "heads": 2, "layers": 1, "encoder_layers": 1, "decoder_layers": 1}
+
+
+def quickened(recipe: Recipe) -> Recipe:
+    """The same recipe shrunk to seconds: a tiny model, a few hundred rows, a dozen updates; every part still runs."""
+    sizes = {f.name: min(SMALL[f.name], getattr(recipe.model, f.name)) for f in fields(recipe.model) if f.name in SMALL}
+    if getattr(recipe.model, "groups", None):
+        sizes["groups"] = 1
+    train = replace(
+        recipe.train,
+        steps=12,
+        warmup=min(recipe.train.warmup, 4),
+        evaluate=6,
+        score=min(recipe.train.score, 1),
+        save=4,
+        log=4,
+        average=min(recipe.train.average, 2),
+    )
+    task, data = (part.quick() if hasattr(part, "quick") else part for part in (recipe.task, recipe.data))
+    return replace(recipe, model=replace(recipe.model, **sizes), task=task, data=data, train=train)
+
+
+# -- to and from JSON --------------------------------------------------------------------------------------------------
+
+
+def to_json(recipe: Recipe) -> dict[str, Any]:
+    """The recipe as plain values."""
+    return {
+        "format": FORMAT,
+        "regard": regard.__version__,
+        "name": recipe.name,
+        "model": {"family": family(recipe.model), **config.to_dict(recipe.model)},
+        "task": {"name": _named(TASKS, recipe.task, "task"), **config.to_dict(recipe.task)},
+        "data": {"name": _named(DATA, recipe.data, "data"), **config.to_dict(recipe.data)},
+        "train": config.to_dict(recipe.train),
+    }
+
+
+def from_json(values: Mapping[str, Any], where: object = "the recipe") -> Recipe:
+    """The recipe again; a file of a newer format is refused."""
+    if not isinstance(values, Mapping) or not {"format", *GROUPS} <= values.keys():
+        raise BadInput(f"{where} is not a stored recipe")
+    if values["format"] > FORMAT:
+        raise BadInput(f"{where} has format {values['format']}, this version reads up to {FORMAT}: update regard")
+    model, task, data = (dict(values[group]) for group in GROUPS[:3])
+    return Recipe(
+        config.from_dict(config_class(model.pop("family")), model),
+        config.from_dict(_beside(TASKS, task.pop("name"), "task"), task),
+        config.from_dict(resolve(DATA, data.pop("name"), "data"), data),
+        config.from_dict(Train, values["train"]),
+        str(values.get("name", "recipe")),
+    )
+
+
+def store(recipe: Recipe, folder: Path) -> None:
+    """Write recipe.json."""
+    write((json.dumps(to_json(recipe), indent=2, ensure_ascii=False) + "\n").encode(), folder / "recipe.json")
+
+
+def stored(folder: Path) -> Recipe:
+    """The recipe of a run."""
+    file = folder / "recipe.json"
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{folder} holds no run: cannot read {file}: {error}") from None
+    return from_json(values, file)
+
+
+def changed(old: Recipe, new: Recipe) -> dict[str, tuple[Any, Any]]:
+    """The settings in which two recipes differ: name -> (old, new)."""
+    a, b = to_json(old), to_json(new)
+    pairs = {f"{g}.{key}": (a[g].get(key), b[g].get(key)) for g in GROUPS for key in {*a[g], *b[g]}}
+    return {key: pair for key, pair in sorted(pairs.items()) if pair[0] != pair[1]}
+
+
+# -- models ------------------------------------------------------------------------------------------------------------
+
+
+def family(model: Any) -> str:
+    """The name of the model that a Config belongs to."""
+    return _named(MODELS, model, "model")
+
+
+def config_class(name: str) -> type:
+    """The Config of a model."""
+    return _beside(MODELS, name, "model")
+
+
+def build(model: Any) -> nn.Module:
+    """The model of a Config."""
+    built: nn.Module = resolve(MODELS, family(model), "model")(model)
+    return built
+
+
+def _named(table: Table, value: Any, kind: str) -> str:
+    """Under which name a table holds a Config, or the module it stands in."""
+    if is_dataclass(value):
+        for name, (module, _) in table.items():
+            if module == type(value).__module__:
+                return name
+    raise RegardError(
+        f"a recipe's {kind} is a {type(value).__module__}.{type(value).__name__}, which no table names; put its module "
+        f"into the table of that room, so that a file can name it"
+    )
+
+
+def _beside(table: Table, name: str, kind: str) -> type:
+    """The Config in the module that a table names."""
+    resolve(table, name, kind)
+    found: type = import_module(table[name][0]).Config
+    return found

@@ -1,0 +1,18 @@
+"""Weights: other people's checkpoints in and out as tables of rows, and the folder a model of ours is saved in.
+
+| file | what |
+|---|---|
+| table | rows, operations, `read` and `write` |
+| folder | safetensors, config.json, tokenizer.json and a card, written all or nothing |
+| marian, torch_transformer | one peer each |
+"""
+
+from __future__ import annotations
+
+from regard.core.spec import Table
+
+# Each is a function: our Config -> rows.
+TABLES: Table = {
+    "marian": ("regard.weights.marian", "table"),
+    "torch_transformer": ("regard.weights.torch_transformer", "table"),
+}

@@ -1,0 +1,379 @@
+"""A model in a folder.
+
+    config.json         format number, version, the model's name and Config, its task, a sha256 of every file below
+    model.safetensors   the weights, tied tensors once; perhaps in float16, and then float32 again when loaded
+    tokenizer.json      the vocabulary, where there is one (with tokenizer_config.json, which names its special tokens)
+    README.md           the card, where there is one
+
+The folder is written beside its place under another name and moved there when it is complete: a full disk or a crash
+leaves the old folder as it was. A folder that holds anything else is never replaced. Nothing in it is ever executed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+import regard
+from regard.core.config import to_dict
+from regard.core.errors import BadInput, RegardError
+from regard.core.shapes import Tensor
+from regard.models import MODELS, build
+from regard.tokens.text import Text
+from regard.weights.table import fit
+
+FORMAT = 1
+
+# What makes a config.json of format n one of format n + 1; tests/weights/formats keeps an example of every format.
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+
+CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
+FILES = {CONFIG, WEIGHTS, CARD, "tokenizer.json", "tokenizer_config.json"}
+
+
+@dataclass(frozen=True, eq=False)
+class Folder:
+    """What a folder held."""
+
+    model: nn.Module  # in eval mode
+    text: Text | None
+    task: dict[str, Any] | None  # {"name": ..., and what its class is made with}
+    card: str | None
+    config: dict[str, Any]  # config.json as it was (after migration)
+
+
+def save_model(
+    folder: str | Path,
+    model: nn.Module,
+    text: Text | None = None,
+    task: Mapping[str, Any] | None = None,
+    card: str | None = None,
+    dtype: torch.dtype | str | None = None,
+) -> None:
+    """Save a model; `dtype` ("float16", say) is how its weights are stored, not how they come back."""
+    model = getattr(model, "_orig_mod", model)  # what torch.compile wrapped
+    name = _name(model)
+    settings = to_dict(model.config)
+    _check_rebuilds(name, settings, model)
+    tensors, tied = _once(model.state_dict())
+    compute, storage = _dtype(tensors), None if dtype is None else _named_dtype(dtype)
+    if storage is not None:
+        tensors = {name: _stored(name, value, storage) for name, value in tensors.items()}
+    config: dict[str, Any] = {
+        "format": FORMAT,
+        "regard": regard.__version__,
+        "model": name,
+        "config": settings,
+        "task": None if task is None else dict(task),
+        "dtype": str(compute).removeprefix("torch."),
+        "storage": str(storage or compute).removeprefix("torch."),
+        "tied": tied,
+    }
+    try:
+        json.dumps(config, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"the task or the Config holds something that JSON cannot: {error}") from None
+    with replacing(Path(folder), _is_ours) as new:
+        write_tensors(new / WEIGHTS, tensors)
+        if text is not None:
+            text.save(new)
+        hashed = {file.name: _sha256(file) for file in sorted(new.iterdir())}
+        write_json(new / CONFIG, config | {"files": hashed})
+        if card is not None:
+            write_text(new / CARD, card)
+
+
+def load_model(folder: str | Path, device: str | torch.device = "cpu") -> Folder:
+    """The model of a folder, in eval mode, with all that was saved beside it."""
+    folder = Path(folder)
+    if folder.is_file():
+        raise BadInput(f"{folder} is a file; give the folder that holds {CONFIG} and {WEIGHTS}")
+    if not folder.is_dir():
+        raise BadInput(f"there is no folder {folder}; give one that regard.save wrote")
+    config = _migrated(read_json(folder / CONFIG), folder)
+    _check_files(folder, config)
+    tensors = _tensors(folder / WEIGHTS)
+    model = _built(config, folder)
+    _fill(model, tensors, config, folder)
+    try:
+        model = model.to(device)
+    except (RuntimeError, AssertionError) as error:  # no such device, or torch was built without it
+        raise BadInput(f"cannot put the model on '{device}': {str(error).splitlines()[0]}") from None
+    text = Text.load(folder) if "tokenizer.json" in config["files"] else None
+    card = (folder / CARD).read_text(encoding="utf-8", errors="replace") if (folder / CARD).is_file() else None
+    return Folder(model.eval(), text, config["task"], card, config)
+
+
+# -- saving ----------------------------------------------------------------------------------------------------------
+
+
+def _name(model: nn.Module) -> str:
+    """The name under which the table of models knows this class."""
+    cls = type(model)
+    for name, (module, attribute) in MODELS.items():
+        if (cls.__module__, cls.__qualname__) == (module, attribute):
+            return name
+    raise BadInput(
+        f"{cls.__name__} is not in the table of models, so a file could not say how to build it again; register it: "
+        f"regard.models.MODELS['{cls.__name__.lower()}'] = ('{cls.__module__}', '{cls.__qualname__}')"
+    )
+
+
+def _check_rebuilds(name: str, settings: dict[str, Any], model: nn.Module) -> None:
+    """Refuse to save what could not be loaded: the Config must build the tensors that the model has."""
+    with torch.device("meta"), torch.random.fork_rng(devices=[]):
+        twin = build(name, **settings).state_dict()
+    mine = model.state_dict()
+    extra = [n for n in mine if n not in twin or twin[n].shape != mine[n].shape]
+    missing = [n for n in twin if n not in mine]
+    if extra or missing:
+        raise BadInput(
+            f"the model was changed after its Config built it, and could not be loaded: {fit(extra, missing)}"
+        )
+
+
+def _once(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Every tensor under its first name, row by row in memory; and the other names of each."""
+    first: dict[Any, str] = {}
+    tensors: dict[str, Tensor] = {}
+    tied: dict[str, str] = {}
+    for name, value in state.items():
+        key = (value.data_ptr(), value.shape, value.stride(), value.dtype) if value.numel() else name
+        if key in first:
+            tied[name] = first[key]
+        else:
+            first[key] = name
+            tensors[name] = value.detach().cpu()
+    # A weight may lie column by column (some products are faster so) or be part of a larger one; a copy is neither.
+    return {n: v.clone(memory_format=torch.contiguous_format) for n, v in tensors.items()}, tied
+
+
+def _dtype(tensors: Mapping[str, Tensor]) -> torch.dtype:
+    """The one floating type of a model."""
+    found = {value.dtype for value in tensors.values() if value.is_floating_point()}
+    if len(found) > 1:
+        kinds = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in found))
+        raise BadInput(
+            f"the model's weights are of several types ({kinds}); make them one first, as with model.float()"
+        )
+    return found.pop() if found else torch.get_default_dtype()
+
+
+def _named_dtype(dtype: torch.dtype | str) -> torch.dtype:
+    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+        raise BadInput(f"weights cannot be stored as {dtype!r}; choose float16, bfloat16, float32 or float64")
+    return found
+
+
+def _stored(name: str, value: Tensor, storage: torch.dtype) -> Tensor:
+    if not value.is_floating_point():
+        return value
+    cast, most = value.to(storage), torch.finfo(storage).max
+    low, high = value.aminmax() if value.numel() else (value.new_zeros(()), value.new_zeros(()))
+    beyond = float(low) < -most or float(high) > most  # an infinite weight stays one; a large one would become one
+    if beyond and not torch.equal(cast.isinf(), value.isinf()):
+        kind = str(storage).removeprefix("torch.")
+        raise BadInput(f"'{name}' has values too large for {kind}; store it as bfloat16 or float32")
+    return cast
+
+
+@contextmanager
+def replacing(folder: Path, ours: Callable[[Path], bool]) -> Iterator[Path]:
+    """A new folder to write into, which takes the place of `folder` if all goes well and vanishes if not.
+
+    What stands there already must be an empty folder or one for which `ours` is true.
+    """
+    folder = folder.resolve()
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"{folder} is a file; give a folder to save into")
+    if folder.is_dir() and any(folder.iterdir()) and not ours(folder):
+        raise BadInput(f"{folder} holds other things, which would be lost; save into a new folder")
+    mark = secrets.token_hex(4)
+    new, old = folder.with_name(f".{folder.name}.{mark}.new"), folder.with_name(f".{folder.name}.{mark}.old")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        new.mkdir()
+        yield new
+        for file in new.iterdir():
+            _to_disk(file)
+        _to_disk(new)
+        if folder.exists():
+            os.rename(folder, old)
+        try:
+            os.rename(new, folder)
+        except BaseException:
+            if old.exists():
+                os.rename(old, folder)
+            raise
+        with suppress(OSError):  # it has its place; only the disk may not have noted it yet
+            _to_disk(folder.parent)
+    except (OSError, SafetensorError) as error:  # safetensors has a name of its own for a failed write
+        why = getattr(error, "strerror", None) or str(error)
+        left = f"what was there is now {old}" if old.exists() else "nothing was changed"
+        raise BadInput(f"cannot save into {folder}: {why}; {left}") from None
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+        if folder.exists():
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def only_holds(folder: Path, names: set[str]) -> bool:
+    """Whether a folder has a config.json and nothing but these files."""
+    found = {entry.name for entry in folder.iterdir()}
+    return CONFIG in found and found <= names
+
+
+def write_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write a safetensors file, readable by whoever may read its folder (safetensors itself shuts out all others)."""
+    save_file({name: value.contiguous() for name, value in tensors.items()}, file, metadata={"format": "pt"})
+    file.chmod(file.parent.stat().st_mode & 0o666)
+
+
+def write_json(file: Path, value: Mapping[str, Any]) -> None:
+    """Write a JSON object."""
+    write_text(file, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_text(file: Path, text: str) -> None:
+    """Write text as UTF-8."""
+    file.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _to_disk(path: Path) -> None:
+    """Wait until it is on the disk (a folder can be asked only on POSIX)."""
+    if path.is_dir() and os.name != "posix":
+        return
+    handle = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _is_ours(folder: Path) -> bool:
+    with suppress(RegardError):
+        config = read_json(folder / CONFIG)
+        return only_holds(folder, FILES) and "format" in config and "regard" in config
+    return False
+
+
+# -- loading ---------------------------------------------------------------------------------------------------------
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """The object that a JSON file holds."""
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BadInput(f"there is no {file.name} in {file.parent}") from None
+    except OSError as error:
+        raise BadInput(f"cannot read {file}: {error.strerror}") from None
+    except ValueError:  # not UTF-8, or not JSON
+        raise BadInput(f"{file} is damaged: it is not JSON") from None
+    if not isinstance(value, dict):
+        raise BadInput(f"{file} is damaged: it holds no JSON object")
+    return value
+
+
+def _migrated(config: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The configuration in today's format."""
+    if "format" not in config and "model_type" in config:
+        kind = config["model_type"]
+        raise BadInput(f"{folder} is a '{kind}' folder of transformers; read it with regard.weights.marian.load")
+    number = config.get("format")
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise BadInput(f"{folder / CONFIG} has no format number; it was not written by regard.save")
+    if number > FORMAT:
+        raise BadInput(
+            f"{folder} is of format {number}, written by Regard {config.get('regard', '?')}; this is Regard "
+            f"{regard.__version__}, which reads formats up to {FORMAT}: pip install -U regard"
+        )
+    while number < FORMAT:
+        if number not in MIGRATIONS:
+            raise BadInput(f"{folder} is of format {number}, which no version of Regard has written")
+        config = MIGRATIONS[number](config)
+        number += 1
+    kinds = {"model": str, "config": dict, "files": dict, "tied": dict, "dtype": str, "task": (dict, type(None))}
+    for key, kind in kinds.items():
+        if key not in config or not isinstance(config[key], kind):  # type: ignore[arg-type]
+            raise BadInput(f"{folder / CONFIG} is damaged: '{key}' is missing or of the wrong kind")
+    return config
+
+
+def _check_files(folder: Path, config: dict[str, Any]) -> None:
+    """Every file there, and as it was written."""
+    for name in (WEIGHTS, *(name for name in config["files"] if name != WEIGHTS)):
+        file = folder / name
+        if name not in FILES or name not in config["files"]:
+            raise BadInput(f"{folder / CONFIG} is damaged: its list of files is not one that regard.save writes")
+        if file.is_dir():
+            raise BadInput(f"{file} is a folder, but should be a file")
+        if not file.is_file():
+            raise BadInput(f"there is no {name} in {folder}, though its config.json lists it; copy the whole folder")
+        try:
+            same = _sha256(file) == config["files"][name]
+        except OSError as error:
+            raise BadInput(f"cannot read {file}: {error.strerror}") from None
+        if not same:
+            raise BadInput(f"{file} is damaged, cut short or changed since it was saved; copy the folder again")
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _tensors(file: Path) -> dict[str, Tensor]:
+    try:
+        found: dict[str, Tensor] = load_file(file)
+    except (SafetensorError, OSError) as error:
+        raise BadInput(f"{file} is no safetensors file: {error}") from None
+    return found
+
+
+def _built(config: dict[str, Any], folder: Path) -> nn.Module:
+    """The model with fresh weights; drawing them leaves the caller's random numbers alone."""
+    dtype = _named_dtype(config["dtype"])
+    try:
+        with torch.random.fork_rng(devices=[]):
+            return build(config["model"], **config["config"]).to(dtype)
+    except (TypeError, ValueError, RuntimeError, AssertionError) as error:  # as torch complains of impossible sizes
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise BadInput(f"{folder / CONFIG} does not describe a model that can be built: {reason}") from None
+
+
+def _fill(model: nn.Module, tensors: dict[str, Tensor], config: dict[str, Any], folder: Path) -> None:
+    """Copy the weights in: all names and shapes must be the model's."""
+    stored = dict(tensors)
+    for name, first in config["tied"].items():
+        if first in tensors:
+            stored[name] = tensors[first]
+    state = model.state_dict(keep_vars=True)
+    extra, missing = [n for n in stored if n not in state], [n for n in state if n not in stored]
+    if extra or missing:
+        raise BadInput(f"{folder}: " + fit(extra, missing))
+    wrong = [
+        f"{name} is {tuple(stored[name].shape)}, the config says {tuple(state[name].shape)}"
+        for name in state
+        if stored[name].shape != state[name].shape
+    ]
+    if wrong:
+        more = f", and {len(wrong) - 8} more" if len(wrong) > 8 else ""
+        raise BadInput(f"{folder}: the weights do not fit the config: {'; '.join(wrong[:8])}{more}")
+    with torch.no_grad():
+        for name, value in state.items():
+            value.copy_(stored[name])

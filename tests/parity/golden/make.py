@@ -1,0 +1,86 @@
+"""Write the golden files anew: what the peers answer, for weights and inputs that are formulas.
+
+python tests/parity/golden/make.py        from the root, with the peers installed
+"""
+
+import json
+import math
+import os
+from pathlib import Path
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import torch
+
+HERE = Path(__file__).parent
+
+
+def weights(shapes):
+    """A state dict from names and shapes alone: no random numbers, so every version of torch gives the same."""
+    state = {}
+    for k, (name, shape) in enumerate(shapes.items()):
+        index = torch.arange(math.prod(shape), dtype=torch.float64)
+        values = torch.sin(index * (0.7 + 0.013 * k) + k).reshape(shape)
+        state[name] = 1 + 0.2 * values if "norm" in name and name.endswith("weight") else 0.4 * values
+    return state
+
+
+def vectors(*shape):
+    """Inputs for models that take vectors."""
+    return torch.cos(torch.arange(math.prod(shape), dtype=torch.float64) * 1.3).reshape(shape)
+
+
+def make_marian():
+    import transformers
+
+    config = transformers.MarianConfig(
+        vocab_size=24,
+        d_model=8,
+        encoder_layers=2,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=12,
+        decoder_ffn_dim=12,
+        activation_function="swish",
+        scale_embedding=True,
+        pad_token_id=23,
+        eos_token_id=0,
+        decoder_start_token_id=23,
+        max_position_embeddings=16,
+    )
+    model = transformers.MarianMTModel(config).double().eval()
+    tied = ("embed_tokens.weight", "lm_head.weight", "embed_positions.weight")
+    shapes = {n: list(v.shape) for n, v in model.state_dict().items() if not n.endswith(tied)}
+    model.load_state_dict(weights(shapes), strict=False)
+    source, target, lengths = [[5, 6, 7, 8, 0], [9, 10, 0, 23, 23]], [[23, 11, 12, 13], [23, 14, 15, 16]], [5, 3]
+    there = torch.arange(5) < torch.tensor(lengths)[:, None]
+    with torch.no_grad():
+        logits = model(
+            input_ids=torch.tensor(source), attention_mask=there.long(), decoder_input_ids=torch.tensor(target)
+        ).logits
+    asked = {"source": source, "lengths": lengths, "target": target}
+    said = {k: v for k, v in config.to_diff_dict().items() if k != "transformers_version"} | {"model_type": "marian"}
+    write("marian", f"transformers {transformers.__version__}", said, shapes, asked, logits)
+
+
+def make_torch_transformer():
+    settings = {"d_model": 8, "nhead": 2, "num_encoder_layers": 1, "num_decoder_layers": 2, "dim_feedforward": 12}
+    model = torch.nn.Transformer(**settings, dropout=0.0, batch_first=True).double()
+    shapes = {n: list(v.shape) for n, v in model.state_dict().items()}
+    model.load_state_dict(weights(shapes))
+    mask = torch.nn.Transformer.generate_square_subsequent_mask(3, dtype=torch.float64)
+    with torch.no_grad():
+        out = model(vectors(2, 5, 8), vectors(2, 3, 8), tgt_mask=mask)
+    write("torch_transformer", f"torch {torch.__version__}", settings, shapes, {}, out)
+
+
+def write(name, peer, config, shapes, asked, answer):
+    answer = [[[round(value, 9) for value in row] for row in each] for each in answer.tolist()]
+    golden = {"peer": peer, "config": config, "shapes": shapes, "asked": asked, "answer": answer}
+    (HERE / f"{name}.json").write_text(json.dumps(golden) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    make_marian()
+    make_torch_transformer()

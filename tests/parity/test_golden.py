@@ -1,0 +1,73 @@
+"""What peers once answered, kept in files: holds without the peer, and when the peer changes."""
+
+import json
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.core.spec import resolve
+from regard.models.transformer import Config, Transformer
+from regard.weights import TABLES, marian, torch_transformer
+from regard.weights.table import _several, read
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def formulas():
+    """The file that made them has the formulas for weights and inputs."""
+    spec = spec_from_file_location("golden_make", GOLDEN / "make.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def golden(name):
+    return json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def answer_marian(kept, make):
+    model = Transformer(marian.ours(kept["config"]))
+    read(marian.table(model.config), make.weights(kept["shapes"]), model.eval())
+    asked = kept["asked"]
+    return model(torch.tensor(asked["source"]), torch.tensor(asked["target"]), torch.tensor(asked["lengths"]))
+
+
+def answer_torch_transformer(kept, make):
+    said = kept["config"]
+    model = Transformer(
+        Config(
+            vocab=4,
+            width=said["d_model"],
+            heads=said["nhead"],
+            ffn=said["dim_feedforward"],
+            encoder_layers=said["num_encoder_layers"],
+            decoder_layers=said["num_decoder_layers"],
+            dropout=0.0,
+            final_norm=True,
+            positions="none",
+        )
+    )
+    read(torch_transformer.table(model.config), make.weights(kept["shapes"]), model.eval())
+    return model.decoder(make.vectors(2, 3, 8), model.encoder(make.vectors(2, 5, 8)))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_names_every_tensor_once(name):
+    config = Config(vocab=4, positions="sinusoidal")
+    rows = resolve(TABLES, name, "table")(config)
+    for side in ("theirs", "ours"):
+        names = [each for row in rows for each in _several(getattr(row, side)) if each]
+        assert len(names) == len(set(names))
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_gives_the_answers_its_peer_once_gave(name):
+    kept = golden(name)
+    with torch.no_grad():
+        found = globals()[f"answer_{name}"](kept, formulas())
+    expected = torch.tensor(kept["answer"])
+    assert expected.std() > 0.1  # the answers say something
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)

@@ -1,0 +1,42 @@
+"""What only a GPU can show: autocast, the compiler, pinned batches, graphs of decoding steps, and all of it resumed."""
+
+import json
+
+import pytest
+import torch
+
+from regard.training import evaluate, train
+from regard.training.recipe import override
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
+
+
+def losses(out):
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return [row["loss"] for row in rows if "loss" in row]
+
+
+def test_a_run_in_bfloat16_compiled_learns_and_goes_on(recipe, tmp_path, unchecked):
+    on_gpu = override(recipe, ["train.device=cuda", "train.steps=60", "train.compile=true", "data.multiple=8"])
+    result = train(override(on_gpu, ["train.steps=30"]), tmp_path / "run")
+    assert result["precision"] == "bfloat16"
+    assert result["compiled"]
+    result = train(on_gpu, tmp_path / "run", resume=True)
+    assert result["steps"] == 60
+    found = losses(tmp_path / "run")
+    assert found[-1] < found[0]
+    measured = evaluate(tmp_path / "run", ["val"])["results"]["val"]
+    assert measured["loss"] == pytest.approx(result["valid"][result["kept"]]["loss"], rel=1e-3)
+
+
+def test_compiled_bfloat16_follows_eager_float32(recipe, tmp_path, unchecked):
+    still = override(recipe, ["train.device=cuda", "model.dropout=0", "train.score=0", "train.log=1", "train.steps=12"])
+    train(override(still, ["train.compile=false", "train.precision=float32"]), tmp_path / "plain")
+    train(override(still, ["train.compile=true"]), tmp_path / "fast")
+    assert losses(tmp_path / "fast") == pytest.approx(losses(tmp_path / "plain"), rel=2e-2)
+
+
+def test_a_run_begun_on_a_gpu_goes_on_without_one(recipe, tmp_path, unchecked):
+    short = override(recipe, ["train.steps=6", "train.score=0", "train.compile=false"])
+    train(override(short, ["train.device=cuda"]), tmp_path / "run")
+    assert train(override(short, ["train.steps=9"]), tmp_path / "run", resume=True)["steps"] == 9

@@ -1,0 +1,363 @@
+"""The laws of the training loop: exact resume, right gradients, nothing lost when something goes wrong."""
+
+import json
+import os
+import shutil
+import signal
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from regard.core.errors import BadInput, RegardError, UnknownName, Unsupported
+from regard.training import evaluate, train
+from regard.training.loop import _Run, chosen_device, chosen_precision, why_eager
+from regard.training.recipe import override, stored
+
+CLOCKS = ("seconds", "tokens_per_second")
+
+
+def rows(out):
+    """metrics.jsonl without what a clock says."""
+    lines = (out / "metrics.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k not in CLOCKS} for line in lines]
+
+
+def same(a, b):
+    """Equal to the bit, however deep."""
+    if isinstance(a, torch.Tensor):
+        return a.dtype == b.dtype and torch.equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    return a == b
+
+
+def checkpoint(out, name):
+    state = torch.load(out / "checkpoints" / name / "state.pt", weights_only=True)
+    for clock in (state, state["since"]):
+        clock.pop("seconds")
+    return load_file(out / "checkpoints" / name / "model.safetensors"), state
+
+
+def assert_equal_runs(a, b, name):
+    for x, y in zip(checkpoint(a, name), checkpoint(b, name), strict=True):
+        assert x.keys() == y.keys()
+        for key in x:
+            assert same(x[key], y[key]), key
+    for file in ("best.safetensors", "final.safetensors"):
+        assert same(load_file(a / "checkpoints" / file), load_file(b / "checkpoints" / file)), file
+    assert rows(a) == rows(b)
+
+
+@pytest.fixture(scope="module")
+def straight(recipe, tmp_path_factory):
+    """20 updates without a stop."""
+    out = tmp_path_factory.mktemp("runs") / "straight"
+    train(recipe, out)
+    return out
+
+
+def test_train_10_and_resume_to_20_equals_train_20_to_the_bit(recipe, tmp_path, straight):
+    out = tmp_path / "stopped"
+    train(override(recipe, ["train.steps=10"]), out)
+    place = checkpoint(out, "stop-00000010")[1]["place"]
+    assert place["position"] > 0  # in the middle of an epoch, between two rows of metrics and two looks
+    train(recipe, out, resume=True)
+    assert_equal_runs(straight, out, "step-00000020")
+
+
+def test_interrupted_run_finishes_its_update_saves_says_how_to_go_on_and_goes_on(
+    recipe, tmp_path, straight, monkeypatch, capfd
+):
+    out, update = tmp_path / "interrupted", _Run._update
+
+    def interrupted(self, batches):
+        if self.step == 6:
+            os.kill(os.getpid(), signal.SIGINT)
+        update(self, batches)
+
+    monkeypatch.setattr(_Run, "_update", interrupted)
+    handler = signal.getsignal(signal.SIGINT)
+    result = train(recipe, out, command="regard train --resume there")
+    assert signal.getsignal(signal.SIGINT) is handler
+    monkeypatch.undo()
+    assert result["stopped"] == "interrupted"
+    assert result["steps"] == 7
+    assert "regard train --resume there" in capfd.readouterr().err
+    assert (out / "checkpoints" / "stop-00000007" / "state.pt").is_file()
+    assert not (out / "model").exists()
+    train(None, out, resume=True)
+    assert_equal_runs(straight, out, "step-00000020")
+
+
+def test_a_killed_run_goes_on_from_its_last_checkpoint_to_the_same_end(recipe, tmp_path, straight, monkeypatch):
+    out, update = tmp_path / "killed", _Run._update
+
+    def killed(self, batches):
+        if self.step == 11:
+            raise KeyboardInterrupt
+        update(self, batches)
+
+    monkeypatch.setattr(_Run, "_update", killed)
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe, out)
+    monkeypatch.undo()
+    train(recipe, out, resume=True)
+    assert_equal_runs(straight, out, "step-00000020")
+
+
+def test_a_run_leaves_the_callers_random_numbers_alone_and_does_not_depend_on_them(recipe, tmp_path):
+    short = override(recipe, ["train.steps=2", "train.score=0"])
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    train(short, tmp_path / "a")
+    assert torch.equal(before, torch.get_rng_state())
+    torch.manual_seed(2)
+    train(short, tmp_path / "b")
+    assert same(checkpoint(tmp_path / "a", "stop-00000002"), checkpoint(tmp_path / "b", "stop-00000002"))
+
+
+def test_another_seed_is_another_run(recipe, tmp_path):
+    for seed in (1, 2):
+        train(override(recipe, ["train.steps=1", "train.score=0", f"train.seed={seed}"]), tmp_path / str(seed))
+    one, two = (checkpoint(tmp_path / s, "stop-00000001")[0] for s in "12")
+    assert not torch.equal(one["embed.weight"], two["embed.weight"])
+
+
+def test_accumulated_batches_weigh_every_token_alike(recipe, tmp_path, monkeypatch):
+    """The gradient of two batches of different size is that of one batch with the rows of both."""
+    seen = []
+    step = __import__("regard.training.optimiser", fromlist=["Optimiser"]).Optimiser.step
+
+    def spy(self, rate):
+        seen.append([p.grad.clone() for p in self.parameters])
+        return step(self, rate)
+
+    monkeypatch.setattr("regard.training.optimiser.Optimiser.step", spy)
+    still = override(recipe, ["model.dropout=0", "train.steps=1", "train.score=0", "train.accumulate=3"])
+    train(still, tmp_path / "a")
+    run = _Run(still, tmp_path / "b", torch.device("cpu"), _checkpoints(tmp_path / "b"), None)
+    drawn = [d for d, _ in zip(run.task.batches().start(run.place), range(3), strict=False)]
+    assert len({d.count for d in drawn}) > 1
+    total = sum(run.task.loss(run.model, d.batch)[0] for d in drawn) / sum(d.count for d in drawn)
+    total.backward()
+    for got, p in zip(seen[0], run.optimiser.parameters, strict=True):
+        torch.testing.assert_close(got, p.grad, rtol=1e-4, atol=1e-6)
+
+
+def _checkpoints(out):
+    from regard.training.checkpoint import Checkpoints
+
+    out.mkdir()
+    return Checkpoints(out / "checkpoints")
+
+
+@pytest.mark.usefixtures("curve")
+def test_it_learns_and_everything_is_left_in_the_folder(recipe, tmp_path):
+    out = tmp_path / "run"
+    learning = override(recipe, ["train.steps=150", "train.evaluate=75", "train.log=25", "train.rate=1e-2"])
+    result = train(override(learning, ["train.accumulate=1", "model.dropout=0", "model.width=32"]), out)
+    losses = [row["loss"] for row in rows(out) if "loss" in row]
+    assert losses[-1] < losses[0] / 1.8
+    assert result["kept"] in result["valid"]
+    assert set(result["valid"]) == {"last", "best", "ema", "average"}
+    best = max(found["bleu"] for found in result["valid"].values())
+    assert result["valid"][result["kept"]]["bleu"] == best
+    for name in ("recipe.json", "result.json", "metrics.jsonl", "curve.png", "tokenizer.json", "model/config.json"):
+        assert (out / name).is_file(), name
+    assert json.loads((out / "result.json").read_text()) == result
+    assert stored(out).model.vocab <= 300
+    found = evaluate(out, device="cpu")
+    assert found["results"]["test"]["sentences"] == 12
+    validated = evaluate(out, ["val"], device="cpu", beams=2)["results"]["val"]
+    assert validated["loss"] == pytest.approx(result["valid"][result["kept"]]["loss"], rel=1e-5)
+    assert validated["bleu"] == pytest.approx(result["valid"][result["kept"]]["bleu"])
+    for weights in ("best", "last", "ema", "average"):
+        measured = evaluate(out, ["val"], device="cpu", weights=weights)["results"]["val"]
+        assert measured["loss"] == pytest.approx(result["valid"][weights]["loss"], rel=1e-5), weights
+    saved = evaluate(out / "model", ["val"], device="cpu", data=stored(out).data, beams=2)["results"]["val"]
+    assert saved["loss"] == pytest.approx(validated["loss"], rel=1e-5)
+
+
+def test_a_model_stored_in_half_precision_is_measured_as_it_is_stored(recipe, tmp_path):
+    out = tmp_path / "run"
+    result = train(override(recipe, ["train.steps=4", "train.store=float16", "train.score=0"]), out)
+    assert all(x.dtype == torch.float16 for x in load_file(out / "checkpoints" / "final.safetensors").values())
+    found = evaluate(out / "model", ["val"], device="cpu", data=stored(out).data)["results"]["val"]
+    assert found["loss"] == pytest.approx(result["valid"][result["kept"]]["loss"], rel=1e-6)
+
+
+def test_patience_stops_a_run_that_no_longer_gets_better(recipe, tmp_path):
+    stuck = override(recipe, ["train.rate=0", "train.ema=0", "train.evaluate=2", "train.patience=3", "train.score=0"])
+    result = train(stuck, tmp_path / "run")
+    assert result["stopped"] == "patience"
+    assert result["steps"] == 8  # the first look is the best, three more are not better
+
+
+def test_minutes_end_a_run_in_time_with_a_model(recipe, tmp_path):
+    result = train(override(recipe, ["train.steps=1000000", "train.minutes=0.0001", "train.score=0"]), tmp_path / "run")
+    assert result["stopped"] == "minutes"
+    assert (tmp_path / "run" / "model" / "model.safetensors").is_file()
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_spoils_no_weight(recipe, tmp_path, monkeypatch):
+    from regard.tasks.translation import Translation
+
+    loss = Translation.loss
+
+    def broken(self, model, batch, step=0, rng=None):
+        total, parts = loss(self, model, batch, step, rng)
+        return total * (float("nan") if step >= 8 else 1.0), parts
+
+    monkeypatch.setattr(Translation, "loss", broken)
+    with pytest.raises(RegardError, match="not finite"):
+        train(override(recipe, ["train.score=0"]), tmp_path / "run")
+    weights, _ = checkpoint(tmp_path / "run", "step-00000008")
+    assert all(torch.isfinite(x).all() for x in weights.values())
+
+
+def test_a_folder_with_a_run_in_it_is_not_trained_over(recipe, tmp_path):
+    short = override(recipe, ["train.steps=1", "train.score=0"])
+    train(short, tmp_path / "run")
+    with pytest.raises(BadInput, match="already holds a run"):
+        train(short, tmp_path / "run")
+
+
+def test_resuming_with_another_model_or_other_data_is_refused_by_name(recipe, tmp_path):
+    short = override(recipe, ["train.steps=1", "train.score=0"])
+    train(short, tmp_path / "run")
+    with pytest.raises(BadInput, match=r"data\.tokens was 96, is 64"):
+        train(override(short, ["data.tokens=64"]), tmp_path / "run", resume=True)
+    with pytest.raises(BadInput, match=r"model\.width was 16, is 32"):
+        train(override(short, ["model.width=32"]), tmp_path / "run", resume=True)
+
+
+def test_resuming_on_data_that_have_changed_underneath_is_refused(recipe, tmp_path, toy):
+    copy = tmp_path / "data"
+    shutil.copytree(toy, copy)
+    short = override(recipe, ["train.steps=1", "train.score=0", f"data.corpus={copy}"])
+    train(short, tmp_path / "run")
+    lines = (copy / "train.en").read_text().splitlines()
+    (copy / "train.en").write_text("\n".join(lines[1:] + lines[:1]) + "\n")
+    with pytest.raises(BadInput, match="other data"):
+        train(short, tmp_path / "run", resume=True)
+
+
+def test_data_without_a_validation_part_are_refused_before_training_begins(recipe, tmp_path, toy, monkeypatch):
+    for name in ("train.en", "train.de"):
+        shutil.copy(toy / name, tmp_path / name)
+    monkeypatch.setattr(_Run, "_update", lambda *_: pytest.fail("it began"))
+    with pytest.raises(UnknownName, match="no part 'val'"):
+        train(override(recipe, [f"data.corpus={tmp_path}"]), tmp_path / "run")
+
+
+def test_two_processes_do_not_train_into_one_folder(recipe, tmp_path):
+    fcntl = pytest.importorskip("fcntl")
+    (tmp_path / "run").mkdir()
+    with open(tmp_path / "run" / ".lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(BadInput, match="another process"):
+            train(recipe, tmp_path / "run")
+
+
+def test_a_run_too_short_for_an_average_keeps_what_it_has(recipe, tmp_path, capfd):
+    result = train(override(recipe, ["train.steps=2", "train.finish=average", "train.score=0"]), tmp_path / "run")
+    assert result["kept"] in ("last", "ema")
+    assert "too short for train.finish=average" in capfd.readouterr().err
+
+
+def test_a_full_disk_while_saving_is_one_line_and_leaves_the_last_checkpoint_whole(recipe, tmp_path, monkeypatch):
+    real = torch.save
+
+    def full(what, file):
+        if what["step"] > 4:
+            file.write(b"half of it")
+            raise OSError(28, "No space left on device")
+        real(what, file)
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(BadInput, match=r"no space left on device; the run is safe up to .*step-00000004"):
+        train(override(recipe, ["train.score=0"]), tmp_path / "run")
+    assert sorted(p.name for p in (tmp_path / "run" / "checkpoints").iterdir()) == ["best.safetensors", "step-00000004"]
+
+
+def test_a_metric_that_the_task_does_not_measure_is_an_error(recipe, tmp_path):
+    with pytest.raises(RegardError, match=r"train\.metric is 'blue'"):
+        train(override(recipe, ["train.metric=blue"]), tmp_path / "run")
+
+
+def test_device_precision_and_compilation_are_chosen_honestly(monkeypatch):
+    cpu = torch.device("cpu")
+    assert chosen_precision("auto", cpu) == "float32"
+    with pytest.raises(Unsupported, match="bfloat16"):
+        chosen_precision("bfloat16", cpu)
+    with pytest.raises(Unsupported, match="no device"):
+        chosen_device("cuda:77")
+    assert why_eager(False, cpu) == "train.compile=false"
+    assert "train.compile=true" in why_eager(None, cpu)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.delenv("CXX", raising=False)
+    assert why_eager(True, cpu) == "no C++ compiler found"
+
+
+def test_a_task_that_keeps_state_and_modules_has_them_in_the_checkpoint(recipe, tmp_path, monkeypatch):
+    from regard.tasks.translation import Translation
+
+    def started(self, *given):
+        init(self, *given)
+        self.teacher, self.seen = torch.nn.Linear(2, 2), 0
+
+    def after(self, model, step):
+        self.seen += step
+        with torch.no_grad():
+            self.teacher.weight.add_(1)
+
+    def loss(self, model, batch, step=0, rng=None):
+        total, parts = plain(self, model, batch, step, rng)
+        return total + torch.rand((), generator=rng) * self.teacher.bias.sum(), parts  # draws from the sampling stream
+
+    init, plain = Translation.__init__, Translation.loss
+    monkeypatch.setattr(Translation, "__init__", started)
+    monkeypatch.setattr(Translation, "after_update", after)
+    monkeypatch.setattr(Translation, "loss", loss)
+    monkeypatch.setattr(Translation, "modules", lambda self: {"teacher": self.teacher})
+    monkeypatch.setattr(Translation, "state_dict", lambda self: {"seen": self.seen})
+    monkeypatch.setattr(Translation, "load_state_dict", lambda self, state: setattr(self, "seen", state["seen"]))
+    recipe = override(recipe, ["train.score=0", "train.steps=8"])
+    train(recipe, tmp_path / "a")
+    train(override(recipe, ["train.steps=5"]), tmp_path / "b")
+    train(recipe, tmp_path / "b", resume=True)
+    assert_equal_runs(tmp_path / "a", tmp_path / "b", "step-00000008")
+    state = checkpoint(tmp_path / "a", "step-00000008")[1]
+    assert state["task"] == {"seen": 36}
+    assert (state["modules"]["teacher"]["bias"] != 0).any()
+
+
+def test_compiled_and_eager_training_agree(recipe, tmp_path, monkeypatch, unchecked):
+    """The graph is traced; what a compiler would make of it is tested on a GPU."""
+    compile = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda m, **options: compile(m, backend="eager", **options))
+    few = ["train.steps=2", "train.accumulate=1", "train.evaluate=9", "train.score=0", "train.log=1", "train.ema=0"]
+    small = override(recipe, [*few, "model.dropout=0"])
+    train(small, tmp_path / "eager")
+    train(override(small, ["train.compile=true"]), tmp_path / "compiled")
+    assert json.loads((tmp_path / "compiled" / "result.json").read_text())["compiled"]
+    for a, b in zip(rows(tmp_path / "eager"), rows(tmp_path / "compiled"), strict=True):
+        assert a.get("loss", 0) == pytest.approx(b.get("loss", 0), rel=1e-4)
+
+
+def test_recipe_can_be_given_by_name_of_file(recipe, tmp_path, toy):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        '"""Mine."""\n'
+        "from regard.data.parallel import Parallel\nfrom regard.models.transformer import Config\n"
+        "from regard.tasks import translation\nfrom regard.training.recipe import Recipe, Train\n"
+        f"def recipe():\n    return Recipe(Config(300), translation.Config(), Parallel({str(toy)!r}, vocabulary=300))\n"
+    )
+    result = train(file, tmp_path / "run", settings=["train.steps=2", "train.score=0"], quick=True)
+    assert result["recipe"] == "mine"
+    assert result["steps"] == 2
+    assert replace(stored(tmp_path / "run"), name="x").model.width == 32

@@ -1,0 +1,167 @@
+import json
+
+import pytest
+
+from regard.core.errors import BadInput, RegardError, UnknownName
+from regard.data import home, moses
+from regard.training import train
+from regard.training.__main__ import main
+from regard.training.recipe import card, changed, from_json, load, override, quickened, recipes, store, stored, to_json
+
+CARD = ("task", "data", "licence", "paper", "machine", "expected", "measured", "command")
+
+
+def test_the_recipes_are_found():
+    assert {"translate_multi30k_tiny", "translate_tatoeba", "rnnsearch_multi30k"} <= recipes().keys()
+
+
+@pytest.mark.parametrize("name", sorted(recipes()))
+def test_every_recipe_has_a_card_and_survives_json(name, tmp_path):
+    for line in CARD:
+        assert f"    {line} " in f"    {card(name)}".replace("\n", "\n    "), f"the card lacks '{line}'"
+    assert f"regard train {name}" in card(name)
+    recipe = load(name)
+    assert recipe.name == name
+    store(recipe, tmp_path)
+    assert stored(tmp_path) == recipe
+    assert changed(recipe, stored(tmp_path)) == {}
+
+
+def _missing(recipe):
+    try:
+        home.folder(recipe.data.corpus)
+    except BadInput:
+        return f"{recipe.data.corpus} is not here"
+    return "" if moses.there() or recipe.data.style != "moses" else "sacremoses is optional"
+
+
+@pytest.mark.parametrize("name", sorted(recipes()))
+def test_every_recipe_runs_quickly(name, tmp_path):
+    if why := _missing(load(name)):
+        pytest.skip(why)
+    result = train(name, tmp_path / "run", settings=["train.device=cpu"], quick=True)
+    assert result["steps"] == 12
+    assert (tmp_path / "run" / "model" / "config.json").is_file()
+
+
+def test_the_cards_numbers_are_the_recipes():
+    tiny = load("translate_multi30k_tiny")
+    m, t = tiny.model, tiny.train
+    assert (m.width, m.ffn, m.heads, m.encoder_layers, m.decoder_layers, m.dropout) == (128, 256, 4, 4, 4, 0.3)
+    assert (t.rate, t.warmup, t.steps, t.average, tiny.task.beams, tiny.task.smoothing) == (
+        5e-3,
+        2000,
+        8000,
+        10,
+        5,
+        0.1,
+    )
+    assert (tiny.data.vocabulary, tiny.data.tokens, tiny.data.style) == (10_000, 8192, "moses")
+
+
+def test_the_shipped_translators_fit_16_mib_in_float16():
+    from regard.training.recipe import build
+
+    recipe = load("translate_tatoeba")
+    assert recipe.train.store == "float16"
+    parameters = sum(p.numel() for p in build(recipe.model).parameters())
+    assert parameters > 7_000_000
+    assert 2 * parameters < 15.4 * 2**20  # the vocabulary needs about half a MiB more
+
+
+def test_settings_change_what_they_name_with_its_type(recipe):
+    new = override(recipe, ["train.steps=7", "model.dropout=0", "data.target=fr", "train.betas=(0.8, 0.9)"])
+    assert (new.train.steps, new.model.dropout, new.data.target, new.train.betas) == (7, 0.0, "fr", (0.8, 0.9))
+    assert override(recipe, ["train.compile=true"]).train.compile is True
+    assert override(recipe, ["train.compile=none"]).train.compile is None
+    assert recipe.train.steps == 20
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("train.stepss=7", "did you mean 'steps'"),
+        ("model.widht=7", "did you mean 'width'"),
+        ("trian.steps=7", "did you mean 'train'"),
+        ("steps=7", "train."),
+        ("train.steps=many", "int is wanted"),
+        ("train.schedule=cosinus", "'cosine'"),
+        ("train.steps", "key=value"),
+        ("name=x", "settings begin with"),
+    ],
+)
+def test_a_setting_that_is_not_one_is_an_error_with_the_nearest(recipe, setting, said):
+    with pytest.raises(RegardError, match=said.replace(".", r"\.")):
+        override(recipe, [setting])
+
+
+def test_quick_is_small_and_still_the_same_kind(recipe):
+    quick = quickened(load("translate_tatoeba"))
+    assert quick.model.width == 32
+    assert quick.model.norm == "pre"
+    assert quick.data.limit
+    assert quick.train.steps == 12
+    assert quickened(recipe).model.width == 16  # never larger
+
+
+def test_an_unknown_recipe_offers_the_nearest():
+    with pytest.raises(UnknownName, match="did you mean 'translate_tatoeba'"):
+        load("translate_tatoba")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("def recipe(: pass", "SyntaxError"),
+        ("x = 1", "AttributeError"),
+        ("def recipe():\n    return 7", "gave a int"),
+        ("import no_such_module_here", "ModuleNotFoundError"),
+    ],
+)
+def test_a_recipe_file_that_cannot_be_used_says_why(tmp_path, content, said):
+    (tmp_path / "bad.py").write_text(content)
+    with pytest.raises(BadInput, match=said):
+        load(tmp_path / "bad.py")
+
+
+def test_a_stored_recipe_of_a_newer_format_or_of_something_else_is_refused(recipe, tmp_path):
+    with pytest.raises(BadInput, match="update regard"):
+        from_json(to_json(recipe) | {"format": 99})
+    with pytest.raises(BadInput, match="not a stored recipe"):
+        from_json({"hello": 1})
+    with pytest.raises(BadInput, match="holds no run"):
+        stored(tmp_path)
+    values = to_json(recipe)
+    values["model"]["wings"] = 2
+    with pytest.raises(UnknownName, match="no field 'wings'"):
+        from_json(json.loads(json.dumps(values)))
+
+
+def test_the_shell_entry_trains_measures_and_reports_errors_in_one_line(tmp_path, capsys, toy):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        '"""Mine."""\n'
+        "from regard.data.parallel import Parallel\nfrom regard.models.transformer import Config\n"
+        "from regard.tasks import translation\nfrom regard.training.recipe import Recipe\n"
+        f"def recipe():\n    return Recipe(Config(300), translation.Config(), Parallel({str(toy)!r}, vocabulary=300))\n"
+    )
+    out = str(tmp_path / "run")
+    assert main([str(file), "train.steps=2", "train.device=cpu", "--quick", "--out", out]) == 0
+    assert json.loads(capsys.readouterr().out)["steps"] == 2
+    assert main(["--resume", "--out", out, "train.steps=3"]) == 0
+    assert json.loads(capsys.readouterr().out)["steps"] == 3
+    assert main(["--evaluate", "--out", out, "--split", "val", "--beams", "1"]) == 0
+    assert json.loads(capsys.readouterr().out)["results"]["val"]["beams"] == 1
+    assert main(["--list"]) == 0
+    assert "translate_tatoeba" in capsys.readouterr().out
+    for words in (
+        ["nothing_like_it", "--out", out],
+        [str(file), "train.stepss=1", "--out", out],
+        [],
+        ["--resume", "--out", str(tmp_path)],
+    ):
+        assert main(words) == 1
+        said = capsys.readouterr()
+        assert said.err.startswith("error: ")
+        assert len(said.err.splitlines()) == 1
+        assert said.out == ""

@@ -1,0 +1,531 @@
+"""A model in a folder: what comes back, what is refused, and what a failure leaves behind."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from regard.attention.mechanisms.softmax import SoftmaxAttention
+from regard.core.errors import BadInput, RegardError, UnknownName
+from regard.models import MODELS, build
+from regard.models.transformer import Config, Transformer
+from regard.tokens.text import Text
+from regard.weights import folder as room
+from regard.weights.folder import load_model, save_model
+
+CONFIG = Config(vocab=300, width=16, heads=2, ffn=24, encoder_layers=1, decoder_layers=2)
+LINES = ["two dogs play in the snow", "ein Hund und eine Katze", "0123456789", "ünïcödé"]
+ASKED = torch.tensor([[5, 6, 7, 2]]), torch.tensor([[1, 8, 9]])
+
+
+@pytest.fixture
+def model():
+    return Transformer(CONFIG).eval()
+
+
+@pytest.fixture
+def text():
+    return Text.train(LINES, kind="bytes", size=280)
+
+
+@pytest.fixture
+def saved(tmp_path, model, text):
+    save_model(tmp_path / "m", model, text, {"name": "translation", "source": "en", "target": "de"}, "# A card\n")
+    return tmp_path / "m"
+
+
+def listing(folder):
+    """Everything under a folder, hidden or not, with its content."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def change(folder, **values):
+    file = folder / "config.json"
+    config = json.loads(file.read_text())
+    config.update(values)
+    file.write_text(json.dumps(config))
+
+
+# -- what comes back ---------------------------------------------------------------------------------------------------
+
+
+def test_what_was_saved_comes_back(saved, model, text):
+    found = load_model(saved)
+    assert torch.equal(found.model(*ASKED), model(*ASKED))
+    assert found.model.config == model.config
+    assert not found.model.training
+    assert found.text.encode(LINES) == text.encode(LINES)
+    assert (found.text.pad, found.text.eos) == (text.pad, text.eos)
+    assert found.task == {"name": "translation", "source": "en", "target": "de"}
+    assert found.card == "# A card\n"
+    assert found.config["format"] == room.FORMAT
+    assert set(found.config["files"]) == {"model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"tied": False, "head_bias": True},
+        {"norm": "pre", "norm_kind": "rms", "feed": "swiglu", "groups": 1},
+        {"positions": "learned", "length": 20},
+        {"positions": "rotary(base=500.0)"},
+        {"positions": "relative(buckets=8)"},
+        {"attention": ["softmax", "softmax(backend='plain')"]},
+    ],
+    ids=str,
+)
+def test_every_kind_of_model_comes_back(tmp_path, settings):
+    model = Transformer(replace(CONFIG, **settings)).eval()
+    save_model(tmp_path / "m", model)
+    found = load_model(tmp_path / "m")
+    assert found.model.config == model.config
+    assert torch.equal(found.model(*ASKED), model(*ASKED))
+    assert (found.text, found.task, found.card) == (None, None, None)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_of_the_table_comes_back(tmp_path, name):
+    model = build(name, size="tiny", vocab=30).eval()
+    save_model(tmp_path / "m", model)
+    found = load_model(tmp_path / "m").model
+    assert type(found) is type(model)
+    assert torch.equal(found(*ASKED), model(*ASKED))
+
+
+def test_tied_tensors_are_stored_once_and_tied_again(saved):
+    from safetensors.torch import load_file
+
+    assert "head.weight" not in load_file(saved / "model.safetensors")
+    found = load_model(saved).model
+    assert found.head.weight is found.embed.weight
+
+
+def test_float16_storage_comes_back_as_float32(tmp_path, model):
+    save_model(tmp_path / "full", model)
+    save_model(tmp_path / "half", model, dtype="float16")
+    sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("half", "full")]
+    assert sizes[0] < 0.6 * sizes[1]
+    found = load_model(tmp_path / "half").model
+    assert all(p.dtype == torch.float32 for p in found.parameters())
+    torch.testing.assert_close(found(*ASKED), model(*ASKED), rtol=0.02, atol=0.02)
+    save_model(tmp_path / "again", found, dtype=torch.float16)  # rounding twice is rounding once
+    assert (tmp_path / "again/model.safetensors").read_bytes() == (tmp_path / "half/model.safetensors").read_bytes()
+
+
+def test_a_float64_model_stays_one(tmp_path, model):
+    save_model(tmp_path / "m", model.double())
+    found = load_model(tmp_path / "m").model
+    assert torch.equal(found(*ASKED), model(*ASKED))
+
+
+def test_values_too_large_for_float16_are_refused(tmp_path, model):
+    with torch.no_grad():
+        model.embed.weight[7, 3] = 1e6
+    with pytest.raises(BadInput, match=r"'embed\.weight' has values too large for float16"):
+        save_model(tmp_path / "m", model, dtype="float16")
+    assert not any(tmp_path.iterdir())
+
+
+def test_infinite_weights_stay_infinite(tmp_path, model):
+    with torch.no_grad():
+        model.embed.weight[7, 3] = float("-inf")
+    save_model(tmp_path / "m", model, dtype="float16")
+    assert load_model(tmp_path / "m").model.embed.weight[7, 3] == float("-inf")
+
+
+def test_weights_that_lie_column_by_column_are_saved_row_by_row(tmp_path, model):
+    expected = model(*ASKED)
+    for module in model.modules():
+        if isinstance(module, nn.Linear) and module is not model.head:
+            module.weight.data = module.weight.data.t().contiguous().t()
+    save_model(tmp_path / "m", model)
+    found = load_model(tmp_path / "m").model
+    assert all(p.is_contiguous() for p in found.parameters())
+    assert torch.equal(found(*ASKED), expected)
+
+
+def test_tied_weights_that_lie_column_by_column_stay_tied(tmp_path, model):
+    model.embed.weight.data = model.embed.weight.data.t().contiguous().t()
+    save_model(tmp_path / "m", model)
+    found = load_model(tmp_path / "m").model
+    assert found.head.weight is found.embed.weight
+    assert torch.equal(found.embed.weight, model.embed.weight)
+
+
+def test_a_compiled_model_is_saved_as_what_it_wraps(tmp_path, model):
+    save_model(tmp_path / "m", torch.compile(model, backend="eager"))
+    assert torch.equal(load_model(tmp_path / "m").model(*ASKED), model(*ASKED))
+
+
+def test_loading_and_saving_leave_the_random_state_alone(tmp_path, model):
+    before = torch.get_rng_state()
+    save_model(tmp_path / "m", model)
+    load_model(tmp_path / "m")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_same_model_gives_the_same_files(tmp_path, model, text):
+    for name in "ab":
+        save_model(tmp_path / name, model, text)
+    assert listing(tmp_path / "a") == listing(tmp_path / "b")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
+def test_others_may_read_what_the_umask_lets_them_read(tmp_path, model, text):
+    before = os.umask(0o022)
+    try:
+        save_model(tmp_path / "m", model, text, card="hello")
+    finally:
+        os.umask(before)
+    assert {file.stat().st_mode & 0o777 for file in (tmp_path / "m").iterdir()} == {0o644}
+    assert (tmp_path / "m").stat().st_mode & 0o777 == 0o755
+
+
+# -- what is refused when saving ---------------------------------------------------------------------------------------
+
+
+def test_an_unregistered_part_is_refused_with_the_way_to_register_it(tmp_path):
+    model = Transformer(replace(CONFIG, attention=SoftmaxAttention()))
+    with pytest.raises(RegardError, match="MECHANISMS"):
+        save_model(tmp_path / "m", model)
+    assert not any(tmp_path.iterdir())
+
+
+def test_an_unregistered_model_is_refused_with_the_way_to_register_it(tmp_path):
+    class Mine(nn.Linear):
+        pass
+
+    with pytest.raises(BadInput, match=r"MODELS\['mine'\]"):
+        save_model(tmp_path / "m", Mine(2, 2))
+
+
+def test_a_model_that_is_not_what_its_config_says_is_refused(tmp_path, model):
+    model.decoder.blocks[1].feed.extra = nn.Linear(3, 3)
+    del model.encoder.blocks[0].mix_norm.bias
+    with pytest.raises(BadInput, match=r"decoder\.blocks\.1\.feed\.extra\.weight.*encoder\.blocks\.0\.mix_norm\.bias"):
+        save_model(tmp_path / "m", model)
+
+
+@pytest.mark.parametrize("value", [torch.float16, float("nan"), {1, 2}], ids=str)
+def test_a_task_that_json_cannot_hold_is_refused(tmp_path, model, value):
+    with pytest.raises(BadInput, match="JSON"):
+        save_model(tmp_path / "m", model, task={"name": "translation", "beams": value})
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("dtype", ["int8", "floaty", torch.int8])
+def test_an_impossible_storage_is_refused(tmp_path, model, dtype):
+    with pytest.raises(BadInput, match="choose float16"):
+        save_model(tmp_path / "m", model, dtype=dtype)
+
+
+# -- replacing ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_of_ours_is_replaced_as_a_whole(saved, model):
+    save_model(saved, model)  # without vocabulary, task and card this time
+    assert set(listing(saved)) == {"config.json", "model.safetensors"}
+    assert [p.name for p in saved.parent.iterdir()] == ["m"]
+
+
+def test_an_empty_folder_is_filled(tmp_path, model):
+    (tmp_path / "m").mkdir()
+    save_model(tmp_path / "m", model)
+    load_model(tmp_path / "m")
+
+
+@pytest.mark.parametrize("content", [{"thesis.tex": "ten years"}, {"config.json": "{}"}, {"config.json": "no json"}])
+def test_a_folder_of_others_is_never_replaced(tmp_path, model, content):
+    for name, written in content.items():
+        (tmp_path / "m").mkdir()
+        (tmp_path / "m" / name).write_text(written)
+    before = listing(tmp_path)
+    with pytest.raises(BadInput, match="holds other things"):
+        save_model(tmp_path / "m", model)
+    assert listing(tmp_path) == before
+
+
+def test_a_folder_of_ours_with_something_else_in_it_is_never_replaced(saved, model):
+    (saved / "notes.txt").write_text("mine")
+    with pytest.raises(BadInput, match="holds other things"):
+        save_model(saved, model)
+    assert (saved / "notes.txt").read_text() == "mine"
+
+
+def test_a_file_in_the_way_is_never_replaced(tmp_path, model):
+    (tmp_path / "m").write_text("mine")
+    with pytest.raises(BadInput, match="is a file"):
+        save_model(tmp_path / "m", model)
+    assert (tmp_path / "m").read_text() == "mine"
+
+
+def full(*args, **kwargs):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def at(when, real):
+    """The real function, but the disk is full when it is called for the `when`-th time (counted from 0)."""
+    calls = count()
+
+    def call(*args, **kwargs):
+        return full() if next(calls) == when else real(*args, **kwargs)
+
+    return call
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+@pytest.mark.parametrize(
+    ("where", "name", "after"),
+    [
+        (Path, "mkdir", 0),
+        (room, "save_file", 0),
+        (os, "replace", 0),
+        (room, "write_text", 0),
+        (room, "write_text", 1),
+        *((os, "fsync", n) for n in range(8)),
+        (os, "rename", 0),
+        (os, "rename", 1),
+    ],
+    ids=lambda value: str(getattr(value, "__name__", value)),
+)
+def test_a_full_disk_leaves_everything_as_it_was(tmp_path, monkeypatch, model, text, fresh, where, name, after):
+    if not fresh:
+        save_model(tmp_path / "m", Transformer(CONFIG), text, card="the old one")
+    elif (name, after) == ("rename", 1):
+        pytest.skip("a fresh folder is moved once")
+    before = listing(tmp_path)
+    monkeypatch.setattr(where, name, at(after, getattr(where, name)))
+    with pytest.raises(BadInput, match="No space left") as error:
+        save_model(tmp_path / "m", model, text, card="the new one")
+    monkeypatch.undo()
+    assert "\n" not in str(error.value)
+    assert listing(tmp_path) == before
+    assert [p.name for p in tmp_path.iterdir()] == ([] if fresh else ["m"])
+
+
+def test_what_cannot_be_moved_back_is_not_deleted(saved, monkeypatch, model):
+    real, calls = os.rename, count()
+    monkeypatch.setattr(os, "rename", lambda *names: real(*names) if next(calls) == 0 else full())
+    before = listing(saved)
+    with pytest.raises(BadInput, match="what was there is now ") as error:
+        save_model(saved, model)
+    assert listing(Path(str(error.value).split("what was there is now ")[1])) == before
+
+
+def test_an_interruption_leaves_everything_as_it_was(saved, monkeypatch, model):
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    before = listing(saved.parent)
+    monkeypatch.setattr(room, "write_json", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        save_model(saved, model)
+    assert listing(saved.parent) == before
+
+
+LIMITED = """
+import resource, sys, torch
+from regard.core.errors import BadInput
+from regard.models import MODELS, build
+from regard.models.transformer import Config, Transformer
+from regard.weights.folder import save_model
+model = Transformer(Config(vocab=300, width=16, heads=2, ffn=24, encoder_layers=1, decoder_layers=1))
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+try:
+    save_model(sys.argv[1], model)
+except BadInput as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file size limits are POSIX's")
+def test_a_write_that_truly_fails_leaves_everything_as_it_was(saved):
+    before = listing(saved.parent)
+    done = subprocess.run([sys.executable, "-c", LIMITED, str(saved)], capture_output=True, text=True, timeout=60)
+    assert "nothing was changed" in done.stdout, done.stderr
+    assert listing(saved.parent) == before
+
+
+# -- what is refused when loading --------------------------------------------------------------------------------------
+
+
+def refused(folder, match):
+    with pytest.raises(RegardError, match=match) as error:
+        load_model(folder)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    refused(tmp_path / "nowhere", "there is no folder .*nowhere")
+
+
+def test_a_file_given_for_a_folder_is_named(saved):
+    refused(saved / "model.safetensors", "is a file; give the folder")
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_a_missing_file_is_named(saved, name):
+    (saved / name).unlink()
+    refused(saved, f"there is no {name}")
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_a_folder_in_place_of_a_file_is_named(saved, name):
+    (saved / name).unlink()
+    (saved / name).mkdir()
+    refused(saved, f"{name}")
+
+
+@pytest.mark.parametrize("keep", [0, 5, 1000, -1])
+def test_truncated_weights_are_refused(saved, keep):
+    file = saved / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:keep])
+    refused(saved, r"model\.safetensors is damaged, cut short or changed")
+
+
+def test_a_single_flipped_bit_is_noticed(saved):
+    file = saved / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-100] ^= 1
+    file.write_bytes(data)
+    refused(saved, r"model\.safetensors is damaged")
+
+
+def test_a_file_that_never_was_safetensors_is_refused(saved):
+    (saved / "model.safetensors").write_bytes(b"hello")
+    change(saved, files={"model.safetensors": room._sha256(saved / "model.safetensors")})
+    refused(saved, "is no safetensors file")
+
+
+def test_an_edited_vocabulary_is_noticed(saved):
+    file = saved / "tokenizer.json"
+    file.write_text(file.read_text().replace("</s>", "</t>"))
+    refused(saved, r"tokenizer\.json is damaged")
+
+
+def test_a_config_with_other_layers_raises_with_both_lists(saved):
+    config = json.loads((saved / "config.json").read_text())["config"]
+    change(saved, config=config | {"encoder_layers": 2, "decoder_layers": 1})
+    message = refused(saved, "do not fit the model")
+    extra, missing = message.split("not among the weights")
+    assert "decoder.blocks.1.cross.project.kv.weight" in extra
+    assert "encoder.blocks.1.mix.project.qkv.weight" in missing
+
+
+def test_a_config_with_other_shapes_says_which(saved):
+    config = json.loads((saved / "config.json").read_text())["config"]
+    change(saved, config=config | {"ffn": 32})
+    refused(saved, r"encoder\.blocks\.0\.feed\.up\.weight is \(24, 16\), the config says \(32, 16\)")
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"heads": 3}, "heads must divide"),
+        ({"hedas": 2}, "did you mean 'heads'"),
+        ({"width": "wide"}, "'width' is 'wide'"),
+        ({"positions": "sinusoidl"}, "did you mean 'sinusoidal'"),
+        ({"width": -16}, "config.json does not describe a model"),
+        ({"pad": 5000}, "config.json does not describe a model"),
+    ],
+)
+def test_a_config_that_describes_no_model_says_why(saved, settings, match):
+    config = json.loads((saved / "config.json").read_text())["config"]
+    change(saved, config=config | settings)
+    refused(saved, match)
+
+
+def test_a_config_without_what_a_model_needs_says_what(saved):
+    change(saved, config={"width": 16})
+    refused(saved, "vocab")
+
+
+def test_an_unknown_model_offers_the_nearest(saved):
+    change(saved, model="transfromer")
+    with pytest.raises(UnknownName, match="did you mean 'transformer'"):
+        load_model(saved)
+
+
+@pytest.mark.parametrize("written", ["", "{", "[1]", "\ufeff{}", "3"])
+def test_a_config_that_is_not_a_json_object_is_refused(saved, written):
+    (saved / "config.json").write_text(written, encoding="utf-8")
+    refused(saved, r"config\.json is damaged")
+
+
+@pytest.mark.parametrize("key", ["model", "config", "files", "tied", "dtype", "task"])
+def test_a_config_that_lacks_something_says_what(saved, key):
+    config = json.loads((saved / "config.json").read_text())
+    del config[key]
+    (saved / "config.json").write_text(json.dumps(config))
+    refused(saved, f"'{key}' is missing")
+
+
+@pytest.mark.parametrize("files", [{}, {"model.safetensors": "x", "../../etc/passwd": "y"}])
+def test_a_list_of_files_that_we_do_not_write_is_refused(saved, files):
+    if files:
+        files["model.safetensors"] = room._sha256(saved / "model.safetensors")
+    change(saved, files=files)
+    refused(saved, "list of files")
+
+
+def test_a_folder_of_transformers_is_pointed_to_its_reader(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "marian"}')
+    refused(tmp_path, r"regard\.weights\.marian\.load")
+
+
+def test_an_impossible_device_is_named(saved):
+    with pytest.raises(BadInput, match="cannot put the model on 'tpu9000'"):
+        load_model(saved, device="tpu9000")
+
+
+# -- formats -----------------------------------------------------------------------------------------------------------
+
+FORMATS = Path(__file__).parent / "formats"
+
+
+def test_a_newer_format_is_refused_with_what_to_do(saved):
+    change(saved, format=room.FORMAT + 1, regard="9.0.0")
+    refused(saved, r"Regard 9\.0\.0.*pip install -U regard")
+
+
+@pytest.mark.parametrize("number", [0, -3])
+def test_a_format_that_never_was_is_refused(saved, number):
+    change(saved, format=number)
+    refused(saved, "no version of Regard")
+
+
+@pytest.mark.parametrize("number", [None, "1", 1.5, True])
+def test_something_that_is_no_format_number_is_refused(saved, number):
+    change(saved, format=number)
+    refused(saved, "no format number")
+
+
+def test_older_formats_go_through_the_migrations_in_turn(saved, monkeypatch, model):
+    monkeypatch.setattr(room, "FORMAT", 3)
+    change(saved, kind=json.loads((saved / "config.json").read_text())["model"])
+    change(saved, model=7)
+    steps = {1: lambda c: c | {"model": c["kind"], "seen": [1]}, 2: lambda c: c | {"seen": [*c["seen"], 2]}}
+    monkeypatch.setattr(room, "MIGRATIONS", steps)
+    found = load_model(saved)
+    assert found.config["seen"] == [1, 2]
+    assert torch.equal(found.model(*ASKED), model(*ASKED))
+
+
+@pytest.mark.parametrize("number", range(1, room.FORMAT + 1))
+def test_the_stored_example_of_every_format_loads(number):
+    found = load_model(FORMATS / str(number))
+    expected = json.loads((FORMATS / f"{number}.json").read_text())
+    logits = found.model(torch.tensor(expected["source"]), torch.tensor(expected["target"]))
+    torch.testing.assert_close(logits, torch.tensor(expected["logits"]), rtol=1e-4, atol=1e-5)
+    assert found.text.encode([expected["line"]]) == [expected["tokens"]]
+    assert found.task == expected["task"]
+    assert found.card == expected["card"]
