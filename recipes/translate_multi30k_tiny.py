@@ -4,7 +4,7 @@
     data       Multi30k, 29,000 pairs; lower-case, Moses-tokenised; joint BPE of 10,000
     licence    research and education only: train it here, do not redistribute the model
     paper      Wu et al., Good for Misconceived Reasons, ACL 2021 (Transformer-Tiny)
-    machine    one GPU, a few minutes (H200); about 3 hours on two CPU cores
+    machine    one GPU, a few minutes (H200)
     expected   41.02 BLEU on test_2016 (tokenised, lower-case, beam 5, mean of the last 10); EN-FR about 61.8
     measured   not yet
     command    regard train translate_multi30k_tiny --out runs/multi30k-tiny

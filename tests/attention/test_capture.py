@@ -121,3 +121,18 @@ def test_activation_checkpointing_is_seen_once(model, batch):
     with watch(model) as seen:
         checkpoint(block, memory, use_reentrant=False).sum().backward()
     assert len(seen.calls("encoder.blocks.0.mix")) == 1
+
+
+def test_an_aligner_is_seen_pass_by_pass():
+    model = build("rnnsearch", size="tiny", vocab=13, width=8, hidden=8).eval()
+    source = torch.randint(3, 13, (2, 6))
+    with watch(model) as seen:
+        model(source, torch.randint(3, 13, (2, 5)))
+        model(source[:1], torch.randint(3, 13, (1, 4)))
+    (trace,) = seen.traces("align")
+    assert trace.weights.shape == (1, 1, 4, 6)
+    with watch(model, queries=[3, 0]) as seen:
+        model(source, torch.randint(3, 13, (2, 5)))
+    (trace,) = seen.traces()
+    assert trace.weights.shape == (2, 1, 2, 6)
+    assert trace.queries == (3, 0)

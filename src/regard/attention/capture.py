@@ -35,14 +35,18 @@ class Seen(Mapping[str, Trace]):
     A part that ran several times (while decoding, say) has one trace for each call, in `calls(name)`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rows: Rows = slice(None)) -> None:
         self._calls: dict[str, list[Trace]] = {}
+        self._fresh: dict[str, int] = {}  # the first call of the model's latest pass
+        self._rows = rows
 
     def __getitem__(self, name: str) -> Trace:
         if name not in self._calls:
             raise KeyError(f"nothing was seen of '{name}'; seen: {', '.join(self._calls) or 'nothing'}")
         calls = self._calls[name]
-        return _joined(calls) if calls[0].kind == "align" else calls[-1]
+        if calls[-1].kind != "align":
+            return calls[-1]
+        return _joined(calls[self._fresh.get(name, 0) :], self._rows)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._calls)
@@ -71,8 +75,8 @@ def watch(
     queries: slice | Sequence[int] | None = None,
 ) -> Iterator[Seen]:
     """Record the attention maps of everything in `model` that attends and whose path matches `only`."""
-    seen, geometries = Seen(), list[Geometry | None]()
     rows: Rows = slice(None) if queries is None else queries if isinstance(queries, slice) else list(queries)
+    seen, geometries = Seen(rows), list[Geometry | None]()
     inner = getattr(model, "_orig_mod", model)  # what torch.compile wrapped
     modules = dict(inner.named_modules())
 
@@ -104,13 +108,16 @@ def watch(
 
         return look
 
+    def begin(module: nn.Module, args: tuple[Any, ...]) -> None:
+        seen._fresh = {name: len(calls) for name, calls in seen._calls.items()}
+
     def push(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         geometries.append(module.geometry(args[0] if args else kwargs["x"]))
 
     def pop(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         geometries.pop()
 
-    handles, watched = [], 0
+    handles, watched = [inner.register_forward_pre_hook(begin)], 0
     with ExitStack() as stack:
         for path, module in modules.items():
             if callable(getattr(module, "geometry", None)):
@@ -162,6 +169,13 @@ def _is_aligner(module: nn.Module) -> bool:
     return callable(getattr(module, "weights", None)) and callable(getattr(module, "keys", None))
 
 
-def _joined(calls: list[Trace]) -> Trace:
-    """An aligner looks once for each output token: its map has a row for each call."""
-    return Trace(calls[0].name, torch.cat([trace.weights for trace in calls], dim=2), "align")
+def _joined(calls: list[Trace], rows: Rows) -> Trace:
+    """An aligner looks once for each output token: its map has a row for each call of a pass.
+
+    While several beams are written side by side there is no such map; then it is the latest call.
+    """
+    if any(trace.weights.shape[2] > 1 or trace.weights.shape[0] != calls[0].weights.shape[0] for trace in calls):
+        return calls[-1]
+    weights = torch.cat([trace.weights for trace in calls], dim=2)
+    asked = _asked(rows, weights.shape[2])
+    return Trace(calls[0].name, weights[:, :, asked], "align", queries=None if rows == slice(None) else tuple(asked))
