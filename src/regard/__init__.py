@@ -18,8 +18,8 @@ __version__ = "0.1.0"
 _WHERE = {
     "load": "regard.api",
     "save": "regard.api",
-    "list": "regard.api",
-    "show": "regard.api",
+    "list": "regard.catalogue",
+    "show": "regard.catalogue",
     "build": "regard.models",
     "watch": "regard.attention.capture",
     "Trace": "regard.core.trace",
@@ -31,9 +31,10 @@ _ROOMS = ("core", "tokens", "positions", "attention", "blocks", "models", "weigh
 __all__ = ["Mask", "RegardError", "Trace", "build", "list", "load", "save", "show", "watch"]
 
 if TYPE_CHECKING:
-    from regard.api import list, load, save, show
+    from regard.api import load, save
     from regard.attention.capture import watch
     from regard.attention.mask import Mask
+    from regard.catalogue import list, show
     from regard.core.errors import RegardError
     from regard.core.trace import Trace
     from regard.models import build

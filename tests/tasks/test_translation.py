@@ -242,6 +242,17 @@ def test_attention_of_the_best_translation_is_read_back_without_being_told_it(tr
         translator.attention("  ")
 
 
+def test_a_recurrent_translator_shows_its_alignment(text):
+    from regard.models import build
+
+    model = build("rnnsearch", size="tiny", vocab=text.size, width=8, hidden=8)
+    (trace,) = Translator(model, text).attention(LINES[0], german(LINES[0]))
+    assert trace.kind == "align"
+    assert trace.columns == (*text.pieces(text.encode_one(LINES[0])), "</s>")
+    assert trace.weights.shape == (1, 1, len(trace.rows), len(trace.columns))
+    assert len(Translator(model, text)(LINES, beams=2)) == 4
+
+
 def test_moses_style_lines_go_in_and_come_out_as_running_text(model, text):
     from regard.data import moses
 

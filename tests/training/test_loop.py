@@ -349,6 +349,23 @@ def test_compiled_and_eager_training_agree(recipe, tmp_path, monkeypatch, unchec
         assert a.get("loss", 0) == pytest.approx(b.get("loss", 0), rel=1e-4)
 
 
+def test_a_compiler_that_fails_leaves_the_run_eager_and_one_line_says_so(recipe, tmp_path, monkeypatch, capfd):
+    from torch._dynamo.exc import InternalTorchDynamoError
+
+    def failing(what, **options):
+        def call(*inputs):
+            raise InternalTorchDynamoError("no luck")
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", failing)
+    small = override(recipe, ["train.steps=2", "train.score=0", "train.compile=true", "train.evaluate=9"])
+    result = train(small, tmp_path / "run")
+    assert not result["compiled"]
+    assert result["steps"] == 2
+    assert "eager: the compiler failed (InternalTorchDynamoError)" in capfd.readouterr().err
+
+
 def test_recipe_can_be_given_by_name_of_file(recipe, tmp_path, toy):
     file = tmp_path / "mine.py"
     file.write_text(

@@ -117,7 +117,7 @@ def watch(
     def pop(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         geometries.pop()
 
-    handles, watched = [inner.register_forward_pre_hook(begin)], 0
+    handles, watched = [] if _is_aligner(inner) else [inner.register_forward_pre_hook(begin)], 0
     with ExitStack() as stack:
         for path, module in modules.items():
             if callable(getattr(module, "geometry", None)):

@@ -177,7 +177,7 @@ class _Search:
         """Logits of the next token of every beam, prefix and ban applied; moves time."""
         logits, self.state = self.model.step(self.tokens, self.state)
         if self.ban is not None:
-            logits = logits.index_fill(-1, self.ban, DEAD)
+            logits = logits.index_fill_(-1, self.ban, DEAD)  # before the softmax: the rest shares their probability
         return logits
 
     def held(self, logits: Tensor) -> Tensor:

@@ -1,0 +1,393 @@
+"""What there is in the house, read off its rooms' tables: ``regard.list("attention")``, ``regard.show("rotary")``.
+
+Nothing is written down twice. A name's line and its card come from the docstring of the file that holds it, its traits
+from the class, its sizes from the model's own table; parameters are counted on the meta device, without memory.
+"""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, fields
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from regard import api
+from regard.core.errors import UnknownName, nearest
+from regard.core.spec import Table, resolve
+
+Row = dict[str, str]  # column -> what stands there; "name" is first, "what" is last
+
+VOCABULARY = 8000  # words with which parameters are counted
+
+
+def list(kind: str | None = None) -> builtins.list[Row]:
+    """The rows of one kind of thing (attention, positions, models, ...), or of everything, with a column "kind"."""
+    if kind is None:
+        return [{"name": row["name"], "kind": k, "what": row["what"]} for k in KINDS for row in KINDS[k]()]
+    return KINDS[_kind(kind)]()
+
+
+def show(name: str) -> str:
+    """All there is to say about one thing: by its name, by ``kind/name``, or by the folder of a saved model."""
+    kind, slash, rest = name.partition("/")
+    kinds = [_kind(kind)] if slash and kind in (*KINDS, *SAME) else [*KINDS]
+    wanted = rest if len(kinds) == 1 else name
+    cards = [CARDS[k](wanted) for k in kinds if wanted in [row["name"] for row in KINDS[k]()]]
+    if cards:
+        return "\n\n".join(cards)
+    if (folder := Path(name)).is_dir():
+        return _saved(folder)
+    known = [row["name"] for k in kinds for row in KINDS[k]()]
+    raise UnknownName(f"there is nothing called '{name}'; {nearest(wanted, set(known))}")
+
+
+def printed(kind: str | None = None) -> str:
+    """The rows of one kind as a table in plain text; without a kind, the names of each."""
+    if kind is not None:
+        return table(list(kind)) or f"(no {_kind(kind)} here)"
+    rows = [{"name": k, "what": ", ".join(row["name"] for row in make()) or "(none here)"} for k, make in KINDS.items()]
+    return f"{table(rows, heading=False)}\n\nregard list KIND says more, regard show NAME everything."
+
+
+def table(rows: Sequence[Row], heading: bool = True) -> str:
+    """Rows as lines, each column as wide as it has to be."""
+    if not rows:
+        return ""
+    columns = [*rows[0]]
+    lines = ([{column: column for column in columns}] if heading else []) + [*rows]
+    wide = {column: max(len(line[column]) for line in lines) for column in columns}
+    return "\n".join("  ".join(f"{line[c]:{wide[c]}}" for c in columns).rstrip() for line in lines)
+
+
+# -- rows, kind by kind ------------------------------------------------------------------------------------------------
+
+
+def _parts(table: Table, kind: str) -> builtins.list[tuple[str, type, ModuleType]]:
+    return [(name, resolve(table, name, kind), import_module(table[name][0])) for name in table]
+
+
+def _mechanisms() -> builtins.list[Row]:
+    from regard.attention import MECHANISMS
+
+    rows = []
+    for name, cls, module in _parts(MECHANISMS, "attention"):
+        t = cls.traits  # type: ignore[attr-defined]
+        rows.append(
+            {
+                "name": name,
+                "cost": f"O({t.cost})",
+                "exact": "yes" if t.exact else "no",
+                "causal": t.causality,
+                "masks": ", ".join(sorted(t.masks)),
+                "paper": t.paper,
+                "what": _first(module),
+            }
+        )
+    return rows
+
+
+def _simple(room: str, attribute: str) -> Callable[[], builtins.list[Row]]:
+    """Rows of a table whose parts say nothing of themselves but their docstring."""
+
+    def rows() -> builtins.list[Row]:
+        found: Table = getattr(import_module(room), attribute)
+        return [
+            {"name": name, "paper": _paper(module), "what": _first(module)}
+            for name, _, module in _parts(found, attribute.lower())
+        ]
+
+    return rows
+
+
+def _positions() -> builtins.list[Row]:
+    from regard.positions import POSITIONS
+
+    return [
+        {"name": name, "where": cls.kind, "paper": _paper(module), "what": _first(module)}  # type: ignore[attr-defined]
+        for name, cls, module in _parts(POSITIONS, "positions")
+    ]
+
+
+def _models() -> builtins.list[Row]:
+    from regard.models import MODELS
+
+    return [
+        {"name": name, "sizes": ", ".join(module.SIZES), "paper": _paper(module), "what": _first(module)}
+        for name, _, module in _parts(MODELS, "model")
+    ]
+
+
+def _vocabularies() -> builtins.list[Row]:
+    from regard.tokens import text
+
+    rows = []
+    for line in (text.__doc__ or "").splitlines():
+        cells = re.split(r"\s{2,}", line.strip())
+        if cells[0] in text.KINDS and len(cells) == 4:
+            rows.append({"name": cells[0], "keeps": cells[2], "unseen characters": cells[3], "what": cells[1]})
+    return rows
+
+
+def _tasks() -> builtins.list[Row]:
+    from regard.tasks import TASKS
+
+    return [{"name": name, "what": _first(module)} for name, _, module in _parts(TASKS, "task")]
+
+
+def _recipes() -> builtins.list[Row]:
+    from regard.training.recipe import card, recipes
+
+    rows = []
+    for name in recipes():
+        text = card(name)
+        measured = re.search(r"^\s*measured\s+(.+)$", text, re.MULTILINE)
+        rows.append({"name": name, "measured": measured[1] if measured else "", "what": text.split("\n")[0]})
+    return rows
+
+
+def _zoo() -> builtins.list[Row]:
+    rows = []
+    for name, folder in api.zoo().items():
+        task = _config(folder).get("task") or {}
+        says = " ".join(str(task[key]) for key in ("name", "source", "target") if key in task)
+        size = sum(file.stat().st_size for file in folder.iterdir()) / 2**20
+        rows.append({"name": name, "size": f"{size:.1f} MiB", "what": says})
+    return rows
+
+
+KINDS: dict[str, Callable[[], builtins.list[Row]]] = {
+    "attention": _mechanisms,
+    "aligners": _simple("regard.attention", "ALIGNERS"),
+    "mixers": _simple("regard.attention", "MIXERS"),
+    "positions": _positions,
+    "models": _models,
+    "tokens": _vocabularies,
+    "tasks": _tasks,
+    "recipes": _recipes,
+    "zoo": _zoo,
+}
+SAME = {"mechanisms": "attention", "translators": "zoo", "vocabularies": "tokens", "text": "tokens"} | {
+    kind.removesuffix("s"): kind for kind in KINDS if kind.endswith("s")
+}
+
+
+def translators() -> builtins.list[str]:
+    """The names of the translators that ship with the package."""
+    return [
+        name for name, folder in api.zoo().items() if (_config(folder).get("task") or {}).get("name") == "translation"
+    ]
+
+
+# -- cards, kind by kind -----------------------------------------------------------------------------------------------
+
+
+def _mechanism(name: str) -> str:
+    from regard.attention import MECHANISMS
+
+    cls: Any = resolve(MECHANISMS, name, "attention")
+    t = cls.traits
+    traits = {
+        "cost": f"O({t.cost})",
+        "weights": "exact softmax" if t.exact else "an approximation",
+        "rows": "sum to one" if t.normalised else "need not sum to one",
+        "masks": ", ".join(sorted(t.masks)),
+        "bias": "may be added to the scores" if t.bias else "none",
+        "causality": _CAUSAL.get(t.causality, t.causality),
+        "paper": _link(t.paper),
+    }
+    return _card("attention", name, MECHANISMS, [("Traits", _pairs(traits)), *_arguments(cls)])
+
+
+_CAUSAL = {
+    "strict": "strict: no output changes with its future, so it may decode step by step",
+    "values": "values: nothing of the future is mixed in, though it may change the grouping",
+    "none": "none: for encoders only",
+}
+
+
+def _part(kind: str, room: str, attribute: str) -> Callable[[str], str]:
+    def card(name: str) -> str:
+        found: Table = getattr(import_module(room), attribute)
+        return _card(kind, name, found, _arguments(resolve(found, name, kind)))
+
+    return card
+
+
+def _model(name: str) -> str:
+    from regard.models import MODELS
+
+    module = import_module(MODELS[name][0])
+    return _card(
+        "models",
+        name,
+        MODELS,
+        [
+            ("Sizes", f"{table(sizes(name))}\n\nregard.build({name!r}, size={next(iter(module.SIZES))!r}, vocab=8000)"),
+            ("Settings (name, default)", _settings(module.Config)),
+        ],
+    )
+
+
+def sizes(name: str) -> builtins.list[Row]:
+    """The sizes of a model with their parameters, counted without making any."""
+    from regard.models import MODELS
+
+    module = import_module(MODELS[name][0])
+    differ = [f.name for f in fields(module.Config) if any(f.name in size for size in module.SIZES.values())]
+    rows = []
+    for size, settings in module.SIZES.items():
+        config = module.Config(vocab=VOCABULARY, **settings)
+        few, many = _parameters(name, size, VOCABULARY), _parameters(name, size, 2 * VOCABULARY)
+        chosen = {key: "-" if (value := getattr(config, key)) is None else str(value) for key in differ}
+        body = 2 * few - many  # what is left without a vocabulary
+        rows.append({"size": size, **chosen, f"parameters at vocab={VOCABULARY}": f"{few:,}", "without": f"{body:,}"})
+    return rows
+
+
+def _parameters(name: str, size: str, vocab: int) -> int:
+    import torch
+
+    from regard.models import build
+
+    with torch.device("meta"):
+        return sum(p.numel() for p in build(name, size=size, vocab=vocab).parameters())
+
+
+def _vocabulary(name: str) -> str:
+    from regard.tokens import text
+
+    how = f"regard.tokens.text.Text.train(lines, kind={name!r}, size=8000)"
+    return _headed("tokens", name, inspect.cleandoc(text.__doc__ or ""), [("Use", how)])
+
+
+def _task(name: str) -> str:
+    from regard.tasks import TASKS
+
+    module = import_module(TASKS[name][0])
+    return _card("tasks", name, TASKS, [("Settings (name, default)", _settings(module.Config))])
+
+
+def _recipe(name: str) -> str:
+    from regard.training.recipe import card, load, to_json
+
+    written = to_json(load(name))
+    groups = [(f"{group}.", _pairs(written[group])) for group in ("model", "task", "data", "train")]
+    use = f"regard train {name}\nregard train {name} --quick\nregard train {name} train.steps=200"
+    return _headed("recipes", name, card(name), [("Use", use), *groups])
+
+
+def _shipped(name: str) -> str:
+    return _saved(api.zoo()[name], name)
+
+
+def _saved(folder: Path, name: str | None = None) -> str:
+    """The card of a saved model, its task and its settings."""
+    from regard.weights.folder import read_json
+
+    if not (folder / "config.json").is_file() and (folder / "model" / "config.json").is_file():
+        folder = folder / "model"  # a run keeps its model there
+    config = read_json(folder / "config.json")
+    readme = folder / "README.md"
+    card = readme.read_text(encoding="utf-8", errors="replace").strip() if readme.is_file() else "It has no card."
+    size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file()) / 2**20
+    task = config.get("task")
+    facts = {
+        "model": config.get("model"),
+        "task": _inline(task) if isinstance(task, dict) else "none",
+        "stored as": f"{config.get('storage', '?')}, {size:.1f} MiB",
+        "written by": f"regard {config.get('regard', '?')}",
+        "where": folder,
+    }
+    settings = config.get("config")
+    parts = [("Facts", _pairs(facts))]
+    if isinstance(settings, dict):
+        parts.append(("Settings", _pairs(settings)))
+    return _headed("zoo" if name else "saved model", name or str(folder), card, parts)
+
+
+CARDS: dict[str, Callable[[str], str]] = {
+    "attention": _mechanism,
+    "aligners": _part("aligners", "regard.attention", "ALIGNERS"),
+    "mixers": _part("mixers", "regard.attention", "MIXERS"),
+    "positions": _part("positions", "regard.positions", "POSITIONS"),
+    "models": _model,
+    "tokens": _vocabulary,
+    "tasks": _task,
+    "recipes": _recipe,
+    "zoo": _shipped,
+}
+
+
+# -- reading and writing -----------------------------------------------------------------------------------------------
+
+
+def _kind(kind: str) -> str:
+    name = SAME.get(kind, kind)
+    if name not in KINDS:
+        raise UnknownName(f"there is no kind '{kind}'; {nearest(kind, KINDS)}")
+    return name
+
+
+def _first(module: ModuleType) -> str:
+    return (module.__doc__ or "").strip().split("\n")[0]
+
+
+def _paper(module: ModuleType) -> str:
+    found = re.search(r"arXiv:\s*([\w./-]*\w)", module.__doc__ or "")
+    return found[1] if found else "-"
+
+
+def _link(paper: str) -> str:
+    return f"arXiv:{paper}  https://arxiv.org/abs/{paper}" if re.fullmatch(r"\d{4}\.\d{4,5}", paper) else paper
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return found
+
+
+def _card(kind: str, name: str, table: Table, parts: Iterable[tuple[str, str]]) -> str:
+    """The docstring of the file that holds a part, and what else is known of it."""
+    module = import_module(table[name][0])
+    where = [("Where", f"{module.__name__}.{table[name][1]}")]
+    return _headed(kind, name, inspect.cleandoc(module.__doc__ or ""), [*parts, *where])
+
+
+def _headed(kind: str, name: str, text: str, parts: Iterable[tuple[str, str]]) -> str:
+    head = f"{kind}/{name}"
+    said = [head, "=" * len(head), "", text]
+    for title, body in parts:
+        said += ["", title, *(f"    {line}".rstrip() for line in body.splitlines())]
+    return "\n".join(said)
+
+
+def _arguments(cls: type) -> builtins.list[tuple[str, str]]:
+    """What the constructor takes; its surroundings give what has no default."""
+    rows = {}
+    for name, parameter in inspect.signature(cls).parameters.items():
+        rows[name] = "given by the model" if parameter.default is parameter.empty else repr(parameter.default)
+    return [("Arguments (name, default)", _pairs(rows))] if rows else []
+
+
+def _settings(config: type) -> str:
+    """The fields of a Config with their defaults and the words beside them in the source."""
+    comments = dict(re.findall(r"^    (\w+): .*?  # (.+)$", inspect.getsource(config), re.MULTILINE))
+    rows = []
+    for f in fields(config):
+        default = "(needed)" if f.default is MISSING and f.default_factory is MISSING else repr(f.default)
+        rows.append({"name": f.name, "default": default, "what": comments.get(f.name, "")})
+    return table(rows, heading=False)
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    return table([{"name": key, "value": str(value)} for key, value in values.items()], heading=False)
+
+
+def _inline(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in values.items())
