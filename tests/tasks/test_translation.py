@@ -3,11 +3,12 @@ import logging
 import pytest
 import torch
 
-from regard.core.errors import BadInput
+from regard.core.errors import BadInput, RegardError
 from regard.data.parallel import Pairs, Parallel
 from regard.models.transformer import Config, Transformer
 from regard.tasks import translation
-from regard.tasks.translation import Translation, Translator, labels, smoothed
+from regard.tasks.translation import Translation, labels, smoothed
+from regard.tasks.translator import Translator
 from regard.tokens.text import Text
 
 WORDS = {"one": "eins", "two": "zwei", "red": "rot", "blue": "blau", "dog": "Hund", "cat": "Katze"}
@@ -262,3 +263,37 @@ def test_moses_style_lines_go_in_and_come_out_as_running_text(model, text):
     written = plain(moses.tokenise(["One RED dog."], "en"))
     assert styled(["One RED dog."]) == moses.join(written, "de")
     assert styled(["", " "]) == ["", ""]
+
+
+# -- the ways of searching ---------------------------------------------------------------------------------------------
+
+WAYS = {
+    "greedy": {"beams": 1},
+    "diverse": {"beams": 4, "groups": 2, "nbest": 2},
+    "drawn": {"sample": True, "top_p": 0.9, "seed": 3},
+    "prefix": {"prefix": "ein"},
+    "must": {"must": ["hund"], "beams": 4},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_of_searching_gives_a_batch_what_single_lines_get(translator, way):
+    lines = ["a dog runs", "two men in a boat", "a dog"]
+    batch = translator.candidates(lines, **WAYS[way])
+    for number, line in enumerate(lines, 1):
+        (single,) = translator.candidates([line], first=number, **WAYS[way])
+        assert [c.text for c in single] == [c.text for c in batch[number - 1]]
+
+
+def test_prefix_and_phrases_are_in_the_translations(translator):
+    assert all(line.startswith("ein") for line in translator(["a dog", "a boat"], prefix="ein"))
+    assert all("hund" in line for line in translator(["two men", "a boat"], must=["hund"], beams=6))
+
+
+def test_what_does_not_go_together_is_refused(translator):
+    with pytest.raises(RegardError, match="plain beams only"):
+        translator(["a"], must=["b"], prefix="c")
+    with pytest.raises(RegardError, match="did you mean 'temperature'"):
+        translator(["a"], temprature=2)
+    with pytest.raises(RegardError, match="too long"):
+        translator(["dog " * 500], prefix="ein")

@@ -11,5 +11,5 @@ TASKS: Table = {
 
 # What a saved model of each task is used with: model and vocabulary in, something to call out.
 PREDICTORS: Table = {
-    "translation": ("regard.tasks.translation", "Translator"),
+    "translation": ("regard.tasks.translator", "Translator"),
 }

@@ -98,7 +98,7 @@ def beam(
     """The `nbest` best outputs for each input, best first.
 
     With `groups` > 1 the beams are split into groups that search one after the other; a word that earlier groups chose
-    at this step costs `diversity` for each time it was chosen.
+    at this step costs `diversity` for each time it was chosen. An output that two groups found is given once.
     """
     if beams < 1 or nbest < 1 or groups < 1 or beams % groups or nbest > beams:
         raise RegardError(f"{beams} beams in {groups} groups, {nbest} best: groups must divide beams, nbest <= beams")
@@ -372,7 +372,7 @@ class _Beam(_Search):
             return
         pool, ends = self.pool[rows].flatten(1).cpu(), self.pool_end[rows].flatten(1, 2).cpu()
         totals = self.pool_total[rows].flatten(1).cpu()
-        order = pool.argsort(dim=1, descending=True, stable=True)[:, : self.nbest]
+        order = pool.argsort(dim=1, descending=True, stable=True)
         pool, totals = pool.gather(1, order), totals.gather(1, order)
         ends = ends.gather(1, order[..., None].expand(-1, -1, 2))
         words, parents = self.words[:, rows].cpu(), self.parents[:, rows].cpu()
@@ -386,10 +386,12 @@ class _Beam(_Search):
             found = self.found[int(self.origin[row])]
             for n in range(order.shape[1]):
                 key = float(pool[place, n])
-                if key == DEAD:
-                    continue
-                finished = key > -_CUT / 2
                 path = tokens[place, n, : int(length[place, n])].tolist()
+                if key == DEAD or len(found) == self.nbest:
+                    break
+                if self.groups > 1 and any(path == other.tokens for other in found):
+                    continue  # two groups may come to the same
+                finished = key > -_CUT / 2
                 found.append(Hypothesis(path, key if finished else key + _CUT, float(totals[place, n]), finished))
 
     def keep(self, rows: Tensor) -> None:

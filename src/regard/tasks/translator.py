@@ -1,0 +1,293 @@
+"""The translator: lines in, lines out, in the same order, whatever the lines hold.
+
+    beam         the best translations found with `beams` hypotheses at a time (tasks.search); 1 is greedy
+    diverse      beams in groups that avoid one another's words
+    sample       drawn from the model instead, each line with random numbers of its own
+    prefix       every translation begins with these words
+    must         every translation holds these phrases (tasks.constrained)
+
+A line's company never changes its translation: limits, random numbers and stopping are its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import nn
+
+from regard.core.errors import BadInput, UnknownName, nearest
+from regard.core.shapes import Int, Tensor
+from regard.core.steps import Steps
+from regard.core.trace import Trace
+from regard.data import moses
+from regard.data.flat import Flat
+from regard.tasks.constrained import constrained
+from regard.tasks.search import Hypothesis, beam, greedy, sample
+
+if TYPE_CHECKING:
+    from regard.tokens.text import Text
+
+log = logging.getLogger("regard")
+
+
+@dataclass(frozen=True)
+class Search:
+    """How translations are looked for."""
+
+    beams: int = 4
+    length_penalty: float = 1.0
+    nbest: int = 1  # translations of each line
+    groups: int = 1  # of beams, each avoiding the words of those before it
+    diversity: float = 0.5  # what a word costs for each time an earlier group chose it
+    prefix: str = ""  # every translation begins so
+    must: Sequence[str] = ()  # every translation holds these
+    sample: bool = False  # draw instead of searching
+    temperature: float = 1.0
+    top_k: int = 0  # draw among so many likeliest words; 0: all
+    top_p: float = 1.0  # draw among the likeliest words that fill this share of the probability
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.sample and not 1 <= self.nbest <= self.beams:
+            raise BadInput(f"{self.nbest} translations of each line need at least as many beams, not {self.beams}")
+        if self.must and (self.prefix or self.groups > 1 or self.sample):
+            raise BadInput("phrases that must appear go with plain beams only: no prefix, groups or sampling")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One translation of a line and its score (log-probability, divided by length to the power of the penalty)."""
+
+    text: str
+    score: float
+
+
+class Translator:
+    """Lines in, lines out, in the same order, whatever the lines hold.
+
+    An empty or blank line gives an empty line. Control characters count as spaces, halves of broken characters are
+    replaced. A line of more than `longest` tokens is cut at the ends of its sentences, else between words, else
+    anywhere; its parts are translated one by one and joined with spaces, and a warning (logger "regard", to stderr by
+    default) says so. Lines of similar length go through the model together; that does not change what comes out.
+
+    `style` "moses" is for models of tokenised lower-case text: lines are brought into that form and back.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        text: Text,
+        source: str = "en",
+        target: str = "de",
+        style: str = "raw",
+        longest: int = 200,
+    ) -> None:
+        self.model, self.text, self.source, self.target, self.style = model, text, source, target, style
+        known = getattr(getattr(model, "config", None), "length", None) or longest + 1
+        self.longest = min(longest, known - 1)  # one place is the end token's
+        self.most = max(known, 2)
+
+    def __call__(self, lines: Iterable[str], beams: int = 4, *, tokens: int = 4096, **search: Any) -> list[Any]:
+        """The translation of every line; with ``nbest`` above 1 a list of them for every line, best first.
+
+        `search` holds the fields of `Search`; about `tokens` numbers go through the model at a time.
+        """
+        found = self.candidates(lines, beams, tokens=tokens, **search)
+        return [c[0].text for c in found] if search.get("nbest", 1) == 1 else [[c.text for c in line] for line in found]
+
+    def stream(self, lines: Iterable[str], window: int = 2048, **search: Any) -> Iterator[str]:
+        """Translations one after another, `window` lines in memory at a time: for files of any size."""
+        waiting, before = iter(lines), 0
+        while some := list(islice(waiting, window)):
+            for candidates in self.candidates(some, first=before + 1, **search):
+                yield candidates[0].text
+            before += len(some)
+
+    def candidates(
+        self, lines: Iterable[str], beams: int = 4, *, tokens: int = 4096, first: int = 1, **search: Any
+    ) -> list[list[Candidate]]:
+        """The `nbest` best translations of every line with their scores; `first` is the number of the first line."""
+        how = _settings(beams, search)
+        lines = [lines] if isinstance(lines, str) else list(lines)
+        parts = self._parts(lines, first)
+        if how.prefix or how.must:
+            for number, line in enumerate(parts, first):
+                if len(line) > 1:
+                    raise BadInput(f"line {number} is too long to be translated at once, so nothing can be asked of it")
+        rows = [(number, part, ids) for number, line in enumerate(parts, first) for part, ids in enumerate(line)]
+        seeds = [how.seed * 1_000_003 + number * 1009 + part for number, part, _ in rows]
+        found = self._search([ids for *_, ids in rows], how, tokens, seeds)
+        texts = iter(self._decode([h.tokens for hypotheses in found for h in hypotheses]))
+        candidates = iter([[Candidate(next(texts), h.score) for h in hypotheses] for hypotheses in found])
+        return [_joined([next(candidates) for _ in line], how.nbest) for line in parts]
+
+    def attention(self, line: str, translation: str | None = None, beams: int = 4, only: str = "*") -> list[Trace]:
+        """Who looked at whom while this translation (by default the best one found) was written.
+
+        One pass over the finished translation, so that every map has all its rows. Encoder maps have the source's
+        pieces on both sides. In the decoder a row is the token being written and a column what it could see: the
+        source's pieces (cross) or what had been written before (self), begin token first.
+        """
+        from regard.attention.capture import watch
+
+        source = self._one(line, self.source)
+        if translation is None:
+            written = self._search([source], Search(beams), 4096, [0])[0][0].tokens
+        else:
+            written = self._one(translation, self.target)
+        device = self._device()
+        read = [*source, self.text.eos]
+        outputs, inputs = [*written, self.text.eos], [self.text.bos, *written]
+        self.model.eval()
+        with torch.no_grad(), watch(self.model, only) as seen:
+            self.model(torch.tensor([read], device=device), torch.tensor([inputs], device=device))
+        of = {"read": self.text.pieces(read), "outputs": self.text.pieces(outputs), "inputs": self.text.pieces(inputs)}
+        traces = []
+        for trace in seen.traces():
+            if trace.kind in ("cross", "align"):
+                traces.append(trace.label(of["outputs"], of["read"]))
+            elif trace.name.startswith("decoder"):
+                traces.append(trace.label(of["outputs"], of["inputs"]))
+            else:
+                traces.append(trace.label(of["read"], of["read"]))
+        return traces
+
+    # -- lines -> numbers ----------------------------------------------------------------------------------------------
+
+    def _parts(self, lines: Sequence[str], first: int) -> list[list[list[int]]]:
+        """Every line as the parts it is translated in: none where it is blank, several where it is too long."""
+        cleaned = [_clean(line, number) for number, line in enumerate(lines, first)]
+        encoded = self._encode(cleaned, self.source)
+        parts: list[list[list[int]]] = []
+        for number, (line, ids) in enumerate(zip(cleaned, encoded, strict=True), first):
+            if len(ids) <= self.longest:
+                parts.append([ids] if ids else [])
+                continue
+            pieces = [piece for sentence in _sentences(line) for piece in self._cut(sentence)]
+            log.warning("line %d: %d tokens, at most %d go at once: cut into %d", number, len(ids), self.longest, len(pieces))  # fmt: skip  # noqa: E501
+            parts.append(pieces)
+        return parts
+
+    def _cut(self, sentence: str) -> Iterator[list[int]]:
+        """A sentence in parts that are short enough, cut between words where there are words."""
+        (whole,) = self._encode([sentence], self.source)
+        if len(whole) <= self.longest:
+            yield from [whole] if whole else []
+            return
+        words = sentence.split()
+        sizes = [len(ids) for ids in self._encode(words, self.source)]
+        begin, room = 0, self.longest
+        groups = []
+        for end, size in enumerate(sizes):
+            if size > room and end > begin:
+                groups.append(words[begin:end])
+                begin, room = end, self.longest
+            room -= size
+        groups.append(words[begin:])
+        for ids in self._encode([" ".join(group) for group in groups], self.source):
+            for at in range(0, len(ids), self.longest):  # one word that is too long by itself
+                yield ids[at : at + self.longest]
+
+    def _one(self, line: str, language: str) -> list[int]:
+        (ids,) = self._encode([_clean(line, 1)], language)
+        if not ids:
+            raise BadInput("an empty line has no attention to look at")
+        if len(ids) > self.longest:
+            raise BadInput(f"the line has {len(ids)} tokens; attention can be shown for at most {self.longest}")
+        return ids
+
+    def _encode(self, lines: Sequence[str], language: str) -> list[list[int]]:
+        normal = moses.tokenise(lines, language) if self.style == "moses" else list(lines)
+        return [ids if line.strip() else [] for line, ids in zip(normal, self.text.encode(normal), strict=True)]
+
+    def _decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        lines = [_LINE_BREAKS.sub(" ", line).strip() for line in self.text.decode(rows)]
+        return moses.join(lines, self.target) if self.style == "moses" else lines
+
+    # -- numbers -> numbers --------------------------------------------------------------------------------------------
+
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    def _search(
+        self, rows: Sequence[list[int]], how: Search, tokens: int, seeds: Sequence[int]
+    ) -> list[list[Hypothesis]]:
+        """The best outputs of every row. Rows go through the model sorted by length, about `tokens` at a time."""
+        self.model.eval()
+        device = self._device()
+        flat = Flat.of([[*row, self.text.eos] for row in rows])
+        order = torch.sort(flat.lengths, descending=True, stable=True).indices
+        found: list[list[Hypothesis]] = [[] for _ in rows]
+        at = 0
+        while at < len(order):
+            picked = order[at : at + max(1, tokens // int(flat.lengths[order[at]]))]
+            at += len(picked)
+            source, lengths = flat.padded(picked, self.text.pad)
+            batch = source.to(device), lengths.to(device)
+            best = self._found(batch, how, [seeds[row] for row in picked.tolist()])
+            for row, hypotheses in zip(picked.tolist(), best, strict=True):
+                found[row] = hypotheses
+        return found
+
+    def _found(
+        self, batch: tuple[Int[Tensor, "B N"], Int[Tensor, " B"]], how: Search, seeds: Sequence[int]
+    ) -> list[list[Hypothesis]]:
+        """One batch, looked for as asked."""
+        model, text, rows = cast(Steps, self.model), self.text, len(seeds)
+        prefix, *must = self._encode([how.prefix, *how.must], self.target)
+        # A row's limit is its own affair: company must not change a translation.
+        limit = (2 * batch[1] + 16 + len(prefix) + sum(map(len, must))).clamp(max=self.most)
+        shared: dict[str, Any] = {"max_length": limit}
+        if must:
+            more: dict[str, Any] = {"beams": how.beams, "length_penalty": how.length_penalty, "nbest": how.nbest}
+            return constrained(model, *batch, phrases=[must] * rows, **shared, **more)
+        shared |= {"prefix": [prefix] * rows if prefix else None, "ban": () if text.pad == text.eos else (text.pad,)}
+        if how.sample:
+            drawn: dict[str, Any] = {"temperature": how.temperature, "top_k": how.top_k, "top_p": how.top_p}
+            return sample(model, *batch, samples=how.nbest, seed=seeds, **shared, **drawn)
+        if how.beams == 1:
+            return [[one] for one in greedy(model, *batch, **shared)]
+        kinds: dict[str, Any] = {"groups": how.groups, "diversity": how.diversity, "length_penalty": how.length_penalty}
+        return beam(model, *batch, beams=how.beams, nbest=how.nbest, **shared, **kinds)
+
+
+def _settings(beams: int, search: dict[str, Any]) -> Search:
+    known = {field.name for field in fields(Search)}
+    for name in search:
+        if name not in known:
+            raise UnknownName(f"search has no setting '{name}'; {nearest(name, known)}")
+    return Search(beams, **search)
+
+
+_LINE_BREAKS = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]+")
+_SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'»”’)\]]*\s+|(?<=[。！？])")
+
+
+def _clean(line: str, number: int) -> str:
+    """A line as text that can be encoded: no control characters, no halves of broken characters."""
+    if not isinstance(line, str):
+        raise BadInput(f"line {number} is a {type(line).__name__}, not text")
+    return _CONTROL.sub(" ", line.encode("utf-8", "replace").decode("utf-8")).strip()
+
+
+def _sentences(line: str) -> list[str]:
+    cuts = [0, *(match.end() for match in _SENTENCE_END.finditer(line)), len(line)]
+    pieces = [line[a:b].strip() for a, b in pairwise(cuts)]
+    return [piece for piece in pieces if piece]
+
+
+def _joined(parts: Sequence[Sequence[Candidate]], nbest: int) -> list[Candidate]:
+    """The candidates of a line from those of its parts: best with best, second with second."""
+    ranked = []
+    for rank in range(max((len(part) for part in parts), default=1)):
+        chosen = [part[min(rank, len(part) - 1)] for part in parts if part]
+        text = " ".join(candidate.text for candidate in chosen if candidate.text)
+        ranked.append(Candidate(text, sum(candidate.score for candidate in chosen) / max(len(chosen), 1)))
+    return ranked[:nbest]
