@@ -1,0 +1,419 @@
+"""Writes docs/results.md from result files. The page is never typed: a test compares it with what this script makes.
+
+    python docs/make_results.py                        write docs/results.md
+    python docs/make_results.py add RUN_FOLDER         a run's scores into docs/results/NAME.json, then the same
+        --name multi30k-en-de-tiny-1                       the file's name, and the run's on the page
+        --system "Transformer tiny"                        its row in the tables; runs that differ in their seed alone
+                                                           share a row, which shows mean and range (default: the recipe)
+        --command "regard train translate_multi30k_tiny train.seed=1 --out runs/tiny-1"
+        [--machine TEXT] [--date YYYY-MM-DD] [--note TEXT] [--evaluation FILE]
+
+A run folder holds recipe.json and result.json (the training loop writes them) and evaluation.json (``regard eval
+RUN_FOLDER --output RUN_FOLDER/evaluation.json``). Folders and paths of the machine are left out.
+
+docs/results/NAME.json, one run:
+
+    name, system, command, note      text                       seed, parameters, steps, epochs     whole numbers
+    machine, date                    text, YYYY-MM-DD           minutes, tokens_per_second          numbers
+    versions                         {"regard": ..., "torch": ...}
+    corpus, source, target, style    the data; style is raw, or moses (lower-case tokens)
+    weights, precision               which weights were kept; how matrix products were taken
+    scores                           [{"part", "metric", "value", "signature", "sentences", "beams", "length_penalty"}]
+
+docs/published.json holds what others published: a list of {"system", "corpus", "source", "target", "part", "metric",
+"value", "search", "where", "checked"}; where "checked" is false the number was recalled and the page says so.
+
+benchmarks/results/*.json are what the programs in benchmarks/ write: "cases" with "contenders", or "contenders" alone,
+beside command, date, cpu or gpu, and versions. Whatever else they hold in numbers is listed as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+RUNS, PUBLISHED, PAGE = HERE / "results", HERE / "published.json", HERE / "results.md"
+SPEED = HERE.parent / "benchmarks" / "results"
+
+METRICS = {  # as in regard.tasks.score
+    "bleu_tokenised": "BLEU, lower-case Moses tokens",
+    "bleu": "BLEU, cased",
+    "bleu_lower": "BLEU, lower-case",
+    "chrf": "chrF",
+}
+
+CASED = {"bleu", "chrf"}  # they punish a model that writes no capitals for every one that is missing
+
+# What the house owes: a name as in docs/results/ (files NAME.json or NAME-*.json), what it is, and how to measure it.
+OWED_RUNS = {
+    "multi30k-en-de-tiny": (
+        "Multi30k EN-DE, Transformer tiny, lower-case tokens",
+        "regard train translate_multi30k_tiny --out runs/multi30k-en-de-tiny",
+    ),
+    "multi30k-en-fr-tiny": (
+        "Multi30k EN-FR, Transformer tiny, lower-case tokens",
+        "regard train translate_multi30k_tiny data.target=fr --out runs/multi30k-en-fr-tiny",
+    ),
+    "multi30k-en-de-cased": (
+        "Multi30k EN-DE, Transformer tiny, cased text",
+        "regard train translate_multi30k_tiny data.style=raw data.kind=bytes --out runs/multi30k-en-de-cased",
+    ),
+    "multi30k-en-de-rnnsearch": (
+        "Multi30k EN-DE, GRU with additive attention",
+        "regard train rnnsearch_multi30k --out runs/multi30k-en-de-rnnsearch",
+    ),
+    "tatoeba-en-de": (
+        "Tatoeba EN-DE, the translator that ships",
+        "regard train translate_tatoeba --out runs/tatoeba-en-de",
+    ),
+    "tatoeba-en-fr": (
+        "Tatoeba EN-FR, the translator that ships",
+        "regard train translate_tatoeba data.target=fr --out runs/tatoeba-en-fr",
+    ),
+}
+OWED_SPEED = {
+    "translate-cpu": ("Decoding on a CPU", "python benchmarks/translate.py"),
+    "translate-cpu-int8": ("Decoding on a CPU, int8 weights", "python benchmarks/translate.py --int8"),
+    "translate-memory": ("Peak memory while decoding 1,000 sentences", "python benchmarks/translate.py --memory"),
+    "translate-cuda": ("Decoding on a GPU", "python benchmarks/translate.py --device cuda"),
+    "train-cuda": ("Training on a GPU", "python benchmarks/train.py"),
+    "startup": ("Start-up time", "python benchmarks/startup.py"),
+}
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Read the command line, add a run where asked, write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(dest="verb")
+    adding = verbs.add_parser("add", help="a run folder into docs/results/NAME.json")
+    adding.add_argument("folder", type=Path)
+    adding.add_argument("--name", required=True)
+    adding.add_argument("--command", required=True)
+    for option in ("--system", "--machine", "--date", "--note"):
+        adding.add_argument(option)
+    adding.add_argument("--evaluation", type=Path, help="default: RUN_FOLDER/evaluation.json")
+    asked = parser.parse_args(words)
+    try:
+        if asked.verb == "add":
+            print(os.path.relpath(add(asked)))
+        write(PAGE, page())
+    except (OSError, ValueError, KeyError) as error:
+        print(f"make_results: {error if not isinstance(error, KeyError) else f'missing {error}'}", file=sys.stderr)
+        return 1
+    print(os.path.relpath(PAGE))
+    return 0
+
+
+# -- a run folder into a result file -----------------------------------------------------------------------------------
+
+
+def add(asked: argparse.Namespace) -> Path:
+    """Read the three files of a run and write docs/results/NAME.json."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", asked.name):
+        raise ValueError(f"the name '{asked.name}' is to be a file's: small letters, digits and hyphens")
+    recipe, result = read(asked.folder / "recipe.json"), read(asked.folder / "result.json")
+    evaluation = read(asked.evaluation or asked.folder / "evaluation.json")
+    day = datetime.fromtimestamp((asked.folder / "result.json").stat().st_mtime, UTC).strftime("%Y-%m-%d")
+    record = {
+        "name": asked.name,
+        "system": asked.system or str(recipe["name"]),
+        "command": asked.command,
+        "seed": result["seed"],
+        "machine": asked.machine or result["machine"],
+        "date": asked.date or day,
+        "minutes": round(result["seconds"] / 60, 1),
+        "parameters": evaluation.get("parameters", result["parameters"]),
+        "steps": result["steps"],
+        "epochs": result["epochs"],
+        "tokens_per_second": result["tokens_per_second"],
+        "precision": result["precision"],
+        "weights": result["kept"] if evaluation["weights"] == "final" else evaluation["weights"],
+        "versions": {"regard": evaluation["regard"], "torch": result["torch"]},
+        **{key: recipe["data"][key] for key in ("corpus", "source", "target", "style")},
+        "scores": list(scores(evaluation["results"], recipe["data"]["style"])),
+    }
+    if asked.note:
+        record["note"] = asked.note
+    RUNS.mkdir(exist_ok=True)
+    place = RUNS / f"{asked.name}.json"
+    write(place, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+    return place
+
+
+def scores(results: Mapping[str, Mapping[str, Any]], style: str) -> Iterator[dict[str, Any]]:
+    """Every number of an evaluation that has a signature, part by part; of a lower-case model, those without case."""
+    for part, found in results.items():
+        for metric in METRICS:
+            if metric in found and not (style == "moses" and metric in CASED):
+                yield {
+                    "part": part,
+                    "metric": metric,
+                    "value": round(float(found[metric]), 2),
+                    "signature": found[f"{metric}_signature"],
+                    **{key: found[key] for key in ("sentences", "beams", "length_penalty") if key in found},
+                }
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def page() -> str:
+    """All of docs/results.md."""
+    ours = [read(file) for file in sorted(RUNS.glob("*.json"))]
+    theirs = json.loads(PUBLISHED.read_text(encoding="utf-8"))
+    measured = {file.stem: read(file) for file in sorted(SPEED.glob("*.json"))}
+    parts = [
+        "# Results",
+        "This page is made by `python docs/make_results.py` from the files in `docs/results/`, `docs/published.json` "
+        "and `benchmarks/results/`. It is not edited by hand; a test compares it with what the script makes. Every "
+        "number of ours has its command, seed, machine and date under [Runs](#runs) or beside it.",
+        *quality(ours, theirs),
+        *runs_listed(ours),
+        *speed_listed(measured),
+        *owed(ours, measured),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def quality(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Translation quality: for each test part one table, published lines beside ours."""
+    yield "## Translation"
+    yield (
+        "Compare numbers within a column only. The columns count different tokens: see "
+        "[how scores are counted](rooms/tasks.md#scores). † marks a published number that was recalled and not checked "
+        "at its source. A row of several seeds shows the mean and, in brackets, the lowest and the highest."
+    )
+    places = {(line["corpus"], line["source"], line["target"], line["part"]) for line in theirs}
+    places |= {(run["corpus"], run["source"], run["target"], s["part"]) for run in ours for s in run["scores"]}
+    for corpus, source, target, part in sorted(places):
+        yield f"### {corpus} {source.upper()}-{target.upper()}, {part}"
+        here = (corpus, source, target)
+        lines = [t for t in theirs if (t["corpus"], t["source"], t["target"], t["part"]) == (*here, part)]
+        found = [
+            (run, s)
+            for run in ours
+            if (run["corpus"], run["source"], run["target"]) == here
+            for s in run["scores"]
+            if s["part"] == part
+        ]
+        yield from _one_part(lines, found)
+
+
+def _one_part(
+    lines: Sequence[Mapping[str, Any]], found: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
+) -> Iterator[str]:
+    used = {s["metric"] for _, s in found} | {line["metric"] for line in lines}
+    columns = [metric for metric in METRICS if metric in used]
+    rows = [["system", *(METRICS[metric] for metric in columns), "search", "parameters", "seeds"]]
+    for line in sorted(lines, key=lambda line: -line["value"]):
+        mark = "" if line["checked"] else " †"
+        cells = [f"{line['value']:g}{mark}" if metric == line["metric"] else "" for metric in columns]
+        rows.append([f"published: {line['system']}", *cells, line.get("search", ""), "", ""])
+    systems: dict[tuple[str, str, str], list[tuple[Mapping[str, Any], Mapping[str, Any]]]] = {}
+    for run, s in found:
+        systems.setdefault((run["system"], _text(run["style"]), _search(s)), []).append((run, s))
+    for (system, style, search), measured in systems.items():
+        cells = [_spread([s["value"] for _, s in measured if s["metric"] == metric]) for metric in columns]
+        seeds = sorted({run["seed"] for run, _ in measured})
+        sizes = " / ".join(dict.fromkeys(f"{run['parameters']:,}" for run, _ in measured))
+        rows.append([f"**{system}**, {style}", *cells, search, sizes, ", ".join(map(str, seeds))])
+    if not systems:
+        rows.append(["**Regard**", *("not measured yet" for _ in columns), "", "", ""])
+    yield table(rows)
+    sentences = dict.fromkeys(f"{s['sentences']:,} sentences" for _, s in found if "sentences" in s)
+    signatures = dict.fromkeys(f"{METRICS[s['metric']]}: `{s['signature']}`" for _, s in found)
+    sources = dict.fromkeys(f"{line['system']}: {line['where']}" for line in lines)
+    if sources or signatures:
+        yield "\n".join(f"- {text}" for text in (*sources, *sentences, *signatures))
+
+
+def runs_listed(ours: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """How every number of ours was made."""
+    yield "## Runs"
+    if not ours:
+        yield "No run has been recorded yet."
+    for run in ours:
+        yield f"### {run['name']}"
+        yield _console(run["command"])
+        facts = {
+            "seed": run["seed"],
+            "machine": run["machine"],
+            "date": run["date"],
+            "training": f"{run['minutes']:g} minutes, {run['steps']:,} updates, {run['epochs']} epochs, "
+            f"{run['tokens_per_second']:,.0f} target tokens/s, {run['precision']}",
+            "parameters": f"{run['parameters']:,}",
+            "weights": run["weights"],
+            "versions": ", ".join(f"{name} {version}" for name, version in run["versions"].items()),
+        }
+        if run.get("note"):
+            facts["note"] = run["note"]
+        yield "\n".join(f"- {name}: {value}" for name, value in facts.items())
+
+
+def speed_listed(measured: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """What the programs in benchmarks/ measured."""
+    yield "## Speed and memory"
+    yield (
+        "Contenders take turns in processes of their own; numbers are medians over rounds, with the range in brackets. "
+        "Ratios are taken within a round, so that a noisy machine is noisy for all."
+    )
+    if not measured:
+        yield "Nothing has been measured yet."
+    for name, record in measured.items():
+        yield f"### {OWED_SPEED[name][0] if name in OWED_SPEED else name}"
+        if "command" in record:
+            yield _console(record["command"])
+        yield "\n".join(f"- {line}" for line in _circumstances(record))
+        if "cases" in record:
+            yield table(list(_cases(record["cases"])))
+        elif "contenders" in record:
+            yield table(_contenders(record["contenders"]))
+        rest = {key: value for key, value in record.items() if key not in _KNOWN}
+        numbers = [[key, _plain(value)] for key, value in _flat(rest)]
+        if numbers:
+            yield table([["", "value"], *numbers])
+
+
+_KNOWN = {
+    "command", "date", "cpu", "gpu", "cuda", "cores", "system", "python", "versions", "load_at_start", "steal",
+    "threads", "dtype", "rounds", "cases", "contenders", "model",
+}  # fmt: skip
+
+
+def owed(ours: Sequence[Mapping[str, Any]], measured: Mapping[str, Any]) -> Iterator[str]:
+    """What has not been measured yet, and how to."""
+    names = [run["name"] for run in ours]
+    runs = {k: v for k, v in OWED_RUNS.items() if not any(n == k or n.startswith(f"{k}-") for n in names)}
+    speeds = {key: value for key, value in OWED_SPEED.items() if key not in measured}
+    if not runs and not speeds:
+        return
+    yield "## Not measured yet"
+    yield table([["what", "command"], *([what, f"`{how}`"] for what, how in (*runs.values(), *speeds.values()))])
+
+
+# -- small parts -------------------------------------------------------------------------------------------------------
+
+
+def _cases(cases: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
+    """A row for each contender of each case: its speed, and ours over it."""
+    settings = [key for key in cases[0] if not isinstance(cases[0][key], Mapping)] if cases else []
+    facts = list(dict.fromkeys(key for case in cases for found in case["contenders"].values() for key in found))
+    forms = list(dict.fromkeys(key.split(" / ")[0] for case in cases for key in case if " / " in key))  # of ours
+    yield [*settings, "contender", *(fact.replace("_", " ") for fact in facts), *(f"{form} / it" for form in forms)]
+    for case in cases:
+        for name, found in case["contenders"].items():
+            cells = [_plain(found[fact]) if fact in found else "" for fact in facts]
+            ratios = [_plain(case.get(f"{form} / {name}", "")) for form in forms]
+            yield [*(str(case[key]) for key in settings), name, *cells, *ratios]
+
+
+def _contenders(contenders: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
+    facts = list(dict.fromkeys(key for found in contenders.values() for key in found))
+    rows = [[name, *(_plain(found[f]) if f in found else "" for f in facts)] for name, found in contenders.items()]
+    return [["contender", *(fact.replace("_", " ") for fact in facts)], *rows]
+
+
+def _circumstances(record: Mapping[str, Any]) -> Iterator[str]:
+    where = record.get("gpu") or record.get("cpu") or "machine not recorded"
+    details = [f"{record['threads']} threads"] if "threads" in record else []
+    details += [str(record["dtype"])] if "dtype" in record else []
+    details += [f"{record['rounds']} rounds"] if "rounds" in record else []
+    yield ", ".join([f"{record.get('date', 'no date')}, {where}", *details])
+    if record.get("versions"):
+        yield ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+    if isinstance(record.get("model"), Mapping):
+        yield "model: " + ", ".join(f"{key} {value}" for key, value in record["model"].items())
+    if record.get("steal") is not None:
+        yield f"share of CPU time taken by others (steal): {100 * record['steal']:.1f} %"
+
+
+def _flat(values: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Every number in a record with the path to it; {"median", "min", "max"} counts as one number."""
+    if isinstance(values, Mapping) and not _is_spread(values):
+        for key, value in values.items():
+            yield from _flat(value, f"{name} {key}".strip().replace("_", " "))
+    elif isinstance(values, bool) or not isinstance(values, (int, float, Mapping)):
+        return
+    else:
+        yield name, values
+
+
+def _is_spread(value: Any) -> bool:
+    return isinstance(value, Mapping) and set(value) == {"median", "min", "max"}
+
+
+def _plain(value: Any) -> str:
+    if _is_spread(value):
+        return f"{_number(value['median'])} ({_number(value['min'])} to {_number(value['max'])})"
+    return _number(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.4g}"
+
+
+def _spread(values: Sequence[float]) -> str:
+    if len(values) < 2:
+        return f"{values[0]:.2f}" if values else ""
+    return f"{sum(values) / len(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+def _console(command: str) -> str:
+    """A command, or several on lines of their own, as a block."""
+    return "\n".join(["```console", *(f"$ {line}" for line in command.splitlines()), "```"])
+
+
+def _search(score: Mapping[str, Any]) -> str:
+    if "beams" not in score:
+        return ""
+    penalty = f", length penalty {score['length_penalty']:g}" if "length_penalty" in score else ""
+    return f"beam {score['beams']}{penalty}"
+
+
+def _text(style: str) -> str:
+    return {"raw": "cased text", "moses": "lower-case tokens"}.get(style, style)
+
+
+def table(rows: Iterable[Sequence[str]]) -> str:
+    """Rows as a Markdown table; the first is the heading."""
+    head, *body = [[str(cell).replace("|", "\\|") for cell in row] for row in rows]
+    lines = [head, ["---"] * len(head), *body]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def read(file: Path) -> dict[str, Any]:
+    """One JSON object; a file that is missing or damaged is named."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"there is no {file.name} in {file.parent}") from None
+    except ValueError as error:
+        raise ValueError(f"{file} is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{file} does not hold a JSON object")
+    return found
+
+
+def write(file: Path, text: str) -> None:
+    """Whole or not at all."""
+    part = file.with_name(f".{file.name}.part")
+    try:
+        with open(part, "w", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(part, file)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""The mechanism in docs/how/mechanism.md, taken out of the page, obeys the laws that every mechanism obeys."""
+
+import sys
+
+import pytest
+
+from regard.attention import MECHANISMS
+from tests.contracts import test_mechanisms as laws
+
+from .blocks import ROOT, blocks
+
+PAGE = ROOT / "docs" / "how" / "mechanism.md"
+
+
+@pytest.fixture
+def quiet(tmp_path, monkeypatch):
+    """The page's file, importable, and its line in the table."""
+    (block,) = [block for block in blocks(PAGE, "python") if block.mark == "file: quiet.py"]
+    (tmp_path / "quiet.py").write_text(block.code, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(MECHANISMS, "quiet", ("quiet", "QuietAttention"))
+    yield block.code
+    sys.modules.pop("quiet", None)
+
+
+def test_the_file_is_as_short_as_the_page_says(quiet):
+    body = quiet.split('"""', 2)[2]
+    assert len([line for line in body.splitlines() if line.strip()]) <= 25
+
+
+@pytest.mark.parametrize("groups", [4, 2, 1])
+@pytest.mark.parametrize(("n", "m"), laws.SIZES)
+def test_weights_at_v_equals_forward(quiet, double, n, m, groups):
+    laws.test_weights_at_v_equals_forward("quiet", n, m, groups)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_masked_key_has_no_influence(quiet, double, training):
+    laws.test_masked_key_has_no_influence("quiet", training)
+
+
+def test_the_other_laws(quiet, double, unchecked):
+    taken = {"test_weights_at_v_equals_forward", "test_masked_key_has_no_influence"}
+    for name in [name for name in dir(laws) if name.startswith("test_") and name not in taken]:
+        law = getattr(laws, name)
+        law(*["quiet", None][: law.__code__.co_argcount])
+
+
+def test_the_rest_of_the_page_runs_with_it(quiet):
+    names = {}
+    for block in blocks(PAGE, "python"):
+        if block.mark == "after: quiet.py":
+            exec(compile("\n" * (block.line - 1) + block.code, str(block), "exec"), names)
+
+
+def test_a_model_with_it_decodes_and_is_saved_by_name(quiet, tmp_path):
+    import torch
+
+    import regard
+    from regard.tasks.search import beam
+
+    model = regard.build("transformer", size="tiny", vocab=30, attention="quiet").eval()
+    source = torch.tensor([[5, 6, 7, 2]])
+    regard.save(model, tmp_path / "saved")
+    again = regard.load(tmp_path / "saved")
+    assert beam(model, source, beams=3, max_length=5) == beam(again, source, beams=3, max_length=5)
+
+
+def test_the_table_of_laws_names_every_law():
+    page = PAGE.read_text(encoding="utf-8")
+    rows = page[page.index("| law |") :].split("\n\n")[0].splitlines()[2:]
+    every = [name for name in dir(laws) if name.startswith("test_")]
+    assert len(rows) == len(every) + 1  # that rows sum to one is checked together with the first

@@ -1,0 +1,177 @@
+"""What the pages say is tried: their Python runs, their commands parse, what they point at is there."""
+
+import importlib.util
+import re
+import shlex
+import textwrap
+
+import pytest
+import typer.main
+
+from regard.api import zoo
+from regard.attention import ALIGNERS, MECHANISMS
+from regard.training.recipe import recipes
+
+from .blocks import PAGES, ROOT, blocks, commands, name
+
+WITH_PYTHON = [page for page in PAGES if blocks(page, "python")]
+ROOMS = [
+    "core", "tokens", "positions", "attention", "blocks", "models", "weights", "data", "see", "tasks", "training", "cli"
+]  # fmt: skip
+THERE = {
+    "zoo": lambda: "en-de" in zoo(),
+    "transformers": lambda: importlib.util.find_spec("transformers") is not None,
+    "sacremoses": lambda: importlib.util.find_spec("sacremoses") is not None,
+}
+
+
+def is_run(mark):
+    if mark.startswith("needs:"):
+        return all(THERE[need.strip()]() for need in mark.removeprefix("needs:").split(","))
+    return not mark.startswith(("not run:", "file:", "after:"))
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=name)
+def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, unchecked):
+    wanted = [block for block in blocks(page, "python") if is_run(block.mark)]
+    if not wanted:
+        pytest.skip("needs something that is not here")
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "__main__"}
+    for block in wanted:
+        exec(compile("\n" * (block.line - 1) + block.code, str(block), "exec"), names)
+
+
+def test_every_mark_is_one_that_is_understood():
+    for page in PAGES:
+        for block in blocks(page, "python"):
+            kind, _, rest = block.mark.partition(":")
+            assert kind in ("", "needs", "not run", "file", "after"), block
+            assert kind != "needs" or {need.strip() for need in rest.split(",")} <= set(THERE), block
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=name)
+def test_the_commands_of_a_page_are_understood(page):
+    from regard.cli import _app
+
+    regard = typer.main.get_command(_app())
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    for where, line in commands(page):
+        words = shlex.split(re.split(r" [|<>] ", line)[-1 if "| regard" in line else 0])
+        while "=" in words[0]:  # a variable before the command
+            words = words[1:]
+        if words[0] == "regard" and words[1:] not in (["--help"], ["--version"], []):
+            verb = regard.get_command(typer.Context(regard), words[1])
+            assert verb is not None, f"{where}: regard has no verb {words[1]}"
+            verb.make_context(words[1], words[2:])
+        elif words[0] == "make":
+            assert set(words[1:]) <= set(targets), f"{where}: {line}"
+        elif words[0] == "python" and not words[1].startswith("-"):
+            assert (ROOT / words[1]).is_file(), f"{where}: there is no {words[1]}"
+        elif words[:3] == ["python", "-m", "pytest"]:
+            assert all((ROOT / word).exists() for word in words if word.startswith("tests/")), f"{where}: {line}"
+        for recipe in words[2:3] if words[:2] == ["regard", "train"] and not words[2].startswith("-") else []:
+            assert recipe in recipes(), f"{where}: there is no recipe {recipe}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_files_and_folders_that_a_page_names_are_there(page):
+    text = page.read_text(encoding="utf-8")
+    named = re.findall(r"`((?:tests|docs|recipes|benchmarks|src)/[\w./-]*)`", text)
+    room = re.findall(rf"`((?:{'|'.join(ROOMS)})/[\w./-]*)`", text)
+    made = {"docs/results/", "benchmarks/results/"}  # where nothing has been measured, they are not there
+    missing = [path for path in named if not (ROOT / path).exists() and path not in made]
+    missing += [path for path in room if not (ROOT / "src" / "regard" / path).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"], ids=name)
+def test_links_of_the_pages_outside_docs_lead_somewhere(page):
+    drawn = {"docs/assets/attention.png"} if not zoo() else set()  # drawn by docs/make_gallery.py from the zoo
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
+        if not target.startswith("http") and target not in drawn:
+            assert (ROOT / target).exists(), f"{page.name} points at {target}"
+
+
+def test_there_is_a_page_for_every_room_in_the_order_of_the_house():
+    config = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert re.findall(r"rooms/(\w+)\.md", config) == ROOMS
+    here = {path.name for path in (ROOT / "src" / "regard").iterdir() if (path / "__init__.py").is_file()}
+    assert here - {"zoo", "recipes", "serve"} <= set(ROOMS)
+
+
+def test_what_a_room_page_lists_by_hand_is_what_the_room_holds():
+    for room in ROOMS:
+        page = (ROOT / "docs" / "rooms" / f"{room}.md").read_text(encoding="utf-8")
+        listed = set(re.findall(r"`(\w+\.py)`", page))
+        there = {path.name for path in (ROOT / "src" / "regard" / room).rglob("*.py")}
+        assert listed <= there, f"{room} lists {listed - there}"
+
+
+def test_what_is_said_not_to_be_there_is_not_there():
+    """When a second mechanism or aligner arrives, the pages that deny it are to be written anew."""
+    page = (ROOT / "docs" / "rooms" / "attention.md").read_text(encoding="utf-8")
+    if "Every mechanism but softmax, every aligner but additive" in page:
+        assert set(MECHANISMS) == {"softmax"}
+        assert set(ALIGNERS) == {"additive"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_no_page_names_a_machine(page):
+    text = page.read_text(encoding="utf-8")
+    assert not re.search(r"(?<![\w.])/(?:work|home|root|tmp|mnt|opt|Users)/", text)
+    assert "localhost" not in text
+
+
+def test_nothing_is_fetched_to_show_the_site():
+    config = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert "font: false" in config
+    assert "http" not in config
+
+
+@pytest.fixture
+def hook():
+    spec = importlib.util.spec_from_file_location("regard_docs_hook", ROOT / "docs" / "hook.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_tables_of_the_site_come_from_the_tables_of_the_rooms(hook):
+    made = hook.filled("table", "attention")
+    assert all(f"| {name} |" in made for name in MECHANISMS)
+    assert "| tiny |" in hook.filled("sizes", "transformer")
+    assert "`seed`" in hook.filled("fields", "regard.training.recipe.Train")
+
+
+def test_a_picture_that_is_not_drawn_yet_says_how_to_draw_it(hook, tmp_path, monkeypatch):
+    monkeypatch.setattr(hook, "ASSETS", tmp_path)
+    assert "make_gallery.py" in hook.filled("picture", "there.png | A picture.")
+    (tmp_path / "there.png").write_bytes(b"")
+    assert hook.filled("picture", "there.png | A picture.", "../").startswith("![A picture.](../assets/there.png)")
+
+
+def test_a_page_that_would_fetch_something_is_noticed(hook, caplog):
+    class Page:
+        class file:
+            src_uri = "x.md"
+
+    good = '<link rel="stylesheet" href="assets/a.css"><a href="https://arxiv.org">x</a><script src="a.js"></script>'
+    bad = textwrap.dedent("""\
+        <link href="https://fonts.example/css" rel="stylesheet">
+        <script src="//cdn.example/a.js"></script><img src=https://img.example/a.png>""")
+    hook.on_post_page(good, Page)
+    assert not caplog.records
+    hook.on_post_page(bad, Page)
+    assert len(caplog.records) == 3
+
+
+def test_the_gallery_draws_masks_without_a_model(tmp_path):
+    spec = importlib.util.spec_from_file_location("make_gallery", ROOT / "docs" / "make_gallery.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    made = module.masks(tmp_path)
+    assert made
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in made)
+    gallery = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+    assert all(f"picture: {path.name} |" in gallery for path in made)

@@ -1,0 +1,176 @@
+"""docs/results.md is what docs/make_results.py makes of the result files, and a run folder becomes such a file."""
+
+import importlib.util
+import json
+import re
+
+import pytest
+
+from regard.tasks import score
+
+from .blocks import ROOT
+
+
+@pytest.fixture
+def script():
+    spec = importlib.util.spec_from_file_location("make_results", ROOT / "docs" / "make_results.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def apart(script, tmp_path, monkeypatch):
+    """The script, writing into a folder of its own."""
+    monkeypatch.setattr(script, "RUNS", tmp_path / "results")
+    monkeypatch.setattr(script, "PAGE", tmp_path / "results.md")
+    monkeypatch.setattr(script, "SPEED", tmp_path / "speed")
+    monkeypatch.chdir(tmp_path)
+    return script
+
+
+def measured(value):
+    numbers = {"loss": 1.5, "perplexity": 4.5, "sentences": 1000, "beams": 5, "length_penalty": 1.0, "split": "x"}
+    for metric, more in (("bleu", 0.0), ("bleu_lower", 1.0), ("bleu_tokenised", 2.0), ("chrf", 20.0)):
+        numbers |= {metric: value + more, f"{metric}_signature": f"{metric}|v:1", f"{metric}_detail": "details"}
+    return {
+        "model": "/somewhere/private/run",
+        "recipe": "translate_multi30k_tiny",
+        "weights": "final",
+        "parameters": 2_345_678,
+        "machine": "One GPU",
+        "torch": "2.0",
+        "regard": "0.1.0",
+        "results": {"test_2016_flickr": numbers, "test_2017_flickr": numbers},
+    }
+
+
+def run_folder(place, seed=1, value=39.0, style="moses"):
+    place.mkdir()
+    data = {"name": "parallel", "corpus": "multi30k", "source": "en", "target": "de", "style": style}
+    result = {
+        "seed": seed, "seconds": 330.0, "parameters": 2_345_678, "steps": 8000, "epochs": 145, "machine": "One GPU",
+        "tokens_per_second": 123456.7, "precision": "bfloat16", "torch": "2.0", "kept": "average", "out": str(place),
+    }  # fmt: skip
+    (place / "recipe.json").write_text(json.dumps({"name": "translate_multi30k_tiny", "data": data}), "utf-8")
+    (place / "result.json").write_text(json.dumps(result), "utf-8")
+    (place / "evaluation.json").write_text(json.dumps(measured(value)), "utf-8")
+    return place
+
+
+def test_the_page_is_what_the_script_makes(script):
+    written = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert written == script.page(), "docs/results.md is not edited by hand: python docs/make_results.py"
+
+
+def test_what_is_not_there_is_said_not_to_be_measured(apart):
+    made = apart.page()
+    assert "41.02" in made
+    assert "not measured yet" in made
+    assert made.count("`python benchmarks/") == len(apart.OWED_SPEED)
+    assert made.count("`regard train ") == len(apart.OWED_RUNS)
+
+
+def test_recalled_numbers_are_marked_and_read_ones_are_not(script):
+    made = script.page()
+    assert "33.36 †" in made
+    assert "41.02 |" in made
+    for line in json.loads(script.PUBLISHED.read_text(encoding="utf-8")):
+        assert line["checked"] != ("memory" in line["where"]), line
+
+
+def test_a_run_becomes_a_file_and_a_row(apart, tmp_path):
+    folder = run_folder(tmp_path / "run")
+    words = ["add", str(folder), "--name", "multi30k-en-de-tiny-1", "--system", "Transformer tiny"]
+    assert apart.main([*words, "--command", "regard train translate_multi30k_tiny --out runs/tiny"]) == 0
+    record = json.loads((tmp_path / "results" / "multi30k-en-de-tiny-1.json").read_text(encoding="utf-8"))
+    assert record["seed"] == 1
+    assert record["minutes"] == 5.5
+    assert record["weights"] == "average"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", record["date"])
+    assert str(tmp_path) not in json.dumps(record)
+    assert "private" not in json.dumps(record)
+    made = apart.page()
+    assert made == (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert "| **Transformer tiny**, lower-case tokens | 41.00 |" in made
+    assert "bleu_tokenised|v:1" in made
+    assert "$ regard train translate_multi30k_tiny --out runs/tiny" in made
+    assert "Multi30k EN-DE, Transformer tiny, lower-case tokens |" not in made  # no longer owed
+
+
+def test_a_lower_case_model_is_not_scored_with_case(apart):
+    for style, wanted in (("moses", {"bleu_tokenised", "bleu_lower"}), ("raw", set(apart.METRICS))):
+        found = list(apart.scores(measured(30.0)["results"], style))
+        assert {row["metric"] for row in found} == wanted
+        assert all(row["signature"] for row in found)
+
+
+def test_seeds_share_a_row_with_mean_and_range(apart, tmp_path):
+    for seed, value in ((1, 39.0), (2, 39.6), (3, 39.3)):
+        folder = run_folder(tmp_path / f"run{seed}", seed, value)
+        words = ["add", str(folder), "--name", f"tiny-{seed}", "--system", "tiny", "--command", "regard train"]
+        assert apart.main(words) == 0
+    made = (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert made.count("| **tiny**, lower-case tokens | 41.30 (41.00 to 41.60) |") == 2  # two parts
+    assert "| 2,345,678 | 1, 2, 3 |" in made
+
+
+@pytest.mark.parametrize("missing", ["recipe.json", "result.json", "evaluation.json"])
+def test_a_folder_that_is_no_finished_run_is_one_line(apart, tmp_path, capsys, missing):
+    folder = run_folder(tmp_path / "run")
+    (folder / missing).unlink()
+    assert apart.main(["add", str(folder), "--name", "x", "--command", "y"]) == 1
+    assert missing in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_damaged_result_file_is_named_and_the_page_stays(apart, tmp_path, capsys):
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "bad.json").write_text("{", "utf-8")
+    (tmp_path / "results.md").write_text("as it was", "utf-8")
+    assert apart.main([]) == 1
+    assert "bad.json" in capsys.readouterr().err
+    assert (tmp_path / "results.md").read_text(encoding="utf-8") == "as it was"
+
+
+def test_benchmarks_become_tables(apart, tmp_path):
+    speed = tmp_path / "speed"
+    speed.mkdir()
+    spread = {"median": 1234.5, "min": 1200.0, "max": 1300.0}
+    contenders = {
+        "ours": {"tokens_per_second": spread, "same_sentences": "16/16"},
+        "transformers": {"tokens_per_second": spread},
+    }
+    case = {
+        "batch": 16,
+        "beams": 4,
+        "contenders": contenders,
+        "ours / transformers": {"median": 1.51, "min": 1.4, "max": 1.6},
+    }
+    told = {
+        "command": "python benchmarks/translate.py",
+        "date": "2026-01-01",
+        "cpu": "A CPU",
+        "threads": 2,
+        "versions": {"torch": "2"},
+    }
+    (speed / "translate-cpu.json").write_text(
+        json.dumps({**told, "rounds": 7, "steal": 0.01, "cases": [case]}), "utf-8"
+    )
+    memory = {**told, "sentences": 1000, "contenders": {"ours": {"peak_rss_mib": 700.5, "seconds": 10.0}}}
+    (speed / "translate-memory.json").write_text(json.dumps(memory), "utf-8")
+    (speed / "other.json").write_text(
+        json.dumps({**told, "import": {"seconds": {"median": 0.1, "min": 0.1, "max": 0.2}}}), "utf-8"
+    )
+    made = apart.page()
+    assert "### Decoding on a CPU\n" in made
+    assert "| 16 | 4 | transformers | 1,234 (1,200 to 1,300) |  | 1.51 (1.4 to 1.6) |" in made
+    assert "| ours | 700.5 | 10 |" in made
+    assert "| import seconds | 0.1 (0.1 to 0.2) |" in made
+    assert "`python benchmarks/translate.py --memory`" not in made  # measured now
+
+
+def test_the_columns_are_the_scores_of_the_house(script):
+    assert set(script.METRICS) == {
+        name for name in ("bleu", "bleu_lower", "bleu_tokenised", "chrf") if name in score.__doc__
+    }
