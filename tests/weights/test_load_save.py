@@ -8,7 +8,7 @@ import torch
 from regard import api
 from regard.core.errors import BadInput, UnknownName
 from regard.models.transformer import Config, Transformer
-from regard.tasks.translation import Translator
+from regard.tasks.translator import Translator
 from regard.tokens.text import Text
 
 LINES = ["two dogs play in the snow", "a cat sleeps"]

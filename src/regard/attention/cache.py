@@ -10,6 +10,7 @@ static (the table rules out the empty slots), so that one step can be recorded a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -38,9 +39,8 @@ class KV:
             self.k[:, end - n : end] = k.transpose(1, 2)
             self.v[:, end - n : end] = v.transpose(1, 2)
             return self.k[:, :end].transpose(1, 2), self.v[:, :end].transpose(1, 2)
-        slots = family.filled - n + torch.arange(n, device=k.device)
-        self.k.index_copy_(1, slots, k.transpose(1, 2))
-        self.v.index_copy_(1, slots, v.transpose(1, 2))
+        self.k.index_copy_(1, family._newest, k.transpose(1, 2))
+        self.v.index_copy_(1, family._newest, v.transpose(1, 2))
         return self.k.transpose(1, 2), self.v.transpose(1, 2)
 
     def rows(self, rows: Int[Tensor, " R"]) -> KV:
@@ -57,6 +57,7 @@ class Family:
     filled: int | Tensor = 0
     time: int | Tensor = 0
     alone: bool = True  # one beam since the start: every filled slot is an ancestor, no mask is needed
+    _newest: Any = None  # with counters on the device: the slots of the newest tokens, found once for all layers
 
     @staticmethod
     def start(batch: int, room: int, device: torch.device) -> Family:
@@ -76,9 +77,9 @@ class Family:
             self.allow[:, :, self.filled : end] = own
             self.index[self.filled : end] = self.time
         else:
-            slots = self.filled + torch.arange(k, device=own.device)
-            self.allow.index_copy_(2, slots, own.expand(self.allow.shape[0], k, k))
-            self.index.index_copy_(0, slots, self.time.expand(k))  # type: ignore[union-attr]
+            self._newest = self.filled + torch.arange(k, device=own.device)
+            self.allow.index_copy_(2, self._newest, own.expand(self.allow.shape[0], k, k))
+            self.index.index_copy_(0, self._newest, self.time.expand(k))  # type: ignore[union-attr]
         self.alone = self.alone and k == 1
         self.filled += k
         self.time += 1

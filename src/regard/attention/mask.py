@@ -200,6 +200,12 @@ class Table(Mask):
             self._added = torch.where(self.allowed, zeros, float("-inf"))[:, None]
         return {"attn_mask": self._added}
 
+    def take(self, inputs: Int[Tensor, " R"]) -> Table:
+        """The table of some of the inputs, with what was already made of it."""
+        taken = Table(self.allowed[inputs])
+        taken._added = None if self._added is None else self._added[inputs]
+        return taken
+
     def __repr__(self) -> str:
         return f"Table({tuple(self.allowed.shape)})"
 

@@ -141,7 +141,7 @@ class Decoder(Stack):
             [None if cache is None else cache.rows(rows) for cache in state.caches],
             [(k[rows], v[rows]) for k, v in state.keys],
             family,
-            None if state.memory_mask is None else Table(state.memory_mask.allowed[rows]),
+            None if state.memory_mask is None else state.memory_mask.take(rows),
         )
 
     @staticmethod

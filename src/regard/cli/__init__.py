@@ -1,1 +1,194 @@
-""""""
+"""The command line: one verb per file, and one place where anything that goes wrong becomes one line.
+
+    status   what happened
+    0        all that was asked for was done
+    1        something could not be done, or some of the input could not be used as it stands; stderr names it
+    2        the command itself was not understood
+    70       a bug of ours: REGARD_DEBUG=1 shows where
+    130      interrupted (Ctrl-C)
+    141      whoever read our output stopped reading
+
+Nothing heavy is imported before a verb needs it, so that ``regard --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import inspect
+import logging
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from io import TextIOWrapper
+from typing import Annotated, Any
+
+import typer
+import typer.main
+
+import regard
+from regard.core.errors import RegardError
+
+FAILED, USAGE, BUG, INTERRUPTED, UNREAD = 1, 2, 70, 130, 141
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command line and give its exit status."""
+    return guarded(lambda: _run(sys.argv[1:] if words is None else words))
+
+
+def guarded(work: Callable[[], int]) -> int:
+    """Do some work and give its exit status; whatever it raises becomes one line, unless REGARD_DEBUG is set."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # text is UTF-8 wherever it goes; what cannot be written is spelled out
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    notes = _Notes(logging.WARNING)
+    logging.getLogger("regard").addHandler(notes)
+    try:
+        with warnings.catch_warnings():
+            if not debugging() and not sys.warnoptions:
+                warnings.simplefilter("ignore")  # they are for whoever writes code, not for whoever runs it
+            status = work()
+        sys.stdout.flush()
+        return status
+    except BaseException as error:
+        if isinstance(error, SystemExit):
+            return error.code if isinstance(error.code, int) else int(error.code is not None)
+        line, status = said(error)
+        if debugging() and status not in (INTERRUPTED, UNREAD, USAGE):
+            traceback.print_exception(error)
+        if line:
+            say(line)
+        return status
+    finally:
+        logging.getLogger("regard").removeHandler(notes)
+        _let_go_of_stdout()
+
+
+def debugging() -> bool:
+    """Whether tracebacks are wanted."""
+    return os.environ.get("REGARD_DEBUG", "") not in ("", "0")
+
+
+def say(line: str) -> None:
+    """One line on stderr."""
+    with suppress(OSError):  # where stderr is gone, nobody can be told
+        print(f"regard: {line}", file=sys.stderr, flush=True)
+
+
+def said(error: BaseException) -> tuple[str, int]:
+    """What to say about an error, in one line, and the exit status it gives."""
+    text = " ".join(str(error).split())
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", INTERRUPTED
+    if isinstance(error, BrokenPipeError):
+        return "", UNREAD
+    if isinstance(error, RegardError):
+        return text, FAILED
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{os.fspath(error.filename)!s}: " if error.filename is not None else ""
+        hint = " (make room and run it again)" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        return f"{where}{error.strerror.lower()}{hint}", FAILED
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return "out of memory; give fewer beams or shorter lines", FAILED
+    if callable(getattr(error, "format_message", None)):  # the command line's own: a wrong option, a missing argument
+        words = " ".join(str(error.format_message()).split()).rstrip(".")  # type: ignore[attr-defined]
+        return f"{words[:1].lower()}{words[1:]}{_help_hint(error)}", USAGE
+    again = "run again with REGARD_DEBUG=1 for the traceback"
+    return f"this should not have happened: {type(error).__name__}: {text} ({again})", BUG
+
+
+class _Notes(logging.Handler):
+    """What the library notes (a line that had to be cut, say), as a line of ours."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say it."""
+        say(record.getMessage())
+
+
+def _run(words: Sequence[str]) -> int:
+    """Parse and do. The parser's own `main` is passed by, since it has its own ideas about errors."""
+    command: Any = typer.main.get_command(_app())
+    try:
+        with command.make_context("regard", [*words] or ["--help"]) as context:
+            result = command.invoke(context)
+    except typer.Exit as stop:  # --help, --version, or a verb that is done
+        return stop.exit_code
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    return result if isinstance(result, int) else 0
+
+
+def _app() -> typer.Typer:
+    # From here on `list` and `eval` in this file are the verbs: a package holds its files under their names.
+    from regard.cli import eval, list, see, show, train, translate
+
+    app = typer.Typer(
+        add_completion=False,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        epilog="Exit status: 0 done, 1 something could not be done (stderr says what), 2 the command was not "
+        "understood, 70 a bug of ours, 130 interrupted.",
+    )
+
+    @app.callback(help=_HELP)
+    def everything(
+        version: Annotated[
+            bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+        ] = False,
+    ) -> None:
+        pass
+
+    verbs: tuple[tuple[str, str, Callable[..., int]], ...] = (
+        ("Use", "translate", translate.translate),
+        ("Use", "see", see.see),
+        ("Train", "train", train.train),
+        ("Train", "eval", eval.evaluate),
+        ("Look up", "list", list.table),
+        ("Look up", "show", show.card),
+    )
+    for panel, name, verb in verbs:
+        app.command(name, help=_unwrapped(verb.__doc__ or ""), rich_help_panel=panel)(verb)
+    return app
+
+
+_HELP = """Attention and Transformers: translate, look at what a model looks at, train.
+
+\b
+  regard translate "Two dogs are playing in the snow." --to de
+  regard translate --to fr < english.txt > french.txt
+  regard see "Two dogs are playing in the snow." --to de
+  regard list attention          regard show transformer
+  regard train translate_multi30k_tiny --quick
+
+Every verb explains itself: regard translate --help
+"""
+
+
+def _unwrapped(text: str) -> str:
+    """A docstring as help: one line a paragraph, for the terminal to wrap; examples (after a \\b) as they stand."""
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(p if p.startswith("\b") else " ".join(p.split()) for p in paragraphs)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"regard {regard.__version__}")
+        raise typer.Exit
+
+
+def _help_hint(error: BaseException) -> str:
+    path = getattr(getattr(error, "ctx", None), "command_path", "regard")
+    return f" ({path} --help explains)"
+
+
+def _let_go_of_stdout() -> None:
+    """Flush what is left; where that cannot be (a closed pipe, a full disk), Python must not try again at its end."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -34,14 +34,19 @@ class Recording:
 _recordings: WeakKeyDictionary[nn.Module, OrderedDict[Any, Recording]] = WeakKeyDictionary()
 
 
-def step(search: Any) -> Callable[[], None] | None:
-    """One step of this search as a replay; None where the model cannot be recorded or is being watched."""
+def step(search: Any, may_record: bool = True) -> Callable[[], None] | None:
+    """One step of this search as a replay; None where the model cannot be recorded or is being watched.
+
+    A step that was never run on these shapes must not be recorded (kernels are chosen and loaded when first run).
+    """
     model = search.model
     if not isinstance(model, nn.Module) or not hasattr(model, "freeze") or _watched(model):
         return None
     search.state = model.freeze(search.state)  # type: ignore[operator]
     kept = _recordings.setdefault(model, OrderedDict())
     key = _key(search, model)
+    if key not in kept and not may_record:
+        return None
     if key not in kept:
         kept[key] = _record(search)
         while len(kept) > KEPT:
@@ -60,6 +65,7 @@ def step(search: Any) -> Callable[[], None] | None:
 
 def _record(search: Any) -> Recording:
     """Record a step; recording does not run it."""
+    parts = _parts(search)  # a step writes in place, so these are what it reads and what it leaves
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):  # by hand: torch.cuda.graph would collect garbage first, which takes longer
@@ -69,7 +75,7 @@ def _record(search: Any) -> Recording:
         finally:
             graph.capture_end()
     torch.cuda.current_stream().wait_stream(stream)
-    return Recording(graph, _parts(search))
+    return Recording(graph, parts)
 
 
 def _key(search: Any, model: nn.Module) -> tuple[Any, ...]:
@@ -85,12 +91,13 @@ def _parts(search: Any) -> dict[str, Any]:
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
-    """Every tensor inside, always in the same order."""
+    """Every tensor that lives on from step to step, always in the same order (private fields are made anew)."""
     if isinstance(value, Tensor):
         yield value
     elif is_dataclass(value) and not isinstance(value, type):
         for field in fields(value):
-            yield from _tensors(getattr(value, field.name))
+            if not field.name.startswith("_"):
+                yield from _tensors(getattr(value, field.name))
     elif isinstance(value, dict):
         for name in sorted(value):
             yield from _tensors(value[name])

@@ -137,7 +137,8 @@ class _Search:
         self.tokens: Tensor = self.limit  # of every beam, the newest
         self.state: Any = None
         if batch:
-            self.tokens, self.state = model.start(*inputs, room=1 + beams * self.last)
+            room = -(-(1 + beams * self.last) // 16) * 16  # aligned: a GPU's kernels need not pad the mask
+            self.tokens, self.state = model.start(*inputs, room=room)
 
     def run(self) -> list[list[Hypothesis]]:
         """Step until every input is done."""
@@ -152,8 +153,8 @@ class _Search:
                     replay = replay if self.leave() else None
                     if not len(self.origin):
                         break
-                if cuda and replay is None and t > 1:
-                    replay = recorded.step(self)
+                if cuda and replay is None:
+                    replay = recorded.step(self, may_record=t > 1)
                 (replay or self.advance)()
             self.collect(torch.arange(len(self.origin)))
         return self.found

@@ -1,0 +1,77 @@
+"""``make demo``: a few sentences translated by what ships with the package, and a picture of what the model looked at.
+
+Also the first thing to try when something is wrong with an installation: it uses tokens, model, search, capture and
+pictures, writes into ``demo/``, and needs no network.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+SENTENCES = (
+    "Two dogs are playing in the snow.",
+    "I would like a cup of coffee, please.",
+    "Where did you learn to speak French?",
+    "She has been living in this city for ten years.",
+    "If it rains tomorrow, we will stay at home.",
+)
+LOOKED_AT = 0
+
+
+def demo(folder: Path = Path("demo"), models: Sequence[str] | None = None) -> int:
+    """Translate, draw, and say where the drawings are."""
+    from regard import catalogue
+    from regard.cli.see import View, draw, picked
+    from regard.cli.translator import chosen, machine
+    from regard.core.errors import BadInput
+    from regard.see import draw as in_plain_text
+
+    names = catalogue.translators() if models is None else models
+    if not names:
+        raise BadInput("no translator ships with this copy of the package; train one: regard train translate_tatoeba")
+    found = [chosen(name, None, None) for name in names]
+    began = time.monotonic()
+    written = [translator(SENTENCES) for translator in found]
+    seconds = time.monotonic() - began
+    print()
+    for number, sentence in enumerate(SENTENCES):
+        print(f"  {found[0].source}  {sentence}")
+        for translator, lines in zip(found, written, strict=True):
+            print(f"  {translator.target}  {lines[number]}")
+        print()
+    print(f"  {len(found) * len(SENTENCES)} translations in {seconds:.1f} s ({machine(found[0])}, beam 4)\n")
+
+    translator, line = found[0], SENTENCES[LOOKED_AT]
+    traces = translator.attention(line)
+    seen = picked(traces, View.cross, None)
+    print(f"What each word of the translation looked at (mean of the heads of {seen[0].name}):\n")
+    print(in_plain_text(seen[0], width=100), end="\n\n")
+    folder.mkdir(parents=True, exist_ok=True)
+    files = draw(traces, seen, View.cross, None, f"{line}  →  {written[0][LOOKED_AT]}", _files(folder))
+    print("The same as a picture, and all layers and heads as a page to explore (open it in a browser):\n")
+    print(*(f"  {file.resolve()}" for file in files), sep="\n", end="\n\n")
+    if why := _why_eager():
+        print(f"torch.compile is not to be had here ({why}); everything works without it, in eager mode.\n")
+    print('Next: regard translate "Good morning." --to de        regard --help')
+    return 0
+
+
+def _files(folder: Path) -> list[Path]:
+    return [folder / "attention.png", folder / "attention.html"]
+
+
+def _why_eager() -> str | None:
+    import torch
+
+    from regard.training.loop import why_eager
+
+    return why_eager(True, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+if __name__ == "__main__":
+    from regard.cli import guarded
+
+    sys.exit(guarded(demo))

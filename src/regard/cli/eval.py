@@ -1,0 +1,109 @@
+"""``regard eval``: how good a trained model is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from regard.core.errors import BadInput
+
+
+def evaluate(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="The folder of a run, or of a saved model (then say --data).")
+    ],
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Data: multi30k, tatoeba, or a folder.", show_default="the run's own"),
+    ] = None,
+    split: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PART", help="A part of the data; may be repeated.", show_default="every test part"),
+    ] = None,
+    from_: Annotated[
+        str | None,
+        typer.Option("--from", metavar="LANGUAGE", help="Language to translate from, where --data has several."),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="LANGUAGE", help="Language to translate to, where --data has several.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Only the first so many sentences of a part.")
+    ] = None,
+    weights: Annotated[
+        str, typer.Option(metavar="NAME", help="Of a run: final, best, last, ema, average or a checkpoint's name.")
+    ] = "final",
+    beams: Annotated[
+        int | None, typer.Option(metavar="N", min=1, max=256, help="Beams to search with.", show_default="the recipe's")
+    ] = None,
+    device: Annotated[
+        str, typer.Option(metavar="DEVICE", help="cpu, cuda, ...; auto: the GPU where there is one.")
+    ] = "auto",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Also write all numbers to this JSON file.")
+    ] = None,
+) -> int:
+    """Measure a model: loss, BLEU and chrF, each with the signature that says how it was counted.
+
+    \b
+      regard eval runs/translate_multi30k_tiny
+      regard eval runs/tatoeba-de --split val --beams 1
+      regard eval en-de --data tatoeba
+    """
+    from regard.cli import say
+    from regard.training import evaluate as measure
+
+    place = _folder(folder)
+    own = _data(place, data, {"source": from_, "target": to, "limit": limit})
+    search: dict[str, Any] = {} if beams is None else {"beams": beams}
+    found = measure(place, split, weights=weights, device=device, data=own, **search)
+    for part, numbers in found["results"].items():
+        loss = f"loss {numbers['loss']:.4f}, perplexity {numbers['perplexity']:.2f}"
+        print(f"{part}: {numbers['sentences']:,} sentences, {loss}")
+        for key, value in numbers.items():
+            if f"{key}_signature" in numbers:
+                print(f"    {key:15} {value:6.2f}   {numbers[f'{key}_signature']}")
+    if output is not None:
+        from regard.see.save import write
+
+        write((json.dumps(found, indent=2, ensure_ascii=False) + "\n").encode(), output)
+    say(f"{found['parameters']:,} parameters on {found['machine']}, beam {_beams(found)}")
+    return 0
+
+
+def _folder(named: Path) -> Path:
+    """The folder of a run or of a saved model; the name of one that ships with the package will do."""
+    from regard.api import zoo
+
+    if not named.exists() and str(named) in zoo():
+        return zoo()[str(named)]
+    if not named.is_dir():
+        raise BadInput(f"there is no folder {named}" if not named.exists() else f"{named} is a file, not a folder")
+    return named
+
+
+def _data(folder: Path, corpus: str | None, changes: dict[str, Any]) -> Any:
+    """The data to measure on: the run's own, changed as asked for (None: not at all); those named for a saved model."""
+    from dataclasses import replace
+
+    from regard.data.parallel import Parallel
+    from regard.training.recipe import stored
+    from regard.weights.folder import read_json
+
+    changes = {key: value for key, value in changes.items() if value is not None}
+    if corpus is not None:
+        changes["corpus"] = corpus
+    if (folder / "recipe.json").is_file():
+        return replace(stored(folder).data, **changes) if changes else None
+    if corpus is None:
+        raise BadInput(f"{folder} is a saved model without its run; say what to measure it on: --data multi30k")
+    task = read_json(folder / "config.json").get("task") or {}
+    known = {key: task[key] for key in ("source", "target", "style") if key in task}
+    return Parallel(**known | changes)
+
+
+def _beams(found: dict[str, Any]) -> str:
+    return ", ".join(sorted({str(numbers.get("beams", "?")) for numbers in found["results"].values()}))

@@ -1,0 +1,190 @@
+"""Lines in and lines out, any number of them in constant memory.
+
+In: bytes become numbered lines. A line that is no text, or too long to be one, stays in its place as a line with a
+complaint. Lines come in windows that grow from a few to a thousand, so that the first answer is early and the later
+ones are fast; a slow writer (a person, ``tail -f``) is answered as soon as it pauses.
+
+Out: to stdout as they come, or to a file that appears under its name only when it is whole.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import select
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+from regard.core.errors import BadInput
+
+LONGEST = 20_000  # characters of a line
+MOST = 4 * LONGEST + 8  # bytes that may still be such a line
+CHUNK = 1 << 16  # bytes read at a time
+FEW, MANY = 32, 1024  # lines in the first window, and in the largest
+FULL = 500_000  # characters after which a window is full
+PAUSE = 0.05  # seconds of silence after which a window is answered as it is
+
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")  # without those that are white space
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line: its number from 1, its text (empty where it cannot be used), and what is wrong with it, if anything."""
+
+    number: int
+    text: str
+    wrong: str = ""
+
+
+def opened(path: str | Path) -> BinaryIO:
+    """A file to read lines from, or a line that says why not."""
+    try:
+        if Path(path).is_dir():
+            raise BadInput(f"{path} is a folder, not a file")
+        return open(path, "rb", buffering=0)
+    except FileNotFoundError:
+        raise BadInput(f"there is no file {path}") from None
+    except (OSError, ValueError) as error:
+        raise BadInput(f"cannot read {path}: {(getattr(error, 'strerror', None) or str(error)).lower()}") from None
+
+
+def given(texts: Iterable[str]) -> Iterator[list[Line]]:
+    """The lines of texts from the command line, as one window."""
+    rows = [row for text in texts for row in text.removesuffix("\n").split("\n")]
+    yield [_line(number, os.fsencode(row)) for number, row in enumerate(rows, 1)]
+
+
+def windows(file: BinaryIO) -> Iterator[list[Line]]:
+    """The lines of a file or a pipe, a window at a time."""
+    window: list[Line] = []
+    number, room, characters = 0, FEW, 0
+    for raw in _raw_lines(file.fileno()):
+        if raw is not None:
+            number += 1
+            window.append(_line(number, raw))
+            characters += len(window[-1].text)
+        if window and (raw is None or len(window) == room or characters >= FULL):
+            yield window
+            room = min(MANY, 2 * room) if raw is not None else FEW
+            window, characters = [], 0
+    if window:
+        yield window
+
+
+def _raw_lines(handle: int) -> Iterator[bytes | None]:
+    """Lines as bytes without their end; None when whoever writes pauses. Of a line far too long, only the beginning."""
+    line = bytearray()
+    while True:
+        if not _waiting(handle):
+            yield None
+        chunk = os.read(handle, CHUNK)
+        if not chunk:
+            break
+        first, *others = chunk.split(b"\n")
+        line += first[: MOST + 1 - len(line)]
+        for other in others:
+            yield bytes(line)
+            line[:] = other[: MOST + 1]
+    if line:
+        yield bytes(line)
+
+
+def _waiting(handle: int) -> bool:
+    """Whether there is something to read within the pause; where that cannot be asked, yes."""
+    try:
+        return bool(select.select([handle], [], [], PAUSE)[0])
+    except (OSError, ValueError):  # not every system can ask a pipe
+        return True
+
+
+def _line(number: int, raw: bytes) -> Line:
+    """Bytes as a line, with what is wrong with it and what was done about that."""
+    raw = raw.removesuffix(b"\r")
+    if number == 1:
+        raw = raw.removeprefix(b"\xef\xbb\xbf")
+    if len(raw) > MOST:
+        return Line(number, "", f"has more than {LONGEST:,} characters: left empty; break it into sentences")
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return Line(number, "", f"is not UTF-8 (byte 0x{raw[error.start]:02X} at place {error.start + 1}): left empty")
+    if len(text) > LONGEST:
+        what = f"has {len(text):,} characters, more than {LONGEST:,}: left empty; break it into sentences"
+        return Line(number, "", what)
+    if found := _CONTROL.search(text):
+        return Line(number, text, f"holds control characters (U+{ord(found[0]):04X}): read as spaces")
+    return Line(number, text)
+
+
+class Out:
+    """Where lines go: stdout as they come, or a file that is whole or not there.
+
+    An interruption keeps what was finished, under the file's name with ".part" after it.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.part: Path | None = None  # None: written straight to where it goes
+        self.file: BinaryIO | None = None
+
+    def __enter__(self) -> Out:
+        if self.path is None:
+            return self
+        place = Path(os.path.realpath(self.path))  # through a link, to what it names
+        try:
+            if place.is_dir():
+                raise BadInput(f"cannot write {self.path}: it is a folder")
+            if not place.parent.is_dir():
+                raise BadInput(f"cannot write {self.path}: there is no folder {self.path.parent}")
+            if place.exists() and not stat.S_ISREG(place.stat().st_mode):  # a device or a pipe cannot be replaced
+                self.file = open(place, "wb")
+            else:
+                self.part = place.with_name(f".{secrets.token_hex(8)}.part")
+                self.file = open(self.part, "xb")
+        except OSError as error:
+            raise BadInput(f"cannot write {self.path}: {(error.strerror or str(error)).lower()}") from None
+        return self
+
+    def write(self, lines: Iterable[str]) -> None:
+        """These lines, and out with them."""
+        text = "".join(f"{line}\n" for line in lines)
+        if self.file is None:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+            return
+        try:
+            self.file.write(text.encode("utf-8", "replace"))
+            self.file.flush()
+        except OSError as error:
+            raise self._cannot(error) from None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self.file is None or self.path is None:
+            return
+        from regard.cli import say
+
+        place = Path(os.path.realpath(self.path))
+        try:
+            if self.part is not None and kind is None:
+                os.fsync(self.file.fileno())
+                os.replace(self.part, place)
+            elif self.part is not None and kind is KeyboardInterrupt:
+                os.replace(self.part, f"{place}.part")
+                say(f"what was finished is in {self.path}.part")
+        except OSError as failure:
+            raise self._cannot(failure) from None
+        finally:
+            with suppress(OSError):  # a full disk may complain once more
+                self.file.close()
+            if self.part is not None:
+                self.part.unlink(missing_ok=True)
+
+    def _cannot(self, error: OSError) -> BadInput:
+        return BadInput(f"cannot write {self.path}: {(error.strerror or str(error)).lower()}")

@@ -1,0 +1,25 @@
+"""``regard list``: what there is, by kind."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+KINDS = "attention, aligners, mixers, positions, models, tokens, tasks, recipes, zoo"
+
+
+def table(
+    kind: Annotated[str | None, typer.Argument(help=f"One of: {KINDS}.", show_default="all of them, by name")] = None,
+) -> int:
+    """List what there is: mechanisms, positions, models, recipes, trained translators, ...
+
+    \b
+      regard list
+      regard list attention
+      regard list zoo
+    """
+    from regard import catalogue
+
+    print(catalogue.printed(kind))
+    return 0

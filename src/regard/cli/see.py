@@ -1,0 +1,182 @@
+"""``regard see``: translate a sentence, and look at what each word of the translation looked at."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from regard.core.trace import Trace
+    from regard.tasks.translator import Translator
+
+
+class View(StrEnum):
+    """What a picture shows."""
+
+    cross = "cross"  # one large map: output words looking at input words
+    heads = "heads"  # the same layer, every head
+    encoder = "encoder"  # input words looking at one another
+    decoder = "decoder"  # output words looking at those before them
+    layers = "layers"  # every layer and head of the cross-attention, small
+    rollout = "rollout"  # output words looking at input words, through all layers of the encoder
+
+
+def see(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="A sentence to translate and look at.")],
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="LANGUAGE", help="Language to translate to.", show_default="de")
+    ] = None,
+    from_: Annotated[
+        str | None, typer.Option("--from", metavar="LANGUAGE", help="Language to translate from.", show_default="en")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A translator by name (regard list zoo), or a folder.")
+    ] = None,
+    translation: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Look at this translation instead of the model's own.")
+    ] = None,
+    view: Annotated[
+        View,
+        typer.Option(
+            help="cross, heads: output to input, mean or every head; encoder, decoder: within one side; "
+            "layers: all at once; rollout: through the encoder."
+        ),
+    ] = View.cross,
+    layer: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Which layer, from 0.", show_default="the last but one")
+    ] = None,
+    head: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Which head, from 0.", show_default="their mean")
+    ] = None,
+    output: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Where the picture goes: .png, .svg, or .html for a page with everything in it; may be repeated.",
+            show_default="attention.png",
+        ),
+    ] = None,
+    beams: Annotated[int, typer.Option(min=1, max=256, metavar="N", help="Outputs kept while searching.")] = 4,
+) -> int:
+    """Translate a sentence and draw who looked at whom.
+
+    A small drawing comes to the terminal, the picture to a file.
+
+    \b
+      regard see "Two dogs are playing in the snow." --to de
+      regard see "I saw her duck." --to fr --view heads --layer 1 --output duck.png
+      regard see "Good morning." --to de --output page.html
+    """
+    from regard.cli import lines
+    from regard.cli.translator import chosen
+
+    files = output or [Path("attention.png")]
+    check(files)
+    (window,) = lines.given([text])
+    if len(window) != 1 or not window[0].text.strip():
+        why = next((f"it {line.wrong.split(':')[0]}" for line in window if line.wrong), "give one line of text")
+        raise BadInput(f"cannot look at this text: {why}")
+    translator = chosen(model, from_, to if to or model else "de")
+    line = window[0].text
+    written = translation if translation is not None else str(translator([line], beams=beams)[0])
+    traces = translator.attention(line, translation, beams=beams)
+    seen = picked(traces, view, layer)
+    print(line.strip(), written, sep="\n", end="\n\n")
+    for trace in seen[:1] if view != View.layers else []:
+        width = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
+        print(_drawing(trace, head, width), end="\n\n")
+    for file in draw(traces, seen, view, head, f"{line.strip()}  →  {written}", files):
+        print(f"drawn: {file}")
+    return 0
+
+
+def check(files: Iterable[Path]) -> None:
+    """Refuse a kind of file that cannot be drawn before any work is done."""
+    for file in files:
+        if file.suffix.lower() not in (".png", ".svg", ".html", ".htm"):
+            raise BadInput(f"cannot draw to {file}; end the name in .png, .svg or .html")
+        if not file.parent.is_dir():
+            raise BadInput(f"cannot draw to {file}: there is no folder {file.parent}")
+
+
+def draw_first(translator: Translator, line: str, translation: str | None, beams: int, files: Sequence[Path]) -> None:
+    """The attention of one line, as ``regard translate --attention`` draws it; says on stderr where it is."""
+    from regard.cli import say
+
+    traces = translator.attention(line, translation, beams=beams)
+    for file in draw(traces, picked(traces, View.cross, None), View.cross, None, line.strip(), files):
+        say(f"attention of the first line drawn: {file}")
+
+
+def picked(traces: Sequence[Trace], view: View, layer: int | None) -> list[Trace]:
+    """The traces that a view shows."""
+    from regard.see import rollout, through
+
+    cross = [t for t in traces if t.kind in ("cross", "align")]
+    encoder = [t for t in traces if t.kind == "self" and not t.name.startswith("decoder")]
+    decoder = [t for t in traces if t.kind == "self" and t.name.startswith("decoder")]
+    if view == View.layers:
+        return _some(cross, view)
+    if view == View.rollout:
+        return [through(_one(cross, view, layer), rollout(_some(encoder, view)))]
+    return [_one({View.encoder: encoder, View.decoder: decoder}.get(view, cross), view, layer)]
+
+
+def draw(
+    traces: Sequence[Trace], seen: Sequence[Trace], view: View, head: int | None, title: str, files: Iterable[Path]
+) -> list[Path]:
+    """Write the picture of a view, or under a title the page of all traces, to each file."""
+    from regard import see
+
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it likes to talk about its font cache
+    for file in files:
+        if file.suffix.lower() in (".html", ".htm"):
+            see.page(traces, file, title)
+        else:
+            see.save(_figure(seen, view, head), file)
+    return list(files)
+
+
+def _figure(seen: Sequence[Trace], view: View, head: int | None) -> Figure:
+    from regard import see
+
+    if view == View.layers:
+        return see.layers(seen)
+    if view == View.heads or (view in (View.encoder, View.decoder) and head is None):
+        return see.heads(seen[0])
+    return see.alignment(seen[0], head)
+
+
+def _drawing(trace: Trace, head: int | None, width: int) -> str:
+    from regard.see import draw
+
+    return draw(trace, head, width)
+
+
+def _some(traces: Sequence[Trace], view: View) -> list[Trace]:
+    if not traces:
+        raise BadInput(f"this model has nothing to show for --view {view}")
+    return list(traces)
+
+
+def _one(traces: Sequence[Trace], view: View, layer: int | None) -> Trace:
+    """One layer; by default the last but one, which aligns words best in the translators that ship."""
+    found = _some(traces, view)
+    if layer is None:
+        return found[max(0, len(found) - 2)]
+    if layer >= len(found):
+        raise BadInput(f"there is no layer {layer} in the {view} view; there are 0 to {len(found) - 1}")
+    return found[layer]

@@ -1,0 +1,311 @@
+"""``regard translate``: lines in, lines out, in the same order.
+
+A line that cannot be used leaves an empty line, so that line 7 of the output is always line 7 of the input, and one
+line on stderr; the status at the end is 1. All other lines are translated whatever happens to one of them.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from regard.cli.lines import Line
+    from regard.tasks.translator import Candidate, Translator
+
+MANY = 20  # lines from which the speed is told without being asked for
+COMPLAINTS = 100  # lines that are complained of one by one
+
+_search, _draw, _files = "Searching", "Drawing at random", "Files"
+
+
+def translate(
+    text: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TEXT...", help="What to translate; without it, lines are read from stdin."),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="LANGUAGE", help="Language to translate to: de, fr.")
+    ] = None,
+    from_: Annotated[
+        str | None, typer.Option("--from", metavar="LANGUAGE", help="Language to translate from.", show_default="en")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="A translator by name (regard list zoo), or a folder.", show_default="by the languages"
+        ),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", "-f", metavar="FILE", help="Read lines from this file.", rich_help_panel=_files),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write lines to this file; it appears when all is done.",
+            rich_help_panel=_files,
+        ),
+    ] = None,
+    attention: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Also draw the attention of the first line: .png, .svg, or a page, .html.",
+            rich_help_panel=_files,
+        ),
+    ] = None,
+    beams: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=256,
+            metavar="N",
+            help="Outputs kept while searching; 1 is greedy.",
+            show_default="4",
+            rich_help_panel=_search,
+        ),
+    ] = None,
+    nbest: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=256,
+            metavar="N",
+            help="Translations of each line, as line number, score and text between tabs.",
+            rich_help_panel=_search,
+        ),
+    ] = 1,
+    length_penalty: Annotated[
+        float,
+        typer.Option(
+            metavar="X",
+            help="Scores are divided by length to this power; more favours longer outputs.",
+            rich_help_panel=_search,
+        ),
+    ] = 1.0,
+    groups: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Search in so many groups of beams that avoid one another's words.",
+            rich_help_panel=_search,
+        ),
+    ] = 1,
+    diversity: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            metavar="X",
+            help="What a word costs that another group chose.",
+            show_default="0.5",
+            rich_help_panel=_search,
+        ),
+    ] = None,
+    prefix: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Every translation begins with this.", rich_help_panel=_search)
+    ] = None,
+    must: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PHRASE",
+            help="Every translation contains this; may be given several times.",
+            rich_help_panel=_search,
+        ),
+    ] = None,
+    sample: Annotated[bool, typer.Option("--sample", help="Draw instead of searching.", rich_help_panel=_draw)] = False,
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01, metavar="X", help="Below 1 bolder, above 1 wilder.", show_default="1", rich_help_panel=_draw
+        ),
+    ] = None,
+    top_k: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Draw from the k likeliest words only.", rich_help_panel=_draw),
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01,
+            max=1.0,
+            metavar="X",
+            help="Draw from the likeliest words that make up this much probability.",
+            rich_help_panel=_draw,
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="The same seed draws the same.", show_default="0", rich_help_panel=_draw),
+    ] = None,
+    device: Annotated[
+        str, typer.Option(metavar="DEVICE", help="cpu, cuda, cuda:1, ...; auto: the GPU where there is one.")
+    ] = "auto",
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Say on stderr how fast it went and on what.")
+    ] = False,
+) -> int:
+    """Translate text, a file or stdin, line by line.
+
+    Output line n belongs to input line n: a line that cannot be used (no UTF-8, over 20,000 characters) is named on
+    stderr, leaves an empty line, and makes the exit status 1.
+
+    \b
+      regard translate "Good morning." --to de
+      regard translate --to fr --file english.txt --output french.txt
+      regard translate "I saw her duck." --to de --nbest 4 --groups 2
+    """
+    given = {"--temperature": temperature, "--top-k": top_k, "--top-p": top_p, "--seed": seed}
+    search = _settings(given, sample, beams, nbest, length_penalty, groups, diversity, prefix, must)
+    if text and file is not None:
+        raise typer.BadParameter("give either the text itself or --file, not both")
+    from regard.cli import FAILED, lines, say
+    from regard.cli.see import check, draw_first
+    from regard.cli.translator import chosen, machine
+
+    check(attention or ())
+    source = lines.given(text) if text else lines.windows(lines.opened(file) if file is not None else _stdin())
+    with lines.Out(output) as out:  # a place that cannot be written is found out before anything is loaded
+        from regard.tasks.translator import Search
+
+        translator = chosen(model, from_, to, device)
+        Search(**search)  # what does not go together is refused before any line is read
+        work = _Work(translator, search, nbest)
+        for window in source:
+            out.write(work(window))
+    if attention and work.first is not None:
+        plain = not sample and not prefix and not must and groups == 1 and length_penalty == 1.0
+        draw_first(translator, work.first[0], None if plain else work.first[1], search.get("beams", 4), attention)
+    if not work.translated and not work.bad:
+        say("there is nothing to translate: the input is empty")
+        return FAILED
+    if work.bad > COMPLAINTS:
+        say(f"{work.bad - COMPLAINTS:,} more lines could not be used as they stand")
+    if verbose or work.translated >= MANY:
+        say(work.speed(machine(translator)))
+    return FAILED if work.bad else 0
+
+
+class _Work:
+    """What is done to a window of lines, and what was done so far."""
+
+    def __init__(self, translator: Translator, search: dict[str, Any], nbest: int) -> None:
+        self.translator, self.search, self.nbest = translator, search, nbest
+        self.translated = self.bad = self.tokens = 0
+        self.seconds = 0.0
+        self.first: tuple[str, str] | None = None  # a line and its translation, to be looked at
+
+    def __call__(self, window: list[Line]) -> Iterable[str]:
+        """The output lines of a window."""
+        for line in window:
+            if line.wrong:
+                self._complain(line, line.wrong)
+        began = time.monotonic()
+        found = self._found(window)
+        self.seconds += time.monotonic() - began
+        written = [candidates[0].text for candidates in found]
+        self.tokens += sum(map(len, self.translator.text.encode(written)))
+        for line, translation in zip(window, written, strict=True):
+            if line.text.strip():
+                self.translated += 1
+                self.first = self.first or (line.text, translation)
+        return written if self.nbest == 1 else self._listed(window, found)
+
+    def _found(self, window: list[Line]) -> list[list[Candidate]]:
+        """The translations of a window; where that fails, of its lines one by one, so that only one line is lost."""
+        from regard.cli import debugging
+        from regard.core.errors import RegardError
+        from regard.tasks.translator import Candidate
+
+        try:
+            return self.translator.candidates([line.text for line in window], first=window[0].number, **self.search)
+        except (RegardError, RuntimeError) as error:  # torch calls most of what can happen to it a RuntimeError
+            if debugging():
+                raise
+            if len(window) > 1:
+                return [self._found([line])[0] for line in window]
+            self._complain(window[0], f"could not be translated: left empty ({' '.join(str(error).split())})")
+            return [[Candidate("", 0.0)]]
+
+    def _complain(self, line: Line, what: str) -> None:
+        from regard.cli import say
+
+        self.bad += 1
+        if self.bad <= COMPLAINTS:
+            say(f"line {line.number} {what}")
+
+    def _listed(self, window: list[Line], found: list[list[Candidate]]) -> Iterator[str]:
+        for line, candidates in zip(window, found, strict=True):
+            for candidate in candidates:
+                yield f"{line.number}\t{candidate.score:.4f}\t{candidate.text}"
+
+    def speed(self, where: str) -> str:
+        """One honest line."""
+        seconds = max(self.seconds, 1e-9)
+        lines = f"{self.translated:,} line{'s' if self.translated != 1 else ''}"
+        how = "drawn" if self.search.get("sample") else f"beam {self.search['beams']}"
+        return (
+            f"{lines}, {self.tokens:,} tokens written in {seconds:.1f} s: {self.tokens / seconds:,.0f} tokens/s, "
+            f"{self.translated / seconds:,.1f} lines/s ({where}, {how})"
+        )
+
+
+def _settings(
+    drawing: dict[str, Any],
+    sample: bool,
+    beams: int | None,
+    nbest: int,
+    length_penalty: float,
+    groups: int,
+    diversity: float | None,
+    prefix: str | None,
+    must: list[str] | None,
+) -> dict[str, Any]:
+    """The search that the options ask for, as the translator's arguments; refuses what does not go together."""
+    if not sample:
+        for option, value in drawing.items():
+            if value is not None:
+                raise typer.BadParameter(f"{option} is about drawing; add --sample")
+    if sample and (beams is not None or groups > 1 or must):
+        raise typer.BadParameter("--sample draws; it does not go with --beams, --groups or --must")
+    if diversity is not None and groups == 1:
+        raise typer.BadParameter("--diversity is about groups of beams; add --groups 2")
+    many = -(-max(nbest, 4) // groups) * groups if beams is None else beams
+    if nbest > many:
+        raise typer.BadParameter(f"--nbest {nbest} needs at least --beams {nbest}")
+    if many % groups:
+        raise typer.BadParameter(
+            f"{many} beams cannot be split into {groups} groups; give --beams {groups * -(-many // groups)}"
+        )
+    search: dict[str, Any] = {"nbest": nbest}
+    if sample:
+        drawn = {option[2:].replace("-", "_"): value for option, value in drawing.items() if value is not None}
+        search |= {"sample": True, **drawn}
+    else:
+        search |= {"beams": many, "length_penalty": length_penalty}
+    if groups > 1:
+        search |= {"groups": groups} | ({"diversity": diversity} if diversity is not None else {})
+    if prefix:
+        search["prefix"] = prefix
+    if must:
+        search["must"] = must
+    return search
+
+
+def _stdin() -> Any:
+    from regard.cli import say
+
+    if sys.stdin is None:
+        raise typer.BadParameter("there is no text: give it, or --file")
+    if sys.stdin.isatty():
+        say("reading lines from the terminal; Ctrl-D ends them")
+    return sys.stdin.buffer

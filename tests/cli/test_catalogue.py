@@ -1,0 +1,72 @@
+"""The catalogue says what the tables hold, and counts what the models hold."""
+
+import pytest
+
+import regard
+from regard import catalogue, cli
+from regard.core.errors import UnknownName
+from regard.models import MODELS
+
+
+@pytest.mark.parametrize("kind", catalogue.KINDS)
+def test_every_name_has_a_line_and_a_card(kind):
+    for row in catalogue.list(kind):
+        assert row["name"]
+        assert row["what"]
+        card = catalogue.show(f"{kind}/{row['name']}")
+        assert card.startswith(f"{kind}/{row['name']}\n=")
+        assert len(card.splitlines()) > 5
+        assert card in catalogue.show(row["name"])
+
+
+def test_every_table_is_there():
+    from regard.attention import ALIGNERS, MECHANISMS, MIXERS
+    from regard.positions import POSITIONS
+    from regard.tasks import TASKS
+    from regard.tokens.text import KINDS
+
+    tables = {"attention": MECHANISMS, "aligners": ALIGNERS, "mixers": MIXERS, "positions": POSITIONS}
+    tables |= {"models": MODELS, "tasks": TASKS, "tokens": KINDS}
+    for kind, table in tables.items():
+        assert {row["name"] for row in catalogue.list(kind)} == set(table)
+    assert {row["kind"] for row in catalogue.list()} >= set(tables)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_parameters_are_counted_right_without_making_them(model):
+    (row,) = [row for row in catalogue.sizes(model) if row["size"] == "tiny"]
+    built = regard.build(model, size="tiny", vocab=8000)
+    assert int(row["parameters at vocab=8000"].replace(",", "")) == sum(p.numel() for p in built.parameters())
+
+
+def test_paper_sizes_of_the_transformer():
+    rows = {row["size"]: row for row in catalogue.sizes("transformer")}
+    body = int(rows["base"]["without"].replace(",", ""))
+    assert 62e6 < body + 37_000 * 512 < 66e6  # Table 3: 65 million with 37,000 words
+    assert 205e6 < int(rows["big"]["without"].replace(",", "")) + 37_000 * 1024 < 217e6  # 213 million
+
+
+def test_a_saved_model_shows_its_card(translator_folder):
+    card = catalogue.show(str(translator_folder))
+    assert "Untrained, for tests." in card
+    assert "name translation, source en, target de" in card
+
+
+def test_kinds_have_other_names_and_unknown_ones_are_refused():
+    assert catalogue.list("mechanisms") == catalogue.list("attention")
+    assert catalogue.list("model") == catalogue.list("models")
+    with pytest.raises(UnknownName, match="did you mean 'positions'"):
+        catalogue.list("postions")
+    with pytest.raises(UnknownName, match="did you mean 'rotary'"):
+        catalogue.show("positions/rotari")
+
+
+def test_tables_are_printed_in_columns(capsys):
+    assert cli.main(["list", "positions"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["name", "where", "paper", "what"]
+    assert len({line.index(cell) for line, cell in zip(lines[1:4], ("added", "added", "turned"), strict=True)}) == 1
+    assert cli.main(["show", "softmax"]) == 0
+    out = capsys.readouterr().out
+    assert "o_n = Σ_m exp(q_n·k_m / √D) v_m" in out
+    assert "https://arxiv.org/abs/1706.03762" in out

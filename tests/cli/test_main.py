@@ -1,0 +1,79 @@
+"""One place where anything that goes wrong becomes one line and an exit status."""
+
+import errno
+
+import pytest
+import typer
+
+from regard import cli
+from regard.core.errors import BadInput
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (BadInput("the file\nis damaged"), 1, "regard: the file is damaged"),
+        (OSError(errno.ENOSPC, "No space left on device", "a.png"), 1, "regard: a.png: no space left on device (make"),
+        (PermissionError(errno.EACCES, "Permission denied", "a"), 1, "regard: a: permission denied"),
+        (MemoryError(), 1, "regard: out of memory"),
+        (typer.BadParameter("no"), 2, "regard: invalid value: no"),
+        (ZeroDivisionError("division by zero"), 70, "regard: this should not have happened: ZeroDivisionError"),
+        (KeyboardInterrupt(), 130, "regard: interrupted"),
+        (BrokenPipeError(), 141, ""),
+    ],
+)  # fmt: skip
+def test_errors_become_one_line_and_a_status(error, status, said, capsys, monkeypatch):
+    monkeypatch.delenv("REGARD_DEBUG", raising=False)
+
+    def work():
+        raise error
+
+    assert cli.guarded(work) == status
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(said)
+    assert captured.err.count("\n") == bool(said)
+
+
+def test_debugging_shows_where(capsys, monkeypatch):
+    monkeypatch.setenv("REGARD_DEBUG", "1")
+
+    def work():
+        raise BadInput("no")
+
+    assert cli.guarded(work) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_warnings_are_kept_from_users_and_from_nobody_else(recwarn):
+    import warnings
+
+    def work():
+        warnings.warn("for developers", stacklevel=1)
+        return 0
+
+    assert cli.guarded(work) == 0
+    assert not recwarn.list
+    warnings.warn("still heard", UserWarning, stacklevel=1)
+    assert [str(w.message) for w in recwarn.list] == ["still heard"]
+
+
+def test_every_verb_explains_itself_with_an_example(capsys):
+    for verb in ("translate", "see", "train", "eval", "list", "show"):
+        assert cli.main([verb, "--help"]) == 0
+        out = capsys.readouterr().out
+        assert f"Usage: regard {verb}" in out
+        assert f" regard {verb} " in out.split("Usage", 1)[1].split("\n", 1)[1]
+
+
+def test_an_unknown_name_offers_the_nearest(capsys):
+    for words, said in (
+        (["list", "atention"], "did you mean 'attention'?"),
+        (["show", "transfomer"], "did you mean 'transformer'?"),
+        (["train", "translate_multi30k_tyni", "--out", "/nowhere"], "did you mean 'translate_multi30k_tiny'?"),
+        (["train", "translate_multi30k_tiny", "steps=3", "--out", "/nowhere"], "settings begin with one of"),
+    ):
+        assert cli.main(words) == 1
+        err = capsys.readouterr().err
+        assert said in err
+        assert err.count("\n") == 1

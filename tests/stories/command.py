@@ -1,0 +1,86 @@
+"""The command line as a user meets it: another process, its two streams and its exit status."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+import regard
+from regard.tasks.translator import Translator
+from regard.tokens.text import Text
+
+SRC = Path(regard.__file__).resolve().parents[1]
+
+PAIRS = [
+    ("Two dogs are playing in the snow.", "Zwei Hunde spielen im Schnee."),
+    ("A man is riding a horse.", "Ein Mann reitet ein Pferd."),
+    ("The girl sees a small house.", "Das Mädchen sieht ein kleines Haus."),
+    ("A woman reads a book.", "Eine Frau liest ein Buch."),
+]
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def lines(self):
+        return self.out.split("\n")[:-1]
+
+    @property
+    def complaints(self):
+        return self.err.splitlines()
+
+
+def environment(**changes):
+    """What a command sees of the environment: this package, one thread, no help from a terminal."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("REGARD_")}
+    return kept | {"PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1", "COLUMNS": "100"} | changes
+
+
+def arguments(*words):
+    return [sys.executable, "-c", "import sys; from regard.cli import main; sys.exit(main())", *map(str, words)]
+
+
+def run(*words, stdin=b"", cwd=None, preexec=None, stdout=subprocess.PIPE, **env):
+    """Run ``regard WORDS`` and wait for it."""
+    done = subprocess.run(
+        arguments(*words),
+        input=stdin,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        cwd=cwd,
+        env=environment(**env),
+        preexec_fn=preexec,
+        timeout=120,
+        check=False,
+    )
+    assert b"Traceback" not in done.stderr, done.stderr.decode()
+    return Done(done.returncode, (done.stdout or b"").decode("utf-8"), done.stderr.decode("utf-8"))
+
+
+def tiny_translator(folder):
+    """An untrained translator that writes nonsense quickly, and ends by itself now and then."""
+    torch.manual_seed(0)
+    text = Text.train([line for pair in PAIRS for line in pair], kind="bytes", size=320)
+    sizes = {"width": 16, "heads": 2, "ffn": 32, "encoder_layers": 2, "decoder_layers": 2, "length": 64}
+    model = regard.build("transformer", vocab=text.size, **sizes).eval()
+    regard.save(Translator(model, text, "en", "de", longest=40), folder, card="# tiny\n\nUntrained, for tests.\n")
+    return folder
+
+
+def tiny_corpus(folder):
+    """A few sentence pairs in the layout of Multi30k."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, times in (("train", 15), ("val", 2), ("test", 2)):
+        for side, language in enumerate(("en", "de")):
+            lines = [pair[side] for _ in range(times) for pair in PAIRS]
+            (folder / f"{split}.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder

@@ -1,0 +1,47 @@
+"""Steps recorded as CUDA graphs: the same tokens as on the CPU, on the first call and on replays of a kept recording."""
+
+import pytest
+import torch
+
+from regard.attention.capture import watch
+from regard.tasks import recorded
+from regard.tasks.search import beam, greedy, sample
+from tests.tasks.test_search import ragged, tiny
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
+
+WAYS = {
+    "greedy": lambda m, *x: [[h] for h in greedy(m, *x, max_length=24)],
+    "beam": lambda m, *x: beam(m, *x, beams=4, nbest=3, max_length=24),
+    "diverse": lambda m, *x: beam(m, *x, beams=4, groups=2, nbest=3, max_length=24),
+    "sample": lambda m, *x: sample(m, *x, samples=3, top_p=0.9, seed=1, max_length=24),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_replays_write_what_the_cpu_writes(way):
+    for seed in range(3):
+        on_cpu, on_gpu = tiny(seed), tiny(seed).cuda()
+        for number in range(4):  # the later calls replay what the first recorded
+            source, lengths = ragged(9, seed=number)
+            source = torch.nn.functional.pad(source, (0, 9 - source.shape[1]))
+            expected = WAYS[way](on_cpu, source, lengths)
+            found = WAYS[way](on_gpu, source.cuda(), lengths.cuda())
+            assert [[h.tokens for h in one] for one in found] == [[h.tokens for h in one] for one in expected]
+        assert 0 < len(recorded._recordings[on_gpu]) <= recorded.KEPT
+
+
+def test_changed_weights_and_watching_are_honoured():
+    model, (source, lengths) = tiny(0).cuda(), ragged(4)
+    batch = source.cuda(), lengths.cuda()
+    first = greedy(model, *batch, max_length=12)
+    with watch(model, only="decoder.*.cross") as seen:
+        assert greedy(model, *batch, max_length=12) == first
+    assert len(seen.calls("decoder.blocks.0.cross")) > 2
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.3)  # in place: a replay reads the new values
+    changed = greedy(model, *batch, max_length=12)
+    assert changed == greedy(model.cpu(), source, lengths, max_length=12) or [h.tokens for h in changed] == [
+        h.tokens for h in greedy(model, source, lengths, max_length=12)
+    ]
