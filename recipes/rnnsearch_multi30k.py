@@ -6,7 +6,7 @@ licence    research and education only: train it here, do not redistribute the m
 paper      Bahdanau, Cho, Bengio: Neural Machine Translation by Jointly Learning to Align and Translate. ICLR 2015
 machine    one GPU, a few minutes (H200)
 expected   above 28.3 BLEU DE-EN (a public tutorial's, greedy, other tokens); below the Transformer's 41.02 EN-DE
-measured   not yet
+measured   EN-DE 36.9 on test_2016 (tokenised, lower-case, beam 5; H200, seed 1, 2026-11-15)
 command    regard train rnnsearch_multi30k --out runs/multi30k-rnnsearch
            regard eval runs/multi30k-rnnsearch
 """

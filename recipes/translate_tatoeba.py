@@ -4,9 +4,9 @@
     data       Tatoeba (manythings.org/anki), 164,191 EN-DE, 136,986 EN-FR pairs; cased; joint byte-level BPE of 8,000
     licence    CC BY 2.0 (tatoeba.org, www.manythings.org/anki): the model may be shipped with that attribution
     paper      Vaswani et al., Attention Is All You Need, NeurIPS 2017 (pre-norm, a small size)
-    machine    one GPU, about 10 minutes (H200)
+    machine    one GPU, about 5 minutes (H200)
     expected   BLEU 35 to 50 on the test part (no canonical split exists; this one keeps English sentences apart)
-    measured   not yet
+    measured   EN-DE 46.2 BLEU, 64.5 chrF; EN-FR 50.5 BLEU, 67.4 chrF (cased, 13a, beam 4; H200, seed 1, 2026-11-15)
     command    regard train translate_tatoeba --out runs/tatoeba-de
                regard train translate_tatoeba data.target=fr --out runs/tatoeba-fr
                regard eval runs/tatoeba-de
@@ -28,7 +28,7 @@ def recipe() -> Recipe:
         task=translation.Config(smoothing=0.1, beams=4, length_penalty=1.0),
         data=Parallel("tatoeba", "en", "de", style="raw", kind="bytes", vocabulary=8000, tokens=16_384, longest=96),
         train=Train(
-            steps=20_000,
+            steps=12_000,
             rate=2e-3,
             schedule="cosine",
             warmup=2000,

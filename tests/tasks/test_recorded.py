@@ -1,4 +1,4 @@
-"""Steps recorded as CUDA graphs: the same tokens as on the CPU, on the first call and on replays of a kept recording."""
+"""Steps recorded as CUDA graphs: the same tokens as on the CPU, on the first call and on replays of a recording."""
 
 import pytest
 import torch
