@@ -44,9 +44,13 @@ def _loaded(name: str, is_pair: bool) -> Translator:
 
 
 def _ready(translator: Translator, device: str) -> Translator:
+    from regard.core.machine import choose_threads
     from regard.training.loop import chosen_device
 
-    translator.model.to(chosen_device(device)).float().eval()
+    place = chosen_device(device)
+    translator.model.to(place).float().eval()
+    if place.type == "cpu":
+        choose_threads()
     return translator
 
 
