@@ -10,14 +10,28 @@ import pytest
 
 import regard
 
-LINES = ["Two dogs are playing in the snow.", "Good morning.", "Where is the train station?", "She told me that she had
-never been to Paris before.", "If it rains tomorrow, we will stay at home.", "I would like a cup of coffee, please.",
-"My brother bought a new car yesterday, but he has not driven it yet because he lost the keys.", "What time does the
-museum open?", "No.", "The animal didn't cross the street because it was too tired.", "He noticed a hole in his jacket,
-but he tried to ignore it.", "Tom and Mary were having a drink together.", "I don't know when I'll have time to finish
-reading the rest of this book.", "Stop!", "Do you like playing soccer?", "They live in a little, rustic house out in the
-woods.", "Could you tell me how to get to the nearest hospital from here?", "It is known that the verb often occupies
-the last position in German sentences.", "We ought to take the teacher's advice.", "Never mind, it doesn't matter."]
+LINES = [
+    "Two dogs are playing in the snow.",
+    "Good morning.",
+    "Where is the train station?",
+    "She told me that she had never been to Paris before.",
+    "If it rains tomorrow, we will stay at home.",
+    "I would like a cup of coffee, please.",
+    "My brother bought a new car yesterday, but he has not driven it yet because he lost the keys.",
+    "What time does the museum open?",
+    "No.",
+    "The animal didn't cross the street because it was too tired.",
+    "He noticed a hole in his jacket, but he tried to ignore it.",
+    "Tom and Mary were having a drink together.",
+    "I don't know when I'll have time to finish reading the rest of this book.",
+    "Stop!",
+    "Do you like playing soccer?",
+    "They live in a little, rustic house out in the woods.",
+    "Could you tell me how to get to the nearest hospital from here?",
+    "It is known that the verb often occupies the last position in German sentences.",
+    "We ought to take the teacher's advice.",
+    "Never mind, it doesn't matter.",
+]
 
 WAYS = {"greedy": {"beams": 1}, "beam": {"beams": 4, "nbest": 2}, "diverse": {"beams": 4, "groups": 2}}
 

@@ -1,0 +1,147 @@
+import pytest
+import torch
+from torch import nn
+
+from regard.core.errors import Unsupported
+from regard.models import build
+from regard.tasks import serving
+from regard.tasks.search import beam, greedy
+
+int8 = pytest.mark.skipif(
+    "fbgemm" not in torch.backends.quantized.supported_engines, reason="no int8 products on this processor"
+)
+WAYS = [pytest.param(serving.prepare, id="prepare"), pytest.param(serving.quantise, id="quantise", marks=int8)]
+
+
+def model(name="transformer", **settings):
+    settings = {"vocab": 50, "width": 32, "dropout": 0.1, "head_bias": True} | settings
+    if name == "transformer":
+        settings |= {"heads": 4, "ffn": 64, "encoder_layers": 2, "decoder_layers": 2}
+    else:
+        settings.pop("head_bias")
+    built = build(name, **settings).eval()
+    with torch.no_grad():
+        for parameter in built.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+    return built
+
+
+def inputs():
+    lengths = torch.tensor([7, 3, 5])
+    return torch.randint(3, 50, (3, 7)), lengths
+
+
+@pytest.mark.parametrize("feed", ["relu", "gelu", "swiglu"])
+def test_prepared_model_gives_the_same_outputs(feed):
+    plain = model(feed=feed)
+    source, lengths = inputs()
+    target = torch.randint(3, 50, (3, 6))
+    before = plain(source, target, lengths)
+    words = [one.tokens for one in greedy(plain, source, lengths, max_length=8)]
+    beams = [[one.tokens for one in row] for row in beam(plain, source, lengths, max_length=8, nbest=2)]
+    ready = serving.prepare(plain)
+    with torch.inference_mode():
+        assert torch.allclose(ready(source, target, lengths), before, atol=1e-5)
+    assert [one.tokens for one in greedy(ready, source, lengths, max_length=8)] == words
+    assert [[one.tokens for one in row] for row in beam(ready, source, lengths, max_length=8, nbest=2)] == beams
+
+
+def test_columns_give_the_same_outputs(monkeypatch):
+    monkeypatch.setattr(serving, "_packs", lambda: False)
+    plain = model()
+    source, lengths = inputs()
+    before = plain(source, source, lengths)
+    ready = serving.prepare(plain)
+    assert any(isinstance(part, serving._Columns) for part in ready.modules())
+    assert torch.allclose(ready(source, source, lengths), before, atol=1e-5)
+
+
+@int8
+def test_int8_model_gives_nearly_the_same_outputs():
+    plain = model()
+    source, lengths = inputs()
+    before = plain(source, source, lengths)
+    with torch.inference_mode():
+        after = serving.quantise(plain)(source, source, lengths)
+    assert (after - before).norm() / before.norm() < 0.05
+
+
+@int8
+def test_int8_rows_do_not_change_one_another():
+    linear = nn.Linear(48, 40)
+    ready = serving._Int8(linear)
+    x = torch.randn(9, 48) * torch.logspace(-3, 3, 9)[:, None]
+    x[4] = 0
+    together = ready(x)
+    for row in range(9):
+        assert torch.equal(ready(x[row : row + 1])[0], together[row])
+    exact = linear(x)
+    assert ((together - exact).norm(dim=1) <= 0.02 * exact.norm(dim=1)).all()
+    assert torch.equal(together[4], linear.bias)
+    assert (ready.weight - linear.weight).abs().max() < linear.weight.abs().max() / 200
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_twice_is_once(way):
+    ready = way(model())
+    parts = dict(ready.named_modules())
+    assert way(ready) is ready
+    assert dict(ready.named_modules()) == parts
+    assert not any(type(part) is nn.Linear for part in parts.values())
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_embedding_is_untouched_and_the_tied_head_is_its_own(way):
+    plain = model()
+    assert plain.head.weight is plain.embed.weight
+    table, copy = plain.embed.weight, plain.embed.weight.detach().clone()
+    ready = way(plain)
+    assert ready.embed.weight is table
+    assert torch.equal(table, copy)
+    assert table.is_contiguous()
+    assert not isinstance(ready.head, nn.Linear)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_part_that_stands_twice_stays_one(way):
+    shared = nn.Linear(8, 8)
+    ready = way(nn.ModuleDict({"a": nn.Sequential(shared), "b": nn.Sequential(shared)}))
+    assert ready["a"][0] is ready["b"][0]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_recurrent_models_are_served_too(way):
+    plain = model("rnnsearch")
+    source, lengths = inputs()
+    ready = way(plain)
+    assert len(greedy(ready, source, lengths, max_length=5)) == 3
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_served_is_neither_trained_nor_saved(way):
+    ready = way(model())
+    with pytest.raises(Unsupported, match="trained"):
+        ready.train()
+    with pytest.raises(Unsupported, match="saved"):
+        ready.state_dict()
+    assert not ready.eval().training
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_other_dtypes_are_left_alone(way):
+    plain = model().double()
+    ready = way(plain)
+    assert type(ready.head) is nn.Linear
+    assert ready.head.weight is ready.embed.weight
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_served_model_can_be_watched(way):
+    from regard.attention.capture import watch
+
+    ready = way(model())
+    source, lengths = inputs()
+    with torch.no_grad(), watch(ready) as seen:
+        ready(source, source, lengths)
+    assert len(list(seen)) == 6
