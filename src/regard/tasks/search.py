@@ -306,7 +306,7 @@ class _Beam(_Search):
         normaliser = logits.float().logsumexp(-1)
         logits = self.held(logits)
         start = logits.shape[1] == 1 and self.live.shape[1] == 1
-        words, parents, totals = [], [], []
+        words, parents, totals, ended = [], [], [], []
         chosen = self.live.new_zeros(logits.shape[0], logits.shape[2]) if self.groups > 1 else None
         length = (self.time + 1).double() ** self.penalty
         closing = self.time + 1 >= self.limit  # B
@@ -316,7 +316,7 @@ class _Beam(_Search):
             cost = None if chosen is None else self.diversity * chosen
             total, rank, word, parent = _candidates(logits[:, own], normaliser[:, own], self.live[:, own], cost, each)
             ends = (word == self.eos) & (total > DEAD)
-            self.set_aside(group, total, parent + first, ends, length)
+            ended.append(self.ending(total, parent + first, ends, length))
             # the best that go on; an input always has K of them, some perhaps dead
             rank = torch.where(word == self.eos, DEAD, rank)
             rank, place = rank.topk(each, dim=-1)
@@ -327,37 +327,39 @@ class _Beam(_Search):
             words.append(word)
             parents.append(parent)
             totals.append(total)
-        self.grow(torch.cat(words, 1), torch.cat(parents, 1), torch.cat(totals, 1), length, closing)
+        self.grow(torch.cat(words, 1), torch.cat(parents, 1), torch.cat(totals, 1), ended, length, closing)
 
-    def set_aside(self, group: int, total: Tensor, parent: Tensor, ends: Tensor, length: Tensor) -> None:
-        """Merge the outputs that end here (among the best K) into the group's pool; nothing if the input is done."""
+    def ending(self, total: Tensor, parent: Tensor, ends: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The outputs that end here (among the best K), for a group's pool; none if the input is done."""
         each = self.pool.shape[2]
         key = torch.where(ends & ~self.done[:, None], total.double() / length, DEAD)[:, :each]
         end = torch.stack([self.time.expand_as(parent), parent], -1)[:, :each]
-        self.merge(group, key, end, total[:, :each])
+        return key, end, total[:, :each]
 
-    def merge(self, group: int, key: Tensor, end: Tensor, total: Tensor) -> None:
+    def merge(self, group: int, *more: tuple[Tensor, Tensor, Tensor]) -> None:
         """Keep the best of the pool and these."""
-        each = self.pool.shape[2]
-        keys, place = torch.cat([self.pool[:, group], key], 1).topk(each, dim=1)
-        ends = torch.cat([self.pool_end[:, group], end], 1)
-        self.pool_end[:, group] = ends.gather(1, place[..., None].expand(-1, -1, 2))
-        self.pool_total[:, group] = torch.cat([self.pool_total[:, group], total], 1).gather(1, place)
-        self.pool[:, group] = keys
+        pool = self.pool[:, group], self.pool_end[:, group], self.pool_total[:, group]
+        key, end, total = (torch.cat(parts, 1) for parts in zip(pool, *more, strict=True))
+        key, place = key.topk(self.pool.shape[2], dim=1)
+        self.pool_end[:, group] = end.gather(1, place[..., None].expand(-1, -1, 2))
+        self.pool_total[:, group] = total.gather(1, place)
+        self.pool[:, group] = key
 
-    def grow(self, words: Tensor, parents: Tensor, totals: Tensor, length: Tensor, closing: Tensor) -> None:
-        """Write the new layer of the tree, close what reaches its limit, see who is done."""
+    def grow(
+        self, words: Tensor, parents: Tensor, totals: Tensor, ended: list[Any], length: Tensor, closing: Tensor
+    ) -> None:
+        """Write the new layer of the tree, set aside what ends or reaches its limit, see who is done."""
         each = self.beams // self.groups
         self.words.index_copy_(0, self.time[None], words[None])
         self.parents.index_copy_(0, self.time[None], parents[None])
         slot = torch.arange(self.beams, device=words.device).expand_as(words)
         cut = torch.where((closing & ~self.done)[:, None], totals.double() / length - _CUT, DEAD)
         end = torch.stack([(self.time + 1).expand_as(slot), slot], -1)  # a token beyond: its parent is this layer
-        best = totals.unflatten(1, (self.groups, each)).amax(2).double() / length  # B G
-        stuck = (best <= self.pool[:, :, -1]).all(1)
         for group in range(self.groups):
             own = slice(group * each, (group + 1) * each)
-            self.merge(group, cut[:, own], end[:, own], totals[:, own])
+            self.merge(group, ended[group], (cut[:, own], end[:, own], totals[:, own]))
+        best = totals.unflatten(1, (self.groups, each)).amax(2).double() / length  # B G
+        stuck = (best <= self.pool[:, :, -1]).all(1)  # what was cut off is in the pool only where all is over anyway
         self.done.logical_or_(closing | stuck)
         self.state = self.model.select(self.state, None, parents)
         self.time.add_(1)
