@@ -13,6 +13,11 @@ int8 = pytest.mark.skipif(
 WAYS = [pytest.param(serving.prepare, id="prepare"), pytest.param(serving.quantise, id="quantise", marks=int8)]
 
 
+@pytest.fixture(autouse=True)
+def _small_is_large(monkeypatch):
+    monkeypatch.setattr(serving, "LARGE", 0)
+
+
 def model(name="transformer", **settings):
     settings = {"vocab": 50, "width": 32, "dropout": 0.1, "head_bias": True} | settings
     if name == "transformer":
@@ -125,7 +130,7 @@ def test_what_is_served_is_neither_trained_nor_saved(way):
         ready.train()
     with pytest.raises(Unsupported, match="saved"):
         ready.state_dict()
-    assert not ready.eval().training
+    assert not any(part.training for part in ready.eval().modules())
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -145,3 +150,17 @@ def test_a_served_model_can_be_watched(way):
     with torch.no_grad(), watch(ready) as seen:
         ready(source, source, lengths)
     assert len(list(seen)) == 6
+
+
+@int8
+def test_one_way_or_the_other():
+    ready = serving.prepare(model())
+    with pytest.raises(Unsupported, match="another way"):
+        serving.quantise(ready)
+
+
+def test_small_matrices_are_left_alone(monkeypatch):
+    monkeypatch.setattr(serving, "LARGE", 32 * 50)
+    ready = serving.prepare(model())
+    assert isinstance(ready.head, serving._Served)
+    assert type(ready.encoder.blocks[0].mix.join.out) is nn.Linear

@@ -8,13 +8,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from regard.core.errors import BadInput, RegardError
+from regard.core.errors import BadInput, RegardError, Unsupported
 
 if TYPE_CHECKING:
     from regard.tasks.translator import Translator
 
 
-def chosen(model: str | None, source: str | None, target: str | None, device: str = "auto") -> Translator:
+def chosen(
+    model: str | None, source: str | None, target: str | None, device: str = "auto", int8: bool = False
+) -> Translator:
     """The translator of a name, of a folder (a saved model or a whole run), or of a pair of languages."""
     if model is None and target is None:
         raise RegardError("say which language to translate to: --to de (or which model: --model FOLDER)")
@@ -23,7 +25,7 @@ def chosen(model: str | None, source: str | None, target: str | None, device: st
     for asked, has, option in ((source, found.source, "--from"), (target, found.target, "--to")):
         if asked is not None and asked != has:
             raise BadInput(f"{name} translates {found.source} to {found.target}; {option} {asked} needs another model")
-    return _ready(found, device)
+    return _ready(found, device, int8)
 
 
 def _loaded(name: str, is_pair: bool) -> Translator:
@@ -43,14 +45,18 @@ def _loaded(name: str, is_pair: bool) -> Translator:
     return found
 
 
-def _ready(translator: Translator, device: str) -> Translator:
+def _ready(translator: Translator, device: str, int8: bool) -> Translator:
     from regard.core.machine import choose_threads
+    from regard.tasks.serving import prepare, quantise
     from regard.training.loop import chosen_device
 
     place = chosen_device(device)
     translator.model.to(place).float().eval()
     if place.type == "cpu":
         choose_threads()
+        (quantise if int8 else prepare)(translator.model)
+    elif int8:
+        raise Unsupported(f"int8 is for CPUs; leave out --int8, or add --device cpu (here: {place})")
     return translator
 
 

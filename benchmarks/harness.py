@@ -1,0 +1,184 @@
+"""What the benchmarks share: contenders in processes of their own, taking turns; a record of the machine; a table.
+
+Two OpenMP runtimes in one process slow both, so every contender lives in its own child process. The children load once
+and then wait; the parent hands out turns, A B C A B C ..., so that a noisy machine is noisy for all of them alike, and
+ratios are taken within each round.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results"
+PACKAGES = ("regard", "torch", "transformers", "ctranslate2", "numpy")
+
+
+class Child:
+    """A contender in its own process; answers JSON lines on stdin with JSON lines on stdout."""
+
+    def __init__(self, name: str, script: str, arguments: Sequence[str], threads: int) -> None:
+        self.name = name
+        environment = os.environ | {
+            "OMP_NUM_THREADS": str(threads),
+            "MKL_NUM_THREADS": str(threads),
+            "PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(HERE.parent / "src")])),
+            "TOKENIZERS_PARALLELISM": "false",
+            "HF_HUB_OFFLINE": "1",
+            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", script, "--child", name, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+
+    def ask(self, **request: Any) -> Any:
+        """One request, one answer."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        for line in self.process.stdout:
+            if line.startswith(_ANSWER):
+                return json.loads(line[len(_ANSWER) :])
+        raise SystemExit(f"the contender '{self.name}' ended with status {self.process.wait()}; its message is above")
+
+    def close(self) -> None:
+        """Let it end."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+_ANSWER = "\x02"  # before every answer, so that whatever a library prints is not taken for one
+
+
+def answer(do: Callable[..., Any]) -> None:
+    """The child's side: call `do` with every request until the parent closes the pipe."""
+    for line in sys.stdin:
+        print(_ANSWER + json.dumps(do(**json.loads(line))), flush=True)
+
+
+def rounds(children: Sequence[Child], number: int, pause: float = 0.3, **request: Any) -> list[dict[str, Any]]:
+    """`number` rounds of turns; answers by name. In the pause, the last one's spinning OpenMP threads go to sleep."""
+    turns = []
+    for _ in range(number):
+        turn = {}
+        for child in children:
+            time.sleep(pause)
+            turn[child.name] = child.ask(**request)
+        turns.append(turn)
+    return turns
+
+
+def spread(values: Iterable[float], digits: int = 3) -> dict[str, float]:
+    """Median, lowest and highest."""
+    values = list(values)
+    found = {"median": statistics.median(values), "min": min(values), "max": max(values)}
+    return {name: float(f"{value:.{digits + 1}g}") for name, value in found.items()}
+
+
+class Steal:
+    """The share of CPU time that the hypervisor gave to others while this was open (Linux)."""
+
+    def __init__(self) -> None:
+        self.before = self._read()
+
+    @staticmethod
+    def _read() -> list[int] | None:
+        try:
+            return [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+        except OSError:
+            return None
+
+    def share(self) -> float | None:
+        """Steal over all CPU time, 0 to 1; None where the system does not say."""
+        now = self._read()
+        if now is None or self.before is None:
+            return None
+        used = [b - a for a, b in zip(self.before, now, strict=True)]
+        return round(used[7] / max(sum(used[:8]), 1), 4)
+
+
+def machine(device: str = "cpu") -> dict[str, Any]:
+    """What a number means nothing without."""
+    record: dict[str, Any] = {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "command": " ".join(["python", os.path.relpath(sys.argv[0], HERE.parent), *sys.argv[1:]]),
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "versions": versions(),
+    }
+    if hasattr(os, "getloadavg"):
+        record["load_at_start"] = round(os.getloadavg()[0], 2)
+    if device == "cuda":
+        import torch
+
+        record["gpu"] = torch.cuda.get_device_name()
+        record["cuda"] = torch.version.cuda
+    return record
+
+
+def versions() -> dict[str, str]:
+    """The packages that were compared."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            if package == "regard":
+                text = (HERE.parent / "src" / "regard" / "__init__.py").read_text()
+                found[package] = text.split('__version__ = "')[1].split('"')[0]
+    return found
+
+
+def _cpu() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        lines = dict(line.split(":", 1) for line in info.read_text().split("\n\n")[0].splitlines() if ":" in line)
+        fields = {key.strip(): value.strip() for key, value in lines.items()}
+        name = fields.get("model name", platform.processor())
+        widest = next(
+            (flag for flag in ("avx512_vnni", "avx512f", "avx2") if flag in fields.get("flags", "").split()), ""
+        )
+        family = f"family {fields['cpu family']} model {fields['model']}" if "cpu family" in fields else ""
+        return " ".join(part for part in (name, family, widest) if part)
+    return platform.processor()
+
+
+def write(name: str, record: dict[str, Any]) -> Path:
+    """Put a result down, whole or not at all."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / name
+    waiting = path.with_suffix(".part")
+    with open(waiting, "w", encoding="utf-8") as file:
+        json.dump(record, file, indent=1, ensure_ascii=False)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(waiting, path)
+    return path
+
+
+def table(rows: Sequence[Sequence[Any]]) -> str:
+    """Rows as aligned columns, the first row a heading."""
+    texts = [[str(cell) for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in texts) for column in range(len(texts[0]))]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in texts]
+    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
