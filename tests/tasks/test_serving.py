@@ -164,3 +164,10 @@ def test_small_matrices_are_left_alone(monkeypatch):
     ready = serving.prepare(model())
     assert isinstance(ready.head, serving._Served)
     assert type(ready.encoder.blocks[0].mix.join.out) is nn.Linear
+
+
+@int8
+def test_the_form_of_a_model_can_be_told():
+    model = build("transformer", size="small", vocab=600).eval()
+    assert serving.form(model) == "float32"
+    assert serving.form(serving.quantise(model)) == "int8"

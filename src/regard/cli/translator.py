@@ -64,9 +64,10 @@ def machine(translator: Translator) -> str:
     """Where and how it computes, in a few words."""
     import torch
 
-    first = next(translator.model.parameters())
-    dtype = str(first.dtype).removeprefix("torch.")
-    if first.device.type == "cuda":
-        return f"{torch.cuda.get_device_name(first.device)}, {dtype}"
+    from regard.tasks.serving import form
+
+    device, how = next(translator.model.parameters()).device, form(translator.model)
+    if device.type == "cuda":
+        return f"{torch.cuda.get_device_name(device)}, {how}"
     threads = torch.get_num_threads()
-    return f"{first.device.type.upper()}, {dtype}, {threads} thread{'s' if threads > 1 else ''}"
+    return f"{device.type.upper()}, {how}, {threads} thread{'s' if threads > 1 else ''}"

@@ -43,6 +43,13 @@ def quantise(model: nn.Module) -> nn.Module:
     return _exchange(model, _Int8)
 
 
+def form(model: nn.Module) -> str:
+    """In which form a model's products are taken: int8, or the dtype of its weights."""
+    if any(isinstance(part, _Int8) for part in model.modules()):
+        return "int8"
+    return str(next(model.parameters()).dtype).removeprefix("torch.")
+
+
 class _Served(nn.Module):
     """A linear map that can only be run."""
 
