@@ -284,7 +284,7 @@ def speed_listed(measured: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 _KNOWN = {
     "command", "date", "cpu", "gpu", "cuda", "cores", "system", "python", "versions", "load_at_start", "steal",
-    "threads", "dtype", "rounds", "cases", "contenders", "model",
+    "threads", "dtype", "rounds", "cases", "contenders", "model", "note",
 }  # fmt: skip
 
 
@@ -331,6 +331,8 @@ def _circumstances(record: Mapping[str, Any]) -> Iterator[str]:
         yield ", ".join(f"{name} {version}" for name, version in record["versions"].items())
     if isinstance(record.get("model"), Mapping):
         yield "model: " + ", ".join(f"{key} {value}" for key, value in record["model"].items())
+    if record.get("note"):
+        yield str(record["note"])
     if record.get("steal") is not None:
         yield f"share of CPU time taken by others (steal): {100 * record['steal']:.1f} %"
 
