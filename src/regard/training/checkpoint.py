@@ -52,7 +52,9 @@ class Checkpoints:
             _flush(self.folder)
         except (OSError, RuntimeError, BadInput) as error:  # torch reports a full disk as a RuntimeError
             shutil.rmtree(part, ignore_errors=True)
-            why = getattr(error, "strerror", None) or str(error).splitlines()[0]
+            full = isinstance(error, RuntimeError) and "unexpected pos" in str(error)  # its way of saying so
+            why = "the disk is full, or the file too large" if full else getattr(error, "strerror", None) or str(error)
+            why = why.splitlines()[0]
             newest = self.latest()
             safe = f"the run is safe up to {newest}" if newest else "nothing of the run is saved yet"
             raise BadInput(f"cannot save a checkpoint in {self.folder}: {why.lower()}; {safe}") from error
