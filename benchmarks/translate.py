@@ -18,6 +18,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -386,6 +387,7 @@ def main() -> None:
         return child(arguments.child, arguments.folder, arguments.device, arguments.dtype)
     arguments.cases = arguments.cases or ([(1, 1), (4, 4)] if arguments.quick else CASES[arguments.device])
     arguments.rounds = 2 if arguments.quick else arguments.rounds
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the weights are removed then too
     folder = Path(tempfile.mkdtemp(prefix="regard-bench-"))
     try:
         making = [sys.executable, "-W", "ignore", __file__, "--child", "make", "--folder", str(folder)]

@@ -9,8 +9,8 @@ import torch
 from PIL import Image
 
 from regard.core.errors import BadInput
+from regard.core.files import write
 from regard.see import alignment, save
-from regard.see.save import write
 
 
 def test_the_suffix_decides_the_format(tmp_path):

@@ -67,7 +67,7 @@ def evaluate(
             if f"{key}_signature" in numbers:
                 print(f"    {key:15} {value:6.2f}   {numbers[f'{key}_signature']}")
     if output is not None:
-        from regard.see.save import write
+        from regard.core.files import write
 
         write((json.dumps(found, indent=2, ensure_ascii=False) + "\n").encode(), output)
     say(f"{found['parameters']:,} parameters on {found['machine']}, beam {_beams(found)}")

@@ -1,4 +1,4 @@
-"""Pictures and pages to disk, whole or not at all: written under another name, flushed, then put in place.
+"""Pictures and pages to disk, whole or not at all (core.files).
 
 The suffix decides: .png and .svg for figures, .html for pages. A full disk, a missing or a locked folder is one line
 of `BadInput`, and an older file of that name is left as it was.
@@ -7,13 +7,12 @@ of `BadInput`, and an older file of that name is left as it was.
 from __future__ import annotations
 
 import os
-import secrets
-from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard.core.errors import BadInput
+from regard.core.files import write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,28 +26,6 @@ def save(picture: Figure | str, path: str | os.PathLike[str]) -> Path:
         return write(picture.encode("utf-8"), path)
     _check(path, "a picture", (".png", ".svg"))
     return write(_drawn(picture, path.suffix.lower().lstrip(".")), path)
-
-
-def write(content: bytes, path: str | os.PathLike[str]) -> Path:
-    """Put bytes at a path atomically."""
-    path = Path(path)
-    part = None
-    try:
-        place = Path(os.path.realpath(path))  # through a link, to what it names
-        part = place.with_name(f".{secrets.token_hex(8)}.part")
-        with open(part, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, place)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise BadInput(f"cannot write {str(path)!r}: {why.lower()}") from error
-    finally:
-        if part is not None:
-            with suppress(OSError):  # in place by now, unless something went wrong
-                part.unlink()
-    return path
 
 
 def _check(path: Path, what: str, known: tuple[str, ...]) -> None:

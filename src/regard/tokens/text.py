@@ -24,7 +24,6 @@ Radford et al.: Language Models are Unsupervised Multitask Learners (pairs of by
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -33,6 +32,7 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from regard.core.errors import BadInput, UnknownName, nearest
+from regard.core.files import write
 
 KINDS = ("bytes", "bpe", "wordpiece", "unigram", "word", "char")
 SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")  # ids 0 1 2 3 of every vocabulary trained here
@@ -452,20 +452,12 @@ def _read_json(file: Path) -> str:
 
 
 def _write(file: Path, written: str) -> None:
-    """Write all of it or nothing."""
-    half = file.with_name(f".{file.name}.{os.getpid()}")
+    """Write all of it or nothing, into a folder made for it where there is none."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with half.open("w", encoding="utf-8") as stream:
-                stream.write(written)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.replace(half, file)
-        finally:
-            half.unlink(missing_ok=True)
     except OSError as error:
-        raise BadInput(f"cannot write {file}: {error.strerror}") from None
+        raise BadInput(f"cannot make the folder {file.parent}: {error.strerror}") from None
+    write(written.encode("utf-8"), file)
 
 
 # -- reading pieces -------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from regard.core.errors import RegardError
-from regard.see.save import write
+from regard.core.files import write
 from regard.training import evaluate, train
 from regard.training.recipe import card, recipes
 

@@ -25,8 +25,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
 from regard.core.errors import BadInput
+from regard.core.files import write
 from regard.core.shapes import Tensor
-from regard.see.save import write
 
 
 class Checkpoints:

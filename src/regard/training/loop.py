@@ -30,9 +30,9 @@ import torch
 from torch import nn
 
 from regard.core.errors import BadInput, RegardError, Unsupported
+from regard.core.files import write
 from regard.core.shapes import Tensor
 from regard.data.batching import Drawn, Place, Stream, prefetch
-from regard.see.save import write
 from regard.training import streams
 from regard.training.average import MovingAverage, mean, put, tensors
 from regard.training.checkpoint import Checkpoints, read, read_weights, save_weights

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from regard.core.errors import BadInput
-from regard.see.save import write
+from regard.core.files import write
 
 
 class Progress:

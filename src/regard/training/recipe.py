@@ -24,10 +24,10 @@ from torch import nn
 import regard
 from regard.core import config
 from regard.core.errors import BadInput, RegardError, UnknownName, nearest
+from regard.core.files import write
 from regard.core.spec import Table, resolve
 from regard.data import DATA
 from regard.models import MODELS
-from regard.see.save import write
 from regard.tasks import TASKS
 
 FORMAT = 1
