@@ -27,12 +27,13 @@ def parts(n, m, groups, requires_grad=True, widths=(8, 5)):
 @pytest.mark.parametrize(("n", "m"), [(37, 37), (5, 37), (1, 9)])
 @pytest.mark.parametrize("groups", [4, 2, 1])
 @pytest.mark.parametrize("biased", [False, True])
-def test_sdpa_equals_plain_in_value_and_gradient(double, name, n, m, groups, biased):
+@pytest.mark.parametrize("backend", ["sdpa", "products"])
+def test_backends_equal_plain_in_value_and_gradient(double, name, n, m, groups, biased, backend):
     mask, bias = MASKS[name](m), Given(torch.randn(1, 4, n, m)) if biased else None
     q, k, v = parts(n, m, groups)
     results = []
-    for backend in ("plain", "sdpa"):
-        out = BACKENDS[backend](q, k, v, mask, bias, 0.3, 0.0)
+    for which in ("plain", backend):
+        out = BACKENDS[which](q, k, v, mask, bias, 0.3, 0.0)
         results.append((out, *torch.autograd.grad(out.square().sum(), (q, k, v))))
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)

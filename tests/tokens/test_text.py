@@ -267,7 +267,7 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(BadInput, match="(?i)no space left"):
+    with pytest.raises(BadInput, match=r"(?i)no space left"):
         TRAINED["bpe"].save(tmp_path)
     assert (tmp_path / "tokenizer.json").read_bytes() == before
     assert len(list(tmp_path.iterdir())) == 2

@@ -303,7 +303,7 @@ def test_a_full_disk_leaves_everything_as_it_was(tmp_path, monkeypatch, model, t
         pytest.skip("a fresh folder is moved once")
     before = listing(tmp_path)
     monkeypatch.setattr(where, name, at(after, getattr(where, name)))
-    with pytest.raises(BadInput, match="(?i)no space left") as error:
+    with pytest.raises(BadInput, match=r"(?i)no space left") as error:
         save_model(tmp_path / "m", model, text, card="the new one")
     monkeypatch.undo()
     assert "\n" not in str(error.value)

@@ -20,28 +20,31 @@ from regard.core.shapes import Bool, Float, Int, Tensor
 
 @dataclass(eq=False)
 class KV:
-    """The keys and values of one layer; stored B M G D, seen as B G M D."""
+    """The keys and values of one layer."""
 
-    k: Float[Tensor, "B M G D"]
-    v: Float[Tensor, "B M G E"]
+    k: Float[Tensor, "B G M D"]
+    v: Float[Tensor, "B G M E"]
 
     @staticmethod
     def empty(k: Float[Tensor, "B G n D"], v: Float[Tensor, "B G n E"], room: int) -> KV:
-        """Room for `room` slots, of the kind of these; zeroed, since 0 * nan is nan."""
+        """Room for `room` slots, of the kind of these."""
         b, g, _, d = k.shape
-        return KV(k.new_zeros(b, room, g, d), v.new_zeros(b, room, g, v.shape[-1]))
+        if k.device.type == "cpu":  # only what was written is read
+            return KV(k.new_empty(b, g, room, d), v.new_empty(b, g, room, v.shape[-1]))
+        # zeroed, since a recorded step reads all of it, and 0 * nan is nan; a token's heads lie side by side
+        return KV(k.new_zeros(b, room, g, d).transpose(1, 2), v.new_zeros(b, room, g, v.shape[-1]).transpose(1, 2))
 
     def append(self, k: Tensor, v: Tensor, family: Family) -> tuple[Tensor, Tensor]:
         """Write the newest slots (the family has grown by them already) and hand out what is to be read."""
         n = k.shape[2]
         if isinstance(family.filled, int):
             end = family.filled
-            self.k[:, end - n : end] = k.transpose(1, 2)
-            self.v[:, end - n : end] = v.transpose(1, 2)
-            return self.k[:, :end].transpose(1, 2), self.v[:, :end].transpose(1, 2)
-        self.k.index_copy_(1, family._newest, k.transpose(1, 2))
-        self.v.index_copy_(1, family._newest, v.transpose(1, 2))
-        return self.k.transpose(1, 2), self.v.transpose(1, 2)
+            self.k[:, :, end - n : end] = k
+            self.v[:, :, end - n : end] = v
+            return self.k[:, :, :end], self.v[:, :, :end]
+        self.k.index_copy_(2, family._newest, k)
+        self.v.index_copy_(2, family._newest, v)
+        return self.k, self.v
 
     def rows(self, rows: Int[Tensor, " R"]) -> KV:
         """Keep these inputs."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from regard.core.shapes import Bool, Int, Rows, Tensor
+from regard.core.shapes import Bool, Float, Int, Rows, Tensor
 
 
 class Mask:
@@ -57,6 +57,19 @@ class Mask:
         if bias is None:
             return {"attn_mask": allowed}
         return {"attn_mask": bias.to(dtype).masked_fill(~allowed, float("-inf"))}
+
+    def added(
+        self, batch: int, n: int, m: int, dtype: torch.dtype, device: torch.device, bias: Tensor | None = None
+    ) -> Float[Tensor, "#B #H N M"]:
+        """What is added to the scores: 0 where a query may look, -inf where not, and a bias."""
+        allowed = self.dense(batch, n, m, device)
+        zero = torch.zeros((), dtype=dtype, device=device) if bias is None else bias.to(dtype)
+        return torch.where(allowed, zero, float("-inf"))
+
+    def blind(self, batch: int, n: int, m: int, device: torch.device) -> Bool[Tensor, "#B 1 N 1"] | None:
+        """The queries that may see nothing; None where there is none."""
+        found = ~self.dense(batch, n, m, device).any(-1, keepdim=True)
+        return found if bool(found.any()) else None
 
     def flex(self, batch: int, n: int, m: int, device: torch.device) -> Any:
         """The FlexAttention block mask; kept where nothing in it depends on the batch."""
@@ -178,6 +191,7 @@ class Table(Mask):
     def __init__(self, allowed: Bool[Tensor, "B N M"]) -> None:
         self.allowed = allowed
         self._added: Tensor | None = None
+        self._blind: tuple[Tensor | None] | None = None
 
     def allow(self, b: Tensor, n: Tensor, m: Tensor) -> Tensor:
         """Look it up."""
@@ -192,13 +206,24 @@ class Table(Mask):
     def sdpa(
         self, batch: int, n: int, m: int, dtype: torch.dtype, device: torch.device, bias: Tensor | None = None
     ) -> dict[str, Any]:
-        """The additive form, made once and shared by all the layers of a step."""
+        """The additive form."""
+        return {"attn_mask": self.added(batch, n, m, dtype, device, bias)}
+
+    def added(
+        self, batch: int, n: int, m: int, dtype: torch.dtype, device: torch.device, bias: Tensor | None = None
+    ) -> Float[Tensor, "#B #H N M"]:
+        """Made once and shared by all the layers of a step."""
         if bias is not None:
-            return super().sdpa(batch, n, m, dtype, device, bias)
+            return super().added(batch, n, m, dtype, device, bias)
         if self._added is None or self._added.dtype != dtype:
-            zeros = torch.zeros((), dtype=dtype, device=device)
-            self._added = torch.where(self.allowed, zeros, float("-inf"))[:, None]
-        return {"attn_mask": self._added}
+            self._added = super().added(batch, n, m, dtype, device)
+        return self._added
+
+    def blind(self, batch: int, n: int, m: int, device: torch.device) -> Bool[Tensor, "#B 1 N 1"] | None:
+        """Looked for once."""
+        if self._blind is None:
+            self._blind = (super().blind(batch, n, m, device),)
+        return self._blind[0]
 
     def take(self, inputs: Int[Tensor, " R"]) -> Table:
         """The table of some of the inputs, with what was already made of it."""

@@ -117,6 +117,8 @@ class Decoder(Stack):
     def start(self, memory: Float[Tensor, "B N C"], memory_mask: Table | None, room: int) -> State:
         """Keys of the memory, an empty cache with room for `room` slots."""
         keys = [block.cross.keys(memory) for block in self.blocks]  # type: ignore[union-attr, operator]
+        if memory.device.type == "cpu":  # read at every step: heads apart, in the order in which they are read
+            keys = [(k.mT.contiguous().mT, v.contiguous()) for k, v in keys]
         family = Family.start(memory.shape[0], room, memory.device)
         return State([None] * len(self.blocks), keys, family, memory_mask)
 

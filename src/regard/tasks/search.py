@@ -48,7 +48,7 @@ def greedy(
     """The likeliest next token, again and again; one output for each input."""
 
     def choose(logits: Tensor, uniform: Tensor | None) -> Tensor:
-        return logits.max(-1).indices  # max is faster than argmax on a CPU
+        return logits.max(-1).indices if logits.is_cuda else _top(logits, 1)[1].squeeze(-1)  # each is faster there
 
     return [found[0] for found in _Walk(model, inputs, max_length, prefix, ban, choose, 1, None).run()]
 
@@ -232,14 +232,13 @@ class _Walk(_Search):
 
     def advance(self) -> None:
         """Choose a word for every output."""
-        logits = self.scores()
-        normaliser = logits.float().logsumexp(-1)
-        if logits.shape[1] != self.beams:  # the first step: one beam becomes K
+        p = _log_p(self.scores())
+        if p.shape[1] != self.beams:  # the first step: one beam becomes K
             self.state = self.model.select(self.state, None, _zeros(self.done, self.beams))
-            logits, normaliser = logits.expand(-1, self.beams, -1), normaliser.expand(-1, self.beams)
+            p = p.expand(-1, self.beams, -1)
         uniform = None if self.uniform is None else self.uniform.index_select(0, self.time[None])[0]
-        word = self.choose(self.held(logits), uniform)
-        gain = logits.gather(-1, word[..., None]).squeeze(-1).float() - normaliser
+        word = self.choose(self.held(p), uniform)
+        gain = p.gather(-1, word[..., None]).squeeze(-1)
         over = self.ended | self.done[:, None]  # ended, or cut off at the input's limit
         word = torch.where(over, self.eos, word)
         self.total.add_(torch.where(over, 0.0, gain))
@@ -302,19 +301,18 @@ class _Beam(_Search):
     def advance(self) -> None:
         """Grow every beam by one word, set aside what ends, keep the best of the rest."""
         each = self.beams // self.groups
-        logits = self.scores()  # B K V, where K is 1 at the first step
-        normaliser = logits.float().logsumexp(-1)
-        logits = self.held(logits)
-        start = logits.shape[1] == 1 and self.live.shape[1] == 1
+        # B K V, where K is 1 at the first step
+        p = self.held(_log_p(self.scores()))
+        start = p.shape[1] == 1 and self.live.shape[1] == 1
         words, parents, totals, ended = [], [], [], []
-        chosen = self.live.new_zeros(logits.shape[0], logits.shape[2]) if self.groups > 1 else None
+        chosen = p.new_zeros(p.shape[0], p.shape[2]) if self.groups > 1 else None
         length = (self.time + 1).double() ** self.penalty
         closing = self.time + 1 >= self.limit  # B
         for group in range(self.groups):
             own = slice(None) if start else slice(group * each, (group + 1) * each)
             first = 0 if start else group * each
             cost = None if chosen is None else self.diversity * chosen
-            total, rank, word, parent = _candidates(logits[:, own], normaliser[:, own], self.live[:, own], cost, each)
+            total, rank, word, parent = _candidates(p[:, own], self.live[:, own], cost, each)
             ends = (word == self.eos) & (total > DEAD)
             ended.append(self.ending(total, parent + first, ends, length))
             # the best that go on; an input always has K of them, some perhaps dead
@@ -409,21 +407,20 @@ _CUT = 1e6  # how far outputs that were cut off rank below the others (in float6
 
 
 def _candidates(
-    logits: Float[Tensor, "B k V"],
-    normaliser: Float[Tensor, "B k"],
+    p: Float[Tensor, "B k V"],
     live: Float[Tensor, "B k"],
     cost: Float[Tensor, "B V"] | None,
     each: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The 2K best continuations, best first: log-probability, rank score (with costs), word, parent.
 
-    2K of them hold at least K that go on. The best are picked on raw logits; the softmax is taken for those only.
+    2K of them hold at least K that go on.
     """
-    wide = min(2 * each, logits.shape[-1])
-    ranked = logits if cost is None else logits - cost[:, None].to(logits.dtype)
+    wide = min(2 * each, p.shape[-1])
+    ranked = p if cost is None else p - cost[:, None]
     rank, word = _top(ranked, wide)  # B k wide
-    rank = rank.float() - normaliser[..., None] + live[..., None]
-    total = rank if cost is None else logits.gather(-1, word).float() - normaliser[..., None] + live[..., None]
+    rank = rank + live[..., None]
+    total = rank if cost is None else p.gather(-1, word) + live[..., None]
     if rank.shape[1] * wide < 2 * each:  # a vocabulary smaller than the beam: fill up with the dead
         spare = 2 * each - rank.shape[1] * wide
         rank = torch.cat([rank.flatten(1), rank.new_full((rank.shape[0], spare), DEAD)], 1)
@@ -432,8 +429,13 @@ def _candidates(
     else:
         rank, total, words = rank.flatten(1), total.flatten(1), word.flatten(1)
     rank, place = rank.topk(2 * each, dim=-1)
-    parent = (place // wide).clamp(max=logits.shape[1] - 1)
+    parent = (place // wide).clamp(max=p.shape[1] - 1)
     return total.gather(1, place), rank, words.gather(1, place), parent
+
+
+def _log_p(logits: Float[Tensor, "B k V"]) -> Float[Tensor, "B k V"]:
+    """Log-probabilities: one fused pass, cheaper than the four of a logsumexp."""
+    return logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
 
 
 def _top(x: Float[Tensor, "B k V"], n: int) -> tuple[Tensor, Tensor]:

@@ -23,6 +23,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from regard.attention.mechanisms.softmax import SoftmaxAttention
+from regard.blocks.decoder import DecoderBlock
 from regard.blocks.feedforward import ReluFeedForward
 from regard.core.errors import Unsupported
 from regard.core.shapes import Float, Tensor
@@ -162,7 +164,19 @@ def _exchange(model: nn.Module, make: type[_Served]) -> nn.Module:
         for name in names:
             above, _, last = name.rpartition(".")
             setattr(model.get_submodule(above), last, new)
+    if any(isinstance(part, _Served) for part in model.modules()):
+        _few_queries(model)
     return model.eval()
+
+
+def _few_queries(model: nn.Module) -> None:
+    """Decoder blocks attend for one token of each beam at a time; there two products beat the fused kernel."""
+    for block in model.modules():
+        if isinstance(block, DecoderBlock):
+            for part in (block.mix, block.cross):
+                attend = getattr(part, "attend", None)
+                if type(attend) is SoftmaxAttention and attend.backend == "sdpa":
+                    attend.backend = "products"
 
 
 def _is_feed(part: nn.Module) -> bool:
