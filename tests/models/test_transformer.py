@@ -90,7 +90,15 @@ def test_steps_equal_one_forward(double, name):
         torch.testing.assert_close(logits[:, 0], whole[:, t], rtol=1e-9, atol=1e-9)
 
 
-def test_frozen_steps_equal_growing_ones(double):
+@pytest.fixture
+def poisoned():
+    """Memory that nobody wrote holds nan, so that reading it shows."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def test_frozen_steps_equal_growing_ones(double, poisoned):
     """What a GPU records: counters as tensors, static shapes."""
     model = small()
     source, target = torch.randint(3, 17, (3, 6)), torch.randint(3, 17, (3, 2, 5))

@@ -29,9 +29,10 @@ class KV:
     def empty(k: Float[Tensor, "B G n D"], v: Float[Tensor, "B G n E"], room: int) -> KV:
         """Room for `room` slots, of the kind of these."""
         b, g, _, d = k.shape
-        if k.device.type == "cpu":  # only what was written is read
-            return KV(k.new_empty(b, g, room, d), v.new_empty(b, g, room, v.shape[-1]))
-        # zeroed, since a recorded step reads all of it, and 0 * nan is nan; a token's heads lie side by side
+        # zeroed, since a step with static shapes reads all of it, and 0 * nan is nan
+        if k.device.type == "cpu":
+            return KV(k.new_zeros(b, g, room, d), v.new_zeros(b, g, room, v.shape[-1]))
+        # a token's heads lie side by side
         return KV(k.new_zeros(b, room, g, d).transpose(1, 2), v.new_zeros(b, room, g, v.shape[-1]).transpose(1, 2))
 
     def append(self, k: Tensor, v: Tensor, family: Family) -> tuple[Tensor, Tensor]:
