@@ -6,6 +6,7 @@ import resource
 import signal
 import subprocess
 import time
+from functools import partial
 
 import regard
 from tests.stories.command import arguments, environment, run
@@ -92,7 +93,8 @@ def test_stopping_early(translator_folder, tmp_path):
     """Ctrl-C while translating keeps what is done; a reader that leaves is no error worth words."""
     how = arguments("translate", "--model", translator_folder, "--beams", 1, "--output", tmp_path / "out.txt")
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(how, env=environment(), **pipes) as process:
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a test run in the background is deaf to it
+    with subprocess.Popen(how, env=environment(), preexec_fn=heard, **pipes) as process:  # noqa: PLW1509
         process.stdin.write(b"Two dogs.\n")
         process.stdin.flush()
         waited = time.monotonic()
