@@ -1,5 +1,6 @@
 import itertools
 import threading
+import time
 
 import pytest
 import torch
@@ -84,6 +85,120 @@ def test_a_stream_can_be_taken_up_anywhere_also_across_epochs():
 def test_a_place_beyond_the_data_is_refused():
     with pytest.raises(BadInput, match="not the data"):
         next(stream().start(Place(0, 10_000)))
+
+
+@pytest.mark.parametrize("shares", [1, 2, 3, 7, 64])
+def test_shares_together_are_the_batch_whatever_their_number(shares):
+    whole = list(itertools.islice(stream().start(Place()), 60))
+    parts = [list(itertools.islice(stream().start(Place(), i, shares), 60)) for i in range(shares)]
+    for k, drawn in enumerate(whole):
+        own = [part[k] for part in parts]
+        assert sorted(row for d in own if d.count for row in d.batch.tolist()) == sorted(drawn.batch.tolist())
+        assert sum(d.count for d in own) == drawn.count
+        assert {d.after for d in own} == {drawn.after}
+
+
+def test_a_share_without_rows_gets_the_first_one_and_counts_nothing():
+    first = next(stream().start(Place())).batch
+    drawn = next(stream().start(Place(), 998, 999))
+    assert drawn.count == 0
+    assert drawn.batch.tolist() == first[:1].tolist()
+
+
+@pytest.mark.parametrize("share", [-1, 2])
+def test_a_share_that_is_none_is_refused(share):
+    with pytest.raises(BadInput, match="from 0 to 1"):
+        stream().start(Place(), share, 2)
+
+
+def test_data_without_a_batch_are_an_error_and_not_an_endless_search():
+    empty = Stream(lambda epoch: [], lambda rows: rows, len)
+    with pytest.raises(BadInput, match="nothing"):
+        next(empty.start(Place()))
+
+
+def uneven(seed=3):
+    """A stream whose batches take times that turn their order around."""
+    made = stream(seed)
+
+    def collate(rows):
+        time.sleep(0.003 * (int(rows[0]) % 4))
+        return rows
+
+    return Stream(made.order, collate, len)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_the_order_is_the_same_for_any_number_of_workers(workers):
+    plain = list(itertools.islice(stream().start(Place()), 100))
+    with prefetch(uneven().start(Place()), ahead=4, workers=workers) as items:
+        for a, b in zip(plain, itertools.islice(items, 100), strict=True):
+            assert torch.equal(a.batch, b.batch)
+            assert (a.count, a.after) == (b.count, b.after)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("k", [0, 17, 60])
+def test_a_prefetched_stream_can_be_taken_up_anywhere_with_any_number_of_workers(workers, k):
+    whole = list(itertools.islice(stream().start(Place()), 80))
+    with prefetch(uneven().start(whole[k].after, 1, 2), workers=workers) as items:
+        for a, b in zip(whole[k + 1 : k + 13], itertools.islice(items, 12), strict=True):
+            assert torch.equal(a.batch[1::2], b.batch)
+            assert a.after == b.after
+
+
+def test_workers_make_batches_side_by_side():
+    together = threading.Barrier(3)  # none of the three gets on before all are there
+
+    def collate(rows):
+        if not together.broken:
+            together.wait(timeout=20)
+        return rows
+
+    with prefetch(Stream(stream().order, collate, len).start(Place()), workers=3) as items:
+        assert len(list(itertools.islice(items, 3))) == 3
+        assert not together.broken
+        together.abort()  # whoever waits for the next three
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_an_error_of_a_worker_is_raised_in_its_place_and_again(workers):
+    def collate(rows):
+        if torch.equal(rows, bad):
+            raise BadInput("the shard is gone")
+        return rows
+
+    order = stream().order
+    bad = order(0)[5]
+    with prefetch(Stream(order, collate, len).start(Place()), workers=workers) as items:
+        for i in range(5):
+            assert torch.equal(next(items).batch, order(0)[i])
+        for _ in range(2):
+            with pytest.raises(BadInput, match="gone"):
+                next(items)
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_leaving_early_ends_all_workers(workers):
+    running = set(threading.enumerate())
+    with prefetch(uneven().start(Place()), ahead=2, workers=workers) as items:
+        next(items)
+        assert len(set(threading.enumerate()) - running) == workers
+    assert set(threading.enumerate()) <= running
+    assert list(items) == []
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_no_more_than_asked_is_made_ahead(workers):
+    made = []
+    with prefetch(Stream(stream().order, lambda rows: made.append(1), lambda _: 1).start(Place()), 4, None, workers):
+        time.sleep(0.1)
+        assert len(made) == 4
+
+
+def test_no_worker_is_refused():
+    with pytest.raises(BadInput, match="1 or more"):
+        prefetch(iter(range(3)), workers=0)
 
 
 def test_prefetch_gives_the_same_items_and_ends_its_thread():

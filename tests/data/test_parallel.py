@@ -74,6 +74,15 @@ def test_a_batch_is_padded_to_aligned_lengths_and_counts_real_tokens(folder):
     assert isinstance(batch.to("cpu"), Pairs)
 
 
+def test_the_first_rows_of_a_batch(folder):
+    corpus = data(folder).load("train")
+    batch = corpus.collate(torch.tensor([0, 1, 4]))
+    first = batch.rows(2)
+    assert isinstance(first, Pairs)
+    assert torch.equal(first.source, batch.source[:2])
+    assert target_tokens(first) == target_tokens(corpus.collate(torch.tensor([0, 1])))
+
+
 def test_in_order_gives_every_row_once(folder):
     corpus = data(folder).load("train")
     for tokens in (8, 64, 10_000):

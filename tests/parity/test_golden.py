@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from regard.core.spec import resolve
+from regard.models import gpt
 from regard.models.transformer import Config, Transformer
-from regard.weights import TABLES, marian, torch_transformer
+from regard.weights import TABLES, gpt2, marian, torch_transformer
 from regard.weights.table import _several, read
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -25,6 +26,12 @@ def formulas():
 
 def golden(name):
     return json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def answer_gpt2(kept, make):
+    model = gpt.GPT(gpt2.ours(kept["config"]))
+    read(gpt2.table(model.config), make.weights(kept["shapes"]), model.eval())
+    return model(torch.tensor(kept["asked"]["tokens"]))
 
 
 def answer_marian(kept, make):
@@ -55,7 +62,7 @@ def answer_torch_transformer(kept, make):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_table_names_every_tensor_once(name):
-    config = Config(vocab=4, positions="sinusoidal")
+    config = gpt.Config(vocab=4) if name == "gpt2" else Config(vocab=4, positions="sinusoidal")
     rows = resolve(TABLES, name, "table")(config)
     for side in ("theirs", "ours"):
         names = [each for row in rows for each in _several(getattr(row, side)) if each]

@@ -12,8 +12,10 @@ from safetensors.torch import load_file
 
 from regard.core.errors import BadInput, RegardError, UnknownName, Unsupported
 from regard.training import evaluate, train
-from regard.training.loop import _Run, chosen_device, chosen_precision, why_eager
+from regard.training.device import chosen_device, chosen_precision, why_eager
+from regard.training.loop import _Run
 from regard.training.recipe import override, stored
+from regard.training.world import World
 
 CLOCKS = ("seconds", "tokens_per_second")
 
@@ -36,10 +38,13 @@ def same(a, b):
 
 
 def checkpoint(out, name):
-    state = torch.load(out / "checkpoints" / name / "state.pt", weights_only=True)
+    """All tensors of a checkpoint by file, and its other values but for what a clock says."""
+    folder = out / "checkpoints" / name
+    state = torch.load(folder / "state.pt", weights_only=True)
     for clock in (state, state["since"]):
         clock.pop("seconds")
-    return load_file(out / "checkpoints" / name / "model.safetensors"), state
+    state["own"] = torch.load(folder / "own-00000.pt", weights_only=True)
+    return {file.name: load_file(file) for file in sorted(folder.glob("*.safetensors"))}, state
 
 
 def assert_equal_runs(a, b, name):
@@ -124,7 +129,7 @@ def test_another_seed_is_another_run(recipe, tmp_path):
     for seed in (1, 2):
         train(override(recipe, ["train.steps=1", "train.score=0", f"train.seed={seed}"]), tmp_path / str(seed))
     one, two = (checkpoint(tmp_path / s, "stop-00000001")[0] for s in "12")
-    assert not torch.equal(one["embed.weight"], two["embed.weight"])
+    assert not torch.equal(*(weights["model.safetensors"]["embed.weight"] for weights in (one, two)))
 
 
 def test_accumulated_batches_weigh_every_token_alike(recipe, tmp_path, monkeypatch):
@@ -133,19 +138,19 @@ def test_accumulated_batches_weigh_every_token_alike(recipe, tmp_path, monkeypat
     step = __import__("regard.training.optimiser", fromlist=["Optimiser"]).Optimiser.step
 
     def spy(self, rate):
-        seen.append([p.grad.clone() for p in self.parameters])
+        seen.append([part.parameter.grad.clone() for part in self.parts])
         return step(self, rate)
 
     monkeypatch.setattr("regard.training.optimiser.Optimiser.step", spy)
     still = override(recipe, ["model.dropout=0", "train.steps=1", "train.score=0", "train.accumulate=3"])
     train(still, tmp_path / "a")
-    run = _Run(still, tmp_path / "b", torch.device("cpu"), _checkpoints(tmp_path / "b"), None)
+    run = _Run(still, tmp_path / "b", World(torch.device("cpu")), _checkpoints(tmp_path / "b"), None)
     drawn = [d for d, _ in zip(run.task.batches().start(run.place), range(3), strict=False)]
     assert len({d.count for d in drawn}) > 1
     total = sum(run.task.loss(run.model, d.batch)[0] for d in drawn) / sum(d.count for d in drawn)
     total.backward()
-    for got, p in zip(seen[0], run.optimiser.parameters, strict=True):
-        torch.testing.assert_close(got, p.grad, rtol=1e-4, atol=1e-6)
+    for got, part in zip(seen[0], run.optimiser.parts, strict=True):
+        torch.testing.assert_close(got, part.parameter.grad, rtol=1e-4, atol=1e-6)
 
 
 def _checkpoints(out):
@@ -216,7 +221,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_spoils_no_weight(recipe, tm
     with pytest.raises(RegardError, match="not finite"):
         train(override(recipe, ["train.score=0"]), tmp_path / "run")
     weights, _ = checkpoint(tmp_path / "run", "step-00000008")
-    assert all(torch.isfinite(x).all() for x in weights.values())
+    assert all(torch.isfinite(x).all() for group in weights.values() for x in group.values())
 
 
 def test_a_folder_with_a_run_in_it_is_not_trained_over(recipe, tmp_path):
@@ -333,7 +338,8 @@ def test_a_task_that_keeps_state_and_modules_has_them_in_the_checkpoint(recipe, 
     assert_equal_runs(tmp_path / "a", tmp_path / "b", "step-00000008")
     state = checkpoint(tmp_path / "a", "step-00000008")[1]
     assert state["task"] == {"seen": 36}
-    assert (state["modules"]["teacher"]["bias"] != 0).any()
+    teacher = load_file(tmp_path / "a" / "checkpoints" / "step-00000008" / "task.teacher.safetensors")
+    assert (teacher["bias"] != 0).any()
 
 
 def test_compiled_and_eager_training_agree(recipe, tmp_path, monkeypatch, unchecked):
@@ -378,3 +384,88 @@ def test_recipe_can_be_given_by_name_of_file(recipe, tmp_path, toy):
     assert result["recipe"] == "mine"
     assert result["steps"] == 2
     assert replace(stored(tmp_path / "run"), name="x").model.width == 32
+
+
+def test_blocks_that_are_run_again_for_their_gradient_change_nothing_to_the_bit(recipe, tmp_path, straight):
+    """Dropout is on: the second pass draws what the first drew."""
+    train(override(recipe, ["train.recompute=true"]), tmp_path / "again")
+    assert_equal_runs(straight, tmp_path / "again", "step-00000020")
+
+
+def test_several_makers_of_batches_change_nothing_to_the_bit(recipe, tmp_path, straight):
+    out = tmp_path / "many"
+    train(override(recipe, ["train.workers=3", "train.steps=10"]), out)
+    train(override(recipe, ["train.workers=2"]), out, resume=True)
+    assert_equal_runs(straight, out, "step-00000020")
+
+
+@pytest.mark.parametrize("optimiser", ["muon", "adafactor", "sgd(momentum=0.9)"])
+def test_every_optimiser_goes_on_to_the_bit(recipe, tmp_path, optimiser):
+    recipe = override(recipe, [f"train.optimiser={optimiser}", "train.score=0", "train.layer_decay=0.8"])
+    train(override(recipe, ["train.steps=12"]), tmp_path / "a")
+    train(override(recipe, ["train.steps=5"]), tmp_path / "b")
+    train(override(recipe, ["train.steps=12"]), tmp_path / "b", resume=True)
+    assert_equal_runs(tmp_path / "a", tmp_path / "b", "step-00000012")
+
+
+def test_a_batch_that_does_not_fit_is_one_line_with_what_would(recipe, tmp_path, monkeypatch):
+    from regard.tasks.translation import Translation
+
+    plain = Translation.loss
+
+    def loss(self, model, batch, step=0, rng=None):
+        if len(batch.source) > 3:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return plain(self, model, batch, step, rng)
+
+    monkeypatch.setattr(Translation, "loss", loss)
+    with pytest.raises(BadInput, match=r"does not fit on cpu, but [23] rows do: .*train\.accumulate=") as caught:
+        train(recipe, tmp_path / "run")
+    assert "\n" not in str(caught.value)
+
+
+def test_updates_that_are_not_finite_are_left_out_and_counted(recipe, tmp_path, monkeypatch, capfd):
+    from regard.tasks.translation import Translation
+
+    plain = Translation.loss
+
+    def loss(self, model, batch, step=0, rng=None):
+        total, parts = plain(self, model, batch, step, rng)
+        return (total * float("nan") if step in (5, 6) else total), parts
+
+    monkeypatch.setattr(Translation, "loss", loss)
+    train(recipe, tmp_path / "run")
+    assert "left out 2 of 4 updates" in capfd.readouterr().err
+    assert [row["lost_updates"] for row in rows(tmp_path / "run") if "lost_updates" in row] == [2]
+    assert all(x.isfinite().all() for x in load_file(tmp_path / "run" / "checkpoints" / "final.safetensors").values())
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_said(recipe, tmp_path, straight, capfd):
+    out = tmp_path / "damaged"
+    train(override(recipe, ["train.steps=16"]), out)
+    file = out / "checkpoints" / "step-00000016" / "optimiser.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-5] ^= 1
+    file.write_bytes(content)
+    train(recipe, out, resume=True)
+    said = capfd.readouterr().err
+    assert "step-00000016 is passed over: optimiser.safetensors is damaged" in said
+    assert "going on from update 12" in said
+    assert_equal_runs(straight, out, "step-00000020")
+
+
+def test_a_clock_that_jumps_changes_nothing(recipe, tmp_path, straight, monkeypatch):
+    """The day's clock goes back by a year and forth by two; nothing asks it."""
+    import itertools
+    import time
+
+    jumps = itertools.cycle([-3e7, 6e7])
+    monkeypatch.setattr(time, "time", lambda: 1e9 + next(jumps))
+    train(recipe, tmp_path / "jumps")
+    assert_equal_runs(straight, tmp_path / "jumps", "step-00000020")
+
+
+def test_a_shape_that_cannot_be_is_one_line_before_anything_is_written(recipe, tmp_path):
+    with pytest.raises(RegardError, match="heads must divide the width"):
+        train(override(recipe, ["model.heads=5"]), tmp_path / "run")
+    assert not (tmp_path / "run" / "recipe.json").exists()

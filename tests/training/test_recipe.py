@@ -3,7 +3,7 @@ import json
 import pytest
 
 from regard.core.errors import BadInput, RegardError, UnknownName
-from regard.data import home, moses
+from regard.data import moses
 from regard.training import train
 from regard.training.__main__ import main
 from regard.training.recipe import card, changed, from_json, load, override, quickened, recipes, store, stored, to_json
@@ -29,10 +29,10 @@ def test_every_recipe_has_a_card_and_survives_json(name, tmp_path):
 
 def _missing(recipe):
     try:
-        home.folder(recipe.data.corpus)
-    except BadInput:
-        return f"{recipe.data.corpus} is not here"
-    return "" if moses.there() or recipe.data.style != "moses" else "sacremoses is optional"
+        recipe.data.splits()
+    except BadInput as error:
+        return str(error)
+    return "" if moses.there() or getattr(recipe.data, "style", "") != "moses" else "sacremoses is optional"
 
 
 @pytest.mark.parametrize("name", sorted(recipes()))

@@ -96,8 +96,9 @@ def test_every_model_of_the_table_comes_back(tmp_path, name):
     model = build(name, size="tiny", vocab=30).eval()
     save_model(tmp_path / "m", model)
     found = load_model(tmp_path / "m").model
+    asked = ASKED[:1] if name == "gpt" else ASKED  # one text, or two
     assert type(found) is type(model)
-    assert torch.equal(found(*ASKED), model(*ASKED))
+    assert torch.equal(found(*asked), model(*asked))
 
 
 def test_tied_tensors_are_stored_once_and_tied_again(saved):

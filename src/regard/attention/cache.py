@@ -57,9 +57,9 @@ class Family:
     """Which slots of the cache are whose ancestors, and at which time each was written. Shared by all layers."""
 
     allow: Bool[Tensor, "B K M"]
-    index: Int[Tensor, " M"]  # the time of every slot
+    index: Int[Tensor, "#B M"]  # the time of every slot; for each input apart where their prompts differ in length
     filled: int | Tensor = 0
-    time: int | Tensor = 0
+    time: int | Tensor = 0  # as a tensor: #B 1
     alone: bool = True  # one beam since the start: every filled slot is an ancestor, no mask is needed
     _newest: Any = None  # with counters on the device: the slots of the newest tokens, found once for all layers
 
@@ -68,8 +68,21 @@ class Family:
         """Nobody yet."""
         return Family(
             torch.zeros(batch, 1, room, dtype=torch.bool, device=device),
-            torch.zeros(room, dtype=torch.long, device=device),
+            torch.zeros(1, room, dtype=torch.long, device=device),
         )
+
+    def read(self, n: int, lengths: Int[Tensor, " B"] | None = None) -> None:
+        """A prompt of n slots lies before all beams; of input b only the first lengths[b] are real (None: all n)."""
+        places = torch.arange(n, device=self.allow.device)
+        if lengths is None:
+            self.allow[:, :, :n] = True
+            self.time = n
+        else:
+            self.allow[:, :, :n] = (places < lengths[:, None])[:, None]
+            self.index = self.index.repeat(len(lengths), 1)
+            self.time, self.alone = lengths[:, None].clone(), False
+        self.index[:, :n] = places
+        self.filled = n
 
     def grow(self, k: int) -> None:
         """Every beam gets a slot of its own, at the present time; then time moves on."""
@@ -79,11 +92,11 @@ class Family:
             if end > self.allow.shape[2]:
                 raise ValueError(f"the cache has room for {self.allow.shape[2]} slots; {end} were needed")
             self.allow[:, :, self.filled : end] = own
-            self.index[self.filled : end] = self.time
+            self.index[:, self.filled : end] = self.time
         else:
             self._newest = self.filled + torch.arange(k, device=own.device)
             self.allow.index_copy_(2, self._newest, own.expand(self.allow.shape[0], k, k))
-            self.index.index_copy_(0, self._newest, self.time.expand(k))  # type: ignore[union-attr]
+            self.index.index_copy_(1, self._newest, self.time.expand(-1, k))  # type: ignore[union-attr]
         self.alone = self.alone and k == 1
         self.filled += k
         self.time += 1
@@ -94,12 +107,12 @@ class Family:
             return Table(self.allow)
         return None if self.alone else Table(self.allow[:, :, : self.filled])
 
-    def places(self) -> tuple[Int[Tensor, "1 K"], Int[Tensor, "1 M"]]:
+    def places(self) -> tuple[Int[Tensor, "#B K"], Int[Tensor, "#B M"]]:
         """Time of the newest slots (the queries) and of all that is read (the keys)."""
         k = self.allow.shape[1]
         if isinstance(self.filled, int):
-            return self.index[None, self.filled - k : self.filled], self.index[None, : self.filled]
-        return (self.time - 1).expand(1, k), self.index[None]  # type: ignore[union-attr]
+            return self.index[:, self.filled - k : self.filled], self.index[:, : self.filled]
+        return (self.time - 1).expand(-1, k), self.index  # type: ignore[union-attr]
 
     def select(self, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> Family:
         """Of the inputs `rows` (None: all), the beams `beams`."""
@@ -108,10 +121,14 @@ class Family:
         if not isinstance(self.filled, int) and rows is None and allow.shape == self.allow.shape:
             self.allow.copy_(allow)  # in place: a recorded graph reads this very memory
             return self
-        return Family(allow, self.index, self.filled, self.time, self.alone and beams.shape[1] == 1)
+        index, time = self.index, self.time
+        if rows is not None and len(index) > 1:  # each input has its own times
+            index, time = index[rows], time[rows]  # type: ignore[index]
+        return Family(allow, index, self.filled, time, self.alone and beams.shape[1] == 1)
 
     def freeze(self) -> None:
         """Counters onto the device: from here on every shape is static."""
         if isinstance(self.filled, int):
             self.filled = torch.tensor(self.filled, device=self.allow.device)
-            self.time = torch.tensor(self.time, device=self.allow.device)
+            if isinstance(self.time, int):
+                self.time = torch.tensor([[self.time]], device=self.allow.device)

@@ -6,10 +6,11 @@
 
 The context c is x itself in self-attention. With G < H groups, several query heads read the same keys (G = 1:
 multi-query). Self-attention stores one `qkv` matrix, its rows ordered by group (the group's queries, its key, its
-value): one product, and a contiguous slice of rows is whole heads.
+value): one product, and a contiguous slice of rows is whole heads. There, queries and keys may be normed head by head
+before positions turn them (QK-norm), so that scores stay within bounds however long the training.
 
 Vaswani et al. 2017, arXiv:1706.03762; Shazeer 2019 (multi-query), arXiv:1911.02150; Ainslie et al. 2023 (grouped),
-arXiv:2305.13245
+arXiv:2305.13245; Dehghani et al. 2023 (QK-norm), arXiv:2302.05442
 """
 
 from __future__ import annotations
@@ -44,13 +45,16 @@ class MultiHead(nn.Module):
         dropout: float = 0.0,
         scale: float | None = None,
         cross: bool = False,
+        norms: tuple[nn.Module, nn.Module] | None = None,
     ) -> None:
         super().__init__()
         groups = heads if groups is None else groups
         if width % heads or heads % groups:
             raise RegardError(f"{heads} heads must divide the width {width}, and {groups} groups the heads")
         self.kind = "cross" if cross else "self"
-        self.project: Any = (CrossProjection if cross else Projection)(width, heads, groups, bias)
+        self.project: Any = (
+            CrossProjection(width, heads, groups, bias) if cross else Projection(width, heads, groups, bias, norms)
+        )
         self.attend = make(MECHANISMS, attention, "attention", dropout=dropout, scale=scale)
         self.join = Join(width, bias)
 
@@ -112,18 +116,25 @@ class MultiHead(nn.Module):
 
 
 class Projection(nn.Module):
-    """x -> q, k, v through one matrix."""
+    """x -> q, k, v through one matrix; `norms` are those of q and k, over a head's share of the width."""
 
-    def __init__(self, width: int, heads: int, groups: int, bias: bool) -> None:
+    def __init__(
+        self, width: int, heads: int, groups: int, bias: bool, norms: tuple[nn.Module, nn.Module] | None = None
+    ) -> None:
         super().__init__()
         self.groups, self.each, self.depth = groups, heads // groups, width // heads
         self.qkv = nn.Linear(width, (heads + 2 * groups) * self.depth, bias=bias)
+        self.q_norm = None if norms is None else norms[0]
+        self.k_norm = None if norms is None else norms[1]
 
     def forward(self, x: Float[Tensor, "B N C"]) -> tuple[Tensor, Tensor, Tensor]:
         """All three at once."""
-        every = self.qkv(x).unflatten(-1, (self.groups, self.each + 2, self.depth))  # B N G (each + 2) D
+        every = self.qkv(x).unflatten(-1, (-1, self.each + 2, self.depth))  # B N G (each + 2) D; G of this process
         q, k, v = every.split((self.each, 1, 1), dim=3)
-        return q.flatten(2, 3).transpose(1, 2), k.squeeze(3).transpose(1, 2), v.squeeze(3).transpose(1, 2)
+        q, k, v = q.flatten(2, 3), k.squeeze(3), v.squeeze(3)
+        if self.q_norm is not None and self.k_norm is not None:  # under autocast a norm answers in float32
+            q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
+        return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
 
 
 class CrossProjection(nn.Module):
@@ -137,12 +148,12 @@ class CrossProjection(nn.Module):
 
     def queries(self, x: Float[Tensor, "B N C"]) -> Float[Tensor, "B H N D"]:
         """What the tokens ask for."""
-        q: Tensor = self.q(x).unflatten(-1, (self.heads, self.depth)).transpose(1, 2)
+        q: Tensor = self.q(x).unflatten(-1, (-1, self.depth)).transpose(1, 2)
         return q
 
     def keys(self, context: Float[Tensor, "B M C"]) -> Keys:
         """What the context offers."""
-        k, v = self.kv(context).unflatten(-1, (self.groups, 2, self.depth)).unbind(3)
+        k, v = self.kv(context).unflatten(-1, (-1, 2, self.depth)).unbind(3)
         return k.transpose(1, 2), v.transpose(1, 2)
 
 

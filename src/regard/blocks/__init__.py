@@ -7,6 +7,7 @@ from regard.core.spec import Table
 FEEDFORWARDS: Table = {
     "relu": ("regard.blocks.feedforward", "ReluFeedForward"),
     "gelu": ("regard.blocks.feedforward", "GeluFeedForward"),
+    "gelu_tanh": ("regard.blocks.feedforward", "TanhGeluFeedForward"),
     "silu": ("regard.blocks.feedforward", "SiluFeedForward"),
     "reglu": ("regard.blocks.feedforward", "GatedReluFeedForward"),
     "geglu": ("regard.blocks.feedforward", "GatedGeluFeedForward"),

@@ -1,12 +1,13 @@
 """The feed-forward half of a block: every token on its own, through a wider layer and back.
 
-plain    W_down a(W_up x)                    a: ReLU (2017), GELU (BERT, GPT), SiLU
+plain    W_down a(W_up x)                    a: ReLU (2017), GELU (BERT), GELU by a tanh (GPT), SiLU
 gated    W_down (a(W_gate x) * W_up x)       Shazeer: GLU Variants Improve Transformer. 2020. arXiv:2002.05202
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import ClassVar
 
 import torch.nn.functional as F
@@ -52,9 +53,15 @@ class ReluFeedForward(FeedForward):
 
 
 class GeluFeedForward(FeedForward):
-    """BERT's and GPT's."""
+    """BERT's."""
 
     activation = staticmethod(F.gelu)
+
+
+class TanhGeluFeedForward(FeedForward):
+    """GPT's: x/2 (1 + tanh(√(2/π) (x + 0.044715 x³))), what GELU was computed by before it had a kernel."""
+
+    activation = staticmethod(partial(F.gelu, approximate="tanh"))
 
 
 class SiluFeedForward(FeedForward):

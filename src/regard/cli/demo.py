@@ -66,7 +66,7 @@ def _files(folder: Path) -> list[Path]:
 def _why_eager() -> str | None:
     import torch
 
-    from regard.training.loop import why_eager
+    from regard.training.device import why_eager
 
     return why_eager(True, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 

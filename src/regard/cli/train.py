@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 from typing import Annotated
@@ -26,6 +27,7 @@ def train(
         bool, typer.Option("--quick", help="Shrink the recipe to seconds, to see that all of it runs.")
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Draw the curve in the terminal while it grows.")] = False,
 ) -> int:
     """Train a recipe; the model, its scores and its curve end up in a folder.
 
@@ -49,8 +51,9 @@ def train(
         raise typer.BadParameter("say which recipe (regard list recipes), or --resume with the run's --out folder")
     folder = out if out is not None else Path("runs") / f"{Path(str(recipe)).stem}{'-quick' if quick else ''}"
     command = f"regard train --resume --out {shlex.quote(str(folder))}"
-    result = run(recipe, folder, resume, changes, quick, command)
+    result = run(recipe, folder, resume, changes, quick, command, watch)
     if result["stopped"] == "interrupted":
         return INTERRUPTED
-    print(folder / "model")
+    if os.environ.get("RANK", "0") == "0":  # of the processes that torchrun started, one speaks
+        print(folder / "model")
     return 0

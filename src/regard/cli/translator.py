@@ -48,7 +48,7 @@ def _loaded(name: str, is_pair: bool) -> Translator:
 def _ready(translator: Translator, device: str, int8: bool) -> Translator:
     from regard.core.machine import choose_threads
     from regard.tasks.serving import prepare, quantise
-    from regard.training.loop import chosen_device
+    from regard.training.device import chosen_device
 
     place = chosen_device(device)
     translator.model.to(place).float().eval()

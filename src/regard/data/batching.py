@@ -2,20 +2,23 @@
 
     TokenBatches    one epoch's batches, as tensors of row numbers: alike in length, so that little is padding
     Stream          epoch after epoch of them, turned into tensors, each with the place that comes after it
-    prefetch        the same, made ahead in a background thread and pinned, so that a fast device never waits
+    prefetch        the same, made ahead by background threads and pinned, so that a fast device never waits
 
 The state of the data is two numbers, (epoch, position). It is handed out *with* each batch and not read off the stream,
-since the stream runs ahead of the training that uses it.
+since the stream runs ahead of the training that uses it. Neither the number of processes that share a batch nor the
+number of threads that make batches is part of it: both may change when a run is taken up again.
+
+Threads and not processes make batches: what takes time there (copying out of a memory map, gathering, decoding an
+image) lets go of the interpreter, and nothing has to be sent through a pipe.
 """
 
 from __future__ import annotations
 
-import contextlib
-import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
@@ -45,7 +48,7 @@ class TokenBatches:
                 f"a sentence pair is {int(longest.max())} tokens long, but a batch holds {tokens}: "
                 f"raise data.tokens or lower data.longest"
             )
-        generator = torch.Generator().manual_seed(_mix(seed, epoch))
+        generator = torch.Generator().manual_seed(mixed(seed, epoch))
         order = torch.randperm(sizes.shape[1], generator=generator)
         for key in (*sizes, longest):  # stable sorts, the last is the first criterion; equal once padded is equal
             order = order[torch.sort((key[order] + multiple - 1) // multiple, stable=True).indices]
@@ -81,16 +84,36 @@ class Drawn(Generic[T]):
     after: Place
 
 
+class Order(Protocol):
+    """The batches of one epoch as row numbers: so many, and the i-th of them."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, i: int, /) -> Int[Tensor, " B"]: ...
+
+
 class Stream(Generic[T]):
-    """Batches without end: ``order(epoch)`` gives row numbers, ``collate(rows)`` a batch, ``count`` its weight."""
+    """Batches without end: ``order(epoch)`` gives row numbers, ``collate(rows)`` a batch, ``count`` its weight.
+
+    `collate` must depend on nothing but the rows: several threads call it, in any order.
+    """
 
     def __init__(
-        self, order: Callable[[int], TokenBatches], collate: Callable[[Tensor], T], count: Callable[[T], int]
+        self, order: Callable[[int], Order], collate: Callable[[Tensor], T], count: Callable[[T], int]
     ) -> None:
         self.order, self.collate, self.count = order, collate, count
 
-    def start(self, place: Place) -> Iterator[Drawn[T]]:
-        """All batches from a place on."""
+    def start(self, place: Place, share: int = 0, shares: int = 1) -> Batches[T]:
+        """All batches from a place on; of each, with several shares, the rows share, share + shares, ...
+
+        So the batch is the same whatever the number of processes that share it. One whose part is empty gets the
+        first row, to have something to compute with, and a count of 0.
+        """
+        if not 0 <= share < shares:
+            raise BadInput(f"share {share} of {shares}: shares are numbered from 0 to {shares - 1}")
+        return Batches(self._jobs(place, share, shares))
+
+    def _jobs(self, place: Place, share: int, shares: int) -> Iterator[Callable[[], Drawn[T]]]:
         epoch, position = place.epoch, place.position
         while True:
             rows = self.order(epoch)
@@ -99,63 +122,123 @@ class Stream(Generic[T]):
                     f"the data have {len(rows)} batches an epoch, but the checkpoint stands at {position}: "
                     f"they are not the data this run was started with"
                 )
+            if not len(rows):
+                raise BadInput("there is nothing to make batches of: an epoch of the data holds no batch")
             while position < len(rows):
-                batch = self.collate(rows[position])
+                whole = rows[position]
                 position += 1
                 after = Place(epoch, position) if position < len(rows) else Place(epoch + 1, 0)
-                yield Drawn(batch, self.count(batch), after)
+                yield partial(self._make, whole, share, shares, after)
             epoch, position = epoch + 1, 0
+
+    def _make(self, whole: Tensor, share: int, shares: int, after: Place) -> Drawn[T]:
+        own = whole[share::shares]
+        batch = self.collate(own if len(own) else whole[:1])
+        return Drawn(batch, self.count(batch) if len(own) else 0, after)
+
+
+class Batches(Generic[T]):
+    """An iterator over the batches of a stream that can also hand out the making of them, for several threads to do."""
+
+    def __init__(self, jobs: Iterator[Callable[[], Drawn[T]]]) -> None:
+        self.jobs = jobs
+
+    def __iter__(self) -> Batches[T]:
+        return self
+
+    def __next__(self) -> Drawn[T]:
+        return next(self.jobs)()
 
 
 class prefetch(Generic[T]):
-    """Draw from an iterator in a background thread, `ahead` items in advance; an error there is raised here.
+    """Draw from an iterator in background threads, `ahead` items in advance, in order; an error there is raised here.
 
-    `prepare` is done to each item in the thread (pinning). Leaving the ``with`` block ends the thread.
+    `prepare` is done to each item in the thread (pinning). With several workers, items of a stream are made side by
+    side; of any other iterator they are drawn one by one, and prepared side by side. Leaving the ``with`` block ends
+    all threads.
     """
 
-    def __init__(self, items: Iterator[T], ahead: int = 8, prepare: Callable[[T], T] | None = None) -> None:
-        self.items, self.prepare = items, prepare
-        self.queue: queue.Queue[Any] = queue.Queue(maxsize=ahead)
+    def __init__(
+        self, items: Iterable[T], ahead: int = 8, prepare: Callable[[T], T] | None = None, workers: int = 1
+    ) -> None:
+        if workers < 1:
+            raise BadInput(f"{workers} threads cannot make batches; give 1 or more")
+        self.jobs: Iterator[Callable[[], Any]] = (
+            items.jobs if isinstance(items, Batches) else (partial(_same, item) for item in items)
+        )
+        self.prepare = prepare
+        self.room = threading.Semaphore(max(ahead, workers))  # items drawn and not yet handed out
+        self.drawing = threading.Lock()  # one at a time
+        self.drawn, self.taken = 0, 0
+        self.ready: dict[int, tuple[list[T], BaseException | None]] = {}  # number -> the item, or what went wrong
+        self.news = threading.Condition()
         self.over = threading.Event()
-        self.thread = threading.Thread(target=self._run, name="regard-batches", daemon=True)
+        self.threads = [
+            threading.Thread(target=self._run, name=f"regard-batches-{i}", daemon=True) for i in range(workers)
+        ]
 
     def __enter__(self) -> prefetch[T]:
-        self.thread.start()
+        for thread in self.threads:
+            thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.over.set()
-        while self.thread.is_alive():  # it may be waiting for room
-            with contextlib.suppress(queue.Empty):
-                self.queue.get(timeout=0.01)
-        self.thread.join()
+        with self.news:
+            self.over.set()
+            self.news.notify_all()
+        for _one in self.threads:  # it may be waiting for room
+            self.room.release()
+        for thread in self.threads:
+            thread.join()
+        self.ready.clear()
 
     def __iter__(self) -> Iterator[T]:
         return self
 
     def __next__(self) -> T:
-        item, error = self.queue.get()
-        if error is not None:
-            raise error
-        found: T = item
-        return found
+        with self.news:
+            self.news.wait_for(lambda: self.taken in self.ready or self.over.is_set())
+            if self.taken not in self.ready:
+                raise StopIteration
+            item, error = self.ready[self.taken]
+            if error is not None:  # it stays where it is: asked again, it is raised again
+                raise error
+            del self.ready[self.taken]
+            self.taken += 1
+        self.room.release()
+        return item[0]
 
     def _run(self) -> None:
-        try:
-            for item in self.items:
+        while True:
+            self.room.acquire()
+            with self.drawing:
                 if self.over.is_set():
                     return
-                self._put((item if self.prepare is None else self.prepare(item), None))
-            self._put((None, StopIteration()))
-        except BaseException as error:  # it belongs to whoever asks for the next batch
-            self._put((None, error))
-
-    def _put(self, item: Any) -> None:
-        while not self.over.is_set():
+                number, self.drawn = self.drawn, self.drawn + 1
+                try:
+                    job = next(self.jobs)
+                except BaseException as error:  # it belongs to whoever asks for the next batch
+                    return self._last(number, error)
             try:
-                return self.queue.put(item, timeout=0.1)
-            except queue.Full:
-                continue
+                item = job()
+                self._put(number, item if self.prepare is None else self.prepare(item))
+            except BaseException as error:
+                return self._last(number, error)
+
+    def _put(self, number: int, item: T) -> None:
+        with self.news:
+            self.ready[number] = [item], None
+            self.news.notify_all()
+
+    def _last(self, number: int, error: BaseException) -> None:
+        """After this one there is nothing more to draw; those before it still come."""
+        with self.news:
+            self.ready[number] = [], error
+            self.news.notify_all()
+
+
+def _same(item: T) -> T:
+    return item
 
 
 def _cut(longest: list[int], tokens: int) -> list[int]:
@@ -174,7 +257,7 @@ def _cut(longest: list[int], tokens: int) -> list[int]:
     return cuts
 
 
-def _mix(seed: int, epoch: int) -> int:
+def mixed(seed: int, epoch: int) -> int:
     """One number of the two, so that neighbouring seeds and epochs share no stream."""
     x = (seed * 0x9E3779B97F4A7C15 + epoch * 0xBF58476D1CE4E5B9 + 0x94D049BB133111EB) & (2**64 - 1)
     x = ((x ^ (x >> 31)) * 0xD6E8FEB86659FD93) & (2**64 - 1)

@@ -47,6 +47,10 @@ class Pairs(NamedTuple):
         """The same batch in page-locked memory, from which a GPU copies while it computes."""
         return Pairs(*(x.pin_memory() for x in self))
 
+    def rows(self, n: int) -> Pairs:
+        """Only the first n pairs (the padding stays)."""
+        return Pairs(*(x[:n] for x in self))
+
 
 @dataclass(frozen=True)
 class Parallel:

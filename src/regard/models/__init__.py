@@ -13,6 +13,7 @@ from regard.core.spec import Table, resolve
 
 MODELS: Table = {
     "transformer": ("regard.models.transformer", "Transformer"),
+    "gpt": ("regard.models.gpt", "GPT"),
     "rnnsearch": ("regard.models.rnnsearch", "RNNSearch"),
 }
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _BLUE, _ORANGE, _GREEN, _GREY = "#2a6fb0", "#d8721e", "#2a8f6b", "#6b7285"  # apart for colour-blind eyes too
 _CLOCKS = ("step", "epoch", "time", "seconds", "tokens", "updates")  # what runs along, not what is measured
-_MACHINE = ("lr", "tokens_per_second")  # drawn last, and lower
+MACHINE = ("lr", "grad_norm", "tokens_per_second", "lost_updates")  # drawn last, and lower
 _NOISY = ("loss", "tokens_per_second")  # one number a step: drawn with its moving mean
 
 
@@ -32,22 +32,19 @@ def curve(
     """The figure of a run; also written to `path` (.png or .svg) where one is given."""
     from regard.see.sheet import Sheet
 
-    found = _series(rows)
-    losses = [key for key in found if key == "loss" or key.endswith("_loss")]
-    scores = [key for key in found if key not in losses and key not in _MACHINE]
-    panels = [losses] if losses else []
-    panels += [[key] for key in scores] + [[key] for key in _MACHINE if key in found]
-    if not panels:
+    found = series(rows)
+    drawn = panels(found)
+    if not drawn:
         raise BadInput("nothing to draw: rows need a 'step' and a number such as 'loss', 'valid_loss' or 'bleu'")
 
-    heights = [1.2 if panel[0] in _MACHINE else 3.2 if panel is losses else 2.0 for panel in panels]
-    sheet = Sheet(8.0, 0.55 + sum(heights) + 0.42 * len(panels) + 0.3)
+    heights = [1.2 if panel[0] in MACHINE else 3.2 if is_loss(panel[0]) else 2.0 for panel in drawn]
+    sheet = Sheet(8.0, 0.55 + sum(heights) + 0.42 * len(drawn) + 0.3)
     sheet.write(0.2, 0.16, visible(title), 11)
     top = 0.62
     end = max(steps.max() for steps, _, _ in found.values())
-    for panel, height in zip(panels, heights, strict=True):
+    for panel, height in zip(drawn, heights, strict=True):
         axes = sheet.axes(0.85, top, 6.85, height)
-        _draw(axes, {key: found[key] for key in panel}, float(end), last=panel is panels[-1])
+        _draw(axes, {key: found[key] for key in panel}, float(end), last=panel is drawn[-1])
         top += height + 0.42
     if path is not None:
         save(sheet.figure, path)
@@ -57,16 +54,15 @@ def curve(
 Series = dict[str, tuple[np.ndarray, np.ndarray, int]]  # key -> steps, values, how many were not finite
 
 
-def _series(rows: Iterable[Mapping[str, Any]]) -> Series:
+def series(rows: Iterable[Mapping[str, Any]]) -> Series:
     """Every numeric key with its finite values, in the order of steps; a step told twice keeps the later word."""
     points: dict[str, dict[float, float]] = {}
     for row in rows:
         step = row.get("step")
         if not _is_number(step):
             continue
-        for key, value in row.items():
-            if key not in _CLOCKS and _is_number(value):
-                points.setdefault(key, {})[float(step)] = float(value)  # type: ignore[arg-type]
+        for key, value in measured(row).items():
+            points.setdefault(key, {})[float(step)] = value  # type: ignore[arg-type]
     found: Series = {}
     for key, said in points.items():
         steps = np.array(sorted(said))
@@ -75,6 +71,29 @@ def _series(rows: Iterable[Mapping[str, Any]]) -> Series:
         if good.any():
             found[key] = (steps[good], values[good], int((~good).sum()))
     return found
+
+
+def measured(row: Mapping[str, Any]) -> dict[str, float]:
+    """What of a row of metrics.jsonl is a curve: its numbers, but for those that only run along."""
+    return {key: float(value) for key, value in row.items() if key not in _CLOCKS and _is_number(value)}
+
+
+def is_loss(key: str) -> bool:
+    """Whether a curve belongs into the panel of losses."""
+    return key == "loss" or key.endswith("_loss")
+
+
+def lower_is_better(key: str) -> bool:
+    """Where the best of a curve is: at its least or its greatest value."""
+    return key.endswith(("loss", "ppl", "perplexity", "error", "wer"))
+
+
+def panels(found: Iterable[str]) -> list[list[str]]:
+    """Which curves stand together, in the order they are drawn: losses, each score by itself, then the machine's."""
+    keys = list(found)
+    losses = [key for key in keys if is_loss(key)]
+    scores = [[key] for key in keys if key not in losses and key not in MACHINE]
+    return ([losses] if losses else []) + scores + [[key] for key in MACHINE if key in keys]
 
 
 def _is_number(value: Any) -> bool:
@@ -94,11 +113,11 @@ def _draw(axes: Axes, series: Series, end: float, last: bool) -> None:
             axes.plot(steps, values, color=colour, alpha=0.25, linewidth=0.8)
             values = _smooth(values)
         axes.plot(steps, values, color=colour, linewidth=1.6, marker="o" if few else None, markersize=2.5, label=name)
-        if key not in _MACHINE and key != "loss":
+        if key not in MACHINE and key != "loss":
             _mark_best(axes, key, steps, values, colour)
     axes.set_xlim(0, max(end, 1) * 1.02)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(3 if set(series) & set(_MACHINE) else 6))
+    axes.yaxis.set_major_locator(MaxNLocator(3 if set(series) & set(MACHINE) else 6))
     axes.tick_params(labelsize=7, width=0.5, color=_GREY, labelcolor=INK)
     axes.ticklabel_format(axis="y", useOffset=False)
     axes.grid(color="#e4e7ee", linewidth=0.6)
@@ -114,7 +133,7 @@ def _draw(axes: Axes, series: Series, end: float, last: bool) -> None:
 def _mark_best(axes: Axes, key: str, steps: np.ndarray, values: np.ndarray, colour: str) -> None:
     from regard.see.sheet import font
 
-    lower = key.endswith(("loss", "ppl", "perplexity", "error", "wer"))
+    lower = lower_is_better(key)
     best = int(values.argmin() if lower else values.argmax())
     axes.plot(steps[best], values[best], "o", color=colour, markersize=5, markerfacecolor="white", markeredgewidth=1.4)
     axes.annotate(
@@ -140,6 +159,6 @@ def _smooth(values: np.ndarray) -> np.ndarray:
 
 
 def _colour(key: str) -> str:
-    if key in _MACHINE:
+    if key in MACHINE:
         return _GREY
     return _BLUE if key == "loss" else _ORANGE if key.endswith("loss") else _GREEN

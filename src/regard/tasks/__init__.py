@@ -7,9 +7,11 @@ from regard.core.spec import Table
 # What the training loop trains.
 TASKS: Table = {
     "translation": ("regard.tasks.translation", "Translation"),
+    "language": ("regard.tasks.language", "Language"),
 }
 
 # What a saved model of each task is used with: model and vocabulary in, something to call out.
 PREDICTORS: Table = {
     "translation": ("regard.tasks.translator", "Translator"),
+    "language": ("regard.tasks.writer", "Writer"),
 }

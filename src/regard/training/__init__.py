@@ -3,8 +3,12 @@
     train       a recipe into a folder                           loop.py
     evaluate    how good the model in such a folder is           evaluation.py
     recipe      recipes found, loaded, overridden, made quick    recipe.py
+    task        what the loop asks of a task                     task.py
+    optimiser   rules, clipping, skipping; schedules             optimiser.py, optimisers/, schedule.py
+    checkpoint  everything a run needs to go on, checksummed     checkpoint.py
+    world       one process or many, and how they share a model  world.py, spread.py
 
-From a shell: ``python -m regard.training RECIPE key=value ... --out FOLDER``.
+From a shell: ``python -m regard.training RECIPE key=value ... --out FOLDER``, or the same under torchrun.
 """
 
 from __future__ import annotations
@@ -23,11 +27,13 @@ def train(
     settings: tuple[str, ...] | list[str] = (),
     quick: bool = False,
     command: str | None = None,
+    watch: bool = False,
 ) -> dict[str, Any]:
     """Train a recipe (its name, its file, or a `Recipe`) into a folder; what comes back is also in result.json there.
 
     `settings` are overrides, ``"train.steps=200"``. With `resume` the run in the folder goes on, by its own stored
-    recipe where none is given. `command` is printed as the way to go on when the run is interrupted.
+    recipe where none is given. `command` is printed as the way to go on when the run is interrupted. `watch` draws the
+    curve in the terminal while it grows.
     """
     from regard.core.errors import BadInput
     from regard.training.loop import run
@@ -43,7 +49,7 @@ def train(
     else:
         chosen = load(recipe)
     chosen = override(quickened(chosen) if quick else chosen, settings)
-    return run(chosen, Path(out), resume, command)
+    return run(chosen, Path(out), resume, command, watch)
 
 
 def evaluate(folder: str | Path, splits: list[str] | tuple[str, ...] | None = None, **settings: Any) -> dict[str, Any]:

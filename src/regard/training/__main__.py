@@ -2,6 +2,7 @@
 
 python -m regard.training RECIPE [key=value ...] --out FOLDER [--quick]
 python -m regard.training --resume --out FOLDER [key=value ...]
+torchrun --nproc-per-node 8 --max-restarts 3 -m regard.training RECIPE --resume --out FOLDER [key=value ...]
 python -m regard.training --evaluate --out FOLDER [--split test_2016 ...] [--weights best] [--beams 5]
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -35,7 +37,8 @@ def main(words: list[str] | None = None) -> int:
     try:
         return _do(asked)
     except RegardError as error:
-        print(f"error: {error}", file=sys.stderr)
+        who = f"process {os.environ['RANK']}: " if "RANK" in os.environ else ""
+        print(f"error: {who}{error}", file=sys.stderr)
         return 1
 
 
@@ -61,7 +64,8 @@ def _do(asked: argparse.Namespace) -> int:
     result = train(names[0] if names else None, asked.out, asked.resume, settings, asked.quick, command)
     if result["stopped"] == "interrupted":
         return 130
-    print(json.dumps(result, indent=2, ensure_ascii=False))
+    if os.environ.get("RANK", "0") == "0":  # of the processes that torchrun started, one speaks
+        print(json.dumps(result, indent=2, ensure_ascii=False))
     return 0
 
 

@@ -1,7 +1,8 @@
 """Weights averaged over time: a moving average while training, and the mean of the last checkpoints after it.
 
 Both stand in for a lower learning rate at the end. The moving average is kept in float32 beside the model and starts
-short: at update n its decay is at most (1 + n) / (10 + n), so that the first weights are soon forgotten.
+short: at update n its decay is at most (1 + n) / (10 + n), so that the first weights are soon forgotten. Of weights
+that are spread over processes each averages its own slice.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from torch import nn
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Tensor
+from regard.training.slices import fill, local
 
 
 class MovingAverage:
@@ -28,12 +30,10 @@ class MovingAverage:
     def update(self, step: int) -> None:
         """Move towards the weights after update `step`, counted from 1."""
         decay = min(self.decay, (1 + step) / (10 + step))
-        torch._foreach_lerp_(list(self.kept.values()), [x.float() for x in self.live.values()], 1 - decay)
-
-    def load(self, kept: Mapping[str, Tensor]) -> None:
-        """Go on from a saved average."""
-        for name, x in self.kept.items():
-            x.copy_(kept[name])
+        pairs = [(local(self.kept[name]), local(x).float()) for name, x in self.live.items()]
+        pairs = [pair for pair in pairs if pair[0].numel()]  # of a short tensor a process may have nothing
+        if pairs:
+            torch._foreach_lerp_([kept for kept, _ in pairs], [x for _, x in pairs], 1 - decay)
 
 
 def tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -53,11 +53,11 @@ def put(model: nn.Module, weights: Mapping[str, Tensor], where: object = "weight
     for name, x in own.items():
         if x.shape != weights[name].shape:
             raise BadInput(f"{where}: {name} is {tuple(weights[name].shape)}, the model's is {tuple(x.shape)}")
-        x.copy_(weights[name])
+        fill(x, weights[name])
 
 
 def mean(files: Sequence[Path]) -> dict[str, Tensor]:
-    """The mean of the weights in several files; what is not a float is taken from the last."""
+    """The mean of the weights in several files or checkpoints; what is not a float is taken from the last."""
     from regard.training.checkpoint import read_weights
 
     total: dict[str, Tensor] = {}

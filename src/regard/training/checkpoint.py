@@ -1,128 +1,341 @@
-"""Checkpoints: everything a run needs to go on to the bit, written whole or not at all.
+"""Checkpoints: everything a run needs to go on to the bit, written whole or not at all, and never believed unchecked.
 
-    checkpoints/step-00000540/model.safetensors   the weights after update 540
-                              state.pt            optimiser, moving average, random streams, place in the data, task
-    checkpoints/stop-00000543/...                 the same, where a run was stopped between two regular ones
-    checkpoints/best.safetensors                  the weights that did best on validation
-    checkpoints/final.safetensors                 the weights chosen at the end
+    checkpoints/step-00000540/manifest.json          step, number of processes, size and sha256 of every file below
+                              model.safetensors      the weights after update 540
+                              optimiser.safetensors  its moments; likewise every other group of tensors
+                              state.pt               plain values: place in the data, counts, the task's own
+                              own-00000.pt           what each process has for itself: random streams
+    checkpoints/step-00000540/model/shard-*          a group of which each process holds slices (pieces.py)
+    checkpoints/stop-00000543/...                    the same, where a run was stopped between two regular ones
+    checkpoints/best.safetensors                     the weights that did best on validation
+    checkpoints/final.safetensors                    the weights chosen at the end
 
-Regular checkpoints are the ones that are averaged, so that an interruption changes no result. A folder is written under
-another name, flushed, and renamed. Old ones lose their state first, then go.
+A folder is written under another name, all of it is flushed to the disk, the manifest last, and then it is renamed: a
+process that is killed leaves what was there and a stray `.part`, which the next start removes. Regular checkpoints are
+the ones that are averaged, so that an interruption changes no result. Old ones lose all but their weights, then go.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
+import re
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+import torch.distributed as dist
 
 from regard.core.errors import BadInput
 from regard.core.files import write
 from regard.core.shapes import Tensor
+from regard.training.manifest import FORMAT, MANIFEST, check, files_of, read_manifest, sealed
+from regard.training.pieces import Reader, find_pieces, fit, is_sliced, write_slices
+from regard.training.slices import whole
+from regard.training.tensorfile import content_sum, flush, read_header, sha256, why, write_bytes, write_tensors
+from regard.training.world import World
+
+STATE, OWN = "state.pt", "own-{:05d}.pt"
+T = TypeVar("T")
+Groups = Mapping[str, Mapping[str, Tensor]]
 
 
 class Checkpoints:
-    """The checkpoints of one run: the newest `keep` with their state, the newest `average` for averaging."""
+    """The checkpoints of one run: the newest `keep` whole, of the newest `average` the weights."""
 
-    def __init__(self, folder: Path, keep: int = 2, average: int = 1) -> None:
+    def __init__(self, folder: Path, keep: int = 2, average: int = 1, world: World | None = None) -> None:
         self.folder, self.keep, self.average = folder, max(1, keep), average
+        self.world = world or World(torch.device("cpu"))
+        self.passed: set[Path] = set()  # damaged ones, which go when there is something newer
 
-    def save(self, step: int, weights: Mapping[str, Tensor], state: Mapping[str, Any], regular: bool = True) -> Path:
-        """Write a checkpoint, then let go of old ones."""
+    def save(
+        self, step: int, groups: Groups, state: Mapping[str, Any], own: Mapping[str, Any], regular: bool = True
+    ) -> Path:
+        """Write a checkpoint, then let go of old ones; every process calls.
+
+        `groups` are named tensors, whole or sliced; `state` is equal everywhere; `own` is this process's.
+        """
+        world = self.world
         final = self.folder / f"{'step' if regular else 'stop'}-{step:08d}"
-        part = self.folder / f".{secrets.token_hex(8)}.part"
+        part = self.folder / world.said(f".{secrets.token_hex(8)}.part")
         try:
-            part.mkdir(parents=True)
-            with open(part / "state.pt", "wb") as file:
-                torch.save(dict(state), file)
-                file.flush()
-                os.fsync(file.fileno())
-            save_weights(part / "model.safetensors", weights)
-            if final.exists():
-                shutil.rmtree(final)
-            os.replace(part, final)
-            _flush(self.folder)
-        except (OSError, RuntimeError, BadInput) as error:  # torch reports a full disk as a RuntimeError
-            shutil.rmtree(part, ignore_errors=True)
-            full = isinstance(error, RuntimeError) and "unexpected pos" in str(error)  # its way of saying so
-            why = "the disk is full, or the file too large" if full else getattr(error, "strerror", None) or str(error)
-            why = why.splitlines()[0]
-            newest = self.latest()
-            safe = f"the run is safe up to {newest}" if newest else "nothing of the run is saved yet"
-            raise BadInput(f"cannot save a checkpoint in {self.folder}: {why.lower()}; {safe}") from error
-        self._let_go()
+            self._each(lambda: part.mkdir(parents=True) if world.leads else None)
+            for group, tensors in groups.items():
+                if is_sliced(tensors):
+                    write_slices(part / group, tensors)
+            found = self._each(lambda: self._write(part, step, groups, state, own))
+            files = {name: entry for some in found for name, entry in some.items()}
+            manifest = {"format": FORMAT, "step": step, "ranks": world.size, "files": files}
+            self._each(lambda: self._put(part, final, manifest, groups) if world.leads else None)
+        except (OSError, BadInput) as error:
+            kept = next((path for path in reversed(self._all()) if (path / STATE).is_file()), None)
+            safe = f"the run is safe up to {kept}" if kept else "nothing of the run is saved yet"
+            raise BadInput(f"cannot save a checkpoint in {self.folder}: {why(error)}; {safe}") from error
+        finally:
+            if world.leads:  # it has its place by now, unless something went wrong
+                shutil.rmtree(part, ignore_errors=True)
+        if world.leads:
+            self._let_go(step, final)
+        world.wait()  # so that all see the same folder
         return final
 
-    def latest(self) -> Path | None:
-        """The newest checkpoint that a run can go on from."""
-        whole = [path for path in self._all() if (path / "state.pt").is_file()]
-        return whole[-1] if whole else None
+    def newest(self, say: Callable[[str], None] | None = None) -> Path | None:
+        """The newest checkpoint that a run can go on from, every file of it as it was written.
+
+        Damaged ones are passed over, and `say` is told. Where there are only such, that is an error: a run that began
+        anew there would write over what may be mended.
+        """
+        wrong = []
+        for path in reversed(self._all()):
+            if _only_weights(path):
+                continue
+            problem = check(path)
+            if problem is None:
+                return path
+            self.passed.add(path)
+            wrong.append(f"{path.name}: {problem}")
+            if say is not None:
+                say(f"{path} is passed over: {problem}")
+        if wrong:
+            raise BadInput(
+                f"no checkpoint in {self.folder} can be gone on from ({wrong[0]}); remove the folder to begin anew"
+            )
+        return None
 
     def last(self, n: int) -> list[Path]:
-        """The weight files of the newest n regular checkpoints, oldest first."""
-        regular = [path for path in self._all() if path.name.startswith("step-")]
-        return [path / "model.safetensors" for path in regular[max(0, len(regular) - n) :]] if n > 0 else []
+        """The newest n regular checkpoints whose weights are as they were written, oldest first."""
+        found: list[Path] = []
+        for path in reversed(self._all()):
+            if len(found) < n and _regular(path) and check(path, ["model"]) is None:
+                found.append(path)
+        return found[::-1]
+
+    def clear(self, *beside: Path) -> None:
+        """Remove what a killed process left half-written here (and in folders `beside`), and put back what it had moved
+        away. Only for one who knows that nobody writes here now: the loop holds the run's lock."""
+        for folder in (self.folder, *self._all(), *beside):
+            for path in folder.glob(".*") if folder.is_dir() else ():
+                moved = re.fullmatch(r"\.(.+)\.[0-9a-f]{8}\.old", path.name)
+                if moved and not (folder / moved[1]).exists():
+                    with suppress(OSError):
+                        os.replace(path, folder / moved[1])
+                elif moved or re.fullmatch(r"\.[0-9a-f]{16}\.part|\..+\.[0-9a-f]{8}\.new", path.name):
+                    _remove(path)
+
+    # -- saving --------------------------------------------------------------------------------------------------------
+
+    def _each(self, action: Callable[[], T]) -> list[T]:
+        """What every process's action gave; where one fails, all do, and nobody waits for it."""
+        if self.world.size == 1:
+            return [action()]
+        done, problem = None, None
+        try:
+            done = action()
+        except (OSError, BadInput) as error:
+            problem = f"process {self.world.rank}: {why(error)}"
+        said: list[Any] = [None] * self.world.size
+        dist.all_gather_object(said, (done, problem))
+        for _, heard in said:
+            if heard is not None:
+                raise BadInput(heard)
+        return [one for one, _ in said]
+
+    def _write(
+        self, part: Path, step: int, groups: Groups, state: Mapping[str, Any], own: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Write what falls to this process; gives size and sum of these files, and of its slices."""
+        rank, leads, sums = self.world.rank, self.world.leads, {}
+        for group, tensors in groups.items():
+            if is_sliced(tensors):
+                for file in (part / group).glob(f"shard-{rank + 1:05d}-*"):
+                    sums[f"{group}/{file.name}"] = sha256(file)
+                    flush(file)
+            elif leads:
+                sums[f"{group}.safetensors"] = write_tensors(part / f"{group}.safetensors", tensors)
+        if leads:
+            sums[STATE] = write_bytes(part / STATE, _packed(dict(state)))
+        sums[OWN.format(rank)] = write_bytes(part / OWN.format(rank), _packed({"step": step, "own": dict(own)}))
+        return {name: {"size": (part / name).stat().st_size, "sha256": found} for name, found in sums.items()}
+
+    def _put(self, part: Path, final: Path, manifest: dict[str, Any], groups: Groups) -> None:
+        """Make sure that all is there, seal it and give it its name."""
+        for name, entry in manifest["files"].items():
+            if not (part / name).is_file() or (part / name).stat().st_size != entry["size"]:
+                raise BadInput(f"{name} of another process is not here; all must write into one shared folder")
+        for group, tensors in groups.items():  # heads only: what was written is what can be read
+            fit("what was written", group, tensors, find_pieces(part / x for x in files_of(group, manifest["files"])))
+        write_bytes(part / MANIFEST, sealed(manifest))
+        for folder in (*(path for path in part.iterdir() if path.is_dir()), part):
+            flush(folder)
+        old = final.with_name(f".{final.name}.{secrets.token_hex(4)}.old")
+        if final.exists():  # a damaged one that was passed over; it goes when its successor is there
+            os.replace(final, old)
+        os.replace(part, final)
+        flush(self.folder)
+        shutil.rmtree(old, ignore_errors=True)
+
+    def _let_go(self, step: int, new: Path) -> None:
+        """Of what was saved up to this step keep what is to be kept; what is beyond is of a past that is not ours."""
+        self.passed.discard(new)
+        sound = [path for path in self._all() if _step(path) <= step and path not in self.passed]
+        kept, weights = sound[-self.keep :], [path for path in sound if _regular(path)]
+        weights = weights[max(0, len(weights) - self.average) :]
+        for path in self._all():
+            if path not in kept and path not in weights:
+                _remove(path)
+            elif path not in kept:
+                with suppress(OSError, BadInput):
+                    _keep_weights(path)
 
     def _all(self) -> list[Path]:
         """Oldest first."""
-        found = [path for kind in ("step", "stop") for path in self.folder.glob(f"{kind}-*") if path.is_dir()]
-        return sorted(found, key=lambda path: int(path.name.split("-")[1]))
-
-    def _let_go(self) -> None:
-        every = self._all()
-        kept_whole = every[-self.keep :]
-        kept = {*kept_whole, *(file.parent for file in self.last(self.average))}
-        for path in every:
-            if path not in kept:
-                shutil.rmtree(path, ignore_errors=True)
-            elif path not in kept_whole:
-                (path / "state.pt").unlink(missing_ok=True)
+        found = [path for path in self.folder.glob("*") if re.fullmatch(r"st[eo]p-\d+", path.name) and path.is_dir()]
+        return sorted(found, key=lambda path: (_step(path), path.name))
 
 
-def read(checkpoint: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The weights and the state of a checkpoint, on the host. Nothing in the file is run."""
-    file = checkpoint / "state.pt"
-    try:
-        state = torch.load(file, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as error:
-        why = str(error).splitlines()[0]
-        raise BadInput(f"cannot read {file}: {why}; remove {checkpoint} to go on from the one before") from None
-    return read_weights(checkpoint / "model.safetensors"), state
+# -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def save_weights(file: Path, weights: Mapping[str, Tensor], about: Mapping[str, str] | None = None) -> None:
-    """Weights to a safetensors file, atomically, with a few words about them."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    host = {name: x.detach().to("cpu").contiguous() for name, x in weights.items()}
-    write(save(host, metadata=dict(about or {})), file)
+def restore(checkpoint: Path, groups: Groups, world: World) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Fill tensors in place from a checkpoint of any number of processes, sliced or whole as they are on either side.
+
+    Gives the state and what this process had for itself, None where there were more or fewer of them. The checksums are
+    those that `newest` looks at.
+    """
+    manifest = read_manifest(checkpoint)
+    stored = {group: find_pieces(_files(checkpoint, manifest, group)) for group in groups}
+    for group, tensors in groups.items():  # before anything is changed
+        fit(checkpoint, group, tensors, stored[group])
+    with Reader() as read:
+        for group, tensors in groups.items():
+            for name, x in tensors.items():
+                read.into(x, stored[group][name])
+    state = _unpacked(checkpoint / STATE)
+    if manifest["ranks"] != world.size:
+        return state, None
+    own: dict[str, Any] = _unpacked(checkpoint / OWN.format(world.rank))["own"]
+    return state, own
 
 
-def read_weights(file: Path) -> dict[str, Tensor]:
-    """The weights of a safetensors file."""
-    try:
-        found: dict[str, Tensor] = load_file(file)
-    except (OSError, SafetensorError) as error:
-        raise BadInput(f"cannot read {file}: {error}") from None
+def read_weights(path: Path, group: str = "model") -> dict[str, Tensor]:
+    """The weights of a safetensors file, or of a checkpoint (or another group of it), whole and on the host.
+
+    What is not as it was written is an error.
+    """
+    if path.is_dir():
+        problem = check(path, [group])
+        if problem is not None:
+            raise BadInput(f"cannot read {path}: {problem}")
+        with Reader() as read:
+            return read.whole(find_pieces(_files(path, read_manifest(path), group)))
+    if not path.is_file():
+        raise BadInput(f"cannot read {path}: there is no such file or checkpoint")
+    about = dict(read_header(path)[0].get("__metadata__", {}))
+    with Reader() as read:
+        found = read.whole(find_pieces([path]))
+    expected = about.pop("sha256", None)
+    if expected is not None and content_sum(found, about) != expected:
+        raise BadInput(f"{path} is damaged: its weights are not those that were written")
     return found
 
 
-def _flush(folder: Path) -> None:
-    """Make a rename last; not every file system lets a folder be opened for it."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
+def save_weights(
+    file: Path, weights: Mapping[str, Tensor], about: Mapping[str, str] | None = None, world: World | None = None
+) -> None:
+    """Weights to a safetensors file, atomically, with a few words about them and a checksum.
+
+    Where a world is given every process calls, slices are gathered, and the leader writes.
+    """
+    leads, host = world is None or world.leads, {}
+    for name, x in weights.items():
+        gathered = whole(x)
+        if leads:
+            host[name] = gathered.to("cpu").contiguous()
+    if not leads:
         return
+    words = dict(about or {})
+    part = file.with_name(f".{secrets.token_hex(8)}.part")
     try:
-        os.fsync(handle)
-    except OSError:
-        pass
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_tensors(part, host, words | {"sha256": content_sum(host, words)})
+        os.replace(part, file)
+        flush(file.parent)
+    except OSError as error:
+        raise BadInput(f"cannot write {str(file)!r}: {why(error)}") from error
     finally:
-        os.close(handle)
+        with suppress(OSError):  # in place by now, unless something went wrong
+            part.unlink()
+
+
+# -- small parts -------------------------------------------------------------------------------------------------------
+
+
+def _files(checkpoint: Path, manifest: Mapping[str, Any], group: str) -> list[Path]:
+    found = [checkpoint / name for name in files_of(group, manifest["files"])]
+    if not found:
+        raise BadInput(f"{checkpoint} holds no '{group}'")
+    return found
+
+
+def _only_weights(checkpoint: Path) -> bool:
+    """Whether it was kept for its weights alone."""
+    try:
+        return STATE not in read_manifest(checkpoint)["files"]
+    except BadInput:
+        return False
+
+
+def _keep_weights(checkpoint: Path) -> None:
+    """Let go of everything but the model: first in the manifest, so that at no moment a file is missed."""
+    manifest = read_manifest(checkpoint)
+    names = files_of("model", manifest["files"])
+    if len(names) < len(manifest["files"]):
+        manifest["files"] = {name: manifest["files"][name] for name in names}
+        write(sealed(manifest), checkpoint / MANIFEST)
+    for path in checkpoint.iterdir():
+        if path.name not in (MANIFEST, *(name.split("/")[0] for name in names)):
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or folder; a folder vanishes as one, so that a half of it is never taken for the whole."""
+    with suppress(OSError):
+        if path.is_dir() and not path.name.startswith("."):
+            path = path.rename(path.with_name(f".{secrets.token_hex(8)}.part"))
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _packed(values: dict[str, Any]) -> bytes:
+    """Plain values and tensors as bytes; what could not be read back is refused now."""
+    to = io.BytesIO()
+    torch.save(values, to)
+    try:
+        torch.load(io.BytesIO(to.getbuffer()), weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise BadInput(f"the state holds more than plain values and tensors: {why(error)}") from None
+    return to.getvalue()
+
+
+def _unpacked(file: Path) -> dict[str, Any]:
+    """Plain values and tensors, on the host. Nothing in the file is run."""
+    try:
+        found: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
+        raise BadInput(f"cannot read {file}: {why(error)}") from None
+    return found
+
+
+def _step(path: Path) -> int:
+    return int(path.name.split("-")[1])
+
+
+def _regular(path: Path) -> bool:
+    return path.name.startswith("step-")

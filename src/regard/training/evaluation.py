@@ -19,8 +19,8 @@ from regard.core.errors import BadInput, RegardError
 from regard.data.parallel import Parallel
 from regard.tasks import translation
 from regard.training.average import mean, put
-from regard.training.checkpoint import Checkpoints, read, read_weights
-from regard.training.loop import chosen_device, machine
+from regard.training.checkpoint import Checkpoints, read_weights
+from regard.training.device import chosen_device, machine
 from regard.training.recipe import build, stored
 
 
@@ -73,14 +73,11 @@ def _weights(folder: Path, which: str, keep: int, average: int) -> dict[str, Any
             raise BadInput(f"{folder} holds no checkpoints to average")
         return mean(files)
     if which in ("last", "ema"):
-        latest = checkpoints.latest()
-        if latest is None:
+        newest = checkpoints.newest()
+        if newest is None:
             raise BadInput(f"{folder} holds no checkpoint")
-        own, state = read(latest)
-        if which == "ema" and not state.get("ema"):
-            raise BadInput(f"{latest} holds no moving average")
-        return own if which == "last" else own | state["ema"]
-    return read_weights(checkpoints.folder / which / "model.safetensors")
+        return read_weights(newest) | (read_weights(newest, "ema") if which == "ema" else {})
+    return read_weights(checkpoints.folder / which)
 
 
 def _saved(folder: Path, data: Any) -> tuple[nn.Module, Any]:

@@ -1,66 +1,145 @@
-"""AdamW, fused where the device has a fused form; an update whose gradient is not finite is left out.
+"""The optimiser: clipping, one of the rules in optimisers/, and no update from a gradient that is not finite.
 
-Matrices decay, vectors (norms, biases) do not. The norm of the gradient and whether it is finite stay on the device:
-nothing here waits for it.
+    norm of the gradient -> clip -> rule        the norm, and whether it is finite, stay on the device: nothing waits
+    decay                                       matrices decay; vectors (norms, biases) do not
+    rate of a layer                             rate · layer_decay ** (layers above it)
+    moments/<parameter>/<name>                  the state: named tensors, there from the start, filled in place
+
+With layer-wise decay the head and final norms move at the full rate, the last block at layer_decay times that, and so
+on down to the embeddings, one layer below the first block. Encoder and decoder are counted each by itself.
+
+Parameters may be DTensors, each process holding a piece: the norm is that of the whole gradient, on every process the
+same, and a piece of state is spread as its parameter is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 
+from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
+from regard.core.spec import make
+from regard.training.optimisers import OPTIMISERS
+from regard.training.optimisers.muon import Rows
+from regard.training.optimisers.part import Part, Rule, add_up, cut_anywhere
+from regard.training.slices import local
+
+BELOW = ("embed", "position", "patch", "token")  # in the name of what comes before the first block
 
 
 class Optimiser:
-    """AdamW and the clipping before it."""
+    """A rule, and what all rules have in common. `rows`: how fused matrices are ordered, muon.projections(model)."""
 
     def __init__(
         self,
-        parameters: Iterable[nn.Parameter],
-        betas: tuple[float, float],
-        eps: float,
-        decay: float,
-        clip: float,
+        parameters: Mapping[str, nn.Parameter],
+        spec: str = "adamw",
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        decay: float = 0.0,
+        clip: float = 0.0,
+        layer_decay: float = 1.0,
+        rows: Mapping[str, Rows] | None = None,
     ) -> None:
-        every = list(dict.fromkeys(p for p in parameters if p.requires_grad))
-        self.parameters, self.clip = every, clip
-        groups = [
-            {"params": [p for p in every if p.ndim >= 2], "weight_decay": decay},
-            {"params": [p for p in every if p.ndim < 2], "weight_decay": 0.0},
+        trained: dict[nn.Parameter, str] = {}
+        for name, p in parameters.items():
+            if p.requires_grad:
+                trained.setdefault(p, name)  # what is tied goes by its first name
+        if not trained:
+            raise BadInput("there is nothing to train: no parameter wants a gradient")
+        self.clip, self.layer_decay = clip, layer_decay
+        factors = layer_factors(list(trained.values()), layer_decay)
+        order = rows or {}
+        self.parts = [
+            Part(name, p, decay if p.ndim >= 2 else 0.0, factors[name], order.get(name)) for p, name in trained.items()
         ]
-        groups = [group for group in groups if group["params"]]
-        try:
-            self.adam = torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=eps, fused=True)
-            self.fused = True
-        except (RuntimeError, ValueError):  # this device has no fused form
-            self.adam = torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=eps)
-            self.fused = False
+        device = local(self.parts[0].parameter.detach()).device
+        self.rule: Rule = make(OPTIMISERS, spec, "optimiser", betas=betas, eps=eps, device=device)
+        self.rule.begin(self.parts)
 
+    @property
+    def fused(self) -> bool:
+        """Whether the update is one of torch's fused kernels."""
+        return self.rule.fused
+
+    @torch.no_grad()
     def step(self, rate: float) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """One update at this rate from the gradients at hand, which are then let go.
 
         Gives their norm, and 1 where it was not finite and the update was left out, else 0.
         """
-        for group in self.adam.param_groups:
-            group["lr"] = rate
+        moved = [part for part in self.parts if part.parameter.grad is not None]
+        for part in moved:
+            _settle(part.parameter)
+        norm = total_norm([part.parameter.grad for part in moved if part.parameter.grad is not None])
         if self.clip:
-            norm = nn.utils.clip_grad_norm_(self.parameters, self.clip)
-        else:
-            norm = nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
+            torch._foreach_mul_([part.gradient for part in moved], (self.clip / (norm + 1e-6)).clamp(max=1.0))
         lost = (~torch.isfinite(norm)).float()
-        if self.fused:  # the fused kernel skips the update itself, without asking the host
-            self.adam.grad_scale, self.adam.found_inf = None, lost  # type: ignore[attr-defined]
-        self.adam.step()
-        self.adam.zero_grad(set_to_none=True)
+        self.rule.update(moved, rate, lost)
+        for part in moved:
+            part.parameter.grad = None
         return norm, lost
 
-    def state_dict(self) -> dict[str, object]:
-        """The moments and step counts."""
-        return self.adam.state_dict()
+    def tensors(self) -> dict[str, Tensor]:
+        """The whole state by name; to restore it, write into these tensors."""
+        return {f"moments/{part.name}/{name}": x for part in self.parts for name, x in part.state.items()}
 
-    def load_state_dict(self, state: dict[str, object]) -> None:
-        """Go on from there."""
-        self.adam.load_state_dict(state)
+    def describe(self) -> str:
+        """The rule in a few words, for a run's first line."""
+        how = self.rule.describe()
+        return how if self.layer_decay == 1 else f"{how}, rates x{self.layer_decay:g} a layer down"
+
+
+# -- the norm ----------------------------------------------------------------------------------------------------------
+
+
+def total_norm(gradients: Sequence[Tensor]) -> Float[Tensor, ""]:
+    """The norm of all gradients as one vector, whole where they are spread over processes."""
+    kinds: dict[Any, list[Tensor]] = {}
+    for g in gradients:  # those that are cut alike together
+        kinds.setdefault((g.device_mesh, cut_anywhere(g)) if isinstance(g, DTensor) else None, []).append(local(g))
+    norms = []
+    for kind, some in kinds.items():
+        own = nn.utils.get_total_norm(some)
+        norms.append(own if kind is None else add_up(own.square(), *kind).sqrt())
+    if len(norms) == 1:
+        return norms[0]
+    return torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.tensor(0.0)
+
+
+def _settle(p: nn.Parameter) -> None:
+    """A gradient spread like its parameter: tensor parallelism may leave sums of it to be done."""
+    g = p.grad
+    if isinstance(p, DTensor) and isinstance(g, DTensor) and g.placements != p.placements:
+        p.grad = g.redistribute(placements=p.placements)
+
+
+# -- rates by layer ----------------------------------------------------------------------------------------------------
+
+
+def layer_factors(names: Sequence[str], layer_decay: float) -> dict[str, float]:
+    """What the rate of each parameter is multiplied with."""
+    places = {name: _place(name) for name in names}
+    depth: dict[str, int] = {}  # blocks of each stack
+    for stack, block in places.values():
+        if block is not None:
+            depth[stack] = max(depth.get(stack, 0), block + 1)
+    deepest = max(depth.values(), default=0)
+    found = {}
+    for name, (stack, block) in places.items():
+        outside = deepest + 1 if any(word in name for word in BELOW) else 0
+        found[name] = layer_decay ** (outside if block is None else depth[stack] - block)
+    return found
+
+
+def _place(name: str) -> tuple[str, int | None]:
+    """The stack a parameter belongs to, and the number of its block there."""
+    inside = re.match(r"(?:(.*?)\.)?blocks\.(\d+)\.", name)
+    return (inside[1] or "", int(inside[2])) if inside else ("", None)

@@ -48,7 +48,7 @@ class Progress:
     def at(self, step: int, numbers: Mapping[str, float]) -> None:
         """Show where the run is."""
         self.done = step
-        words = "  ".join(f"{name} {_short(value)}" for name, value in numbers.items())
+        words = "  ".join(f"{name} {short(value)}" for name, value in numbers.items())
         words += f"  left {self.left()}"
         if self.bar is not None:
             self.bar.update(self.task, completed=step, description=words)
@@ -76,19 +76,41 @@ class Progress:
         return clock((time.monotonic() - self.began) / new * (self.steps - self.done))
 
 
-class Metrics:
-    """metrics.jsonl, appended row by row."""
+class Silence:
+    """The same verbs for a process that is not the one that speaks."""
 
-    def __init__(self, path: Path, upto: int) -> None:
-        self.path = path
-        self.rows = [row for row in read_rows(path) if row.get("step", 0) <= upto]
+    def __enter__(self) -> Silence:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def at(self, step: int, numbers: Mapping[str, float]) -> None:
+        """Nothing."""
+
+    def move(self, step: int) -> None:
+        """Nothing."""
+
+    def say(self, line: str) -> None:
+        """Nothing."""
+
+
+class Metrics:
+    """metrics.jsonl, appended row by row; a process that does not write keeps the rows to itself."""
+
+    def __init__(self, path: Path, upto: int, writes: bool = True) -> None:
+        self.path, self.writes = path, writes
+        self.rows = [row for row in read_rows(path) if row.get("step", 0) <= upto] if writes else []
         text = "".join(json.dumps(row) + "\n" for row in self.rows)
-        write(text.encode(), path)
+        if writes:
+            write(text.encode(), path)
 
     def add(self, row: dict[str, Any]) -> None:
         """One more row; numbers that are not finite are written as null."""
         row = {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in row.items()}
         self.rows.append(row)
+        if not self.writes:
+            return
         try:
             with open(self.path, "a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
@@ -113,5 +135,6 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
+    """A number in few characters."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

@@ -43,14 +43,21 @@ class Train:
     device: str = "auto"  # auto: the GPU where there is one
     precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 autocast on a GPU, float32 elsewhere
     compile: bool | None = None  # None: on a GPU, where there is a C++ compiler
+    deterministic: bool = False  # only algorithms that always give the same bits; a CPU has no others
+    spread: Literal["auto", "ddp", "fsdp"] = "auto"  # over the processes of torchrun: copies, or slices of every tensor
+    tensor: int = 1  # processes that share the heads and hidden units of every block
+    recompute: bool = False  # keep only what enters a block, and run it again for its gradient
+    workers: int = 1  # makers of batches
     accumulate: int = 1  # batches an update
+    optimiser: str = "adamw"  # a spec: adamw, muon, adafactor, sgd
     rate: float = 1e-3  # the peak
-    schedule: Literal["inverse_sqrt", "cosine", "constant"] = "inverse_sqrt"
+    schedule: Literal["inverse_sqrt", "cosine", "linear", "wsd", "one_cycle", "constant"] = "inverse_sqrt"
     warmup: int = 4000
     floor: float = 0.0  # where cosine ends, as a share of the peak
     betas: tuple[float, float] = (0.9, 0.98)
     eps: float = 1e-9
     decay: float = 0.0  # of matrices
+    layer_decay: float = 1.0  # the rate of a layer, as a share of that of the layer above it
     clip: float = 0.0  # the largest norm of a gradient; 0: none
     ema: float = 0.0  # decay of the moving average of the weights; 0: none is kept
     average: int = 1  # so many last regular checkpoints are averaged at the end
@@ -61,6 +68,7 @@ class Train:
     save: int = 0  # updates between checkpoints; 0: each epoch
     keep: int = 2  # newest checkpoints that a run could go on from
     log: int = 50  # updates between rows of metrics.jsonl
+    writers: tuple[str, ...] = ()  # who else is told: tensorboard, wandb
     finish: Literal["auto", "last", "best", "ema", "average"] = "auto"  # auto: what does best on validation
     store: Literal["float32", "float16"] = "float32"  # the saved model; it is scored as it is stored
 

@@ -289,11 +289,32 @@ def read_json(file: Path) -> dict[str, Any]:
     return value
 
 
+def read_tensors(folder: Path) -> dict[str, Tensor]:
+    """The tensors of a folder that another program wrote; a pickle is opened only in the way that cannot run code."""
+    for name in (WEIGHTS, "pytorch_model.bin"):
+        file = folder / name
+        if not file.is_file():
+            continue
+        try:
+            if file.suffix == ".safetensors":
+                return load_file(file)
+            found = torch.load(file, map_location="cpu", weights_only=True)
+        except OSError as error:
+            raise BadInput(f"cannot read {file}: {error.strerror or error}") from None
+        except (SafetensorError, Exception) as error:  # torch.load raises what it likes for a damaged file
+            raise BadInput(f"{file} is damaged or no file of tensors: {str(error).splitlines()[0]}") from None
+        if not isinstance(found, dict):
+            raise BadInput(f"{file} holds a {type(found).__name__}, not named tensors")
+        return found
+    raise BadInput(f"there is no {WEIGHTS} (nor pytorch_model.bin) in {folder}")
+
+
 def _migrated(config: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The configuration in today's format."""
     if "format" not in config and "model_type" in config:
         kind = config["model_type"]
-        raise BadInput(f"{folder} is a '{kind}' folder of transformers; read it with regard.weights.marian.load")
+        reader = "gpt2" if kind == "gpt2" else "marian"
+        raise BadInput(f"{folder} is a '{kind}' folder of transformers; read it with regard.weights.{reader}.load")
     number = config.get("format")
     if not isinstance(number, int) or isinstance(number, bool):
         raise BadInput(f"{folder / CONFIG} has no format number; it was not written by regard.save")

@@ -24,10 +24,9 @@ import torch
 
 from regard.core.config import from_dict
 from regard.core.errors import BadInput, Unsupported
-from regard.core.shapes import Tensor
 from regard.core.spec import Spec
 from regard.models.transformer import Config, Transformer
-from regard.weights.folder import only_holds, read_json, replacing, write_json, write_tensors
+from regard.weights.folder import only_holds, read_json, read_tensors, replacing, write_json, write_tensors
 from regard.weights.table import Row, computed, read, same, stack, tie, view, write, zero
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ def load(folder: str | Path) -> tuple[Transformer, Text | None]:
 
     folder = Path(folder)
     config = ours(read_json(folder / "config.json"))
-    state = _tensors(folder)
+    state = read_tensors(folder)
     with torch.random.fork_rng(devices=[]):
         model = Transformer(config)
     read(table(config), state, model)
@@ -230,29 +229,6 @@ def _layout(config: Config) -> str | None:
     spec = Spec.parse(config.positions)
     plain = spec.name == "sinusoidal" and spec.arguments.get("base", 1e4) == 1e4
     return str(spec.arguments.get("layout", "interleaved")) if plain else None
-
-
-def _tensors(folder: Path) -> dict[str, Tensor]:
-    """Their tensors; a pickle is opened only in the way that cannot run code."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    for name in ("model.safetensors", "pytorch_model.bin"):
-        file = folder / name
-        if not file.is_file():
-            continue
-        try:
-            if file.suffix == ".safetensors":
-                return load_file(file)
-            found = torch.load(file, map_location="cpu", weights_only=True)
-        except OSError as error:
-            raise BadInput(f"cannot read {file}: {error.strerror or error}") from None
-        except (SafetensorError, Exception) as error:  # torch.load raises what it likes for a damaged file
-            raise BadInput(f"{file} is damaged or no file of tensors: {str(error).splitlines()[0]}") from None
-        if not isinstance(found, dict):
-            raise BadInput(f"{file} holds a {type(found).__name__}, not named tensors")
-        return found
-    raise BadInput(f"there is no model.safetensors (nor pytorch_model.bin) in {folder}")
 
 
 def _is_theirs(folder: Path) -> bool:

@@ -64,6 +64,22 @@ def make_marian():
     write("marian", f"transformers {transformers.__version__}", said, shapes, asked, logits)
 
 
+def make_gpt2():
+    import transformers
+
+    config = transformers.GPT2Config(
+        vocab_size=24, n_embd=8, n_layer=2, n_head=2, n_inner=12, n_positions=16, eos_token_id=0, bos_token_id=0
+    )
+    model = transformers.GPT2LMHeadModel(config).double().eval()
+    shapes = {n: list(v.shape) for n, v in model.state_dict().items() if n != "lm_head.weight"}
+    model.load_state_dict(weights(shapes), strict=False)
+    tokens = [[5, 6, 7, 8, 0], [9, 10, 0, 23, 22]]
+    with torch.no_grad():
+        logits = model(torch.tensor(tokens)).logits
+    said = {k: v for k, v in config.to_diff_dict().items() if k != "transformers_version"} | {"model_type": "gpt2"}
+    write("gpt2", f"transformers {transformers.__version__}", said, shapes, {"tokens": tokens}, logits)
+
+
 def make_torch_transformer():
     settings = {"d_model": 8, "nhead": 2, "num_encoder_layers": 1, "num_decoder_layers": 2, "dim_feedforward": 12}
     model = torch.nn.Transformer(**settings, dropout=0.0, batch_first=True).double()
@@ -82,5 +98,6 @@ def write(name, peer, config, shapes, asked, answer):
 
 
 if __name__ == "__main__":
+    make_gpt2()
     make_marian()
     make_torch_transformer()

@@ -1,0 +1,212 @@
+"""Images that do not fit into memory: sample shards, which hold the files' own bytes, read through a memory map.
+
+    record    label (int32, -1 for none) | length of the name (uint32) | name | the bytes of the image file
+    row       a record, in an order computed from (seed, epoch) as for tokens (data.shuffle)
+    batch     decoded in the threads that make batches, cut square in the middle and resized: B 3 Y X, bytes
+
+Nothing of a file is run: it is decoded by Pillow, which refuses images of absurd size, as one of a few formats.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+
+from regard.core.errors import BadInput
+from regard.core.shapes import Int, Tensor
+from regard.data.batching import Stream, mixed
+from regard.data.index import Index
+from regard.data.shards import chosen, located, mapped
+from regard.data.shuffle import Shuffle
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")  # none that calls another program
+HEAD = struct.Struct("<iI")
+
+
+class Picture(NamedTuple):
+    """One image as it was packed."""
+
+    content: bytes  # of the image file
+    label: int  # -1: none
+    name: str
+
+
+class Images(NamedTuple):
+    """A batch of images of one size."""
+
+    pixels: UInt8[Tensor, "B 3 Y X"]
+    labels: Int[Tensor, " B"]  # -1 where there is none
+
+    def to(self, device: torch.device | str) -> Images:
+        """The same batch on a device; from pinned memory without waiting for it."""
+        return Images(*(x.to(device, non_blocking=True) for x in self))
+
+    def pin(self) -> Images:
+        """The same batch in page-locked memory, from which a GPU copies while it computes."""
+        return Images(*(x.pin_memory() for x in self))
+
+    def rows(self, n: int) -> Images:
+        """Only the first n images."""
+        return Images(*(x[:n] for x in self))
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Which sample shards, how large the images are, and how many go into a batch."""
+
+    path: str = "pictures"  # the folder that regard data pack --images made, or its name among the datasets
+    size: int = 224  # pixels a side
+    rows: int = 64  # in a batch, all processes together
+    limit: int | None = None  # only the first so many images of every part
+
+    def quick(self) -> Pictures:
+        """A few small images: enough to see that everything runs."""
+        return replace(self, size=min(self.size, 32), rows=min(self.rows, 4), limit=16)
+
+    @property
+    def folder(self) -> Path:
+        """Where they are."""
+        return located(self.path)
+
+    def index(self) -> Index:
+        """What is known of them."""
+        index = Index.read(self.folder)
+        if index.kind != "images":
+            raise BadInput(f"{self.folder} holds {index.kind}, not images; images are packed with --images")
+        return index
+
+    def splits(self) -> list[str]:
+        """The parts there are."""
+        return sorted(self.index().parts)
+
+    def split(self, name: str) -> str:
+        """The full name of a part; the beginning of it will do where it is the only one."""
+        return chosen(name, self.splits(), self.path)
+
+    def load(self, split: str) -> Album:
+        """A part, opened but not read."""
+        index = self.index()
+        return Album(self, chosen(split, sorted(index.parts), self.path), index)
+
+
+class Album:
+    """The images of one part: ``album[i]`` is the i-th as it was packed."""
+
+    def __init__(self, settings: Pictures, split: str, index: Index) -> None:
+        self.settings, self.split, self.index = settings, split, index
+        shards = index.part(split)
+        self.files = [settings.folder / s.file for s in shards]
+        self.records = [mapped(settings.folder / s.file, "uint8", s.values) for s in shards]
+        self.ends = [mapped(settings.folder / s.ends, "<u8", s.items) for s in shards]
+        self.begins = np.cumsum([0, *(s.items for s in shards)]).tolist()
+        self.size = min(self.begins[-1], self.begins[-1] if settings.limit is None else settings.limit)
+        if not self.size:
+            raise BadInput(f"the part '{split}' of {settings.path} holds no image")
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, i: int) -> Picture:
+        if not 0 <= i < self.size:
+            raise IndexError(i)
+        shard = bisect_right(self.begins, i) - 1
+        at, ends = i - self.begins[shard], self.ends[shard]
+        record = self.records[shard][int(ends[at - 1]) if at else 0 : int(ends[at])].tobytes()
+        try:
+            label, length = HEAD.unpack_from(record)
+            name = record[HEAD.size : HEAD.size + length].decode("utf-8")
+        except (struct.error, UnicodeDecodeError):
+            raise BadInput(f"{self.files[shard]} is damaged at image {at}; {_CHECK}") from None
+        return Picture(record[HEAD.size + length :], label, name)
+
+    def image(self, i: int) -> Image:
+        """The i-th image, decoded: upright, in RGB."""
+        return self._decoded(self[i])
+
+    def _decoded(self, picture: Picture) -> Image:
+        try:
+            return decoded(picture.content)
+        except BadInput as error:
+            raise BadInput(f"{picture.name} in {self.settings.path}: {error}; is a shard damaged? {_CHECK}") from None
+
+    def stream(self, seed: int) -> Stream[Images]:
+        """Training batches without end."""
+        return Stream(lambda epoch: _Epoch(self, mixed(seed, epoch)), self.collate, lambda batch: len(batch.labels))
+
+    def in_order(self, rows: int) -> Iterator[Images]:
+        """Every image once, so many in a batch."""
+        for at in range(0, self.size, rows):
+            yield self.collate(torch.arange(at, min(at + rows, self.size)))
+
+    def collate(self, rows: Int[Tensor, " B"]) -> Images:
+        """These images as one batch."""
+        from PIL import ImageOps
+
+        side = self.settings.size
+        pixels = np.empty((len(rows), side, side, 3), np.uint8)
+        labels = torch.empty(len(rows), dtype=torch.int64)
+        for row, i in enumerate(rows.tolist()):
+            picture = self[i]
+            labels[row] = picture.label
+            pixels[row] = np.asarray(ImageOps.fit(self._decoded(picture), (side, side)))
+        return Images(torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous(), labels)
+
+    def fingerprint(self) -> str:
+        """A few letters that change when the images do; from the index alone."""
+        return self.index.fingerprint(self.split)
+
+
+class _Epoch:
+    """The batches of one epoch; images left over at the end wait for another."""
+
+    def __init__(self, album: Album, key: int) -> None:
+        self.rows, self.shuffle = album.settings.rows, Shuffle(len(album), key)
+
+    def __len__(self) -> int:
+        return max(1, self.shuffle.size // self.rows)
+
+    def __getitem__(self, i: int) -> Int[Tensor, " B"]:
+        if not 0 <= i < len(self):
+            raise IndexError(i)
+        return torch.from_numpy(self.shuffle(np.arange(i * self.rows, min((i + 1) * self.rows, self.shuffle.size))))
+
+
+_CHECK = "regard data check looks at every file"
+
+
+def decoded(content: bytes, small: bool = False) -> Image:
+    """The image in some bytes, upright, in RGB; `small`: all of it read, but where that is faster at an eighth."""
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+            most = Image.MAX_IMAGE_PIXELS or 2**31
+            if image.width * image.height > most:  # Pillow warns here, and refuses from twice as many on
+                raise BadInput(f"{image.width:,} x {image.height:,} pixels are more than the {most:,} that are allowed")
+            if small:
+                image.draft("RGB", (max(1, image.width // 8), max(1, image.height // 8)))
+            return ImageOps.exif_transpose(image).convert("RGB")
+    except BadInput:
+        raise
+    except Exception as error:  # decoders raise whatever they come across
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        known = "cannot identify" not in first  # that message names an object of ours
+        raise BadInput(f"cannot be read as an image{f' ({first})' if known and first else ''}") from None
+
+
+def record(picture: Picture) -> bytes:
+    """An image as it stands in a shard."""
+    name = picture.name.encode("utf-8", "replace")
+    return HEAD.pack(picture.label, len(name)) + name + picture.content

@@ -1,0 +1,208 @@
+"""GPT: one stack reads a text and says, at every place, what comes next.
+
+    tokens      one embedding table for input and output
+    positions   a learned table, added to the tokens; any other by name
+    attention   softmax with H heads, every token sees itself and what came before it; norm first
+    head        linear, tied to the embedding, no bias
+
+A modern one is made of named parts: norm_kind="rms", positions="rotary", feed="swiglu", qk_norm="rms", bias=False.
+
+Radford, Wu, Child, Luan, Amodei, Sutskever: Language Models are Unsupervised Multitask Learners (GPT-2). 2019
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.attention.mask import Keys
+from regard.attention.multihead import MultiHead
+from regard.blocks import FEEDFORWARDS, NORMS
+from regard.blocks.causal import CausalBlock, CausalStack, State
+from regard.core.errors import BadInput
+from regard.core.shapes import Float, Int, Tensor
+from regard.core.spec import cycle, make
+from regard.positions import POSITIONS
+
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # vectors B N C, the head's matrix V C, wanted tokens B N -> a sum
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that shapes a GPT; the defaults are the smallest GPT-2."""
+
+    vocab: int
+    width: int = 768
+    heads: int = 12
+    groups: int | None = None  # key heads; None: as many as query heads
+    layers: int = 12
+    ffn: int | None = None  # None: four times the width
+    length: int = 1024  # the longest text that learned positions know
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    bias: bool = True  # in linear maps and norms; the head has none
+    norm_kind: str = "layer"
+    qk_norm: str | None = None  # a norm of queries and keys, head by head
+    feed: str = "gelu_tanh"
+    attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module of one's own
+    positions: str = "learned"
+    tied: bool = True
+    eos: int = 0  # the token that ends a text
+
+
+# Table 2 of the paper; char and tiny are what nanoGPT trains on the characters of Shakespeare, with a GPU and without.
+SIZES: dict[str, dict[str, Any]] = {
+    "gpt2": {},
+    "medium": {"width": 1024, "heads": 16, "layers": 24},
+    "large": {"width": 1280, "heads": 20, "layers": 36},
+    "xl": {"width": 1600, "heads": 25, "layers": 48},
+    "char": {
+        "width": 384, "heads": 6, "layers": 6, "length": 256, "bias": False, "dropout": 0.2, "attention_dropout": 0.2
+    },
+    "tiny": {
+        "width": 128, "heads": 4, "layers": 4, "length": 64, "bias": False, "dropout": 0.0, "attention_dropout": 0.0
+    },
+}  # fmt: skip
+
+
+class GPT(nn.Module):
+    """Tokens in, logits of the next token out, at every place."""
+
+    entries = ("hidden",)  # what is called on a model beside itself
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.embed = nn.Embedding(config.vocab, config.width)
+        blocks = [_block(config, layer) for layer in range(config.layers)]
+        self.decoder = CausalStack(blocks, _positions(config), _norm(config), config.dropout)
+        self.head = nn.Linear(config.width, config.vocab, bias=False)
+        self.reset()
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "B N"],
+        lengths: Int[Tensor, " B"] | None = None,
+        targets: Int[Tensor, "B N"] | None = None,
+        loss: Loss | None = None,
+    ) -> Float[Tensor, "..."]:
+        """Logits B N V of the token after each token; with a loss, its value for these targets, so that it alone knows
+        whether there ever are as many logits. Padding stands on the right, where causality hides it."""
+        x = self.hidden(tokens, lengths)
+        if loss is None:
+            return self.head(x)
+        assert targets is not None
+        return loss(x, self.head.weight, targets)
+
+    def hidden(self, tokens: Int[Tensor, "B N"], lengths: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B N C"]:
+        """The vectors of which the head makes logits."""
+        return self.decoder(self.embed(tokens), None if lengths is None else Keys(lengths))
+
+    # -- writing, one token after another ------------------------------------------------------------------------------
+
+    @property
+    def eos(self) -> int:
+        """The token that ends a text."""
+        return self.config.eos
+
+    def start(
+        self, prompts: Int[Tensor, "B N"], lengths: Int[Tensor, " B"] | None = None, *, room: int
+    ) -> tuple[Int[Tensor, "B 1"], State]:
+        """Read all prompts but their last tokens, which are the first to step with; a cache of `room` slots more."""
+        ragged = self._checked(prompts, lengths)
+        if lengths is None or not ragged:
+            last, before = prompts[:, -1:], None
+        else:
+            last, before = prompts.gather(1, lengths[:, None] - 1), lengths - 1
+        return last.contiguous(), self.decoder.start(self.embed(prompts[:, :-1]), before, room)
+
+    def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
+        """Logits of the next token of every beam."""
+        x, state = self.decoder.step(self.embed(tokens), state)
+        return self.head(x), state
+
+    def select(self, state: State, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> State:
+        """Keep the inputs `rows` (None: all), of each the beams `beams`."""
+        return self.decoder.select(state, rows, beams)
+
+    def freeze(self, state: State) -> State:
+        """Make every shape of the state static, so that a step can be recorded and replayed."""
+        return self.decoder.freeze(state)
+
+    def _checked(self, prompts: Tensor, lengths: Tensor | None) -> bool:
+        """Whether prompts differ in length; refuses what cannot be read. Looks at the device once."""
+        n = prompts.shape[1]
+        if not n:
+            raise BadInput("a prompt is empty; begin with at least one token, such as the end token")
+        ends = prompts.new_full((1,), n) if lengths is None else lengths
+        low, high, least, most = (int(x) for x in torch.stack([*prompts.aminmax(), *ends.to(prompts).aminmax()]))
+        if least < 1 or most > n:
+            raise BadInput(f"prompts of {least} to {most} tokens in rows of {n}: each needs at least one, at most {n}")
+        if low < 0 or high >= self.config.vocab:
+            raise BadInput(f"token {low if low < 0 else high} is not among the {self.config.vocab} of this model")
+        return least < n
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Fresh weights, as GPT-2's: what is added to the residual path is smaller, the more layers add to it."""
+        for name, module in self.named_modules():
+            if isinstance(module, (nn.Linear, nn.Embedding)):
+                adds = name.endswith(("join.out", "feed.down"))
+                module.weight.normal_(std=0.02 / (2 * self.config.layers) ** 0.5 if adds else 0.02)
+                if getattr(module, "bias", None) is not None:
+                    module.bias.zero_()  # type: ignore[operator]
+        if self.config.tied:
+            self.head.weight = self.embed.weight
+
+
+def _block(config: Config, layer: int) -> CausalBlock:
+    return CausalBlock(_heads(config, layer), _feed(config), [_norm(config), _norm(config)], True, config.dropout)
+
+
+def _heads(config: Config, layer: int) -> MultiHead:
+    norms = None
+    if config.qk_norm is not None:
+        depth = config.width // config.heads
+        norms = _norm(config, config.qk_norm, depth), _norm(config, config.qk_norm, depth)
+    return MultiHead(
+        config.width,
+        config.heads,
+        groups=config.groups,
+        attention=cycle(config.attention, layer),
+        bias=config.bias,
+        dropout=config.attention_dropout,
+        norms=norms,
+    )
+
+
+def _feed(config: Config) -> nn.Module:
+    hidden = 4 * config.width if config.ffn is None else config.ffn
+    part: nn.Module = make(
+        FEEDFORWARDS, config.feed, "feed-forward", width=config.width, hidden=hidden, bias=config.bias
+    )
+    return part
+
+
+def _norm(config: Config, kind: str | None = None, width: int | None = None) -> nn.Module:
+    part: nn.Module = make(
+        NORMS, kind or config.norm_kind, "norm", normalized_shape=width or config.width, bias=config.bias
+    )
+    return part
+
+
+def _positions(config: Config) -> nn.Module:
+    part: nn.Module = make(
+        POSITIONS,
+        config.positions,
+        "positions",
+        width=config.width,
+        heads=config.heads,
+        head_width=config.width // config.heads,
+        length=config.length,
+        causal=True,
+    )
+    return part

@@ -1,0 +1,165 @@
+"""Language modelling: at every place of a text, the token that comes next.
+
+    objective    cross-entropy, summed over all tokens (tasks.linear_loss): the logits never exist as a whole
+    metric       loss (nats a token), perplexity, accuracy of the likeliest token; bits a byte, where the text is known
+    decoding     sampling, greedy or beam search (tasks.search)
+    predict      `Writer`: prompts in, what comes after them out (tasks.writer)
+
+A validation text is read from its beginning in rows of the context's length, every token predicted once from what
+stands before it in its row; so the first tokens of a row have less to go by than those of a window that slides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from regard.core.errors import BadInput
+from regard.core.shapes import Float, Tensor
+from regard.core.spec import Spec
+from regard.data.batching import Stream
+from regard.data.plain import PlainText
+from regard.data.shards import Shards, Tokens, Windows, predicted
+from regard.tasks.linear_loss import linear_loss, linear_score
+
+if TYPE_CHECKING:
+    from regard.tokens.text import Text
+
+
+@dataclass(frozen=True)
+class Config:
+    """How a language model is trained and measured."""
+
+    smoothing: float = 0.0
+    chunk: int | None = None  # rows of logits that exist at a time; None: what suits the device
+    looks: int | None = None  # rows read at each look while training, spread evenly; None: the whole validation part
+
+    def quick(self) -> Config:
+        """A few rows at each look."""
+        return replace(self, looks=8)
+
+    def build(self, data: PlainText | Shards, seed: int = 0, folder: Path | None = None) -> Language:
+        """The task on these data; with the vocabulary in the folder where one is given, else theirs."""
+        from regard.tokens.text import Text
+
+        return Language(self, data, None if folder is None else Text.load(folder), seed)
+
+
+class Language:
+    """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
+
+    headline = "loss"  # the lower the better
+    name = "language"
+    ragged = False  # all batches have one shape
+
+    def __init__(self, config: Config, data: PlainText | Shards, text: Text | None = None, seed: int = 0) -> None:
+        self.config, self.data, self.seed = config, data, seed
+        self.text = data.text() if text is None else text
+        self._parts: dict[str, Windows] = {}
+        self.objective: Callable[[Tensor, Tensor, Tensor], Tensor] = linear_loss
+        if config.chunk is not None or config.smoothing:
+            self.objective = partial(linear_loss, chunk=config.chunk, smoothing=config.smoothing)
+
+    def fit(self, config: Any) -> Any:
+        """A model's Config with what only the data know: the size of the vocabulary and its end token."""
+        if Spec.parse(config.positions).name == "learned" and self.data.context > config.length:
+            raise BadInput(
+                f"rows have {self.data.context} tokens, but the model learns {config.length} positions: lower "
+                f"data.context, raise model.length, or take positions that have no end (model.positions=rotary)"
+            )
+        return replace(config, vocab=self.text.size, eos=self.text.eos)
+
+    def batches(self) -> Stream[Tokens]:
+        """The training batches."""
+        return self.part("train").stream(self.seed)
+
+    def count(self, batch: Tokens) -> int:
+        """The number of tokens to be predicted; asked on the host, before the batch travels."""
+        return predicted(batch)
+
+    def loss(
+        self, model: nn.Module, batch: Tokens, step: int = 0, rng: torch.Generator | None = None
+    ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
+        """Cross-entropy summed over the batch, taken inside the model's forward pass, so that one graph holds both."""
+        total = model(batch.inputs, targets=batch.targets, loss=self.objective)
+        return total, {"loss": total.detach()}
+
+    def after_update(self, model: nn.Module, step: int) -> None:
+        """Nothing moves here but the model itself."""
+
+    def modules(self) -> dict[str, nn.Module]:
+        """No module beside the model."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """No state beside the model's."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Nothing to restore."""
+
+    def describe(self) -> dict[str, Any]:
+        """The task as plain values, to stand beside a saved model."""
+        return {"name": self.name}
+
+    def card(self) -> str:
+        """One line on the data, for the run's first line."""
+        train, text = self.part("train"), self.text
+        where = self.data.corpus if isinstance(self.data, PlainText) else self.data.path
+        return (
+            f"{where}, {train.tokens:,} tokens, {self.data.rows} rows of {self.data.context} a batch, "
+            f"vocabulary {text.size:,} {text.kind}"
+        )
+
+    def part(self, split: str) -> Windows:
+        """One part of the data, opened once."""
+        split = self.data.split(split)
+        if split not in self._parts:
+            data = self.data
+            self._parts[split] = data.load(split, self.text) if isinstance(data, PlainText) else data.load(split)
+        return self._parts[split]
+
+    def save(self, folder: Path) -> None:
+        """Write the vocabulary."""
+        self.text.save(folder)
+
+    def fingerprint(self) -> str:
+        """A few letters that change when the training data or the vocabulary do."""
+        return self.part("train").fingerprint()
+
+    def ready(self, score: bool) -> None:
+        """Raise now if there is no validation part."""
+        self.part("val")
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
+        """How good a model is on a part of the data. Keys: loss (nats a token), perplexity, accuracy (of the likeliest
+        next token), tokens, and of plain text bits_per_byte. From effort 2 on all of the part, below it the rows that
+        `looks` asks for: always the same ones."""
+        part, device = self.part(split), next(model.parameters()).device
+        model.eval()
+        total = torch.zeros(2, dtype=torch.float64, device=device)
+        tokens = 0
+        for batch in part.in_order(max(self.data.context, 16_384), None if effort > 1 else self.config.looks):
+            tokens += self.count(batch)
+            batch = batch.to(device)
+            total += model(batch.inputs, targets=batch.targets, loss=linear_score)
+        nll, right = total.tolist()
+        loss = nll / max(tokens, 1)
+        result: dict[str, Any] = {"loss": loss, "perplexity": math.exp(min(loss, 50.0))}
+        result |= {"accuracy": right / max(tokens, 1), "tokens": tokens}
+        if isinstance(self.data, PlainText):
+            whole = sum(map(len, part.parts))
+            result["bits_per_byte"] = loss / math.log(2) * whole / max(self.data.bytes(split), 1)
+        return result
+
+    def report(self, model: nn.Module, split: str = "test", **search: Any) -> dict[str, Any]:
+        """Everything there is to say about a model on one part; nothing is searched for."""
+        return self.evaluate(model, split) | {"split": self.data.split(split)}

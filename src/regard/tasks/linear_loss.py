@@ -1,0 +1,156 @@
+"""The last linear map and the cross-entropy after it, together, so that the logits never exist as a whole.
+
+    plain     Z = X Wᵀ            T × V, kept until the backward pass        L = Σ_t logsumexp(Z_t) - Z_t[y_t]
+    here      a few rows of Z at a time, and while they are at hand
+              G = softmax(Z) - onehot(y)        dX = G W        dW = Σ Gᵀ X         then the rows are let go
+
+The gradient of a loss that is a sum is known in the forward pass up to one factor, the gradient of the sum itself. So
+the three products of forward and backward are taken there, row by row, and backward only multiplies: no product is
+taken twice, and of T × V logits a chunk's worth is ever stored. With V = 50,257 that is the largest tensor of a GPT.
+
+Under autocast the products run in its type, everything between them and all sums in float32. For a GPU the matrix is
+padded to a multiple of 64 rows on its way to that type (a copy that is made anyway), since odd shapes are multiplied by
+slower kernels; the logits of the padding are -inf. A target of -100 adds nothing.
+
+Hsu et al.: Liger Kernel: Efficient Triton Kernels for LLM Training. 2024. arXiv:2410.10989
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.autograd.function import once_differentiable
+
+from regard.core.shapes import Float, Int, Tensor
+
+NOTHING = -100  # a target that is not to be predicted
+ROWS = 8192  # logits at a time, on a device with memory to spare
+FEW = 2**24  # numbers at a time, on a host
+MULTIPLE = 64
+
+
+def linear_loss(
+    x: Float[Tensor, "*B C"],
+    weight: Float[Tensor, "V C"],
+    targets: Int[Tensor, "*B"],
+    chunk: int | None = None,
+    smoothing: float = 0.0,
+) -> Float[Tensor, ""]:
+    """Cross-entropy of ``x @ weight.T``, summed over all targets but -100; `chunk` rows of logits at a time."""
+    x, weight, targets = x.flatten(0, -2), _whole(weight), targets.flatten().long()
+    dtype, chunk = _dtype(x), _chunk(x, weight, chunk)
+    if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+        loss: Tensor = _LinearLoss.apply(x, weight, targets, chunk, smoothing, dtype)
+        return loss
+    padded = _padded(weight, dtype)
+    parts = [
+        _part(each.to(dtype), padded, wanted, len(weight), smoothing)[0]
+        for each, wanted in zip(x.split(chunk), targets.split(chunk), strict=True)
+    ]
+    return torch.stack(parts).sum()
+
+
+@torch.no_grad()
+def linear_score(
+    x: Float[Tensor, "*B C"], weight: Float[Tensor, "V C"], targets: Int[Tensor, "*B"], chunk: int | None = None
+) -> Float[Tensor, "2"]:
+    """The sum of cross-entropies, and how many targets were the likeliest token."""
+    x, weight, targets = x.flatten(0, -2), _whole(weight), targets.flatten().long()
+    dtype, chunk = _dtype(x), _chunk(x, weight, chunk)
+    padded, total = _padded(weight, dtype), x.new_zeros(2, dtype=torch.float64)
+    for each, wanted in zip(x.split(chunk), targets.split(chunk), strict=True):
+        loss, logp = _part(each.to(dtype), padded, wanted, len(weight), 0.0)
+        total += torch.stack([loss.double(), (logp.argmax(-1) == wanted).sum().double()])
+    return total
+
+
+class _LinearLoss(torch.autograd.Function):
+    """Value and gradient in one pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, targets: Tensor, chunk: int, smoothing: float, dtype: torch.dtype
+    ) -> Tensor:
+        vocab, padded = len(weight), _padded(weight, dtype)
+        losses, dx = [], []
+        dw: Tensor | None = None
+        for each, wanted in zip(x.split(chunk), targets.split(chunk), strict=True):
+            each = each.to(dtype)
+            loss, logp = _part(each, padded, wanted, vocab, smoothing)
+            g = _slope(logp, wanted, vocab, smoothing).to(dtype)
+            losses.append(loss)
+            dx.append(g @ padded)
+            dw = _added(dw, g.mT, each)
+        assert dw is not None
+        ctx.save_for_backward(torch.cat(dx), dw[:vocab].to(weight.dtype))
+        ctx.kind = x.dtype
+        return torch.stack(losses).sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, factor: Tensor) -> Any:
+        dx, dw = ctx.saved_tensors
+        return dx.to(ctx.kind) * factor.to(ctx.kind), dw * factor.to(dw.dtype), None, None, None, None
+
+
+def _part(x: Tensor, padded: Tensor, wanted: Tensor, vocab: int, smoothing: float) -> tuple[Tensor, Tensor]:
+    """The loss of some rows, and their log-probabilities in float32 (or better)."""
+    z = x @ padded.mT
+    exact = torch.promote_types(z.dtype, torch.float32)
+    if len(padded) > vocab:
+        z[:, vocab:] = float("-inf")
+    logp = z.log_softmax(-1, dtype=exact)
+    loss = -logp.gather(1, wanted.clamp(min=0)[:, None]).squeeze(1)
+    if smoothing:
+        loss = (1 - smoothing) * loss - smoothing * logp[:, :vocab].mean(-1)
+    return torch.where(wanted != NOTHING, loss, 0).sum(), logp
+
+
+def _slope(logp: Tensor, wanted: Tensor, vocab: int, smoothing: float) -> Tensor:
+    """The gradient of the loss by the logits: what was given as likely, less what was wanted."""
+    if torch.compiler.is_compiling():  # one fused pass
+        index = torch.arange(logp.shape[1], device=logp.device)
+        g = torch.where(index == wanted[:, None], logp.exp() - (1 - smoothing), logp.exp())
+        g = torch.where(index < vocab, g - smoothing / vocab, g) if smoothing else g
+        return torch.where((wanted != NOTHING)[:, None], g, 0)
+    g = logp.exp_()
+    g.scatter_add_(1, wanted.clamp(min=0)[:, None], g.new_full((len(g), 1), smoothing - 1))
+    if smoothing:
+        g[:, :vocab] -= smoothing / vocab
+    return g.mul_((wanted != NOTHING)[:, None])
+
+
+def _added(total: Tensor | None, a: Tensor, b: Tensor) -> Tensor:
+    """total + a b, summed in float32."""
+    exact = torch.promote_types(a.dtype, torch.float32)
+    if total is None:
+        return (a @ b).to(exact)
+    if a.dtype == exact and not torch.compiler.is_compiling():
+        return total.addmm_(a, b)
+    return total + a @ b
+
+
+def _padded(weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """The matrix in the type of the products; on a GPU of so many rows as it multiplies well."""
+    more = -len(weight) % MULTIPLE if weight.is_cuda else 0
+    return F.pad(weight.to(dtype), (0, 0, 0, more)) if more else weight.to(dtype)
+
+
+def _whole(weight: Tensor) -> Tensor:
+    """The matrix itself, where processes hold slices of it."""
+    whole: Tensor = weight.full_tensor() if hasattr(weight, "full_tensor") else weight
+    return whole
+
+
+def _dtype(x: Tensor) -> torch.dtype:
+    """The type of the products."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+
+
+def _chunk(x: Tensor, weight: Tensor, chunk: int | None) -> int:
+    """About so many rows at a time, in parts of equal size."""
+    most = chunk or (ROWS if x.is_cuda else max(64, FEW // len(weight)))
+    return max(1, -(-len(x) // max(1, -(-len(x) // most))))

@@ -1,0 +1,60 @@
+"""A batch that does not fit: how much of it would, found by trying.
+
+Estimates of memory are wrong where they matter (fragments, kernels' workspace), so rows are halved until one pass
+forward and back goes through on this very device, with this very model.
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from regard.training.loop import _Run
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Whether a device, or the host, had no room left."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
+        isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    )
+
+
+def what_fits(run: _Run, batch: Any, error: Exception) -> str:
+    """One line: what did not fit, what would, and what to do. Nothing of the run is changed by trying."""
+    error.__traceback__ = None  # it holds on to everything the pass had made
+    every = rows = len(batch[0])
+    said = f"a batch of {every} rows does not fit on {run.device}"
+    advice = "train.recompute=true saves most of what a pass keeps, at a fifth more time"
+    if run.world.size > 1:  # the others wait in the middle of a pass: nothing can be tried here
+        return f"{said}; halve it and double train.accumulate, or slice the model (train.spread=fsdp); {advice}"
+    rows //= 2
+    while rows and not _passes(run, batch.rows(rows)):
+        rows //= 2
+    if not rows:
+        return f"{said}, and neither does a single row; {advice}; or take a smaller model or shorter rows"
+    times = -(-every // rows) * run.settings.accumulate
+    return f"{said}, but {rows} rows do: make batches so small and set train.accumulate={times}; or {advice}"
+
+
+def _passes(run: _Run, batch: Any) -> bool:
+    """Whether one pass forward and back goes through."""
+    state, kept = run.sampling.get_state(), torch.get_rng_state()
+    try:
+        with run.autocast():
+            total, _ = run.task.loss(run.model, batch.to(run.device), run.step, run.sampling)
+        total.backward()
+        return True
+    except Exception as error:
+        if not out_of_memory(error):
+            raise
+        return False
+    finally:
+        run.sampling.set_state(state)
+        torch.set_rng_state(kept)
+        run.model.zero_grad(set_to_none=True)
+        gc.collect()
+        if run.device.type == "cuda":
+            torch.cuda.empty_cache()

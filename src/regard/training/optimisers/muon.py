@@ -1,0 +1,158 @@
+"""Muon: a matrix moves by its mean gradient made orthogonal, so that no direction of it is left behind.
+
+    m = μ m + (1 - μ) g        o = orthogonal(g + μ (m - g))      USVᵀ -> UVᵀ, by five products X -> aX + (bA + cA²)X
+    w = w - rate · decay · w - rate · 0.2 √max(rows, columns) · o
+
+The factor gives o the size of an AdamW update, so that both take the same rate and decay. Matrices inside blocks only;
+embeddings, heads, norms, biases and whatever is not a matrix go with AdamW. A fused matrix (`qkv`, `kv`) holds several
+maps that have nothing to do with one another: its rows are sorted into one matrix for all queries, one for all keys and
+one for all values, each orthogonal by itself. Matrices of one shape go through the products together.
+
+One number of state a weight, O(rows² · columns) multiply-adds a matrix (rows the smaller side). The products are in
+bfloat16 on a GPU that has it, else in float32. Where a matrix is spread over processes, each gathers it whole and
+keeps its own piece.
+
+Jordan et al. 2024, kellerjordan.github.io/posts/muon; Liu et al. 2025 (the factor), arXiv:2502.16982
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import nn
+
+from regard.attention.multihead import CrossProjection, Projection
+from regard.core.errors import BadInput
+from regard.core.shapes import Float, Tensor
+from regard.training.optimisers.adamw import AdamW
+from regard.training.optimisers.part import Part, alike, chosen, silenced, spread
+from regard.training.slices import region, whole
+
+A, B, C = 3.4445, -4.7750, 2.0315  # steep at zero: five products bring every singular value to about 0.7 ... 1.2
+TOGETHER = 2**26  # numbers that are made orthogonal at a time
+Rows = tuple[tuple[int, ...], int]  # heads of each kind in a group, rows of a head
+
+
+class Muon:
+    """Orthogonal updates for matrices inside blocks, AdamW for all else."""
+
+    def __init__(
+        self,
+        momentum: float = 0.95,
+        nesterov: bool = True,
+        products: int = 5,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        device: torch.device | None = None,
+    ) -> None:
+        self.momentum, self.nesterov, self.products = momentum, nesterov, products
+        self.rest = AdamW(betas, eps, device)
+        self.fused, self.matrices = self.rest.fused, 0
+
+    def begin(self, parts: Sequence[Part]) -> None:
+        """The mean gradient; for all else what AdamW keeps."""
+        mine = [p for p in parts if takes(p)]
+        if not mine:
+            raise BadInput("muon is for the matrices inside a model's blocks, and this model has none: use adamw")
+        for part in mine:
+            part.state = {"momentum": torch.zeros_like(part.parameter.detach())}
+        self.rest.begin([p for p in parts if not takes(p)])
+        self.matrices = len(mine)
+
+    @torch.no_grad()
+    def update(self, parts: Sequence[Part], rate: float, lost: Float[Tensor, ""]) -> None:
+        """One update."""
+        self.rest.update([p for p in parts if not takes(p)], rate, lost)
+        mine = [p for p in parts if takes(p)]
+        if not mine:
+            return
+        gradients, means = silenced([p.gradient for p in mine], lost), [p.kept("momentum") for p in mine]
+        torch._foreach_mul_(means, chosen(lost, self.momentum, 1.0))
+        torch._foreach_add_(means, gradients, alpha=1 - self.momentum)
+        ahead = torch._foreach_lerp(gradients, means, self.momentum) if self.nesterov else means
+        gathered = [whole(spread(x, part.parameter)) for x, part in zip(ahead, mine, strict=True)]
+        done = zip(mine, self._steps(gathered, mine), strict=True)
+        steps = {part.name: x[region(part.parameter)] for part, x in done}
+        for same, decay, factor in alike(mine):
+            weights = [part.weight for part in same]
+            torch._foreach_mul_(weights, chosen(lost, 1 - rate * factor * decay, 1.0))
+            torch._foreach_sub_(
+                weights, torch._foreach_mul([steps[p.name] for p in same], chosen(lost, rate * factor, 0.0))
+            )
+
+    def _steps(self, matrices: Sequence[Tensor], parts: Sequence[Part]) -> list[Tensor]:
+        """Each matrix made orthogonal and scaled, one projection at a time, those of one shape together."""
+        maps = [split(x, part.rows) for x, part in zip(matrices, parts, strict=True)]
+        shapes: dict[torch.Size, list[tuple[int, int]]] = {}
+        for i, several in enumerate(maps):
+            for j, x in enumerate(several):
+                shapes.setdefault(x.shape, []).append((i, j))
+        for shape, places in shapes.items():
+            for some in _chunks(places, max(1, TOGETHER // max(1, shape.numel()))):
+                done = orthogonal(torch.stack([maps[i][j] for i, j in some]), self.products)
+                done = done.to(maps[0][0].dtype) * (0.2 * math.sqrt(max(shape)))
+                for (i, j), x in zip(some, done, strict=True):
+                    maps[i][j] = x
+        return [joined(several, part.rows) for several, part in zip(maps, parts, strict=True)]
+
+    def describe(self) -> str:
+        """What it moves, and who moves the rest."""
+        return f"Muon for {self.matrices} matrices, {self.rest.describe()} for the rest"
+
+
+def takes(part: Part) -> bool:
+    """Whether this is a matrix inside a block."""
+    return part.parameter.ndim == 2 and re.search(r"(^|\.)blocks\.\d+\.", part.name) is not None
+
+
+def orthogonal(x: Float[Tensor, "L R C"], products: int = 5) -> Float[Tensor, "L R C"]:
+    """The nearest matrices, about, whose shorter side is orthonormal."""
+    able = x.is_cuda and torch.cuda.is_bf16_supported(including_emulation=False)
+    y = x.to(torch.bfloat16) if able else x
+    if tall := y.shape[1] > y.shape[2]:
+        y = y.mT
+    y = y / y.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)  # no singular value above 1
+    for _ in range(products):
+        square = y @ y.mT
+        y = torch.baddbmm(y, torch.baddbmm(square, square, square, beta=B, alpha=C), y, beta=A)
+    return y.mT if tall else y
+
+
+# -- fused matrices ----------------------------------------------------------------------------------------------------
+
+
+def projections(module: nn.Module) -> dict[str, Rows]:
+    """How the rows of the fused matrices in a module are ordered, by the name of the parameter."""
+    found: dict[str, Rows] = {}
+    for name, part in module.named_modules():
+        if isinstance(part, Projection):
+            found[f"{name}.qkv.weight"] = ((part.each, 1, 1), part.depth)
+        elif isinstance(part, CrossProjection):
+            found[f"{name}.kv.weight"] = ((1, 1), part.depth)
+    return found
+
+
+def split(x: Float[Tensor, "R C"], rows: Rows | None) -> list[Tensor]:
+    """A fused matrix as the maps it holds, each with the rows of all groups."""
+    if rows is None:
+        return [x]
+    kinds, depth = rows
+    ordered = x.view(-1, sum(kinds), depth, x.shape[1])
+    return [some.reshape(-1, x.shape[1]) for some in ordered.split(kinds, dim=1)]
+
+
+def joined(maps: Sequence[Tensor], rows: Rows | None) -> Float[Tensor, "R C"]:
+    """The maps as one fused matrix again."""
+    if rows is None:
+        return maps[0]
+    kinds, depth = rows
+    several = [x.view(-1, n, depth, x.shape[1]) for x, n in zip(maps, kinds, strict=True)]
+    return torch.cat(several, dim=1).flatten(0, 2)
+
+
+def _chunks(items: list[tuple[int, int]], size: int) -> Iterator[list[tuple[int, int]]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

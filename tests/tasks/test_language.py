@@ -1,0 +1,198 @@
+"""Language modelling: what is trained, how it is measured, and that a run can be resumed."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import regard
+from regard.core.errors import BadInput
+from regard.data.batching import Place
+from regard.data.packing import pack_text
+from regard.data.plain import PlainText
+from regard.data.shards import Shards
+from regard.models.gpt import GPT, Config
+from regard.tasks import language
+from regard.tasks.writer import Writer
+from regard.training import train
+from regard.training.recipe import Recipe, Train, build, load
+
+LINES = [
+    f"{a} {b} the {c}.\n" for a in ("one", "two", "no") for b in ("saw", "ate", "is") for c in ("dog", "cat", "end")
+]
+
+
+@pytest.fixture(autouse=True)
+def _no_curve(monkeypatch):
+    """Drawing takes longer than these runs."""
+    monkeypatch.setattr("regard.training.loop._Run._draw", lambda self, force=False: None)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    place = tmp_path_factory.mktemp("text") / "lines.txt"
+    place.write_text("".join(LINES) * 4, encoding="utf-8")
+    return place
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("packed")
+    for n in range(40):
+        (folder / f"{n:02}.txt").write_text("".join(LINES[n % 5 :]) * 3, encoding="utf-8")
+    pack_text([folder], folder / "shards", tokens="char", val=0.2)
+    return folder / "shards"
+
+
+@pytest.fixture
+def task(file):
+    return language.Config().build(PlainText(str(file), context=8, rows=4), seed=3)
+
+
+def model(task, **settings):
+    made = GPT(task.fit(Config(vocab=1, **{"width": 16, "heads": 2, "layers": 2, "length": 16} | settings)))
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return made.eval()
+
+
+def test_the_loss_is_the_sum_of_cross_entropies(task):
+    m = model(task)
+    drawn = next(task.batches().start(Place()))
+    assert drawn.count == task.count(drawn.batch) == 32
+    total, parts = task.loss(m, drawn.batch)
+    expected = F.cross_entropy(m(drawn.batch.inputs).flatten(0, 1), drawn.batch.targets.flatten(), reduction="sum")
+    torch.testing.assert_close(total, expected, rtol=1e-5, atol=1e-4)
+    assert not parts["loss"].requires_grad
+    smooth = language.Config(smoothing=0.1, chunk=5).build(task.data)
+    expected = F.cross_entropy(
+        m(drawn.batch.inputs).flatten(0, 1), drawn.batch.targets.flatten(), reduction="sum", label_smoothing=0.1
+    )
+    torch.testing.assert_close(smooth.loss(m, drawn.batch)[0], expected, rtol=1e-5, atol=1e-4)
+
+
+def test_every_token_of_the_part_is_measured_once(task):
+    m, tokens = model(task), torch.tensor(task.text.encode_one(task.data.read("val")))
+    found = task.evaluate(m, "val")
+    nll, right = 0.0, 0
+    with torch.no_grad():
+        for at in range(0, len(tokens) - 1, 8):
+            row = tokens[at : at + 9]
+            logits = m(row[None, :-1])[0]
+            nll += float(F.cross_entropy(logits, row[1:], reduction="sum"))
+            right += int((logits.argmax(-1) == row[1:]).sum())
+    assert found["tokens"] == len(tokens) - 1
+    assert found["loss"] == pytest.approx(nll / found["tokens"], rel=1e-5)
+    assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
+    assert found["accuracy"] == right / found["tokens"]
+    assert found["bits_per_byte"] == pytest.approx(found["loss"] / math.log(2))  # one byte a character here
+
+
+def test_bits_per_byte_do_not_depend_on_the_vocabulary(file):
+    """A model that knows nothing needs as many bits for a text, however it is cut into tokens."""
+    for kind in ("char", "bytes"):
+        task = language.Config().build(PlainText(str(file), context=8, kind=kind, vocabulary=300))
+        m = model(task)
+        torch.nn.init.zeros_(m.head.weight)
+        found = task.evaluate(m, "val")
+        whole = len(task.text.encode_one(task.data.read("val")))
+        assert found["loss"] == pytest.approx(math.log(task.text.size), rel=1e-5)
+        assert found["bits_per_byte"] == pytest.approx(math.log2(task.text.size) * whole / task.data.bytes("val"))
+
+
+def test_looks_read_the_same_few_rows_and_reports_read_all(file):
+    task = language.Config(looks=2).build(PlainText(str(file), context=8))
+    m = model(task)
+    few, again, all_ = task.evaluate(m, effort=1), task.evaluate(m, effort=0), task.evaluate(m, effort=2)
+    assert few == again
+    assert few["tokens"] == 16 < all_["tokens"]
+    assert task.report(m, "val") == all_ | {"split": "val"}
+
+
+def test_a_model_that_is_too_short_for_the_rows_is_refused_before_it_is_built(task):
+    with pytest.raises(BadInput, match=r"data\.context"):
+        model(task, length=7)
+    assert model(task, length=7, positions="rotary").config.vocab == task.text.size
+
+
+def test_shards_are_trained_on_as_plain_text_is(shards):
+    task = language.Config().build(Shards(str(shards), context=8, rows=4), seed=1)
+    m = model(task)
+    assert m.config.vocab == task.text.size
+    assert m.config.eos == task.text.eos
+    drawn = next(task.batches().start(Place()))
+    assert drawn.batch.inputs.shape == (4, 8)
+    found = task.evaluate(m, "val")
+    assert found["loss"] > 0
+    assert "bits_per_byte" not in found
+    assert "rows of 8" in task.card()
+
+
+def recipe(data, **settings):
+    return Recipe(
+        Config(vocab=1, width=16, heads=2, layers=1, ffn=32, length=16, dropout=0.1),
+        language.Config(),
+        data,
+        Train(**{"steps": 12, "rate": 3e-3, "warmup": 4, "accumulate": 2, "evaluate": 6, "save": 3, "log": 3,
+                 "device": "cpu", "ema": 0.9} | settings),
+        "lines",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["plain", "shards"])
+def test_training_on_equals_training_at_once(tmp_path, file, shards, kind):
+    data = PlainText(str(file), context=8, rows=3) if kind == "plain" else Shards(str(shards), context=8, rows=3)
+    train(recipe(data), tmp_path / "once")
+    train(recipe(data, steps=5), tmp_path / "twice")
+    train(recipe(data), tmp_path / "twice", resume=True)
+    once, twice = (regard.load(tmp_path / name / "model").model.state_dict() for name in ("once", "twice"))
+    for name, value in once.items():
+        assert torch.equal(value, twice[name]), name
+
+
+def test_a_run_learns_and_what_it_saved_writes(tmp_path, file):
+    result = train(
+        recipe(PlainText(str(file), context=16, rows=8), steps=50, rate=0.01, accumulate=1, ema=0.0), tmp_path / "run"
+    )
+    assert result["valid"][result["kept"]]["loss"] < 2.3  # from log 19 = 2.9
+    write = regard.load(tmp_path / "run" / "model")
+    assert isinstance(write, Writer)
+    assert len(write(["one saw"], tokens=8, temperature=0)[0]) == 8
+
+
+def test_writing_depends_on_the_prompt_alone(task):
+    write = Writer(model(task, length=40), task.text)
+    prompts = ["one", "the cat is", "no"]
+    for how in ({"temperature": 0}, {"temperature": 0.8, "top_k": 5}):
+        whole = write(prompts, tokens=10, seed=4, **how)
+        assert whole == [write([p], tokens=10, seed=4 + n, **how)[0] for n, p in enumerate(prompts)]
+    assert write([]) == []
+
+
+def test_prompts_that_cannot_be_written_on_are_refused(task):
+    write = Writer(model(task), task.text)
+    for prompts, said in ((["one", ""], "empty"), (["one two three"], "do not fit"), ("one", "list")):
+        with pytest.raises(BadInput, match=said):
+            write(prompts, tokens=10)
+    assert len(write(["one"], tokens=14, temperature=0)[0]) <= 14  # 3 + 14 - 1 = all 16 places
+    with pytest.raises(BadInput, match="at most 14"):
+        write(["one"], tokens=15)
+
+
+def test_the_gpt2_recipe_runs_quickly_on_any_shards(tmp_path, shards):
+    result = train("gpt2_124m", tmp_path / "run", settings=["train.device=cpu", f"data.path={shards}"], quick=True)
+    assert result["steps"] == 12
+    assert (tmp_path / "run" / "model" / "config.json").is_file()
+
+
+def test_the_cards_numbers_are_the_recipes():
+    char, large = load("gpt_shakespeare_char"), load("gpt2_124m")
+    with torch.device("meta"):
+        assert sum(p.numel() for p in build(char.model).parameters()) < 10_800_000
+        assert sum(p.numel() for p in build(large.model).parameters()) == 124_337_664
+    m, t = char.model, char.train
+    assert (m.width, m.heads, m.layers, m.length, m.dropout, char.data.rows, t.steps) == (384, 6, 6, 256, 0.2, 64, 5000)
+    assert large.data.rows * large.data.context * large.train.accumulate == 2**19
+    assert 9.9e9 < 2**19 * large.train.steps < 10.1e9

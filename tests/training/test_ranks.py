@@ -1,0 +1,161 @@
+"""Many processes train as one does: the same losses, checkpoints that go from any number of them to any other."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from regard.core.errors import RegardError
+from regard.training import train
+from regard.training.checkpoint import read_weights
+from regard.weights.folder import load_model
+
+HERE = Path(__file__).resolve()
+
+RECIPE = """
+'''A toy, for ranks.'''
+from regard.data.parallel import Parallel
+from regard.models.transformer import Config
+from regard.tasks import translation
+from regard.training.recipe import Recipe, Train
+
+def recipe():
+    return Recipe(
+        Config(vocab=300, width=16, heads=4, ffn=32, encoder_layers=2, decoder_layers=1, dropout=0.0, norm="pre"),
+        translation.Config(beams=2),
+        Parallel({folder!r}, vocabulary=300, tokens=96, multiple=1),
+        Train(steps=12, accumulate=2, rate=3e-3, warmup=5, clip=1.0, decay=0.01, ema=0.9, average=3, evaluate=6, save=4,
+              log=2, device="cpu"),
+    )
+"""
+
+
+def launch(ranks, jobs, folder, *options, timeout=300):
+    """Run several trainings in `ranks` processes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "jobs.json").write_text(json.dumps(jobs))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    command += [*options, "-m", "tests.training.several", str(folder / "jobs.json")]
+    env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parents[2])}
+    done = subprocess.run(command, env=env, cwd=HERE.parents[2], capture_output=True, text=True, timeout=timeout)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stderr
+
+
+def losses(out):
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    train_rows = [(row["step"], row["loss"], row["grad_norm"], row["tokens"]) for row in rows if "grad_norm" in row]
+    valid_rows = [(row["step"], row["valid_loss"]) for row in rows if "valid_loss" in row]
+    return torch.tensor(train_rows, dtype=torch.float64), torch.tensor(valid_rows, dtype=torch.float64)
+
+
+def close(a, b):
+    """The same curve, to 1e-5 of its height."""
+    for x, y in zip(losses(a), losses(b), strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-5, atol=0)
+
+
+@pytest.fixture(scope="module")
+def recipe_file(toy, tmp_path_factory):
+    file = tmp_path_factory.mktemp("recipes") / "toy.py"
+    file.write_text(RECIPE.format(folder=str(toy)))
+    return str(file)
+
+
+@pytest.fixture(scope="module")
+def one(recipe_file, tmp_path_factory):
+    """The run of a single process."""
+    out = tmp_path_factory.mktemp("one") / "run"
+    train(recipe_file, out)
+    return out
+
+
+WAYS = {
+    2: {
+        "ddp": ["train.spread=ddp"],
+        "fsdp": ["train.spread=fsdp", "train.recompute=true"],
+        "tensor": ["train.tensor=2"],
+        "half": ["train.spread=fsdp", "train.steps=6"],
+    },
+    4: {"ddp": ["train.spread=ddp"], "both": ["train.spread=fsdp", "train.tensor=2"]},
+}
+
+
+@pytest.fixture(scope="module")
+def spread(recipe_file, one, tmp_path_factory):
+    """Every way in its own number of processes; and runs of 2 processes taken up again by 4 and by 1."""
+    folder = tmp_path_factory.mktemp("spread")
+    for ranks, ways in WAYS.items():
+        jobs = [{"recipe": recipe_file, "out": str(folder / f"{way}{ranks}"), "settings": settings}
+                for way, settings in ways.items()]  # fmt: skip
+        if ranks == 4:
+            jobs.append({"recipe": None, "out": str(folder / "half2"), "settings": ["train.steps=9"], "resume": True})
+        launch(ranks, jobs, folder / f"jobs{ranks}")
+    train(None, folder / "half2", resume=True, settings=["train.steps=12", "train.spread=auto"])
+    return folder
+
+
+@pytest.mark.parametrize("way", [f"{way}{ranks}" for ranks, ways in WAYS.items() for way in ways if way != "half"])
+def test_the_curve_does_not_depend_on_how_the_model_is_spread(spread, one, way):
+    close(one, spread / way)
+
+
+@pytest.mark.parametrize("way", ["ddp2", "fsdp2", "tensor2", "both4"])
+def test_nor_does_the_model_that_is_saved(spread, one, way):
+    """Its outputs: a key's bias has no gradient but rounding, which AdamW makes as large as any other."""
+    source, target = torch.arange(4, 28).view(4, 6), torch.arange(30, 50).view(4, 5)
+    a, b = (load_model(out / "model").model.eval()(source, target) for out in (one, spread / way))
+    torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
+    assert a.std() > 0.1
+
+
+def test_a_run_of_two_processes_goes_on_with_four_and_then_with_one(spread, one):
+    close(one, spread / "half2")
+
+
+def test_a_sharded_checkpoint_is_read_whole_without_any_process_group(spread, one):
+    a = read_weights(one / "checkpoints" / "step-00000012")
+    b = read_weights(spread / "fsdp2" / "checkpoints" / "step-00000012")
+    assert a.keys() == b.keys()
+    for name in a:
+        if not name.endswith("kv.bias"):  # of which the keys' part has no gradient but rounding
+            torch.testing.assert_close(a[name], b[name], rtol=2e-3, atol=2e-4)
+
+
+def test_a_process_that_is_killed_is_started_again_and_nothing_is_lost(spread, recipe_file, tmp_path):
+    out, marker = tmp_path / "killed", tmp_path / "marker"
+    kill = {"rank": 1, "step": 7, "marker": str(marker)}
+    job = {"recipe": recipe_file, "out": str(out), "settings": ["train.spread=ddp"], "resume": True, "kill": kill}
+    said = launch(2, [job], tmp_path / "jobs", "--max-restarts", "1")
+    assert marker.exists()
+    assert "going on from update 4" in said
+    for name in ("metrics.jsonl",):
+        rows, undisturbed = (_without_clocks(folder / name) for folder in (out, spread / "ddp2"))
+        assert rows == undisturbed
+    a, b = (load_file(folder / "checkpoints" / "final.safetensors") for folder in (out, spread / "ddp2"))
+    assert all(torch.equal(a[name], b[name]) for name in a | b)
+
+
+def _without_clocks(file):
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    return [{key: value for key, value in row.items() if "second" not in key} for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("train.spread=fsdp", "torchrun"),
+        ("train.tensor=2", "torchrun"),
+        ("train.spread=dpp", "ddp"),
+        ("train.optimiser=adam", "adamw"),
+    ],
+)
+def test_what_one_process_cannot_do_is_said_before_anything_is_written(recipe_file, tmp_path, setting, said):
+    with pytest.raises(RegardError, match=said):
+        train(recipe_file, tmp_path / "run", settings=[setting])
+    assert not (tmp_path / "run" / "recipe.json").exists()

@@ -1,0 +1,224 @@
+"""The contract of exact resume: train 2n updates == train n, stop, go on for n, to the bit and whatever is switched on.
+
+Compared are the files of the last checkpoint (weights, moments, moving average, place in the data, random streams), the
+best and the final weights, and every number that was logged.
+"""
+
+import json
+import os
+import shutil
+import signal
+
+import pytest
+import torch
+
+from regard.core.errors import BadInput
+from regard.training import train
+from regard.training.checkpoint import read_weights
+from regard.training.loop import _Run
+from regard.training.manifest import check
+from regard.training.recipe import override
+
+CLOCKS = ("seconds", "tokens_per_second")
+BASE = ["train.steps=10", "train.evaluate=3", "train.save=4", "train.log=4", "train.score=0"]
+
+
+def rows(out):
+    """Everything that was logged, but for what a clock says."""
+    lines = (out / "metrics.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k not in CLOCKS} for line in lines]
+
+
+def everything(out, name):
+    """All that a checkpoint holds, as plain values and tensors by name."""
+    path = out / "checkpoints" / name
+    assert check(path) is None
+    found = {}
+    for file in sorted(path.iterdir()):
+        if file.suffix == ".safetensors" or file.is_dir():  # a group of tensors, whole or in slices
+            found |= {f"{file.stem}/{key}": x for key, x in read_weights(path, file.stem).items()}
+        elif file.suffix == ".pt":
+            found |= flat(torch.load(file, weights_only=True), file.stem)
+    return {key: x for key, x in found.items() if not key.endswith("/seconds")}
+
+
+def flat(value, name):
+    if isinstance(value, dict):
+        return {key: x for k, v in value.items() for key, x in flat(v, f"{name}/{k}").items()}
+    return {name: value}
+
+
+def same(a, b):
+    if isinstance(a, torch.Tensor):
+        return a.dtype == b.dtype and torch.equal(a, b)
+    return a == b
+
+
+def assert_equal_runs(a, b, name):
+    one, two = everything(a, name), everything(b, name)
+    assert one.keys() == two.keys()
+    assert [key for key in one if not same(one[key], two[key])] == []
+    for file in ("best.safetensors", "final.safetensors"):
+        x, y = read_weights(a / "checkpoints" / file), read_weights(b / "checkpoints" / file)
+        assert [key for key in x if not same(x[key], y[key])] == [], file
+    assert rows(a) == rows(b)
+
+
+def interrupted(patch, after):
+    """The next run is asked to stop, as by Ctrl-C, while it makes its update number `after`."""
+    update = _Run._update
+
+    def asked(self, batches):
+        if self.step == after - 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        update(self, batches)
+
+    patch.setattr(_Run, "_update", asked)
+
+
+def in_pieces(recipe, out, cuts, monkeypatch):
+    """A run that is stopped after some updates and taken up again each time; gives its places in the data there."""
+    places = []
+    for cut in cuts:
+        with monkeypatch.context() as patch:
+            interrupted(patch, cut)
+            assert train(recipe, out, resume=True)["stopped"] == "interrupted"
+        (path,) = (out / "checkpoints").glob(f"st?p-{cut:08d}")
+        places.append(everything(out, path.name)["state/place/position"])
+    assert train(recipe, out, resume=True)["stopped"] == "steps"
+    return places
+
+
+def end(out):
+    """The name of the last checkpoint."""
+    (path,) = (out / "checkpoints").glob("st?p-00000010")
+    return path.name
+
+
+WAYS = {
+    "dropout, two batches an update, a moving average, clipping": [],
+    "one batch an update": ["train.accumulate=1"],
+    "three batches an update": ["train.accumulate=3"],
+    "no moving average": ["train.ema=0"],
+    "several makers of batches": ["train.workers=3"],
+    "recomputed blocks": ["train.recompute=true"],
+    "muon": ["train.optimiser=muon"],
+    "adafactor": ["train.optimiser=adafactor"],
+    "sgd": ["train.optimiser=sgd(momentum=0.9)"],
+    "layer-wise decay": ["train.layer_decay=0.8"],
+    "a schedule that ends with the run": ["train.schedule=wsd"],
+    "saved and measured each epoch": ["train.save=0", "train.evaluate=0"],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_train_n_stop_and_go_on_equals_train_2n_to_the_bit(recipe, tmp_path, monkeypatch, way):
+    whole = override(recipe, [*BASE, *WAYS[way]])
+    train(whole, tmp_path / "straight")
+    (place,) = in_pieces(whole, tmp_path / "stopped", [5], monkeypatch)
+    assert place > 0  # in the middle of an epoch, between two rows of metrics, two looks, two regular checkpoints
+    assert_equal_runs(tmp_path / "straight", tmp_path / "stopped", end(tmp_path / "straight"))
+
+
+@pytest.fixture(scope="module")
+def straight(recipe, tmp_path_factory):
+    """Ten updates without a stop."""
+    out = tmp_path_factory.mktemp("runs") / "straight"
+    train(override(recipe, BASE), out)
+    return out
+
+
+def test_a_run_stopped_after_every_single_update_ends_at_the_same_bits(recipe, tmp_path, monkeypatch, straight):
+    in_pieces(override(recipe, BASE), tmp_path / "stopped", range(1, 10), monkeypatch)
+    assert_equal_runs(straight, tmp_path / "stopped", end(straight))
+
+
+def test_mixed_precision_is_resumed_to_the_bit(recipe, tmp_path, monkeypatch, straight):
+    """Autocast to bfloat16, as on a GPU; users' runs on a CPU are in float32."""
+    monkeypatch.setattr("regard.training.loop.chosen_precision", lambda *_: "bfloat16")
+    whole = override(recipe, BASE)
+    assert train(whole, tmp_path / "straight")["precision"] == "bfloat16"
+    in_pieces(whole, tmp_path / "stopped", [5], monkeypatch)
+    assert_equal_runs(tmp_path / "straight", tmp_path / "stopped", end(straight))
+    assert rows(tmp_path / "straight") != rows(straight)  # it did compute in it
+
+
+@pytest.mark.gpu
+def test_a_run_on_a_gpu_is_resumed_to_the_bit_in_deterministic_mode(recipe, tmp_path, monkeypatch):
+    whole = override(recipe, [*BASE, "train.device=cuda", "train.deterministic=true", "train.compile=false"])
+    train(whole, tmp_path / "straight")
+    in_pieces(whole, tmp_path / "stopped", [5], monkeypatch)
+    assert_equal_runs(tmp_path / "straight", tmp_path / "stopped", end(tmp_path / "straight"))
+
+
+def test_going_on_with_a_run_that_is_over_changes_nothing(recipe, tmp_path, straight):
+    shutil.copytree(straight, out := tmp_path / "over")
+    train(override(recipe, BASE), out, resume=True)
+    assert_equal_runs(straight, out, end(straight))
+
+
+# -- damage ------------------------------------------------------------------------------------------------------------
+
+
+def damage(file):
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.fixture
+def stopped(recipe, tmp_path, monkeypatch):
+    """A run that was stopped after its seventh update: step-00000004 and stop-00000007 are there."""
+    with monkeypatch.context() as patch:
+        interrupted(patch, 7)
+        train(override(recipe, BASE), tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_a_run_whose_last_checkpoint_is_damaged_goes_on_from_the_one_before_says_so_and_ends_at_the_same_bits(
+    recipe, stopped, straight, capfd
+):
+    damage(stopped / "checkpoints" / "stop-00000007" / "optimiser.safetensors")
+    train(override(recipe, BASE), stopped, resume=True)
+    said = capfd.readouterr().err
+    assert "stop-00000007 is passed over: optimiser.safetensors is damaged" in said
+    assert "going on from update 4" in said
+    assert_equal_runs(straight, stopped, end(straight))
+    assert not (stopped / "checkpoints" / "stop-00000007").exists()
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_run_none_of_whose_checkpoints_is_sound_is_left_as_it_is(recipe, stopped, resume):
+    for path in (stopped / "checkpoints").glob("st?p-*"):
+        damage(path / "model.safetensors")
+    before = {file: file.read_bytes() for file in stopped.rglob("*") if file.is_file()}
+    with pytest.raises(BadInput, match="can be gone on from") as error:
+        train(override(recipe, BASE), stopped, resume=resume)
+    assert "\n" not in str(error.value)
+    assert {file: file.read_bytes() for file in stopped.rglob("*") if file.is_file()} == before
+
+
+def test_a_checkpoint_of_another_model_is_one_line_and_nothing_is_lost(recipe, stopped, tmp_path):
+    other = override(recipe, [*BASE, "train.steps=7", "model.width=24"])
+    train(other, tmp_path / "other")
+    shutil.rmtree(stopped / "checkpoints" / "stop-00000007")
+    shutil.copytree(tmp_path / "other" / "checkpoints" / "stop-00000007", stopped / "checkpoints" / "stop-00000007")
+    with pytest.raises(BadInput, match=r"stop-00000007 is of another model: .* 24.* 16") as error:
+        train(override(recipe, BASE), stopped, resume=True)
+    assert "\n" not in str(error.value)
+    assert (stopped / "checkpoints" / "step-00000004").is_dir()
+
+
+def test_checkpoints_that_cannot_be_written_are_one_line(recipe, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoints").write_text("a file where the folder should be")
+    with pytest.raises(BadInput, match=r"cannot (write|save)") as error:
+        train(override(recipe, BASE), tmp_path / "run")
+    assert "\n" not in str(error.value)
+    assert (tmp_path / "run" / "checkpoints").read_text() == "a file where the folder should be"
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(recipe, tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(BadInput, match="cannot make the folder"):
+        train(override(recipe, BASE), tmp_path / "file" / "run")
