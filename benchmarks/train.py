@@ -1,195 +1,419 @@
-"""Training speed at the base size: ours beside torch.nn.Transformer of the same shape, taking turns.
+"""Training speed of GPT-2 124M: ours beside plain PyTorch of nanoGPT's shape and transformers' GPT-2, taking turns.
 
-    python benchmarks/train.py                 one GPU, bfloat16 autocast, both compiled  -> results/train-cuda.json
-    python benchmarks/train.py --quick         a tiny model on the CPU, to see that it runs; nothing is written
+    python benchmarks/train.py                       one GPU, bfloat16, compiled  -> results/train-gpt2-cuda.json
+    python benchmarks/train.py --variants            ours with every option by itself, beside nanogpt; nothing written
+    python benchmarks/train.py --contenders ours,ours+cudnn+chunk=16384,nanogpt+cudnn
+    python benchmarks/train.py --device cpu --size char --batch 4      -> results/train-char-cpu.json
+    python benchmarks/train.py --model transformer   the base Transformer beside torch.nn.Transformer (seq2seq.py)
+    python benchmarks/train.py --tiny                a tiny model on the CPU, to see that it runs; nothing is written
 
-Both have the same sizes, one tied embedding of 8,000 words, the same smoothed loss, fused AdamW, padding masks for
-ragged lengths (half to full), dropout 0.1. Tokens are real target tokens. The fraction of peak is (matrix-product
-operations of forward and backward, padding included) / time / (what an 8192³ bfloat16 product reaches in the same run).
+All have the same sizes, no dropout, no biases (--bias: all have them; transformers' always has), the same random
+tokens, clipping at 1 and fused AdamW. Ours is what the loop trains with: model, tasks.linear_loss, training.Optimiser.
+
+Operations a token are 6 N + 12 L C T, nanoGPT's formula: N parameters without the positions, and attention as if
+nothing were masked. The share of the peak is that over what a large product reaches in the same run.
+
+One process a contender, all alive at once; after a turn each lets its activations go, so that many fit on one GPU.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import harness
 
-SHAPES = [(128, 64), (32, 256)]  # sentences, tokens on either side
-BASE = {"vocab": 8000, "width": 512, "heads": 8, "ffn": 2048, "layers": 6}
-SMALL = {"vocab": 500, "width": 64, "heads": 4, "ffn": 128, "layers": 2}
+SIZES: dict[str, dict[str, Any]] = {
+    "gpt2": {"vocab": 50257, "width": 768, "heads": 12, "layers": 12, "length": 1024},
+    "medium": {"vocab": 50257, "width": 1024, "heads": 16, "layers": 24, "length": 1024},
+    "char": {"vocab": 69, "width": 384, "heads": 6, "layers": 6, "length": 256},
+    "tiny": {"vocab": 69, "width": 32, "heads": 2, "layers": 2, "length": 32},
+}
+BATCH = {"gpt2": 64, "medium": 32, "char": 64, "tiny": 4}
+CONTENDERS = ["ours", "nanogpt", "transformers"]
+
+# What may make a difference, each a word after a +. Those of the first line go with any contender, the rest with ours.
+OPTIONS = {
+    "cudnn": "attention by cuDNN's kernels instead of FlashAttention 2",
+    "fa3": "attention by FlashAttention 3, where it is installed",
+    "autotune": "torch.compile(mode='max-autotune-no-cudagraphs')",
+    "tuned": "inductor tries out the block sizes of its own kernels",
+    "eager": "not compiled",
+    "plain": "the logits as a whole, then cross-entropy",
+    "chunk": "chunk=N: so many rows of logits at a time (8192)",
+    "unpadded": "the head's matrix not padded to a multiple of 64",
+    "addmm": "the head's gradient added up inside its product, in float32",
+    "stream": "the residual path in bfloat16",
+    "master": "weights in bfloat16, the optimiser's in float32; no autocast",
+    "graph": "the whole update as one CUDA graph",
+}
+ALL = [
+    "ours", "nanogpt", "ours+plain", "ours+chunk=4096", "ours+chunk=16384", "ours+unpadded", "ours+addmm",
+    "ours+cudnn", "nanogpt+cudnn", "ours+fa3", "ours+tuned", "ours+autotune", "ours+stream", "ours+master",
+    "ours+graph", "ours+cudnn+stream+tuned",
+]  # fmt: skip
 
 
-def ours(size: dict[str, int]) -> Any:
+# -- contenders: each is made of a size and options, and gives one update as a function of a batch ---------------------
+
+Update = Callable[[Any, Any], Any]  # tokens, targets -> the mean loss, still on the device
+
+
+class Setting:
+    """What a contender is to be, read off its name and the arguments."""
+
+    def __init__(self, name: str, arguments: argparse.Namespace) -> None:
+        self.base, *words = name.split("+")
+        self.options = {key: value for key, _, value in (word.partition("=") for word in words)}
+        if self.base not in CONTENDERS or not self.options.keys() <= OPTIONS.keys():
+            raise SystemExit(f"there is no contender {name}; {', '.join(CONTENDERS)} with {', '.join(OPTIONS)}")
+        self.device, self.bias, self.size = arguments.device, arguments.bias, SIZES[arguments.size]
+        self.half = arguments.half and "master" not in self.options
+        self.compiled = arguments.compile and "eager" not in self.options
+
+    def ready(self) -> None:
+        """Switches that are the process's."""
+        import torch
+
+        torch.manual_seed(0)
+        torch.set_float32_matmul_precision("high")
+        if "cudnn" in self.options:
+            torch.backends.cuda.enable_cudnn_sdp(True)
+            for other in ("flash", "mem_efficient", "math"):
+                getattr(torch.backends.cuda, f"enable_{other}_sdp")(False)
+        if "fa3" in self.options:
+            torch.nn.attention.activate_flash_attention_impl("FA3")
+        if "tuned" in self.options:
+            import torch._inductor.config
+
+            torch._inductor.config.coordinate_descent_tuning = True
+
+    def compile(self, model: Any) -> Any:
+        import torch
+
+        if not self.compiled:
+            return model
+        mode = "max-autotune-no-cudagraphs" if "autotune" in self.options else None
+        return torch.compile(model, dynamic=False, mode=mode)
+
+    def autocast(self) -> Any:
+        import torch
+
+        return torch.autocast(self.device, dtype=torch.bfloat16) if self.half else nullcontext()
+
+
+def ours(setting: Setting) -> tuple[Any, Update]:
+    """The model, the loss and the optimiser as the training loop puts them together."""
+    import torch
+
     from regard.models import build
+    from regard.tasks import linear_loss as module
+    from regard.training.optimiser import Optimiser
 
-    return build(
-        "transformer",
-        vocab=size["vocab"],
-        width=size["width"],
-        heads=size["heads"],
-        ffn=size["ffn"],
-        encoder_layers=size["layers"],
-        decoder_layers=size["layers"],
-    )
+    options = setting.options
+    model = build("gpt", **setting.size, bias=setting.bias, dropout=0.0, attention_dropout=0.0).to(setting.device)
+    trained, copies = dict(model.named_parameters()), []
+    if "master" in options:
+        trained = {name: torch.nn.Parameter(p.detach().clone()) for name, p in trained.items()}
+        model.bfloat16()
+        copies = [p for _, p in model.named_parameters()]
+    if "stream" in options:
+        model.embed.register_forward_hook(lambda part, inputs, out: out.bfloat16())
+    if "unpadded" in options:
+        module.MULTIPLE = 1
+    if "addmm" in options:
+        module._added = lambda total, a, b: (
+            torch.mm(a, b, out_dtype=torch.float32) if total is None else
+            torch.addmm(total, a, b, out_dtype=torch.float32)
+        )  # fmt: skip
+    if "chunk" in options:
+        module.ROWS, module.FEW = int(options["chunk"]), int(options["chunk"]) * setting.size["vocab"]
+    loss = whole if "plain" in options else module.linear_loss
+    optimiser = Optimiser(trained, "adamw", betas=(0.9, 0.95), eps=1e-8, decay=0.1, clip=1.0)
+    run, masters = setting.compile(model), list(trained.values())
+
+    def update(tokens: Any, targets: Any) -> Any:
+        with setting.autocast():
+            total = run(tokens, targets=targets, loss=loss)
+        (total / targets.numel()).backward()
+        if copies:
+            for master, copy in zip(masters, copies, strict=True):
+                master.grad, copy.grad = copy.grad.float(), None
+        optimiser.step(6e-4)
+        if copies:
+            with torch.no_grad():
+                torch._foreach_copy_(copies, masters)
+        return total.detach() / targets.numel()
+
+    return model, update
 
 
-def theirs(size: dict[str, int]) -> Any:
+def whole(x: Any, weight: Any, targets: Any) -> Any:
+    """The plain form of our loss: all logits at once."""
+    import torch.nn.functional as F
+
+    return F.cross_entropy(F.linear(x, weight).flatten(0, 1).float(), targets.flatten(), reduction="sum")
+
+
+def peer(setting: Setting) -> tuple[Any, Update]:
+    """nanoGPT's shape, or transformers' model, trained as nanoGPT's loop does it."""
     import torch
-    from torch import nn
 
-    class Peer(nn.Module):
-        """torch.nn.Transformer with what it lacks to be trained: embedding, sinusoids, tied head."""
+    size = setting.size
+    if setting.base == "nanogpt":
+        from plain_gpt import PlainGPT
 
-        def __init__(self) -> None:
-            super().__init__()
-            width = size["width"]
-            self.embed = nn.Embedding(size["vocab"], width, padding_idx=0)
-            nn.init.normal_(self.embed.weight, std=width**-0.5)
-            self.body = nn.Transformer(
-                width, size["heads"], size["layers"], size["layers"], size["ffn"], dropout=0.1, batch_first=True
-            )
-            angle = torch.arange(512)[:, None] / 10000 ** (torch.arange(0, width, 2) / width)
-            self.register_buffer("places", torch.stack([angle.sin(), angle.cos()], -1).flatten(1))
-            self.drop = nn.Dropout(0.1)
+        model: Any = PlainGPT(**size, bias=setting.bias)
+    else:
+        import transformers
 
-        def vectors(self, tokens: Any) -> Any:
-            return self.drop(self.embed(tokens) * self.places.shape[1] ** 0.5 + self.places[: tokens.shape[1]])
+        config = transformers.GPT2Config(
+            vocab_size=size["vocab"], n_embd=size["width"], n_head=size["heads"], n_layer=size["layers"],
+            n_positions=size["length"], resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False,
+            bos_token_id=0, eos_token_id=0, attn_implementation="sdpa", loss_type="ForCausalLM",
+        )  # fmt: skip
+        model = transformers.GPT2LMHeadModel(config)
+    model = model.to(setting.device).train()
+    every = list(model.parameters())
+    groups = [{"params": [p for p in every if (p.ndim >= 2) == matrix], "weight_decay": decay}
+              for matrix, decay in ((True, 0.1), (False, 0.0))]  # fmt: skip
+    optimiser = torch.optim.AdamW(groups, lr=6e-4, betas=(0.9, 0.95), fused=True)
+    run = setting.compile(model)
 
-        def forward(self, source: Any, target: Any, lengths: Any) -> Any:
-            padding = torch.arange(source.shape[1], device=source.device) >= lengths[:, None]
-            causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1], device=source.device)
-            out = self.body(
-                self.vectors(source), self.vectors(target), tgt_mask=causal, tgt_is_causal=True,
-                src_key_padding_mask=padding, memory_key_padding_mask=padding,
-            )  # fmt: skip
-            return out @ self.embed.weight.T
+    def update(tokens: Any, targets: Any) -> Any:
+        with setting.autocast():
+            if setting.base == "nanogpt":
+                loss = run(tokens, targets)
+            else:
+                loss = run(tokens, labels=targets, shift_labels=targets).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(every, 1.0)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+        return loss.detach()
 
-    return Peer()
+    return model, update
 
 
-def child(name: str, device: str, size: dict[str, int], compiled: bool) -> None:
-    """One contender: builds, compiles, then trains for as many steps as it is asked."""
+def recorded(update: Update, tokens: Any, targets: Any) -> Update:
+    """The update as one CUDA graph over its own copy of the batch; it has run before, so all is compiled and loaded."""
     import torch
 
-    torch.manual_seed(0)
-    torch.set_float32_matmul_precision("high")
-    model = {"ours": ours, "torch.nn.Transformer": theirs}[name](size).to(device).train()
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=device == "cuda")
-    parameters = sum(p.numel() for p in model.parameters())
+    inputs, graph = (tokens.clone(), targets.clone()), torch.cuda.CUDAGraph()
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            update(*inputs)
+    torch.cuda.current_stream().wait_stream(side)
+    with torch.cuda.graph(graph):
+        value = update(*inputs)
 
-    def loss(source: Any, target: Any, lengths: Any, wanted: Any) -> Any:
-        logits = model(source, target, lengths)
-        return torch.nn.functional.cross_entropy(
-            logits.flatten(0, 1).float(), wanted.flatten(), ignore_index=-100, label_smoothing=0.1
-        )
+    def replay(tokens: Any, targets: Any) -> Any:
+        for mine, given in zip(inputs, (tokens, targets), strict=True):
+            mine.copy_(given)
+        graph.replay()
+        return value
 
-    run = torch.compile(loss, dynamic=False) if compiled else loss
-    batches: dict[tuple[int, int], tuple[Any, ...]] = {}
+    return replay
 
-    def do(batch: int, length: int, steps: int) -> dict[str, Any]:
-        if (batch, length) not in batches:
-            generator = torch.Generator().manual_seed(1)
-            lengths = torch.randint(length // 2, length + 1, (batch,), generator=generator)
-            words = torch.randint(3, size["vocab"], (3, batch, length), generator=generator)
-            padding = torch.arange(length) >= lengths[:, None]
-            source, target, wanted = words.masked_fill(padding, 0)
-            made = source, target, lengths, wanted.masked_fill(padding, -100)
-            batches[batch, length] = tuple(x.to(device) for x in made)
-        inputs = batches[batch, length]
-        if device == "cuda":
-            torch.cuda.synchronize()
+
+def child(name: str, arguments: argparse.Namespace) -> None:
+    """One contender: builds and compiles when first asked, then trains for as many steps as it is asked."""
+    setting, made = Setting(name, arguments), list[Any]()
+    cuda = setting.device == "cuda"
+
+    def build() -> tuple[int, Update, tuple[Any, Any]]:
+        import torch
+
+        setting.ready()
+        model, update = (ours if setting.base == "ours" else peer)(setting)
+        shape = (arguments.batch, arguments.length + 1)
+        text = torch.randint(setting.size["vocab"], shape, generator=torch.Generator().manual_seed(1))
+        batch = text[:, :-1].contiguous().to(setting.device), text[:, 1:].contiguous().to(setting.device)
+        for _ in range(3):
+            update(*batch)
+        if "graph" in setting.options and cuda:
+            update = recorded(update, *batch)
+        return sum(p.numel() for p in model.parameters()), update, batch
+
+    def do(steps: int) -> dict[str, Any]:
+        import torch
+
+        if not made:
+            made.extend(build())
+        parameters, update, batch = made
+        for _ in range(2):  # memory is taken again, clocks go up
+            value = update(*batch)
+        float(value)  # waits for the device
+        if cuda:
             torch.cuda.reset_peak_memory_stats()
         began = time.perf_counter()
         for _ in range(steps):
-            with torch.autocast("cuda", dtype=torch.bfloat16, enabled=device == "cuda"):
-                value = run(*inputs)
-            value.backward()
-            optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
-        last = float(value)  # waits for the device
+            value = update(*batch)
+        last = float(value)
         seconds = time.perf_counter() - began
-        found = {"seconds": seconds, "tokens": int(inputs[2].sum()) * steps, "loss": last, "parameters": parameters}
-        if device == "cuda":
+        found = {"seconds": seconds, "tokens": batch[0].numel() * steps, "loss": last, "parameters": parameters}
+        if cuda:
             found["peak_mib"] = round(torch.cuda.max_memory_allocated() / 2**20, 1)
+            torch.cuda.empty_cache()
         return found
 
-    harness.answer(do)
+    def try_it(**request: Any) -> dict[str, Any]:
+        try:
+            return do(**request)
+        except Exception as error:  # an option that this machine lacks must not end the others
+            return {"failed": f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"}
+
+    harness.answer(try_it)
 
 
-def peak() -> float:
-    """Operations a second of a large bfloat16 product."""
+# -- the run -----------------------------------------------------------------------------------------------------------
+
+
+def peak(device: str, side: int) -> float:
+    """Operations a second of a large product, in the type that is trained in."""
     import torch
 
-    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     best = 0.0
     for _ in range(5):
-        torch.cuda.synchronize()
+        wait()
         began = time.perf_counter()
         for _ in range(10):
             a @ b
-        torch.cuda.synchronize()
-        best = max(best, 10 * 2 * 8192**3 / (time.perf_counter() - began))
+        wait()
+        best = max(best, 10 * 2 * side**3 / (time.perf_counter() - began))
     return best
 
 
-def operations(size: dict[str, int], batch: int, length: int) -> float:
-    """Of the matrix products of one step, forward and twice that backward; causal attention counted half."""
-    width, ffn, layers = size["width"], size["ffn"], size["layers"]
-    encoder, decoder = 4 * width**2 + 2 * width * ffn, 8 * width**2 + 2 * width * ffn
-    linear = 2 * batch * length * (layers * (encoder + decoder) + width * size["vocab"])
-    attention = 4 * batch * length**2 * width * layers * (1 + 0.5 + 1)
-    return 3.0 * (linear + attention)
+def operations(size: dict[str, Any], length: int, bias: bool) -> float:
+    """A token's, forward and backward: 6 N + 12 L C T."""
+    import torch
+
+    from regard.models import build
+
+    with torch.device("meta"):
+        model = build("gpt", **size, bias=bias)
+    n = sum(p.numel() for name, p in model.named_parameters() if "positions" not in name)
+    return float(6 * n + 12 * size["layers"] * size["width"] * length)
+
+
+def compare(arguments: argparse.Namespace) -> dict[str, Any]:
+    """All contenders in turns; the record of it."""
+    names, size = arguments.contenders, SIZES[arguments.size]
+    each = operations(size, arguments.length, arguments.bias)
+    top = peak(arguments.device, 8192 if arguments.device == "cuda" else 1024 if arguments.size != "tiny" else 128)
+    script, passed = str(Path(__file__).resolve()), _passed(arguments)
+    children = [harness.Child(name, script, passed, arguments.threads) for name in names]
+    steal = harness.Steal()
+    with ThreadPoolExecutor(arguments.jobs) as pool:  # compiles, some at a time
+        warm = list(pool.map(lambda one: one.ask(steps=1), children))
+    failed = {one.name: found["failed"] for one, found in zip(children, warm, strict=True) if "failed" in found}
+    for name, why in failed.items():
+        print(f"{name} fell out: {why}", file=sys.stderr)
+    racing = [one for one in children if one.name not in failed]
+    turns = harness.rounds(racing, arguments.rounds, steps=arguments.steps)
+    record: dict[str, Any] = harness.machine(arguments.device) | {
+        "model": {"name": arguments.size, **size, "bias": arguments.bias, "compiled": arguments.compile},
+        "dtype": "bfloat16" if arguments.half else "float32", "threads": arguments.threads,
+        "rounds": arguments.rounds, "steps": arguments.steps, "batch": arguments.batch, "length": arguments.length,
+        "operations_a_token": each, "matmul_peak_tflops": round(top / 1e12, 3), "steal": steal.share(),
+        "contenders": {}, "failed": failed,
+    }  # fmt: skip
+    base = "nanogpt" if any(one.name == "nanogpt" for one in racing) else racing[0].name
+    for one in racing:
+        own = [turn[one.name] for turn in turns]
+        speed = [found["tokens"] / found["seconds"] for found in own]
+        row: dict[str, Any] = {"tokens_per_second": harness.spread(speed)}
+        row["tflops"] = harness.spread([each * s / 1e12 for s in speed])
+        row["fraction_of_peak"] = harness.spread([each * s / top for s in speed])
+        row[f"x {base}"] = harness.spread(
+            s * turn[base]["seconds"] / turn[base]["tokens"] for s, turn in zip(speed, turns, strict=True)
+        )
+        row |= {key: own[-1][key] for key in ("loss", "parameters", "peak_mib") if key in own[-1]}
+        record["contenders"][one.name] = row
+    for one in children:
+        one.close()
+    return record
+
+
+def show(record: dict[str, Any]) -> str:
+    """The record as a table."""
+    base = next(key[2:] for key in next(iter(record["contenders"].values())) if key.startswith("x "))
+    rows = [["", "tokens/s", "TFLOP/s", "of peak", "peak MiB", f"x {base}", "(range)", "loss"]]
+    for name, row in record["contenders"].items():
+        ratio = row[f"x {base}"]
+        rows.append([
+            name, f"{row['tokens_per_second']['median']:,.0f}", f"{row['tflops']['median']:.3g}",
+            f"{row['fraction_of_peak']['median']:.3f}", f"{row['peak_mib']:,.0f}" if "peak_mib" in row else "-",
+            f"{ratio['median']:.3f}", f"{ratio['min']:.3f}-{ratio['max']:.3f}", f"{row['loss']:.4f}",
+        ])  # fmt: skip
+    told = f"{record['batch']} rows of {record['length']}, a product reaches {record['matmul_peak_tflops']} TFLOP/s"
+    return f"{told}\n{harness.table(rows)}"
+
+
+def _passed(arguments: argparse.Namespace) -> list[str]:
+    """What a child has to know."""
+    words = ["--device", arguments.device, "--size", arguments.size, "--batch", str(arguments.batch)]
+    words += ["--length", str(arguments.length), "--compile" if arguments.compile else "--no-compile"]
+    words += ["--half" if arguments.half else "--no-half"]
+    return [*words, *(["--bias"] if arguments.bias else [])]
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", choices=["gpt", "transformer"], default="gpt")
+    parser.add_argument("--size", choices=SIZES, default="gpt2")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--batch", type=int, help="rows; 64 of GPT-2")
+    parser.add_argument("--length", type=int, help="tokens a row; all the model has positions for")
+    parser.add_argument("--bias", action="store_true")
+    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, help="on a GPU unless told otherwise")
+    parser.add_argument("--half", action=argparse.BooleanOptionalAction, help="bfloat16; likewise")
+    parser.add_argument("--contenders", help="names with options, apart by commas; options: "
+                        + "; ".join(f"{key} ({what})" for key, what in OPTIONS.items()))  # fmt: skip
+    parser.add_argument("--variants", action="store_true", help="every option by itself")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=10, help="a turn")
+    parser.add_argument("--jobs", type=int, default=3, help="contenders that compile at the same time")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--tiny", "--quick", action="store_true")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    found = parser.parse_args()
+    if found.tiny:
+        found.size, found.device, found.compile, found.rounds, found.steps = "tiny", "cpu", bool(found.compile), 2, 2
+    found.compile = found.device == "cuda" if found.compile is None else found.compile
+    found.half = found.device == "cuda" if found.half is None else found.half
+    found.batch = found.batch or BATCH[found.size]
+    found.length = found.length or SIZES[found.size]["length"]
+    found.partial = bool(found.variants or found.contenders)
+    found.contenders = ALL if found.variants else (found.contenders or ",".join(CONTENDERS)).split(",")
+    return found
 
 
 def main() -> None:
     """Read the arguments, run, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=20, help="a turn")
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--child", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    device, size = ("cpu", SMALL) if arguments.quick else ("cuda", BASE)
+    arguments = _arguments()
+    if arguments.model == "transformer":
+        import seq2seq
+
+        return seq2seq.main(arguments)
     if arguments.child:
-        return child(arguments.child, device, size, compiled=not arguments.quick)
-    shapes = [(4, 16)] if arguments.quick else SHAPES
-    number, steps = (2, 2) if arguments.quick else (arguments.rounds, arguments.steps)
-    top = math.nan if arguments.quick else peak()
-    record: dict[str, Any] = harness.machine(device) | {"size": size, "matmul_peak_tflops": round(top / 1e12, 1)}
-    quick = ["--quick"] if arguments.quick else []
-    names = ["ours", "torch.nn.Transformer"]
-    children = [harness.Child(name, str(Path(__file__).resolve()), quick, 2) for name in names]
-    cases = []
-    for batch, length in shapes:
-        harness.rounds(children, 1, batch=batch, length=length, steps=3)  # compiles
-        turns = harness.rounds(children, number, batch=batch, length=length, steps=steps)
-        speed = {name: [turn[name]["tokens"] / turn[name]["seconds"] for turn in turns] for name in names}
-        case: dict[str, Any] = {"batch": batch, "length": length, "contenders": {}}
-        work = operations(size, batch, length) * steps
-        for name in names:
-            seconds = [turn[name]["seconds"] for turn in turns]
-            row: dict[str, Any] = {"tokens_per_second": harness.spread(speed[name])}
-            row["fraction_of_peak"] = harness.spread([work / s / top for s in seconds]) if top == top else None
-            row["parameters"] = turns[0][name]["parameters"]
-            row |= {key: turns[0][name][key] for key in ("peak_mib",) if key in turns[0][name]}
-            case["contenders"][name] = row
-        ratio = [a / b for a, b in zip(speed[names[0]], speed[names[1]], strict=True)]
-        case["ours / torch.nn.Transformer"] = harness.spread(ratio)
-        cases.append(case)
-        for name in names:
-            row = case["contenders"][name]
-            share = row["fraction_of_peak"]["median"] if row["fraction_of_peak"] else math.nan
-            print(f"{batch} x {length}  {name:22} {row['tokens_per_second']['median']:>10,.0f} tokens/s  {share:.3f}")
-        print(f"{batch} x {length}  ours / theirs {case['ours / torch.nn.Transformer']}", file=sys.stderr)
-    for one in children:
-        one.close()
-    if not arguments.quick:
-        print("written:", harness.write("train-cuda.json", record | {"rounds": number, "cases": cases}).name)
+        return child(arguments.child, arguments)
+    for name in arguments.contenders:
+        Setting(name, arguments)  # refuse a wrong word now
+    record = compare(arguments)
+    print(show(record))
+    if not arguments.tiny and not arguments.partial:
+        print("written:", harness.write(f"train-{arguments.size}-{arguments.device}.json", record).name)
 
 
 if __name__ == "__main__":

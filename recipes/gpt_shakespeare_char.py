@@ -1,18 +1,14 @@
 """Tiny Shakespeare, character by character, with a small GPT: nanoGPT's first example.
 
-    task       say the next character of a play
-    data       tinyshakespeare: 1,003,854 characters to train on, 111,540 to validate (the last tenth), 65 kinds
-    licence    not stated; the text is in the public domain
-    paper      Radford et al., Language Models are Unsupervised Multitask Learners, 2019; karpathy/nanoGPT
-    machine    one GPU, a few minutes (H200); 10.7 million parameters
-    expected   1.4697 nats a character on validation, nanoGPT's best (of random windows; here every character once)
-    measured   not measured yet
-    command    regard train gpt_shakespeare_char --out runs/shakespeare
-               regard eval runs/shakespeare --split val
-
-On a laptop (nanoGPT: 1.88 with this size after three minutes):
-    regard train gpt_shakespeare_char model.width=128 model.heads=4 model.layers=4 model.ffn=512 model.dropout=0 \
-        model.attention_dropout=0 data.context=64 data.rows=12 train.steps=2000 train.minutes=3 --out runs/small
+task       say the next character of a play
+data       tinyshakespeare: 1,003,854 characters to train on, 111,540 to validate (the last tenth), 65 kinds
+licence    not stated; the text is in the public domain
+paper      Radford et al., Language Models are Unsupervised Multitask Learners, 2019; karpathy/nanoGPT
+machine    one GPU, a few minutes (H200); 10.7 million parameters
+expected   1.4697 nats a character on validation, nanoGPT's best (of random windows; here every character once)
+measured   not measured yet
+command    regard train gpt_shakespeare_char --out runs/shakespeare
+           regard eval runs/shakespeare --split val
 """
 
 from regard.data.plain import PlainText

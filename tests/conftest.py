@@ -1,10 +1,12 @@
 """What every test needs: one thread, safe bf16, jaxtyping checked at run time."""
 
 import os
+import tempfile
 
 # bfloat16 on a CPU that advertises AMX and lacks it ends the process; this must stand before torch is imported.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # xdist runs several processes
+os.environ.setdefault("REGARD_CACHE", tempfile.mkdtemp(prefix="regard-cache-"))  # not the user's own
 
 from jaxtyping import install_import_hook
 

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1] / "src" / "regard"
 LEVEL = {
     "core": 0, "tokens": 1, "positions": 1, "attention": 1, "blocks": 2, "models": 3, "weights": 4, "data": 4, "see": 4,
-    "tasks": 5, "training": 6, "serve": 7, "api": 7, "catalogue": 7, "cli": 8,
+    "tasks": 5, "training": 6, "serve": 7, "api": 7, "catalogue": 7, "cost": 7, "doctor": 7, "cli": 8,
 }  # fmt: skip
 APART = {"tokens", "positions", "attention"}  # never import one another
 FILES = sorted(p for p in ROOT.rglob("*.py") if p.parent != ROOT or p.name in ("api.py", "catalogue.py"))

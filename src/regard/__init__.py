@@ -26,7 +26,10 @@ _WHERE = {
     "Mask": "regard.attention.mask",
     "RegardError": "regard.core.errors",
 }
-_ROOMS = ("core", "tokens", "positions", "attention", "blocks", "models", "weights", "data", "see", "tasks", "training")
+_ROOMS = (
+    "core", "tokens", "positions", "attention", "blocks", "models", "weights", "data", "see", "tasks", "training", "cost",
+    "doctor",
+)  # fmt: skip
 
 __all__ = ["Mask", "RegardError", "Trace", "build", "list", "load", "save", "show", "watch"]
 

@@ -87,6 +87,14 @@ def test_a_long_document_has_the_tokens_it_would_have_in_one_piece(tmp_path, kin
     assert Shards(str(tmp_path / "out")).document("train", 0).tolist() == wanted
 
 
+def test_documents_that_reach_over_several_shards_come_back(tmp_path, small):
+    wanted = [prose(n, seed=n) for n in (10, 900, 20, 700, 5)]
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in wanted))
+    pack_text([tmp_path / "a.jsonl"], tmp_path / "out", "bytes(300)", val=0, shard=1000)
+    assert len(Index.read(tmp_path / "out").part("train")) > 5
+    assert texts(tmp_path / "out") == wanted
+
+
 def test_a_vocabulary_of_another_is_used_as_it_is(tmp_path, small):
     """One that puts no space before a text, as GPT-2's; then the space at a cut is kept."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -105,6 +113,12 @@ def test_a_vocabulary_of_another_is_used_as_it_is(tmp_path, small):
     found = Shards(str(tmp_path / "out")).document("train", 0).tolist()
     assert found == [*tokenizer.encode(text).ids, tokenizer.token_to_id("<|endoftext|>")]
     assert json.loads((tmp_path / "out" / "index.json").read_text())["made"]["tokens"] == "tokenizer.json"
+
+
+def test_a_single_source_need_not_be_a_list(tmp_path):
+    (tmp_path / "a.txt").write_text("one two")
+    pack_text(str(tmp_path / "a.txt"), tmp_path / "out", "bytes(300)", val=0)
+    assert texts(tmp_path / "out") == ["one two"]
 
 
 def test_text_without_a_space_is_packed_too(tmp_path, small):
@@ -136,6 +150,13 @@ def test_val_is_drawn_by_the_content_of_a_document_alone(tmp_path):
     assert not train & val
     assert parts["c"] == parts["a"]  # equal documents are on the same side
     assert len(parts["b"][1] ^ val) <= 2  # the very first document is always trained on
+
+
+def test_there_is_always_something_to_train_on(tmp_path):
+    (tmp_path / "a.txt").write_text("\n".join(lines(20) + lines(1)))
+    pack_text([tmp_path / "a.txt"], tmp_path / "out", "bytes(300)", "line", val=0.999999)
+    assert texts(tmp_path / "out") == [lines()[0]] * 2
+    assert len(texts(tmp_path / "out", "val")) == 19
 
 
 def test_a_part_can_be_named(tmp_path):

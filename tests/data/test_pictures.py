@@ -52,6 +52,16 @@ def test_the_bytes_of_every_file_come_back_with_its_name_and_class(classes, pack
     assert index.check(packed) == []
 
 
+def test_val_is_drawn_by_the_content_of_an_image_alone(classes, packed, tmp_path):
+    for file in list(classes.rglob("*.png")):
+        file.rename(file.with_name(f"{255 - int(file.stem)}.png"))  # the order is another one, too
+    pack_images([classes], tmp_path / "again", val=0.2, shard=1500)
+    albums = [Pictures(str(folder)).load("val") for folder in (packed, tmp_path / "again")]
+    before, after = ({album[i].content for i in range(len(album))} for album in albums)
+    assert len(before) > 3
+    assert len(before ^ after) <= 2  # the very first image is always trained on
+
+
 def test_a_flat_folder_has_no_labels(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.jpg").write_bytes(image(1, kind="JPEG"))
@@ -99,6 +109,7 @@ def test_what_cannot_be_read_is_left_out_and_named(classes, tmp_path, monkeypatc
         "text.png": b"this is no image",
         "script.png": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\nshowpage\n",
         "bomb.png": image(1, (3000, 3000)),
+        "rare.png": image(1, kind="PCX"),  # Pillow could read it, but only a few formats are let in
     }
     for name, content in bad.items():
         (classes / "cat" / name).write_bytes(content)

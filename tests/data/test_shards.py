@@ -1,6 +1,7 @@
 import itertools
 import json
 import shutil
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -203,6 +204,10 @@ def test_the_fingerprint_comes_from_the_index_and_changes_with_the_data(packed, 
     index["parts"]["train"][0]["checksum"] = "0" * 32
     (own / "index.json").write_text(json.dumps(index))
     assert before != Shards(str(own), context=16).load("train").fingerprint()
+    index = json.loads((packed / "index.json").read_text())
+    index["vocabulary"]["fingerprint"] = "other"
+    (own / "index.json").write_text(json.dumps(index))
+    assert before != Index.read(own).fingerprint("train")
     assert numbered().fingerprint() == numbered().fingerprint() != numbered(999).fingerprint()
 
 
@@ -285,8 +290,9 @@ def test_another_vocabulary_beside_the_shards_is_refused(own):
         ('{"format": 99}', "newer version"),
         ('{"format": 0}', "older format"),
         ('{"format": 1, "kind": "tokens"}', "make no sense"),
+        (json.dumps({"format": 1} | asdict(Index("tokens", "uint16", {}))), "make no sense"),
     ],
-    ids=["not-json", "a-list", "no-format", "newer", "older", "half"],
+    ids=["not-json", "a-list", "no-format", "newer", "older", "half", "no-vocabulary"],
 )
 def test_an_index_that_cannot_be_used_says_why(own, written, said):
     (own / "index.json").write_text(written)

@@ -16,7 +16,8 @@ from .blocks import PAGES, ROOT, blocks, commands, name
 
 WITH_PYTHON = [page for page in PAGES if blocks(page, "python")]
 ROOMS = [
-    "core", "tokens", "positions", "attention", "blocks", "models", "weights", "data", "see", "tasks", "training", "cli"
+    "core", "tokens", "positions", "attention", "blocks", "models", "weights", "data", "see", "tasks", "training",
+    "cost", "doctor", "cli",
 ]  # fmt: skip
 THERE = {
     "zoo": lambda: "en-de" in zoo(),

@@ -162,6 +162,27 @@ def test_greedy_equals_writing_without_a_cache(double):
         assert [*found[row].tokens, *([0] if found[row].finished else [])] == text[length:]
 
 
+def test_searching_leaves_the_prompts_as_they_were(double):
+    model = small()
+    for width in (1, 3):
+        prompts, lengths = torch.randint(17, (2, width)), torch.tensor([width, 1])
+        before = prompts.clone(), lengths.clone()
+        greedy(model, prompts, max_length=4)
+        greedy(model, prompts, lengths, max_length=4)
+        assert torch.equal(prompts, before[0])
+        assert torch.equal(lengths, before[1])
+
+
+def test_narrow_whole_numbers_will_do(double):
+    model = small()
+    prompts, lengths = torch.randint(17, (3, 5)), torch.tensor([5, 2, 3])
+    wide, narrow = (
+        greedy(model, prompts, lengths, max_length=4),
+        greedy(model, prompts.int(), lengths.int(), max_length=4),
+    )
+    assert [h.tokens for h in wide] == [h.tokens for h in narrow]
+
+
 def test_watching_sees_every_layer_and_changes_nothing(double):
     model = small(qk_norm="rms")
     tokens = torch.randint(17, (2, 5))

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from regard.core.errors import BadInput, RegardError, UnknownName, Unsupported
+from regard.core.machine import survives
 from regard.training import evaluate, train
 from regard.training.device import chosen_device, chosen_precision, why_eager
 from regard.training.loop import _Run
@@ -297,8 +298,12 @@ def test_a_metric_that_the_task_does_not_measure_is_an_error(recipe, tmp_path):
 def test_device_precision_and_compilation_are_chosen_honestly(monkeypatch):
     cpu = torch.device("cpu")
     assert chosen_precision("auto", cpu) == "float32"
+    monkeypatch.setattr("regard.training.device.survives", lambda dtype: False)  # tried in a child process
     with pytest.raises(Unsupported, match="bfloat16"):
         chosen_precision("bfloat16", cpu)
+    monkeypatch.setattr("regard.training.device.survives", lambda dtype: True)
+    assert chosen_precision("bfloat16", cpu) == "bfloat16"
+    assert chosen_precision("auto", cpu) == "float32"
     with pytest.raises(Unsupported, match="no device"):
         chosen_device("cuda:77")
     assert why_eager(False, cpu) == "train.compile=false"
@@ -469,3 +474,14 @@ def test_a_shape_that_cannot_be_is_one_line_before_anything_is_written(recipe, t
     with pytest.raises(RegardError, match="heads must divide the width"):
         train(override(recipe, ["model.heads=5"]), tmp_path / "run")
     assert not (tmp_path / "run" / "recipe.json").exists()
+
+
+def test_a_run_in_bfloat16_goes_on_to_the_bit(recipe, tmp_path):
+    """Where this CPU computes in it at all."""
+    if not survives("bfloat16"):
+        pytest.skip("this CPU does not compute in bfloat16")
+    recipe = override(recipe, ["train.precision=bfloat16", "train.score=0"])
+    train(override(recipe, ["train.steps=12"]), tmp_path / "a")
+    train(override(recipe, ["train.steps=5"]), tmp_path / "b")
+    train(override(recipe, ["train.steps=12"]), tmp_path / "b", resume=True)
+    assert_equal_runs(tmp_path / "a", tmp_path / "b", "step-00000012")

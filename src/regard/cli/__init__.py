@@ -123,7 +123,7 @@ def _run(words: Sequence[str]) -> int:
 
 def _app() -> typer.Typer:
     # From here on `list` and `eval` in this file are the verbs: a package holds its files under their names.
-    from regard.cli import eval, list, see, show, train, translate
+    from regard.cli import cost, data, doctor, eval, list, see, show, train, translate
 
     app = typer.Typer(
         add_completion=False,
@@ -147,11 +147,14 @@ def _app() -> typer.Typer:
         ("Use", "see", see.see),
         ("Train", "train", train.train),
         ("Train", "eval", eval.evaluate),
+        ("Look up", "cost", cost.cost),
+        ("Look up", "doctor", doctor.doctor),
         ("Look up", "list", list.table),
         ("Look up", "show", show.card),
     )
     for panel, name, verb in verbs:
         app.command(name, help=_unwrapped(verb.__doc__ or ""), rich_help_panel=panel)(verb)
+    app.add_typer(data.group(), name="data", rich_help_panel="Train")
     return app
 
 

@@ -62,7 +62,10 @@ def evaluate(
     found = measure(place, split, weights=weights, device=device, data=own, **search)
     for part, numbers in found["results"].items():
         loss = f"loss {numbers['loss']:.4f}, perplexity {numbers['perplexity']:.2f}"
-        print(f"{part}: {numbers['sentences']:,} sentences, {loss}")
+        unit = "sentences" if "sentences" in numbers else "tokens"
+        print(f"{part}: {numbers[unit]:,} {unit}, {loss}")
+        if "bits_per_byte" in numbers:
+            print(f"    bits a byte {numbers['bits_per_byte']:.4f}, accuracy {numbers['accuracy']:.4f}")
         for key, value in numbers.items():
             if f"{key}_signature" in numbers:
                 print(f"    {key:15} {value:6.2f}   {numbers[f'{key}_signature']}")
@@ -70,7 +73,7 @@ def evaluate(
         from regard.core.files import write
 
         write((json.dumps(found, indent=2, ensure_ascii=False) + "\n").encode(), output)
-    say(f"{found['parameters']:,} parameters on {found['machine']}, beam {_beams(found)}")
+    say(f"{found['parameters']:,} parameters on {found['machine']}{_beams(found)}")
     return 0
 
 
@@ -106,4 +109,6 @@ def _data(folder: Path, corpus: str | None, changes: dict[str, Any]) -> Any:
 
 
 def _beams(found: dict[str, Any]) -> str:
-    return ", ".join(sorted({str(numbers.get("beams", "?")) for numbers in found["results"].values()}))
+    """How wide the search was, where there was one."""
+    known = sorted({str(numbers["beams"]) for numbers in found["results"].values() if "beams" in numbers})
+    return f", beam {', '.join(known)}" if known else ""

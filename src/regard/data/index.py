@@ -187,6 +187,7 @@ def _parsed(written: Any, file: Path) -> Index:
             made=dict(written["made"]),
         )
         sound = index.kind in ("tokens", "images") and index.dtype in DTYPES
+        sound &= index.kind != "tokens" or int(index.vocabulary["size"]) > 0 < len(index.vocabulary["fingerprint"])
         for part in index.parts.values():
             for shard in part:
                 sound &= bool(_FILE.fullmatch(shard.file)) and shard.values >= 0 and shard.items >= 0

@@ -22,9 +22,10 @@ import re
 import signal
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import chain
@@ -91,7 +92,7 @@ class Packed:
 
 
 def pack_text(
-    sources: Sequence[str | Path],
+    sources: str | Path | Sequence[str | Path],
     out: str | Path,
     tokens: str = "bytes(8000)",
     documents: Documents = "file",
@@ -124,15 +125,16 @@ def pack_text(
         files = [file for file in files if str(file.path) not in notes["skipped"]]
         upto, many = packing.upto, notes["characters"] >= PAYS
         left = ((number, piece) for number, piece in enumerate(_pieces(files, documents, val), 1) if number > upto)
-        for batch, (values, lengths) in _encoded(left, out, workers if many else 1):
-            at, width = 0, packing.width
-            for (_, piece), length in zip(batch, lengths, strict=True):
-                packing.add(piece.part, values[at * width : (at + length) * width], piece.ends)
-                notes["bytes"][piece.part] = notes["bytes"].get(piece.part, 0) + len(piece.text.encode("utf-8"))
-                at += length
-            notes["done"] += sum(len(piece.text) for _, piece in batch)
-            packing.reached(batch[-1][0])
-            told("packing", notes["done"], notes["characters"])
+        with closing(_encoded(left, out, workers if many else 1)) as encoded:
+            for batch, (values, lengths) in encoded:
+                at, width = 0, packing.width
+                for (_, piece), length in zip(batch, lengths, strict=True):
+                    packing.add(piece.part, values[at * width : (at + length) * width], piece.ends)
+                    notes["bytes"][piece.part] = notes["bytes"].get(piece.part, 0) + len(piece.text.encode("utf-8"))
+                    at += length
+                notes["done"] += sum(len(piece.text) for _, piece in batch)
+                packing.reached(batch[-1][0])
+                told("packing", notes["done"], notes["characters"])
         text = _loaded(out)
         about = {"size": text.size, "kind": text.kind, "eos": text.eos, "fingerprint": notes["vocabulary"]}
         made: dict[str, Any] = {"by": f"regard {regard.__version__}", "tokens": Path(tokens).name}
@@ -309,12 +311,14 @@ def _examined(files: Sequence[Source], documents: str, told: Told) -> tuple[int,
     characters, skipped, done = 0, {}, 0
     total = sum(file.path.stat().st_size for file in files)
     for file in files:
-        found, why = 0, ""
+        size, found, why = file.path.stat().st_size, 0, ""
         try:
-            for text, _ in _documents(file.path, documents):
+            for number, (text, _) in enumerate(_documents(file.path, documents)):
                 if "\0" in text:
                     raise BadInput("it holds zero bytes, which no text does")
                 found += len(text) if text.strip() else 0
+                if number % 64 == 0:
+                    told("reading", done + min(found, size), total)  # about: characters are not bytes
             why = "" if found else "it is empty"
         except UnicodeDecodeError as error:
             why = f"it is not UTF-8 ({error.reason}); convert it first (iconv -t UTF-8)"
@@ -328,7 +332,7 @@ def _examined(files: Sequence[Source], documents: str, told: Told) -> tuple[int,
             skipped[str(file.path)] = why
         else:
             characters += found
-        done += file.path.stat().st_size
+        done += size
         told("reading", done, total)
     if not characters:
         reasons = "; ".join(f"{Path(path).name}: {why}" for path, why in list(skipped.items())[:3])
@@ -344,7 +348,7 @@ _TEXT: Any = None
 
 def _encoded(
     pieces: Iterator[Numbered], folder: Path, workers: int
-) -> Iterator[tuple[list[Numbered], tuple[bytes, list[int]]]]:
+) -> Generator[tuple[list[Numbered], tuple[bytes, list[int]]], None, None]:
     """Batches of pieces, in order, with their tokens as bytes and how many tokens each has."""
     if workers <= 1:  # the vocabulary's own threads are used here
         text = _loaded(folder)
@@ -414,7 +418,7 @@ def _drops_space(text: Text) -> bool:
 
 
 def pack_images(
-    sources: Sequence[str | Path],
+    sources: str | Path | Sequence[str | Path],
     out: str | Path,
     val: float | None = None,
     shard: int = SHARD,
@@ -490,9 +494,10 @@ def _verify(path: Path) -> tuple[bytes, str]:
 # -- sources and parts -------------------------------------------------------------------------------------------------
 
 
-def _files(sources: Sequence[str | Path], out: Path, wanted: Callable[[Path], bool]) -> list[Source]:
+def _files(sources: str | Path | Sequence[str | Path], out: Path, wanted: Callable[[Path], bool]) -> list[Source]:
     """All files the sources name, in an order of their own: sources as given, files by their paths."""
     own = out.resolve()
+    sources = [sources] if isinstance(sources, (str, Path)) else sources
     if not sources:
         raise BadInput("there is nothing to pack; name a file or a folder")
     found: list[Source] = []
@@ -544,6 +549,6 @@ def _settings(files: Sequence[Source], settings: dict[str, Any]) -> dict[str, An
     return {"sources": facts.hexdigest(), **settings}
 
 
-def _listed(sources: Sequence[str | Path]) -> str:
-    names = [str(source) for source in sources]
+def _listed(sources: str | Path | Sequence[str | Path]) -> str:
+    names = [str(source) for source in ([sources] if isinstance(sources, (str, Path)) else sources)]
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -115,10 +115,11 @@ class GPT(nn.Module):
         """Read all prompts but their last tokens, which are the first to step with; a cache of `room` slots more."""
         ragged = self._checked(prompts, lengths)
         if lengths is None or not ragged:
-            last, before = prompts[:, -1:], None
+            last, before = prompts[:, -1:].clone(), None  # a search writes into it
         else:
-            last, before = prompts.gather(1, lengths[:, None] - 1), lengths - 1
-        return last.contiguous(), self.decoder.start(self.embed(prompts[:, :-1]), before, room)
+            before = lengths.long() - 1
+            last = prompts.gather(1, before[:, None])
+        return last, self.decoder.start(self.embed(prompts[:, :-1]), before, room)
 
     def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
         """Logits of the next token of every beam."""

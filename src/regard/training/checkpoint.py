@@ -37,7 +37,7 @@ from regard.core.shapes import Tensor
 from regard.training.manifest import FORMAT, MANIFEST, check, files_of, read_manifest, sealed
 from regard.training.pieces import Reader, find_pieces, fit, is_sliced, write_slices
 from regard.training.slices import whole
-from regard.training.tensorfile import content_sum, flush, read_header, sha256, why, write_bytes, write_tensors
+from regard.training.tensorfile import content_sum, flush, read_header, why, write_bytes, write_tensors
 from regard.training.world import World
 
 STATE, OWN = "state.pt", "own-{:05d}.pt"
@@ -65,10 +65,8 @@ class Checkpoints:
         part = self.folder / world.said(f".{secrets.token_hex(8)}.part")
         try:
             self._each(lambda: part.mkdir(parents=True) if world.leads else None)
-            for group, tensors in groups.items():
-                if is_sliced(tensors):
-                    write_slices(part / group, tensors)
-            found = self._each(lambda: self._write(part, step, groups, state, own))
+            slices = self._write_slices(part, groups)
+            found = self._each(lambda: slices | self._write(part, step, groups, state, own))
             files = {name: entry for some in found for name, entry in some.items()}
             manifest = {"format": FORMAT, "step": step, "ranks": world.size, "files": files}
             self._each(lambda: self._put(part, final, manifest, groups) if world.leads else None)
@@ -148,19 +146,25 @@ class Checkpoints:
     def _write(
         self, part: Path, step: int, groups: Groups, state: Mapping[str, Any], own: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Write what falls to this process; gives size and sum of these files, and of its slices."""
-        rank, leads, sums = self.world.rank, self.world.leads, {}
+        """Write what falls to this process beside its slices."""
+        name, sums = OWN.format(self.world.rank), {}
+        if self.world.leads:
+            for group, tensors in groups.items():
+                if not is_sliced(tensors):
+                    sums[f"{group}.safetensors"] = write_tensors(part / f"{group}.safetensors", tensors)
+            sums[STATE] = write_bytes(part / STATE, _packed(dict(state)))
+        sums[name] = write_bytes(part / name, _packed({"step": step, "own": dict(own)}))
+        return _entries(part, sums)
+
+    def _write_slices(self, part: Path, groups: Groups) -> dict[str, Any]:
+        """Write what this process holds of the groups that are sliced."""
+        sums = {}
         for group, tensors in groups.items():
             if is_sliced(tensors):
-                for file in (part / group).glob(f"shard-{rank + 1:05d}-*"):
-                    sums[f"{group}/{file.name}"] = sha256(file)
-                    flush(file)
-            elif leads:
-                sums[f"{group}.safetensors"] = write_tensors(part / f"{group}.safetensors", tensors)
-        if leads:
-            sums[STATE] = write_bytes(part / STATE, _packed(dict(state)))
-        sums[OWN.format(rank)] = write_bytes(part / OWN.format(rank), _packed({"step": step, "own": dict(own)}))
-        return {name: {"size": (part / name).stat().st_size, "sha256": found} for name, found in sums.items()}
+                name = f"{group}/shard-{self.world.rank + 1:05d}-of-{self.world.size:05d}.safetensors"
+                if (found := write_slices(part / name, tensors)) is not None:
+                    sums[name] = found
+        return _entries(part, sums)
 
     def _put(self, part: Path, final: Path, manifest: dict[str, Any], groups: Groups) -> None:
         """Make sure that all is there, seal it and give it its name."""
@@ -280,6 +284,11 @@ def _files(checkpoint: Path, manifest: Mapping[str, Any], group: str) -> list[Pa
     if not found:
         raise BadInput(f"{checkpoint} holds no '{group}'")
     return found
+
+
+def _entries(part: Path, sums: Mapping[str, str]) -> dict[str, Any]:
+    """What the manifest says of files."""
+    return {name: {"size": (part / name).stat().st_size, "sha256": found} for name, found in sums.items()}
 
 
 def _only_weights(checkpoint: Path) -> bool:

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 import torch
 
 from regard.core.errors import Unsupported
+from regard.core.machine import survives
 
 
 def chosen_device(name: str) -> torch.device:
@@ -26,12 +27,14 @@ def chosen_device(name: str) -> torch.device:
 
 
 def chosen_precision(name: str, device: torch.device) -> str:
-    """The precision of matrix products; bfloat16 is for GPUs that have it, and never for a CPU."""
+    """The precision of matrix products; bfloat16 is for GPUs that have it, and on a CPU only where it is asked for."""
     able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    if device.type == "cpu" and name == "bfloat16":  # asked for: only where a trial in a child process survives it
+        able = survives("bfloat16")
     if name == "auto":
         return "bfloat16" if able else "float32"
     if name == "bfloat16" and not able:
-        raise Unsupported(f"train.precision=bfloat16 needs a GPU that has it; {device} trains in float32")
+        raise Unsupported(f"train.precision=bfloat16 does not work on {device} (regard doctor says why); use float32")
     return name
 
 

@@ -4,7 +4,7 @@
     whole             model.safetensors                    each process copies its slice out of it
     sliced            model/shard-*: slices put together   each process copies what overlaps with its own
 
-Slices are written by torch.distributed.checkpoint, each process its own, what several hold only once; where a slice
+Slices are written through torch.distributed.checkpoint, each process its own, what several hold once; where a slice
 begins in the whole stands in the head of its file. Reading needs no process group and nothing is communicated: a
 process opens the files it needs, and reads straight into the memory of its tensors where that lies in one piece (three
 times as fast here as through a mapped file).
@@ -47,16 +47,22 @@ def is_sliced(tensors: Mapping[str, Tensor]) -> bool:
     return any(isinstance(x, DTensor) for x in tensors.values())
 
 
-def write_slices(folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Every process writes its slices, to folder/shard-<its number from 1>-*; an error of one is raised in all."""
-    from torch.distributed.checkpoint import CheckpointException, HuggingFaceStorageWriter, save
+def write_slices(file: Path, tensors: Mapping[str, Tensor]) -> str | None:
+    """Every process writes its slices, each to a file of its own; an error of one is raised in all.
 
-    storage = HuggingFaceStorageWriter(str(folder), save_distributed=True)
+    Gives the sha256 of the file, None where there was nothing for this process to write.
+    """
+    from torch.distributed.checkpoint import CheckpointException, save
+
+    from regard.training.shardwriter import ShardWriter
+
+    storage = ShardWriter(file)
     try:
         save({name: x.detach() for name, x in tensors.items()}, storage_writer=storage)
     except CheckpointException as error:  # not an Exception, and as long as a page
         rank, (cause, _) = next(iter(error.failures.items()))
         raise BadInput(f"process {rank}: {why(cause)}") from error
+    return storage.sum
 
 
 def find_pieces(files: Iterable[Path]) -> dict[str, list[Piece]]:

@@ -1,0 +1,141 @@
+"""``regard cost``: what a model takes, before it is trained."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def cost(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL[:SIZE]",
+            help="A model and size (regard list models), or 'lecture' for the lectures' numbers.",
+        ),
+    ],
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE...", help="Changes to its Config: layers=24 width=1024 vocab=50304"),
+    ] = None,
+    batch: Annotated[int, typer.Option(help="Rows of a pass, over all devices.")] = 32,
+    length: Annotated[
+        int | None, typer.Option(help="Tokens of a row.", show_default="the model's length, else 128")
+    ] = None,
+    source: Annotated[
+        int | None, typer.Option(help="Tokens of a source (a prompt, with --decode).", show_default="as --length")
+    ] = None,
+    target: Annotated[int | None, typer.Option(help="Tokens of a target.", show_default="as --length")] = None,
+    image: Annotated[
+        str | None, typer.Option(help="Pixels of an image: 224 or 224x320.", show_default="the model's own, else 224")
+    ] = None,
+    train: Annotated[bool, typer.Option("--train", help="One update of training (the default).")] = False,
+    infer: Annotated[bool, typer.Option("--infer", help="One reading.")] = False,
+    decode: Annotated[bool, typer.Option("--decode", help="One step of writing, the cache being full.")] = False,
+    device: Annotated[str, typer.Option(help="h200, h100, a100, 4090, or here: this machine, measured.")] = "h200",
+    devices: Annotated[int, typer.Option(help="How many.")] = 1,
+    spread: Annotated[str, typer.Option(help="auto, ddp or fsdp.")] = "auto",
+    tensor: Annotated[int, typer.Option(help="Devices that share every matrix.")] = 1,
+    recompute: Annotated[bool, typer.Option("--recompute", help="Run blocks again in the backward pass.")] = False,
+    precision: Annotated[
+        str | None, typer.Option(help="Of products: bfloat16 or float32.", show_default="bfloat16; float32 on a CPU")
+    ] = None,
+    optimiser: Annotated[str, typer.Option(help="adamw, muon, adafactor, sgd; a spec.")] = "adamw",
+    accumulate: Annotated[int, typer.Option(help="Passes of an update.")] = 1,
+    beams: Annotated[int, typer.Option(help="Outputs of each row, with --decode.")] = 1,
+    tokens: Annotated[
+        str | None, typer.Option(help="Of a whole training run: 3e11, or 20x for so many a parameter.")
+    ] = None,
+    efficiency: Annotated[
+        float | None, typer.Option(help="The share of the peak that products reach.", show_default="0.7")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Everything as JSON.")] = False,
+) -> int:
+    """What a model costs: parameters, multiply-adds, memory, communication and time, on one device or many.
+
+    Nothing is allocated: a hundred billion parameters are counted in seconds.
+
+    \b
+      regard cost transformer:base --batch 64 --length 40
+      regard cost gpt:gpt2 vocab=50304 --batch 32 --length 1024 --device h200
+      regard cost gpt:xl --batch 64 --devices 8 --spread fsdp --recompute
+      regard cost gpt:gpt2 --decode --batch 16 --length 1024
+      regard cost lecture
+    """
+    from regard.cost import imagine, report
+    from regard.cost.devices import HOPES, device_of, with_products
+    from regard.cost.estimate import Ask, estimate, with_recomputation
+
+    if model in ("lecture", "lectures"):
+        if json:
+            _print(report.lectures_to_json())
+        else:
+            report.show(list(report.lecture_sections(length or 512)))
+        return 0
+    modes = [name for name, asked in (("train", train), ("infer", infer), ("decode", decode)) if asked]
+    if len(modes) > 1:
+        raise typer.BadParameter(f"one of --train, --infer and --decode, not {' and '.join(modes)}")
+    if spread not in ("auto", "ddp", "fsdp"):
+        raise typer.BadParameter(f"--spread is auto, ddp or fsdp, not {spread!r}")
+    if precision not in (None, "bfloat16", "float32"):
+        raise typer.BadParameter(f"--precision is bfloat16 or float32, not {precision!r}")
+    if efficiency is not None and not 0 < efficiency <= 1:
+        raise typer.BadParameter(f"--efficiency lies between 0 and 1, not {efficiency}")
+    name, size = imagine.named(model)
+    where = device_of(device)
+    each, every = _tokens(tokens)
+    found = estimate(
+        Ask(
+            imagine.config_of(name, size, settings or []),
+            imagine.Shape(batch, length, source, target, _image(image)),
+            mode=modes[0] if modes else "train",
+            device=where,
+            devices=devices,
+            spread=spread,
+            tensor=tensor,
+            recompute=recompute,
+            precision=precision or ("float32" if where.host else "bfloat16"),
+            optimiser=optimiser,
+            accumulate=accumulate,
+            beams=beams,
+            tokens=every,
+            each=each,
+            hopes=HOPES if efficiency is None else with_products(efficiency),
+        )
+    )
+    found = with_recomputation(found)
+    title = name if size is None else f"{name}:{size}"
+    if json:
+        _print(report.to_json(title, found))
+    else:
+        report.show(list(report.sections(found)), report.heading(title, found), report.assumptions(found))
+    return 0
+
+
+def _print(values: object) -> None:
+    import json
+
+    print(json.dumps(values, indent=2, ensure_ascii=False))
+
+
+def _tokens(text: str | None) -> tuple[float | None, float | None]:
+    """So many for each parameter, or in all."""
+    if text is None:
+        return None, None
+    try:
+        number = float(text.removesuffix("x").replace(",", ""))
+    except ValueError:
+        number = 0.0
+    if not number > 0 or number == float("inf"):
+        raise typer.BadParameter(f"--tokens is a number such as 3e11, or 20x for so many a parameter, not {text!r}")
+    return (number, None) if text.endswith("x") else (None, number)
+
+
+def _image(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    words = text.lower().split("x")
+    if len(words) > 2 or not all(word.isdigit() and int(word) for word in words):
+        raise typer.BadParameter(f"--image is a number of pixels, 224, or rows and columns, 224x320, not {text!r}")
+    return int(words[0]), int(words[-1])

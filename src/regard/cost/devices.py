@@ -1,0 +1,149 @@
+"""Devices: what they can do at most, and what of that a training run may hope for.
+
+    a product       takes  max(operations / speed of products,  bytes / speed of memory,  the time to start it)
+    anything else   takes  max(bytes / speed of memory,  the time to start it)
+    a collective    takes  bytes sent / speed of the slowest link on the way  +  steps · delay
+
+Peaks are the makers' (dense, without sparsity); memory is what PyTorch finds, a little less than is printed on the box.
+No program reaches the peaks. `Hopes` says which share of each is expected, in one place, and every report repeats it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+from regard.core.errors import UnknownName, nearest
+
+GB, GIB, TERA = 1e9, 2**30, 1e12
+
+
+@dataclass(frozen=True)
+class Device:
+    """Speeds in operations (two a multiply-add) and bytes a second; links count one direction."""
+
+    name: str
+    memory: float  # bytes
+    bfloat16: float  # of matrix products, sums in float32
+    float32: float  # of matrix products, without TF32
+    bandwidth: float  # of its memory
+    link: float  # to the other devices of its machine
+    together: int  # devices in a machine
+    network: float  # to other machines, for each device
+    source: str = ""
+    host: bool = False  # a CPU
+
+    def speed(self, precision: str) -> float:
+        """The peak of matrix products."""
+        return self.bfloat16 if precision == "bfloat16" else self.float32
+
+
+DEVICES: dict[str, Device] = {
+    "h200": Device(
+        "H200 SXM", 139.8 * GIB, 989.4 * TERA, 66.9 * TERA, 4800 * GB, 450 * GB, 8, 50 * GB,
+        "NVIDIA data sheet; NVLink 900 GB/s both ways; 400 Gb/s network for each device assumed",
+    ),
+    "h100": Device(
+        "H100 SXM", 79.1 * GIB, 989.4 * TERA, 66.9 * TERA, 3350 * GB, 450 * GB, 8, 50 * GB,
+        "NVIDIA data sheet; NVLink 900 GB/s both ways; 400 Gb/s network for each device assumed",
+    ),
+    "a100": Device(
+        "A100 SXM 80 GB", 79.1 * GIB, 312 * TERA, 19.5 * TERA, 2039 * GB, 300 * GB, 8, 25 * GB,
+        "NVIDIA data sheet; NVLink 600 GB/s both ways; 200 Gb/s network for each device assumed",
+    ),
+    "4090": Device(
+        "GeForce RTX 4090", 23.6 * GIB, 165.2 * TERA, 82.6 * TERA, 1008 * GB, 25 * GB, 2, 1.25 * GB,
+        "Ada white paper, float32 sums; no NVLink: PCIe 4.0 x16, 25 GB/s of 32; 10 Gb/s network assumed",
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Hopes:
+    """The share of each peak that is expected."""
+
+    products: float = 0.70  # of the peak: one large product alone reached 0.76 on an H200
+    attention: float = 0.40  # of the peak: fused kernels, forward and backward together
+    bandwidth: float = 0.80
+    start: float = 3e-6  # seconds that even the smallest kernel takes: what recurrent models spend their time on
+    link: float = 0.75
+    hidden: float = 0.80  # of the computing time, communication that may run beside it can hide behind
+    delay: float = 10e-6  # seconds for each step of a ring
+    apart: float = 1.0 * GIB  # memory the device keeps for itself: context, kernels' workspace, buffers of collectives
+    fragments: float = 0.05  # of the memory, lost between tensors
+
+
+HOPES = Hopes()
+
+
+def with_products(reached: float) -> Hopes:
+    """The same hopes, but for the share of the peak that products reach."""
+    return replace(HOPES, products=reached)
+
+
+def device_of(name: str) -> Device:
+    """A device by name; ``here`` is this machine, measured now."""
+    if name == "here":
+        return here()
+    if name.lower() not in DEVICES:
+        raise UnknownName(f"no device is called '{name}'; {nearest(name.lower(), [*DEVICES, 'here'])}")
+    return DEVICES[name.lower()]
+
+
+def here() -> Device:
+    """This machine: its GPU where there is one, else its CPU, measured for a second with the threads torch has."""
+    import torch
+
+    where = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    large = 8192 if where.type == "cuda" else 1024
+    float32 = _products(torch.float32, large, where)
+    able = where.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    bfloat16 = _products(torch.bfloat16, large, where) if able else float32
+    if where.type == "cuda":
+        found = torch.cuda.get_device_properties(where)
+        name, memory, together = found.name, float(found.total_memory), torch.cuda.device_count()
+    else:
+        name, memory, together = f"this CPU, {torch.get_num_threads()} threads", _host_memory(), 1
+    link, network = 25 * GB, 1.25 * GB  # not measured: PCIe and 10 Gb/s
+    host = where.type == "cpu"
+    return Device(name, memory, bfloat16, float32, _copies(where), link, together, network, "measured now", host)
+
+
+def _products(dtype: object, n: int, where: object) -> float:
+    """Operations a second of a square product."""
+    import torch
+
+    a, b = (torch.ones(n, n, dtype=dtype, device=where) for _ in range(2))  # type: ignore[call-overload]
+    return 2 * n**3 / _seconds(lambda: torch.mm(a, b), where)
+
+
+def _copies(where: object) -> float:
+    """Bytes a second that a copy of a large tensor reads and writes."""
+    import torch
+
+    x = torch.ones(2**26 if getattr(where, "type", "") == "cuda" else 2**24, device=where)  # type: ignore[call-overload]
+    y = torch.empty_like(x)
+    return 2 * x.nbytes / _seconds(lambda: y.copy_(x), where)
+
+
+def _seconds(work: object, where: object) -> float:
+    """The best of some tries."""
+    import torch
+
+    taken = []
+    for _ in range(8):
+        began = time.perf_counter()
+        work()  # type: ignore[operator]
+        if getattr(where, "type", "") == "cuda":
+            torch.cuda.synchronize()
+        taken.append(time.perf_counter() - began)
+    return min(taken)
+
+
+def _host_memory() -> float:
+    import os
+
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (ValueError, OSError, AttributeError):
+        return 16.0 * GIB

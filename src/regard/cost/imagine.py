@@ -1,0 +1,227 @@
+"""Models that are not there: built, fed and trained on tensors that have shapes and no numbers.
+
+    with imagined():                                        # a hundred billion parameters in no memory
+        model = build(config_of("gpt", "xl", []))
+        batch = feed(model, Shape(batch=8, length=1024))
+
+What a model is fed follows from the names of what its `forward` takes, so a new model needs nothing here: tokens,
+source and target are numbers of words, images are pictures, lengths are those of full rows. Its loss is the one that
+its task trains it with: cross-entropy, from vectors and the head's matrix where `forward` takes a loss, else from the
+logits.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, fields, is_dataclass
+from importlib import import_module
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves
+
+from regard.core.config import from_dict, override
+from regard.core.errors import BadInput, RegardError, UnknownName, Unsupported, nearest
+from regard.core.shapes import Tensor
+from regard.core.spec import resolve
+from regard.models import MODELS
+from regard.positions.added.learned import LearnedPositions
+
+VOCABULARY = 8000  # where a model needs one and none is given, as in `regard show`
+TEXT, IMAGE = 128, 224  # where no length or size is given and the model has none of its own
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a model is fed: rows of a batch, and how large each is."""
+
+    batch: int = 1
+    length: int | None = None  # tokens; None: as long as the model's positions know, else 128
+    source: int | None = None  # of a source; None: as `length`
+    target: int | None = None  # of a target; None: as `length`
+    image: tuple[int, int] | None = None  # rows and columns of pixels; None: the model's own, else 224
+    channels: int | None = None
+
+
+# -- building ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def imagined() -> Iterator[None]:
+    """Inside, tensors have no numbers and take no memory."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        yield
+
+
+def named(word: str) -> tuple[str, str | None]:
+    """A model and a size from ``gpt:xl``, ``vit-b16`` or ``gpt``."""
+    name, sign, size = word.partition(":")
+    if not sign and name not in MODELS:
+        family, dash, rest = word.partition("-")
+        if dash and family in MODELS and rest in _room(family).SIZES:
+            return family, rest
+    if name not in MODELS:
+        owners = {size: family for family in MODELS for size in _room(family).SIZES}
+        hint = f"{name} is a size: regard cost {owners[name]}:{name}" if name in owners else nearest(name, MODELS)
+        raise UnknownName(f"no model is called '{name}'; {hint}")
+    sizes = _room(name).SIZES
+    if sign and size not in sizes:
+        raise UnknownName(f"{name} has no size '{size}'; {nearest(size, sizes)}")
+    return name, size if sign else None
+
+
+def config_of(name: str, size: str | None, settings: Sequence[str]) -> Any:
+    """The Config of a model and size with ``key=value`` settings; a vocabulary that is missing is 8,000 words."""
+    room = _room(name)
+    values = dict(room.SIZES[size]) if size is not None else {}
+    if any(f.name == "vocab" for f in fields(room.Config)):
+        values.setdefault("vocab", VOCABULARY)
+    try:
+        config = from_dict(room.Config, values)
+    except TypeError as error:  # a field without a default
+        raise RegardError(f"{name} needs more settings: {str(error).split('missing')[-1].strip()}") from None
+    return override(config, settings)
+
+
+def build(config: Any) -> nn.Module:
+    """The model of a Config; what makes no model is said in one line."""
+    for name, (module, _) in MODELS.items():
+        if module == type(config).__module__:
+            for field in fields(config):
+                value = getattr(config, field.name)
+                if field.type in ("int", int) and field.name not in ("pad", "bos", "eos") and value < 1:
+                    raise BadInput(f"{field.name} is {value}; at least 1 is needed")
+            try:
+                made: nn.Module = resolve(MODELS, name, "model")(config)
+            except (RuntimeError, ValueError, ZeroDivisionError) as error:
+                raise BadInput(f"{name} cannot have this shape: {_first_line(error)}") from None
+            _mind_positions(made)
+            return made
+    raise RegardError(f"{type(config).__module__}.{type(config).__name__} is the Config of no model in the table")
+
+
+def _room(name: str) -> Any:
+    return import_module(MODELS[name][0])
+
+
+def _mind_positions(model: nn.Module) -> None:
+    """A learned table looks its indices over, which have no values here; its shape says as much."""
+
+    def check(module: LearnedPositions, args: tuple[Any, ...]) -> None:
+        needed = args[1].shape[1]
+        if needed > module.length:
+            raise BadInput(f"{needed} positions are needed, but {module.length} are learned: set length={needed}")
+
+    for module in model.modules():
+        if isinstance(module, LearnedPositions):
+            module.register_forward_pre_hook(check)
+
+
+# -- feeding -----------------------------------------------------------------------------------------------------------
+
+
+def feed(model: nn.Module, shape: Shape, lengths: bool = True) -> dict[str, Tensor]:
+    """A batch of what the model's `forward` takes, by name."""
+    wanted = inspect.signature(model.forward).parameters
+    batch: dict[str, Tensor] = {}
+    for name, parameter in wanted.items():
+        if name in FEEDS:
+            made = FEEDS[name](model, shape)
+            if name.endswith("lengths") and not (lengths and made is not None):
+                continue
+            batch[name] = made
+        elif parameter.default is inspect.Parameter.empty and parameter.kind is not inspect.Parameter.VAR_KEYWORD:
+            raise Unsupported(
+                f"{type(model).__name__} takes '{name}', and what that is regard cost does not know; "
+                f"it knows {', '.join(sorted(FEEDS))}"
+            )
+    return batch
+
+
+def items(model: nn.Module, shape: Shape) -> tuple[int, str]:
+    """How much a batch holds, and of what: tokens that are learned from, or images."""
+    wanted = inspect.signature(model.forward).parameters
+    for name in ("target", "tokens"):
+        if name in wanted:
+            return shape.batch * text(model, shape, name), "tokens"
+    return shape.batch, "images" if {"images", "image"} & {*wanted} else "rows"
+
+
+def text(model: nn.Module, shape: Shape, side: str = "tokens") -> int:
+    """How many tokens a row has."""
+    own = getattr(getattr(model, "config", None), "length", None) if side == "tokens" else None
+    asked = {"source": shape.source, "target": shape.target}.get(side) or shape.length or own or TEXT
+    if asked < 1:
+        raise BadInput(f"a row of {asked} tokens is no row; give at least 1")
+    return int(asked)
+
+
+def picture(config: Any, shape: Shape) -> tuple[int, int, int]:
+    """Channels, rows and columns of an image."""
+    own = getattr(config, "image", None) or IMAGE
+    y, x = shape.image or (own if isinstance(own, tuple) else (own, own))
+    return shape.channels or getattr(config, "channels", None) or 3, y, x
+
+
+def _words(side: str) -> Callable[[nn.Module, Shape], Tensor]:
+    return lambda model, shape: torch.zeros(shape.batch, text(model, shape, side), dtype=torch.long)
+
+
+def _full(side: str) -> Callable[[nn.Module, Shape], Tensor]:
+    return lambda model, shape: torch.full((shape.batch,), text(model, shape, side))
+
+
+def _images(model: nn.Module, shape: Shape) -> Tensor:
+    return torch.zeros(shape.batch, *picture(getattr(model, "config", None), shape))
+
+
+FEEDS: dict[str, Callable[[nn.Module, Shape], Any]] = {
+    "tokens": _words("tokens"),
+    "source": _words("source"),
+    "target": _words("target"),
+    "source_lengths": _full("source"),
+    "target_lengths": _full("target"),
+    "images": _images,
+    "image": _images,
+    "pixels": _images,
+}
+
+
+# -- losses ------------------------------------------------------------------------------------------------------------
+
+
+def loss(
+    model: nn.Module, batch: dict[str, Tensor], during: Callable[[str], Any] = nullcontext, host: bool = False
+) -> Tensor:
+    """What training asks the gradient of. A loss that takes the head's gradients as it goes is a phase of its own."""
+    if "loss" in inspect.signature(model.forward).parameters:
+        from regard.tasks.linear_loss import ROWS, linear_loss
+
+        def alone(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+            with during("loss"):
+                return linear_loss(x, weight, targets, chunk=None if host else ROWS)  # a GPU takes more at a time
+
+        found: Tensor = model(**batch, targets=torch.zeros_like(batch["tokens"]), loss=alone)
+        return found
+    out = model(**batch)
+    if isinstance(out, Tensor) and out.ndim in (2, 3):  # B V or B N V: classes of each row, words of each place
+        wanted = torch.zeros(out.shape[:-1], dtype=torch.long, device=out.device)
+        return F.cross_entropy(out.flatten(0, -2).float(), wanted.flatten(), label_smoothing=0.1, reduction="sum")
+    floats = [x.float().sum() for x in tree_leaves(out) if isinstance(x, Tensor) and x.is_floating_point()]
+    return torch.stack(floats).sum()
+
+
+def settings_of(config: Any) -> dict[str, Any]:
+    """The fields of a Config that are not as they are by default."""
+    if not is_dataclass(config):
+        return {}
+    return {f.name: getattr(config, f.name) for f in fields(config) if getattr(config, f.name) != f.default}
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

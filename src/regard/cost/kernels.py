@@ -1,0 +1,94 @@
+"""What a GPU does otherwise than the machine that counts.
+
+    attention     fused: keeps q, k, v, its output and one number a row, never the map
+                  forward: two products over all pairs; backward: five, since the scores are computed again
+    autocast      norms and softmax run in float32
+
+Put in by hand, so that the count is the same on every machine. A causal mask does not make the count smaller, as in
+torch's own counter; kernels skip about half of the pairs then.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
+
+from regard.core.shapes import Tensor
+from regard.cost.meter import Meter
+
+WIDE = (F.layer_norm, F.rms_norm, F.group_norm, F.softmax, F.log_softmax, Tensor.softmax, Tensor.log_softmax)
+
+
+class AsOnGPU(TorchFunctionMode):
+    """Fused attention wherever it is asked for, and norms and softmax in float32 under autocast.
+
+    A backward pass runs with this turned off; `around` keeps it on for modules that are recomputed there.
+    """
+
+    def __init__(self, meter: Meter) -> None:
+        super().__init__()
+        self.meter = meter
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is F.scaled_dot_product_attention:
+            return self.attend(*args, **kwargs)
+        if func in WIDE and torch.is_autocast_enabled("cpu"):
+            args = tuple(_wide(x) for x in args)
+            kwargs = {key: _wide(x) for key, x in kwargs.items()}
+        return func(*args, **kwargs)
+
+    def around(self, module: torch.nn.Module) -> None:
+        """Let a module run under this, wherever it is called from."""
+        forward = module.forward
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with AsOnGPU(self.meter):
+                return forward(*args, **kwargs)
+
+        module.forward = run
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, *_: Any, **__: Any) -> Tensor:
+        """Attention that never holds its map."""
+        if torch.is_autocast_enabled("cpu"):
+            q, k, v = (x.to(torch.get_autocast_dtype("cpu")) for x in (q, k, v))
+        if attn_mask is not None:
+            torch.broadcast_shapes(attn_mask.shape, (*q.shape[:-1], k.shape[-2]))
+        out: Tensor = _Fused.apply(q, k, v, attn_mask, self.meter)
+        return out
+
+
+def _wide(x: Any) -> Any:
+    return x.float() if isinstance(x, Tensor) and x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+class _Fused(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, meter: Meter) -> Tensor:
+        *outer, heads, n, _ = q.shape
+        out = q.new_empty(*outer, n, heads, v.shape[-1]).transpose(-3, -2)  # a token's heads lie side by side
+        rows = q.new_empty(q.shape[:-1], dtype=torch.float32)
+        ctx.save_for_backward(q, k, v, mask, out, rows)
+        ctx.meter = meter
+        meter.add("attention", attention_operations(q, k, v), (q, k, v), (out,))
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        q, k, v, mask, out, _ = ctx.saved_tensors
+        made = q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+        operations = attention_operations(q, k, v, backward=True)
+        ctx.meter.add("attention", operations, (q, k, v, out, gradients[0]), made)
+        wanted = mask is not None and ctx.needs_input_grad[3]
+        return *made, mask.new_empty(mask.shape) if wanted else None, None
+
+
+def attention_operations(q: Tensor, k: Tensor, v: Tensor, backward: bool = False) -> int:
+    """Forward: scores and values. Backward: scores again, and the gradients of weights, values, queries and keys."""
+    pairs = prod(q.shape[:-1]) * k.shape[-2]
+    depth, wide = q.shape[-1], v.shape[-1]
+    return 2 * pairs * (3 * depth + 2 * wide if backward else depth + wide)

@@ -1,0 +1,415 @@
+"""One update, one reading, one step of writing: imagined, and metered.
+
+    training    forward, backward, update        what each costs, what is kept between them, what is held at most
+    reading     forward alone                    a whole input at once
+    writing     one more token of every output   the cache at its fullest
+
+Everything here is what *one* device does and holds, with its rows of the batch and its part of the matrices. What
+devices say to one another, and how long all of it takes, is in estimate.py.
+"""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import DynamicOutputShapeException
+
+from regard.attention.mechanisms.softmax import SoftmaxAttention
+from regard.attention.protocol import Mechanism
+from regard.core.errors import BadInput, RegardError, Unsupported
+from regard.core.shapes import Tensor
+from regard.cost import imagine, slicing, stacks
+from regard.cost.imagine import Shape, imagined
+from regard.cost.kernels import AsOnGPU
+from regard.cost.meter import Meter
+from regard.cost.tape import Kernel, Tape
+
+FLOAT = 4  # bytes: weights, their gradients and moments are float32 whatever products are computed in
+GRADIENT = "gradients"
+
+
+@dataclass(frozen=True)
+class Way:
+    """How one device computes."""
+
+    precision: str = "bfloat16"  # of products; float32 or bfloat16
+    recompute: bool = False
+    tensor: int = 1  # devices that share every matrix
+    sliced: bool = False  # FSDP: weights come as they are needed, already in the type of the products
+    optimiser: str = "adamw"
+    accumulate: int = 1
+    host: bool = False  # a CPU: its own kernels, as they are
+
+
+@dataclass
+class Passes:
+    """What was found. Sizes are bytes, work is operations (two a multiply-add)."""
+
+    parameters: dict[str, int] = field(default_factory=dict)  # of this device, by part, each counted once
+    tied: frozenset[str] = frozenset()  # parts that own nothing because another part owns it
+    whole: int = 0  # parameters of all devices that share the matrices
+    blocks: list[int] = field(default_factory=list)  # parameters of each repeated block
+    buffers: int = 0
+    state: int = 0  # of the optimiser
+    kernels: dict[str, Counter[Kernel]] = field(default_factory=dict)  # of one pass, and of one update
+    work: dict[str, int] = field(default_factory=dict)  # of the forward pass, by part
+    kept: int = 0  # alive between forward and backward, weights and their copies aside
+    peak: dict[str, int] = field(default_factory=dict)  # at the fullest moment, weights and state aside, by kind
+    notes: Counter[str] = field(default_factory=Counter)  # of a forward pass: entries of maps, bytes of sums
+    cache: int = 0  # what writing remembers
+    items: int = 0
+    unit: str = "tokens"
+
+    @property
+    def total(self) -> int:
+        """All parameters of this device."""
+        return sum(self.parameters.values())
+
+    @property
+    def maps(self) -> dict[str, int]:
+        """Entries of all attention maps, by what attends."""
+        return {what.removeprefix("map "): n for what, n in self.notes.items() if what.startswith("map ")}
+
+    def operations(self, *phases: str) -> int:
+        """Work of these phases."""
+        return sum(k.operations * n for p in phases for k, n in self.kernels.get(p, Counter()).items())
+
+    def moved(self, *phases: str, fused: bool = True) -> int:
+        """Bytes that kernels read and write; fused: without those that a compiler puts into their neighbours."""
+        counted = ((k, n) for p in phases for k, n in self.kernels.get(p, Counter()).items())
+        return sum(k.moved * n for k, n in counted if not (fused and k.kind == "pointwise"))
+
+
+# -- training ----------------------------------------------------------------------------------------------------------
+
+
+def training(config: Any, shape: Shape, way: Way) -> Passes:
+    """One update of one device."""
+    model, about, update = _standing(config, way)
+    found = replace(about, kernels={})
+    tape = _trained(config, shape, way)
+    passes = min(way.accumulate, 2)
+    for phase, kernels in tape.kernels().items():
+        found.kernels[phase] = Counter({kernel: n // passes for kernel, n in kernels.items()})
+    found.kernels |= update.kernels()
+    found.work = {part: n // passes for part, n in tape.work("forward").items()}
+    if "head" in found.parameters and "loss" in found.kernels:  # one of its three products is the forward one
+        found.work["head"] = found.operations("loss") // 3
+    found.notes = Counter({what: n // passes for what, n in tape.noted("forward").items()})
+    found.kept = tape.alive("loss").get("", 0)
+    found.peak = tape.peak(leave_out=(GRADIENT,) if way.sliced else ())
+    if not way.sliced:  # of slices, an update holds next to nothing
+        found.peak = max(found.peak, update.peak(), key=lambda peak: sum(peak.values()))
+    found.items, found.unit = imagine.items(model, shape)
+    return found
+
+
+_KNOWN: dict[tuple[str, int, str], tuple[nn.Module, Passes, Tape]] = {}
+
+
+def _standing(config: Any, way: Way) -> tuple[nn.Module, Passes, Tape]:
+    """What does not depend on the batch: a model's sizes and an update. The latest are remembered."""
+    key = repr(config), way.tensor, way.optimiser
+    if key not in _KNOWN:
+        with _imagining():
+            model = imagine.build(config).train()
+            found, _ = _about(model, way)
+            optimiser = _optimiser(model, way.optimiser)
+            found.state = sum(x.numel() * x.element_size() for x in optimiser.tensors().values())
+            update = _update(model, optimiser)
+        if len(_KNOWN) > 8:
+            _KNOWN.clear()
+        _KNOWN[key] = model, found, update
+    return _KNOWN[key]
+
+
+def kept(config: Any, shape: Shape, way: Way) -> int:
+    """What one device keeps between forward and backward."""
+    return _trained(config, shape, way, backward=False).alive("loss").get("", 0)
+
+
+def _trained(config: Any, shape: Shape, way: Way, backward: bool = True, short: bool = True) -> Tape:
+    """The tape of the passes of an update; of a stack of equal blocks a few are run."""
+    with _imagining():
+        model, meter = imagine.build(config).train(), Meter()
+        cuts = _cut(model, way)
+        missing = stacks.shorten(model) if short else {}
+        if way.sliced and way.precision == "bfloat16":
+            _narrow(model)
+        if way.recompute:
+            _recompute(model, way, meter)
+        meter.leave_out([*model.parameters(), *model.buffers()])
+        with meter, _kernels_of(way, meter), _noting(model, cuts, meter), stacks.marked(model, meter, missing):
+            for _ in range(min(way.accumulate, 2) if backward else 1):  # the second finds the gradients of the first
+                batch = imagine.feed(model, shape)
+                with meter.during("forward"), _autocast(way.precision), meter.by_part(modules_by_part(model)):
+                    total = imagine.loss(model, batch, meter.during, way.host)
+                meter.mark("loss")
+                if backward:
+                    with meter.during("backward"):
+                        (total / 2).backward()  # the loop divides by the number of tokens
+                    for p in model.parameters():
+                        if p.grad is not None:
+                            meter.label(p.grad, GRADIENT)
+        try:
+            return stacks.lengthened(meter.tape, missing)
+        except stacks.Irregular:
+            pass
+    return _trained(config, shape, way, backward, short=False)
+
+
+def _update(model: nn.Module, optimiser: Any) -> Tape:
+    """The tape of an update alone."""
+    meter = Meter()
+    meter.leave_out([*model.parameters(), *optimiser.tensors().values()])
+    with meter, meter.during("update"):
+        for p in model.parameters():
+            p.grad = torch.empty_like(p)
+            meter.label(p.grad, GRADIENT)
+        optimiser.step(1e-3)
+    return meter.tape
+
+
+def _optimiser(model: nn.Module, spec: str) -> Any:
+    from regard.training.optimiser import Optimiser
+    from regard.training.optimisers.muon import projections
+
+    return Optimiser(dict(model.named_parameters()), spec, rows=projections(model))
+
+
+def _recompute(model: nn.Module, way: Way, meter: Meter) -> None:
+    from regard.training.spread import blocks, recompute_blocks
+
+    if not blocks(model):
+        raise Unsupported(f"{type(model).__name__} has no repeated blocks to recompute; leave --recompute out")
+    for block in blocks(model) if not way.host else []:
+        AsOnGPU(meter).around(block)
+    recompute_blocks(model)
+
+
+# -- reading and writing -----------------------------------------------------------------------------------------------
+
+
+def reading(config: Any, shape: Shape, way: Way) -> Passes:
+    """One forward pass of a model whose weights are in the type of the products."""
+    with _imagining(), torch.no_grad():
+        model, found, cuts, meter = _at_rest(config, way)
+        missing = stacks.shorten(model)
+        with meter, _kernels_of(way, meter), _noting(model, cuts, meter), stacks.marked(model, meter, missing):
+            batch = {name: _narrowed(x, way) for name, x in imagine.feed(model, shape).items()}
+            with meter.during("forward"), meter.by_part(modules_by_part(model)):
+                model(**batch)
+        tape = stacks.lengthened(meter.tape, missing)
+        found.kernels, found.work, found.notes = tape.kernels(), tape.work("forward"), tape.noted("forward")
+        found.peak = tape.peak()
+        found.items, found.unit = imagine.items(model, shape)
+        return found
+
+
+def writing(config: Any, shape: Shape, way: Way, beams: int = 1) -> Passes:
+    """The last step of writing `length` tokens for every row of a batch, each in so many beams."""
+    with _imagining(), torch.no_grad():
+        model, found, cuts, meter = _at_rest(config, way)
+        if not callable(getattr(model, "start", None)):
+            raise Unsupported(f"{type(model).__name__} does not write one token after another; leave --decode out")
+        writer: Any = model
+        wanted = imagine.text(model, shape, "target" if _reads(model) == "source" else "tokens")
+        with meter, _kernels_of(way, meter), _noting(model, cuts, meter):
+            with meter.during("forward"):
+                tokens, state = writer.start(_read(model, shape), room=1 + beams * wanted)
+            tokens = tokens.expand(-1, beams).contiguous()
+            if beams > 1:
+                state = writer.select(state, None, torch.zeros(shape.batch, beams, dtype=torch.long))
+            if callable(getattr(model, "freeze", None)):
+                _, state = writer.step(tokens, state)  # some caches are made by the first step
+                state = writer.freeze(state)  # from here on a step reads all of the cache
+            with meter.during("step"):
+                _, state = writer.step(tokens, state)
+        found.kernels, found.notes, found.peak = meter.tape.kernels(), meter.tape.noted("step"), meter.tape.peak()
+        found.cache = _held(state)
+        found.items = shape.batch
+        return found
+
+
+def _reads(model: nn.Module) -> str:
+    """What a model reads before it writes: a source, or prompts."""
+    return next(iter(inspect.signature(model.start).parameters))  # type: ignore[arg-type]
+
+
+def _read(model: nn.Module, shape: Shape) -> Tensor:
+    """A source, or a prompt of one token where none is given."""
+    length = imagine.text(model, shape, "source") if _reads(model) == "source" else shape.source or 1
+    return torch.zeros(shape.batch, length, dtype=torch.long)
+
+
+def _held(state: Any) -> int:
+    """Bytes of all tensors that a state holds, however deep."""
+    found: dict[int, int] = {}
+
+    def visit(x: Any, deep: int = 0) -> None:
+        if isinstance(x, Tensor):
+            found[x.untyped_storage()._cdata] = x.untyped_storage().nbytes()
+        elif deep < 8 and isinstance(x, (list, tuple, dict)):
+            for one in x.values() if isinstance(x, dict) else x:
+                visit(one, deep + 1)
+        elif deep < 8 and hasattr(x, "__dict__"):
+            visit(vars(x), deep + 1)
+
+    visit(state)
+    return sum(found.values())
+
+
+def _at_rest(config: Any, way: Way) -> tuple[nn.Module, Passes, dict[str, str], Meter]:
+    """A model that is only used, its weights in the type of the products."""
+    model, meter = imagine.build(config).eval(), Meter()
+    found, cuts = _about(model, way)
+    if way.precision == "bfloat16":
+        _narrow(model)
+    meter.leave_out([*model.parameters(), *model.buffers()])
+    return model, found, cuts, meter
+
+
+# -- what all of them need ---------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _imagining() -> Iterator[None]:
+    """Inside, a shape that cannot be is said in one line."""
+    was = gc.isenabled()
+    gc.disable()  # when tensors in cycles go must not depend on what ran before; and much time went there
+    try:
+        with imagined():
+            yield
+    except RegardError:
+        raise
+    except DynamicOutputShapeException as error:
+        raise Unsupported(f"the shapes of this model depend on values, which are not there: {error}") from None
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise BadInput(f"this shape does not go through the model: {str(error).splitlines()[0][:200]}") from error
+    finally:
+        if was:
+            gc.enable()
+
+
+def _about(model: nn.Module, way: Way) -> tuple[Passes, dict[str, str]]:
+    """The sizes of a model, which is then cut."""
+    whole = by_part(model)
+    tied = frozenset(part for part, n in whole.items() if not n)
+    found = Passes(whole=sum(whole.values()), tied=tied)
+    cuts = _cut(model, way)
+    found.parameters = by_part(model) if cuts else whole
+    found.buffers = sum(b.numel() * b.element_size() for b in model.buffers())
+    found.blocks = [sum(p.numel() for p in b.parameters()) for blocks in stacks.stacks(model).values() for b in blocks]
+    return found, cuts
+
+
+def _cut(model: nn.Module, way: Way) -> dict[str, str]:
+    """One device's part of the matrices. FlexAttention keeps what the other fused kernels keep."""
+    for module in model.modules():
+        if isinstance(module, SoftmaxAttention) and module.backend == "flex":
+            module.backend = "sdpa"
+    return slicing.cut(model, way.tensor) if way.tensor > 1 else {}
+
+
+def _narrow(model: nn.Module) -> None:
+    """Weights in bfloat16; what was tied stays tied. (`model.to` cannot swap tensors that are not there.)"""
+    made: dict[nn.Parameter, nn.Parameter] = {}
+    for module in model.modules():
+        for name, p in module._parameters.items():
+            if p is not None and p.is_floating_point():
+                if p not in made:
+                    made[p] = nn.Parameter(torch.empty_like(p, dtype=torch.bfloat16), p.requires_grad)
+                module._parameters[name] = made[p]
+
+
+def _narrowed(x: Tensor, way: Way) -> Tensor:
+    """An input in the type of the weights that read it."""
+    return x.to(torch.bfloat16) if way.precision == "bfloat16" and x.is_floating_point() else x
+
+
+def _kernels_of(way: Way, meter: Meter) -> AbstractContextManager[Any]:
+    return nullcontext() if way.host else AsOnGPU(meter)
+
+
+def _autocast(precision: str) -> Any:
+    return torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bfloat16")
+
+
+@contextmanager
+def _noting(model: nn.Module, cuts: dict[str, str], meter: Meter) -> Iterator[None]:
+    """Inside, the entries of all attention maps are noted, by what attends (layers together), and sums over devices."""
+    handles = []
+
+    def mechanism(name: str) -> Any:
+        def look(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            q, k = args[0], args[1]
+            meter.note(f"map {name}", q.numel() // q.shape[-1] * k.shape[-2])
+
+        return look
+
+    def aligner(name: str) -> Any:
+        def look(_: nn.Module, args: tuple[Any, ...], out: Any) -> None:
+            meter.note(f"map {name}", out[0].numel())
+
+        return look
+
+    for path, module in model.named_modules():
+        name = re.sub(r"\.\d+(?=\.|$)", ".*", path).removesuffix(".attend")
+        if isinstance(module, Mechanism):
+            handles.append(module.register_forward_pre_hook(mechanism(name), with_kwargs=True))
+        elif callable(getattr(module, "weights", None)) and callable(getattr(module, "keys", None)):  # an Aligner
+            handles.append(module.register_forward_hook(aligner(name)))
+    try:
+        with slicing.counted(model, cuts, meter):
+            yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------
+
+
+def part_of(path: str) -> str:
+    """The part a module or parameter belongs to: layers together, norms together; ``decoder.blocks.*.feed``."""
+    words = path.split(".")
+    numbers = [i for i, word in enumerate(words) if word.isdigit()]
+    if not numbers:
+        return ".".join(words[:2]) if len(words) > 2 and words[1] in ("norm", "positions") else words[0]
+    end = numbers[0] + 2
+    last = words[min(end, len(words)) - 1]
+    shown = ["*" if word.isdigit() else word for word in words[:end]]
+    if last.endswith("norm"):
+        shown[-1] = "norms"
+    return ".".join(shown)
+
+
+def by_part(model: nn.Module) -> dict[str, int]:
+    """Parameters of each part, in the order of the model; what is tied counts where it comes first."""
+    found: dict[str, int] = {}
+    seen: set[int] = set()
+    for name, p in model.named_parameters(remove_duplicate=False):
+        part = part_of(name)
+        found[part] = found.get(part, 0) + (0 if id(p) in seen else p.numel())
+        seen.add(id(p))
+    return found
+
+
+def modules_by_part(model: nn.Module) -> dict[str, list[nn.Module]]:
+    """The modules at the head of each part."""
+    found: dict[str, list[nn.Module]] = {}
+    names = set(by_part(model))
+    for path, module in model.named_modules():
+        part = part_of(path) if path else ""
+        if part in names and len(path.split(".")) == len(part.split(".")):
+            found.setdefault(part, []).append(module)
+    return found

@@ -1,0 +1,345 @@
+"""An estimate in tables, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import log10
+from typing import Any
+
+from regard.cost import lectures
+from regard.cost.estimate import Cost, helps, largest_batch
+from regard.cost.imagine import picture, settings_of
+from regard.cost.passes import FLOAT
+
+GIB = 2**30
+WHAT = {  # the lines of the memory table
+    "weights": "weights, float32",
+    "optimiser": "optimiser ({optimiser})",
+    "gradients": "gradients, float32",
+    "gradient buckets": "buckets in which DDP sends gradients",
+    "gathered": "blocks that FSDP has gathered, and their gradients",
+    "copies of weights": "copies of weights in bfloat16",
+    "activations": "activations",
+    "cache": "cache of keys and values, and other state",
+}
+PHASES = ("forward", "loss", "backward", "update", "step")
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+
+def count(n: float, billion: str = "G") -> str:
+    """124 M, three digits and a letter for a power of a thousand; parameters and tokens are counted in B."""
+    for power, unit in ((18, "E"), (15, "P"), (12, "T"), (9, billion), (6, "M"), (3, "k")):
+        if n >= 0.9995 * 10**power:
+            return f"{_three(n / 10**power)} {unit}"
+    return f"{n:,.0f}"
+
+
+def _three(x: float) -> str:
+    """Three digits, all of them where there are more."""
+    return f"{x:.{max(0, 2 - int(log10(max(x, 1e-9))))}f}" if x < 999.5 else f"{x:,.0f}"
+
+
+def size(n: float) -> str:
+    """Bytes in binary units, three digits."""
+    for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if n >= 0.9995 * 2**power:
+            return f"{_three(n / 2**power)} {unit}"
+    return f"{n:,.0f} B"
+
+
+def span(seconds: float) -> str:
+    """A time in the unit that suits it."""
+    for unit, long in (("days", 86400), ("h", 3600), ("min", 60), ("s", 1), ("ms", 1e-3)):
+        if seconds >= 2 * long or (unit == "ms" and seconds >= 1e-3) or (unit == "s" and seconds >= 1):
+            return f"{_three(seconds / long)} {unit}"
+    return f"{_three(seconds * 1e6)} µs"
+
+
+def share(part: float, whole: float) -> str:
+    """A part in per cent."""
+    return f"{100 * part / whole:.1f} %" if whole else ""
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+Rows = list[tuple[str, ...]]
+Section = tuple[str, tuple[str, ...], Rows]  # title, heads of the columns after the first, rows
+
+
+def sections(cost: Cost, advice: bool = True) -> Iterator[Section]:
+    """The tables of an estimate."""
+    yield _parts(cost)
+    yield _work(cost)
+    yield _memory(cost)
+    if not cost.fits and advice:
+        yield _advice(cost)
+    if cost.flows:
+        yield _sent(cost)
+    yield _time(cost)
+    if (pictures := _as_in_lectures(cost)) is not None:
+        yield pictures
+
+
+def _as_in_lectures(cost: Cost) -> Section | None:
+    """The maps of a model that cuts images into patches, as the lectures count them."""
+    config = cost.ask.config
+    found = [getattr(config, name, None) for name in ("patch", "layers", "heads")]
+    if cost.passes.unit != "images" or not all(isinstance(n, int) for n in found):
+        return None
+    patch, layers, heads = (int(n or 1) for n in found)
+    channels, y, x = picture(config, cost.ask.shape)
+    n = lectures.tokens(y, x, patch)
+    rows: Rows = [
+        ("the image as patches", str(lectures.patch_matrix(y, x, patch, channels))),
+        ("entries of a map", f"{lectures.map_entries(n):,}"),
+        ("bytes of a map", size(lectures.map_bytes(n))),
+        (f"all maps, {layers} layers, {heads} heads", size(lectures.map_bytes(n, layers=layers, heads=heads))),
+    ]
+    return "As the lectures count it: one image, float32, no class token", ("",), rows
+
+
+def heading(name: str, cost: Cost) -> list[str]:
+    """What is estimated, in two lines."""
+    ask = cost.ask
+    changed = ", ".join(f"{k}={v}" for k, v in settings_of(ask.config).items())
+    what = {"train": "one update", "infer": "one reading", "decode": "one step of writing"}[ask.mode]
+    rows = ask.shape.batch * (ask.accumulate if ask.mode == "train" else 1)
+    of = f"{cost.items:,} {cost.passes.unit}" if ask.mode != "decode" else f"{ask.beams} beams each"
+    if ask.mode == "decode" and ask.beams == 1:
+        of = "one token each"
+    times = f" in {ask.accumulate} passes" if ask.accumulate > 1 and ask.mode == "train" else ""
+    ways = [cost.spread] if cost.spread != "one" else []
+    ways += [f"tensor {ask.tensor}"] if ask.tensor > 1 else []
+    ways += [ask.precision] + (["recomputing"] if ask.recompute and ask.mode == "train" else [])
+    return [
+        f"{name}: {count(cost.parameters, 'B')} parameters ({changed})",
+        f"{what}: {rows:,} rows, {of}{times}; {ask.devices:,} x {ask.device.name}, {', '.join(ways)}",
+    ]
+
+
+def _parts(cost: Cost) -> Section:
+    passes = cost.passes
+    each = " of one device" if cost.ask.tensor > 1 else ""
+    rows: Rows = []
+    names = [*passes.parameters, *(name for name in passes.work if name not in passes.parameters)]
+    done = sum(passes.work.values()) or 1
+    for name in names:
+        owned, work = passes.parameters.get(name, 0), passes.work.get(name, 0)
+        if not owned and not work and name not in passes.tied:
+            continue
+        held = "tied" if name in passes.tied and not owned else count(owned, "B")
+        rows.append(
+            (name or "other", held, share(owned, passes.total), count(work // 2), share(work, done) if work else "")
+        )
+    if cost.ask.mode == "decode":
+        rows = [row[:3] for row in rows]
+        return f"Parts{each}", ("parameters", ""), [*rows, ("all", count(passes.total, "B"), "")]
+    last = ("all", count(passes.total, "B"), "", count(done // 2), "")
+    return f"Parts{each}", ("parameters", "", "multiply-adds, forward", ""), [*rows, last]
+
+
+def _work(cost: Cost) -> Section:
+    ask, passes = cost.ask, cost.passes
+    rows: Rows = []
+    forward, backward, update = (passes.operations(phase) // 2 for phase in ("forward", "backward", "update"))
+    loss = passes.operations("loss") // 6  # three products of a size: one belongs to the forward pass
+    if ask.mode == "train":
+        rows.append(("forward", count(ask.accumulate * (forward + loss))))
+        again = " and recomputation" if ask.recompute else ""
+        rows.append((f"backward{again}", count(ask.accumulate * (backward + 2 * loss))))
+        if update:
+            rows.append(("update", count(update // (ask.shares if cost.spread == "fsdp" else 1))))
+    elif ask.mode == "decode":
+        rows.append(("reading what comes before, once", count(forward)))
+        rows.append(("a step: one more token of every output", count(passes.operations("step") // 2)))
+    if ask.mode != "decode":
+        rows.append(("all", count(cost.operations // 2)))
+        mine = cost.items / ask.shares
+        every = cost.operations / 2 * ask.tensor / mine
+        unit = cost.passes.unit.removesuffix("s")
+        rows.append((f"a {unit}, all devices together", f"{count(every)} = {every / cost.parameters:.2f} x parameters"))
+    rows.append(("attention maps, were they stored in float32", size(_maps(cost))))
+    return "Work of one device (two operations a multiply-add)", ("multiply-adds",), rows
+
+
+def _maps(cost: Cost) -> int:
+    return FLOAT * sum(cost.passes.maps.values())
+
+
+def _memory(cost: Cost) -> Section:
+    ask = cost.ask
+    rows: Rows = []
+    for what, n in cost.memory.items():
+        word = WHAT[what].format(optimiser=ask.optimiser)
+        if what == "weights" and ask.mode != "train":
+            word = f"weights, {ask.precision}"
+        rows.append((word, size(n)))
+    rows.append(("held at the fullest moment", size(cost.held)))
+    later = FLOAT * cost.passes.total
+    if ask.mode == "train" and cost.spread != "fsdp" and cost.memory.get("gradients", 0) < 0.99 * later:
+        rows.append(("  gradients, when the activations have gone", size(later)))
+    apart = f"needed: {ask.hopes.fragments:.0%} between tensors, {size(ask.hopes.apart)} for the device itself"
+    rows.append((apart, size(cost.needed)))
+    rows.append((f"there ({ask.device.name})", f"{size(ask.device.memory)}: {'fits' if cost.fits else 'does not fit'}"))
+    if ask.mode == "train":
+        rows.append(("  kept from forward to backward", size(cost.passes.kept)))
+        if cost.kept_otherwise is not None:
+            rows.append((f"  with{'out' if ask.recompute else ''} recomputation", size(cost.kept_otherwise)))
+    return "Memory of one device", ("bytes",), rows
+
+
+def _advice(cost: Cost) -> Section:
+    rows: Rows = []
+    most = largest_batch(cost) if cost.ask.shape.batch > cost.ask.shares else None
+    if most is None:
+        rows.append(("the largest batch that fits", "none: one row a device is too much already"))
+    else:
+        times = -(-cost.ask.shape.batch // most)
+        rows.append(
+            ("the largest batch that fits", f"--batch {most} (then --accumulate {times * cost.ask.accumulate})")
+        )
+    for words, other in helps(cost):
+        fits = "fits" if other.fits else "does not fit either"
+        time = other.seconds / other.items / (cost.seconds / cost.items)
+        rows.append((words, f"{fits}: {size(other.needed)}; {time:.2f} x the time"))
+    return "It does not fit. What would", ("",), rows
+
+
+def _sent(cost: Cost) -> Section:
+    rows: Rows = [
+        (flow.what, size(flow.sent), span(flow.seconds), "waited for" if flow.waits else "beside the computing")
+        for flow in cost.flows
+    ]
+    return "Sent by one device", ("bytes", "time", ""), rows
+
+
+def _time(cost: Cost) -> Section:
+    ask, unit = cost.ask, cost.passes.unit
+    waiting = cost.seconds - cost.computing
+    what = {"train": "an update", "infer": "a reading", "decode": "a step"}[ask.mode]
+    rows: Rows = [("computing", span(cost.computing))]
+    if cost.flows:
+        rows.append(("waiting for other devices", span(waiting) if waiting > 0 else "0"))
+    rows.append((what, span(cost.seconds)))
+    rows.append(("speed", f"{cost.rate:,.0f} {unit}/s"))
+    if ask.devices > 1:
+        rows.append(("  of one device", f"{cost.rate / ask.devices:,.0f} {unit}/s"))
+    peak = count(ask.device.speed(ask.precision))
+    rows.append((f"of the peak, {peak} operations/s", f"{cost.share_of_peak:.0%}"))
+    if cost.run is not None and ask.mode == "train":
+        tokens, updates, seconds = cost.run
+        rows.append((f"{count(tokens, 'B')} {unit}", f"{updates:,.0f} updates, {span(seconds)}"))
+        rows.append(("  all devices together", f"{ask.devices * seconds / 3600:,.0f} device hours"))
+    return "Time", ("",), rows
+
+
+def assumptions(cost: Cost) -> str:
+    """What the numbers rest on."""
+    h = cost.ask.hopes
+    compiled = "" if cost.ask.device.host or cost.ask.mode != "train" else "; a compiled model keeps a little less"
+    many = cost.ask.devices > 1
+    links = f", links {h.link:.0%}" if many else ""
+    hidden = f"; {h.hidden:.0%} of the computing can hide what is sent beside it" if many else ""
+    return (
+        f"Counted, on tensors without numbers: parameters, multiply-adds, memory (eager{compiled}). Assumed, for time: "
+        f"products reach {h.products:.0%} of the peak, attention {h.attention:.0%}, memory {h.bandwidth:.0%}{links}; "
+        f"pointwise operations are fused into others; a kernel takes {h.start * 1e6:.0f} µs at least{hidden}; causal "
+        f"attention counts whole. {cost.ask.device.name}: {cost.ask.device.source}."
+    )
+
+
+def lecture_sections(length: int = 512, width: int = 512) -> Iterator[Section]:
+    """The arithmetic of the lectures."""
+    rows: Rows = []
+    for line in lectures.lines():
+        value = f"{line.value:,}" if isinstance(line.value, int) else str(line.value)
+        rows.append((line.what, line.formula, value, line.said))
+    yield "The arithmetic of the lectures (float32, binary units, no class token in maps)", ("", "", "as said"), rows
+    kinds: Rows = [
+        (layer.kind, count(layer.multiply_adds), f"{layer.serial:,}", f"{layer.path:,}")
+        for layer in lectures.layer_kinds(length, width)
+    ]
+    yield (
+        f"Layers over {length} vectors of width {width}: how much, how many steps in turn, how far apart the ends are",
+        ("multiply-adds", "serial steps", "path"),
+        kinds,
+    )
+
+
+# -- JSON --------------------------------------------------------------------------------------------------------------
+
+
+def to_json(name: str, cost: Cost) -> dict[str, Any]:
+    """Everything, as plain values: bytes, seconds, operations (two a multiply-add) of one device and one update."""
+    ask, passes = cost.ask, cost.passes
+    run = cost.run if ask.mode == "train" else None
+    phases = [phase for phase in PHASES if phase in passes.kernels]
+    return {
+        "model": name,
+        "settings": settings_of(ask.config),
+        "mode": ask.mode,
+        "device": ask.device.name,
+        "devices": ask.devices,
+        "spread": cost.spread,
+        "tensor": ask.tensor,
+        "precision": ask.precision,
+        "recompute": ask.recompute,
+        "optimiser": ask.optimiser,
+        "batch": ask.shape.batch,
+        "accumulate": ask.accumulate,
+        "items": cost.items,
+        "unit": passes.unit,
+        "parameters": cost.parameters,
+        "parameters_by_part": passes.parameters,
+        "operations": {phase: passes.operations(phase) for phase in phases} | {"all": cost.operations},
+        "operations_forward_by_part": passes.work,
+        "moved": {phase: passes.moved(phase, fused=False) for phase in phases},
+        "moved_fused": {phase: passes.moved(phase) for phase in phases},
+        "memory": cost.memory | {"held": cost.held, "needed": cost.needed, "there": ask.device.memory},
+        "fits": cost.fits,
+        "kept_for_backward": passes.kept,
+        "kept_with_recomputation_turned_round": cost.kept_otherwise,
+        "cache": passes.cache,
+        "attention_map_entries": passes.maps,
+        "attention_map_bytes": _maps(cost),
+        "sent": {flow.what: {"bytes": flow.sent, "seconds": flow.seconds, "waits": flow.waits} for flow in cost.flows},
+        "seconds": {"computing": cost.computing, "all": cost.seconds},
+        "items_per_second": cost.rate,
+        "share_of_peak": cost.share_of_peak,
+        "run": None if run is None else dict(zip(("items", "updates", "seconds"), run, strict=True)),
+        "assumed": vars(ask.hopes) | {"source": ask.device.source},
+    }
+
+
+def lectures_to_json() -> dict[str, Any]:
+    """The arithmetic of the lectures as plain values."""
+    return {
+        "lines": [vars(line) for line in lectures.lines()],
+        "layers": [vars(layer) for layer in lectures.layer_kinds(512, 512)],
+    }
+
+
+def show(tables: Sequence[Section], before: Sequence[str] = (), after: str = "") -> None:
+    """Print tables."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=False)
+    if not console.is_terminal:
+        console.width = 100
+    for i, line in enumerate(before):
+        console.print(Text(line, style="bold" if not i else ""))
+    for title, columns, rows in tables:
+        console.print(Text(f"\n{title}", style="bold"))
+        table = Table(box=None, pad_edge=False, show_header=any(columns), header_style="dim")
+        table.add_column("", no_wrap=True)
+        for column in columns:
+            table.add_column(column, justify="right")
+        for row in rows:
+            table.add_row(*(Text(cell) for cell in row))
+        console.print(table)
+    if after:
+        console.print(Text(f"\n{after}", style="dim"))

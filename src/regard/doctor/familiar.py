@@ -1,0 +1,56 @@
+"""Inputs made up for the models of this library, so that a name or a folder is enough to examine one.
+
+    reads             the names of what `forward` reads, in order
+    (source, target)  an encoder and a decoder: both have padding, the output may not look ahead in the target
+    (tokens)          one text: it has padding, the output may not look ahead in it
+
+Lengths and sizes are odd ones that no width or number of heads is likely to share, and no two columns are alike, so
+that what comes out of a part of the model can be told apart by its shape and by its values.
+"""
+
+from __future__ import annotations
+
+import inspect
+
+import torch
+from torch import nn
+
+from regard.doctor.patient import Reads
+from regard.models import MODELS
+
+SOURCE, TARGET = [11, 3, 7, 1], [9, 5, 1, 7]  # tokens in each row, padded to the longest
+KINDS: dict[tuple[str, ...], tuple[tuple[list[int], ...], int]] = {
+    ("source", "target"): ((SOURCE, TARGET), 1),
+    ("tokens",): ((SOURCE,), 0),
+}
+
+
+def family(model: nn.Module) -> str | None:
+    """The name under which the table of models knows a model, or what it is made from."""
+    for base in type(model).__mro__:
+        for name, (module, attribute) in MODELS.items():
+            if (base.__module__, base.__qualname__) == (module, attribute):
+                return name
+    return None
+
+
+def made_up(model: nn.Module) -> Reads:
+    """Something for a model of ours to read; nothing where it is not known what it reads."""
+    names = tuple(inspect.signature(model.forward).parameters)
+    for reads, (sizes, causal) in KINDS.items():
+        if family(model) is not None and names[: len(reads)] == reads:
+            tokens = tuple(_tokens(model, size, seed) for seed, size in enumerate(sizes))
+            longest = [x.shape[1] for x in tokens]
+            lengths = tuple(torch.tensor(size).clamp(max=n) for size, n in zip(sizes, longest, strict=True))
+            return Reads(tokens, lengths, reads, causal)
+    return Reads()
+
+
+def _tokens(model: nn.Module, lengths: list[int], seed: int) -> torch.Tensor:
+    """Ordinary tokens, also where padding will be: whatever stands there must not matter."""
+    config = model.config
+    special = {int(getattr(config, name)) for name in ("pad", "bos", "eos") if hasattr(config, name)}
+    vocab, most = int(config.vocab), min(max(lengths), int(getattr(config, "length", None) or max(lengths)))  # type: ignore[union-attr, arg-type]
+    ordinary = torch.tensor([n for n in range(vocab) if n not in special] or list(range(vocab)))
+    dice = torch.Generator().manual_seed(seed)
+    return ordinary[torch.randint(len(ordinary), (len(lengths), most), generator=dice)]

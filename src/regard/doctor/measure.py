@@ -1,0 +1,180 @@
+"""Measuring the machine: everything tried in child processes, timed, put together and remembered.
+
+A type that ends a process is tried again under the settings that are known to help, so that the answer is not only that
+it fails but with what it works.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from regard.core import machine as core
+from regard.core.config import from_dict
+from regard.core.errors import RegardError
+from regard.core.machine import ISA, SAFER, Tried, attempt
+from regard.doctor.hardware import Device, Dtype, Kernel, Machine, Speed
+from regard.doctor.host import compiler_here, disk_speed, join_two, memory, usable_cores
+
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+KERNELS = ("flash", "efficient", "cudnn", "math", "flex")
+
+
+def recall() -> Machine | None:
+    """What was found before, if this is still that machine."""
+    kept = core.remembered().get("machine")
+    try:
+        found = from_dict(Machine, {name: value for name, value in kept.items() if name != "choice"})  # type: ignore[union-attr]
+    except (RegardError, TypeError, AttributeError):  # nothing is kept, or something else
+        return None
+    return found if _gpus() == [device.what for device in found.devices if device.name.startswith("cuda")] else None
+
+
+def measure(quick: bool = False, folder: Path | None = None, say: Callable[[str], None] | None = None) -> Machine:
+    """Try and time everything; some fifteen seconds, `quick` some four (no disk, no ranks, float32 and bfloat16 only).
+
+    `say` is told what is being measured. What is found is remembered (core.machine.remember).
+    """
+    say = say or (lambda line: None)
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    began, spend, cores = time.monotonic(), 0.03 if quick else 0.06, usable_cores()
+    kinds = DTYPES[:2] if quick else DTYPES
+    say("the CPU: types, products, threads, attention")
+    words = ["devices", *_words("cpu", kinds, quick), f"threads cpu {cores}"]
+    found = attempt(words, spend=spend)
+    seen = found["devices"].found or {"torch": "?", "devices": []}
+    cpu = _device("cpu", core.processor(), memory(), 1, kinds, found, lambda kind, how: _rescued(kind, how, quick))
+    if not quick and ISA in os.environ:
+        cpu = _without_setting(cpu)
+    devices = [cpu, *_accelerators(seen["devices"], kinds, quick, say)]
+    speeds = found[f"threads cpu {cores}"].found or {}
+    say("the compiler")
+    compiler = compiler_here(quick)
+    disk = ranks = None
+    if not quick:
+        say("the disk")
+        disk = disk_speed(folder or Path.cwd())
+        say("two processes")
+        ranks = join_two()
+    made = Machine(
+        system=f"{platform.system()} {platform.machine()}",
+        python=platform.python_version(),
+        torch=str(seen["torch"]),
+        cores=cores,
+        devices=tuple(devices),
+        speeds=tuple(Speed(int(count), one["small"], one["large"]) for count, one in speeds.items()),
+        compiler=compiler,
+        disk=disk,
+        ranks=ranks,
+        seconds=round(time.monotonic() - began, 2),
+        load=round(load, 2),
+    )
+    core.remember("machine", made.to_json())
+    probes = {word: {"found": one.found, "why": one.why, "died": one.died} for word, one in found.items()}
+    core.remember("probes", core.remembered().get("probes", {}) | probes)
+    return made
+
+
+def _words(device: str, kinds: Sequence[str], quick: bool) -> list[str]:
+    """What is tried on a device; the riskiest types last, so that most is known when one ends the child."""
+    order = sorted(kinds, key=("float32", "float64", "float16", "bfloat16").index)
+    blocks = [kind for kind in order if kind == "bfloat16" or (kind == "float16" and device != "cpu")]
+    words = [f"{what} {device} {kind}" for kind in order for what in ("works", "peak")]
+    words += [f"block {device} {kind}" for kind in blocks] + [f"copy {device}"]
+    if device != "cpu":
+        words.append(f"copy {device} host")
+    kernels = [name for name in KERNELS if device != "cpu" or name not in ("efficient", "cudnn")]
+    return words + ([] if quick else [f"attention {device} {name}" for name in kernels])
+
+
+def _device(
+    name: str,
+    what: str,
+    size: int,
+    count: int,
+    kinds: Sequence[str],
+    found: dict[str, Tried],
+    rescue: Callable[[str, Tried], Dtype],
+) -> Device:
+    """A device from what its probes found."""
+    dtypes = []
+    for kind in kinds:
+        how = found[f"works {name} {kind}"]
+        if how.found is None or not core.sound(how.found):
+            dtypes.append(rescue(kind, how))
+            continue
+        peak = found[f"peak {name} {kind}"].found or {"gflops": 0.0}
+        block = core.gained(found.get(f"block {name} {kind}", Tried()))
+        dtypes.append(Dtype(kind, True, gflops=peak["gflops"], block=block))
+    kernels = [
+        Kernel(word.split()[2], one.found is not None, one.why)
+        for word, one in found.items()
+        if word.startswith(f"attention {name} ")
+    ]
+    copied, sent = (found.get(word, Tried()).found or {} for word in (f"copy {name}", f"copy {name} host"))
+    return Device(
+        name, what, size, count, tuple(dtypes), tuple(kernels), copied.get("gbytes", 0.0), sent.get("gbytes", 0.0)
+    )
+
+
+def _rescued(kind: str, how: Tried, quick: bool) -> Dtype:
+    """A type that does not work on this CPU, and the setting with which it does."""
+    why = how.why or f"wrong results (off by {(how.found or {}).get('error', 0):.1g})"
+    if how.died:
+        for isa in SAFER:
+            words = [f"works cpu {kind}"] if quick else [f"works cpu {kind}", f"peak cpu {kind}"]
+            again = attempt(words, {ISA: isa}, spend=0.03)
+            values = again[words[0]].found
+            if values is not None and core.sound(values):
+                peak = again[words[-1]].found or {}
+                return Dtype(kind, False, f"ends the process ({why})", f"{ISA}={isa}", gflops=peak.get("gflops", 0.0))
+        why = f"ends the process ({why})"
+    return Dtype(kind, False, why)
+
+
+def _without_setting(cpu: Device) -> Device:
+    """Where the setting is made already: whether bfloat16 would work without it."""
+    bare = attempt(["works cpu bfloat16"], {ISA: None})["works cpu bfloat16"]
+    made = f"{ISA}={os.environ[ISA]}"
+    return replace(
+        cpu,
+        dtypes=tuple(
+            replace(kind, setting=made, why=f"ends the process ({bare.why})")
+            if kind.name == "bfloat16" and kind.works and bare.died
+            else kind
+            for kind in cpu.dtypes
+        ),
+    )
+
+
+def _accelerators(
+    seen: Sequence[dict[str, Any]], kinds: Sequence[str], quick: bool, say: Callable[[str], None]
+) -> list[Device]:
+    """One device of each kind of accelerator, measured where torch calls it cuda."""
+    made: list[Device] = []
+    for one in seen:
+        alike = [other for other in seen if other["what"] == one["what"]]
+        if one is not alike[0]:
+            continue
+        if not one["name"].startswith("cuda"):
+            made.append(Device(one["name"], one["what"], one["memory"], len(alike)))
+            continue
+        say(one["what"])
+        found = attempt(_words(one["name"], kinds, quick), spend=0.1 if quick else 0.3, patience=120)
+        words = one["name"], one["what"], one["memory"], len(alike)
+        made.append(_device(*words, kinds, found, lambda kind, how: Dtype(kind, False, how.why or "wrong results")))
+    return made
+
+
+def _gpus() -> list[str]:
+    """The GPUs by name, one of each kind."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return []
+    return list(dict.fromkeys(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())))

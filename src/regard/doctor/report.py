@@ -1,0 +1,86 @@
+"""What a doctor says: one line a check, and whether all is well.
+
+ok        causal       no output depends on a later input
+FAILED    batch        row 1 differs from itself alone by 0.031; first in blocks.0.norm (BatchMean)
+skipped   steps        the model has no start and step
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from regard.core.errors import UnknownName, nearest
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found."""
+
+    check: str
+    state: Literal["ok", "failed", "skipped"]
+    said: str  # what was found, or why it was not looked for
+    where: str = ""  # the part of the model where it begins, as far as it could be followed
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        state = "FAILED" if self.state == "failed" else self.state
+        return f"{state:9} {self.check:12} {self.said}{f'; first in {self.where}' if self.where else ''}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """All findings on one model, in the order in which they were made."""
+
+    subject: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing failed; what was skipped does not count."""
+        return not self.failed
+
+    @property
+    def failed(self) -> tuple[Finding, ...]:
+        """What failed."""
+        return tuple(finding for finding in self.findings if finding.state == "failed")
+
+    def __getitem__(self, check: str) -> Finding:
+        for finding in self.findings:
+            if finding.check == check:
+                return finding
+        raise UnknownName(f"no check is called '{check}'; {nearest(check, [f.check for f in self.findings])}")
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.findings)
+
+    def __str__(self) -> str:
+        return "\n".join([self.subject, *map(str, self.findings), self.verdict])
+
+    @property
+    def verdict(self) -> str:
+        """The sum in one line."""
+        count = {state: sum(f.state == state for f in self.findings) for state in ("ok", "failed", "skipped")}
+        names = ", ".join(finding.check for finding in self.failed)
+        skipped = f", {count['skipped']} skipped" if count["skipped"] else ""
+        return f"{count['failed']} failed ({names}), " * bool(names) + f"{count['ok']} ok{skipped}"
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return {"subject": self.subject, "ok": self.ok, "findings": [asdict(finding) for finding in self.findings]}
+
+
+class Failed(Exception):
+    """Raised by a check that found something: what, and where it begins."""
+
+    def __init__(self, said: str, where: str = "") -> None:
+        super().__init__(said)
+        self.said, self.where = said, where
+
+
+class Skipped(Exception):
+    """Raised by a check that cannot be made here: why."""
+
+
+Say = Callable[[Finding], None]

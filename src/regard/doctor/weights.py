@@ -1,0 +1,145 @@
+"""Checks of the weights: are they numbers, are tied ones tied, does each one learn, do they bear a narrower type?"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import nn
+
+from regard.core import machine
+from regard.core.errors import BadInput, nearest
+from regard.doctor.familiar import family
+from regard.doctor.follow import first, recording, weighted
+from regard.doctor.patient import Patient
+from regard.doctor.report import Failed, Skipped
+
+CLOSE = {"bfloat16": 0.1, "float16": 0.02}  # how far outputs in a type may be off, as a share of their spread
+SLOW = 2e10  # multiply-adds in float16 that a CPU is not asked for
+
+
+def finite(p: Patient) -> str:
+    """Every weight is a number."""
+    bad = list[str]()
+    for name, weight in p.original.named_parameters():
+        if count := int((~weight.detach().isfinite()).sum()):
+            bad.append(f"{name} ({count:,} of {weight.numel():,})")
+    for name, buffer in p.original.named_buffers():
+        if buffer.is_floating_point() and (count := int(buffer.isnan().sum())):  # -inf is what masks are made of
+            bad.append(f"{name} ({count:,} of {buffer.numel():,}, a buffer)")
+    if bad:
+        p.broken = True
+        raise Failed(f"not finite: {some(bad)}", bad[0].partition(" ")[0])
+    return f"{sum(weight.numel() for weight in p.original.parameters()):,} parameters, all finite"
+
+
+def tied(p: Patient) -> str:
+    """Weights that should be one tensor are one."""
+    own = dict(p.original.named_parameters(remove_duplicate=False))
+    groups = p.ties or _built(p.original) or _shared(p.original)
+    for group in groups:
+        if missing := [name for name in group if name not in own]:
+            raise BadInput(f"tied: the model has no parameter '{missing[0]}'; {nearest(missing[0], own)}")
+        if apart := [name for name in group[1:] if own[name] is not own[group[0]]]:
+            same = own[apart[0]].shape == own[group[0]].shape and torch.equal(own[apart[0]], own[group[0]])
+            how = "equal still, and will part with the first update" if same else "with other numbers"
+            raise Failed(f"{apart[0]} should be {group[0]} itself and is a tensor of its own, {how}", apart[0])
+    if groups:
+        return "; ".join(" = ".join(group) for group in groups)
+    if (copied := _copied(p.original)) is not None:
+        raise Failed(f"{copied[1]} is a copy of {copied[0]}: equal, but not one tensor (tied once?)", copied[1])
+    return "no weights are shared, and no head is a copy of an embedding"
+
+
+def _built(model: nn.Module) -> list[tuple[str, ...]]:
+    """The groups of names that are one tensor when a model of ours is built from its Config."""
+    if family(model) is None or not hasattr(model, "config"):
+        return []
+    with torch.device("meta"), torch.random.fork_rng(devices=[]):
+        return _shared(type(model)(model.config))
+
+
+def _shared(model: nn.Module) -> list[tuple[str, ...]]:
+    """The groups of names that are one tensor in a model."""
+    groups: dict[int, list[str]] = {}
+    for name, weight in model.named_parameters(remove_duplicate=False):
+        groups.setdefault(id(weight), []).append(name)
+    return [tuple(group) for group in groups.values() if len(group) > 1]
+
+
+def _copied(model: nn.Module) -> tuple[str, str] | None:
+    """An embedding and a linear map that hold the same numbers twice."""
+    tables = [(f"{name}.weight", m.weight) for name, m in model.named_modules() if isinstance(m, nn.Embedding)]
+    heads = [(f"{name}.weight", m.weight) for name, m in model.named_modules() if isinstance(m, nn.Linear)]
+    for table, a in tables:
+        for head, b in heads:
+            if a is not b and a.shape == b.shape and a.numel() > 1 and torch.equal(a, b):
+                return table, head
+    return None
+
+
+def learns(p: Patient) -> str:
+    """Every parameter gets a gradient."""
+    model = copy.deepcopy(p.model)
+    named = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    frozen = sum(not weight.requires_grad for weight in model.parameters())
+    if not named:
+        raise Skipped("no parameter wants a gradient")
+    with torch.enable_grad():
+        weighted(p.run(model=model), p.real).backward()
+    grads = {name: weight.grad for name, weight in named.items()}
+    if wrong := [name for name, grad in grads.items() if grad is not None and not bool(grad.isfinite().all())]:
+        raise Failed(f"the gradient is not finite in {some(wrong)}", wrong[0])
+    if dead := [name for name, grad in grads.items() if grad is None or not bool(grad.any())]:
+        raise Failed(f"no gradient reaches {some(dead)}")
+    note = f" ({frozen} more are frozen)" if frozen else ""
+    return f"a gradient reaches all {len(named)} parameter tensors{note}"
+
+
+def narrow(dtype: str) -> Callable[[Patient], str]:
+    """The check of a narrower type: with all weights in it, and with its products only (autocast)."""
+
+    def check(p: Patient) -> str:
+        if dtype == "float16" and sum(weight.numel() for weight in p.model.parameters()) * p.real.numel() > SLOW:
+            raise Skipped("a CPU would need minutes for this model in float16")
+        if not machine.survives(dtype):
+            why = machine.tried(f"works cpu {dtype}").why or "wrong results"
+            raise Skipped(f"{dtype} does not work on this CPU: {why} (regard doctor says more)")
+        off = {how: apart for how in ("weights", "autocast") if (apart := _off(p, dtype, how)) is not None}
+        if not off:
+            raise Skipped(f"torch lacks what this model needs in {dtype} on a CPU")
+        said = " and ".join(f"{apart:.1%} with {how} in {dtype}" for how, apart in off.items())
+        if max(off.values()) > CLOSE[dtype]:
+            raise Failed(f"outputs are off by {said} (of their spread; at most {CLOSE[dtype]:.0%} is usual)")
+        return f"outputs are off by {said} (of their spread)"
+
+    return check
+
+
+def _off(p: Patient, dtype: str, how: str) -> float | None:
+    """How far the outputs in a type are off, as a share of their spread; None where torch lacks a kernel for it."""
+    kind = getattr(torch, dtype)
+    wide = copy.deepcopy(p.model).float()
+    model = copy.deepcopy(wide).to(kind) if how == "weights" else wide
+    inputs = [x.float() if x.is_floating_point() else x for x in p.reads.inputs]
+    own = [x.to(kind) if x.is_floating_point() and how == "weights" else x for x in inputs]
+    try:
+        with torch.no_grad():
+            wanted = p.run(inputs, model=wide)[p.real].double()
+            with torch.autocast("cpu", dtype=kind, enabled=how == "autocast"), recording(model) as parts:
+                got = p.run(own, model=model)[p.real].double()
+    except (RuntimeError, NotImplementedError) as error:
+        if "not implemented" in str(error):
+            return None
+        raise
+    if not bool(got.isfinite().all()):
+        where = first(parts, lambda x: not bool(x.isfinite().all()), model)
+        raise Failed(f"outputs are not finite with {how} in {dtype}", where)
+    return float((got - wanted).square().mean().sqrt()) / max(float(wanted.std()), 1e-30)
+
+
+def some(names: Sequence[str], most: int = 4) -> str:
+    """The first few of many names."""
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest

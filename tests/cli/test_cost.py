@@ -1,0 +1,89 @@
+"""`regard cost` as a user meets it: tables, JSON, and one line for what cannot be."""
+
+import json
+
+import pytest
+
+from regard import cli
+
+TINY = ["gpt:tiny", "vocab=300", "layers=2", "--batch", "8"]
+
+
+@pytest.fixture(autouse=True)
+def _unchecked(unchecked):
+    """Shapes in signatures are checked elsewhere."""
+
+
+def test_a_table_says_what_was_counted_and_what_was_assumed(capsys):
+    assert cli.main(["cost", *TINY, "--devices", "2", "--tokens", "20x"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("gpt:tiny: 440 k parameters (vocab=300, ")
+    for words in (
+        "one update: 8 rows, 512 tokens; 2 x H200 SXM, ddp, bfloat16",
+        "decoder.blocks.*.feed",
+        "optimiser (adamw)",
+        "with recomputation",
+        "attention maps, were they stored",
+        "gradients, summed (all-reduce)",
+        "8.81 M tokens",
+        "products reach 70% of the peak",
+    ):
+        assert words in out, words
+
+
+def test_json_holds_everything(capsys):
+    assert cli.main(["cost", *TINY, "--json", "--recompute", "--device", "a100", "--tokens", "1e6"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["model"] == "gpt:tiny"
+    assert found["parameters"] == sum(found["parameters_by_part"].values()) == 440_448
+    assert found["memory"]["held"] < found["memory"]["needed"] < found["memory"]["there"]
+    assert found["fits"] is True
+    assert found["kept_for_backward"] < found["kept_with_recomputation_turned_round"]
+    assert found["run"]["items"] == 1e6
+    assert found["seconds"]["all"] > 0
+    assert found["assumed"]["products"] == 0.7
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["transformer:tiny", "--infer", "--length", "9"], "one reading: 32 rows"),
+        (["transformer:tiny", "--decode", "--beams", "4", "--length", "9"], "cache of keys and values"),
+        (["gpt:tiny", "--decode", "--length", "60"], "one token each"),
+        (["rnnsearch:tiny", "--decode", "--length", "5"], "cache of keys and values"),
+        (["gpt:tiny", "width=1024", "--device", "4090", "--batch", "2000"], "the largest batch that fits"),
+    ],
+)
+def test_other_questions(words, said, capsys):
+    assert cli.main(["cost", *words]) == 0
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["gptt"], 1, "did you mean 'gpt'?"),
+        (["gpt:lagre"], 1, "did you mean 'large'?"),
+        (["gpt2"], 1, "regard cost gpt:gpt2"),
+        (["gpt", "width=100", "heads=3"], 1, "must divide the width"),
+        (["gpt", "haeds=3"], 1, "did you mean 'heads'?"),
+        (["gpt:tiny", "--length", "100"], 1, "100 positions are needed, but 64 are learned"),
+        (["gpt:tiny", "--devices", "5"], 1, "cannot be cut into 5 equal parts; take --batch 30"),
+        (["gpt:tiny", "--device", "h2000"], 1, "did you mean 'h200'?"),
+        (["gpt:tiny", "--optimiser", "adm"], 1, "did you mean 'adamw'?"),
+        (["gpt:tiny", "--tensor", "3", "--devices", "3"], 1, "does not divide the 4 (key) heads"),
+        (["gpt:tiny", "--spread", "pipeline"], 2, "auto, ddp or fsdp"),
+        (["gpt:tiny", "--train", "--decode"], 2, "not train and decode"),
+        (["gpt:tiny", "--tokens", "many"], 2, "20x for so many a parameter"),
+        (["gpt:tiny", "--image", "big"], 2, "224x320"),
+        (["gpt:tiny", "--precision", "int8"], 2, "bfloat16 or float32"),
+        (["gpt:tiny", "--efficiency", "7"], 2, "between 0 and 1"),
+        ([], 2, "MODEL"),
+    ],
+)
+def test_what_cannot_be_is_one_line_and_a_status(words, status, said, capsys):
+    assert cli.main(["cost", *words]) == status
+    captured = capsys.readouterr()
+    assert said in captured.err
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""

@@ -1,0 +1,326 @@
+"""Estimates: memory and communication by hand, what fits, and models that nobody told the room about."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from torch import nn
+
+from regard import models
+from regard.core.errors import BadInput, RegardError, UnknownName, Unsupported
+from regard.cost import imagine, report
+from regard.cost.devices import DEVICES, HOPES, Device, device_of
+from regard.cost.estimate import Ask, estimate, helps, largest_batch, with_recomputation
+from regard.cost.imagine import Shape, config_of
+
+CONFIG = config_of("gpt", "tiny", ["vocab=300", "layers=2"])
+SMALL = Device("small", 2**30, 1e12, 1e11, 1e11, 1e10, 8, 1e9)
+
+
+def ask(**changes):
+    return Ask(**({"config": CONFIG, "shape": Shape(batch=8, length=64)} | changes))
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+def test_fsdp_cuts_weights_gradients_and_moments():
+    one, eight = estimate(ask()), estimate(ask(devices=8, spread="fsdp"))
+    n = one.parameters
+    assert one.memory["weights"] == 4 * n
+    assert eight.memory["weights"] == n // 2
+    assert eight.memory["optimiser"] == one.memory["optimiser"] // 8
+    assert eight.memory["gradients"] == n // 2
+    block = max(eight.passes.blocks)
+    rest = n - sum(eight.passes.blocks)
+    assert eight.memory["gathered"] == 2 * (3 * block + rest) + 6 * block + 2 * rest
+
+
+def test_fsdp_that_accumulates_holds_whole_gradients():
+    assert estimate(ask(devices=8, spread="fsdp", accumulate=4)).memory["gradients"] == 4 * CONFIG_PARAMETERS
+
+
+CONFIG_PARAMETERS = 2 * 12 * 128 * 128 + 300 * 128 + 64 * 128 + 5 * 128  # blocks, words, positions, norms
+
+
+def test_parameters_by_hand():
+    assert estimate(ask()).parameters == CONFIG_PARAMETERS
+
+
+def test_ddp_holds_everything_and_its_buckets():
+    two = estimate(ask(devices=2, spread="ddp"))
+    assert two.memory["weights"] == two.memory["gradient buckets"] == 4 * two.parameters
+    assert two.spread == "ddp"
+
+
+def test_many_devices_see_few_rows_each():
+    one, eight = estimate(ask()), estimate(ask(devices=8, spread="fsdp"))
+    assert one.items == eight.items == 8 * 64
+    assert eight.passes.items == 64
+
+
+def test_auto_is_what_training_chooses():
+    assert estimate(ask(devices=2)).spread == "ddp"
+    tiny = replace(SMALL, memory=20 * CONFIG_PARAMETERS)
+    assert estimate(ask(devices=2, device=tiny)).spread == "fsdp"
+    assert estimate(ask(devices=4, tensor=2)).spread == "fsdp"
+    assert estimate(ask(devices=2, tensor=2)).spread == "one"
+
+
+# -- communication -----------------------------------------------------------------------------------------------------
+
+
+def test_what_ddp_sends():
+    (flow,) = estimate(ask(devices=4, spread="ddp")).flows
+    assert flow.sent == 2 * 3 / 4 * 4 * CONFIG_PARAMETERS
+    assert not flow.waits
+
+
+def test_what_fsdp_sends():
+    gathered, summed = estimate(ask(devices=4, spread="fsdp")).flows
+    assert gathered.sent == 2 * 3 / 4 * 2 * CONFIG_PARAMETERS  # twice, in bfloat16
+    assert summed.sent == 3 / 4 * 4 * CONFIG_PARAMETERS  # once, in float32
+    thrice = estimate(ask(devices=4, spread="fsdp", accumulate=3)).flows
+    assert (thrice[0].sent, thrice[1].sent) == (3 * gathered.sent, summed.sent)
+
+
+def test_what_tensor_parallelism_sends_and_that_it_is_waited_for():
+    cost = estimate(ask(devices=2, tensor=2))
+    (flow,) = cost.flows
+    stream = 8 * 64 * 128 * 2
+    assert flow.sent == 2 * 1 / 2 * (2 + 2) * 2 * stream  # two sums a block each way, two blocks
+    assert flow.waits
+    assert cost.seconds == pytest.approx(cost.computing + flow.seconds)
+    again = estimate(ask(devices=2, tensor=2, recompute=True)).flows[0]
+    assert again.sent == 2 * 1 / 2 * (2 * 2 + 2) * 2 * stream
+
+
+def test_between_machines_the_network_is_shared_by_its_devices():
+    from regard.cost.estimate import _speed
+
+    h = DEVICES["h200"]
+    assert _speed(ask(devices=8), 8, 1) == h.link * HOPES.link
+    assert _speed(ask(devices=16), 16, 1) == 8 * h.network * HOPES.link  # eight ways out of a machine
+    assert _speed(ask(devices=64, tensor=8), 8, 8) == h.network * HOPES.link  # one device of each machine
+
+
+def test_communication_hides_behind_computing_up_to_a_share():
+    slow = replace(DEVICES["h200"], link=1e6)
+    cost = estimate(ask(devices=2, spread="ddp", device=slow))
+    assert cost.seconds == pytest.approx(cost.computing + cost.flows[0].seconds - HOPES.hidden * cost.computing)
+    fast = estimate(ask(devices=2, spread="ddp", device=replace(slow, link=1e15), hopes=replace(HOPES, delay=0.0)))
+    assert fast.seconds == fast.computing
+
+
+# -- time --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_kernel_takes_what_takes_longer():
+    slow = Device("slow", 2**40, 1e9, 1e9, 1e20, 1, 1, 1)
+    cost = estimate(ask(device=slow))
+    products = sum(k.operations * n for p in cost.passes.kernels.values() for k, n in p.items() if k.kind == "product")
+    attention = cost.operations - products
+    hoped = products / HOPES.products + attention / HOPES.attention
+    assert cost.computing == pytest.approx(hoped / 1e9, rel=0.01)
+    thirsty = estimate(ask(device=replace(slow, bfloat16=1e20, float32=1e20, bandwidth=1e9)))
+    moved = cost.passes.moved("forward", "loss", "backward") + cost.passes.moved("update", fused=False)
+    assert thirsty.computing == pytest.approx(moved / 1e9 / HOPES.bandwidth, rel=0.01)
+
+
+def test_a_run_is_tokens_over_tokens_of_an_update():
+    cost = estimate(ask(each=20.0))
+    tokens, updates, seconds = cost.run
+    assert tokens == 20 * CONFIG_PARAMETERS
+    assert updates == -(-tokens // (8 * 64))
+    assert seconds == updates * cost.seconds
+    assert estimate(ask(tokens=1e6)).run[0] == 1e6
+    assert estimate(ask()).run is None
+
+
+def test_writing_reads_all_weights_and_all_of_the_cache():
+    cost = estimate(ask(mode="decode", shape=Shape(batch=4, length=60)))
+    cached = 2 * 2 * 4 * 64 * 128 * 2
+    weights = 2 * CONFIG_PARAMETERS
+    assert 0.9 * (cached + weights) < cost.passes.moved("step") < 1.6 * (cached + weights)
+
+
+# -- what fits ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_the_largest_batch_fits_and_one_more_row_does_not(recompute):
+    hopes = replace(HOPES, apart=0.0)
+    cost = estimate(
+        ask(device=replace(SMALL, memory=3e7), shape=Shape(batch=64, length=64), recompute=recompute, hopes=hopes)
+    )
+    assert not cost.fits
+    most = largest_batch(cost)
+    assert 1 <= most < 64
+    assert estimate(replace(cost.ask, shape=Shape(batch=most, length=64))).fits
+    assert not estimate(replace(cost.ask, shape=Shape(batch=most + 1, length=64))).fits
+
+
+def test_where_nothing_fits_none_is_said():
+    cost = estimate(ask(device=replace(SMALL, memory=1e6)))
+    assert largest_batch(cost) is None
+
+
+def test_what_helps_is_tried_and_not_guessed():
+    cost = estimate(
+        ask(device=replace(SMALL, memory=6e7), hopes=replace(HOPES, apart=0.0), shape=Shape(batch=64, length=64))
+    )
+    found = dict(helps(cost))
+    assert {"--recompute", "--devices 8 --spread fsdp"} <= set(found)
+    assert found["--recompute"].needed < cost.needed
+    assert found["--devices 8 --spread fsdp"].needed < cost.needed
+    text = [title for title, _, _ in report.sections(cost)]
+    assert "It does not fit. What would" in text
+
+
+def test_recomputation_is_shown_from_both_sides():
+    without = with_recomputation(estimate(ask()))
+    with_ = with_recomputation(estimate(ask(recompute=True)))
+    assert (without.passes.kept, without.kept_otherwise) == (with_.kept_otherwise, with_.passes.kept)
+    recurrent = ask(config=config_of("rnnsearch", "tiny", []), shape=Shape(batch=1, length=3))
+    assert with_recomputation(estimate(recurrent)).kept_otherwise is None
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "said"),
+    [
+        ({"devices": 3}, BadInput, "take --batch 9"),
+        ({"devices": 8, "tensor": 3}, BadInput, "does not divide the 8 devices"),
+        ({"devices": 4, "tensor": 2, "spread": "ddp"}, Unsupported, "fsdp, not ddp"),
+        ({"devices": 0}, BadInput, "at least 1"),
+        ({"shape": Shape(batch=0)}, BadInput, "--batch is 0"),
+        ({"shape": Shape(batch=1, length=65)}, BadInput, "65 positions are needed, but 64 are learned"),
+        ({"shape": Shape(batch=1, length=-1)}, BadInput, "no row"),
+        ({"config": config_of("rnnsearch", "tiny", []), "recompute": True}, Unsupported, "no repeated blocks"),
+        ({"optimiser": "adamm"}, UnknownName, "adamw"),
+    ],
+)
+def test_what_cannot_be_is_one_line(changes, error, said):
+    with pytest.raises(error, match=said) as caught:
+        estimate(ask(**changes))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["width=100", "heads=3"], "must divide the width"),
+        (["heads=0"], "at least 1"),
+        (["layers=-1"], "at least 1"),
+        (["widht=64"], "width"),
+        (["width=wide"], "int is wanted"),
+        (["vocab"], "key=value"),
+    ],
+)
+def test_an_impossible_shape_is_one_line(settings, said):
+    with pytest.raises(RegardError, match=said) as caught, imagine.imagined():
+        imagine.build(config_of("gpt", "tiny", settings))
+    assert "\n" not in str(caught.value)
+
+
+def test_names():
+    assert imagine.named("gpt:xl") == ("gpt", "xl")
+    assert imagine.named("gpt") == ("gpt", None)
+    assert imagine.named("transformer-base") == ("transformer", "base")
+    for word, said in (("gtp", "did you mean 'gpt'"), ("gpt:xxl", "did you mean 'xl'"), ("gpt2", "gpt:gpt2")):
+        with pytest.raises(UnknownName, match=said):
+            imagine.named(word)
+    with pytest.raises(UnknownName, match="h200"):
+        device_of("h201")
+
+
+# -- models that are not written yet -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Config:
+    """A Vision Transformer in twenty lines."""
+
+    width: int = 48
+    heads: int = 4
+    layers: int = 6
+    patch: int = 16
+    image: int = 224
+    classes: int = 10
+
+
+SIZES = {"b16": {}, "b14": {"patch": 14}}
+
+
+class Patches(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        from regard.attention.multihead import MultiHead
+        from regard.blocks.encoder import Encoder, EncoderBlock
+        from regard.blocks.feedforward import GeluFeedForward
+        from regard.positions.none import NoPositions
+
+        self.config = config
+        self.patches = nn.Conv2d(3, config.width, config.patch, config.patch)
+        self.token = nn.Parameter(torch.zeros(1, 1, config.width))
+        blocks = [
+            EncoderBlock(
+                MultiHead(config.width, config.heads),
+                GeluFeedForward(config.width, 4 * config.width),
+                [nn.LayerNorm(config.width), nn.LayerNorm(config.width)],
+                True,
+                0.0,
+            )
+            for _ in range(config.layers)
+        ]
+        self.encoder = Encoder(blocks, NoPositions(), nn.LayerNorm(config.width), 0.0)
+        self.head = nn.Linear(config.width, config.classes)
+
+    def forward(self, images):
+        x = self.patches(images).flatten(2).transpose(1, 2)
+        x = torch.cat([self.token.expand(len(x), -1, -1), x], 1)
+        return self.head(self.encoder(x)[:, 0])
+
+
+@pytest.fixture
+def vit(monkeypatch):
+    monkeypatch.setitem(models.MODELS, "vit", (__name__, "Patches"))
+
+
+def test_a_new_model_on_images_needs_nothing_new(vit):
+    name, size = imagine.named("vit-b16")
+    config = config_of(name, size, [])
+    cost = with_recomputation(estimate(Ask(config, Shape(batch=4, image=(224, 224)))))
+    assert cost.passes.unit == "images"
+    assert cost.items == 4
+    assert cost.passes.maps == {"encoder.blocks.*.mix": 4 * 4 * 6 * 197 * 197}
+    assert cost.passes.work["patches"] == 2 * 4 * 196 * 768 * 48
+    assert cost.kept_otherwise < cost.passes.kept
+    tall = estimate(Ask(config, Shape(batch=1, image=(448, 224))))
+    assert tall.passes.maps == {"encoder.blocks.*.mix": 4 * 6 * 393 * 393}
+
+
+def test_a_model_on_patches_is_counted_as_in_the_lectures(vit):
+    cost = estimate(Ask(config_of("vit", "b16", ["layers=48", "heads=16"]), Shape(batch=1), mode="infer"))
+    *_, (title, _, rows) = report.sections(cost)
+    assert "lectures" in title
+    assert [cells[1] for cells in rows] == ["(196, 768)", "38,416", "150 KiB", "113 MiB"]
+    cost = estimate(Ask(config_of("vit", "b14", ["layers=48", "heads=16"]), Shape(batch=1), mode="infer"))
+    *_, (_, _, rows) = report.sections(cost)
+    assert [cells[1] for cells in rows][1:] == ["65,536", "256 KiB", "192 MiB"]
+
+
+def test_a_model_that_takes_something_unknown_says_what(vit, monkeypatch):
+    monkeypatch.setattr(Patches, "forward", lambda self, sound: sound)
+    with pytest.raises(Unsupported, match="takes 'sound'"):
+        estimate(Ask(config_of("vit", "b16", []), Shape(batch=1)))
+
+
+def test_numbers_read_well():
+    assert [report.count(n) for n in (0, 999, 1000, 123_456, 1.0e9, 2.04e12)] == ["0", "999", "1.00 k", "123 k", "1.00 G", "2.04 T"]  # fmt: skip  # noqa: E501
+    assert report.count(70e9, "B") == "70.0 B"
+    assert [report.size(n) for n in (12, 2048, 1.5 * 2**30, 2**40)] == ["12 B", "2.00 KiB", "1.50 GiB", "1.00 TiB"]
+    spans = (3e-6, 0.02, 1.5, 200.0, 5 * 86400.0)
+    assert [report.span(s) for s in spans] == ["3.00 µs", "20.0 ms", "1.50 s", "3.33 min", "5.00 days"]

@@ -1,0 +1,98 @@
+"""The arithmetic of the lectures: every number against the slide, and path lengths against a search."""
+
+import math
+import re
+
+import pytest
+
+from regard import cli
+from regard.cost import lectures
+
+# As the slides write them: number, and what it counts in bytes or in entries.
+SLIDES = {
+    "pairs of the values of an image": 22e9,
+    "tokens, one a pixel": 50e3,
+    "patches of 16 x 16": 196,
+    "values in a patch": 768,
+    "the image as patches": (196, 768),
+    "with a class token": (197, 768),
+    "entries of a map, 14 x 14 patches": 38_416,
+    "entries of a map, 16 x 16 patches": 65_536,
+    "all maps, 14 x 14, 48 layers, 16 heads": 112 * 2**20,
+    "all maps, 16 x 16, 48 layers, 16 heads": 192 * 2**20,
+    "entries of a map, patches of 4 x 4": 9.8e6,
+    "all maps of them, 48 layers, 16 heads": 768 * 2**30,
+}
+NUMBER = re.compile(r"^([\d.,]+) ?(billion|k|M|KB|MB|GB)?$")
+WORDS = {"billion": 1e9, "k": 1e3, "M": 1e6, "KB": 2**10, "MB": 2**20, "GB": 2**30}
+
+
+@pytest.mark.parametrize("what", SLIDES)
+def test_a_number_is_the_slides(what):
+    (line,) = [line for line in lectures.lines() if line.what == what]
+    wanted = SLIDES[what]
+    if isinstance(wanted, tuple):
+        assert line.value == wanted
+        return
+    digit = {22e9: 1e9, 50e3: 1e3, 9.8e6: 1e5, 112 * 2**20: 2**20}.get(wanted, 1)  # of the last digit on the slide
+    assert 0 <= line.value - wanted < digit  # slides round down
+
+
+@pytest.mark.parametrize("line", lectures.lines(), ids=lambda line: f"{line.what} {line.formula}")
+def test_what_is_printed_beside_a_number_is_that_number_rounded_down(line):
+    found = NUMBER.match(line.said)
+    if found is None:  # a formula, or a shape
+        assert str(line.value) == line.said or line.said in ("M²HW", "R⁴")
+        return
+    digits, word = found.groups()
+    unit = WORDS.get(word, 1)
+    assert line.unit == (unit if word != "M" else 10**6)
+    last = 10.0 ** -len(digits.partition(".")[2])
+    assert math.floor(line.value / unit / last + 1e-9) * last == pytest.approx(float(digits.replace(",", "")))
+
+
+def test_both_bytes_of_one_map():
+    assert [line.value for line in lectures.lines() if line.what == "bytes of that map"] == [150.0625 * 2**10, 2**18]
+
+
+def test_windows_cost_as_much_as_their_squares_however_they_are_counted():
+    for y, x, m in ((56, 56, 7), (28, 56, 7), (12, 8, 4)):
+        pairs = sum(m * m for _ in range(y * x))  # every token sees the M² of its window
+        assert lectures.window_entries(y, x, m) == m * m * y * x == pairs
+    assert lectures.window_entries(14, 14, 14) == lectures.map_entries(lectures.tokens(14, 14))
+    assert lectures.window_entries(112, 112, 7) == 4 * lectures.window_entries(56, 56, 7)  # linear in the image
+
+
+def reached(before, n):
+    """Layers until the last token has heard of the first; before(layer, i): who is heard directly."""
+    heard, layers = {0}, 0
+    while n - 1 not in heard:
+        layers += 1
+        heard |= {i for i in range(n) if any(j in heard for j in before(layers, i))}
+    return layers
+
+
+@pytest.mark.parametrize("n", [2, 3, 10, 27, 28, 100, 129])
+def test_path_lengths_are_those_of_a_search(n):
+    found = {layer.kind: layer for layer in lectures.layer_kinds(n, 8, kernel=3, window=128)}
+    assert found["recurrent"].path == reached(lambda _, i: [i - 1], n)  # through time, not through layers
+    assert found["attention"].path == reached(lambda _, i: range(n), n)
+    assert found["convolution of 3"].path == reached(lambda _, i: [i, i - 1, i - 2], n)
+    assert found["attention within 128"].path == reached(lambda _, i: range(i - 128, i + 1), n)
+    wide = reached(lambda layer, i: [i - k * 3 ** (layer - 1) for k in range(3)], n)
+    assert found["convolution of 3, dilated"].path == wide
+
+
+def test_only_recurrence_waits_for_itself():
+    assert [layer.serial for layer in lectures.layer_kinds(50, 8)] == [50, 1, 1, 1, 1]
+    assert lectures.layer_kinds(50, 8)[0].kind == "recurrent"
+
+
+def test_the_command_prints_every_line(capsys):
+    assert cli.main(["cost", "lecture"]) == 0
+    out = capsys.readouterr().out
+    for line in lectures.lines():
+        assert line.what in out
+        assert line.said in out
+    for kind in ("recurrent", "convolution of 3", "attention"):
+        assert kind in out

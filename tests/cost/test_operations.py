@@ -1,0 +1,93 @@
+"""Multiply-adds: against torch's counter on real tensors, and against formulas."""
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import flop_registry
+
+from regard.cost.imagine import Shape, config_of, named
+from regard.cost.passes import Way, reading, training
+
+from .real import Real
+
+# Without dropout: a CPU has no fused attention with it and takes the long way, of four products back and not five.
+STILL = ["dropout=0", "attention_dropout=0"]
+MODELS = {
+    "transformer:tiny": ([*STILL], Shape(batch=3, source=17, target=13)),
+    "transformer:small": (["norm=pre", "feed=swiglu", "groups=2", *STILL], Shape(batch=2, length=20)),
+    "gpt:tiny": (["vocab=300", *STILL], Shape(batch=3, length=64)),
+    "gpt:char": (["vocab=65", "positions=rotary", "norm_kind=rms", *STILL], Shape(batch=1, length=64)),
+    "rnnsearch:tiny": (["dropout=0"], Shape(batch=2, source=7, target=5)),
+}
+COUNTED = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu in flop_registry
+
+
+@pytest.mark.parametrize("word", MODELS)
+def test_forward_as_torch_counts_it(word):
+    settings, shape = MODELS[word]
+    config = config_of(*named(word), settings)
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):  # older counters do not know the CPU's fused attention
+        counted = Real(config, shape, Way("float32")).operations(backward=False)
+    assert reading(config, shape, Way("float32")).operations("forward") == pytest.approx(counted, rel=0.01)
+
+
+@pytest.mark.skipif(not COUNTED, reason="this torch does not count the CPU's fused attention")
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("word", MODELS)
+def test_training_as_torch_counts_it(word, precision):
+    settings, shape = MODELS[word]
+    config = config_of(*named(word), settings)
+    counted = Real(config, shape, Way(precision)).operations()
+    found = training(config, shape, Way(precision))
+    assert found.operations("forward", "loss", "backward") == pytest.approx(counted, rel=0.01)
+
+
+@pytest.mark.skipif(not COUNTED, reason="this torch does not count the CPU's fused attention")
+def test_recomputation_as_torch_counts_it():
+    settings, shape = MODELS["gpt:tiny"]
+    config, way = config_of("gpt", "tiny", settings), Way("float32", recompute=True)
+    again = training(config, shape, way).operations("forward", "loss", "backward")
+    assert again == pytest.approx(Real(config, shape, way).operations(), rel=0.01)
+    assert again > training(config, shape, Way("float32")).operations("forward", "loss", "backward")
+
+
+def test_a_gpt_costs_what_the_formula_says():
+    """Forward, a token: a multiply-add for each weight of a product, and N for each width of scores and of values."""
+    config = config_of("gpt", "tiny", ["vocab=300", *STILL])
+    n, width, layers = 64, config.width, config.layers
+    weights = layers * 12 * width * width + config.vocab * width
+    maps = layers * 2 * n * width
+    found = reading(config, Shape(batch=2, length=n), Way())
+    assert found.operations("forward") == 2 * (2 * n) * (weights + maps)
+    assert sum(found.work.values()) == found.operations("forward")
+    trained = training(config, Shape(batch=2, length=n), Way())
+    assert trained.operations("forward", "loss", "backward") == 2 * (2 * n) * (3 * weights + 3.5 * maps)
+
+
+def test_what_attention_maps_would_hold():
+    config = config_of("transformer", "tiny", [])
+    found = reading(config, Shape(batch=3, source=17, target=13), Way()).maps
+    each = 3 * config.heads
+    assert found == {
+        "encoder.blocks.*.mix": each * 17 * 17 * config.encoder_layers,
+        "decoder.blocks.*.mix": each * 13 * 13 * config.decoder_layers,
+        "decoder.blocks.*.cross": each * 13 * 17 * config.decoder_layers,
+    }
+    assert reading(config_of("rnnsearch", "tiny", []), Shape(2, source=7, target=5), Way()).maps == {
+        "aligner": 2 * 5 * 7
+    }
+
+
+def test_views_move_nothing_and_products_move_their_operands():
+    from regard.cost.meter import Meter
+    from regard.cost.tape import Kernel
+
+    a, b = torch.zeros(4, 6), torch.zeros(6, 5)
+    meter = Meter()
+    with meter, meter.during("here"):
+        c = a.view(2, 12).view(4, 6) @ b
+        c.t().add_(1)
+    assert meter.tape.kernels()["here"] == {
+        Kernel("product", 2 * 4 * 6 * 5, 4 * (24 + 30 + 20)): 1,
+        Kernel("pointwise", 0, 4 * (20 + 20)): 1,
+    }

@@ -1,0 +1,311 @@
+"""Every planted bug is found and named, and sound models pass."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import regard
+from regard.core.errors import BadInput, UnknownName
+from regard.doctor import check
+from regard.doctor.checks import CHECKS
+from regard.models import MODELS
+
+from . import models
+from .models import LENGTHS, TOKENS, VECTORS
+
+TINY = {
+    "transformer": {"width": 16, "heads": 2, "ffn": 24, "encoder_layers": 2, "decoder_layers": 2},
+    "rnnsearch": {"width": 12, "hidden": 10},
+    "gpt": {"width": 16, "heads": 2, "layers": 2, "length": 32},
+}
+
+
+def failed(report):
+    return {finding.check for finding in report.failed}
+
+
+def language(model, **settings):
+    return check(model, TOKENS, lengths=LENGTHS, causal=True, **settings)
+
+
+# -- sound models ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+@pytest.mark.parametrize("tied", [False, True], ids=["apart", "tied"])
+def test_every_model_of_the_table_is_sound(name, tied):
+    settings = {"readout": None} if name == "rnnsearch" else {}
+    model = regard.build(name, vocab=37, tied=tied, **TINY[name], **settings)
+    report = check(model)
+    assert report.ok, str(report)
+    assert {f.check for f in report if f.state == "ok"} >= set(CHECKS) - {"empty"}
+    assert model.training  # as it was
+    assert all(p.grad is None and p.dtype == torch.float32 for p in model.parameters())
+
+
+@pytest.mark.parametrize("kind", ["rotary", "alibi", "learned"])
+def test_positions_of_every_kind_are_sound(kind):
+    model = regard.build("transformer", vocab=37, positions=kind, norm="pre", groups=1, **TINY["transformer"])
+    report = check(model, only=["batch", "rows", "padding", "causal", "steps"])
+    assert report.ok, str(report)
+
+
+def test_a_sound_module_of_ones_own_passes():
+    report = language(models.Language())
+    assert report.ok, str(report)
+    assert report["tied"].said == "embed.weight = head.weight"
+    assert report["steps"].state == "skipped"
+    assert "no start" in report["steps"].said
+    report = check(models.Encode(), TOKENS, lengths=LENGTHS)
+    assert report.ok, str(report)
+    assert report["causal"].state == "skipped"
+    assert report["empty"].state == "ok"
+
+
+def test_sound_modules_of_other_shapes_pass():
+    report = check(models.Recurrent(), TOKENS, lengths=LENGTHS, causal=True)
+    assert report.ok, str(report)
+    assert "by values only" not in report["causal"].said  # its columns were found
+    report = check(models.Pooled(), {"input_ids": TOKENS}, lengths={"input_ids": LENGTHS})
+    assert report.ok, str(report)
+    assert "exactly 0" in report["padding"].said
+    layer = nn.TransformerEncoderLayer(12, 2, 24, batch_first=True)
+    report = check(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), VECTORS, lengths=LENGTHS)
+    assert report.ok, str(report)
+    report = check(models.Timed(), (VECTORS, torch.arange(4), torch.tensor([1, 0, 3, 4])))
+    assert report.ok, str(report)
+    assert report["rows"].state == "ok"
+    report = check(nn.Conv2d(3, 5, 3), torch.randn(2, 3, 8, 8))
+    assert report.ok, str(report)
+
+
+def test_what_is_computed_in_float32_inside_is_compared_as_such():
+    report = language(models.Narrow())
+    assert report.ok, str(report)
+    assert "float32 inside" in report["runs"].said
+
+
+# -- planted bugs ------------------------------------------------------------------------------------------------------
+
+
+def test_a_mask_that_is_off_by_one_is_found_in_its_layer():
+    report = language(models.OneAhead())
+    assert "causal" in failed(report)
+    assert report["causal"].said.startswith("output 0 depends on place 1 of 'tokens'")
+    assert report["causal"].where == "the code of blocks.1.attend (Attend), before out"
+
+
+def test_a_leak_in_the_code_between_parts_is_found_there():
+    report = language(models.MeanOverTime())
+    assert {"causal", "padding", "batch"} <= failed(report)
+    assert report["causal"].where == "the code of MeanOverTime itself, before blocks.1"
+
+
+def test_a_choice_that_depends_on_the_future_is_found_without_a_gradient():
+    report = language(models.ChoiceOverTime(), only=["causal"])
+    assert failed(report) == {"causal"}
+    assert "no gradient" in report["causal"].said
+
+
+def test_a_leak_that_no_gradient_can_follow_is_found_by_values():
+    report = language(models.OneHot(), only=["rows", "padding", "causal"])
+    assert report["rows"].state == "skipped"
+    assert "no table was looked up" in report["rows"].said
+    assert failed(report) == {"padding", "causal"}
+
+
+def test_a_softmax_over_padding_is_found():
+    report = check(models.SeesPadding(), TOKENS, lengths=LENGTHS)
+    assert {"padding", "batch"} <= failed(report)
+    assert "blocks.0.attend" in report["padding"].where
+    assert "blocks.0.attend" in report["batch"].where
+
+
+def test_coupling_within_a_batch_is_found_in_its_part():
+    report = check(models.Coupled(), TOKENS, lengths=LENGTHS)
+    assert {"batch", "rows"} <= failed(report)
+    assert report["rows"].where == "centre (MeanOverBatch)"
+    assert report["batch"].where == "centre (MeanOverBatch)"
+
+
+def test_a_norm_over_the_batch_left_in_training_mode_is_found():
+    class Always(nn.BatchNorm1d):
+        def train(self, mode=True):
+            return super().train(True)
+
+    report = check(nn.Sequential(nn.Linear(12, 8), Always(8)), torch.randn(4, 12))
+    assert {"repeatable", "batch", "rows"} <= failed(report)
+    assert "1 (Always)" in report["rows"].where
+    assert "1 (Always)" in report["repeatable"].said
+
+
+def test_dropout_in_eval_mode_is_found_in_its_part():
+    report = language(models.Dropping())
+    assert failed(report) == {"repeatable"}
+    assert report["repeatable"].where == "restless (Restless)"
+    assert report["batch"].state == "skipped"
+    assert "repeatable" in report["batch"].said
+    assert failed(language(models.Awake())) == {"repeatable"}
+
+
+def test_weights_that_are_not_numbers_are_named():
+    model = models.Language()
+    model.blocks[1].feed[1].weight.data[3, 2] = math.nan
+    model.blocks[1].feed[1].bias.data[0] = math.inf
+    report = language(model)
+    assert failed(report) == {"finite"}
+    assert report["finite"].where == "blocks.1.feed.1.weight"
+    assert "blocks.1.feed.1.weight (1 of 240), blocks.1.feed.1.bias (1 of 20)" in report["finite"].said
+    assert report["causal"].state == "skipped"
+
+
+def test_an_untied_copy_is_found():
+    model = regard.build("transformer", vocab=37, **TINY["transformer"])
+    model.head.weight = nn.Parameter(model.embed.weight.detach().clone())
+    report = check(model, only=["tied"])
+    assert "head.weight should be embed.weight itself" in report["tied"].said
+    assert "equal still" in report["tied"].said
+    model = models.Language()
+    model.head.weight = nn.Parameter(model.embed.weight.detach().clone())
+    assert "head.weight is a copy of embed.weight" in language(model, only=["tied"])["tied"].said
+    with torch.no_grad():
+        model.head.weight.add_(1)
+    assert language(model, only=["tied"]).ok  # for all one can know
+    report = language(model, only=["tied"], tied=[("embed.weight", "head.weight")])
+    assert "with other numbers" in report["tied"].said
+    with pytest.raises(BadInput):
+        raise BadInput(language(model, only=["tied"], tied=[("embed.weight", "haed.weight")])["tied"].said)
+
+
+def test_a_cache_that_forgets_a_position_is_found():
+    report = check(models.forgetful(), only=["batch", "causal", "steps", "learns"])
+    assert failed(report) == {"steps"}
+    assert report["steps"].said.startswith("step 3 and one forward differ")
+
+
+def test_a_parameter_that_never_learns_is_named():
+    report = language(models.Idle())
+    assert failed(report) == {"learns"}
+    assert report["learns"].said == "no gradient reaches unused"
+
+
+def test_writing_into_the_inputs_is_found():
+    tokens = TOKENS.clone()
+    report = check(models.Writes(), TOKENS, lengths=LENGTHS, causal=True, only=["runs"])
+    assert report["runs"].said == "the model writes into its input 'tokens'"
+    assert torch.equal(tokens, TOKENS)  # into ours only
+
+
+def test_a_weight_that_is_not_saved_is_named():
+    report = language(models.Loses())
+    assert failed(report) == {"saved"}
+    assert report["saved"].where == "blocks.1.attend.out.bias"
+
+
+def test_types_that_are_too_narrow_are_found():
+    report = language(models.Huge(), only=["bfloat16", "float16"])
+    assert failed(report) == {"float16"}
+    assert "not finite" in report["float16"].said
+    assert failed(language(models.Coarse(), only=["bfloat16", "float16"])) == {"bfloat16", "float16"}
+
+
+def test_a_row_of_nothing_that_spoils_the_gradient_is_found():
+    report = check(models.Unmasked(), TOKENS, lengths=LENGTHS)
+    assert failed(report) >= {"empty"}
+    assert "gradient of the other rows is not finite" in report["empty"].said
+
+
+def test_a_search_that_overwrites_its_input_is_found():
+    class Careless(type(regard.build("transformer", vocab=37, **TINY["transformer"]))):
+        def start(self, source, source_lengths=None, *, room):
+            first, state = super().start(source, source_lengths, room=room)
+            source[:, -1] = 0
+            return first, state
+
+    model = Careless(regard.build("transformer", vocab=37, **TINY["transformer"]).config)
+    report = check(model, only=["decoding"])
+    assert report["decoding"].said == "searching writes into the inputs themselves"
+
+
+# -- asking ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_call_of_ones_own_tells_what_names_do_not():
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = models.Encode()
+
+        def forward(self, batch):
+            return self.inner(batch["x"], batch["n"]), "and more"
+
+    odd = Odd()
+    report = check(odd, TOKENS, lengths=LENGTHS, call=lambda model, x, n: model({"x": x, "n": n})[0])
+    assert report.ok, str(report)
+    assert report["padding"].state == "ok"
+
+
+def test_the_model_is_left_as_it_is():
+    model = models.Language().train()
+    before = copy.deepcopy(model.state_dict())
+    seed = torch.get_rng_state()
+    language(model)
+    assert model.training
+    assert all(torch.equal(before[name], x) for name, x in model.state_dict().items())
+    assert all(p.grad is None for p in model.parameters())
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+    assert torch.equal(seed, torch.get_rng_state())
+
+
+def test_a_model_that_is_not_known_is_asked_about_its_weights_only():
+    report = check(models.Language())
+    assert report.ok
+    assert report["finite"].state == "ok"
+    assert "give inputs=" in report["batch"].said
+
+
+def test_a_model_that_cannot_run_says_why():
+    report = check(nn.Linear(3, 4), torch.randn(2, 5))
+    assert report["runs"].state == "failed"
+    assert "mat1 and mat2" in report["runs"].said
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"lengths": torch.tensor([9, 4])}, "4 numbers are wanted"),
+        ({"lengths": torch.tensor([9, 4, 7, 10])}, "from 1 to 9"),
+        ({"lengths": [LENGTHS, None]}, "2 lengths for 1 inputs"),
+        ({"lengths": {"tokns": LENGTHS}}, "the inputs are tokens"),
+        ({"causal": "target"}, "the inputs are tokens"),
+        ({"causal": 3}, "numbered from 0 to 0"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_does_not_fit_together_is_one_line(settings, said):
+    with pytest.raises(BadInput, match=said):
+        check(models.Language(), TOKENS, **settings)
+
+
+def test_an_unknown_check_offers_the_nearest():
+    with pytest.raises(UnknownName, match="did you mean 'causal'"):
+        check(models.Language(), TOKENS, only=["casual"])
+    with pytest.raises(UnknownName, match="did you mean 'batch'"):
+        check(models.Language(), TOKENS, only=["batch"])["bach"]
+
+
+def test_a_report_is_words_and_values():
+    report = language(models.Idle(), only=["finite", "learns", "steps"])
+    assert str(report).splitlines()[1:] == [
+        f"ok        finite       {report['finite'].said}",
+        "FAILED    learns       no gradient reaches unused",
+        "skipped   steps        the model has no start and no step",
+        "1 failed (learns), 1 ok, 1 skipped",
+    ]
+    assert not report.ok
+    values = report.to_json()
+    assert values["ok"] is False
+    assert [one["state"] for one in values["findings"]] == ["ok", "failed", "skipped"]

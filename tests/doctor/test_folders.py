@@ -1,0 +1,159 @@
+"""What a name or a folder holds: shipped, saved, a run, a checkpoint; damaged ones; runs that do not go on exactly."""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+from regard.cli import main
+from regard.core.errors import BadInput, UnknownName
+from regard.data.parallel import Parallel
+from regard.doctor import examine
+from regard.models.transformer import Config
+from regard.tasks import translation
+from regard.training import streams, train
+from regard.training.recipe import Recipe, Train
+from tests.stories.command import tiny_corpus, tiny_translator
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    return tiny_translator(tmp_path_factory.mktemp("saved") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A finished run of a few updates, with dropout, a moving average and an epoch that ends in the middle."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("regard.training.loop._Run._draw", lambda self, force=False: None)
+        here = tmp_path_factory.mktemp("trained")
+        corpus = tiny_corpus(here / "pairs")
+        model = Config(vocab=300, width=16, heads=2, ffn=32, encoder_layers=1, decoder_layers=1, dropout=0.2)
+        recipe = Recipe(
+            model,
+            translation.Config(beams=2),
+            Parallel(str(corpus), vocabulary=300, tokens=256),
+            Train(steps=4, warmup=2, save=2, evaluate=4, score=0, log=2, ema=0.9, device="cpu"),
+        )
+        train(recipe, here / "run")
+    return here / "run"
+
+
+@pytest.fixture(autouse=True)
+def _no_curve(monkeypatch):
+    """Drawing takes longer than these runs."""
+    monkeypatch.setattr("regard.training.loop._Run._draw", lambda self, force=False: None)
+
+
+def states(report):
+    return {finding.check: finding.state for finding in report}
+
+
+def test_a_saved_model_is_examined(saved):
+    report = examine(saved)
+    assert report.ok, str(report)
+    assert "Transformer" in report.subject
+    assert "resume" not in states(report)
+
+
+def test_what_ships_is_sound():
+    report = examine("en-fr")
+    assert report.ok, str(report)
+    assert set(states(report).values()) == {"ok"}
+
+
+def test_a_run_is_examined_and_goes_on_to_the_bit(trained):
+    before = sorted((path, path.stat().st_mtime_ns) for path in trained.rglob("*"))
+    report = examine(trained)
+    assert report.ok, str(report)
+    assert states(report)["checkpoints"] == "ok"
+    assert report["resume"].said == "4 updates from step-00000004 = 2, stop, 2 more, to the bit (on cpu, float32)"
+    assert sorted((path, path.stat().st_mtime_ns) for path in trained.rglob("*")) == before  # nothing was touched
+
+
+def test_a_checkpoint_is_examined_by_itself(trained):
+    report = examine(trained / "checkpoints" / "step-00000002", steps=0)
+    assert report.ok, str(report)
+    assert "step-00000002" in report["files"].said
+    assert "step-00000004" not in report["checkpoints"].said
+    assert examine(trained / "checkpoints", steps=0).ok
+
+
+def test_a_random_stream_that_is_not_restored_is_found(trained, monkeypatch):
+    monkeypatch.setattr(streams, "restore", lambda *args, **kwargs: None)
+    report = examine(trained)
+    assert [finding.check for finding in report.failed] == ["resume"]
+    assert "something is not in the checkpoint" in report["resume"].said
+    assert "model: " in report["resume"].said
+
+
+def test_training_that_does_not_repeat_is_told_apart_from_that(trained, monkeypatch):
+    loss, dice = translation.Translation.loss, torch.Generator().manual_seed(0)
+
+    def restless(self, model, batch, step=0, rng=None):
+        total, parts = loss(self, model, batch, step, rng)
+        return total * (1 + torch.rand((), generator=dice)), parts  # from a stream of its own, which nobody keeps
+
+    monkeypatch.setattr(translation.Translation, "loss", restless)
+    report = examine(trained)
+    assert "training is not repeatable here" in report["resume"].said
+
+
+def test_a_run_without_its_data_is_examined_but_for_going_on(trained, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(trained, copy)
+    values = json.loads((copy / "recipe.json").read_text("utf-8"))
+    values["data"]["corpus"] = str(tmp_path / "gone")
+    (copy / "recipe.json").write_text(json.dumps(values), encoding="utf-8")
+    report = examine(copy)
+    assert report.ok, str(report)
+    assert states(report)["resume"] == "skipped"
+    assert "gone" in report["resume"].said
+
+
+def test_a_damaged_checkpoint_is_named_and_the_rest_examined(trained, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(trained, copy)
+    file = copy / "checkpoints" / "step-00000004" / "optimiser.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 1
+    file.write_bytes(bytes(content))
+    report = examine(copy)
+    assert [finding.check for finding in report.failed] == ["checkpoints"]
+    assert "step-00000004: optimiser.safetensors is damaged" in report["checkpoints"].said
+    assert "from step-00000002" in report["resume"].said  # the newest that is sound
+
+
+def test_damaged_weights_are_one_line(saved, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(saved, copy)
+    (copy / "model.safetensors").write_bytes((copy / "model.safetensors").read_bytes()[:-100])
+    report = examine(copy)
+    assert states(report) == {"files": "failed"}
+    assert "damaged, cut short or changed" in report["files"].said
+
+
+def test_what_is_neither_is_refused(tmp_path):
+    with pytest.raises(UnknownName, match="did you mean 'en-de'"):
+        examine("en-dee")
+    with pytest.raises(BadInput, match="neither a saved model"):
+        examine(tmp_path)
+
+
+def test_the_command_prints_a_line_a_check_and_says_whether_all_is_well(saved, tmp_path, capsys):
+    assert main(["doctor", str(saved)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[:-1]] == ["ok"] * (len(lines) - 1)
+    assert lines[-1].endswith(f"{len(lines) - 1} ok")
+
+    copy = tmp_path / "copy"
+    shutil.copytree(saved, copy)
+    (copy / "model.safetensors").write_bytes(b"")
+    assert main(["doctor", str(copy), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["findings"][0]["state"] == "failed"
+
+    assert main(["doctor", "en-dee"]) == 1
+    assert capsys.readouterr().err == (
+        "regard: no model is called 'en-dee', and there is no such folder; did you mean 'en-de'?\n"
+    )
