@@ -84,7 +84,9 @@ OWED_SPEED = {
     "translate-cpu-int8": ("Decoding on a CPU, int8 weights", "python benchmarks/translate.py --int8"),
     "translate-memory": ("Peak memory while decoding 1,000 sentences", "python benchmarks/translate.py --memory"),
     "translate-cuda": ("Decoding on a GPU", "python benchmarks/translate.py --device cuda"),
-    "train-cuda": ("Training on a GPU", "python benchmarks/train.py"),
+    "train-cuda": ("Training a Transformer on a GPU", "python benchmarks/train.py --model transformer"),
+    "train-gpt2-cuda": ("Training GPT-2 124M on a GPU", "python benchmarks/train.py"),
+    "shards": ("Batches from shards", "python benchmarks/shards.py"),
     "startup": ("Start-up time", "python benchmarks/startup.py"),
 }
 

@@ -27,8 +27,8 @@ _WHERE = {
     "RegardError": "regard.core.errors",
 }
 _ROOMS = (
-    "core", "tokens", "positions", "attention", "blocks", "models", "weights", "data", "see", "tasks", "training", "cost",
-    "doctor",
+    "core", "tokens", "positions", "attention", "blocks", "models", "weights", "data", "see", "tasks", "training",
+    "cost", "doctor",
 )  # fmt: skip
 
 __all__ = ["Mask", "RegardError", "Trace", "build", "list", "load", "save", "show", "watch"]

@@ -90,3 +90,14 @@ def test_parts_are_made_by_name_or_pass_through():
 def test_a_list_of_specs_is_cycled_over_layers():
     assert [cycle(["a", "b"], n) for n in range(3)] == ["a", "b", "a"]
     assert cycle("a", 5) == "a"
+
+
+def test_several_words_are_written_with_commas_between_them():
+    @dataclass(frozen=True)
+    class Told:
+        writers: tuple[str, ...] = ()
+
+    assert override(Told(), ["writers=tensorboard"]) == Told(("tensorboard",))
+    assert override(Told(), ["writers=tensorboard, wandb"]) == Told(("tensorboard", "wandb"))
+    assert override(Told(), ["writers=('a','b')"]) == Told(("a", "b"))
+    assert override(Told(("a",)), ["writers="]) == Told()

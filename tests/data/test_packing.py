@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -250,21 +251,33 @@ def test_a_packing_that_failed_goes_on_and_ends_with_the_same_bytes(source, tmp_
 KILLED = """
 import os, signal, sys
 from regard.data import packing
-packing.PIECE, packing.BATCH = 200, 1000
+packing.PIECE, packing.BATCH, packing.PAYS = 200, 1000, 0
 at, calls = int(sys.argv[3]), []
 def told(what, done, total):
     calls.extend([what] * (what == "packing"))
     if len(calls) == at:
         os.kill(os.getpid(), signal.SIGKILL)
-packing.pack_text([sys.argv[1]], sys.argv[2], "bytes(320)", "line", 0.1, 4000, told=told, every=float(sys.argv[4]))
+packing.pack_text(
+    [sys.argv[1]], sys.argv[2], "bytes(320)", "line", 0.1, 4000,
+    workers=int(sys.argv[5]), told=told, every=float(sys.argv[4]),
+)
 """
 
 
-@pytest.mark.parametrize(("at", "every"), [(3, 0.0), (9, 0.0), (12, 1000.0)])
-def test_a_packing_that_was_killed_goes_on_and_ends_with_the_same_bytes(source, tmp_path, whole, at, every):
+@pytest.mark.parametrize(("at", "every", "workers"), [(3, 0.0, 1), (9, 0.0, 2), (12, 1000.0, 1)])
+def test_a_packing_that_was_killed_goes_on_and_ends_with_the_same_bytes(source, tmp_path, whole, at, every, workers):
     out = tmp_path / "out"
-    killed = subprocess.run([sys.executable, "-c", KILLED, source, out, str(at), str(every)], check=False)
-    assert killed.returncode == -9
+    words = [sys.executable, "-c", KILLED, source, out, str(at), str(every), str(workers)]
+    killed = subprocess.Popen(words, start_new_session=True)
+    assert killed.wait() == -9
+    for _ in range(1000):  # its processes end with it
+        try:
+            os.killpg(killed.pid, 0)
+        except ProcessLookupError:
+            break
+        time.sleep(0.02)
+    else:
+        pytest.fail("a process was left behind")
     with pytest.raises(BadInput, match="not packed to its end"):
         Index.read(out)
     sound = json.loads((out / "packing.json").read_text())["parts"]

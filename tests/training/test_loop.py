@@ -485,3 +485,21 @@ def test_a_run_in_bfloat16_goes_on_to_the_bit(recipe, tmp_path):
     train(override(recipe, ["train.steps=5"]), tmp_path / "b")
     train(override(recipe, ["train.steps=12"]), tmp_path / "b", resume=True)
     assert_equal_runs(tmp_path / "a", tmp_path / "b", "step-00000012")
+
+
+def test_damaged_best_weights_do_not_keep_a_run_from_ending(recipe, tmp_path, monkeypatch, capfd):
+    from regard.training import ending
+
+    plain = ending.finish
+
+    def damaged(run, stopped, progress):
+        file = run.checkpoints.folder / "best.safetensors"
+        content = bytearray(file.read_bytes())
+        content[-5] ^= 1
+        file.write_bytes(content)
+        return plain(run, stopped, progress)
+
+    monkeypatch.setattr(ending, "finish", damaged)
+    result = train(override(recipe, ["train.score=0"]), tmp_path / "run")
+    assert "best weights are passed over" in capfd.readouterr().err
+    assert set(result["valid"]) == {"last", "ema", "average"}

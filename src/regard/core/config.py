@@ -85,6 +85,8 @@ def _literal(text: str, hint: Any) -> Any:
         return None
     if hint is str:
         return text.strip("\"'")
+    if typing.get_args(hint) == (str, ...) and not text.startswith(("(", "[")):  # words with commas between them
+        return tuple(word.strip() for word in text.split(",") if word.strip())
     try:
         return ast.literal_eval(text)
     except (SyntaxError, ValueError):

@@ -2,6 +2,8 @@
 
     attention     fused: keeps q, k, v, its output and one number a row, never the map
                   forward: two products over all pairs; backward: five, since the scores are computed again
+    rms norm      one kernel, which keeps its input and one number a row
+    dropout       keeps a byte for each number
     autocast      norms and softmax run in float32
 
 Put in by hand, so that the count is the same on every machine. A causal mask does not make the count smaller, as in
@@ -37,9 +39,13 @@ class AsOnGPU(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is F.scaled_dot_product_attention:
             return self.attend(*args, **kwargs)
+        if func is F.dropout:
+            return dropout(*args, **kwargs)
         if func in WIDE and torch.is_autocast_enabled("cpu"):
             args = tuple(_wide(x) for x in args)
             kwargs = {key: _wide(x) for key, x in kwargs.items()}
+        if func is F.rms_norm:
+            return self.rms_norm(*args, **kwargs)
         return func(*args, **kwargs)
 
     def around(self, module: torch.nn.Module) -> None:
@@ -52,6 +58,11 @@ class AsOnGPU(TorchFunctionMode):
 
         module.forward = run
 
+    def rms_norm(self, x: Tensor, shape: Any, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
+        """A norm in one kernel."""
+        out: Tensor = _RMSNorm.apply(x, weight, self.meter)
+        return out
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, *_: Any, **__: Any) -> Tensor:
         """Attention that never holds its map."""
         if torch.is_autocast_enabled("cpu"):
@@ -62,8 +73,30 @@ class AsOnGPU(TorchFunctionMode):
         return out
 
 
+def dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Dropout that keeps where it was, not what it multiplied with."""
+    return torch.native_dropout(x, p, True)[0] if training and p else x
+
+
 def _wide(x: Any) -> Any:
     return x.float() if isinstance(x, Tensor) and x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+class _RMSNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor | None, meter: Meter) -> Tensor:
+        out, rows = x.new_empty(x.shape), x.new_empty((*x.shape[:-1], 1), dtype=torch.float32)
+        ctx.save_for_backward(x, weight, rows)
+        ctx.meter = meter
+        meter.add("other", 0, (x,), (out,))
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        x, weight, _ = ctx.saved_tensors
+        made = x.new_empty(x.shape)
+        ctx.meter.add("other", 0, (x, gradients[0]), (made,))
+        return made, None if weight is None else weight.new_empty(weight.shape), None
 
 
 class _Fused(torch.autograd.Function):

@@ -20,6 +20,7 @@ import json
 import os
 import re
 import signal
+import threading
 import zlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -29,7 +30,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import chain
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -386,11 +387,18 @@ def _batches(pieces: Iterator[Numbered]) -> Iterator[list[Numbered]]:
 
 
 def _start(folder: str) -> None:
-    """A process of the pool: one thread, and Ctrl-C is the parent's business."""
+    """A process of the pool: it encodes in one thread, leaves Ctrl-C to its parent, and ends when that does."""
     global _TEXT
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_follow, daemon=True).start()
     _TEXT = _loaded(Path(folder))
+
+
+def _follow() -> None:
+    if (parent := parent_process()) is not None:
+        parent.join()  # a parent that is killed tells nobody
+        os._exit(1)
 
 
 def _encode_there(pieces: list[Piece]) -> tuple[bytes, list[int]]:

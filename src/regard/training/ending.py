@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
+from regard.core.errors import BadInput
 from regard.core.files import write
 from regard.core.shapes import Tensor
 from regard.training.average import mean, put, tensors
@@ -17,6 +19,7 @@ from regard.training.device import machine
 from regard.training.progress import Progress, clock
 from regard.training.recipe import build
 from regard.training.slices import whole
+from regard.training.tensorfile import read_header
 
 if TYPE_CHECKING:
     from regard.training.loop import _Run
@@ -32,7 +35,11 @@ def finish(run: _Run, stopped: str, progress: Progress) -> dict[str, Any]:
     for name, weights in candidates.items():
         if s.finish in candidates and name not in (s.finish, "last"):
             continue
-        put(run.model, _as_stored(weights(), s.store))
+        try:
+            put(run.model, _as_stored(weights(), s.store))
+        except BadInput as error:  # a damaged file; there are others
+            progress.say(f"{name} weights are passed over: {error}")
+            continue
         measured[name] = run.measure(2 if s.score else 0)
         said = "  ".join(f"{key} {value:.4g}" for key, value in measured[name].items() if isinstance(value, float))
         progress.say(f"{name}: {said}")
@@ -62,7 +69,7 @@ def _candidates(run: _Run) -> dict[str, Callable[[], Weights]]:
     last = {name: x.detach().clone() for name, x in tensors(run.model).items()}
     found: dict[str, Callable[[], Weights]] = {"last": lambda: last}
     best = run.checkpoints.folder / "best.safetensors"
-    if run.best is not None and best.is_file():
+    if run.best is not None and best.is_file() and _of_this_run(best, run.step):
         found["best"] = lambda: read_weights(best)
     if (ema := run.ema) is not None:
         found["ema"] = lambda: last | ema.kept
@@ -70,6 +77,14 @@ def _candidates(run: _Run) -> dict[str, Callable[[], Weights]]:
     if len(files) > 1:
         found["average"] = lambda: mean(files)
     return found
+
+
+def _of_this_run(best: Path, step: int) -> bool:
+    """Whether the best weights come from an update of this run, not from one that a killed run had reached."""
+    try:
+        return int(read_header(best)[0]["__metadata__"]["step"]) <= step
+    except (BadInput, KeyError, ValueError):
+        return True  # what is wrong with it is said when it is read
 
 
 def _best_of(measured: dict[str, dict[str, Any]], by: str) -> str:

@@ -19,7 +19,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -154,7 +154,7 @@ class _Run:
         pin = (lambda d: replace(d, batch=d.batch.pin())) if self.device.type == "cuda" else None
         stream = self.task.batches().start(self.place, self.world.share, self.world.shares)
         self.model.train()
-        with Interrupt() as asked, self._progress(watch) as progress:
+        with Interrupt() as asked, closing(self.writers), self._progress(watch) as progress:
             self.say = progress.say
             progress.say(self._first_line())
             with prefetch(stream, prepare=pin, workers=s.workers) as batches:
@@ -184,7 +184,6 @@ class _Run:
                 result = ending.result(self, self.stop, {}, None)
             else:
                 result = ending.finish(self, self.stop or ("patience" if self._tired() else "steps"), progress)
-        self.writers.close()
         return result
 
     def _progress(self, watch: bool) -> Any:
@@ -235,7 +234,7 @@ class _Run:
         self.step += 1
         s = self.settings
         norm, lost = self.optimiser.step(s.rate * factor(s.schedule, self.step, s.warmup, s.steps, s.floor))
-        for name, value in (("_norm", norm), ("_lost", lost)):
+        for name, value in (("_norm", norm.masked_fill(lost > 0, 0.0)), ("_lost", lost)):
             self.sums[name] = self.sums[name] + value if name in self.sums else value
         self.task.after_update(self.model, self.step)
         if self.ema is not None:
@@ -278,7 +277,8 @@ class _Run:
     def _write_row(self, progress: Progress) -> None:
         updates, count = max(1, self.since["updates"]), max(1, self.since["count"])
         values = {name: float(x) for name, x in self._totals().items()}
-        norm, lost = values.pop("_norm", 0.0) / updates, int(values.pop("_lost", 0.0))
+        lost = int(values.pop("_lost", 0.0))
+        norm = values.pop("_norm", 0.0) / max(1, updates - lost)
         numbers = {name: value / count for name, value in values.items()}
         s = self.settings
         rate = s.rate * factor(s.schedule, self.step, s.warmup, s.steps, s.floor)
@@ -395,7 +395,8 @@ class _Run:
             "data": self.fingerprint,
             "task": self.task.state_dict(),
         }
-        own = {"random": streams.state(self.device, self.sampling)}
+        sums = {name: x.detach().cpu() for name, x in self.sums.items()}
+        own = {"random": streams.state(self.device, self.sampling), "sums": sums}
         self.checkpoints.save(self.step, self._groups(), state, own, regular)
 
     def _go_back(self, checkpoint: Path) -> None:
@@ -413,7 +414,8 @@ class _Run:
             self.sums = {name: x.to(self.device) for name, x in state["sums"].items()}
             if self.world.share:  # they hold all processes' sums: one of them goes on with those
                 self.sums = {name: x if name[0] == "_" else torch.zeros_like(x) for name, x in self.sums.items()}
-            if own is not None:
+            if own is not None:  # as many processes as there were: each goes on with its own
+                self.sums = {name: x.to(self.device) for name, x in own["sums"].items()}
                 streams.restore(own["random"], self.device, self.sampling)
             else:
                 self._seed(self.step)

@@ -158,7 +158,8 @@ SMALL = {"width": 32, "ffn": 64, "hidden": 32, "heads": 2, "layers": 1, "encoder
 
 def quickened(recipe: Recipe) -> Recipe:
     """The same recipe shrunk to seconds: a tiny model, a few hundred rows, a dozen updates; every part still runs."""
-    sizes = {f.name: min(SMALL[f.name], getattr(recipe.model, f.name)) for f in fields(recipe.model) if f.name in SMALL}
+    given = {f.name: getattr(recipe.model, f.name) for f in fields(recipe.model) if f.name in SMALL}
+    sizes = {name: min(SMALL[name], size) for name, size in given.items() if size is not None}
     if getattr(recipe.model, "groups", None):
         sizes["groups"] = 1
     train = replace(

@@ -210,5 +210,7 @@ def slice_products(model: nn.Module, world: World) -> None:
 def _refuse_heads(name: str, module: MultiHead, ranks: int) -> None:
     if module.project.groups % ranks:
         raise BadInput(f"train.tensor={ranks} does not divide the {module.project.groups} (key) heads of {name}")
+    if getattr(module.project, "q_norm", None) is not None:  # its gradient would be that of a process's own heads
+        raise Unsupported(f"train.tensor cuts between heads, which share the norms of queries and keys ({name})")
     if not isinstance(module.attend, SoftmaxAttention):
         raise Unsupported(f"train.tensor cuts between heads, which {type(module.attend).__name__} ({name}) may mix")
