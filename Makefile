@@ -1,6 +1,7 @@
 # make demo    translate a few sentences and draw the attention of one
 # make test    the default tests (about ten minutes on two cores)
-# make lint | docs | bench | long
+# make test-long   the long ones: fifty kills, ten gigabytes, four processes
+# make lint | docs | bench | gpu
 #
 # Only Python >= 3.11 and make are needed; everything goes into .venv.
 
@@ -14,7 +15,7 @@ export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test long gpu lint docs bench clean
+.PHONY: demo test test-long gpu lint docs bench clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.installed
@@ -23,8 +24,8 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n $(JOBS)
 
-long: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -m long
+test-long: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -m "long and not gpu"
 
 gpu: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -m gpu

@@ -1,6 +1,8 @@
 """What only a GPU can show: autocast, the compiler, pinned batches, graphs of decoding steps, and all of it resumed."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -40,3 +42,28 @@ def test_a_run_begun_on_a_gpu_goes_on_without_one(recipe, tmp_path, unchecked):
     short = override(recipe, ["train.steps=6", "train.score=0", "train.compile=false"])
     train(override(short, ["train.device=cuda"]), tmp_path / "run")
     assert train(override(short, ["train.steps=9"]), tmp_path / "run", resume=True)["steps"] == 9
+
+
+@pytest.mark.parametrize("compiled", ["false", "true"])
+def test_slices_in_bfloat16_follow_the_whole_model(recipe, tmp_path, compiled):
+    """FSDP2 in a world of one process: weights travel and compute in bfloat16, slices and sums stay float32."""
+    from regard.training.recipe import to_json
+
+    still = ["train.device=cuda", "model.dropout=0", "train.score=0", "train.log=1", "train.steps=12"]
+    train(override(recipe, [*still, "train.compile=false", "train.precision=float32"]), tmp_path / "plain")
+    (tmp_path / "recipe.json").write_text(json.dumps(to_json(recipe)))
+    code = f"""
+import json, sys
+from regard.training import train
+from regard.training.recipe import from_json, override
+recipe = from_json(json.load(open(sys.argv[1])))
+train(override(recipe, {[*still, "train.spread=fsdp", f"train.compile={compiled}"]!r}), sys.argv[2])
+"""
+    (tmp_path / "run.py").write_text(code)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
+    command += [str(tmp_path / "run.py"), str(tmp_path / "recipe.json"), str(tmp_path / "sliced")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert losses(tmp_path / "sliced") == pytest.approx(losses(tmp_path / "plain"), rel=2e-2)
+    result = json.loads((tmp_path / "sliced" / "result.json").read_text())
+    assert (result["spread"], result["precision"]) == ("fsdp", "bfloat16")

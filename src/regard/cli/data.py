@@ -59,7 +59,8 @@ def pack(
     shard: Annotated[int, typer.Option(metavar="MIB", min=1, help="Size of a shard.")] = 256,
     sample: Annotated[int, typer.Option(metavar="MB", min=1, help="Text to learn the vocabulary from.")] = 50,
     workers: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Processes that encode.", show_default="one a core")
+        int | None,
+        typer.Option(metavar="N", min=1, help="Processes that encode.", show_default="one a core, from 8 cores on"),
     ] = None,
 ) -> int:
     """Pack text or images into shards, for training on more than fits into memory.
@@ -74,10 +75,10 @@ def pack(
     from regard.cli import say
     from regard.data.packing import pack_images, pack_text
 
-    workers = workers or _cores()
+    cores = _cores()
     with _Bar() as bar:
         if images:
-            packed = pack_images(sources, out, val, shard << 20, workers, bar.at)
+            packed = pack_images(sources, out, val, shard << 20, workers or cores, bar.at)
         else:
             packed = pack_text(
                 sources,
@@ -87,7 +88,7 @@ def pack(
                 val,
                 shard << 20,
                 sample * 1_000_000,
-                workers,
+                workers or (cores if cores >= 8 else 1),  # the threads of one process keep a few cores busy
                 bar.at,
             )
     for path, why in list(packed.skipped.items())[:10]:
