@@ -1,7 +1,7 @@
 """What `regard cost` says beside what is: peak memory and operations of real updates, and on a GPU their time.
 
-    python benchmarks/cost.py                   on a CPU: the allocator's record, torch's counter -> results/cost-cpu.json
-    python benchmarks/cost.py --device cuda     on a GPU: eager and compiled, and seconds         -> results/cost-cuda.json
+    python benchmarks/cost.py                   CPU: the allocator's record, torch's counter -> results/cost-cpu.json
+    python benchmarks/cost.py --device cuda     GPU: eager and compiled, and seconds         -> results/cost-cuda.json
     add --quick for seconds (two small cases, no file written)
 
 Memory is what an update holds at its fullest moment, weights, gradients and moments with it. On a CPU it is the sum of

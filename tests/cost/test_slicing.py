@@ -83,6 +83,7 @@ def test_a_cut_device_computes_what_its_share_of_heads_computes():
         ("gpt", ["heads=4", "width=64"], 3, BadInput, "does not divide the 4"),
         ("transformer", ["ffn=10", "width=64", "heads=4"], 4, BadInput, "does not divide the 10 units"),
         ("gpt", ["positions=alibi", "width=64", "heads=4"], 2, Unsupported, "a bias for all of them"),
+        ("gpt", ["qk_norm=rms", "width=64", "heads=4"], 2, Unsupported, "share the norms"),
         ("rnnsearch", [], 2, Unsupported, "no heads"),
     ],
 )

@@ -238,12 +238,11 @@ def _time(cost: Cost) -> Section:
 def assumptions(cost: Cost) -> str:
     """What the numbers rest on."""
     h = cost.ask.hopes
-    compiled = "" if cost.ask.device.host or cost.ask.mode != "train" else "; a compiled model keeps a little less"
     many = cost.ask.devices > 1
     links = f", links {h.link:.0%}" if many else ""
     hidden = f"; {h.hidden:.0%} of the computing can hide what is sent beside it" if many else ""
     return (
-        f"Counted, on tensors without numbers: parameters, multiply-adds, memory (eager{compiled}). Assumed, for time: "
+        f"Counted, on tensors without numbers: parameters, multiply-adds, memory (of eager PyTorch). Assumed, for time: "
         f"products reach {h.products:.0%} of the peak, attention {h.attention:.0%}, memory {h.bandwidth:.0%}{links}; "
         f"pointwise operations are fused into others; a kernel takes {h.start * 1e6:.0f} µs at least{hidden}; causal "
         f"attention counts whole. {cost.ask.device.name}: {cost.ask.device.source}."

@@ -32,6 +32,8 @@ def plan(model: nn.Module, ranks: int) -> dict[str, str]:
         if isinstance(module, MultiHead):
             if module.project.groups % ranks:
                 raise BadInput(f"--tensor {ranks} does not divide the {module.project.groups} (key) heads of {name}")
+            if getattr(module.project, "q_norm", None) is not None:
+                raise Unsupported(f"--tensor cuts between heads, which share the norms of queries and keys ({name})")
             if not isinstance(module.attend, SoftmaxAttention):
                 raise Unsupported(f"--tensor cuts between heads, which {type(module.attend).__name__} may mix")
             inner = ("qkv",) if module.kind == "self" else ("q", "kv")

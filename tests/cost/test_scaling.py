@@ -1,0 +1,61 @@
+"""docs/scaling.md says what its commands say."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
+SECTIONS = {part.split("\n", 1)[0]: part for part in re.split(r"^## ", PAGE, flags=re.M)}
+SHORT = {"# Scaling", "Three plans", "What the numbers rest on", "What was not measured"}
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("make_scaling", ROOT / "docs" / "make_scaling.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    "section", [pytest.param(s, marks=() if s in SHORT else pytest.mark.long, id=s) for s in SECTIONS]
+)
+def test_a_section_is_what_its_commands_say(script, section):
+    assert script.refreshed(SECTIONS[section]) == SECTIONS[section], "python docs/make_scaling.py writes it anew"
+
+
+def test_the_measurements_are_those_of_the_record(script):
+    (found,) = [t for t in re.findall(r"(?:^\|[^\n]*\|\n)+", PAGE, re.M) if t.startswith("| model | rows ")]
+    assert script._table(found, []) == found
+    ratios = [float(row.split("|")[6]) for row in found.splitlines()[2:]]
+    assert len(ratios) > 8
+    assert all(0.85 < ratio < 1.15 for ratio in ratios)
+
+
+def test_every_plan_fits_its_devices_and_has_the_parameters_it_is_named_after(script):
+    import json
+
+    commands = re.findall(r"^\$ (regard cost .*)$", SECTIONS["Three plans"], re.M)[:3]
+    for command, size in zip(commands, (1e9, 10e9, 100e9), strict=True):
+        found = json.loads(script.printed(f"{command} --json"))
+        assert found["fits"]
+        assert found["parameters"] == pytest.approx(size, rel=0.05)
+        assert found["run"]["items"] == 20 * found["parameters"]
+
+
+def test_the_shares_on_the_page_are_those_that_are_used():
+    from regard.cost.devices import HOPES
+
+    words = SECTIONS["What the numbers rest on"]
+    for said in (
+        f"{HOPES.products:.0%}".replace("%", " %") + " of the maker's peak",
+        f"{HOPES.attention:.0%}".replace("%", " %") + " of the peak",
+        f"{HOPES.bandwidth:.0%}".replace("%", " %") + " of its bandwidth",
+        f"{HOPES.start * 1e6:.0f} µs",
+        f"{HOPES.link:.0%}".replace("%", " %") + f"; {HOPES.delay * 1e6:.0f} µs a step",
+        f"behind {HOPES.hidden:.0%}".replace("%", " %"),
+    ):
+        assert said in words, said
