@@ -22,7 +22,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.cost import imagine
-from regard.cost.devices import DEVICES, device_of
+from regard.cost.devices import DEVICES, device_of, hopes_of
 from regard.cost.estimate import Ask, estimate
 from regard.cost.imagine import Shape, config_of, named
 from regard.cost.passes import Way, _optimiser, training
@@ -138,7 +138,11 @@ def compare(word: str, settings: list[str], shape: Shape, way: Way, device: str)
         torch.cuda.empty_cache() if device == "cuda" else None
     if device == "cuda":
         card = next((d for d in DEVICES.values() if d.name.split()[0] in torch.cuda.get_device_name()), None)
-        asked = Ask(config, shape, device=card or device_of("here"), precision=way.precision, recompute=way.recompute)
+        card = card or device_of("here")
+        asked = Ask(
+            config, shape, device=card, precision=way.precision, recompute=way.recompute, optimiser=way.optimiser,
+            hopes=hopes_of(card),
+        )  # fmt: skip
         ours["milliseconds"] = 1e3 * estimate(asked).seconds
     how = (
         [way.precision]

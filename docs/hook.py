@@ -92,7 +92,7 @@ def helped(verb: str) -> str:
     os.environ |= {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     with contextlib.redirect_stdout(out):
-        main([] if verb == "regard" else [verb, "--help"])
+        main([] if verb == "regard" else [*verb.split(), "--help"])
         out.flush()
     return "\n".join(line.rstrip() for line in out.buffer.getvalue().decode("utf-8").strip("\n").splitlines())
 

@@ -86,6 +86,7 @@ OWED_SPEED = {
     "translate-cuda": ("Decoding on a GPU", "python benchmarks/translate.py --device cuda"),
     "train-cuda": ("Training a Transformer on a GPU", "python benchmarks/train.py --model transformer"),
     "train-gpt2-cuda": ("Training GPT-2 124M on a GPU", "python benchmarks/train.py"),
+    "cost-cpu": ("What an update takes: imagined, and counted in a real one", "python benchmarks/cost.py"),
     "shards": ("Batches from shards", "python benchmarks/shards.py"),
     "startup": ("Start-up time", "python benchmarks/startup.py"),
 }

@@ -4,8 +4,8 @@
     python docs/make_scaling.py --check    says whether it is as it would be written, and writes nothing
 
 A console block with one `regard cost` command and lines below it holds what the command prints. In a table whose first
-column is `with`, a row is the last command above the table with these words more; in one whose first column is `line`, a
-row is that line of the block above. Columns of known names are filled in, others are left alone. The table of
+column is `with`, a row is the last command above the table with these words more; in one whose first column is `line`,
+a row is that line of the block above. Columns of known names are filled in, others are left alone. The table of
 measurements is made from benchmarks/results/cost-cpu.json.
 """
 

@@ -51,7 +51,7 @@ def test_json_holds_everything(capsys):
         (["transformer:tiny", "--decode", "--beams", "4", "--length", "9"], "cache of keys and values"),
         (["gpt:tiny", "--decode", "--length", "60"], "one token each"),
         (["rnnsearch:tiny", "--decode", "--length", "5"], "cache of keys and values"),
-        (["gpt:tiny", "width=1024", "--device", "4090", "--batch", "4000"], "the largest batch that fits"),
+        (["gpt:tiny", "width=4096", "layers=2", "--device", "4090", "--batch", "1000"], "the largest batch that fits"),
     ],
 )
 def test_other_questions(words, said, capsys):

@@ -324,3 +324,24 @@ def test_numbers_read_well():
     assert [report.size(n) for n in (12, 2048, 1.5 * 2**30, 2**40)] == ["12 B", "2.00 KiB", "1.50 GiB", "1.00 TiB"]
     spans = (3e-6, 0.02, 1.5, 200.0, 5 * 86400.0)
     assert [report.span(s) for s in spans] == ["3.00 µs", "20.0 ms", "1.50 s", "3.33 min", "5.00 days"]
+
+
+def test_this_machine_is_what_the_doctor_found(monkeypatch):
+    from regard.cost.devices import MEASURED, hopes_of
+    from regard.doctor import measure
+    from regard.doctor.hardware import Compiler, Dtype, Machine
+    from regard.doctor.hardware import Device as Found
+
+    kinds = Dtype("float32", True, gflops=50.0), Dtype("bfloat16", True, gflops=750e3), Dtype("float16", False)
+    found = Found("cuda:0", "Some GPU", 2**36, 4, kinds, copy=3000.0)
+    machine = Machine("Linux", "3", "2", 8, (Found("cpu", "Some CPU", 2**35), found), (), Compiler())
+    monkeypatch.setattr(measure, "recall", lambda: machine)
+    device = device_of("here")
+    assert (device.name, device.together, device.bfloat16, device.float32) == ("Some GPU", 4, 750e12, 50e9)
+    assert (device.bandwidth, device.memory, device.host) == (3e12, 2**36, False)
+    assert hopes_of(device) == MEASURED
+    assert hopes_of(DEVICES["h200"]) == HOPES
+    assert hopes_of(device, 0.5).products == 0.5
+    cost = estimate(ask(device=device, hopes=hopes_of(device)))
+    assert "products reach 90% of the peak" in report.assumptions(cost)
+    assert "measured by regard doctor" in report.assumptions(cost)

@@ -126,7 +126,8 @@ def test_shards_are_trained_on_as_plain_text_is(shards):
     assert drawn.batch.inputs.shape == (4, 8)
     found = task.evaluate(m, "val")
     assert found["loss"] > 0
-    assert "bits_per_byte" not in found
+    bits, part = found["loss"] * found["tokens"] / math.log(2), task.part("val")
+    assert found["bits_per_byte"] == pytest.approx(bits / task.data.bytes("val") * part.tokens / found["tokens"])
     assert "rows of 8" in task.card()
 
 

@@ -33,7 +33,9 @@ def cost(
     train: Annotated[bool, typer.Option("--train", help="One update of training (the default).")] = False,
     infer: Annotated[bool, typer.Option("--infer", help="One reading.")] = False,
     decode: Annotated[bool, typer.Option("--decode", help="One step of writing, the cache being full.")] = False,
-    device: Annotated[str, typer.Option(help="h200, h100, a100, 4090, or here: this machine, measured.")] = "h200",
+    device: Annotated[
+        str, typer.Option(help="h200, h100, a100, 4090, or here: this machine as regard doctor found it.")
+    ] = "h200",
     devices: Annotated[int, typer.Option(help="How many.")] = 1,
     spread: Annotated[str, typer.Option(help="auto, ddp or fsdp.")] = "auto",
     tensor: Annotated[int, typer.Option(help="Devices that share every matrix.")] = 1,
@@ -64,7 +66,7 @@ def cost(
       regard cost lecture
     """
     from regard.cost import imagine, report
-    from regard.cost.devices import HOPES, device_of, with_products
+    from regard.cost.devices import device_of, hopes_of
     from regard.cost.estimate import Ask, estimate, with_recomputation
 
     if model in ("lecture", "lectures"):
@@ -101,7 +103,7 @@ def cost(
             beams=beams,
             tokens=every,
             each=each,
-            hopes=HOPES if efficiency is None else with_products(efficiency),
+            hopes=hopes_of(where, efficiency),
         )
     )
     found = with_recomputation(found)

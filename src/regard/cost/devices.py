@@ -10,7 +10,6 @@ No program reaches the peaks. `Hopes` says which share of each is expected, in o
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 
 from regard.core.errors import UnknownName, nearest
@@ -32,6 +31,7 @@ class Device:
     network: float  # to other machines, for each device
     source: str = ""
     host: bool = False  # a CPU
+    measured: bool = False  # peaks that were reached, not those on a data sheet
 
     def speed(self, precision: str) -> float:
         """The peak of matrix products."""
@@ -74,15 +74,17 @@ class Hopes:
 
 
 HOPES = Hopes()
+MEASURED = replace(HOPES, products=0.90, attention=0.50, bandwidth=0.95)  # of what one product, one copy reached here
 
 
-def with_products(reached: float) -> Hopes:
-    """The same hopes, but for the share of the peak that products reach."""
-    return replace(HOPES, products=reached)
+def hopes_of(device: Device, products: float | None = None) -> Hopes:
+    """What may be hoped of a device; `products` is the share of the peak that products reach, where that is known."""
+    hopes = MEASURED if device.measured else HOPES
+    return hopes if products is None else replace(hopes, products=products)
 
 
 def device_of(name: str) -> Device:
-    """A device by name; ``here`` is this machine, measured now."""
+    """A device by name; ``here`` is this machine, as `regard doctor` found it (else measured now, some seconds)."""
     if name == "here":
         return here()
     if name.lower() not in DEVICES:
@@ -91,59 +93,14 @@ def device_of(name: str) -> Device:
 
 
 def here() -> Device:
-    """This machine: its GPU where there is one, else its CPU, measured for a second with the threads torch has."""
-    import torch
+    """This machine's GPU where it has one, else its CPU, with the peaks that the doctor measured."""
+    from regard.doctor.measure import measure, recall
 
-    where = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    large = 8192 if where.type == "cuda" else 1024
-    float32 = _products(torch.float32, large, where)
-    able = where.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    bfloat16 = _products(torch.bfloat16, large, where) if able else float32
-    if where.type == "cuda":
-        found = torch.cuda.get_device_properties(where)
-        name, memory, together = found.name, float(found.total_memory), torch.cuda.device_count()
-    else:
-        name, memory, together = f"this CPU, {torch.get_num_threads()} threads", _host_memory(), 1
+    found = (recall() or measure(quick=True)).best
+    speed = {kind.name: 1e9 * kind.gflops for kind in found.dtypes if kind.works and kind.gflops}
+    float32 = speed.get("float32", 1e9)
     link, network = 25 * GB, 1.25 * GB  # not measured: PCIe and 10 Gb/s
-    host = where.type == "cpu"
-    return Device(name, memory, bfloat16, float32, _copies(where), link, together, network, "measured now", host)
-
-
-def _products(dtype: object, n: int, where: object) -> float:
-    """Operations a second of a square product."""
-    import torch
-
-    a, b = (torch.ones(n, n, dtype=dtype, device=where) for _ in range(2))  # type: ignore[call-overload]
-    return 2 * n**3 / _seconds(lambda: torch.mm(a, b), where)
-
-
-def _copies(where: object) -> float:
-    """Bytes a second that a copy of a large tensor reads and writes."""
-    import torch
-
-    x = torch.ones(2**26 if getattr(where, "type", "") == "cuda" else 2**24, device=where)  # type: ignore[call-overload]
-    y = torch.empty_like(x)
-    return 2 * x.nbytes / _seconds(lambda: y.copy_(x), where)
-
-
-def _seconds(work: object, where: object) -> float:
-    """The best of some tries."""
-    import torch
-
-    taken = []
-    for _ in range(8):
-        began = time.perf_counter()
-        work()  # type: ignore[operator]
-        if getattr(where, "type", "") == "cuda":
-            torch.cuda.synchronize()
-        taken.append(time.perf_counter() - began)
-    return min(taken)
-
-
-def _host_memory() -> float:
-    import os
-
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (ValueError, OSError, AttributeError):
-        return 16.0 * GIB
+    return Device(
+        found.what, float(found.memory), speed.get("bfloat16", float32), float32, 1e9 * (found.copy or 1.0), link,
+        found.count, network, "measured by regard doctor; links are not", host=found.name == "cpu", measured=True,
+    )  # fmt: skip

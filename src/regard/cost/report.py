@@ -242,7 +242,7 @@ def assumptions(cost: Cost) -> str:
     links = f", links {h.link:.0%}" if many else ""
     hidden = f"; {h.hidden:.0%} of the computing can hide what is sent beside it" if many else ""
     return (
-        f"Counted, on tensors without numbers: parameters, multiply-adds, memory (of eager PyTorch). Assumed, for time: "
+        "Counted, on tensors without numbers: parameters, multiply-adds, memory (of eager PyTorch). Assumed, for time: "
         f"products reach {h.products:.0%} of the peak, attention {h.attention:.0%}, memory {h.bandwidth:.0%}{links}; "
         f"pointwise operations are fused into others; a kernel takes {h.start * 1e6:.0f} µs at least{hidden}; causal "
         f"attention counts whole. {cost.ask.device.name}: {cost.ask.device.source}."

@@ -141,8 +141,8 @@ class Language:
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
         """How good a model is on a part of the data. Keys: loss (nats a token), perplexity, accuracy (of the likeliest
-        next token), tokens, and of plain text bits_per_byte. From effort 2 on all of the part, below it the rows that
-        `looks` asks for: always the same ones."""
+        next token), tokens, and bits_per_byte where the text's size is known. From effort 2 on all of the part, below
+        it the rows that `looks` asks for: always the same ones."""
         part, device = self.part(split), next(model.parameters()).device
         model.eval()
         total = torch.zeros(2, dtype=torch.float64, device=device)
@@ -155,9 +155,8 @@ class Language:
         loss = nll / max(tokens, 1)
         result: dict[str, Any] = {"loss": loss, "perplexity": math.exp(min(loss, 50.0))}
         result |= {"accuracy": right / max(tokens, 1), "tokens": tokens}
-        if isinstance(self.data, PlainText):
-            whole = sum(map(len, part.parts))
-            result["bits_per_byte"] = loss / math.log(2) * whole / max(self.data.bytes(split), 1)
+        if size := self.data.bytes(split):  # shards of an older packing do not know it
+            result["bits_per_byte"] = loss / math.log(2) * sum(map(len, part.parts)) / size
         return result
 
     def report(self, model: nn.Module, split: str = "test", **search: Any) -> dict[str, Any]:
