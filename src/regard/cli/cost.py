@@ -111,7 +111,9 @@ def cost(
     if json:
         _print(report.to_json(title, found))
     else:
-        report.show(list(report.sections(found)), report.heading(title, found), report.assumptions(found))
+        note = imagine.assumed(name, size, settings or [])
+        heading = [*report.heading(title, found), *([note] if note else [])]
+        report.show(list(report.sections(found)), heading, report.assumptions(found))
     return 0
 
 

@@ -88,6 +88,15 @@ def config_of(name: str, size: str | None, settings: Sequence[str]) -> Any:
     return override(config, settings)
 
 
+def assumed(name: str, size: str | None, settings: Sequence[str]) -> str:
+    """What nobody said and nothing but the data would know, in a few words."""
+    room = _room(name)
+    known = {*(room.SIZES[size] if size is not None else {}), *(setting.split("=")[0].strip() for setting in settings)}
+    if "vocab" in known or not any(f.name == "vocab" for f in fields(room.Config)):
+        return ""
+    return f"no vocabulary was given: {VOCABULARY:,} words are assumed (say vocab=...)"
+
+
 def build(config: Any) -> nn.Module:
     """The model of a Config; what makes no model is said in one line."""
     for name, (module, _) in MODELS.items():

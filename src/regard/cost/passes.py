@@ -32,6 +32,7 @@ from regard.cost.imagine import Shape, imagined
 from regard.cost.kernels import AsOnGPU
 from regard.cost.meter import Meter
 from regard.cost.tape import Kernel, Tape
+from regard.positions.added.learned import LearnedPositions
 
 FLOAT = 4  # bytes: weights, their gradients and moments are float32 whatever products are computed in
 GRADIENT = "gradients"
@@ -223,6 +224,7 @@ def writing(config: Any, shape: Shape, way: Way, beams: int = 1) -> Passes:
             raise Unsupported(f"{type(model).__name__} does not write one token after another; leave --decode out")
         writer: Any = model
         wanted = imagine.text(model, shape, "target" if _reads(model) == "source" else "tokens")
+        _refuse_places(model, wanted + (shape.source or 1) - 1 if _reads(model) == "prompts" else wanted)
         with meter, _kernels_of(way, meter), _noting(model, cuts, meter):
             with meter.during("forward"):
                 tokens, state = writer.start(_read(model, shape), room=1 + beams * wanted)
@@ -238,6 +240,13 @@ def writing(config: Any, shape: Shape, way: Way, beams: int = 1) -> Passes:
         found.cache = _held(state)
         found.items = shape.batch
         return found
+
+
+def _refuse_places(model: nn.Module, needed: int) -> None:
+    """A learned table has no row for what comes after its end."""
+    for name, module in model.named_modules():
+        if isinstance(module, LearnedPositions) and not name.startswith("encoder") and needed > module.length:
+            raise BadInput(f"{needed} positions are needed, but {module.length} are learned: set length={needed}")
 
 
 def _reads(model: nn.Module) -> str:
