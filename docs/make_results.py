@@ -87,6 +87,7 @@ OWED_SPEED = {
     "train-cuda": ("Training a Transformer on a GPU", "python benchmarks/train.py --model transformer"),
     "train-gpt2-cuda": ("Training GPT-2 124M on a GPU", "python benchmarks/train.py"),
     "cost-cpu": ("What an update takes: imagined, and counted in a real one", "python benchmarks/cost.py"),
+    "cost-cuda": ("What an update takes on a GPU: imagined, and measured", "python benchmarks/cost.py --device cuda"),
     "shards": ("Batches from shards", "python benchmarks/shards.py"),
     "startup": ("Start-up time", "python benchmarks/startup.py"),
 }

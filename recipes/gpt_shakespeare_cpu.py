@@ -7,7 +7,7 @@ paper      Radford et al., Language Models are Unsupervised Multitask Learners, 
            RMSNorm, rotary positions, QK-norm, Muon
 machine    two CPU cores, three minutes; 0.8 million parameters
 expected   better than 1.88 nats a character on validation, nanoGPT's with this size (4 layers of 128, context 64)
-measured   1.797, cut off after 617 of 1,500 updates by three minutes of half a core (one thread, 2026-11-15)
+measured   1.802 and 1.797, cut off after 606 and 617 of 1,500 updates by three minutes of a busy machine (2026-11-15)
 command    regard train gpt_shakespeare_cpu --out runs/small
            regard eval runs/small --split val
 """

@@ -345,3 +345,17 @@ def test_this_machine_is_what_the_doctor_found(monkeypatch):
     cost = estimate(ask(device=device, hopes=hopes_of(device)))
     assert "products reach 90% of the peak" in report.assumptions(cost)
     assert "measured by regard doctor" in report.assumptions(cost)
+
+
+def test_muon_on_slices_gathers_whole_matrices():
+    """Every device gathers every matrix of the blocks, and takes all their products: cutting saves none of that."""
+    one, eight = (estimate(ask(devices=n, spread="fsdp", optimiser="muon")) for n in (1, 8))
+    assert one.passes.operations("update") == eight.passes.operations("update") > 0
+    flow = eight.flows[-1]
+    assert flow.what.startswith("steps, gathered")
+    assert flow.sent == 7 / 8 * 4 * sum(eight.passes.blocks)
+    assert flow.waits
+    small = estimate(ask(devices=8, spread="fsdp", optimiser="muon", shape=Shape(batch=8, length=4)))
+    assert small.memory["update"] == small.passes.updating > 4 * sum(small.passes.blocks)
+    plain = estimate(ask(devices=8, spread="fsdp", shape=Shape(batch=8, length=4)))
+    assert "update" not in plain.memory

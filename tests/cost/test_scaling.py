@@ -35,6 +35,25 @@ def test_the_measurements_are_those_of_the_record(script):
     assert all(0.85 < ratio < 1.15 for ratio in ratios)
 
 
+@pytest.mark.long
+def test_the_record_holds_what_is_imagined_today(script, monkeypatch):
+    import json
+    from dataclasses import replace
+
+    from regard.cost.imagine import config_of, named
+    from regard.cost.passes import training
+
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    spec = importlib.util.spec_from_file_location("benchmarks_cost", ROOT / "benchmarks" / "cost.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    record = json.loads(script.MEASURED.read_text(encoding="utf-8"))["cases"]
+    for case, (word, settings, shape, way) in zip(record, module.CASES["cpu"], strict=True):
+        found = training(config_of(*named(word), settings), shape, replace(way, host=True))
+        held = 4 * found.total + found.buffers + found.state + sum(found.peak.values())
+        assert held / 2**20 == pytest.approx(case["contenders"]["imagined"]["memory_mib"], rel=1e-3)
+
+
 def test_every_plan_fits_its_devices_and_has_the_parameters_it_is_named_after(script):
     import json
 

@@ -116,10 +116,10 @@ class Cost:
     @property
     def operations(self) -> int:
         """Of one device and one update, recomputation included."""
-        once = self.passes.operations("update") // (self.ask.shares if self.spread == "fsdp" else 1)
         if self.ask.mode != "train":
             return self.passes.operations("step" if self.ask.mode == "decode" else "forward")
-        return self.ask.accumulate * self.passes.operations("forward", "loss", "backward") + once
+        update = self.passes.operations("update")
+        return self.ask.accumulate * self.passes.operations("forward", "loss", "backward") + update
 
     @property
     def share_of_peak(self) -> float:
@@ -231,7 +231,15 @@ def _training_memory(ask: Ask, spread: str, passes: Passes) -> dict[str, int]:
         # this block, the next, and one on its way into place; what is outside blocks stays; then a block's gradients
         # and their copy in float32 on the way out
         found["gathered"] = ask.narrow * (3 * block + rest) + (ask.narrow + FLOAT) * block + ask.narrow * rest
+        later = {what: found[what] for what in ("weights", "optimiser", "gradients")}
+        later["update"] = passes.updating // (1 if _gathers(passes) else n)
+        found = max(found, later, key=lambda moment: sum(moment.values()))
     return {what: size for what, size in found.items() if size}
+
+
+def _gathers(passes: Passes) -> bool:
+    """Whether an update takes products of whole matrices, as Muon's does: every device gathers and takes them all."""
+    return passes.operations("update") > 0
 
 
 def _resting_memory(ask: Ask, passes: Passes) -> dict[str, int]:
@@ -259,6 +267,9 @@ def _flows(ask: Ask, spread: str, passes: Passes) -> list[Flow]:
         flows.append(Flow("weights, gathered (all-gather)", sent, sent / data + delay, False))
         sent, delay = (n - 1) / n * FLOAT * own, units * (n - 1) * hopes.delay
         flows.append(Flow("gradients, summed and cut (reduce-scatter)", sent, sent / data + delay, False))
+        if _gathers(passes):
+            sent = (n - 1) / n * FLOAT * sum(passes.blocks)
+            flows.append(Flow("steps, gathered whole (all-gather)", sent, sent / data + delay, True))
     if t > 1:
         training, notes = ask.mode == "train", passes.notes
         forward = notes["sums forward"] * (2 if ask.recompute and training else 1)
@@ -288,13 +299,13 @@ def _computing(ask: Ask, spread: str, passes: Passes) -> float:
         return _kernels(ask, passes, ["step"])
     if ask.mode == "infer":
         return _kernels(ask, passes, ["forward"])
-    update = _kernels(ask, passes, ["update"], "float32") / (ask.shares if spread == "fsdp" else 1)
+    update = _kernels(ask, passes, ["update"]) / (ask.shares if spread == "fsdp" and not _gathers(passes) else 1)
     return ask.accumulate * _kernels(ask, passes, ["forward", "loss", "backward"]) + update
 
 
-def _kernels(ask: Ask, passes: Passes, phases: Iterable[str], precision: str = "") -> float:
+def _kernels(ask: Ask, passes: Passes, phases: Iterable[str]) -> float:
     """Kernel by kernel, what takes longer: computing, or reading and writing. Pointwise ones are fused into others."""
-    hopes, peak = ask.hopes, ask.device.speed(precision or ask.precision)
+    hopes, peak = ask.hopes, ask.device.speed(ask.precision)
     total = 0.0
     for phase in phases:
         for kernel, times in passes.kernels.get(phase, {}).items():

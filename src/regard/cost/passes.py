@@ -66,6 +66,7 @@ class Passes:
     kept: int = 0  # alive between forward and backward, weights and their copies aside
     peak: dict[str, int] = field(default_factory=dict)  # at the fullest moment, weights and state aside, by kind
     notes: Counter[str] = field(default_factory=Counter)  # of a forward pass: entries of maps, bytes of sums
+    updating: int = 0  # what the update holds beside gradients, weights and moments
     cache: int = 0  # what writing remembers
     items: int = 0
     unit: str = "tokens"
@@ -108,7 +109,7 @@ def training(config: Any, shape: Shape, way: Way) -> Passes:
     found.notes = Counter({what: n // passes for what, n in tape.noted("forward").items()})
     found.kept = tape.alive("loss").get("", 0)
     found.peak = tape.peak(leave_out=(GRADIENT,) if way.sliced else ())
-    if not way.sliced:  # of slices, an update holds next to nothing
+    if not way.sliced:  # an update of slices is for whoever cuts them to think of
         found.peak = max(found.peak, update.peak(), key=lambda peak: sum(peak.values()))
     found.items, found.unit = imagine.items(model, shape)
     return found
@@ -127,6 +128,7 @@ def _standing(config: Any, way: Way) -> tuple[nn.Module, Passes, Tape]:
             optimiser = _optimiser(model, way.optimiser)
             found.state = sum(x.numel() * x.element_size() for x in optimiser.tensors().values())
             update = _update(model, optimiser)
+            found.updating = update.peak().get("", 0)
         if len(_KNOWN) > 8:
             _KNOWN.clear()
         _KNOWN[key] = model, found, update

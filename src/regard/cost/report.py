@@ -20,6 +20,7 @@ WHAT = {  # the lines of the memory table
     "gathered": "blocks that FSDP has gathered, and their gradients",
     "copies of weights": "copies of weights in bfloat16",
     "activations": "activations",
+    "update": "what the update holds beside them",
     "cache": "cache of keys and values, and other state",
 }
 PHASES = ("forward", "loss", "backward", "update", "step")
@@ -150,7 +151,7 @@ def _work(cost: Cost) -> Section:
         again = " and recomputation" if ask.recompute else ""
         rows.append((f"backward{again}", count(ask.accumulate * (backward + 2 * loss))))
         if update:
-            rows.append(("update", count(update // (ask.shares if cost.spread == "fsdp" else 1))))
+            rows.append(("update", count(update)))
     elif ask.mode == "decode":
         rows.append(("reading what comes before, once", count(forward)))
         rows.append(("a step: one more token of every output", count(passes.operations("step") // 2)))

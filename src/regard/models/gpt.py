@@ -56,10 +56,10 @@ class Config:
 
 # Table 2 of the paper; char and tiny are what nanoGPT trains on the characters of Shakespeare, with a GPU and without.
 SIZES: dict[str, dict[str, Any]] = {
-    "gpt2": {},
-    "medium": {"width": 1024, "heads": 16, "layers": 24},
-    "large": {"width": 1280, "heads": 20, "layers": 36},
-    "xl": {"width": 1600, "heads": 25, "layers": 48},
+    "gpt2": {"vocab": 50257},
+    "medium": {"vocab": 50257, "width": 1024, "heads": 16, "layers": 24},
+    "large": {"vocab": 50257, "width": 1280, "heads": 20, "layers": 36},
+    "xl": {"vocab": 50257, "width": 1600, "heads": 25, "layers": 48},
     "char": {
         "width": 384, "heads": 6, "layers": 6, "length": 256, "bias": False, "dropout": 0.2, "attention_dropout": 0.2
     },
