@@ -239,14 +239,19 @@ def sizes(name: str) -> builtins.list[Row]:
     from regard.models import MODELS
 
     module = import_module(MODELS[name][0])
-    differ = [f.name for f in fields(module.Config) if any(f.name in size for size in module.SIZES.values())]
+    differ = {key for size in module.SIZES.values() for key in size} - {"vocab"}
+    ordered = [f.name for f in fields(module.Config) if f.name in differ]
+    known = any("vocab" in size for size in module.SIZES.values())
     rows = []
     for size, settings in module.SIZES.items():
-        config = module.Config(vocab=VOCABULARY, **settings)
+        config = module.Config(**({"vocab": VOCABULARY} | settings))
         few, many = _parameters(name, size, VOCABULARY), _parameters(name, size, 2 * VOCABULARY)
-        chosen = {key: "-" if (value := getattr(config, key)) is None else str(value) for key in differ}
+        chosen = {key: "-" if (value := getattr(config, key)) is None else str(value) for key in ordered}
         body = 2 * few - many  # what is left without a vocabulary
         rows.append({"size": size, **chosen, f"parameters at vocab={VOCABULARY}": f"{few:,}", "without": f"{body:,}"})
+        if known:
+            own = settings.get("vocab")
+            rows[-1]["at its own vocab"] = "-" if own is None else f"{_parameters(name, size, own):,} ({own})"
     return rows
 
 

@@ -28,6 +28,7 @@ from regard.data.batching import Stream
 from regard.data.plain import PlainText
 from regard.data.shards import Shards, Tokens, Windows, predicted
 from regard.tasks.linear_loss import linear_loss, linear_score
+from regard.tasks.stateless import Stateless
 
 if TYPE_CHECKING:
     from regard.tokens.text import Text
@@ -52,7 +53,7 @@ class Config:
         return Language(self, data, None if folder is None else Text.load(folder), seed)
 
 
-class Language:
+class Language(Stateless):
     """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
 
     headline = "loss"  # the lower the better
@@ -90,20 +91,6 @@ class Language:
         """Cross-entropy summed over the batch, taken inside the model's forward pass, so that one graph holds both."""
         total = model(batch.inputs, targets=batch.targets, loss=self.objective)
         return total, {"loss": total.detach()}
-
-    def after_update(self, model: nn.Module, step: int) -> None:
-        """Nothing moves here but the model itself."""
-
-    def modules(self) -> dict[str, nn.Module]:
-        """No module beside the model."""
-        return {}
-
-    def state_dict(self) -> dict[str, Any]:
-        """No state beside the model's."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Nothing to restore."""
 
     def describe(self) -> dict[str, Any]:
         """The task as plain values, to stand beside a saved model."""

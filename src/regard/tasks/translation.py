@@ -28,6 +28,7 @@ from regard.data import moses
 from regard.data.batching import Stream
 from regard.data.parallel import Corpus, Pairs, Parallel, target_tokens
 from regard.tasks.score import Score, bleu, bleu_tokenised, chrf
+from regard.tasks.stateless import Stateless
 from regard.tasks.translator import Translator
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Config:
         return Translation(self, data, None if folder is None else Text.load(folder), seed)
 
 
-class Translation:
+class Translation(Stateless):
     """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
 
     headline = "bleu"  # the number that says how good a model is; higher is better
@@ -87,20 +88,6 @@ class Translation:
         logits = model(batch.source, batch.target[:, :-1], batch.source_lengths, batch.target_lengths - 1)
         total = self.objective(logits, labels(batch), self.config.smoothing)
         return total, {"loss": total.detach()}
-
-    def after_update(self, model: nn.Module, step: int) -> None:
-        """Nothing moves here but the model itself."""
-
-    def modules(self) -> dict[str, nn.Module]:
-        """No module beside the model."""
-        return {}
-
-    def state_dict(self) -> dict[str, Any]:
-        """No state beside the model's."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Nothing to restore."""
 
     def describe(self) -> dict[str, Any]:
         """The task as plain values, to stand beside a saved model."""

@@ -1,0 +1,28 @@
+"""A task without a life of its own: nothing moves between updates but the model, and nothing of it is in a checkpoint.
+
+A task that has one (a teacher, a baseline, a curriculum) writes these four itself; see training/task.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+
+class Stateless:
+    """The part of a task that most tasks leave empty."""
+
+    def after_update(self, model: nn.Module, step: int) -> None:
+        """Nothing moves here but the model itself."""
+
+    def modules(self) -> dict[str, nn.Module]:
+        """No module beside the model."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """No state beside the model's."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Nothing to restore."""
