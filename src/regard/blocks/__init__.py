@@ -16,5 +16,5 @@ FEEDFORWARDS: Table = {
 
 NORMS: Table = {
     "layer": ("torch.nn", "LayerNorm"),
-    "rms": ("torch.nn", "RMSNorm"),
+    "rms": ("regard.blocks.norms", "RMSNorm"),
 }

@@ -5,6 +5,9 @@ every beam. All of them are the same two sublayers, so reading a prompt and N st
 
 Prompts of different lengths are padded on the right: no real token looks to the right, so reading them needs no mask
 but causality, and afterwards the padding is ruled out with the table that also tells beams apart.
+
+Under autocast the residual path has its type too: half the memory that norms and sums read and write, and what a block
+adds was rounded to that type anyway. Norms still compute in float32.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from regard.attention.cache import KV, Family
 from regard.attention.mask import Causal, Mask
 from regard.blocks.encoder import Encoder, EncoderBlock
 from regard.core.memo import Memo
+from regard.core.precision import product_dtype
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.where import Where
 
@@ -58,6 +62,10 @@ class CausalStack(Encoder):
     ) -> Float[Tensor, "B N C"]:
         """The whole text; every token sees itself and what came before."""
         return super().forward(x, Causal() if mask is None else Causal() & mask, memo)
+
+    def enter(self, x: Tensor, index: Int[Tensor, "#B N"]) -> Tensor:
+        """Tokens that know where they are, in the type of the products to come."""
+        return super().enter(x, index).to(product_dtype(x))
 
     def start(self, x: Float[Tensor, "B N C"], lengths: Int[Tensor, " B"] | None, room: int) -> State:
         """Read prompts, of which lengths[b] tokens are real (None: all), into a cache with room for `room` more slots.

@@ -10,7 +10,8 @@ taken twice, and of T × V logits a chunk's worth is ever stored. With V = 50,25
 
 Under autocast the products run in its type, everything between them and all sums in float32. For a GPU the matrix is
 padded to a multiple of 64 rows on its way to that type (a copy that is made anyway), since odd shapes are multiplied by
-slower kernels; the logits of the padding are -inf. A target of -100 adds nothing.
+slower kernels; the logits of the padding are -inf. A target of -100 adds nothing. There a kernel of ours (tasks.slope)
+makes loss and G of a chunk in one pass; elsewhere they are written out.
 
 Hsu et al.: Liger Kernel: Efficient Triton Kernels for LLM Training. 2024. arXiv:2410.10989
 """
@@ -23,10 +24,11 @@ import torch
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
+from regard.core.precision import product_dtype
 from regard.core.shapes import Float, Int, Tensor
+from regard.tasks.slope import NOTHING, fits, slope
 
-NOTHING = -100  # a target that is not to be predicted
-ROWS = 8192  # logits at a time, on a device with memory to spare
+ROWS = 16384  # logits at a time, on a device with memory to spare
 FEW = 2**24  # numbers at a time, on a host
 MULTIPLE = 64
 
@@ -40,13 +42,13 @@ def linear_loss(
 ) -> Float[Tensor, ""]:
     """Cross-entropy of ``x @ weight.T``, summed over all targets but -100; `chunk` rows of logits at a time."""
     x, weight, targets = x.flatten(0, -2), _whole(weight), targets.flatten().long()
-    dtype, chunk = _dtype(x), _chunk(x, weight, chunk)
+    dtype, chunk = product_dtype(x), _chunk(x, weight, chunk)
     if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
         loss: Tensor = _LinearLoss.apply(x, weight, targets, chunk, smoothing, dtype)
         return loss
     padded = _padded(weight, dtype)
     parts = [
-        _part(each.to(dtype), padded, wanted, len(weight), smoothing)[0]
+        _part(each.to(dtype) @ padded.mT, wanted, len(weight), smoothing)[0]
         for each, wanted in zip(x.split(chunk), targets.split(chunk), strict=True)
     ]
     return torch.stack(parts).sum()
@@ -58,10 +60,10 @@ def linear_score(
 ) -> Float[Tensor, "2"]:
     """The sum of cross-entropies, and how many targets were the likeliest token."""
     x, weight, targets = x.flatten(0, -2), _whole(weight), targets.flatten().long()
-    dtype, chunk = _dtype(x), _chunk(x, weight, chunk)
+    dtype, chunk = product_dtype(x), _chunk(x, weight, chunk)
     padded, total = _padded(weight, dtype), x.new_zeros(2, dtype=torch.float64)
     for each, wanted in zip(x.split(chunk), targets.split(chunk), strict=True):
-        loss, logp = _part(each.to(dtype), padded, wanted, len(weight), 0.0)
+        loss, logp = _part(each.to(dtype) @ padded.mT, wanted, len(weight), 0.0)
         total += torch.stack([loss.double(), (logp.argmax(-1) == wanted).sum().double()])
     return total
 
@@ -78,8 +80,7 @@ class _LinearLoss(torch.autograd.Function):
         dw: Tensor | None = None
         for each, wanted in zip(x.split(chunk), targets.split(chunk), strict=True):
             each = each.to(dtype)
-            loss, logp = _part(each, padded, wanted, vocab, smoothing)
-            g = _slope(logp, wanted, vocab, smoothing).to(dtype)
+            loss, g = _both(each @ padded.mT, wanted, vocab, smoothing)
             losses.append(loss)
             dx.append(g @ padded)
             dw = _added(dw, g.mT, each)
@@ -95,11 +96,19 @@ class _LinearLoss(torch.autograd.Function):
         return dx.to(ctx.kind) * factor.to(ctx.kind), dw * factor.to(dw.dtype), None, None, None, None
 
 
-def _part(x: Tensor, padded: Tensor, wanted: Tensor, vocab: int, smoothing: float) -> tuple[Tensor, Tensor]:
-    """The loss of some rows, and their log-probabilities in float32 (or better)."""
-    z = x @ padded.mT
+def _both(z: Tensor, wanted: Tensor, vocab: int, smoothing: float) -> tuple[Tensor, Tensor]:
+    """The loss of some rows of logits, and its gradient by them."""
+    if fits(z):
+        losses, g = slope(z, wanted, vocab, smoothing)
+        return losses.sum(), g
+    loss, logp = _part(z, wanted, vocab, smoothing)
+    return loss, _slope(logp, wanted, vocab, smoothing).to(z.dtype)
+
+
+def _part(z: Tensor, wanted: Tensor, vocab: int, smoothing: float) -> tuple[Tensor, Tensor]:
+    """The loss of some rows of logits, and their log-probabilities in float32 (or better)."""
     exact = torch.promote_types(z.dtype, torch.float32)
-    if len(padded) > vocab:
+    if z.shape[1] > vocab:
         z[:, vocab:] = float("-inf")
     logp = z.log_softmax(-1, dtype=exact)
     loss = -logp.gather(1, wanted.clamp(min=0)[:, None]).squeeze(1)
@@ -142,12 +151,6 @@ def _whole(weight: Tensor) -> Tensor:
     """The matrix itself, where processes hold slices of it."""
     whole: Tensor = weight.full_tensor() if hasattr(weight, "full_tensor") else weight
     return whole
-
-
-def _dtype(x: Tensor) -> torch.dtype:
-    """The type of the products."""
-    kind = x.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
 
 def _chunk(x: Tensor, weight: Tensor, chunk: int | None) -> int:

@@ -1,0 +1,80 @@
+"""Cross-entropy of rows of logits and its gradient in one pass over them: a Triton kernel, for CUDA.
+
+    first   m = max z        s = Σ exp(z - m)        a tile at a time; where the maximum rises, s is scaled down
+    then    L = m + log s - (1 - ε) z[y] - ε mean z                  g = exp(z - m) / s - (1 - ε) onehot(y) - ε / V
+
+A row is read from memory once: when it is read again for g, the cache still holds it. One program a row, so nothing is
+summed in an order that changes from run to run. Columns from V on are padding: no part of the sum, and g is 0 there.
+
+Milakov, Gimelshein: Online normalizer calculation for softmax. 2018. arXiv:1805.02867
+"""
+
+from __future__ import annotations
+
+import torch
+
+from regard.core.shapes import Float, Int, Tensor
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:  # PyTorch for CPUs comes without it
+    triton = None
+
+NOTHING = -100  # a target that is not to be predicted
+TILE, WARPS = 8192, 16  # columns at a time; their threads by 32
+
+
+def fits(z: Tensor) -> bool:
+    """Whether the kernel can take these logits."""
+    return triton is not None and z.is_cuda and z.dtype in (torch.bfloat16, torch.float16, torch.float32)
+
+
+if triton is not None:
+
+    @triton.jit
+    def _kernel(z_at, wanted_at, loss_at, g_at, vocab, columns, smoothing, tile: tl.constexpr):  # type: ignore[no-untyped-def]
+        row = tl.program_id(0).to(tl.int64)
+        z_at += row * columns
+        g_at += row * columns
+        wanted = tl.load(wanted_at + row)
+        lane = tl.arange(0, tile)
+
+        top, total, every = -float("inf"), 0.0, 0.0
+        for start in range(0, vocab, tile):
+            inside = start + lane < vocab
+            z = tl.load(z_at + start + lane, mask=inside, other=-float("inf")).to(tl.float32)
+            higher = tl.maximum(top, tl.max(z, 0))
+            total = total * tl.exp(top - higher) + tl.sum(tl.exp(z - higher), 0)
+            every += tl.sum(tl.where(inside, z, 0.0), 0)
+            top = higher
+
+        asked = wanted != -100
+        own = tl.load(z_at + tl.where(asked, wanted, 0)).to(tl.float32)
+        loss = top + tl.log(total) - (1 - smoothing) * own - smoothing * every / vocab
+        tl.store(loss_at + row, tl.where(asked, loss, 0.0))
+
+        share = tl.where(asked, 1 / total, 0.0)
+        less, off = tl.where(asked, smoothing / vocab, 0.0), tl.where(asked, 1 - smoothing, 0.0)
+        for start in range(0, columns, tile):
+            column = start + lane
+            z = tl.load(z_at + column, mask=column < vocab, other=-float("inf")).to(tl.float32)
+            g = tl.exp(z - top) * share - tl.where(column < vocab, less, 0.0) - tl.where(column == wanted, off, 0.0)
+            tl.store(g_at + column, g.to(g_at.dtype.element_ty), mask=column < columns)
+
+    @torch.library.triton_op("regard::slope", mutates_args={})
+    def _slope(z: Tensor, wanted: Tensor, vocab: int, smoothing: float) -> tuple[Tensor, Tensor]:
+        losses = torch.empty(z.shape[0], dtype=torch.float32, device=z.device)
+        g = torch.empty_like(z)
+        torch.library.wrap_triton(_kernel)[(z.shape[0],)](
+            z, wanted, losses, g, vocab, z.shape[1], smoothing, TILE, num_warps=WARPS
+        )
+        return losses, g
+
+
+def slope(
+    z: Float[Tensor, "T V"], wanted: Int[Tensor, " T"], vocab: int, smoothing: float = 0.0
+) -> tuple[Float[Tensor, " T"], Float[Tensor, "T V"]]:
+    """Each row's loss in float32 (0 where nothing is wanted), and its gradient by the logits in their own type."""
+    losses, g = _slope(z.contiguous(), wanted, vocab, smoothing)
+    return losses, g
