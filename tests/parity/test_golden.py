@@ -9,8 +9,9 @@ import torch
 
 from regard.core.spec import resolve
 from regard.models import gpt
+from regard.models import t5 as t5_model
 from regard.models.transformer import Config, Transformer
-from regard.weights import TABLES, gpt2, marian, torch_transformer
+from regard.weights import TABLES, gpt2, marian, t5, torch_transformer
 from regard.weights.table import _several, read
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -41,6 +42,13 @@ def answer_marian(kept, make):
     return model(torch.tensor(asked["source"]), torch.tensor(asked["target"]), torch.tensor(asked["lengths"]))
 
 
+def answer_t5(kept, make):
+    model = t5_model.T5(t5.ours(kept["config"]))
+    read(t5.table(model.config), t5._named(make.weights(kept["shapes"])), model.eval())
+    asked = kept["asked"]
+    return model(torch.tensor(asked["source"]), torch.tensor(asked["target"]), torch.tensor(asked["lengths"]))
+
+
 def answer_torch_transformer(kept, make):
     said = kept["config"]
     model = Transformer(
@@ -62,8 +70,8 @@ def answer_torch_transformer(kept, make):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_table_names_every_tensor_once(name):
-    config = gpt.Config(vocab=4) if name == "gpt2" else Config(vocab=4, positions="sinusoidal")
-    rows = resolve(TABLES, name, "table")(config)
+    configs = {"gpt2": gpt.Config(vocab=4), "t5": t5_model.Config(vocab=4)}
+    rows = resolve(TABLES, name, "table")(configs.get(name, Config(vocab=4, positions="sinusoidal")))
     for side in ("theirs", "ours"):
         names = [each for row in rows for each in _several(getattr(row, side)) if each]
         assert len(names) == len(set(names))

@@ -11,6 +11,7 @@ FEEDFORWARDS: Table = {
     "silu": ("regard.blocks.feedforward", "SiluFeedForward"),
     "reglu": ("regard.blocks.feedforward", "GatedReluFeedForward"),
     "geglu": ("regard.blocks.feedforward", "GatedGeluFeedForward"),
+    "geglu_tanh": ("regard.blocks.feedforward", "GatedTanhGeluFeedForward"),
     "swiglu": ("regard.blocks.feedforward", "GatedSiluFeedForward"),
 }
 

@@ -4,7 +4,7 @@
 |---|---|
 | table | rows, operations, `read` and `write` |
 | folder | safetensors, config.json, tokenizer.json and a card, written all or nothing |
-| marian, gpt2, torch_transformer | one peer each |
+| marian, gpt2, t5, torch_transformer | one peer each |
 """
 
 from __future__ import annotations
@@ -15,5 +15,6 @@ from regard.core.spec import Table
 TABLES: Table = {
     "gpt2": ("regard.weights.gpt2", "table"),
     "marian": ("regard.weights.marian", "table"),
+    "t5": ("regard.weights.t5", "table"),
     "torch_transformer": ("regard.weights.torch_transformer", "table"),
 }
