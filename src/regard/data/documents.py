@@ -77,7 +77,7 @@ class Documents:
         from regard.tokens.text import Text
 
         lines = (s.replace(UNKNOWN, " ") for found in self.read("train") for document in found for s in document)
-        return Text.train(lines, kind="wordpiece", size=self.vocabulary, lower=self.lower, specials="bert")
+        return Text.train(lines, kind="bert", size=self.vocabulary, lower=self.lower)
 
     def load(self, split: str, text: Text) -> Pages:
         """A part as numbers."""
