@@ -4,6 +4,8 @@ home         where the datasets are                                     home.py
 Parallel     sentence pairs: Multi30k, Tatoeba, or a folder of yours    parallel.py
 PlainText    rows of running text out of a file that fits               plain.py
 Shards       rows of running text out of token shards                   shards.py
+Mixture      several text-to-text tasks in one stream                   mixture.py, text_tasks.py
+Spans        running text with pieces taken out, to be written down     spans.py
 Pictures     images out of sample shards                                pictures.py
 pack_text, pack_images   files and folders into shards                  packing.py, writing.py
 Index        what a folder of shards holds, checksums                   index.py
@@ -22,4 +24,15 @@ DATA: Table = {
     "shards": ("regard.data.shards", "Shards"),
     "pictures": ("regard.data.pictures", "Pictures"),
     "plain": ("regard.data.plain", "PlainText"),
+    "mixture": ("regard.data.mixture", "Mixture"),
+    "spans": ("regard.data.spans", "Spans"),
+}
+
+# What a mixture is made of: tasks whose inputs and outputs are both text.
+TEXT_TASKS: Table = {
+    "translate": ("regard.data.text_tasks", "Translate"),
+    "sentiment": ("regard.data.text_tasks", "Sentiment"),
+    "summarise": ("regard.data.text_tasks", "Summarise"),
+    "headline": ("regard.data.text_tasks", "Headline"),
+    "pronounce": ("regard.data.text_tasks", "Pronounce"),
 }

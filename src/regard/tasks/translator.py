@@ -163,7 +163,7 @@ class Translator:
 
     def _parts(self, lines: Sequence[str], first: int) -> list[list[list[int]]]:
         """Every line as the parts it is translated in: none where it is blank, several where it is too long."""
-        cleaned = [_clean(line, number) for number, line in enumerate(lines, first)]
+        cleaned = [clean(line, number) for number, line in enumerate(lines, first)]
         encoded = self._encode(cleaned, self.source)
         parts: list[list[list[int]]] = []
         for number, (line, ids) in enumerate(zip(cleaned, encoded, strict=True), first):
@@ -196,7 +196,7 @@ class Translator:
                 yield ids[at : at + self.longest]
 
     def _one(self, line: str, language: str) -> list[int]:
-        (ids,) = self._encode([_clean(line, 1)], language)
+        (ids,) = self._encode([clean(line, 1)], language)
         if not ids:
             raise BadInput("an empty line has no attention to look at")
         if len(ids) > self.longest:
@@ -240,15 +240,13 @@ class Translator:
         self, batch: tuple[Int[Tensor, "B N"], Int[Tensor, " B"]], how: Search, seeds: Sequence[int]
     ) -> list[list[Hypothesis]]:
         """One batch, looked for as asked."""
-        model, text, rows = cast(Steps, self.model), self.text, len(seeds)
+        model, rows = cast(Steps, self.model), len(seeds)
         prefix, *must = self._encode([how.prefix, *how.must], self.target)
-        # A row's limit is its own affair: company must not change a translation.
-        limit = (2 * batch[1] + 16 + len(prefix) + sum(map(len, must))).clamp(max=self.most)
-        shared: dict[str, Any] = {"max_length": limit}
+        shared: dict[str, Any] = {"max_length": self._limits(batch[1], len(prefix) + sum(map(len, must)))}
         if must:
             more: dict[str, Any] = {"beams": how.beams, "length_penalty": how.length_penalty, "nbest": how.nbest}
             return constrained(model, *batch, phrases=[must] * rows, **shared, **more)
-        shared |= {"prefix": [prefix] * rows if prefix else None, "ban": () if text.pad == text.eos else (text.pad,)}
+        shared |= {"prefix": [prefix] * rows if prefix else None, "ban": self._banned()}
         if how.sample:
             drawn: dict[str, Any] = {"temperature": how.temperature, "top_k": how.top_k, "top_p": how.top_p}
             return sample(model, *batch, samples=how.nbest, seed=seeds, **shared, **drawn)
@@ -256,6 +254,14 @@ class Translator:
             return [[one] for one in greedy(model, *batch, **shared)]
         kinds: dict[str, Any] = {"groups": how.groups, "diversity": how.diversity, "length_penalty": how.length_penalty}
         return beam(model, *batch, beams=how.beams, nbest=how.nbest, **shared, **kinds)
+
+    def _limits(self, lengths: Int[Tensor, " B"], more: int) -> Int[Tensor, " B"]:
+        """How long each output may be. A row's limit is its own affair: company must not change a translation."""
+        return (2 * lengths + 16 + more).clamp(max=self.most)
+
+    def _banned(self) -> Sequence[int]:
+        """Tokens that are never written."""
+        return () if self.text.pad == self.text.eos else (self.text.pad,)
 
 
 def _settings(beams: int, search: dict[str, Any]) -> Search:
@@ -270,7 +276,7 @@ _LINE_BREAKS = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]+")
 
 
-def _clean(line: str, number: int) -> str:
+def clean(line: str, number: int) -> str:
     """A line as text that can be encoded: no control characters, no halves of broken characters."""
     if not isinstance(line, str):
         raise BadInput(f"line {number} is a {type(line).__name__}, not text")
