@@ -199,7 +199,9 @@ def counts(length: int, noise: float, mean: float) -> tuple[int, int]:
 def raw_length(context: int, noise: float, mean: float) -> int:
     """The longest text whose source has at most `context` tokens."""
     if not (0 < noise < 1 and mean >= 1 and context >= 4):
-        raise BadInput(f"noise {noise}, spans of {mean} and a context of {context}: wanted 0 < noise < 1, mean >= 1, 4 tokens")
+        raise BadInput(
+            f"noise {noise}, spans of {mean} and a context of {context}: wanted 0 < noise < 1, mean >= 1, 4 tokens"
+        )
 
     def source(length: int) -> int:
         taken, many = counts(length, noise, mean)

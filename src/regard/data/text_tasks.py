@@ -82,7 +82,9 @@ class Translate:
         data = Parallel(self.corpus, self.source, self.target)
         if split == "test":
             split = next((name for name in data.splits() if name.startswith(self.test)), self.test)
-        sides = (data.normal(side, code) for side, code in zip(data.read(split), (self.source, self.target), strict=True))
+        sides = (
+            data.normal(side, code) for side, code in zip(data.read(split), (self.source, self.target), strict=True)
+        )
         return [Example(a, b, (b,)) for a, b in zip(*sides, strict=True) if a and (b or split != "train")]
 
 
@@ -131,12 +133,11 @@ class Summarise:
         examples = []
         for article in _news(split):
             whole = _spaced(article["text"])
-            places = sorted((whole.find(s), s) for s in _unglued(article["summary"]))
-            read = _cut(whole, self.words)
-            inside = [s for at, s in places if 0 <= at <= len(read) - len(s)]
+            read, places = _cut(whole, self.words), _marked(whole, article["summary"])
+            inside = " ".join(whole[a:b] for a, b in places if b <= len(read))
             if inside or split != "train":
-                every = " ".join(s for _, s in places)
-                examples.append(Example(read, " ".join(inside), (every,)))
+                every = " ".join(whole[a:b] for a, b in places)
+                examples.append(Example(read, inside, (every,)))
         return examples
 
 
@@ -209,10 +210,29 @@ def _cut(text: str, words: int) -> str:
     return " ".join(text.split()[:words])
 
 
-_GLUE = re.compile(r"(?<=[.!?\"'”)])(?=[A-Z\"'“(£$])|(?<=[.!?])\s+(?=[A-Z\"'“])")
+# where sentences were glued: after an end or a closing sign, before a capital or an opening one; "U.S." ends none
+_GLUE = re.compile(r"(?:(?<=[.!?])(?<!\b[A-Z]\.)|(?<=[\"'”)]))(?=[A-Z\"'“(£$])")
 
 
-def _unglued(summary: str) -> list[str]:
-    """The sentences of a summary that were put together without a space; each once."""
-    pieces = [piece.strip() for piece in _GLUE.split(_spaced(summary))]
-    return list(dict.fromkeys(piece for piece in pieces if len(piece) > 1))
+def _marked(article: str, summary: str) -> list[tuple[int, int]]:
+    """Where in an article the sentences of its summary stand, from begin to end, those that touch as one."""
+    found = []
+    for piece in _GLUE.split(_spaced(summary)):
+        at = article.find(piece)
+        if at >= 0 and len(piece) > 3:  # a lone sign is found with its sentence
+            found.append((at, at + len(piece)))
+    merged: list[tuple[int, int]] = []
+    for begin, end in sorted(found):
+        if merged and not article[merged[-1][1] : begin].strip(" \"'"):
+            begin, end = merged[-1][0], max(end, merged[-1][1])
+            merged.pop()
+        merged.append((begin, end))
+    return [_quoted(article, *place) for place in merged]
+
+
+def _quoted(article: str, begin: int, end: int) -> tuple[int, int]:
+    """The same with the quotation marks that the gluing may have set apart."""
+    before, after = article[max(begin - 1, 0) : begin] == '"', article[end : end + 1] == '"'
+    if article.count('"', begin, end) % 2:
+        return (begin, end + 1) if after else (begin - before, end)
+    return (begin - 1, end + 1) if before and after else (begin, end)

@@ -125,7 +125,9 @@ class TextTasks(Stateless):
         part = self.part("val")
         for task in _scored(part) if score else ():
             if task.metric not in METRICS:
-                raise BadInput(f"{task.name} is to be scored by '{task.metric}', which is not among {', '.join(METRICS)}")
+                raise BadInput(
+                    f"{task.name} is to be scored by '{task.metric}', which is not among {', '.join(METRICS)}"
+                )
             METRICS[task.metric](["a"], [["a"]])
 
     @torch.no_grad()

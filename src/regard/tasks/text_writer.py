@@ -48,7 +48,9 @@ class TextToText(Translator):
         self.longest, self.most, self.long = longest, most, long
         vocabulary = int(getattr(model.config, "vocab", text.size))
         if vocabulary < text.size:
-            raise BadInput(f"the vocabulary has {text.size} tokens, the model {vocabulary}: they do not belong together")
+            raise BadInput(
+                f"the vocabulary has {text.size} tokens, the model {vocabulary}: they do not belong together"
+            )
         marks = {text.pad, text.bos} - {text.eos}
         self._ban = (*sorted(marks), *range(text.size, vocabulary))  # some tables have more rows than there are tokens
         self._limit, self._quiet = most, False
@@ -95,5 +97,3 @@ class TextToText(Translator):
 
     def _banned(self) -> Sequence[int]:
         return self._ban
-
-
