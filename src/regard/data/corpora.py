@@ -92,17 +92,23 @@ def _bbc(folder: Path, part: str) -> list[Document]:
 
 
 def _tatoeba(folder: Path, part: str) -> list[Document]:
-    wanted = set(_english(folder, [part]))
-    wanted -= set(_english(folder, [other for other in ("test", "val") if part not in (other, "test")]))
+    return [[sentence] for sentence in tatoeba(folder, part, "en")]
+
+
+def tatoeba(folder: Path, part: str, language: str) -> list[str]:
+    """The sentences of a part in one language (en, de, fr), each once and in no other part, in a fixed order."""
+    wanted = set(_side(folder, [part], language))
+    wanted -= set(_side(folder, [other for other in ("test", "val") if part not in (other, "test")], language))
     found = sorted(wanted)
     random.Random(0).shuffle(found)
-    return [[sentence] for sentence in found]
+    return found
 
 
-def _english(folder: Path, parts: Iterable[str]) -> Iterator[str]:
+def _side(folder: Path, parts: Iterable[str], language: str) -> Iterator[str]:
     for part in parts:
-        for pair in ("en-de", "en-fr"):
-            yield from (line.partition("\t")[0].strip() for line in lines(folder / f"{pair}.{part}.tsv.gz"))
+        for other in ("de", "fr") if language == "en" else (language,):
+            rows = (line.split("\t") for line in lines(folder / f"en-{other}.{part}.tsv.gz"))
+            yield from (row[language != "en"].strip() for row in rows)
 
 
 _KNOWN: dict[str, tuple[str, Callable[[Path, str], list[Document]], bool]] = {

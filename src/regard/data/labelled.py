@@ -1,6 +1,7 @@
 """Texts with a label each, or pairs of texts: what kind is it, how do the two relate.
 
     sst2 sst5 trec6 mr subj cr mpqa    the sets at hand, by name
+    languages                          sentences of Tatoeba; English, French and German
     reviews.tsv[.gz]                   text<TAB>label or text<TAB>text<TAB>label; columns="label text" for another order
     folder with train.tsv, val.tsv     a file a part
     folder with good/*.txt, bad/*.txt  a folder a label, a file a text
@@ -26,7 +27,8 @@ import torch
 from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
 from regard.data import home
-from regard.data.batching import RowBatches, Stream, mixed
+from regard.data.batching import AlikeBatches, Stream, mixed
+from regard.data.corpora import tatoeba
 from regard.data.flat import Flat
 from regard.data.parallel import lines
 from regard.data.plain import PARTS
@@ -161,7 +163,7 @@ class Labels:
 
     def stream(self, seed: int) -> Stream[Texts]:
         """Training batches without end."""
-        order = lambda epoch: RowBatches(len(self), self.many, mixed(seed, epoch))  # noqa: E731
+        order = lambda epoch: AlikeBatches(self.tokens.lengths, self.many, mixed(seed, epoch))  # noqa: E731
         return Stream(order, self.collate, lambda batch: len(batch.labels))
 
     def in_order(self, tokens: int) -> Iterator[Texts]:
@@ -189,7 +191,7 @@ def framed_pair(text: Text, a: list[int], b: list[int] | None = None, room: int 
 @lru_cache(maxsize=4)
 def _parts(corpus: str, columns: str, fold: int) -> dict[str, list[Row]]:
     """The rows of every part, with those that the data do not have cut out of the others."""
-    found = _known(corpus) if corpus in KNOWN else _own(corpus, columns)
+    found = _known(corpus) if corpus in KNOWN else _languages() if corpus == "languages" else _own(corpus, columns)
     return held_out(found, corpus, fold)
 
 
@@ -224,6 +226,15 @@ def _known(name: str) -> dict[str, list[Row]]:
         if file.is_file():
             rows = (line.split("\t", 1) for line in lines(file))
             found[part] = [(text, names[label]) for label, text in rows]
+    return found
+
+
+def _languages() -> dict[str, list[Row]]:
+    folder, names = home.folder("tatoeba"), {"English": "en", "French": "fr", "German": "de"}
+    found: dict[str, list[Row]] = {}
+    for part in ("train", "val", "test"):
+        rows = [(sentence, name) for name, language in names.items() for sentence in tatoeba(folder, part, language)]
+        found[part] = [rows[i] for i in Shuffle(len(rows), 0)(np.arange(len(rows)))]  # so that the first few are of all
     return found
 
 

@@ -34,7 +34,7 @@ import torch
 from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
 from regard.data import home
-from regard.data.batching import RowBatches, Stream, mixed
+from regard.data.batching import AlikeBatches, Stream, mixed
 from regard.data.flat import Flat
 from regard.data.labelled import held_out
 from regard.data.parallel import lines
@@ -153,7 +153,7 @@ class AskedWords:
 
     def stream(self, seed: int) -> Stream[Asked]:
         """Training batches without end."""
-        order = lambda epoch: RowBatches(len(self), self.many, mixed(seed, epoch))  # noqa: E731
+        order = lambda epoch: AlikeBatches(self.tokens.lengths, self.many, mixed(seed, epoch))  # noqa: E731
         return Stream(order, self.collate, lambda batch: len(batch.begin))
 
     def in_order(self, tokens: int) -> Iterator[Asked]:

@@ -27,7 +27,7 @@ import torch
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
-from regard.data.batching import RowBatches, Stream, mixed
+from regard.data.batching import AlikeBatches, Stream, mixed
 from regard.data.flat import Flat
 from regard.data.labelled import held_out
 from regard.data.parallel import lines
@@ -144,7 +144,7 @@ class TaggedWords:
 
     def stream(self, seed: int) -> Stream[Tags]:
         """Training batches without end."""
-        order = lambda epoch: RowBatches(len(self), self.many, mixed(seed, epoch))  # noqa: E731
+        order = lambda epoch: AlikeBatches(self.tokens.lengths, self.many, mixed(seed, epoch))  # noqa: E731
         return Stream(order, self.collate, lambda batch: wanted(batch.targets))
 
     def in_order(self, tokens: int) -> Iterator[Tags]:
