@@ -1,6 +1,7 @@
 """Batches of about so many tokens, in an order that depends on (seed, epoch) alone and can be taken up in mid-epoch.
 
     TokenBatches    one epoch's batches, as tensors of row numbers: alike in length, so that little is padding
+    RowBatches      the same, so many rows each, whatever their length
     Stream          epoch after epoch of them, turned into tensors, each with the place that comes after it
     prefetch        the same, made ahead by background threads and pinned, so that a fast device never waits
 
@@ -20,11 +21,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
+import numpy as np
 import torch
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
 from regard.data.flat import rounded
+from regard.data.shuffle import Shuffle
 
 T = TypeVar("T")
 
@@ -65,6 +68,25 @@ class TokenBatches:
 
     def __iter__(self) -> Iterator[Int[Tensor, " B"]]:
         return iter(self.batches)
+
+
+class RowBatches:
+    """The batches of one epoch: so many rows each, in an order of the key's; those left over wait for another."""
+
+    def __init__(self, size: int, rows: int, key: int) -> None:
+        if rows < 1:
+            raise BadInput(f"a batch of {rows} rows holds nothing; give 1 or more")
+        self.rows, self.shuffle = rows, Shuffle(size, key)
+
+    def __len__(self) -> int:
+        size = self.shuffle.size
+        return max(min(size, 1), size // self.rows)  # all there are, where that is less than a batch
+
+    def __getitem__(self, i: int) -> Int[Tensor, " B"]:
+        if not 0 <= i < len(self):
+            raise IndexError(i)
+        places = np.arange(i * self.rows, min((i + 1) * self.rows, self.shuffle.size))
+        return torch.from_numpy(self.shuffle(places))
 
 
 @dataclass(frozen=True)
