@@ -37,8 +37,8 @@ def apart(
     parts = []
     for start, count, n in _runs(mask.lengths.tolist()):
         mine = slice(start, start + count * n)
-        each = [x[mine].unflatten(0, (count, n)).transpose(1, 2) for x in (q, k, v)]  # count H n D
-        out = F.scaled_dot_product_attention(*each, dropout_p=dropout, scale=scale)
+        a, b, c = (x[mine].unflatten(0, (count, n)).transpose(1, 2) for x in (q, k, v))  # count H n D
+        out = F.scaled_dot_product_attention(a, b, c, dropout_p=dropout, scale=scale)
         parts.append(out.transpose(1, 2).flatten(0, 1))
     return (parts[0] if len(parts) == 1 else torch.cat(parts)).transpose(0, 1)[None]
 
@@ -47,11 +47,12 @@ def _at_once(q: Tensor, k: Tensor, v: Tensor, mask: Documents, scale: float) -> 
     """One kernel for all texts."""
     from torch.nn.attention.varlen import varlen_attn
 
-    rows = [x[0].transpose(0, 1) for x in (q, k, v)]  # T H D
+    a, b, c = (x[0].transpose(0, 1) for x in (q, k, v))  # T H D
     longest = -(-mask.longest // 64) * 64  # a bound is enough: fewer of them, fewer graphs to compile
     own: dict[str, Any] = {} if scale == q.shape[-1] ** -0.5 else {"scale": scale}
-    out: Tensor = varlen_attn(*rows, mask.ends, mask.ends, longest, longest, **own)
-    return out.transpose(0, 1)[None]
+    out: Any = varlen_attn(a, b, c, mask.ends, mask.ends, longest, longest, **own)
+    heads: Tensor = out.transpose(0, 1)[None]
+    return heads
 
 
 def _runs(lengths: list[int]) -> Iterator[tuple[int, int, int]]:
@@ -76,6 +77,7 @@ def varies(device: torch.device, dtype: torch.dtype) -> bool:
         x = torch.ones(3, 1, 64, device=device, dtype=dtype)
         ends = torch.tensor([0, 1, 3], device=device, dtype=torch.int32)
         with torch.no_grad():
-            return bool(torch.equal(varlen_attn(x, x, x, ends, ends, 64, 64), x))
+            out: Any = varlen_attn(x, x, x, ends, ends, 64, 64)
+        return bool(torch.equal(out, x))
     except Exception:  # whatever a build without it raises
         return False

@@ -68,15 +68,20 @@ class Encoder(Stack):
     """A stack of encoder blocks over vectors."""
 
     def forward(
+        self, x: Float[Tensor, "B N C"], mask: Mask | None = None, memo: Memo | None = None
+    ) -> Float[Tensor, "B N C"]:
+        """Token vectors in, vectors that know their neighbours out."""
+        return self.read(x, torch.arange(x.shape[1], device=x.device)[None], mask, memo)
+
+    def read(
         self,
         x: Float[Tensor, "B N C"],
+        index: Int[Tensor, "#B N"],
         mask: Mask | None = None,
         memo: Memo | None = None,
-        index: Int[Tensor, "#B N"] | None = None,
     ) -> Float[Tensor, "B N C"]:
-        """Token vectors in, vectors that know their neighbours out; `index` is where they stand (None: in a row)."""
+        """The same for tokens that stand at these places."""
         memo = Memo() if memo is None else memo
-        index = torch.arange(x.shape[1], device=x.device)[None] if index is None else index
         x, where = self.enter(x, index), self.where(index, index)
         for depth, block in enumerate(self.blocks):
             x = block(x, mask, where, memo.at(depth))

@@ -125,7 +125,14 @@ class BERT(nn.Module):
         """
         mask = Documents(lengths, len(tokens), int(lengths.max()) if longest is None else longest)
         x = self._vectors(tokens[None], None if segments is None else segments[None])
-        return self.encoder(x, mask, index=mask.places()[None])[0]
+        return self.encoder.read(x, mask.places()[None], mask)[0]
+
+    @property
+    def packs(self) -> bool:
+        """Whether `packed` is a gain: attention that is done text by text, and positions that need no scores."""
+        mixers = [block.mix for block in self.encoder.blocks]
+        plain = all(getattr(getattr(mix, "attend", None), "backend", "") == "sdpa" for mix in mixers)
+        return plain and self.encoder.positions.kind != "biased"
 
     def pooled(self, hidden: Float[Tensor, "B N C"]) -> Float[Tensor, "B C"]:
         """One vector of the whole text: tanh of a linear map of the first token's, which is [CLS]."""
