@@ -8,6 +8,7 @@ regard.save(translate, "my-translator")        a task with its model and vocabul
 from __future__ import annotations
 
 import inspect
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from regard.tokens.text import Text
 
 
+# Folders of transformers that can be read as they are: model_type -> the table that reads them, the task they are for.
+THEIRS = {"gpt2": ("regard.weights.gpt2", "language")}
+
+
 def zoo() -> dict[str, Path]:
     """The trained models that ship with the package: name -> folder."""
     here = Path(__file__).parent / "zoo"
@@ -29,12 +34,16 @@ def zoo() -> dict[str, Path]:
 def load(source: str | Path, device: str | torch.device = "cpu") -> Any:
     """What was saved: a task, ready to be called, or a bare model where it was saved without one.
 
-    `source` is the name of a model that ships with the package, or a folder (``"./en-de"`` where both exist).
+    `source` is the name of a model that ships with the package, or a folder (``"./en-de"`` where both exist), also one
+    of transformers' of a kind in `THEIRS`.
     """
     from regard.tasks import PREDICTORS
     from regard.weights.folder import load_model
 
-    found = load_model(_folder(source), device)
+    folder = _folder(source)
+    if (kind := _theirs(folder)) in THEIRS:
+        return _read(folder, kind, device)
+    found = load_model(folder, device)
     if found.task is None:
         return found.model
     arguments = dict(found.task)
@@ -91,3 +100,21 @@ def _folder(source: str | Path) -> Path:
     if not path.exists() and path.name == str(source):  # a bare word: a name rather than a path
         raise UnknownName(f"no model is called '{source}'; {nearest(str(source), known)} (or give a folder)")
     return path
+
+
+def _theirs(folder: Path) -> str:
+    """The model_type of a folder of transformers; "" where it is none."""
+    from regard.weights.folder import CONFIG, read_json
+
+    config = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
+    return "" if "format" in config else str(config.get("model_type", ""))
+
+
+def _read(folder: Path, kind: str, device: str | torch.device) -> Any:
+    """What a folder of transformers holds: a task where its vocabulary is there, else the bare model."""
+    from regard.tasks import PREDICTORS
+
+    module, task = THEIRS[kind]
+    model, text = import_module(module).load(folder)
+    model = model.to(device)
+    return model if text is None else resolve(PREDICTORS, task, "task")(model, text)

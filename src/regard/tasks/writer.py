@@ -98,12 +98,11 @@ class Writer:
             pieces.clear()
         yield from filter(None, pieces)
 
-    def written(self, prompts: Sequence[str], tokens: int = 200, *, first: int = 0, **how: Any) -> list[list[Written]]:
-        """The texts for each prompt with all that is known of them; `first` is the number of the first prompt, by which
-        its random numbers go."""
+    def written(self, prompts: Sequence[str], tokens: int = 200, **how: Any) -> list[list[Written]]:
+        """The texts for each prompt with all that is known of them; `how` as in `write`."""
         if isinstance(prompts, str):
             raise BadInput("give a list of prompts, not a single one")
-        return self.write(self._encoded(prompts), tokens=tokens, first=first, **how)
+        return self.write(self._encoded(prompts), tokens=tokens, **how)
 
     def write(
         self,
@@ -111,26 +110,28 @@ class Writer:
         real: Bool[Tensor, "B N"] | None = None,
         *,
         tokens: int = 200,
-        first: int = 0,
+        numbers: Sequence[int] | None = None,
         together: int = 16_384,
         **how: Any,
     ) -> list[list[Written]]:
         """Token numbers in. Of a padded tensor, `real` says which are tokens, be the padding left or right or both.
 
-        About `together` tokens of all prompts and texts are held at a time; that does not change what is written.
+        `numbers` are those of the prompts, by which their random numbers go; by default they are counted from 0. About
+        `together` tokens of all prompts and texts are held at a time; that does not change what is written.
         """
         asked = settings(tokens, how)
         ids = _unpadded(prompts, real)
-        for row, numbers in enumerate(ids):
-            self._check(row, numbers, asked)
+        counted = list(range(len(ids))) if numbers is None else list(numbers)
+        for number, prompt in zip(counted, ids, strict=True):
+            self._check(number, prompt, asked)
         longest = max((min(len(row), self.window) if asked.slide else len(row) for row in ids), default=0)
         some = max(1, together // (longest + asked.tokens * max(asked.samples, asked.beams)))
         order = sorted(range(len(ids)), key=lambda row: -len(ids[row]))  # alike with alike
         found: list[list[Written]] = [[] for _ in ids]
         for at in range(0, len(order), some):
             rows = order[at : at + some]
-            batch, numbers = [ids[row] for row in rows], [first + row for row in rows]
-            for row, outputs in zip(rows, self._batch(batch, asked, numbers), strict=True):
+            some_ids, some_numbers = [ids[row] for row in rows], [counted[row] for row in rows]
+            for row, outputs in zip(rows, self._batch(some_ids, asked, some_numbers), strict=True):
                 found[row] = outputs
         return found
 
@@ -144,7 +145,8 @@ class Writer:
 
         (ids,) = self._encoded([prompt])
         if following is None:
-            ids = [*ids, *self.write([ids], **{"tokens": 24, "temperature": 0.0} | how)[0][0].tokens]
+            (written,) = self.write([ids], **{"tokens": 24, "temperature": 0.0} | how)[0]
+            ids = [*ids, *written.tokens, *([self.text.eos] if written.why == "end" else [])]
         else:
             (ids,) = self._encoded([prompt + following])
         if len(ids) < 2:
@@ -167,10 +169,10 @@ class Writer:
                 )
         return found
 
-    def _check(self, row: int, ids: Sequence[int], how: Writing) -> None:
+    def _check(self, number: int, ids: Sequence[int], how: Writing) -> None:
         """Refuse what cannot be written on, rather than cut it."""
         if not ids:
-            raise BadInput(f"prompt {row + 1} is empty; give at least a character (a line end will do)")
+            raise BadInput(f"prompt {number + 1} is empty; give at least a character (a line end will do)")
         if wrong := [i for i in ids if not 0 <= i < self.text.size]:
             raise BadInput(f"token {wrong[0]} is not among the {self.text.size} of this model")
         fits = self.window + 1 - len(ids)  # the last token written is not read again
