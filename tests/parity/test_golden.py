@@ -10,7 +10,7 @@ import torch
 from regard.core.spec import resolve
 from regard.models import gpt
 from regard.models.transformer import Config, Transformer
-from regard.weights import TABLES, gpt2, marian, torch_transformer
+from regard.weights import TABLES, bert, gpt2, marian, torch_transformer
 from regard.weights.table import _several, read
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -26,6 +26,14 @@ def formulas():
 
 def golden(name):
     return json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def answer_bert(kept, make):
+    model = bert.BERT(bert.ours(kept["config"]))
+    read(bert.table(model.config), make.weights(kept["shapes"]), model.eval())
+    asked = [torch.tensor(kept["asked"][name]) for name in ("tokens", "segments", "lengths")]
+    there = torch.arange(5) < asked[2][:, None]
+    return model(*asked) * there[..., None]  # what is answered at padding means nothing
 
 
 def answer_gpt2(kept, make):
@@ -62,7 +70,8 @@ def answer_torch_transformer(kept, make):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_table_names_every_tensor_once(name):
-    config = gpt.Config(vocab=4) if name == "gpt2" else Config(vocab=4, positions="sinusoidal")
+    own = {"bert": bert.Config(vocab=4), "gpt2": gpt.Config(vocab=4)}
+    config = own.get(name, Config(vocab=4, positions="sinusoidal"))
     rows = resolve(TABLES, name, "table")(config)
     for side in ("theirs", "ours"):
         names = [each for row in rows for each in _several(getattr(row, side)) if each]

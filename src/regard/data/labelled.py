@@ -249,7 +249,9 @@ def _own(path: str, columns: str) -> dict[str, list[Row]]:
         return parts
     if len(files) == 1:
         return {"all": _table(files[0], columns)}
-    texts = [(file, kind.name) for kind in sorted(folder.iterdir()) if kind.is_dir() for file in sorted(kind.glob("*.txt"))]
+    texts = [
+        (file, kind.name) for kind in sorted(folder.iterdir()) if kind.is_dir() for file in sorted(kind.glob("*.txt"))
+    ]
     if not texts:
         raise BadInput(f"{folder} holds no labelled texts; wanted: train.tsv and val.tsv, or a folder of .txt a label")
     return {"all": [(" ".join(line.strip() for line in lines(file)), kind) for file, kind in texts]}

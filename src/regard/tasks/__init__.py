@@ -18,6 +18,8 @@ TASKS: Table = {
 PREDICTORS: Table = {
     "translation": ("regard.tasks.translator", "Translator"),
     "language": ("regard.tasks.writer", "Writer"),
+    "embedding": ("regard.tasks.embedder", "Embedder"),
+    "masked": ("regard.tasks.filler", "Filler"),
     "classification": ("regard.tasks.classifier", "Classifier"),
     "tagging": ("regard.tasks.tagger", "Tagger"),
     "span": ("regard.tasks.answerer", "Answerer"),

@@ -74,7 +74,9 @@ class Spans(Reading):
 
     def card(self) -> str:
         """One line on the data, for the run's first line."""
-        return f"{self.data.corpus}, {len(self.part('train')):,} questions, vocabulary {self.text.size:,} {self.text.kind}"
+        return (
+            f"{self.data.corpus}, {len(self.part('train')):,} questions, vocabulary {self.text.size:,} {self.text.kind}"
+        )
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:

@@ -105,4 +105,3 @@ class Tagging(Reading):
         if are_chunks(self.labels):
             result |= chunk_f1(said, true)
         return result | {"words": sum(map(len, true))}
-

@@ -44,7 +44,9 @@ def take(model: nn.Module, source: Path) -> str:
     except RegardError as error:
         raise BadInput(f"cannot begin from {source}: {error}") from None
     if type(given) is not type(model):
-        raise BadInput(f"cannot begin from {source}: it is a {type(given).__name__}, the model is a {type(model).__name__}")
+        raise BadInput(
+            f"cannot begin from {source}: it is a {type(given).__name__}, the model is a {type(model).__name__}"
+        )
     own, there = tensors(model), tensors(given)
     new, wrong = [], []
     for name, x in own.items():
