@@ -119,3 +119,14 @@ def test_a_recipe_with_a_beginning_survives_json(folder, pretrained):
     whole = Recipe(config(), recipe(folder, "labelled").task, data(folder, "labelled"), Train(begin=str(pretrained)))
     assert from_json(to_json(whole)) == whole
     assert override(whole, ["train.begin=none"]).train.begin is None
+
+
+def test_a_bert_folder_of_transformers_is_a_beginning_with_its_vocabulary(folder, pretrained, tmp_path, capsys):
+    from regard.weights import bert
+
+    given = load_model(pretrained / "model")
+    bert.save(tmp_path / "theirs", given.model, given.text)
+    train(finetuned(folder, tmp_path / "theirs", "train.rate=0"), tmp_path / "run")
+    assert "tensors taken; new: head.out.weight, head.out.bias" in capsys.readouterr().err
+    found = load_model(tmp_path / "run" / "model").model.state_dict()
+    assert torch.equal(found["embed.weight"], given.model.state_dict()["embed.weight"])

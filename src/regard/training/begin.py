@@ -1,4 +1,5 @@
-"""Beginning from given weights: those of a run, of a saved model, or of one that ships with the package.
+"""Beginning from given weights: those of a run, of a saved model (also a BERT or GPT-2 folder of transformers), or of
+one that ships with the package.
 
     same name, same shape             taken
     a head (or the pooler before it)  new, where it is missing there or has another shape
@@ -10,6 +11,7 @@ own weights; what it once began from need no longer be there.
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -19,6 +21,7 @@ from regard.core.errors import BadInput, RegardError
 from regard.training.average import tensors
 from regard.training.slices import fill
 
+THEIRS = {"bert": "regard.weights.bert", "gpt2": "regard.weights.gpt2"}  # what reads folders of transformers, by kind
 HEADS = ("head.", "pool.")  # what belongs to a task rather than to the reading of a text
 
 
@@ -37,10 +40,8 @@ def folder(name: str) -> Path:
 @torch.no_grad()
 def take(model: nn.Module, source: Path) -> str:
     """Copy the weights that fit into a model, and say in a line what was taken and what is new."""
-    from regard.weights.folder import load_model
-
     try:
-        given = load_model(source).model
+        given = _model(source)
     except RegardError as error:
         raise BadInput(f"cannot begin from {source}: {error}") from None
     if type(given) is not type(model):
@@ -65,3 +66,14 @@ def take(model: nn.Module, source: Path) -> str:
     said = f"begins from {source}: {len(own) - len(new)} tensors taken"
     said += f"; new: {', '.join(new)}" if new else ""
     return said + (f"; left there: {', '.join(left)}" if left else "")
+
+
+def _model(source: Path) -> nn.Module:
+    """The model of a folder, ours or transformers'."""
+    from regard.weights.folder import load_model, read_json
+
+    kind = read_json(source / "config.json").get("model_type")
+    if kind in THEIRS:
+        given: nn.Module = import_module(THEIRS[kind]).load(source)[0]
+        return given
+    return load_model(source).model
