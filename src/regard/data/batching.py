@@ -2,6 +2,7 @@
 
     TokenBatches    one epoch's batches, as tensors of row numbers: alike in length, so that little is padding
     RowBatches      the same, so many rows each, whatever their length
+    AlikeBatches    the same, so many rows each, alike in length
     Stream          epoch after epoch of them, turned into tensors, each with the place that comes after it
     prefetch        the same, made ahead by background threads and pinned, so that a fast device never waits
 
@@ -30,6 +31,8 @@ from regard.data.flat import rounded
 from regard.data.shuffle import Shuffle
 
 T = TypeVar("T")
+
+GROUP = 32  # batches among which rows are sorted
 
 
 class TokenBatches:
@@ -87,6 +90,28 @@ class RowBatches:
             raise IndexError(i)
         places = np.arange(i * self.rows, min((i + 1) * self.rows, self.shuffle.size))
         return torch.from_numpy(self.shuffle(places))
+
+
+class AlikeBatches:
+    """The batches of one epoch: so many rows each, alike in length; those left over wait for another epoch.
+
+    Rows are shuffled, sorted by length among `GROUP` batches' worth of them, cut, and the batches are shuffled: which
+    rows meet is left to chance but for their length.
+    """
+
+    def __init__(self, lengths: Int[Tensor, " rows"], rows: int, key: int) -> None:
+        shuffled = RowBatches(len(lengths), rows, key)
+        groups = range(0, len(shuffled), GROUP)
+        picked = [torch.cat([shuffled[i] for i in range(at, min(at + GROUP, len(shuffled)))]) for at in groups]
+        alike = [group[torch.sort(lengths[group], stable=True).indices].split(rows) for group in picked]
+        batches = [batch for group in alike for batch in group]
+        self.batches = [batches[i] for i in Shuffle(len(batches), key)(np.arange(len(batches)))]
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, i: int) -> Int[Tensor, " B"]:
+        return self.batches[i]
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@
     tatoeba    an everyday English sentence           no; each stands alone
     a path     what stands between blank lines        yes; a file, or a folder with train.txt and valid.txt
 
-Training parts only ever hold what no other part holds. Of ptb's training part the last 2,012 lines are left out: they
-are section 20 of the Journal, with which the chunks of conll2000 are tested. Tatoeba's English sides of both pairs of
-languages are put together, each sentence once, in an order without meaning.
+Of ptb's training part the last 2,012 lines are left out: they are section 20 of the Journal, with which the chunks of
+conll2000 are tested. Tatoeba's English sides of both pairs of languages are put together, each sentence once and in one
+part only, in an order without meaning. The articles of the BBC quote one another across parts; nothing is done about it.
 """
 
 from __future__ import annotations
@@ -92,17 +92,23 @@ def _bbc(folder: Path, part: str) -> list[Document]:
 
 
 def _tatoeba(folder: Path, part: str) -> list[Document]:
-    wanted = set(_english(folder, [part]))
-    wanted -= set(_english(folder, [other for other in ("test", "val") if part not in (other, "test")]))
+    return [[sentence] for sentence in tatoeba(folder, part, "en")]
+
+
+def tatoeba(folder: Path, part: str, language: str) -> list[str]:
+    """The sentences of a part in one language (en, de, fr), each once and in no other part, in a fixed order."""
+    wanted = set(_side(folder, [part], language))
+    wanted -= set(_side(folder, [other for other in ("test", "val") if part not in (other, "test")], language))
     found = sorted(wanted)
     random.Random(0).shuffle(found)
-    return [[sentence] for sentence in found]
+    return found
 
 
-def _english(folder: Path, parts: Iterable[str]) -> Iterator[str]:
+def _side(folder: Path, parts: Iterable[str], language: str) -> Iterator[str]:
     for part in parts:
-        for pair in ("en-de", "en-fr"):
-            yield from (line.partition("\t")[0].strip() for line in lines(folder / f"{pair}.{part}.tsv.gz"))
+        for other in ("de", "fr") if language == "en" else (language,):
+            rows = (line.split("\t") for line in lines(folder / f"en-{other}.{part}.tsv.gz"))
+            yield from (row[language != "en"].strip() for row in rows)
 
 
 _KNOWN: dict[str, tuple[str, Callable[[Path, str], list[Document]], bool]] = {

@@ -103,6 +103,9 @@ class Pages:
         self.text, self.length, self.rows, self.room = text, length, rows, room
         if rows < 1:
             raise BadInput(f"a batch of {rows} rows holds nothing; give 1 or more")
+        if text.mask is None:
+            raise BadInput(f"this vocabulary ({text.kind}) has no [MASK]; take one of kind 'bert'")
+        self.mask = text.mask
         numbers: list[np.ndarray] = []
         ends: list[int] = []  # of sentences, in tokens
         documents: list[int] = []  # of each sentence, its document; a corpus without an order is one
@@ -144,9 +147,8 @@ class Pages:
     @cached_property
     def special(self) -> np.ndarray:
         """Which numbers of the vocabulary are no words."""
-        found = np.zeros(self.text.size, bool)
-        text = self.text
-        found[[text.pad, text.bos, text.eos, text.unk, text.mask]] = True
+        text, found = self.text, np.zeros(self.text.size, bool)
+        found[[text.pad, text.bos, text.eos, text.unk, self.mask]] = True
         return found
 
     # -- stretches -----------------------------------------------------------------------------------------------------
@@ -187,7 +189,7 @@ class Pages:
         keys = drawn(key, begin)
         (a, a_end), (b, b_end), follows = self.pairs(begin, end, keys)
         tokens, segments, lengths = self.joined(a, a_end, b, b_end)
-        seen, at, targets = masked(tokens, keys, self.special, self.text.mask)
+        seen, at, targets = masked(tokens, keys, self.special, self.mask)
         return Masked(*map(torch.from_numpy, (seen, segments, lengths, at, targets, follows)))
 
     def pairs(

@@ -1,6 +1,7 @@
 """Texts with a label each, or pairs of texts: what kind is it, how do the two relate.
 
     sst2 sst5 trec6 mr subj cr mpqa    the sets at hand, by name
+    languages                          sentences of Tatoeba; English, French and German
     reviews.tsv[.gz]                   text<TAB>label or text<TAB>text<TAB>label; columns="label text" for another order
     folder with train.tsv, val.tsv     a file a part
     folder with good/*.txt, bad/*.txt  a folder a label, a file a text
@@ -18,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -26,7 +27,8 @@ import torch
 from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
 from regard.data import home
-from regard.data.batching import RowBatches, Stream, mixed
+from regard.data.batching import AlikeBatches, Stream, mixed
+from regard.data.corpora import tatoeba
 from regard.data.flat import Flat
 from regard.data.parallel import lines
 from regard.data.plain import PARTS
@@ -36,6 +38,7 @@ from regard.data.shuffle import Shuffle
 if TYPE_CHECKING:
     from regard.tokens.text import Text
 
+T = TypeVar("T")
 Row = tuple[str, ...]  # text, perhaps another, label
 
 # Names of what the files write as numbers.
@@ -160,7 +163,7 @@ class Labels:
 
     def stream(self, seed: int) -> Stream[Texts]:
         """Training batches without end."""
-        order = lambda epoch: RowBatches(len(self), self.many, mixed(seed, epoch))  # noqa: E731
+        order = lambda epoch: AlikeBatches(self.tokens.lengths, self.many, mixed(seed, epoch))  # noqa: E731
         return Stream(order, self.collate, lambda batch: len(batch.labels))
 
     def in_order(self, tokens: int) -> Iterator[Texts]:
@@ -176,12 +179,10 @@ class Labels:
 def framed_pair(text: Text, a: list[int], b: list[int] | None = None, room: int = 512) -> tuple[list[int], list[int]]:
     """[CLS] a [SEP] b [SEP] and the segments 0 and 1, within `room`; of two texts the longer one is cut first."""
     if b is None:
-        row = [text.bos, *a[: room - 2], text.eos]
-        return row, [0] * len(row)
+        return text.enclose(a[: room - 2])
     spare = room - 3
     keep = min(len(b), max(spare // 2, spare - len(a)))  # of b
-    a, b = a[: spare - keep], b[:keep]
-    return [text.bos, *a, text.eos, *b, text.eos], [0] * (len(a) + 2) + [1] * (len(b) + 1)
+    return text.enclose(a[: spare - keep], b[:keep])
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -190,22 +191,30 @@ def framed_pair(text: Text, a: list[int], b: list[int] | None = None, room: int 
 @lru_cache(maxsize=4)
 def _parts(corpus: str, columns: str, fold: int) -> dict[str, list[Row]]:
     """The rows of every part, with those that the data do not have cut out of the others."""
-    found = _known(corpus) if corpus in KNOWN else _own(corpus, columns)
+    found = _known(corpus) if corpus in KNOWN else _languages() if corpus == "languages" else _own(corpus, columns)
+    return held_out(found, corpus, fold)
+
+
+def held_out(found: dict[str, list[T]], where: str, fold: int) -> dict[str, list[T]]:
+    """The same rows with the parts that are not there cut out of the training part: a tenth each, by the fold."""
     whole = found.pop("all", None)
     if whole is not None:
         found["train"] = whole
     if "train" not in found:
-        raise BadInput(f"{corpus} has no training part; wanted: one file, or train.tsv and val.tsv")
+        raise BadInput(f"{where} has no training part; wanted: one file, or one called train and one called val")
     if not 0 <= fold < FOLDS:
         raise BadInput(f"there are {FOLDS} folds, 0 to {FOLDS - 1}; not {fold}")
     missing = [part for part in ("val", "test") if part not in found and (part == "val" or whole is not None)]
+    rows = found["train"]
+    order = Shuffle(len(rows), 0)(np.arange(len(rows)))
+    tenth = np.arange(len(rows)) * FOLDS // max(len(rows), 1)
+    held = [(fold + n) % FOLDS for n in range(len(missing))]
+    for part, one in zip(missing, held, strict=True):
+        found[part] = [rows[i] for i in np.sort(order[tenth == one])]
+        if not found[part]:
+            raise BadInput(f"{where} has {len(rows)} rows, too few to give up tenths of them; name parts yourself")
     if missing:
-        rows, order = found["train"], Shuffle(len(found["train"]), 0)(np.arange(len(found["train"])))
-        cut = np.arange(len(rows)) * FOLDS // max(len(rows), 1)  # which tenth each is in
-        for n, part in enumerate(missing):
-            found[part] = [rows[i] for i in np.sort(order[cut == (fold + n) % FOLDS])]
-        held = {(fold + n) % FOLDS for n in range(len(missing))}
-        found["train"] = [rows[i] for i in np.sort(order[~np.isin(cut, list(held))])]
+        found["train"] = [rows[i] for i in np.sort(order[~np.isin(tenth, held)])]
     return found
 
 
@@ -217,6 +226,15 @@ def _known(name: str) -> dict[str, list[Row]]:
         if file.is_file():
             rows = (line.split("\t", 1) for line in lines(file))
             found[part] = [(text, names[label]) for label, text in rows]
+    return found
+
+
+def _languages() -> dict[str, list[Row]]:
+    folder, names = home.folder("tatoeba"), {"English": "en", "French": "fr", "German": "de"}
+    found: dict[str, list[Row]] = {}
+    for part in ("train", "val", "test"):
+        rows = [(sentence, name) for name, language in names.items() for sentence in tatoeba(folder, part, language)]
+        found[part] = [rows[i] for i in Shuffle(len(rows), 0)(np.arange(len(rows)))]  # so that the first few are of all
     return found
 
 

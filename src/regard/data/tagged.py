@@ -16,25 +16,23 @@ Tjong Kim Sang, Buchholz: Introduction to the CoNLL-2000 Shared Task: Chunking. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
 import torch
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
-from regard.data.batching import RowBatches, Stream, mixed
+from regard.data.batching import AlikeBatches, Stream, mixed
 from regard.data.flat import Flat
-from regard.data.labelled import FOLDS
+from regard.data.labelled import held_out
 from regard.data.parallel import lines
 from regard.data.plain import PlainText
 from regard.data.shards import NOTHING, chosen, wanted
-from regard.data.shuffle import Shuffle
 
 if TYPE_CHECKING:
     from regard.tokens.text import Text
@@ -146,7 +144,7 @@ class TaggedWords:
 
     def stream(self, seed: int) -> Stream[Tags]:
         """Training batches without end."""
-        order = lambda epoch: RowBatches(len(self), self.many, mixed(seed, epoch))  # noqa: E731
+        order = lambda epoch: AlikeBatches(self.tokens.lengths, self.many, mixed(seed, epoch))  # noqa: E731
         return Stream(order, self.collate, lambda batch: wanted(batch.targets))
 
     def in_order(self, tokens: int) -> Iterator[Tags]:
@@ -161,14 +159,14 @@ Cut = list[tuple[list[int], list[int]]]  # rows of tokens, and in each the first
 
 def cuts(text: Text, sentences: Sequence[Sequence[str]], length: int) -> list[Cut]:
     """Sentences of words as rows [CLS] pieces [SEP] of at most `length` tokens, cut between words."""
-    pieces = iter(text.encode([word for words in sentences for word in words]))
+    pieces = word_pieces(text, (word for words in sentences for word in words))
     found = []
     for words in sentences:
         row: list[int] = [text.bos]
         places: list[int] = []
         cut: Cut = []
-        for _ in words:
-            ids = (next(pieces) or [text.unk])[: length - 2]  # a word that no row could hold loses its end
+        for word in words:
+            ids = pieces[word][: length - 2]  # a word that no row could hold loses its end
             if len(row) + len(ids) + 1 > length:
                 cut.append(([*row, text.eos], places))
                 row, places = [text.bos], []
@@ -178,20 +176,17 @@ def cuts(text: Text, sentences: Sequence[Sequence[str]], length: int) -> list[Cu
     return found
 
 
+def word_pieces(text: Text, words: Iterable[str]) -> dict[str, list[int]]:
+    """The numbers of each word by itself, at least one; a word that comes a thousand times is looked up once."""
+    known = sorted(set(words))
+    return {word: ids or [text.unk] for word, ids in zip(known, text.encode(known), strict=True)}
+
+
 @lru_cache(maxsize=4)
 def _parts(corpus: str, column: int) -> dict[str, list[Sentence]]:
     """The sentences of every part."""
     found = {part: _read(file, column) for part, file in PlainText(corpus).files().items()}
-    if "all" in found:
-        found["train"] = found.pop("all")
-    if "train" not in found:
-        raise BadInput(f"{corpus} has no training part; wanted: one file, or train.txt and val.txt")
-    if "val" not in found:
-        sentences, many = found["train"], len(found["train"])
-        held = set(Shuffle(many, 0)(np.arange(max(1, many // FOLDS))).tolist()) if many > 1 else set()
-        found["val"] = [sentence for n, sentence in enumerate(sentences) if n in held]
-        found["train"] = [sentence for n, sentence in enumerate(sentences) if n not in held]
-    return found
+    return held_out(found, corpus, 0)
 
 
 def _read(file: Path, column: int) -> list[Sentence]:

@@ -6,7 +6,8 @@
     head        of a table (blocks.heads): pretraining, masked, classes(3), tags(23), span; none: the vectors
 
 ``model(tokens, segments, lengths)`` is the head's answer, ``model.hidden(...)`` the vectors, ``model.pooled(hidden)``
-one vector of the whole text.
+one vector of the whole text. ``model.packed(tokens, lengths)`` reads texts of many lengths laid end to end, without any
+padding, and gives the same vectors.
 
 Devlin, Chang, Lee, Toutanova: BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding.
 NAACL 2019. arXiv:1810.04805; Turc, Chang, Lee, Toutanova: Well-Read Students Learn Better (the small sizes). 2019.
@@ -21,7 +22,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.attention.mask import Keys
+from regard.attention.mask import Documents, Keys
 from regard.attention.multihead import MultiHead
 from regard.blocks import FEEDFORWARDS, HEADS, NORMS
 from regard.blocks.encoder import Encoder, EncoderBlock
@@ -68,7 +69,7 @@ SIZES: dict[str, dict[str, Any]] = {
 class BERT(nn.Module):
     """Tokens in; out, what the head makes of their vectors."""
 
-    entries = ("hidden", "pooled")  # what is called on a model beside itself
+    entries = ("hidden", "packed", "pooled")  # what is called on a model beside itself
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -109,6 +110,29 @@ class BERT(nn.Module):
     ) -> Float[Tensor, "B N C"]:
         """The vectors of all tokens."""
         return self.encoder(self._vectors(tokens, segments), None if lengths is None else Keys(lengths))
+
+    def packed(
+        self,
+        tokens: Int[Tensor, " T"],
+        lengths: Int[Tensor, " B"],
+        segments: Int[Tensor, " T"] | None = None,
+        longest: int | None = None,
+    ) -> Float[Tensor, "T C"]:
+        """The vectors of texts laid end to end: what `hidden` gives for each, and no work is done for padding.
+
+        `longest` bounds the lengths; where they are on a GPU it saves waiting for them. On a CPU, texts of equal length
+        side by side are attended to together: sort them.
+        """
+        mask = Documents(lengths, len(tokens), int(lengths.max()) if longest is None else longest)
+        x = self._vectors(tokens[None], None if segments is None else segments[None])
+        return self.encoder.read(x, mask.places()[None], mask)[0]
+
+    @property
+    def packs(self) -> bool:
+        """Whether `packed` is a gain: attention that is done text by text, and positions that need no scores."""
+        mixers = [block.mix for block in self.encoder.blocks]
+        plain = all(getattr(getattr(mix, "attend", None), "backend", "") == "sdpa" for mix in mixers)
+        return plain and self.encoder.positions.kind != "biased"
 
     def pooled(self, hidden: Float[Tensor, "B N C"]) -> Float[Tensor, "B C"]:
         """One vector of the whole text: tanh of a linear map of the first token's, which is [CLS]."""

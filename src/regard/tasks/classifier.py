@@ -57,9 +57,11 @@ class Classifier(Reader):
         found: list[Classified | None] = [None] * len(first)
         for rows, logits in self._rows([row for row, _ in pairs], [which for _, which in pairs]):
             for row, shares in zip(rows, torch.softmax(logits.float(), -1).tolist(), strict=True):
-                found[row] = self._said(shares)
+                found[row] = ranked(self.labels, shares)
         return [each for each in found if each is not None]
 
-    def _said(self, shares: Sequence[float]) -> Classified:
-        ranked = sorted(zip(self.labels, shares, strict=True), key=lambda pair: -pair[1])
-        return Classified(*ranked[0], dict(ranked))
+
+def ranked(labels: Sequence[str], shares: Sequence[float]) -> Classified:
+    """Labels with their probabilities, the likeliest first."""
+    pairs = sorted(zip(labels, shares, strict=True), key=lambda pair: -pair[1])
+    return Classified(*pairs[0], dict(pairs))

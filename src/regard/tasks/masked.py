@@ -94,7 +94,7 @@ class MaskedWords(Stateless):
 
     def describe(self) -> dict[str, Any]:
         """The task as plain values, to stand beside a saved model."""
-        return {"name": self.name}
+        return {"name": self.name, "longest": self.data.length}
 
     def card(self) -> str:
         """One line on the data, for the run's first line."""

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from regard.attention.capture import watch
 from regard.core.errors import BadInput
 from regard.core.spec import Spec
+from regard.core.trace import Trace
 from regard.data.batching import Stream
 from regard.data.flat import Flat
 from regard.tasks.stateless import Stateless
@@ -108,6 +110,21 @@ class Reader:
             which = None if second is None else second.padded(picked, 0)[0].to(device)
             with torch.no_grad():
                 yield picked.tolist(), self.model(tokens.to(device), which, lengths.to(device))
+
+    def encode(self, text: str) -> list[int]:
+        """The numbers of one text between its marks."""
+        return self.text.enclose(self.text.encode_one(text))[0]
+
+    def attention(self, text: str) -> list[Trace]:
+        """The maps of all layers for one text, its pieces as the names of their rows and columns."""
+        ids = self.encode(*texts_of([text]))
+        if len(ids) > self.room:
+            raise BadInput(f"the text has {len(ids)} tokens with its marks, this model reads {self.room}: shorten it")
+        tokens = torch.tensor([ids], device=next(self.model.parameters()).device)
+        with torch.no_grad(), watch(self.model) as seen:
+            self.model(tokens)
+        pieces = self.text.pieces(ids)
+        return [trace.label(pieces, pieces) for trace in seen.traces()]
 
 
 def room_for(length: int, config: Any) -> None:

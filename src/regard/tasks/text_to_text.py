@@ -38,6 +38,7 @@ from regard.tasks.translation import labels
 if TYPE_CHECKING:
     from regard.tokens.text import Text
 
+SPARE = 128
 
 @dataclass(frozen=True)
 class Config:
@@ -75,9 +76,13 @@ class TextTasks(Stateless):
             self.objective = partial(linear_loss, smoothing=config.smoothing)
 
     def fit(self, config: Any) -> Any:
-        """A model's Config with what only the data know: the size of the vocabulary and its special tokens."""
+        """A model's Config with what only the data know: the size of the vocabulary and its special tokens.
+
+        Some rows more than there are tokens are left as they are: T5's published tables have 28 more.
+        """
         text = self.text
-        return replace(config, vocab=text.size, pad=text.pad, bos=text.bos, eos=text.eos)
+        vocab = config.vocab if text.size <= config.vocab < text.size + SPARE else text.size
+        return replace(config, vocab=vocab, pad=text.pad, bos=text.bos, eos=text.eos)
 
     def batches(self) -> Stream[Pairs]:
         """The training batches."""

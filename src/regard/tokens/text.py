@@ -12,7 +12,7 @@
 How a space survives: `bytes`, `bpe` and `unigram` write it into the piece that follows ("▁dog"), and put one before the
 first word too, so that a word has one piece wherever it stands. `word` and `wordpiece` keep words bare and mark the
 signs instead: "￭" on the side where a sign touches its neighbour, so "(so-so)." is read as (￭ so ￭-￭ so ￭) ￭. and comes
-back as it was. `bert` is BERT's own WordPiece (tokens/wordpiece.py), which forgets spaces, and whose special tokens have
+back as it was. `bert` is BERT's own WordPiece (tokens/wordpiece.py): it forgets spaces, and its special tokens have
 BERT's names. All of it is written in the saved file, a Hugging Face tokenizer.json, which other programs read as is.
 
 A special token is never read out of the text: the characters "</s>" in a line are characters, not the end of it.
@@ -57,7 +57,7 @@ SPACE, JOIN = "▁", "￭"
 class Text:
     """A vocabulary, and the way from text to its numbers and back.
 
-    `pad`, `bos`, `eos` and `unk` are the numbers of the special tokens ([PAD], [CLS], [SEP] and [UNK] of a BERT), `mask`
+    `pad`, `bos`, `eos` and `unk` are the numbers of the special tokens (of a BERT: [PAD], [CLS], [SEP], [UNK]), `mask`
     that of [MASK] where there is one, `size` is how many rows a table of vectors needs, `kind` one of `KINDS`. Make one
     with `Text.train` or `Text.load`.
     """
