@@ -2,18 +2,26 @@
 
 task       what is wanted stands in front: "translate English to German: ", "sst2 sentence: ", "summarize: "
 data       Multi30k and Tatoeba EN-DE (29,000 and 164,191 pairs), SST-2 sentences (6,920), BBC news (1,692 articles, cut
-           to 256 words, and those sentences of their extractive summaries that stand in them)
+           to 256 words); of Tatoeba 60,000 an epoch, of the others all; one byte-level BPE of 16,000 for everything
 licence    research and education (Multi30k, SST, BBC news): train it here, do not redistribute the model
 paper      Raffel et al., Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer, JMLR 2020
-machine    one GPU, about 6 minutes (H200); 25 million parameters
-expected   36 BLEU on Multi30k test_2016, 40 on Tatoeba, 78 % on SST-2, ROUGE-1 / 2 / L 55 / 40 / 40 on the news
+machine    one GPU, about 6 minutes (H200); 26.8 million parameters
+expected   36 BLEU on Multi30k test_2016, 40 on Tatoeba, 78 % on SST-2, ROUGE-1 / 2 / L 60 / 50 / 52 on the news
 measured   not measured yet
 command    regard train t5_three_tasks --out runs/t5-three
            regard eval runs/t5-three
 
-Why sentences of the article and not its headline: 1,692 headlines of five words are too few to learn to write one,
-while copying the weightier sentences is a thing that attention does. Pre-trained weights (recipe t5_pretrain):
+The summaries are extractive: the target is those of the reference's sentences that stand in what is read, in its order
+(data.text_tasks). Copying the weightier sentences is a thing that attention can learn from 1,692 articles; writing
+headlines of five words is not. Without a model, on the same test articles: all that is read scores 62.9 / 55.8 / 57.1,
+its first 160 words 60.5 / 49.5 / 51.4; the targets themselves, against the whole references, 81.2 / 81.1 / 81.2.
+
+From weights that have seen more text (recipe t5_pretrain), with their vocabulary:
     regard train t5_three_tasks train.begin=runs/t5-pretrain --out runs/t5-three-begun
+
+Adafactor, as the paper: T5's queries are small by the √D that its scores lack, and steps in proportion to the weights
+suit that. In 300 updates of a model of 0.6 million parameters it came to a validation loss of 3.48 (rate 3e-2), Muon to
+3.87 (5e-3), AdamW to 4.23 (2e-3).
 """
 
 from regard.data.mixture import Mixture
@@ -40,7 +48,7 @@ def recipe() -> Recipe:
         task=text_to_text.Config(smoothing=0.1, beams=4, looks=100),
         data=Mixture(
             ("translate", "translate(corpus='tatoeba', name='tatoeba')", "sentiment", "summarise"),
-            temperature=2.0,
+            cap=60_000,
             kind="bytes",
             vocabulary=16_000,
             sentinels=100,
@@ -50,18 +58,16 @@ def recipe() -> Recipe:
             multiple=16,
         ),
         train=Train(
-            steps=9000,
-            rate=1e-3,
+            steps=8000,
+            optimiser="adafactor",
+            rate=2e-2,
             schedule="cosine",
-            warmup=1000,
-            floor=0.02,
-            betas=(0.9, 0.98),
-            eps=1e-8,
-            decay=0.01,
+            warmup=800,
+            floor=0.01,
             clip=1.0,
             ema=0.999,
-            evaluate=1500,
-            save=1500,
+            evaluate=2000,
+            save=2000,
             score=1,
             metric="loss",
             store="float16",

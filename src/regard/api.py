@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 
 # Folders of transformers that can be read as they are: model_type -> the table that reads them, the task they are for.
-THEIRS = {"gpt2": ("regard.weights.gpt2", "language"), "bert": ("regard.weights.bert", "masked")}
+THEIRS = {
+    "gpt2": ("regard.weights.gpt2", "language"),
+    "bert": ("regard.weights.bert", "masked"),
+    "t5": ("regard.weights.t5", "text_to_text"),
+}
 
 
 def zoo() -> dict[str, Path]:

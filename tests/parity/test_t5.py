@@ -219,6 +219,29 @@ def test_folders_are_read_both_ways(kind, tmp_path):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
+def test_a_folder_of_theirs_answers_prompts_as_generate_does(tmp_path):
+    import regard
+
+    theirs = peer().float()
+    words = "the dog runs a cat sleeps in house".split()
+    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -9.0)] + [(f"▁{word}", -3.0) for word in words]
+    tokenizer = transformers.T5Tokenizer(vocab=pieces, extra_ids=4)
+    theirs.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    (tmp_path / "generation_config.json").unlink()  # random weights have nothing to say about it
+    answer = regard.load(tmp_path)
+    prompts = ["the dog runs", "a cat <extra_id_0> in house"]
+    inputs = tokenizer(prompts, return_tensors="pt", padding=True)
+    expected = theirs.generate(
+        **inputs,
+        max_new_tokens=7,
+        num_beams=1,
+        do_sample=False,
+        bad_words_ids=[[PAD]] + [[n] for n in range(len(tokenizer), VOCAB)],
+    )
+    assert answer(prompts, beams=1, tokens=7) == tokenizer.batch_decode(expected, skip_special_tokens=True)
+
+
 def test_an_unread_table_of_the_published_files_is_passed_over(tmp_path):
     from safetensors.torch import load_file, save_file
 

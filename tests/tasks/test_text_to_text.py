@@ -20,7 +20,7 @@ from regard.tasks.text_writer import TextToText
 from regard.tasks.translator import Search
 from regard.tokens.sentinels import sentinels
 
-WORDS = "red one two cat dog".split()
+WORDS = ["red", "one", "two", "cat", "dog"]
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def test_an_answer_has_at_most_as_many_tokens_as_asked_for(trained):
 
 
 def test_a_vocabulary_larger_than_the_model_is_refused_and_spare_rows_are_never_written():
-    task, model = build()
+    task, _ = build()
     with pytest.raises(BadInput, match="do not belong together"):
         TextToText(T5(Config(vocab=9, **SMALL)), task.text)
     spare = T5(Config(vocab=task.text.size + 50, **SMALL))

@@ -5,8 +5,8 @@
     which              task m goes through its examples pass after pass, each in an order of its own, without end
 
 `cap` keeps a large task from crowding out the others; a temperature above 1 brings the shares nearer to one another.
-Which examples an epoch has depends on (seed, epoch) alone, and so do its batches: rows of similar length, whichever task
-they are of (data.batching). An input longer than `longest` is cut at its end and counted, or refused: as asked.
+Which examples an epoch has depends on (seed, epoch) alone, and so do its batches: rows of similar length, whichever
+task they are of (data.batching). An input longer than `longest` is cut at its end and counted, or refused: as asked.
 
 Raffel et al. 2020 (T5; examples-proportional mixing and its temperature, section 3.5.2), arXiv:1910.10683
 """
@@ -64,8 +64,10 @@ class Mixture:
         found: list[TextTask] = [make(TEXT_TASKS, spec, "text task") for spec in self.tasks]
         names = [task.name for task in found]
         if not names or len(set(names)) < len(names):
-            raise BadInput(f"data.tasks has {', '.join(names) or 'none'}: give at least one, each with a name of its own "
-                           f"(translate(corpus='tatoeba', name='tatoeba'))")  # fmt: skip
+            raise BadInput(
+                f"data.tasks has {', '.join(names) or 'none'}: give at least one, each with a name of its own, such as "
+                f"translate(corpus='tatoeba', name='tatoeba')"
+            )
         return found
 
     def splits(self) -> list[str]:

@@ -5,11 +5,11 @@
     target    <s> <0> for inviting <1> last </s>
 
 Of L tokens, round(noise · L) are taken out, in round(noise · L / mean) spans, cut at places drawn from all that there
-are: no span is empty, and no two touch. L is as large as lets a source have `context` tokens, so that all batches have one
-shape, and nothing of a source is padding. Source and target together give the text back: `restored`.
+are: no span is empty, and no two touch. L is as large as lets a source have `context` tokens, so that all batches have
+one shape, and nothing of a source is padding. Source and target together give the text back: `restored`.
 
-Rows are windows over the text, as everywhere (data.shards); what is taken out of one depends on seed, epoch and the place
-where it begins: not on processes, threads or the batch. The text is plain (data.corpora), that of text tasks
+Rows are windows over the text, as everywhere (data.shards); what is taken out of one depends on seed, epoch and the
+place where it begins: not on processes, threads or the batch. The text is plain (data.corpora), that of text tasks
 (data.text_tasks, training parts for training), or shards.
 
 Raffel et al. 2020 (T5, section 3.1.4: 15 %, spans of 3), arXiv:1910.10683

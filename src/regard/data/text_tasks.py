@@ -6,8 +6,8 @@
     headline       headline: The firm said on Friday that ...              Ad sales boost profit      rouge
     pronounce      pronounce: xylophone                                    Z AY1 L AH0 F OW2 N        phonemes
 
-A task has a `name`, a `prefix`, the `metric` it is scored with (tasks.text_scores), `splits` and `read`. A spec names it
-in a mixture: ``translate(corpus='tatoeba', name='tatoeba')``.
+A task has a `name`, a `prefix`, the `metric` it is scored with (tasks.text_scores), `splits` and `read`. A spec names
+it in a mixture: ``translate(corpus='tatoeba', name='tatoeba')``.
 
 Raffel et al. 2020 (T5), arXiv:1910.10683
 """

@@ -6,8 +6,8 @@
     rouge       rouge1, rouge2, rougeL (tasks.rouge)
     phonemes    words whose sounds are all right, the share of words that are not, and of sounds that are not
 
-Each gives scores by name, from 0 to 100. The first is the one that counts when several tasks are put into one number; the
-higher the better.
+Each gives scores by name, from 0 to 100. The first is the one that counts when several tasks are put into one number;
+the higher the better.
 """
 
 from __future__ import annotations

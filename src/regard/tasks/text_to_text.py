@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 SPARE = 128
 
+
 @dataclass(frozen=True)
 class Config:
     """How text to text is trained and how its outputs are searched for."""

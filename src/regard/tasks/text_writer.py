@@ -3,9 +3,10 @@
     answer = regard.load("runs/t5_three_tasks/model")
     answer(["translate English to German: A dog runs.", "sst2 sentence: what a film !"])
 
-What is wanted stands in front of the input, in the words the model was trained with. A prompt is one input, however many
-lines it has: one that is longer than the model was trained on is refused, or cut at its end with a warning where
-``long="cut"`` asks for it. Where the vocabulary has sentinels, <extra_id_0> in a prompt is read as one (tokens.sentinels).
+What is wanted stands in front of the input, in the words the model was trained with. A prompt is one input, however
+many lines it has: one that is longer than the model was trained on is refused, or cut at its end with a warning where
+``long="cut"`` asks for it. Where the vocabulary has sentinels, <extra_id_0> in a prompt is read as one
+(tokens.sentinels).
 
 A prompt's company never changes its answer: limits, random numbers and stopping are its own. All the ways of searching
 are the translator's (tasks.translator).
@@ -55,7 +56,7 @@ class TextToText(Translator):
         self._ban = (*sorted(marks), *range(text.size, vocabulary))  # some tables have more rows than there are tokens
         self._limit, self._quiet = most, False
 
-    def __call__(
+    def __call__(  # type: ignore[override]  # here `tokens` are an answer's, as a Writer's are
         self, prompts: Iterable[str], beams: int = 4, *, tokens: int | None = None, quiet: bool = False, **search: Any
     ) -> list[Any]:
         """The answer to every prompt; with ``nbest`` above 1 a list of them, best first.

@@ -41,7 +41,7 @@ def with_sentinels(text: Text, many: int = MANY) -> Text:
     """The vocabulary with (at least) so many sentinels."""
     tokenizer = Tokenizer.from_str(text._tokenizer.to_str())
     tokenizer.add_special_tokens([NAME.format(n) for n in range(many)])
-    return Text(tokenizer, {role: tokenizer.id_to_token(number) for role, number in text._special.items()})
+    return Text(tokenizer, {role: str(tokenizer.id_to_token(number)) for role, number in text._special.items()})
 
 
 def encode(text: Text, lines: Sequence[str]) -> list[list[int]]:

@@ -1,5 +1,5 @@
-"""Beginning from given weights: those of a run, of a saved model (also a BERT, GPT-2 or T5 folder of transformers), or of
-one that ships with the package.
+"""Beginning from given weights: those of a run, of a saved model (also a BERT, GPT-2 or T5 folder of transformers), or
+of one that ships with the package.
 
     same name, same shape             taken
     a head (or the pooler before it)  new, where it is missing there or has another shape
@@ -21,7 +21,8 @@ from regard.core.errors import BadInput, RegardError
 from regard.training.average import tensors
 from regard.training.slices import fill
 
-THEIRS = {"bert": "regard.weights.bert", "gpt2": "regard.weights.gpt2", "t5": "regard.weights.t5"}  # what reads folders of transformers, by kind
+# what reads folders of transformers, by kind
+THEIRS = {"bert": "regard.weights.bert", "gpt2": "regard.weights.gpt2", "t5": "regard.weights.t5"}
 HEADS = ("head.", "pool.")  # what belongs to a task rather than to the reading of a text
 
 

@@ -222,7 +222,7 @@ def _named(state: Mapping[str, Any]) -> dict[str, Any]:
     known = next((named[name] for name in (*every, "lm_head.weight") if name in named), None)
     if known is None:
         raise BadInput("there is no shared.weight among the tensors: these are not the weights of a T5")
-    return {name: known for name in (*every, "lm_head.weight")} | named
+    return dict.fromkeys((*every, "lm_head.weight"), known) | named
 
 
 def _check(config: Config) -> None:
