@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -55,7 +56,7 @@ class Spans:
     kind: str = "bytes"  # of vocabulary, see tokens.text; where neither the model nor the shards bring one
     vocabulary: int = 16_000
     sentinels: int = 100
-    limit: int | None = None  # only the first so many rows of every part
+    limit: int | None = None  # only the first so many rows of every part, out of as many documents of each text
 
     def quick(self) -> Spans:
         """A few short rows and a small vocabulary: enough to see that everything runs."""
@@ -84,7 +85,7 @@ class Spans:
 
     def read(self, split: str) -> list[str]:
         """The documents of a part."""
-        return [document for name in self.texts for document in _documents(name, split)]
+        return [document for name in self.texts for document in islice(_documents(name, split), self.limit)]
 
     def text(self) -> Text:
         """A vocabulary of the training part, or the one of the shards; with sentinels."""
