@@ -51,6 +51,16 @@ def test_what_is_not_read_is_not_asked_for_but_scored(home):
     assert example.right == ("Profits rose 2% on Friday. Shares fell.",)
 
 
+def test_a_long_article_gives_several_pieces_to_train_on_and_one_to_be_scored(home):
+    examples = Summarise(words=8, stride=4).read("train")
+    assert [(e.source, e.target) for e in examples] == [
+        ("Profits rose 2% on Friday. The firm was", "Profits rose 2% on Friday."),
+        ('The firm was "pleased". Shares fell. Nobody knows', "Shares fell."),
+        ("Shares fell. Nobody knows why. It is 3.5", "Shares fell."),
+    ]
+    assert len(Summarise(words=8, stride=4).read("test")) == len(Summarise(words=8, stride=0).read("train")) == 1
+
+
 def test_glued_sentences_are_found_whole_with_their_quotation_marks():
     article = 'It rose 6.4% to $42.09bn. The U.S. firm is glad. "We won," he said. "Yes. No." Then it fell.'
     for summary, wanted in {

@@ -57,7 +57,7 @@ class Mixture:
     def quick(self) -> Mixture:
         """A few examples and a small vocabulary: enough to see that everything runs."""
         small = {"vocabulary": min(self.vocabulary, 400), "sentinels": min(self.sentinels, 20)}
-        return replace(self, limit=24, tokens=min(self.tokens, 1024), longest=96, longest_target=48, **small)  # type: ignore[arg-type]
+        return replace(self, limit=12, tokens=min(self.tokens, 1024), longest=96, longest_target=24, **small)  # type: ignore[arg-type]
 
     def parts(self) -> list[TextTask]:
         """The tasks themselves."""

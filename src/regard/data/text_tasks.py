@@ -117,9 +117,13 @@ class Summarise:
     The set's summaries hold whole sentences of the article, the weightiest first, glued together. Here they come in the
     order in which the article has them, with a space between, and the target to train on has only those that stand in
     what is read: what nobody could know is not asked for. Scores are against the whole summary.
+
+    In training a long article gives several examples: further pieces of it, each from the beginning of a sentence about
+    `stride` words after the last.
     """
 
     words: int = 256
+    stride: int = 96  # 0: only the beginning of every article
     name: str = "summarise"
     metric: str = "rouge"
     prefix: str = "summarize: "
@@ -133,11 +137,13 @@ class Summarise:
         examples = []
         for article in _news(split):
             whole = _spaced(article["text"])
-            read, places = _cut(whole, self.words), _marked(whole, article["summary"])
-            inside = " ".join(whole[a:b] for a, b in places if b <= len(read))
-            if inside or split != "train":
-                every = " ".join(whole[a:b] for a, b in places)
-                examples.append(Example(read, inside, (every,)))
+            places = _marked(whole, article["summary"])
+            every = " ".join(whole[a:b] for a, b in places)
+            pieces = _pieces(whole, self.words, self.stride if split == "train" else 0)
+            for first, last in pieces:
+                inside = " ".join(whole[a:b] for a, b in places if first <= a and b <= last)
+                if inside or split != "train":
+                    examples.append(Example(whole[first:last], inside, (every,)))
         return examples
 
 
@@ -208,6 +214,16 @@ def _spaced(text: str) -> str:
 
 def _cut(text: str, words: int) -> str:
     return " ".join(text.split()[:words])
+
+
+def _pieces(text: str, words: int, stride: int) -> list[tuple[int, int]]:
+    """Where in a text its first `words` stand, and so many from later sentences on while half of them are left."""
+    places = [match.span() for match in re.finditer(r"\S+", text)]
+    begins = [0]
+    for n in range(1, len(places) - words // 2 if stride else 0):
+        if n - begins[-1] >= stride and text[places[n - 1][1] - 1] in '.!?"':
+            begins.append(n)
+    return [(places[n][0], places[min(n + words, len(places)) - 1][1]) for n in begins]
 
 
 # where sentences were glued: after an end or a closing sign, before a capital or an opening one; "U.S." ends none
