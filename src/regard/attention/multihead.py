@@ -4,10 +4,11 @@
     head_h  = attend(q_h, k_h, v_h)      any mechanism
     out     = [head_1 ... head_H] W_o
 
-The context c is x itself in self-attention. With G < H groups, several query heads read the same keys (G = 1:
-multi-query). Self-attention stores one `qkv` matrix, its rows ordered by group (the group's queries, its key, its
-value): one product, and a contiguous slice of rows is whole heads. There, queries and keys may be normed head by head
-before positions turn them (QK-norm), so that scores stay within bounds however long the training.
+The context c is x itself in self-attention. A head's share may be given instead (`depth`, as in T5). With G < H groups,
+several query heads read the same keys (G = 1: multi-query). Self-attention stores one `qkv` matrix, its rows ordered by
+group (the group's queries, its key, its value): one product, and a contiguous slice of rows is whole heads. There,
+queries and keys may be normed head by head before positions turn them (QK-norm), so that scores stay within bounds
+however long the training.
 
 Vaswani et al. 2017, arXiv:1706.03762; Shazeer 2019 (multi-query), arXiv:1911.02150; Ainslie et al. 2023 (grouped),
 arXiv:2305.13245; Dehghani et al. 2023 (QK-norm), arXiv:2302.05442
@@ -40,6 +41,7 @@ class MultiHead(nn.Module):
         heads: int,
         *,
         groups: int | None = None,
+        depth: int | None = None,
         attention: Any = "softmax",
         bias: bool = True,
         dropout: float = 0.0,
@@ -49,14 +51,17 @@ class MultiHead(nn.Module):
     ) -> None:
         super().__init__()
         groups = heads if groups is None else groups
-        if width % heads or heads % groups:
+        if (depth is None and width % heads) or heads % groups:
             raise RegardError(f"{heads} heads must divide the width {width}, and {groups} groups the heads")
+        depth = width // heads if depth is None else depth
         self.kind = "cross" if cross else "self"
         self.project: Any = (
-            CrossProjection(width, heads, groups, bias) if cross else Projection(width, heads, groups, bias, norms)
+            CrossProjection(width, heads, groups, bias, depth)
+            if cross
+            else Projection(width, heads, groups, bias, norms, depth)
         )
         self.attend = make(MECHANISMS, attention, "attention", dropout=dropout, scale=scale)
-        self.join = Join(width, bias)
+        self.join = Join(width, bias, heads * depth)
 
     def forward(
         self,
@@ -119,10 +124,16 @@ class Projection(nn.Module):
     """x -> q, k, v through one matrix; `norms` are those of q and k, over a head's share of the width."""
 
     def __init__(
-        self, width: int, heads: int, groups: int, bias: bool, norms: tuple[nn.Module, nn.Module] | None = None
+        self,
+        width: int,
+        heads: int,
+        groups: int,
+        bias: bool,
+        norms: tuple[nn.Module, nn.Module] | None = None,
+        depth: int | None = None,
     ) -> None:
         super().__init__()
-        self.groups, self.each, self.depth = groups, heads // groups, width // heads
+        self.groups, self.each, self.depth = groups, heads // groups, depth or width // heads
         self.qkv = nn.Linear(width, (heads + 2 * groups) * self.depth, bias=bias)
         self.q_norm = None if norms is None else norms[0]
         self.k_norm = None if norms is None else norms[1]
@@ -140,10 +151,10 @@ class Projection(nn.Module):
 class CrossProjection(nn.Module):
     """x -> q; context -> k, v."""
 
-    def __init__(self, width: int, heads: int, groups: int, bias: bool) -> None:
+    def __init__(self, width: int, heads: int, groups: int, bias: bool, depth: int | None = None) -> None:
         super().__init__()
-        self.heads, self.groups, self.depth = heads, groups, width // heads
-        self.q = nn.Linear(width, width, bias=bias)
+        self.heads, self.groups, self.depth = heads, groups, depth or width // heads
+        self.q = nn.Linear(width, heads * self.depth, bias=bias)
         self.kv = nn.Linear(width, 2 * groups * self.depth, bias=bias)
 
     def queries(self, x: Float[Tensor, "B N C"]) -> Float[Tensor, "B H N D"]:
@@ -160,9 +171,9 @@ class CrossProjection(nn.Module):
 class Join(nn.Module):
     """Heads side by side, and one linear map over them."""
 
-    def __init__(self, width: int, bias: bool) -> None:
+    def __init__(self, width: int, bias: bool, joined: int | None = None) -> None:
         super().__init__()
-        self.out = nn.Linear(width, width, bias=bias)
+        self.out = nn.Linear(joined or width, width, bias=bias)
 
     def forward(self, heads: Float[Tensor, "B H N D"]) -> Float[Tensor, "B N C"]:
         """B H N D -> B N C."""

@@ -1,4 +1,4 @@
-"""Blocks: mixers, feed-forwards and norms, joined by residual paths and stacked."""
+"""Blocks: mixers, feed-forwards and norms, joined by residual paths and stacked; and heads, what is asked of them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,19 @@ FEEDFORWARDS: Table = {
     "silu": ("regard.blocks.feedforward", "SiluFeedForward"),
     "reglu": ("regard.blocks.feedforward", "GatedReluFeedForward"),
     "geglu": ("regard.blocks.feedforward", "GatedGeluFeedForward"),
+    "geglu_tanh": ("regard.blocks.feedforward", "GatedTanhGeluFeedForward"),
     "swiglu": ("regard.blocks.feedforward", "GatedSiluFeedForward"),
 }
 
 NORMS: Table = {
     "layer": ("torch.nn", "LayerNorm"),
     "rms": ("regard.blocks.norms", "RMSNorm"),
+}
+
+HEADS: Table = {
+    "pretraining": ("regard.blocks.heads", "PretrainingHead"),
+    "masked": ("regard.blocks.heads", "WordsHead"),
+    "classes": ("regard.blocks.heads", "ClassesHead"),
+    "tags": ("regard.blocks.heads", "TagsHead"),
+    "span": ("regard.blocks.heads", "SpanHead"),
 }

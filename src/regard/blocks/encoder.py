@@ -71,8 +71,17 @@ class Encoder(Stack):
         self, x: Float[Tensor, "B N C"], mask: Mask | None = None, memo: Memo | None = None
     ) -> Float[Tensor, "B N C"]:
         """Token vectors in, vectors that know their neighbours out."""
+        return self.read(x, torch.arange(x.shape[1], device=x.device)[None], mask, memo)
+
+    def read(
+        self,
+        x: Float[Tensor, "B N C"],
+        index: Int[Tensor, "#B N"],
+        mask: Mask | None = None,
+        memo: Memo | None = None,
+    ) -> Float[Tensor, "B N C"]:
+        """The same for tokens that stand at these places."""
         memo = Memo() if memo is None else memo
-        index = torch.arange(x.shape[1], device=x.device)[None]
         x, where = self.enter(x, index), self.where(index, index)
         for depth, block in enumerate(self.blocks):
             x = block(x, mask, where, memo.at(depth))

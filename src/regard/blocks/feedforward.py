@@ -77,9 +77,15 @@ class GatedReluFeedForward(GatedFeedForward):
 
 
 class GatedGeluFeedForward(GatedFeedForward):
-    """GEGLU, T5 v1.1's."""
+    """GEGLU."""
 
     activation = staticmethod(F.gelu)
+
+
+class GatedTanhGeluFeedForward(GatedFeedForward):
+    """GEGLU with GPT's form of GELU: T5 v1.1's."""
+
+    activation = staticmethod(partial(F.gelu, approximate="tanh"))
 
 
 class GatedSiluFeedForward(GatedFeedForward):

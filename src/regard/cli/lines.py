@@ -55,6 +55,17 @@ def opened(path: str | Path) -> BinaryIO:
         raise BadInput(f"cannot read {path}: {(getattr(error, 'strerror', None) or str(error)).lower()}") from None
 
 
+def stdin(what: str) -> BinaryIO:
+    """Where lines come from when none were given."""
+    from regard.cli import say
+
+    if sys.stdin is None:
+        raise BadInput(f"there is no {what}, and no stdin to read it from")
+    if sys.stdin.isatty():
+        say(f"reading {what} from the terminal, line by line; Ctrl-D ends it")
+    return sys.stdin.buffer
+
+
 def given(texts: Iterable[str]) -> Iterator[list[Line]]:
     """The lines of texts from the command line, as one window."""
     rows = [row for text in texts for row in text.removesuffix("\n").split("\n")]

@@ -6,7 +6,6 @@ line on stderr; the status at the end is 1. All other lines are translated whate
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -176,7 +175,9 @@ def translate(
     from regard.cli.translator import chosen, machine
 
     check(attention or ())
-    source = lines.given(text) if text else lines.windows(lines.opened(file) if file is not None else _stdin())
+    source = (
+        lines.given(text) if text else lines.windows(lines.opened(file) if file is not None else lines.stdin("text"))
+    )
     with lines.Out(output) as out:  # a place that cannot be written is found out before anything is loaded
         from regard.tasks.translator import Search
 
@@ -302,13 +303,3 @@ def _settings(
     if must:
         search["must"] = must
     return search
-
-
-def _stdin() -> Any:
-    from regard.cli import say
-
-    if sys.stdin is None:
-        raise typer.BadParameter("there is no text: give it, or --file")
-    if sys.stdin.isatty():
-        say("reading lines from the terminal; Ctrl-D ends them")
-    return sys.stdin.buffer

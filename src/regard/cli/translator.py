@@ -1,17 +1,17 @@
-"""Which translator is meant, loaded and ready on the best device there is, in float32.
-
-Never bfloat16: it gains nothing here, and on some CPUs it ends the process.
-"""
+"""Which translator is meant, loaded and ready (cli.ready)."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from regard.core.errors import BadInput, RegardError, Unsupported
+from regard.cli.ready import machine, ready
+from regard.core.errors import BadInput, RegardError
 
 if TYPE_CHECKING:
     from regard.tasks.translator import Translator
+
+__all__ = ["chosen", "machine"]
 
 
 def chosen(
@@ -25,7 +25,7 @@ def chosen(
     for asked, has, option in ((source, found.source, "--from"), (target, found.target, "--to")):
         if asked is not None and asked != has:
             raise BadInput(f"{name} translates {found.source} to {found.target}; {option} {asked} needs another model")
-    return _ready(found, device, int8)
+    return ready(found, device, int8)
 
 
 def _loaded(name: str, is_pair: bool) -> Translator:
@@ -43,31 +43,3 @@ def _loaded(name: str, is_pair: bool) -> Translator:
     if not isinstance(found, Translator):
         raise BadInput(f"{name} is a {type(found).__name__}, not a translator")
     return found
-
-
-def _ready(translator: Translator, device: str, int8: bool) -> Translator:
-    from regard.core.machine import choose_threads
-    from regard.tasks.serving import prepare, quantise
-    from regard.training.device import chosen_device
-
-    place = chosen_device(device)
-    translator.model.to(place).float().eval()
-    if place.type == "cpu":
-        choose_threads()
-        (quantise if int8 else prepare)(translator.model)
-    elif int8:
-        raise Unsupported(f"int8 is for CPUs; leave out --int8, or add --device cpu (here: {place})")
-    return translator
-
-
-def machine(translator: Translator) -> str:
-    """Where and how it computes, in a few words."""
-    import torch
-
-    from regard.tasks.serving import form
-
-    device, how = next(translator.model.parameters()).device, form(translator.model)
-    if device.type == "cuda":
-        return f"{torch.cuda.get_device_name(device)}, {how}"
-    threads = torch.get_num_threads()
-    return f"{device.type.upper()}, {how}, {threads} thread{'s' if threads > 1 else ''}"

@@ -3,7 +3,14 @@
 home         where the datasets are                                     home.py
 Parallel     sentence pairs: Multi30k, Tatoeba, or a folder of yours    parallel.py
 PlainText    rows of running text out of a file that fits               plain.py
+Documents    two stretches of text a row, words to be guessed           documents.py, corpora.py, masking.py
+Sentences    one sentence a row, words to be guessed                    sentences.py
+Labelled     texts or pairs of texts with a label                       labelled.py
+Tagged       sentences with a tag for each word                         tagged.py
+Questions    texts, questions about them, and where the answers stand   questions.py
 Shards       rows of running text out of token shards                   shards.py
+Mixture      several text-to-text tasks in one stream                   mixture.py, text_tasks.py
+Spans        running text with pieces taken out, to be written down     spans.py
 Pictures     images out of sample shards                                pictures.py
 pack_text, pack_images   files and folders into shards                  packing.py, writing.py
 Index        what a folder of shards holds, checksums                   index.py
@@ -22,4 +29,20 @@ DATA: Table = {
     "shards": ("regard.data.shards", "Shards"),
     "pictures": ("regard.data.pictures", "Pictures"),
     "plain": ("regard.data.plain", "PlainText"),
+    "documents": ("regard.data.documents", "Documents"),
+    "sentences": ("regard.data.sentences", "Sentences"),
+    "labelled": ("regard.data.labelled", "Labelled"),
+    "tagged": ("regard.data.tagged", "Tagged"),
+    "questions": ("regard.data.questions", "Questions"),
+    "mixture": ("regard.data.mixture", "Mixture"),
+    "spans": ("regard.data.spans", "Spans"),
+}
+
+# What a mixture is made of: tasks whose inputs and outputs are both text.
+TEXT_TASKS: Table = {
+    "translate": ("regard.data.text_tasks", "Translate"),
+    "sentiment": ("regard.data.text_tasks", "Sentiment"),
+    "summarise": ("regard.data.text_tasks", "Summarise"),
+    "headline": ("regard.data.text_tasks", "Headline"),
+    "pronounce": ("regard.data.text_tasks", "Pronounce"),
 }

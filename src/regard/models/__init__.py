@@ -14,6 +14,8 @@ from regard.core.spec import Table, resolve
 MODELS: Table = {
     "transformer": ("regard.models.transformer", "Transformer"),
     "gpt": ("regard.models.gpt", "GPT"),
+    "t5": ("regard.models.t5", "T5"),
+    "bert": ("regard.models.bert", "BERT"),
     "rnnsearch": ("regard.models.rnnsearch", "RNNSearch"),
 }
 

@@ -8,10 +8,21 @@ from regard.core.spec import Table
 TASKS: Table = {
     "translation": ("regard.tasks.translation", "Translation"),
     "language": ("regard.tasks.language", "Language"),
+    "text_to_text": ("regard.tasks.text_to_text", "TextTasks"),
+    "masked": ("regard.tasks.masked", "MaskedWords"),
+    "classification": ("regard.tasks.classification", "Classification"),
+    "tagging": ("regard.tasks.tagging", "Tagging"),
+    "span": ("regard.tasks.span", "Spans"),
 }
 
 # What a saved model of each task is used with: model and vocabulary in, something to call out.
 PREDICTORS: Table = {
     "translation": ("regard.tasks.translator", "Translator"),
     "language": ("regard.tasks.writer", "Writer"),
+    "text_to_text": ("regard.tasks.text_writer", "TextToText"),
+    "embedding": ("regard.tasks.embedder", "Embedder"),
+    "masked": ("regard.tasks.filler", "Filler"),
+    "classification": ("regard.tasks.classifier", "Classifier"),
+    "tagging": ("regard.tasks.tagger", "Tagger"),
+    "span": ("regard.tasks.answerer", "Answerer"),
 }

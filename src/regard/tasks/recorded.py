@@ -20,7 +20,7 @@ from torch import nn
 from regard.core.shapes import Tensor
 
 KEPT = 8  # recordings a model
-PARTS = ("tokens", "state", "done", "time", "limit", "forced", "ban", "words", "total", "ended", "uniform", "parents", "live", "pool", "pool_end", "pool_total")  # fmt: skip  # noqa: E501
+PARTS = ("tokens", "state", "done", "time", "limit", "forced", "ban", "words", "total", "ended", "uniform", "said", "parents", "live", "pool", "pool_end", "pool_total")  # fmt: skip  # noqa: E501
 
 
 @dataclass(frozen=True, eq=False)

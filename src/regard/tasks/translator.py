@@ -15,7 +15,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from itertools import islice, pairwise
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -26,6 +26,7 @@ from regard.core.shapes import Int, Tensor
 from regard.core.steps import Steps
 from regard.core.trace import Trace
 from regard.data import moses
+from regard.data.corpora import sentences
 from regard.data.flat import Flat
 from regard.tasks.constrained import constrained
 from regard.tasks.search import Hypothesis, beam, greedy, sample
@@ -162,14 +163,14 @@ class Translator:
 
     def _parts(self, lines: Sequence[str], first: int) -> list[list[list[int]]]:
         """Every line as the parts it is translated in: none where it is blank, several where it is too long."""
-        cleaned = [_clean(line, number) for number, line in enumerate(lines, first)]
+        cleaned = [clean(line, number) for number, line in enumerate(lines, first)]
         encoded = self._encode(cleaned, self.source)
         parts: list[list[list[int]]] = []
         for number, (line, ids) in enumerate(zip(cleaned, encoded, strict=True), first):
             if len(ids) <= self.longest:
                 parts.append([ids] if ids else [])
                 continue
-            pieces = [piece for sentence in _sentences(line) for piece in self._cut(sentence)]
+            pieces = [piece for sentence in sentences(line) for piece in self._cut(sentence)]
             log.warning("line %d: %d tokens, at most %d go at once: cut into %d", number, len(ids), self.longest, len(pieces))  # fmt: skip  # noqa: E501
             parts.append(pieces)
         return parts
@@ -195,7 +196,7 @@ class Translator:
                 yield ids[at : at + self.longest]
 
     def _one(self, line: str, language: str) -> list[int]:
-        (ids,) = self._encode([_clean(line, 1)], language)
+        (ids,) = self._encode([clean(line, 1)], language)
         if not ids:
             raise BadInput("an empty line has no attention to look at")
         if len(ids) > self.longest:
@@ -239,15 +240,13 @@ class Translator:
         self, batch: tuple[Int[Tensor, "B N"], Int[Tensor, " B"]], how: Search, seeds: Sequence[int]
     ) -> list[list[Hypothesis]]:
         """One batch, looked for as asked."""
-        model, text, rows = cast(Steps, self.model), self.text, len(seeds)
+        model, rows = cast(Steps, self.model), len(seeds)
         prefix, *must = self._encode([how.prefix, *how.must], self.target)
-        # A row's limit is its own affair: company must not change a translation.
-        limit = (2 * batch[1] + 16 + len(prefix) + sum(map(len, must))).clamp(max=self.most)
-        shared: dict[str, Any] = {"max_length": limit}
+        shared: dict[str, Any] = {"max_length": self._limits(batch[1], len(prefix) + sum(map(len, must)))}
         if must:
             more: dict[str, Any] = {"beams": how.beams, "length_penalty": how.length_penalty, "nbest": how.nbest}
             return constrained(model, *batch, phrases=[must] * rows, **shared, **more)
-        shared |= {"prefix": [prefix] * rows if prefix else None, "ban": () if text.pad == text.eos else (text.pad,)}
+        shared |= {"prefix": [prefix] * rows if prefix else None, "ban": self._banned()}
         if how.sample:
             drawn: dict[str, Any] = {"temperature": how.temperature, "top_k": how.top_k, "top_p": how.top_p}
             return sample(model, *batch, samples=how.nbest, seed=seeds, **shared, **drawn)
@@ -255,6 +254,14 @@ class Translator:
             return [[one] for one in greedy(model, *batch, **shared)]
         kinds: dict[str, Any] = {"groups": how.groups, "diversity": how.diversity, "length_penalty": how.length_penalty}
         return beam(model, *batch, beams=how.beams, nbest=how.nbest, **shared, **kinds)
+
+    def _limits(self, lengths: Int[Tensor, " B"], more: int) -> Int[Tensor, " B"]:
+        """How long each output may be. A row's limit is its own affair: company must not change a translation."""
+        return (2 * lengths + 16 + more).clamp(max=self.most)
+
+    def _banned(self) -> Sequence[int]:
+        """Tokens that are never written."""
+        return () if self.text.pad == self.text.eos else (self.text.pad,)
 
 
 def _settings(beams: int, search: dict[str, Any]) -> Search:
@@ -267,20 +274,13 @@ def _settings(beams: int, search: dict[str, Any]) -> Search:
 
 _LINE_BREAKS = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]+")
-_SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'»”’)\]]*\s+|(?<=[。！？])")
 
 
-def _clean(line: str, number: int) -> str:
+def clean(line: str, number: int) -> str:
     """A line as text that can be encoded: no control characters, no halves of broken characters."""
     if not isinstance(line, str):
         raise BadInput(f"line {number} is a {type(line).__name__}, not text")
     return _CONTROL.sub(" ", line.encode("utf-8", "replace").decode("utf-8")).strip()
-
-
-def _sentences(line: str) -> list[str]:
-    cuts = [0, *(match.end() for match in _SENTENCE_END.finditer(line)), len(line)]
-    pieces = [line[a:b].strip() for a, b in pairwise(cuts)]
-    return [piece for piece in pieces if piece]
 
 
 def _joined(parts: Sequence[Sequence[Candidate]], nbest: int) -> list[Candidate]:

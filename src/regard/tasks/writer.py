@@ -1,75 +1,314 @@
 """Writing on: prompts in, what comes after them out.
 
     write = Writer(model, text)
-    write(["ROMEO:"], tokens=200, temperature=0.8, top_k=40)
+    write(["ROMEO:"], tokens=200, temperature=0.8, top_k=40)          # drawn; temperature=0 takes the likeliest
+    for piece in write.stream("ROMEO:", stop=["\\n\\n"]): ...           # as it is written
 
-Every prompt is written on by itself: its own random numbers, its own end, whoever else is in the batch.
+Every prompt is written on by itself: its own random numbers, its own end, whoever else is in the batch, whatever pads
+it. A text that outgrows the model's positions is refused; with `slide` it moves on through them: before every eighth of
+the window the oldest tokens are let go, the others read anew, so that a token sees at least 7/8 of a full window.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
 
 from regard.core.errors import BadInput
+from regard.core.shapes import Bool, Int, Tensor
 from regard.core.spec import Spec
-from regard.tasks.search import greedy, sample
+from regard.core.steps import Steps
+from regard.core.trace import Trace
+from regard.data.batching import mixed
+from regard.data.flat import Flat
+from regard.tasks.search import beam
+from regard.tasks.speech import Speech
+from regard.tasks.walk import Walk
+from regard.tasks.writing import Writing, Written, settings
 
 if TYPE_CHECKING:
     from regard.tokens.text import Text
+
+log = logging.getLogger("regard")
+
+SPARE = 128  # rows that a table of vectors may have beyond the vocabulary: many are rounded up
+
+
+@dataclass(eq=False)
+class _Draft:
+    """One text while it is written; with sliding, in several rounds."""
+
+    row: int  # of the batch
+    sample: int
+    seed: int  # of the row
+    prompt: list[int]
+    speech: Speech | None  # where somebody listens, or it may be stopped
+    tokens: list[int] = field(default_factory=list)
+    total: float = 0.0  # log-probability
+    why: str = ""  # it ends, once it does
+
+    def text(self) -> list[int]:
+        """All there is."""
+        return [*self.prompt, *self.tokens]
+
+
+Say = Callable[[str], None]  # told the new characters of the only text
 
 
 class Writer:
     """A language model with its vocabulary, to be called."""
 
+    continues = True  # what it gives belongs behind the prompt
+
     def __init__(self, model: nn.Module, text: Text) -> None:
         self.model, self.text = model.eval(), text
-        named = {text.pad, text.bos, text.unk}
-        self.ban = sorted(i for i in named - {text.eos} if i is not None)  # marks, not words
+        config: Any = model.config
+        if not 0 <= config.vocab - text.size < max(SPARE, text.size // 32):
+            raise BadInput(
+                f"the vocabulary has {text.size} tokens, the model {config.vocab}: they do not belong together"
+            )
+        marks = {text.pad, text.bos, text.unk} - {text.eos}
+        self.ban = [*sorted(marks), *range(text.size, config.vocab)]  # marks, not words; and numbers that are no token
+        # past these the model has no positions; where positions have no end, past these it was not trained
+        self.window, self.endless = int(config.length), Spec.parse(config.positions).name != "learned"
 
-    def __call__(
-        self,
-        prompts: Sequence[str],
-        tokens: int = 200,
-        temperature: float = 1.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        seed: int = 0,
-    ) -> list[str]:
-        """What follows each prompt, up to `tokens` tokens or the end token; temperature 0 takes the likeliest."""
+    def __call__(self, prompts: Sequence[str], tokens: int = 200, **how: Any) -> list[Any]:
+        """What follows each prompt, up to `tokens` tokens or the end token; with several `samples`, a list for each.
+
+        `how` holds the fields of `Writing`.
+        """
+        found = self.written(prompts, tokens, **how)
+        return [each[0].text for each in found] if how.get("samples", 1) == 1 else [[w.text for w in e] for e in found]
+
+    def stream(self, prompt: str, tokens: int = 200, **how: Any) -> Iterator[str]:
+        """What follows one prompt, piece by piece as it is written; together the pieces are what a call gives."""
+        asked = settings(tokens, how)
+        if asked.samples > 1 or asked.beams > 1:
+            raise BadInput("only one text can be followed while it is written; leave out samples and beams")
+        pieces: list[str] = []
+        (ids,) = self._encoded([prompt])
+        self._check(0, ids, asked)
+        for _ in self._rounds(self._drafts([ids], asked, [0], True), asked, pieces.append):
+            yield from filter(None, pieces)
+            pieces.clear()
+        yield from filter(None, pieces)
+
+    def written(self, prompts: Sequence[str], tokens: int = 200, **how: Any) -> list[list[Written]]:
+        """The texts for each prompt with all that is known of them; `how` as in `write`."""
         if isinstance(prompts, str):
             raise BadInput("give a list of prompts, not a single one")
-        ids = self.text.encode(list(prompts))
-        for prompt, numbers in zip(prompts, ids, strict=True):
-            self._check(prompt, numbers, tokens)
-        if not ids:
-            return []
-        device = next(self.model.parameters()).device
-        lengths = torch.tensor([len(numbers) for numbers in ids])
-        rows = torch.zeros(len(ids), int(lengths.max()), dtype=torch.long)
-        for row, numbers in zip(rows, ids, strict=True):
-            row[: len(numbers)] = torch.tensor(numbers)
-        inputs: Any = (self.model, rows.to(device), lengths.to(device))
-        if temperature == 0:
-            found = greedy(*inputs, max_length=tokens, ban=self.ban)
-        else:
-            how: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-            found = [each[0] for each in sample(*inputs, max_length=tokens, ban=self.ban, **how)]
-        whole = self.text.decode([[*a, *b.tokens] for a, b in zip(ids, found, strict=True)])
-        before = self.text.decode(ids)
-        return [text[len(start) :] for text, start in zip(whole, before, strict=True)]
+        return self.write(self._encoded(prompts), tokens=tokens, **how)
 
-    def _check(self, prompt: str, numbers: list[int], tokens: int) -> None:
+    def write(
+        self,
+        prompts: Sequence[Sequence[int]] | Int[Tensor, "B N"],
+        real: Bool[Tensor, "B N"] | None = None,
+        *,
+        tokens: int = 200,
+        numbers: Sequence[int] | None = None,
+        together: int = 16_384,
+        **how: Any,
+    ) -> list[list[Written]]:
+        """Token numbers in. Of a padded tensor, `real` says which are tokens, be the padding left or right or both.
+
+        `numbers` are those of the prompts, by which their random numbers go; by default they are counted from 0. About
+        `together` tokens of all prompts and texts are held at a time; that does not change what is written.
+        """
+        asked = settings(tokens, how)
+        ids = _unpadded(prompts, real)
+        counted = list(range(len(ids))) if numbers is None else list(numbers)
+        for number, prompt in zip(counted, ids, strict=True):
+            self._check(number, prompt, asked)
+        longest = max((min(len(row), self.window) if asked.slide else len(row) for row in ids), default=0)
+        some = max(1, together // (longest + asked.tokens * max(asked.samples, asked.beams)))
+        order = sorted(range(len(ids)), key=lambda row: -len(ids[row]))  # alike with alike
+        found: list[list[Written]] = [[] for _ in ids]
+        for at in range(0, len(order), some):
+            rows = order[at : at + some]
+            some_ids, some_numbers = [ids[row] for row in rows], [counted[row] for row in rows]
+            for row, outputs in zip(rows, self._batch(some_ids, asked, some_numbers), strict=True):
+                found[row] = outputs
+        return found
+
+    def attention(self, prompt: str, following: str | None = None, only: str = "*", **how: Any) -> list[Trace]:
+        """Who looked at whom while a text (by default what greedy search writes) was written after this prompt.
+
+        One pass over the finished text, so that every map has all its rows. A row is a token being written, a column a
+        token it could see.
+        """
+        from regard.attention.capture import watch
+
+        (ids,) = self._encoded([prompt])
+        if following is None:
+            (written,) = self.write([ids], **{"tokens": 24, "temperature": 0.0} | how)[0]
+            ids = [*ids, *written.tokens, *([self.text.eos] if written.why == "end" else [])]
+        else:
+            (ids,) = self._encoded([prompt + following])
+        if len(ids) < 2:
+            raise BadInput("a text of one token has no attention to look at")
+        self._check(0, ids[:-1], Writing(tokens=1))
+        with torch.no_grad(), watch(self.model, only) as seen:
+            self.model(torch.tensor([ids[:-1]], device=self._device()))
+        pieces = self.text.pieces(ids)
+        return [trace.label(pieces[1:], pieces[:-1]) for trace in seen.traces()]
+
+    # -- prompts -------------------------------------------------------------------------------------------------------
+
+    def _encoded(self, prompts: Sequence[str]) -> list[list[int]]:
+        """The numbers of every prompt; what the vocabulary has no token for is said, not passed over."""
+        found = self.text.encode(list(prompts))
+        for prompt, ids in zip(prompts, found, strict=True):
+            if self.text.unk != self.text.eos and self.text.unk in ids:
+                log.warning(
+                    "the prompt %s holds what this model's vocabulary does not: read as unknown", _short(prompt)
+                )
+        return found
+
+    def _check(self, number: int, ids: Sequence[int], how: Writing) -> None:
         """Refuse what cannot be written on, rather than cut it."""
-        if not numbers:
-            raise BadInput(f"the prompt {prompt!r} is empty; give at least a character")
-        config: Any = self.model.config
-        room = config.length if Spec.parse(config.positions).name == "learned" else None
-        if room is not None and len(numbers) + tokens > room + 1:  # the last token written is not read again
+        if not ids:
+            raise BadInput(f"prompt {number + 1} is empty; give at least a character (a line end will do)")
+        if wrong := [i for i in ids if not 0 <= i < self.text.size]:
+            raise BadInput(f"token {wrong[0]} is not among the {self.text.size} of this model")
+        fits = self.window + 1 - len(ids)  # the last token written is not read again
+        if not self.endless and not how.slide and how.tokens > fits:
+            ask = f"ask for at most {fits} tokens" if fits > 0 else f"shorten it by {1 - fits}"
             raise BadInput(
-                f"a prompt of {len(numbers)} tokens and {tokens} more do not fit the model's {room}: "
-                f"shorten the prompt, or ask for at most {max(0, room + 1 - len(numbers))} tokens"
+                f"a prompt of {len(ids)} tokens and {how.tokens} more do not fit the model's {self.window}: {ask}, or "
+                f"let the oldest go (slide)"
             )
+
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    # -- numbers -> numbers --------------------------------------------------------------------------------------------
+
+    def _batch(self, ids: list[list[int]], how: Writing, numbers: list[int]) -> list[list[Written]]:
+        """What follows the prompts of one batch."""
+        if how.beams > 1:
+            best = beam(
+                cast(Steps, self.model), *self._padded(ids), max_length=how.tokens, beams=how.beams,
+                nbest=how.samples, length_penalty=how.length_penalty, ban=self.ban,
+            )  # fmt: skip
+            return [
+                [Written(self._text(row, h.tokens), h.tokens, h.score, "end" if h.finished else "length") for h in each]
+                for row, each in zip(ids, best, strict=True)
+            ]
+        drafts = self._drafts(ids, how, numbers, bool(how.stop))
+        for _ in self._rounds(drafts, how):
+            pass
+        found: list[list[Written]] = [[] for _ in ids]
+        for draft in drafts:
+            words = self._text(draft.prompt, draft.tokens) if draft.speech is None else draft.speech.words
+            steps = len(draft.tokens) + (draft.why == "end")
+            found[draft.row].append(Written(words, draft.tokens, draft.total / max(1, steps), draft.why))
+        return found
+
+    def _drafts(self, ids: list[list[int]], how: Writing, numbers: Sequence[int], heard: bool) -> list[_Draft]:
+        """Empty texts, those of a prompt one after another."""
+        return [
+            _Draft(row, sample, how.seed + number, prompt, Speech(self.text, prompt, how.stop) if heard else None)
+            for row, (prompt, number) in enumerate(zip(ids, numbers, strict=True))
+            for sample in range(how.samples)
+        ]
+
+    def _rounds(self, drafts: list[_Draft], how: Writing, say: Say | None = None) -> Iterator[None]:
+        """Write all drafts, with breaks in which `say` has been told what is new.
+
+        Texts that fit are written in one go. One that must slide is written an eighth of a window at a time, each time
+        after the last 7/8 of what there is: so no row ever runs over the positions there are, done or not.
+        """
+        most = self.window + 1 - how.tokens if how.slide else max(len(d.prompt) for d in drafts)
+        still = [d for d in drafts if len(d.prompt) <= most]
+        if still:
+            firsts = still[:: how.samples]
+            yield from self._walk(still, [d.prompt for d in firsts], how, how.tokens, [d.seed for d in firsts], say)
+        hop = max(1, self.window // 8)
+        for begun in range(0, how.tokens, hop):
+            going = [d for d in drafts if not d.why]
+            if not going:
+                return
+            rows = [d.text()[-max(1, self.window - hop) :] for d in going]
+            seeds = [mixed(mixed(d.seed, begun), d.sample) for d in going]
+            last = begun + hop >= how.tokens
+            yield from self._walk(going, rows, how, min(hop, how.tokens - begun), seeds, say, last)
+
+    def _walk(
+        self,
+        going: list[_Draft],
+        rows: list[list[int]],
+        how: Writing,
+        tokens: int,
+        seeds: Sequence[int],
+        say: Say | None,
+        last: bool = True,
+    ) -> Iterator[None]:
+        """One go: every row written on by at most `tokens`; the drafts are its samples, row by row."""
+        samples = len(going) // len(rows)
+        said = None if how.repetition_penalty == 1 else [d.text() for d in going[::samples]]
+        model, inputs = cast(Steps, self.model), self._padded(rows)
+        walk = Walk(model, inputs, tokens, how.sampling(), samples, seeds, how.repetition_penalty, said, ban=self.ban)
+        for _ in walk:
+            if going[0].speech is not None:
+                self._listen(walk, going, samples, say, last)
+            yield
+        for row, outputs in enumerate(walk.found):
+            for draft, output in zip(going[row * samples : (row + 1) * samples], outputs, strict=True):
+                draft.total += output.log_probability
+                if draft.speech is None:
+                    draft.tokens.extend(output.tokens)
+                draft.why = draft.why or ("end" if output.finished else "length" if last else "")
+
+    @staticmethod
+    def _listen(walk: Walk, going: list[_Draft], samples: int, say: Say | None, last: bool) -> None:
+        """Hand what is new to the speech of every draft; end those that have come to a stop string."""
+        stopped = []
+        for row, sample, new, over in walk.news():
+            draft = going[row * samples + sample]
+            speech = draft.speech
+            assert speech is not None
+            words = ""
+            for token in new:  # one by one: a text is stopped at the same token however many came at once
+                if not speech.stopped:
+                    words += speech.hear([token])
+                    draft.tokens.append(token)
+            if over and (last or walk.steps < walk.last):  # else the next round goes on
+                words += speech.hear([], over=True)
+            if speech.stopped:
+                draft.why = "stop"
+                stopped.append((row, sample))
+            if say is not None:
+                say(words)
+        walk.end(stopped)
+
+    def _padded(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """Rows padded on the right, where causality hides it, and their lengths."""
+        flat = Flat.of([list(row) for row in rows])
+        found, lengths = flat.padded(torch.arange(len(rows)), self.text.pad)
+        return found.to(self._device()), lengths.to(self._device())
+
+    def _text(self, prompt: Sequence[int], tokens: Sequence[int]) -> str:
+        whole, before = self.text.decode([[*prompt, *tokens], list(prompt)])
+        return whole[len(before) :]
+
+
+def _unpadded(prompts: Any, real: Tensor | None) -> list[list[int]]:
+    """Every prompt as the list of its tokens."""
+    if not isinstance(prompts, Tensor):
+        return [[int(i) for i in row] for row in prompts]
+    if real is None:
+        return cast("list[list[int]]", prompts.tolist())
+    if real.shape != prompts.shape:
+        raise BadInput(
+            f"prompts are {tuple(prompts.shape)}, but `real` is {tuple(real.shape)}; give a mark for each token"
+        )
+    return [row[keep].tolist() for row, keep in zip(prompts, real.bool(), strict=True)]
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 40 else f"{text[:30]}…{text[-8:]}")

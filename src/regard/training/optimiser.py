@@ -30,7 +30,7 @@ from regard.training.optimisers.muon import Rows
 from regard.training.optimisers.part import Part, Rule, add_up, cut_anywhere
 from regard.training.slices import local
 
-BELOW = ("embed", "position", "patch", "token")  # in the name of what comes before the first block
+BELOW = ("embed", "segment", "position", "patch", "token", "enter")  # in the name of what comes before the first block
 
 
 class Optimiser:

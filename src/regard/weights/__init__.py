@@ -4,7 +4,7 @@
 |---|---|
 | table | rows, operations, `read` and `write` |
 | folder | safetensors, config.json, tokenizer.json and a card, written all or nothing |
-| marian, gpt2, torch_transformer | one peer each |
+| bert, gpt2, marian, t5, torch_transformer | one peer each |
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from regard.core.spec import Table
 
 # Each is a function: our Config -> rows.
 TABLES: Table = {
+    "bert": ("regard.weights.bert", "table"),
     "gpt2": ("regard.weights.gpt2", "table"),
     "marian": ("regard.weights.marian", "table"),
+    "t5": ("regard.weights.t5", "table"),
     "torch_transformer": ("regard.weights.torch_transformer", "table"),
 }

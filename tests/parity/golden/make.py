@@ -80,6 +80,62 @@ def make_gpt2():
     write("gpt2", f"transformers {transformers.__version__}", said, shapes, {"tokens": tokens}, logits)
 
 
+def make_t5():
+    import transformers
+
+    config = transformers.T5Config(
+        vocab_size=24,
+        d_model=8,
+        d_kv=6,
+        d_ff=12,
+        num_layers=2,
+        num_decoder_layers=1,
+        num_heads=2,
+        relative_attention_num_buckets=4,
+        relative_attention_max_distance=5,
+        feed_forward_proj="gated-gelu",
+        decoder_start_token_id=0,
+    )
+    model = transformers.T5ForConditionalGeneration(config).double().eval()
+    tied = ("embed_tokens.weight", "lm_head.weight")
+    shapes = {n: list(v.shape) for n, v in model.state_dict().items() if not n.endswith(tied)}
+    model.load_state_dict(weights(shapes), strict=False)
+    source, target, lengths = [[5, 6, 7, 8, 1], [9, 10, 1, 0, 0]], [[0, 11, 12, 13], [0, 14, 15, 16]], [5, 3]
+    there = torch.arange(5) < torch.tensor(lengths)[:, None]
+    with torch.no_grad():
+        logits = model(
+            input_ids=torch.tensor(source), attention_mask=there.long(), decoder_input_ids=torch.tensor(target)
+        ).logits
+    asked = {"source": source, "lengths": lengths, "target": target}
+    said = {k: v for k, v in config.to_diff_dict().items() if k != "transformers_version"} | {"model_type": "t5"}
+    write("t5", f"transformers {transformers.__version__}", said, shapes, asked, logits)
+
+
+def make_bert():
+    import transformers
+
+    config = transformers.BertConfig(
+        vocab_size=24,
+        hidden_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=12,
+        max_position_embeddings=16,
+    )
+    model = transformers.BertForMaskedLM(config).double().eval()
+    tied = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
+    shapes = {n: list(v.shape) for n, v in model.state_dict().items() if n not in tied}
+    model.load_state_dict(weights(shapes), strict=False)
+    tokens, segments, lengths = [[5, 6, 7, 8, 3], [9, 10, 3, 0, 0]], [[0, 0, 0, 1, 1], [0, 0, 1, 0, 0]], [5, 3]
+    there = torch.arange(5) < torch.tensor(lengths)[:, None]
+    with torch.no_grad():
+        logits = model(torch.tensor(tokens), attention_mask=there.long(), token_type_ids=torch.tensor(segments)).logits
+    said = {k: v for k, v in config.to_diff_dict().items() if k != "transformers_version"}
+    said |= {"model_type": "bert", "architectures": ["BertForMaskedLM"]}
+    asked = {"tokens": tokens, "segments": segments, "lengths": lengths}
+    write("bert", f"transformers {transformers.__version__}", said, shapes, asked, logits * there[..., None])
+
+
 def make_torch_transformer():
     settings = {"d_model": 8, "nhead": 2, "num_encoder_layers": 1, "num_decoder_layers": 2, "dim_feedforward": 12}
     model = torch.nn.Transformer(**settings, dropout=0.0, batch_first=True).double()
@@ -98,6 +154,8 @@ def write(name, peer, config, shapes, asked, answer):
 
 
 if __name__ == "__main__":
+    make_bert()
     make_gpt2()
     make_marian()
+    make_t5()
     make_torch_transformer()

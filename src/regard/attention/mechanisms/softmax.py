@@ -19,7 +19,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from regard.attention.mask import Mask
+from regard.attention.apart import apart
+from regard.attention.mask import Documents, Mask
 from regard.attention.protocol import Mechanism, Traits
 from regard.core.errors import UnknownName, Unsupported, nearest
 from regard.core.memo import Place
@@ -90,7 +91,9 @@ def plain(
 
 
 def sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None, scale: float, dropout: float) -> Tensor:
-    """PyTorch's fused kernels."""
+    """PyTorch's fused kernels; texts laid end to end are attended to text by text."""
+    if isinstance(mask, Documents) and bias is None and q.shape == k.shape:
+        return apart(q, k, v, mask, scale, dropout)
     dense = None if bias is None else bias.dense().to(q.dtype)
     if mask is not None:
         how = mask.sdpa(k.shape[0], q.shape[2], k.shape[2], q.dtype, q.device, dense)

@@ -1,0 +1,44 @@
+"""bAbI 1 to 3: where is Mary? The answer stands in the story; say where it begins and ends.
+
+    task       find the answer to a question in a story (one, two and three supporting facts)
+    data       bAbI 10k: 18,900 questions to train on, 2,100 of the training part to validate, 3,000 to test
+               (of task 3 only 1,000 training questions are at hand)
+    licence    CC BY 3.0 (Facebook, 2015)
+    paper      Devlin et al., BERT, NAACL 2019 (section 4.2); Weston et al. 2015
+    machine    one GPU, about 6 minutes
+    expected   task 1 solved; MemN2N 1.00, 0.83, 0.54 of tasks 1, 2, 3 from 1,000 questions each (README of domluna/memn2n)
+    measured   not yet
+    command    regard train bert_babi --out runs/babi
+               regard eval runs/babi
+               regard train bert_babi "data.tasks=(1,)" --out runs/babi-1
+
+From scratch: its 160 words are all in its own stories. Rows of 384 tokens hold all stories but a few of task 3, which
+are read in windows.
+"""
+
+from regard.data.questions import Questions
+from regard.models.bert import Config
+from regard.tasks import span
+from regard.training.recipe import Recipe, Train
+
+
+def recipe() -> Recipe:
+    return Recipe(
+        model=Config(vocab=200, width=256, heads=8, layers=4, length=384, dropout=0.1, attention_dropout=0.1),
+        task=span.Config(longest=4),
+        data=Questions("babi", (1, 2, 3), "10k", length=384, rows=64, vocabulary=300, lower=True),
+        train=Train(
+            steps=12_000,
+            rate=5e-4,
+            schedule="cosine",
+            warmup=1000,
+            betas=(0.9, 0.98),
+            eps=1e-6,
+            decay=0.01,
+            clip=1.0,
+            evaluate=1000,
+            save=4000,
+            log=100,
+            metric="exact_match",
+        ),
+    )

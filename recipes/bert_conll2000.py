@@ -1,0 +1,44 @@
+"""CoNLL-2000: where are the phrases of a sentence? Chunking by tagging, with a small BERT.
+
+    task       tag each word with the chunk that it begins or goes on with (22 tags)
+    data       CoNLL-2000: 8,042 sentences to train on, 894 of the training part to validate, 2,012 to test
+    licence    not stated (research); the model is not shipped
+    paper      Devlin et al., BERT, NAACL 2019 (figure 4 d); Tjong Kim Sang, Buchholz, CoNLL 2000
+    machine    one GPU, about two minutes; runs/bert is made by bert_pretrain
+    expected   chunk F1 around 93; support vector machines and CRFs 93.5 to 94.3, Flair 96.7 (recalled)
+    measured   not yet: runs/bert comes first
+    command    regard train bert_conll2000 train.begin=runs/bert --out runs/conll2000
+               regard train bert_conll2000 --out runs/conll2000-scratch
+               regard eval runs/conll2000
+
+The test part is section 20 of the Wall Street Journal, which bert_pretrain leaves out of its text. The training part,
+sections 15 to 18, is in that text, without its tags. data.column=1 gives parts of speech instead.
+"""
+
+from regard.data.tagged import Tagged
+from regard.models.bert import Config
+from regard.tasks import tagging
+from regard.training.recipe import Recipe, Train
+
+
+def recipe() -> Recipe:
+    return Recipe(
+        model=Config(vocab=8000, width=384, heads=6, layers=8, length=128, dropout=0.1, attention_dropout=0.1),
+        task=tagging.Config(),
+        data=Tagged("conll2000", column=2, length=128, rows=32, vocabulary=8000, lower=True),
+        train=Train(
+            steps=2500,
+            rate=2e-4,
+            schedule="linear",
+            warmup=250,
+            betas=(0.9, 0.98),
+            eps=1e-6,
+            decay=0.01,
+            layer_decay=0.9,
+            clip=1.0,
+            evaluate=500,
+            save=0,
+            log=50,
+            metric="f1",
+        ),
+    )

@@ -1,0 +1,43 @@
+"""SST-2: is a sentence from a film review good or bad? A small BERT fine-tuned, or the same one from scratch.
+
+    task       tell positive from negative sentences
+    data       SST-2, whole sentences only: 6,920 to train on, 872 to validate, 1,821 to test
+    licence    not stated (research); the model is not shipped
+    paper      Devlin et al., BERT, NAACL 2019; Socher et al., Recursive Deep Models, EMNLP 2013
+    machine    one GPU, about a minute; runs/bert is made by bert_pretrain
+    expected   better than from scratch by a clear margin; BERT-base 93.5 (recalled; 3.3 billion words, 67,000 phrases)
+    measured   not yet: runs/bert comes first
+    command    regard train bert_sst2 train.begin=runs/bert --out runs/sst2
+               regard train bert_sst2 --out runs/sst2-scratch
+               regard eval runs/sst2
+
+From scratch the vocabulary is that of the training part; everything else is the same.
+"""
+
+from regard.data.labelled import Labelled
+from regard.models.bert import Config
+from regard.tasks import classification
+from regard.training.recipe import Recipe, Train
+
+
+def recipe() -> Recipe:
+    return Recipe(
+        model=Config(vocab=8000, width=384, heads=6, layers=8, length=128, dropout=0.1, attention_dropout=0.1),
+        task=classification.Config(),
+        data=Labelled("sst2", length=128, rows=32, vocabulary=8000, lower=True),
+        train=Train(
+            steps=1300,
+            rate=1e-4,
+            schedule="linear",
+            warmup=130,
+            betas=(0.9, 0.98),
+            eps=1e-6,
+            decay=0.01,
+            layer_decay=0.9,
+            clip=1.0,
+            evaluate=216,
+            save=0,
+            log=50,
+            metric="accuracy",
+        ),
+    )

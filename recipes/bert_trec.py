@@ -1,0 +1,43 @@
+"""TREC: what kind of answer does a question want? A small BERT fine-tuned, or the same one from scratch.
+
+    task       tell six kinds of question apart: abbreviation, description, entity, human, location, number
+    data       TREC-6: 4,906 to train on, 546 of the training part to validate, 500 to test
+    licence    not stated (research); the model is not shipped
+    paper      Devlin et al., BERT, NAACL 2019; Li, Roth, Learning Question Classifiers, COLING 2002
+    machine    one GPU, about a minute; runs/bert is made by bert_pretrain
+    expected   better than from scratch by a clear margin; Kim 2014 93.6 with word2vec (recalled)
+    measured   not yet: runs/bert comes first
+    command    regard train bert_trec train.begin=runs/bert --out runs/trec
+               regard train bert_trec --out runs/trec-scratch
+               regard eval runs/trec
+
+From scratch the vocabulary is that of the training part; everything else is the same.
+"""
+
+from regard.data.labelled import Labelled
+from regard.models.bert import Config
+from regard.tasks import classification
+from regard.training.recipe import Recipe, Train
+
+
+def recipe() -> Recipe:
+    return Recipe(
+        model=Config(vocab=8000, width=384, heads=6, layers=8, length=128, dropout=0.1, attention_dropout=0.1),
+        task=classification.Config(),
+        data=Labelled("trec6", length=128, rows=32, vocabulary=8000, lower=True),
+        train=Train(
+            steps=1500,
+            rate=1e-4,
+            schedule="linear",
+            warmup=150,
+            betas=(0.9, 0.98),
+            eps=1e-6,
+            decay=0.01,
+            layer_decay=0.9,
+            clip=1.0,
+            evaluate=153,
+            save=0,
+            log=50,
+            metric="accuracy",
+        ),
+    )

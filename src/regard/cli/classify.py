@@ -1,0 +1,154 @@
+"""``regard classify``: texts in, labels out, in the same order.
+
+A line that cannot be used leaves an empty line, so that line 7 of the output is always line 7 of the input, and one
+line on stderr; the status at the end is 1.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from regard.cli.lines import Line
+    from regard.tasks.classifier import Classified
+
+
+def classify(
+    text: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TEXT...", help="What to classify; without it, lines are read from stdin."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="A classifier by name (regard list zoo), a folder, or a run.",
+            show_default="languages; with --labels minilm",
+        ),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,C", help="Labels of your own: the one whose meaning is nearest, nothing is trained."),
+    ] = None,
+    pairs: Annotated[
+        bool, typer.Option("--pairs", help="Every line holds two texts with a tab between them.")
+    ] = False,
+    every: Annotated[
+        bool, typer.Option("--all", "-a", help="Print the probability of every label, not only of the likeliest.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each text.")] = False,
+    device: Annotated[
+        str, typer.Option(metavar="DEVICE", help="cpu, cuda, cuda:1, ...; auto: the GPU where there is one.")
+    ] = "auto",
+) -> int:
+    """Say what kind of text each one is, and how sure that is.
+
+    The model that ships tells English, French and German apart; with --labels any labels will do. Output line n belongs
+    to input line n: label, probability.
+
+    \b
+      regard classify "Wo ist der Bahnhof?"
+      regard classify "The keeper saved a penalty." --labels sport,politics,music --all
+      regard classify --model runs/sst2 < reviews.txt
+    """
+    if labels is not None and pairs:
+        raise typer.BadParameter("--labels are compared with one text at a time; leave out --pairs")
+    from regard.cli import FAILED, lines, say
+
+    windows = lines.given(text) if text else lines.windows(lines.stdin("texts"))
+    work = _Work(chosen(model, labels, device), pairs, every, as_json)
+    for window in windows:
+        with lines.Out(None) as out:
+            out.write(work(window))
+    if not work.texts and not work.bad:
+        say("there is nothing to classify: the input is empty")
+        return FAILED
+    return FAILED if work.bad else 0
+
+
+def chosen(model: str | None, labels: str | None, device: str = "auto") -> Any:
+    """The classifier of a name or a folder, or one made of labels and sentence vectors."""
+    import regard
+    from regard.cli.ready import ready
+    from regard.core.errors import BadInput
+    from regard.tasks.classifier import Classifier
+    from regard.tasks.embedder import Embedder
+    from regard.tasks.zeroshot import ZeroShot
+
+    name = model or ("languages" if labels is None else "minilm")
+    folder = Path(name)
+    if not (folder / "config.json").is_file() and (folder / "model" / "config.json").is_file():
+        name = str(folder / "model")  # a run keeps its model there
+    found = regard.load(name)
+    if labels is None:
+        if not isinstance(found, Classifier):
+            hint = "; give it --labels" if isinstance(found, Embedder) else ""
+            raise BadInput(f"{name} is a {type(found).__name__}, not a classifier{hint}")
+        return ready(found, device)
+    if not isinstance(found, Embedder):
+        raise BadInput(f"{name} is a {type(found).__name__}; --labels need one that makes sentence vectors, as minilm")
+    return ZeroShot(ready(found, device), labels.split(","))
+
+
+class _Work:
+    """Windows of lines in, labels out; keeps count."""
+
+    def __init__(self, classifier: Any, pairs: bool, every: bool, as_json: bool) -> None:
+        self.classifier, self.pairs, self.every, self.as_json = classifier, pairs, every, as_json
+        self.texts = self.bad = 0
+
+    def __call__(self, window: list[Line]) -> list[str]:
+        """The output lines of a window."""
+        for line in window:
+            if line.wrong:
+                self._complain(line, line.wrong)
+        usable = [line for line in window if line.text.strip() and self._whole(line)]
+        found = dict(zip([line.number for line in usable], self._found(usable), strict=True))
+        self.texts += sum(each is not None for each in found.values())
+        return [self._shown(line, found.get(line.number)) for line in window]
+
+    def _whole(self, line: Line) -> bool:
+        """Whether a pair is one."""
+        cells = line.text.split("\t")
+        if not self.pairs or (len(cells) == 2 and all(cell.strip() for cell in cells)):
+            return True
+        self._complain(line, "is no pair of texts with a tab between them: left empty")
+        return False
+
+    def _found(self, some: list[Line]) -> list[Classified | None]:
+        """The labels of some lines; where that fails, of each by itself, so that only one line is lost."""
+        from regard.cli import debugging
+        from regard.core.errors import RegardError
+
+        if not some:
+            return []
+        sides = zip(*(line.text.split("\t") if self.pairs else [line.text] for line in some), strict=True)
+        try:
+            return list(self.classifier(*map(list, sides)))
+        except (RegardError, RuntimeError) as error:  # torch calls most of what can happen to it a RuntimeError
+            if debugging():
+                raise
+            if len(some) > 1:
+                return [self._found([line])[0] for line in some]
+            self._complain(some[0], f"could not be classified: left empty ({' '.join(str(error).split())})")
+            return [None]
+
+    def _shown(self, line: Line, found: Classified | None) -> str:
+        if self.as_json:
+            said = {} if found is None else {"label": found.label, "probability": found.probability}
+            more = {} if found is None else {"probabilities": found.probabilities}
+            return json.dumps({"number": line.number, "text": line.text, **said, **more}, ensure_ascii=False)
+        if found is None:
+            return ""
+        shown = found.probabilities if self.every else {found.label: found.probability}
+        return "\t".join(f"{label}\t{share:.4f}" for label, share in shown.items())
+
+    def _complain(self, line: Line, what: str) -> None:
+        from regard.cli import say
+
+        self.bad += 1
+        say(f"line {line.number} {what}")

@@ -1,0 +1,305 @@
+"""``regard generate``: prompts in, texts out, as they are written.
+
+A prompt that cannot be used (empty, no UTF-8, too long for the model) is named on stderr and leaves an empty text, so
+that text 7 always belongs to prompt 7; the status at the end is 1. All other prompts are written on.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from regard.cli.lines import Line
+
+_draw, _search = "Drawing at random", "Searching"
+ESCAPES = {"\\n": "\n", "\\t": "\t"}  # what a shell makes hard to write
+
+
+def generate(
+    prompt: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PROMPT...", help="What to write on from; without it, lines are read from stdin."),
+    ] = None,
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="A model by name (regard list zoo), a folder, a run, or a GPT-2 folder.")
+    ] = "shakespeare",
+    tokens: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="At most so many tokens.", show_default="200")
+    ] = None,
+    samples: Annotated[int, typer.Option(min=1, max=1024, metavar="N", help="Texts for each prompt.")] = 1,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="End before this; \\n is a line end. May be given several times."),
+    ] = None,
+    slide: Annotated[
+        bool, typer.Option("--slide", help="Let the oldest tokens go where a text outgrows the model.")
+    ] = False,
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            metavar="X",
+            help="Below 1 safer, above 1 wilder; 0 takes the likeliest.",
+            show_default="0.8",
+            rich_help_panel=_draw,
+        ),
+    ] = None,
+    top_k: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Draw from the k likeliest tokens only.", rich_help_panel=_draw),
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            metavar="X",
+            help="Draw from the likeliest tokens that make up this much probability.",
+            rich_help_panel=_draw,
+        ),
+    ] = None,
+    min_p: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            metavar="X",
+            help="Draw from tokens at least so likely as this share of the likeliest.",
+            rich_help_panel=_draw,
+        ),
+    ] = None,
+    repetition_penalty: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01,
+            metavar="X",
+            help="Above 1, what the text holds already is less likely.",
+            rich_help_panel=_draw,
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="The same seed draws the same.", show_default="0", rich_help_panel=_draw),
+    ] = None,
+    beams: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=256, metavar="N", help="Look for the likeliest text, so many at a time.", rich_help_panel=_search
+        ),
+    ] = None,
+    length_penalty: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X", help="Of beams: scores are divided by length to this power.", rich_help_panel=_search
+        ),
+    ] = None,
+    stream: Annotated[
+        bool | None,
+        typer.Option("--stream/--no-stream", help="Show a text while it is written.", show_default="where it is one"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each text.")] = False,
+    device: Annotated[
+        str, typer.Option(metavar="DEVICE", help="cpu, cuda, cuda:1, ...; auto: the GPU where there is one.")
+    ] = "auto",
+    int8: Annotated[
+        bool, typer.Option("--int8", help="Weights and products in 8 bits: faster on a CPU, nearly the same text.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Say on stderr how fast it went and on what.")
+    ] = False,
+) -> int:
+    """Write on from prompts, or answer them, with a language model.
+
+    A language model's text follows its prompt; the answer of a text-to-text model stands by itself. Several texts are
+    parted by an empty line. A prompt and text that outgrow the model are refused, or slide through it with --slide.
+
+    \b
+      regard generate "ROMEO:" --tokens 400 --slide
+      regard generate "To be, or not" --samples 3 --temperature 1 --min-p 0.05
+      regard generate "JULIET:" --stop "\\n\\n" --json
+    """
+    if stream and (as_json or samples > 1 or (beams or 1) > 1):
+        raise typer.BadParameter("--stream shows one text while it is written; not with --samples, --beams or --json")
+    from regard.cli import FAILED, lines, say
+    from regard.cli.ready import machine
+
+    given = {"tokens": tokens, "samples": samples, "stop": [_unescaped(s) for s in stop or ()], "slide": slide,
+             "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed,
+             "repetition_penalty": repetition_penalty, "beams": beams, "length_penalty": length_penalty}  # fmt: skip
+    asked = {name: value for name, value in given.items() if value is not None and value is not False and value != []}
+    windows = _given(prompt) if prompt else lines.windows(lines.stdin("prompts"))
+    work = _Work(chosen(model, device, int8), asked, as_json)
+    follow = stream or (stream is None and bool(prompt) and len(prompt or ()) == 1 and work.can_stream(asked))
+    for window in windows:
+        for line in window:
+            if line.wrong:
+                work.complain(line, line.wrong)
+        if follow:
+            work.follow(window)
+        else:
+            work.write(window)
+    if verbose:
+        say(work.speed(machine(work.predictor)))
+    return FAILED if work.bad else 0
+
+
+def chosen(model: str, device: str = "auto", int8: bool = False) -> Any:
+    """The model of a name or a folder (a saved one, a whole run, or a GPT-2 of transformers), ready to write."""
+    import regard
+    from regard.cli.ready import ready
+    from regard.core.errors import BadInput
+    from regard.tasks.translator import Translator
+
+    folder = Path(model)
+    if not (folder / "config.json").is_file() and (folder / "model" / "config.json").is_file():
+        model = str(folder / "model")  # a run keeps its model there
+    found = regard.load(model)
+    if not hasattr(found, "continues"):
+        kind = type(found).__name__
+        if isinstance(found, Translator):
+            raise BadInput(f"{model} is a translator; use it with regard translate")
+        why = "it has no vocabulary (tokenizer.json)" if hasattr(found, "parameters") else "it answers otherwise"
+        raise BadInput(f"{model} is a {kind}, which cannot be asked to write: {why}")
+    return ready(found, device, int8)
+
+
+class _Work:
+    """Windows of prompts in, texts out; keeps count."""
+
+    def __init__(self, predictor: Any, asked: dict[str, Any], as_json: bool) -> None:
+        self.predictor, self.as_json = predictor, as_json
+        self.how = _writing(asked) if predictor.continues else _answering(asked)
+        self.bad = self.texts = self.tokens = 0
+        self.seconds = 0.0
+
+    def can_stream(self, asked: dict[str, Any]) -> bool:
+        """Whether a text can be shown while it is written."""
+        one = asked["samples"] == 1 and asked.get("beams", 1) == 1
+        return hasattr(self.predictor, "stream") and self.predictor.continues and one and not self.as_json
+
+    def follow(self, window: list[Line]) -> None:
+        """One prompt after the other, shown while it is written."""
+        from regard.core.errors import BadInput
+
+        if not (self.predictor.continues and hasattr(self.predictor, "stream")):
+            raise BadInput("this model's answers cannot be shown while they are written; leave out --stream")
+        for line in window:
+            began, first = time.monotonic(), True
+            _out("\n" * (self.texts > 0))
+            for piece in self.predictor.stream(line.text, **self.how):
+                _out(line.text + piece if first else piece)
+                first = False
+            _out("\n" if not first else f"{line.text}\n")
+            self.seconds += time.monotonic() - began
+            self.texts += 1
+
+    def write(self, window: list[Line]) -> None:
+        """All prompts of a window at once."""
+        began = time.monotonic()
+        found = self._found(window)
+        self.seconds += time.monotonic() - began
+        for line, outputs in zip(window, found, strict=True):
+            for output in outputs or [{"text": ""}]:
+                self._show(line, output)
+
+    def _show(self, line: Line, output: dict[str, Any]) -> None:
+        if self.as_json:
+            _out(json.dumps({"number": line.number, "prompt": line.text, **output}, ensure_ascii=False) + "\n")
+        elif self.predictor.continues:
+            _out("\n" * (self.texts > 0) + f"{line.text}{output['text']}\n")
+        else:
+            _out(f"{output['text']}\n")
+        self.texts += 1
+
+    def _found(self, window: list[Line]) -> list[list[dict[str, Any]]]:
+        """The texts of a window; where that fails, of its prompts one by one, so that only one prompt is lost."""
+        from regard.cli import debugging
+        from regard.core.errors import RegardError
+
+        usable = [line for line in window if line.text or not line.wrong]
+        try:
+            texts = iter(self._written(usable) if usable else [])
+            return [next(texts) if line in usable else [] for line in window]
+        except (RegardError, RuntimeError) as error:  # torch calls most of what can happen to it a RuntimeError
+            if debugging():
+                raise
+            if len(window) > 1:
+                return [self._found([line])[0] for line in window]
+            self.complain(window[0], f"could not be written on: {' '.join(str(error).split())}")
+            return [[]]
+
+    def _written(self, some: list[Line]) -> list[list[dict[str, Any]]]:
+        prompts = [line.text for line in some]
+        if self.predictor.continues:
+            found = self.predictor.written(prompts, numbers=[line.number - 1 for line in some], **self.how)
+            self.tokens += sum(len(one.tokens) for each in found for one in each)
+            return [
+                [{"text": one.text, "tokens": len(one.tokens), "score": one.score, "why": one.why} for one in each]
+                for each in found
+            ]
+        answers = self.predictor(prompts, **self.how)
+        listed = [[one] if isinstance(one, str) else one for one in answers]
+        self.tokens += sum(map(len, self.predictor.text.encode([text for each in listed for text in each])))
+        return [[{"text": text} for text in each] for each in listed]
+
+    def complain(self, line: Line, what: str) -> None:
+        """A prompt that could not be used."""
+        from regard.cli import say
+
+        self.bad += 1
+        say(f"prompt {line.number} {what}")
+
+    def speed(self, where: str) -> str:
+        """One honest line."""
+        seconds = max(self.seconds, 1e-9)
+        texts = f"{self.texts:,} text{'s' if self.texts != 1 else ''}"
+        rate = f", {self.tokens:,} tokens: {self.tokens / seconds:,.0f} tokens/s" if self.tokens else ""
+        return f"{texts} in {self.seconds:.1f} s{rate} ({where})"
+
+
+def _writing(asked: dict[str, Any]) -> dict[str, Any]:
+    """The options as a Writer's settings."""
+    from regard.tasks.writing import settings
+
+    how = {"temperature": 0.8} | asked if asked.get("beams", 1) == 1 else asked
+    settings(how.get("tokens", 200), {name: value for name, value in how.items() if name != "tokens"})
+    return how
+
+
+def _answering(asked: dict[str, Any]) -> dict[str, Any]:
+    """The options as the settings of a model that answers, whose search is a translator's."""
+    for name in ("stop", "slide", "min_p", "repetition_penalty"):
+        if name in asked:
+            raise typer.BadParameter(f"--{name.replace('_', '-')} is for models that write on; this one answers")
+    drawn: dict[str, Any] = {name: asked[name] for name in ("temperature", "top_k", "top_p", "seed") if name in asked}
+    how: dict[str, Any] = {name: asked[name] for name in ("tokens", "beams", "length_penalty") if name in asked}
+    if drawn.get("temperature") == 0:
+        return how | {"beams": 1}
+    if drawn:
+        how |= drawn | {"sample": True}
+    return how | {"nbest": asked["samples"], "beams": max(asked.get("beams", 4), asked["samples"])}
+
+
+def _given(prompts: list[str]) -> Iterator[list[Line]]:
+    """Prompts from the command line, each as it stands, line ends and all."""
+    from regard.cli.lines import Line
+
+    yield [Line(number, text) for number, text in enumerate(prompts, 1)]
+
+
+def _unescaped(text: str) -> str:
+    for written, meant in ESCAPES.items():
+        text = text.replace(written, meant)
+    return text
+
+
+def _out(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

@@ -1,0 +1,46 @@
+"""A loaded model made ready for use: on the best device there is, in float32, and what that is in a few words.
+
+Never bfloat16: it gains nothing here, and on some CPUs it ends the process.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from regard.core.errors import Unsupported
+
+Predictor = TypeVar("Predictor")  # whatever has a `model`
+
+
+def ready(predictor: Predictor, device: str, int8: bool = False) -> Predictor:
+    """The same predictor, its model where it is to compute and in the form that is fastest there."""
+    from regard.core.machine import choose_threads
+    from regard.tasks.serving import prepare, quantise
+    from regard.training.device import chosen_device
+
+    place, model = chosen_device(device), _model(predictor)
+    model.to(place).float().eval()
+    if place.type == "cpu":
+        choose_threads()
+        (quantise if int8 else prepare)(model)
+    elif int8:
+        raise Unsupported(f"int8 is for CPUs; leave out --int8, or add --device cpu (here: {place})")
+    return predictor
+
+
+def machine(predictor: object) -> str:
+    """Where and how it computes, in a few words."""
+    import torch
+
+    from regard.tasks.serving import form
+
+    model = _model(predictor)
+    device, how = next(model.parameters()).device, form(model)
+    if device.type == "cuda":
+        return f"{torch.cuda.get_device_name(device)}, {how}"
+    threads = torch.get_num_threads()
+    return f"{device.type.upper()}, {how}, {threads} thread{'s' if threads > 1 else ''}"
+
+
+def _model(predictor: Any) -> Any:
+    return predictor.model

@@ -1,0 +1,284 @@
+"""Span corruption: pieces of a running text are taken out, and are to be written down. Made on the fly.
+
+    text      Thank you for inviting me to your party last week
+    source    Thank you <0> me to your party <1> week </s>
+    target    <s> <0> for inviting <1> last </s>
+
+Of L tokens, round(noise · L) are taken out, in round(noise · L / mean) spans, cut at places drawn from all that there
+are: no span is empty, and no two touch. L is as large as lets a source have `context` tokens, so that all batches have
+one shape, and nothing of a source is padding. Source and target together give the text back: `restored`.
+
+Rows are windows over the text, as everywhere (data.shards); what is taken out of one depends on seed, epoch and the
+place where it begins: not on processes, threads or the batch. The text is plain (data.corpora), that of text tasks
+(data.text_tasks, training parts for training), or shards.
+
+Raffel et al. 2020 (T5, section 3.1.4: 15 %, spans of 3), arXiv:1910.10683
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from regard.core.errors import BadInput
+from regard.core.shapes import Int, Tensor
+from regard.core.spec import make
+from regard.data import TEXT_TASKS
+from regard.data.batching import Order, Stream, mixed
+from regard.data.corpora import corpus
+from regard.data.flat import rounded
+from regard.data.parallel import Pairs, target_tokens
+from regard.data.shards import Shards, Windows, chosen, located
+from regard.data.shuffle import Shuffle
+from regard.data.text_tasks import TextTask, read
+
+if TYPE_CHECKING:
+    from regard.tokens.text import Text
+
+MULTIPLE = 8  # aligned rows
+EPOCH = 2**40  # tokens; a window is known by epoch · EPOCH + the token it begins at
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Which text, how much of it is taken out, how long a row is, and how many rows go into a batch."""
+
+    texts: tuple[str, ...] = ("bbc", "brown")  # corpora, files, text tasks; or one folder of shards
+    noise: float = 0.15
+    mean: float = 3.0  # tokens of a span
+    context: int = 512  # tokens of a source, its end token with them
+    rows: int = 64  # in a batch, all processes together
+    kind: str = "bytes"  # of vocabulary, see tokens.text; where neither the model nor the shards bring one
+    vocabulary: int = 16_000
+    sentinels: int = 100
+    limit: int | None = None  # only the first so many rows of every part, out of as many documents of each text
+
+    def quick(self) -> Spans:
+        """A few short rows and a small vocabulary: enough to see that everything runs."""
+        small = {"vocabulary": min(self.vocabulary, 400), "sentinels": min(self.sentinels, 20)}
+        return replace(self, context=min(self.context, 40), rows=min(self.rows, 4), limit=24, **small)  # type: ignore[arg-type]
+
+    def shards(self) -> Shards | None:
+        """The shards, where the text is in shards."""
+        try:
+            found = [name for name in self.texts if (located(name) / "index.json").is_file()]
+        except BadInput:
+            return None
+        return Shards(found[0]) if found and len(self.texts) == 1 else None
+
+    def splits(self) -> list[str]:
+        """The parts that all the texts have."""
+        if (shards := self.shards()) is not None:
+            return shards.splits()
+        if not self.texts:
+            raise BadInput("data.texts is empty; name a corpus, a file, a text task or a folder of shards")
+        return sorted(set.intersection(*(set(_splits(name)) for name in self.texts)))
+
+    def split(self, name: str) -> str:
+        """The full name of a part; the beginning of it will do where it is the only one."""
+        return chosen(name, self.splits(), ", ".join(self.texts))
+
+    def read(self, split: str) -> list[str]:
+        """The documents of a part."""
+        return [document for name in self.texts for document in islice(_documents(name, split), self.limit)]
+
+    def text(self) -> Text:
+        """A vocabulary of the training part, or the one of the shards; with sentinels."""
+        from regard.tokens.sentinels import sentinels, with_sentinels
+        from regard.tokens.text import Text
+
+        shards = self.shards()
+        text = Text.train(self.read("train"), self.kind, self.vocabulary) if shards is None else shards.text()
+        return text if sentinels(text) else with_sentinels(text, self.sentinels)
+
+    def load(self, split: str, text: Text) -> Corrupted:
+        """A part as numbers, documents end to end, each closed by the end token."""
+        length, split = raw_length(self.context, self.noise, self.mean), self.split(split)
+        if (shards := self.shards()) is not None:
+            known = shards.text()
+            if (known.size, known.kind) != (text.size, text.kind) and known.size > text.size:
+                raise BadInput(f"{self.texts[0]} was packed with another vocabulary than the model's")
+            windows = replace(shards, context=length, rows=self.rows, limit=self.limit).load(split)
+            return Corrupted(self, windows, text)
+        ids = text.encode(self.read(split))
+        tokens = np.array([number for row in ids for number in (*row, text.eos)], np.int32)
+        return Corrupted(self, Windows([tokens], length, self.rows, text.size, self.limit), text)
+
+
+class Corrupted:
+    """One part of a text, as rows out of which spans are taken."""
+
+    name, metric = "spans", ""
+
+    def __init__(self, settings: Spans, windows: Windows, text: Text) -> None:
+        from regard.tokens.sentinels import sentinels
+
+        self.settings, self.windows, self.text = settings, windows, text
+        self.length = windows.context
+        self.taken, self.spans = counts(self.length, settings.noise, settings.mean)
+        self.marks = np.array(sentinels(text)[: self.spans])
+        if len(self.marks) < self.spans:
+            raise BadInput(
+                f"a row of {self.length} tokens has {self.spans} spans taken out, but the vocabulary has "
+                f"{len(self.marks)} sentinels to stand for them: raise data.sentinels or lower data.context"
+            )
+
+    def __len__(self) -> int:
+        return len(self.windows)
+
+    def stream(self, seed: int) -> Stream[Pairs]:
+        """Training batches without end."""
+        plain = self.windows.stream(seed)
+        return Stream(
+            lambda epoch: _Coded(plain.order(epoch), epoch), lambda rows: self.collate(rows, seed), target_tokens
+        )
+
+    def in_order(self, tokens: int) -> Iterator[Pairs]:
+        """Every whole row once, always with the same spans taken out: for measuring."""
+        starts = torch.arange(len(self.windows)) * self.length
+        some = max(1, tokens // self.length)
+        for at in range(0, len(starts), some):
+            yield self.collate(starts[at : at + some], 0)
+
+    def collate(self, rows: Int[Tensor, " B"], seed: int) -> Pairs:
+        """The windows of these numbers, spans taken out."""
+        text, pairs = self.text, []
+        for row in rows.tolist():
+            start = row % EPOCH
+            window = np.asarray(self.windows.window(start, start + self.length), np.int64)
+            if int(window.max()) >= text.size:
+                self.windows._complain(torch.tensor([start]))
+            out = spans(self.length, self.taken, self.spans, mixed(seed, row))
+            pairs.append(corrupted(window, out, self.marks))
+        sources = np.stack([np.append(source, text.eos) for source, _ in pairs])
+        targets = np.stack([np.concatenate([[text.bos], target, [text.eos]]) for _, target in pairs])
+        aligned = rounded(targets.shape[1] - 1, MULTIPLE) + 1  # the decoder reads all but the last
+        lengths = (torch.full((len(rows),), x.shape[1]) for x in (sources, targets))
+        padded = np.pad(targets, ((0, 0), (0, aligned - targets.shape[1])), constant_values=text.pad)
+        return Pairs(torch.from_numpy(sources), next(lengths), torch.from_numpy(padded), next(lengths))
+
+    def fingerprint(self) -> str:
+        """A few letters that change when the tokens do."""
+        return self.windows.fingerprint()
+
+    def card(self) -> str:
+        """One line on the text and on what is taken out."""
+        return (
+            f"{', '.join(self.settings.texts)}: {self.windows.tokens:,} tokens, {self.settings.rows} rows a batch, "
+            f"{self.taken} of {self.length} tokens taken out in {self.spans} spans"
+        )
+
+
+class _Coded:
+    """The batches of an epoch, each window's number telling its epoch too."""
+
+    def __init__(self, order: Order, epoch: int) -> None:
+        self.order, self.epoch = order, epoch
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __getitem__(self, i: int) -> Int[Tensor, " B"]:
+        return self.order[i] + self.epoch * EPOCH
+
+
+# -- the corruption itself ---------------------------------------------------------------------------------------------
+
+
+def counts(length: int, noise: float, mean: float) -> tuple[int, int]:
+    """Of so many tokens, how many are taken out and in how many spans: at least one of each, and something stays."""
+    taken = min(max(round(length * noise), 1), length - 1)
+    many = min(max(round(taken / mean), 1), taken, length - taken)
+    return taken, many
+
+
+def raw_length(context: int, noise: float, mean: float) -> int:
+    """The longest text whose source has at most `context` tokens."""
+    if not (0 < noise < 1 and mean >= 1 and context >= 4):
+        raise BadInput(
+            f"noise {noise}, spans of {mean} and a context of {context}: wanted 0 < noise < 1, mean >= 1, 4 tokens"
+        )
+
+    def source(length: int) -> int:
+        taken, many = counts(length, noise, mean)
+        return length - taken + many + 1
+
+    length = 2
+    while source(length + 1) <= context:
+        length += 1
+    return length
+
+
+def spans(length: int, taken: int, many: int, key: int) -> np.ndarray:
+    """Which tokens are taken out: `many` spans of `taken` tokens in all, the first of them not at the beginning."""
+    out, kept = _parts(taken, many, mixed(key, 0)), _parts(length - taken, many, mixed(key, 1))
+    sizes = np.stack([kept, out], 1).reshape(-1)
+    return np.repeat(np.tile([False, True], many), sizes)
+
+
+def corrupted(
+    tokens: Sequence[int] | np.ndarray, out: np.ndarray, marks: Sequence[int] | np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """What is left, with a sentinel for each span that was taken out; and the spans, each after its sentinel."""
+    tokens, out = np.asarray(tokens), np.asarray(out, bool)
+    first = out & ~np.concatenate([[False], out[:-1]])
+    own = np.asarray(marks)[np.maximum(np.cumsum(first) - 1, 0)]  # the sentinel of each token's span
+    source = np.where(first, own, tokens)[first | ~out]
+    target = np.stack([own, tokens], 1)[out].reshape(-1)[_kept(first[out])]
+    return source, target
+
+
+def restored(source: Sequence[int], target: Sequence[int], marks: Sequence[int]) -> list[int]:
+    """The text that a source and a target were made of."""
+    known, given, whole = {int(mark) for mark in marks}, dict[int, list[int]](), list[int]()
+    for token in map(int, target):
+        if token in known:
+            given[token], last = [], token
+        else:
+            given[last].append(token)
+    for token in map(int, source):
+        whole += given[token] if token in known else [token]
+    return whole
+
+
+def _kept(first: np.ndarray) -> np.ndarray:
+    """Of pairs (sentinel, token) laid end to end: every token, and a sentinel where a span begins."""
+    return np.stack([first, np.ones_like(first)], 1).reshape(-1)
+
+
+def _parts(total: int, many: int, key: int) -> np.ndarray:
+    """A total as so many numbers above 0; all ways are equally likely."""
+    cuts = np.sort(Shuffle(total - 1, key)(np.arange(many - 1))) + 1 if many > 1 else np.array([], np.int64)
+    return np.diff(np.concatenate([[0], cuts, [total]]))
+
+
+# -- the text ----------------------------------------------------------------------------------------------------------
+
+
+def _task(name: str) -> TextTask | None:
+    """The text task of a spec; None where it is the name of a corpus or a path."""
+    if name.partition("(")[0] not in TEXT_TASKS:
+        return None
+    found: TextTask = make(TEXT_TASKS, name, "text task")
+    return found
+
+
+def _splits(name: str) -> Sequence[str]:
+    task = _task(name)
+    return corpus(name).parts if task is None else task.splits()
+
+
+def _documents(name: str, split: str) -> Iterator[str]:
+    task = _task(name)
+    if task is None:
+        yield from (" ".join(sentences) for sentences in corpus(name).read(split))
+        return
+    for example in read(task, split):
+        yield example.source
+        if task.metric == "bleu":  # text in another language, not a label and not a piece of the input
+            yield example.target

@@ -1,0 +1,254 @@
+"""Tasks as text: what is asked goes before the input, and the answer is written out, whatever it is.
+
+    translate      translate English to German: A dog runs.                Ein Hund läuft.            bleu
+    sentiment      sst2 sentence: a gorgeous , witty film                  positive                   accuracy
+    summarise      summarize: The firm said on Friday that ...             sentences of the article   rouge
+    headline       headline: The firm said on Friday that ...              Ad sales boost profit      rouge
+    pronounce      pronounce: xylophone                                    Z AY1 L AH0 F OW2 N        phonemes
+
+A task has a `name`, a `prefix`, the `metric` it is scored with (tasks.text_scores), `splits` and `read`. A spec names
+it in a mixture: ``translate(corpus='tatoeba', name='tatoeba')``.
+
+Raffel et al. 2020 (T5), arXiv:1910.10683
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from regard.core.errors import BadInput
+from regard.data import home
+from regard.data.labelled import Labelled
+from regard.data.parallel import Parallel, lines
+from regard.data.shards import chosen
+
+LANGUAGES = {"en": "English", "de": "German", "fr": "French", "cs": "Czech", "es": "Spanish", "it": "Italian"}
+
+
+class Example(NamedTuple):
+    """An input without its prefix, the answer to train on, and all the answers that count as right."""
+
+    source: str
+    target: str
+    right: tuple[str, ...]
+
+
+class TextTask(Protocol):
+    """What a mixture asks of a task."""
+
+    name: str
+    metric: str
+
+    @property
+    def prefix(self) -> str:
+        """What goes before every input."""
+        ...
+
+    def splits(self) -> list[str]:
+        """The parts there are: train, val, test."""
+        ...
+
+    def read(self, split: str) -> list[Example]:
+        """The examples of a part."""
+        ...
+
+
+@dataclass(frozen=True)
+class Translate:
+    """Sentence pairs (data.parallel)."""
+
+    corpus: str = "multi30k"
+    source: str = "en"
+    target: str = "de"
+    test: str = "test"  # which test part, where there are several: the beginning of its name; by default the first
+    name: str = "translate"
+    metric: str = "bleu"
+
+    @property
+    def prefix(self) -> str:
+        """T5's words for it."""
+        of, to = (LANGUAGES.get(code, code) for code in (self.source, self.target))
+        return f"translate {of} to {to}: "
+
+    def splits(self) -> list[str]:
+        """One of each."""
+        return _three(self.corpus)
+
+    def read(self, split: str) -> list[Example]:
+        """The pairs as they are."""
+        data = Parallel(self.corpus, self.source, self.target)
+        if split == "test":
+            split = next((name for name in data.splits() if name.startswith(self.test)), self.test)
+        sides = (
+            data.normal(side, code) for side, code in zip(data.read(split), (self.source, self.target), strict=True)
+        )
+        return [Example(a, b, (b,)) for a, b in zip(*sides, strict=True) if a and (b or split != "train")]
+
+
+@dataclass(frozen=True)
+class Sentiment:
+    """Texts with a label (data.labelled); the label's name is the answer."""
+
+    corpus: str = "sst2"
+    name: str = "sentiment"
+    metric: str = "accuracy"
+
+    @property
+    def prefix(self) -> str:
+        """T5's words for it."""
+        return f"{self.corpus} sentence: "
+
+    def splits(self) -> list[str]:
+        """Those of the labelled texts."""
+        return Labelled(self.corpus).splits()
+
+    def read(self, split: str) -> list[Example]:
+        """Texts and the names of their labels."""
+        return [Example(text, label, (label,)) for text, label in Labelled(self.corpus).read(split)]
+
+
+@dataclass(frozen=True)
+class Summarise:
+    """News, cut to their first `words`, and the sentences of them that make the summary.
+
+    The set's summaries hold whole sentences of the article, the weightiest first, glued together. Here they come in the
+    order in which the article has them, with a space between, and the target to train on has only those that stand in
+    what is read: what nobody could know is not asked for. Scores are against the whole summary.
+
+    In training a long article gives several examples: further pieces of it, each from the beginning of a sentence about
+    `stride` words after the last.
+    """
+
+    words: int = 256
+    stride: int = 96  # 0: only the beginning of every article
+    name: str = "summarise"
+    metric: str = "rouge"
+    prefix: str = "summarize: "
+
+    def splits(self) -> list[str]:
+        """One of each."""
+        return _three("bbc_news_summary")
+
+    def read(self, split: str) -> list[Example]:
+        """Articles and their summaries."""
+        examples = []
+        for article in _news(split):
+            whole = _spaced(article["text"])
+            places = _marked(whole, article["summary"])
+            every = " ".join(whole[a:b] for a, b in places)
+            pieces = _pieces(whole, self.words, self.stride if split == "train" else 0)
+            for first, last in pieces:
+                inside = " ".join(whole[a:b] for a, b in places if first <= a and b <= last)
+                if inside or split != "train":
+                    examples.append(Example(whole[first:last], inside, (every,)))
+        return examples
+
+
+@dataclass(frozen=True)
+class Headline:
+    """News, cut to their first `words`, and their titles."""
+
+    words: int = 96
+    name: str = "headline"
+    metric: str = "rouge"
+    prefix: str = "headline: "
+
+    def splits(self) -> list[str]:
+        """One of each."""
+        return _three("bbc_news_summary")
+
+    def read(self, split: str) -> list[Example]:
+        """Articles and their titles."""
+        return [Example(_cut(_spaced(a["text"]), self.words), a["title"], (a["title"],)) for a in _news(split)]
+
+
+@dataclass(frozen=True)
+class Pronounce:
+    """Words, letter by letter, and their sounds (CMU dictionary, ARPAbet); any listed pronunciation counts as right."""
+
+    stress: bool = False  # keep the digits that say which syllable is stressed; published scores leave them out
+    name: str = "pronounce"
+    metric: str = "phonemes"
+    prefix: str = "pronounce: "
+
+    def splits(self) -> list[str]:
+        """One of each."""
+        return _three("cmudict")
+
+    def read(self, split: str) -> list[Example]:
+        """Words and their first pronunciation."""
+        examples = []
+        for line in lines(home.folder("cmudict") / f"cmudict.{split}.tsv.gz"):
+            word, *sounds = line.split("\t")
+            if not self.stress:
+                sounds = [re.sub(r"\d", "", each) for each in sounds]
+            examples.append(Example(" ".join(word), sounds[0], tuple(dict.fromkeys(sounds))))
+        return examples
+
+
+def read(task: TextTask, split: str, limit: int | None = None) -> list[Example]:
+    """The examples of a part by name, or an error that says which there are."""
+    found = task.read(chosen(split, task.splits(), task.name))[:limit]
+    if not found:
+        raise BadInput(f"{task.name}: there is no example in {split}")
+    return found
+
+
+def _three(dataset: str) -> list[str]:
+    """The parts of a dataset, which must be there."""
+    home.folder(dataset)
+    return ["test", "train", "val"]
+
+
+def _news(split: str) -> list[dict[str, str]]:
+    articles = map(json.loads, lines(home.folder("bbc_news_summary") / "bbc_news_summary.jsonl.gz"))
+    return [article for article in articles if article["split"] == split]
+
+
+def _spaced(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _cut(text: str, words: int) -> str:
+    return " ".join(text.split()[:words])
+
+
+def _pieces(text: str, words: int, stride: int) -> list[tuple[int, int]]:
+    """Where in a text its first `words` stand, and so many from later sentences on while half of them are left."""
+    places = [match.span() for match in re.finditer(r"\S+", text)]
+    begins = [0]
+    for n in range(1, len(places) - words // 2 if stride else 0):
+        if n - begins[-1] >= stride and text[places[n - 1][1] - 1] in '.!?"':
+            begins.append(n)
+    return [(places[n][0], places[min(n + words, len(places)) - 1][1]) for n in begins]
+
+
+# where sentences were glued: after an end or a closing sign, before a capital or an opening one; "U.S." ends none
+_GLUE = re.compile(r"(?:(?<=[.!?])(?<!\b[A-Z]\.)|(?<=[\"'”)]))(?=[A-Z\"'“(£$])")
+
+
+def _marked(article: str, summary: str) -> list[tuple[int, int]]:
+    """Where in an article the sentences of its summary stand, from begin to end, those that touch as one."""
+    found = []
+    for piece in _GLUE.split(_spaced(summary)):
+        at = article.find(piece)
+        if at >= 0 and len(piece) > 3:  # a lone sign is found with its sentence
+            found.append((at, at + len(piece)))
+    merged: list[tuple[int, int]] = []
+    for begin, end in sorted(found):
+        if merged and not article[merged[-1][1] : begin].strip(" \"'"):
+            begin, end = merged[-1][0], max(end, merged[-1][1])
+            merged.pop()
+        merged.append((begin, end))
+    return [_quoted(article, *place) for place in merged]
+
+
+def _quoted(article: str, begin: int, end: int) -> tuple[int, int]:
+    """The same with the quotation marks that the gluing may have set apart."""
+    before, after = article[max(begin - 1, 0) : begin] == '"', article[end : end + 1] == '"'
+    if article.count('"', begin, end) % 2:
+        return (begin, end + 1) if after else (begin - before, end)
+    return (begin - 1, end + 1) if before and after else (begin, end)

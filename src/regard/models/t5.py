@@ -1,0 +1,238 @@
+"""T5: every task is text in, text out, by one encoder and one decoder.
+
+    tokens      one embedding table for source and target, and in v1.0 for the output too
+    positions   a learned number for each head and bucket of distances, added to the scores; one table a stack
+    attention   softmax of q·k, not divided by √D; the heads' widths need not add up to C
+    head        linear; where it is tied to the embedding, of x / √C
+
+No biases, RMSNorm first, ReLU (v1.0) or gated GELU (v1.1). The √D that other models divide by is in the fresh weights.
+
+Raffel et al.: Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer. JMLR 2020.
+arXiv:1910.10683
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.attention.mask import Keys, Table
+from regard.attention.multihead import MultiHead
+from regard.blocks import FEEDFORWARDS, NORMS
+from regard.blocks.decoder import Decoder, DecoderBlock, State
+from regard.blocks.encoder import Encoder, EncoderBlock
+from regard.core.shapes import Float, Int, Tensor
+from regard.core.spec import cycle, make
+from regard.positions.biased.relative import RelativePositions
+
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # vectors B T C, the head's matrix V C, wanted tokens B T -> a sum
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that shapes a T5; the defaults are the smallest of v1.0."""
+
+    vocab: int
+    width: int = 512
+    heads: int = 8
+    depth: int = 64  # of a head; need not be width / heads
+    ffn: int = 2048
+    encoder_layers: int = 6
+    decoder_layers: int = 6
+    buckets: int = 32
+    distance: int = 128  # from here on all distances share a bucket
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    activation_dropout: float = 0.1
+    norm_kind: str = "rms"
+    eps: float = 1e-6
+    feed: str = "relu"
+    attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module of one's own
+    tied: bool = True
+    scaled: bool | None = None  # whether the head sees x / √C; None: where it is tied
+    pad: int = 0
+    bos: int = 0  # T5 begins to write with its padding token
+    eos: int = 1
+
+
+def _v1_1(**sizes: Any) -> dict[str, Any]:
+    return {"vocab": 32128, "feed": "geglu_tanh", "tied": False, **sizes}
+
+
+# Table of section 3.7 and the published files, whose vocabulary is padded to 32,128; tiny is for trying things out.
+SIZES: dict[str, dict[str, Any]] = {
+    "small": {"vocab": 32128},
+    "base": {
+        "vocab": 32128, "width": 768, "heads": 12, "ffn": 3072, "encoder_layers": 12, "decoder_layers": 12
+    },
+    "large": {
+        "vocab": 32128, "width": 1024, "heads": 16, "ffn": 4096, "encoder_layers": 24, "decoder_layers": 24
+    },
+    "3b": {
+        "vocab": 32128, "width": 1024, "heads": 32, "depth": 128, "ffn": 16384, "encoder_layers": 24,
+        "decoder_layers": 24,
+    },
+    "11b": {
+        "vocab": 32128, "width": 1024, "heads": 128, "depth": 128, "ffn": 65536, "encoder_layers": 24,
+        "decoder_layers": 24,
+    },
+    "small-1.1": _v1_1(heads=6, ffn=1024, encoder_layers=8, decoder_layers=8),
+    "base-1.1": _v1_1(width=768, heads=12, ffn=2048, encoder_layers=12, decoder_layers=12),
+    "large-1.1": _v1_1(width=1024, heads=16, ffn=2816, encoder_layers=24, decoder_layers=24),
+    "xl-1.1": _v1_1(width=2048, heads=32, ffn=5120, encoder_layers=24, decoder_layers=24),
+    "xxl-1.1": _v1_1(width=4096, heads=64, ffn=10240, encoder_layers=24, decoder_layers=24),
+    "tiny": {
+        "width": 128, "heads": 4, "depth": 32, "ffn": 256, "encoder_layers": 2, "decoder_layers": 2,
+        "feed": "geglu_tanh",
+    },
+}  # fmt: skip
+
+
+class T5(nn.Module):
+    """Source and target tokens in, logits of the next target token out."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.embed = nn.Embedding(config.vocab, config.width)
+        self.encoder = Encoder(
+            [_encoder_block(config, layer) for layer in range(config.encoder_layers)], *_ends(config, causal=False)
+        )
+        self.decoder = Decoder(
+            [_decoder_block(config, layer) for layer in range(config.decoder_layers)], *_ends(config, causal=True)
+        )
+        self.drop = nn.Dropout(config.dropout)  # of what leaves a stack
+        self.head = nn.Linear(config.width, config.vocab, bias=False)
+        self.reset()
+
+    def forward(
+        self,
+        source: Int[Tensor, "B N"],
+        target: Int[Tensor, "B T"],
+        source_lengths: Int[Tensor, " B"] | None = None,
+        target_lengths: Int[Tensor, " B"] | None = None,
+        targets: Int[Tensor, "B T"] | None = None,
+        loss: Loss | None = None,
+    ) -> Float[Tensor, "..."]:
+        """Logits B T V of the token after each target token; with a loss, its value for these targets, so that it alone
+        knows whether there ever are as many logits. Padding stands on the right, where causality hides it."""
+        memory = self.encode(source, source_lengths)
+        mask = None if source_lengths is None else Keys(source_lengths)
+        x = self._last(self.decoder(self.embed(target), memory, memory_mask=mask))
+        if loss is None:
+            return self.head(x)
+        assert targets is not None
+        return loss(x, self.head.weight, targets)
+
+    def encode(
+        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
+    ) -> Float[Tensor, "B N C"]:
+        """The source as vectors that know one another."""
+        mask = None if source_lengths is None else Keys(source_lengths)
+        out: Tensor = self.drop(self.encoder(self.embed(source), mask))
+        return out
+
+    def _last(self, x: Tensor) -> Tensor:
+        """What the head sees."""
+        x = self.drop(x)
+        return x * self.config.width**-0.5 if self.scaled else x
+
+    @property
+    def scaled(self) -> bool:
+        """Whether the head sees x / √C."""
+        return self.config.tied if self.config.scaled is None else self.config.scaled
+
+    # -- writing, one token after another ------------------------------------------------------------------------------
+
+    @property
+    def eos(self) -> int:
+        """The token that ends a target."""
+        return self.config.eos
+
+    def start(
+        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None, *, room: int
+    ) -> tuple[Int[Tensor, "B 1"], State]:
+        """Read the source once; the first token of every target, and an empty cache of `room` slots."""
+        padded = source_lengths is not None and int(source_lengths.min()) < source.shape[1]
+        lengths = source_lengths if padded else None
+        memory = self.encode(source, lengths)
+        mask = None if lengths is None else Table(Keys(lengths).real(source.shape[1])[:, None])
+        first = torch.full((source.shape[0], 1), self.config.bos, device=source.device)
+        return first, self.decoder.start(memory, mask, room)
+
+    def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
+        """Logits of the next token of every beam."""
+        x, state = self.decoder.step(self.embed(tokens), state)
+        return self.head(self._last(x)), state
+
+    def select(self, state: State, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> State:
+        """Keep the inputs `rows` (None: all), of each the beams `beams`."""
+        return self.decoder.select(state, rows, beams)
+
+    def freeze(self, state: State) -> State:
+        """Make every shape of the state static, so that a step can be recorded and replayed."""
+        return self.decoder.freeze(state)
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Fresh weights, as the paper's: matrices by what goes in, queries smaller by the √D that scores lack."""
+        width, depth = self.config.width, self.config.depth
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                module.weight.normal_(std=module.in_features**-0.5)
+        for module in self.modules():
+            if isinstance(module, MultiHead):
+                cross = module.kind == "cross"
+                rows = module.project.q.weight if cross else module.project.qkv.weight
+                queries = rows if cross else rows.unflatten(0, (self.config.heads, 3, depth))[:, 0]
+                queries.mul_(depth**-0.5)
+            elif isinstance(module, RelativePositions):
+                module.table.weight.normal_(std=width**-0.5)
+        self.embed.weight.normal_(std=1.0)
+        if self.config.tied:
+            self.head.weight = self.embed.weight
+
+
+def _encoder_block(config: Config, layer: int) -> EncoderBlock:
+    norms = [_norm(config) for _ in range(2)]
+    return EncoderBlock(_heads(config, layer), _feed(config), norms, True, config.dropout)
+
+
+def _decoder_block(config: Config, layer: int) -> DecoderBlock:
+    norms = [_norm(config) for _ in range(3)]
+    mix, cross = _heads(config, layer), _heads(config, layer, cross=True)
+    return DecoderBlock(mix, cross, _feed(config), norms, True, config.dropout)
+
+
+def _heads(config: Config, layer: int, cross: bool = False) -> MultiHead:
+    return MultiHead(
+        config.width,
+        config.heads,
+        depth=config.depth,
+        attention="softmax" if cross else cycle(config.attention, layer),
+        bias=False,
+        dropout=config.attention_dropout,
+        scale=1.0,
+        cross=cross,
+    )
+
+
+def _feed(config: Config) -> nn.Module:
+    settings = {"width": config.width, "hidden": config.ffn, "dropout": config.activation_dropout, "bias": False}
+    part: nn.Module = make(FEEDFORWARDS, config.feed, "feed-forward", **settings)
+    return part
+
+
+def _norm(config: Config) -> nn.Module:
+    part: nn.Module = make(NORMS, config.norm_kind, "norm", normalized_shape=config.width, eps=config.eps)
+    return part
+
+
+def _ends(config: Config, causal: bool) -> tuple[nn.Module, nn.Module, float]:
+    """Positions, last norm and dropout of a stack."""
+    positions = RelativePositions(config.heads, config.buckets, config.distance, causal)
+    return positions, _norm(config), config.dropout

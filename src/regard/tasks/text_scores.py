@@ -1,0 +1,92 @@
+"""How good written answers are: one function for each way of scoring, from outputs and all that counts as right.
+
+    bleu        corpus BLEU, with its signature (tasks.score)
+    accuracy    the answer is the label, to the letter
+    exact       exact match, and the F1 of words, as SQuAD counts them (tasks.tally)
+    rouge       rouge1, rouge2, rougeL (tasks.rouge)
+    phonemes    words whose sounds are all right, the share of words that are not, and of sounds that are not
+
+Each gives scores by name, from 0 to 100. The first is the one that counts when several tasks are put into one number;
+the higher the better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from regard.core.errors import BadInput
+from regard.tasks.rouge import rouge
+from regard.tasks.score import Score
+from regard.tasks.score import bleu as corpus_bleu
+from regard.tasks.tally import exact_match, word_f1
+
+Right = Sequence[Sequence[str]]  # of every output, all that counts as right
+Metric = Callable[[Sequence[str], Right], dict[str, Score]]
+
+
+def bleu(outputs: Sequence[str], right: Right) -> dict[str, Score]:
+    """Cased BLEU of running text, against the first reference."""
+    return {"bleu": corpus_bleu(outputs, [each[0] for each in right])}
+
+
+def accuracy(outputs: Sequence[str], right: Right) -> dict[str, Score]:
+    """The share of outputs that are a right label; anything else, however near, is wrong."""
+    return {"accuracy": _mean([output.strip() in each for output, each in _both(outputs, right)], "the label itself")}
+
+
+def exact(outputs: Sequence[str], right: Right) -> dict[str, Score]:
+    """Exact match and F1 of words, but for case, articles and signs."""
+    pairs = _both(outputs, right)
+    how = "but for case, articles and signs (SQuAD)"
+    return {
+        "exact": _mean([exact_match(a, b) for a, b in pairs], f"equal {how}"),
+        "f1": _mean([word_f1(a, b) for a, b in pairs], f"F1 of words {how}"),
+    }
+
+
+def phonemes(outputs: Sequence[str], right: Right) -> dict[str, Score]:
+    """Words that are all right; word error and phoneme error, each against the nearest right pronunciation."""
+    wrong, sounds, whole = 0, 0, list[bool]()
+    for output, each in _both(outputs, right):
+        near = min(each, key=lambda sound: (_edits(output.split(), sound.split()), len(sound.split())))
+        wrong += _edits(output.split(), near.split())
+        sounds += len(near.split())
+        whole.append(output.split() == near.split())
+    words = _mean(whole, "all sounds right, by any listed pronunciation")
+    error = Score(100 * wrong / max(sounds, 1), "edits / sounds, nearest listed pronunciation", f"{wrong} of {sounds}")
+    return {
+        "words": words,
+        "word_error": Score(100 - words.value, words.signature, words.detail),
+        "phoneme_error": error,
+    }
+
+
+METRICS: dict[str, Metric] = {
+    "bleu": bleu,
+    "accuracy": accuracy,
+    "exact": exact,
+    "rouge": rouge,
+    "phonemes": phonemes,
+}
+
+
+def _both(outputs: Sequence[str], right: Right) -> list[tuple[str, Sequence[str]]]:
+    if len(outputs) != len(right):
+        raise BadInput(f"{len(outputs)} outputs cannot be scored against {len(right)} answers")
+    if not outputs:
+        raise BadInput("there is nothing to score")
+    return list(zip(outputs, right, strict=True))
+
+
+def _mean(values: Sequence[float], signature: str) -> Score:
+    return Score(100 * sum(values) / len(values), signature, f"{sum(values):g} of {len(values)}")
+
+
+def _edits(a: Sequence[str], b: Sequence[str]) -> int:
+    """Words to insert, delete or exchange to make one of the other (Levenshtein)."""
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        before, row[0] = row[0], i
+        for j, y in enumerate(b, 1):
+            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (x != y))
+    return row[-1]

@@ -1,0 +1,73 @@
+"""How a text is to be written, and what is known of one that was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from regard.core.errors import BadInput, UnknownName, nearest
+from regard.tasks.sampling import Sampling
+
+
+@dataclass(frozen=True)
+class Writing:
+    """How a text is written on."""
+
+    tokens: int = 200  # at most so many more
+    temperature: float = 1.0  # 0: always the likeliest token
+    top_k: int = 0  # draw among so many likeliest tokens; 0: all
+    top_p: float = 1.0  # draw among the likeliest that fill this share of the probability
+    min_p: float = 0.0  # draw among those at least so likely as this share of the likeliest
+    repetition_penalty: float = 1.0  # above 1, what the text holds already is less likely
+    stop: Sequence[str] = ()  # a text ends before any of these
+    samples: int = 1  # texts for each prompt
+    beams: int = 1  # above 1: look for the likeliest text, so many at a time
+    length_penalty: float = 1.0  # of beams
+    slide: bool = False  # let the oldest tokens go where a text outgrows the model's positions
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.tokens < 1 or self.samples < 1 or self.beams < 1:
+            raise BadInput(
+                f"{self.tokens} tokens, {self.samples} samples and {self.beams} beams: each must be 1 or more"
+            )
+        if isinstance(self.stop, str):
+            raise BadInput("give a list of stop strings, not a single one")
+        if self.temperature:
+            self.sampling()
+        elif self.samples > 1 and self.beams == 1:
+            raise BadInput(
+                f"at temperature 0 there is one text for each prompt; {self.samples} need one above 0, or beams"
+            )
+        if self.beams > 1:
+            drawn = {"stop": (), "repetition_penalty": 1.0, "slide": False, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+            if other := [name for name, none in drawn.items() if getattr(self, name) != none]:
+                raise BadInput(f"{other[0]} is for texts written token by token; it does not go with beams")
+            if self.samples > self.beams:
+                raise BadInput(f"{self.samples} texts for each prompt need at least as many beams, not {self.beams}")
+
+    def sampling(self) -> Sampling | None:
+        """How tokens are drawn; None: the likeliest."""
+        if not self.temperature:
+            return None
+        return Sampling(self.temperature, self.top_k, self.top_p, self.min_p)
+
+
+@dataclass(frozen=True)
+class Written:
+    """What follows a prompt: its text and tokens, its mean log-probability, and why it ends."""
+
+    text: str
+    tokens: list[int]
+    score: float
+    why: str  # "end" (the model ended it), "stop" (a stop string), "length" (as many tokens as were asked for)
+
+
+def settings(tokens: int, how: dict[str, Any]) -> Writing:
+    """The settings of these names; an unknown one offers the nearest."""
+    known = {field.name for field in fields(Writing)}
+    for name in how:
+        if name not in known:
+            raise UnknownName(f"writing has no setting '{name}'; {nearest(name, known)}")
+    return Writing(tokens, **how)

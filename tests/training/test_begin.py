@@ -1,0 +1,132 @@
+"""Runs that begin from given weights: what is taken, what is new, what is refused."""
+
+import shutil
+
+import pytest
+import torch
+
+from regard.core.errors import BadInput
+from regard.training import begin, train
+from regard.training.checkpoint import read_weights
+from regard.training.recipe import Recipe, Train, build, override
+from regard.weights.folder import load_model
+
+from ..tasks.reading import config, data, recipe, task, written
+
+SHORT = ["train.steps=4", "train.evaluate=2", "train.save=2", "train.score=0", "train.ema=0"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return written(tmp_path_factory.mktemp("begin") / "data")
+
+
+@pytest.fixture(scope="module")
+def pretrained(folder, tmp_path_factory):
+    """A run on masked words."""
+    out = tmp_path_factory.mktemp("pretrained") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("regard.training.loop._Run._draw", lambda self, force=False: None)
+        train(override(recipe(folder, "documents"), SHORT), out)
+    return out
+
+
+def finetuned(folder, pretrained, *settings, kind="labelled"):
+    return override(recipe(folder, kind), [*SHORT, f"train.begin={pretrained}", *settings])
+
+
+def test_the_body_and_the_vocabulary_are_taken_and_the_head_is_new(folder, pretrained, tmp_path, capsys):
+    result = train(finetuned(folder, pretrained, "train.rate=0", "data.vocabulary=50"), tmp_path / "run")
+    assert result["steps"] == 4
+    old, new = load_model(pretrained / "model"), load_model(tmp_path / "run" / "model")
+    before, after = old.model.state_dict(), new.model.state_dict()
+    body = [name for name in after if not name.startswith("head.")]
+    assert "pool.weight" in body  # next-sentence prediction has trained it
+    assert all(torch.equal(before[name], after[name]) for name in body)
+    assert [name for name in after if name not in body] == ["head.out.weight", "head.out.bias"]
+    assert old.text.encode_one("the dog sees the house") == new.text.encode_one("the dog sees the house")
+    assert new.model.config.vocab == old.model.config.vocab > 50
+    said = capsys.readouterr().err
+    assert f"begins from {pretrained / 'model'}: {len(body)} tensors taken; new: head.out.weight, head.out.bias" in said
+    assert "left there: head.first.weight" in said
+
+
+def test_a_run_a_folder_and_a_shipped_name_are_found(pretrained):
+    assert begin.folder(str(pretrained)) == begin.folder(str(pretrained / "model")) == pretrained / "model"
+    assert begin.folder("en-de").name == "en-de"
+
+
+def test_going_on_needs_nothing_of_what_the_run_began_from_and_equals_training_at_once(folder, pretrained, tmp_path):
+    shutil.copytree(pretrained, tmp_path / "given")
+    whole = finetuned(folder, tmp_path / "given", "train.steps=6")
+    train(whole, tmp_path / "once")
+    train(override(whole, ["train.steps=3"]), tmp_path / "twice")
+    shutil.rmtree(tmp_path / "given")
+    train(whole, tmp_path / "twice", resume=True)
+    once, twice = (read_weights(tmp_path / name / "checkpoints" / "final.safetensors") for name in ("once", "twice"))
+    assert [name for name, x in once.items() if not torch.equal(x, twice[name])] == []
+
+
+def test_a_model_that_was_fine_tuned_is_a_beginning_too(folder, pretrained, tmp_path, capsys):
+    train(finetuned(folder, pretrained), tmp_path / "one")
+    train(finetuned(folder, tmp_path / "one", kind="pairs"), tmp_path / "two")  # two labels instead of four
+    assert "new: head.out.weight, head.out.bias" in capsys.readouterr().err
+    train(finetuned(folder, tmp_path / "one"), tmp_path / "three")
+    assert "; new" not in capsys.readouterr().err  # the same labels: the head goes on too
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["model.width=32"], r"embed\.weight is \(\d+, 16\) there, \(\d+, 32\) here"),
+        (["model.length=64"], r"is \(32, 16\) there, \(64, 16\) here"),
+        (["model.layers=3"], r"blocks\.2\.\S+ is missing there"),
+        (["model.layers=1"], r"blocks\.1\.\S+ is not in the model"),
+    ],
+)
+def test_any_other_difference_is_refused_by_name(folder, pretrained, tmp_path, settings, said):
+    with pytest.raises(BadInput, match=said):
+        train(finetuned(folder, pretrained, *settings), tmp_path / "run")
+
+
+def test_what_is_not_there_or_of_another_kind_is_said(folder, pretrained, tmp_path):
+    with pytest.raises(BadInput, match=r"train\.begin=nowhere"):
+        train(finetuned(folder, "nowhere"), tmp_path / "run")
+    shutil.copytree(pretrained, tmp_path / "half")
+    shutil.rmtree(tmp_path / "half" / "model")
+    with pytest.raises(BadInput, match="has not ended yet"):
+        begin.folder(str(tmp_path / "half"))
+    with pytest.raises(BadInput, match="it is a Transformer, the model is a BERT"):
+        begin.take(build(config(vocab=30, head=None)), begin.folder("en-de"))
+
+
+def test_layers_below_move_slower_and_the_head_at_the_full_rate(folder):
+    from regard.training.optimiser import layer_factors
+
+    model = build(task(folder, "labelled").fit(config()))
+    found = layer_factors([name for name, _ in model.named_parameters()], 0.5)
+    assert found["head.out.weight"] == found["pool.weight"] == 1
+    assert {found[name] for name in found if ".blocks.1." in name} == {0.5}
+    assert {found[name] for name in found if ".blocks.0." in name} == {0.25}
+    below = [name for name in found if ".blocks." not in name and not name.startswith(("head.", "pool."))]
+    assert {name: found[name] for name in below} == dict.fromkeys(below, 0.125)
+    assert len(below) == 5  # words, segments, positions, and the norm after them
+
+
+def test_a_recipe_with_a_beginning_survives_json(folder, pretrained):
+    from regard.training.recipe import from_json, to_json
+
+    whole = Recipe(config(), recipe(folder, "labelled").task, data(folder, "labelled"), Train(begin=str(pretrained)))
+    assert from_json(to_json(whole)) == whole
+    assert override(whole, ["train.begin=none"]).train.begin is None
+
+
+def test_a_bert_folder_of_transformers_is_a_beginning_with_its_vocabulary(folder, pretrained, tmp_path, capsys):
+    from regard.weights import bert
+
+    given = load_model(pretrained / "model")
+    bert.save(tmp_path / "theirs", given.model, given.text)
+    train(finetuned(folder, tmp_path / "theirs", "train.rate=0"), tmp_path / "run")
+    assert "tensors taken; new: head.out.weight, head.out.bias" in capsys.readouterr().err
+    found = load_model(tmp_path / "run" / "model").model.state_dict()
+    assert torch.equal(found["embed.weight"], given.model.state_dict()["embed.weight"])
