@@ -34,9 +34,7 @@ def classify(
         str | None,
         typer.Option(metavar="A,B,C", help="Labels of your own: the one whose meaning is nearest, nothing is trained."),
     ] = None,
-    pairs: Annotated[
-        bool, typer.Option("--pairs", help="Every line holds two texts with a tab between them.")
-    ] = False,
+    pairs: Annotated[bool, typer.Option("--pairs", help="Every line holds two texts with a tab between them.")] = False,
     every: Annotated[
         bool, typer.Option("--all", "-a", help="Print the probability of every label, not only of the likeliest.")
     ] = False,
