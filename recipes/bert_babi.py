@@ -6,7 +6,7 @@
     licence    CC BY 3.0 (Facebook, 2015)
     paper      Devlin et al., BERT, NAACL 2019 (section 4.2); Weston et al. 2015
     machine    one GPU, about 6 minutes
-    expected   task 1 solved; MemN2N 1.00, 0.83, 0.54 of tasks 1, 2, 3 from 1,000 questions each (README of domluna/memn2n)
+    expected   task 1 solved; MemN2N has 1.00, 0.83, 0.54 of tasks 1 to 3 from 1,000 questions each (domluna/memn2n)
     measured   not yet
     command    regard train bert_babi --out runs/babi
                regard eval runs/babi

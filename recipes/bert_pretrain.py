@@ -11,7 +11,7 @@
     command    regard train bert_pretrain --out runs/bert
                regard eval runs/bert
 
-17.6 million parameters. Of the sentences of SST-2's test part 7 of 1,821, and of TREC's 3 of 500, stand in this text too
+17.6 million parameters. Of SST-2's test sentences 7 of 1,821, and of TREC's 3 of 500, stand in this text too
 ("isn't it great", "who invented the telephone"): everyday sentences of Tatoeba, without a label.
 """
 

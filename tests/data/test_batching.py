@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.core.errors import BadInput
-from regard.data.batching import Place, Stream, TokenBatches, prefetch
+from regard.data.batching import AlikeBatches, Place, RowBatches, Stream, TokenBatches, prefetch
 
 
 def lengths(n=500, seed=0):
@@ -222,3 +222,30 @@ def test_an_error_in_the_thread_is_raised_by_next():
         assert next(items) == 1
         with pytest.raises(BadInput, match="gone"):
             next(items)
+
+
+def test_rows_come_so_many_at_a_time_each_once():
+    order = RowBatches(100, 8, key=3)
+    rows = torch.cat([order[i] for i in range(len(order))])
+    assert len(order) == 12
+    assert len(set(rows.tolist())) == 96
+    assert rows.tolist() != torch.cat([RowBatches(100, 8, key=4)[i] for i in range(12)]).tolist()
+    assert RowBatches(5, 8, key=3)[0].shape == (5,)  # less than a batch is one
+    assert len(RowBatches(0, 8, key=3)) == 0
+    with pytest.raises(IndexError):
+        order[12]
+    with pytest.raises(BadInput, match="holds nothing"):
+        RowBatches(5, 0, key=3)
+
+
+def test_rows_alike_in_length_meet_each_once_and_with_others_in_every_epoch():
+    long = lengths(2000)[0]
+    order, other = AlikeBatches(long, 8, key=3), AlikeBatches(long, 8, key=4)
+    rows = [order[i] for i in range(len(order))]
+    assert len(set(torch.cat(rows).tolist())) == 2000
+    assert {len(batch) for batch in rows} == {8}
+    padding = sum(int(long[batch].max()) * 8 - int(long[batch].sum()) for batch in rows) / int(long.sum())
+    assert padding < 0.1  # of rows as they come it is more than four fifths
+    assert {frozenset(b.tolist()) for b in rows}.isdisjoint({frozenset(other[i].tolist()) for i in range(len(other))})
+    heights = [int(long[batch].max()) for batch in rows]
+    assert heights != sorted(heights)  # short and long ones come in turn

@@ -9,7 +9,7 @@ import torch
 from regard.core.errors import BadInput
 from regard.data import home
 from regard.data.batching import Place
-from regard.data.labelled import Labelled, framed_pair
+from regard.data.labelled import Labelled, framed
 from regard.data.questions import Questions, stories, windows
 from regard.data.shards import NOTHING
 from regard.data.tagged import Tagged, cuts
@@ -82,10 +82,10 @@ def test_a_folder_for_each_label_is_read(tmp_path):
 def test_of_two_texts_that_are_too_long_the_longer_loses_more(text):
     a, b = list(range(10, 40)), list(range(50, 54))
     for first, second, keep in ((a, b, (9, 4)), (b, a, (4, 9)), (a, a, (7, 6)), (b, b, (4, 4))):
-        row, which = framed_pair(text, first, second, room=16)
+        row, which = framed(text, [first, second], 16)
         assert (which.count(0) - 2, which.count(1) - 1) == keep
         assert len(row) <= 16
-    assert framed_pair(text, a, room=16)[0] == [text.bos, *a[:14], text.eos]
+    assert framed(text, [a], 16)[0] == [text.bos, *a[:14], text.eos]
 
 
 def test_an_epoch_holds_every_text_once(table, text):
@@ -142,7 +142,11 @@ def test_a_tag_stands_at_the_first_piece_of_its_word(tmp_path, text):
     batch = data.load("train", text).collate(torch.tensor([0, 1]))
     pieces = [text.encode_one(word) or [text.unk] for word in ("red", "dogsx", "run")]
     places = [1, 1 + len(pieces[0]), 1 + len(pieces[0]) + len(pieces[1])]
-    assert batch.tokens[0, : int(batch.lengths[0])].tolist() == [text.bos, *sum(pieces, []), text.eos]
+    assert batch.tokens[0, : int(batch.lengths[0])].tolist() == [
+        text.bos,
+        *(i for ids in pieces for i in ids),
+        text.eos,
+    ]
     expected = [NOTHING] * batch.targets.shape[1]
     for place, tag in zip(places, (0, 1, 2), strict=True):
         expected[place] = tag
@@ -156,7 +160,7 @@ def test_a_long_sentence_is_cut_between_words_and_keeps_all_of_them(text):
     assert len(cut) > 1
     assert sum(len(places) for _, places in cut) == 27
     assert all(len(row) <= 12 and row[0] == text.bos and row[-1] == text.eos for row, _ in cut)
-    assert sum((row[1:-1] for row, _ in cut), []) == text.encode_one(" ".join(words))
+    assert [i for row, _ in cut for i in row[1:-1]] == text.encode_one(" ".join(words))
 
 
 def test_a_file_of_tags_that_cannot_be_used_is_said_so(tmp_path):

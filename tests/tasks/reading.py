@@ -54,9 +54,7 @@ def data(folder, kind, **settings):
             str(folder / "pairs.tsv"), "text other label", length=24, rows=6, vocabulary=120, **settings
         ),
         "tagged": lambda: Tagged(str(folder / "tagged.txt"), length=16, rows=6, vocabulary=120, **settings),
-        "questions": lambda: Questions(
-            str(folder / "questions.jsonl"), length=32, rows=6, vocabulary=120, **settings
-        ),
+        "questions": lambda: Questions(str(folder / "questions.jsonl"), length=32, rows=6, vocabulary=120, **settings),
     }
     return made[kind]()
 

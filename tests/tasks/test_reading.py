@@ -82,7 +82,9 @@ def test_classification_sums_over_texts(folder, kind):
     m, drawn = model(made), first(made)
     logits = m(drawn.batch.tokens, drawn.batch.segments, drawn.batch.lengths)
     assert logits.shape == (6, len(made.labels))
-    torch.testing.assert_close(made.loss(m, drawn.batch)[0], F.cross_entropy(logits, drawn.batch.labels, reduction="sum"))
+    torch.testing.assert_close(
+        made.loss(m, drawn.batch)[0], F.cross_entropy(logits, drawn.batch.labels, reduction="sum")
+    )
     assert drawn.count == 6
     found = made.evaluate(m, "val")
     said = Classifier(m, made.text, made.labels)(*zip(*(row[:-1] for row in made.data.read("val")), strict=True))
@@ -127,7 +129,12 @@ def test_training_on_equals_training_at_once(tmp_path, folder, kind):
         assert torch.equal(value, twice[name]), name
 
 
-LEARNED = {"labelled": ("accuracy", 0.9), "tagged": ("f1", 0.9), "questions": ("f1", 0.5), "sentences": ("accuracy", 0.4)}
+LEARNED = {
+    "labelled": ("accuracy", 0.9),
+    "tagged": ("f1", 0.9),
+    "questions": ("f1", 0.5),
+    "sentences": ("accuracy", 0.4),
+}
 
 
 @pytest.mark.parametrize("kind", LEARNED)

@@ -39,19 +39,19 @@ def test_chunks_begin_and_end_as_conlleval_has_it(tags, found):
 
 
 def test_a_chunk_counts_only_where_kind_begin_and_end_are_right():
-    true = ["B-NP I-NP O B-VP".split(), "B-NP B-PP".split()]  # 4 chunks
-    said = ["B-NP O O B-VP".split(), "B-NP B-NP".split()]  # 4 chunks: cut short, right; right, wrong kind
+    true = [["B-NP", "I-NP", "O", "B-VP"], ["B-NP", "B-PP"]]  # 4 chunks
+    said = [["B-NP", "O", "O", "B-VP"], ["B-NP", "B-NP"]]  # 4 chunks: cut short, right; right, wrong kind
     assert chunk_f1(said, true) == {"precision": 0.5, "recall": 0.5, "f1": 0.5}
     assert chunk_f1([["O"] * 4, ["O"] * 2], true)["f1"] == 0
     assert chunk_f1([["O"]], [["O"]]) == {"precision": 0.0, "recall": 0.0, "f1": 0.0}
-    split = chunk_f1(["B-NP I-NP".split()], ["B-NP B-NP".split()])  # one for two: neither is right
+    split = chunk_f1([["B-NP", "I-NP"]], [["B-NP", "B-NP"]])  # one for two: neither is right
     assert split["f1"] == 0
     with pytest.raises(BadInput, match="2 words"):
         chunk_f1([["O"]], [["O", "O"]])
 
 
 def test_precision_and_recall_are_not_mixed_up():
-    found = chunk_f1(["B-NP O O".split()], ["B-NP B-VP B-PP".split()])
+    found = chunk_f1([["B-NP", "O", "O"]], [["B-NP", "B-VP", "B-PP"]])
     assert (found["precision"], found["recall"]) == (1.0, pytest.approx(1 / 3))
 
 

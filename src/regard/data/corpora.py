@@ -9,7 +9,7 @@
 
 Of ptb's training part the last 2,012 lines are left out: they are section 20 of the Journal, with which the chunks of
 conll2000 are tested. Tatoeba's English sides of both pairs of languages are put together, each sentence once and in one
-part only, in an order without meaning. The articles of the BBC quote one another across parts; nothing is done about it.
+part only, in an order without meaning. Articles of the BBC quote one another across parts; nothing is done about it.
 """
 
 from __future__ import annotations

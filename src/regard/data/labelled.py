@@ -136,9 +136,9 @@ class Labels:
             raise BadInput(f"{where}: there is no row")
         self.text, self.length, self.many = text, length, many
         encoded = [text.encode([row[n] for row in rows]) for n in range(len(rows[0]) - 1)]
-        framed = [framed_pair(text, *ids, room=length) for ids in zip(*encoded, strict=True)]
+        rows_of = [framed(text, ids, length) for ids in zip(*encoded, strict=True)]
         self.cut = sum(sum(map(len, ids)) > length - len(ids) - 1 for ids in zip(*encoded, strict=True))
-        self.tokens, self.segments = (Flat.of(side) for side in zip(*framed, strict=True))
+        self.tokens, self.segments = (Flat.of(side) for side in zip(*rows_of, strict=True))
         number = {label: n for n, label in enumerate(labels)}
         for row in rows:
             if row[-1] not in number:
@@ -176,10 +176,11 @@ class Labels:
             at += rows
 
 
-def framed_pair(text: Text, a: list[int], b: list[int] | None = None, room: int = 512) -> tuple[list[int], list[int]]:
+def framed(text: Text, sides: Sequence[list[int]], room: int) -> tuple[list[int], list[int]]:
     """[CLS] a [SEP] b [SEP] and the segments 0 and 1, within `room`; of two texts the longer one is cut first."""
-    if b is None:
-        return text.enclose(a[: room - 2])
+    if len(sides) == 1:
+        return text.enclose(sides[0][: room - 2])
+    a, b = sides
     spare = room - 3
     keep = min(len(b), max(spare // 2, spare - len(a)))  # of b
     return text.enclose(a[: spare - keep], b[:keep])

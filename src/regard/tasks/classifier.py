@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from regard.core.errors import BadInput
-from regard.data.labelled import framed_pair
+from regard.data.labelled import framed
 from regard.tasks.reading import Reader, log, texts_of
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Classifier(Reader):
         if not first:
             return []
         encoded = [self.text.encode(side) for side in (first, second) if side is not None]
-        pairs = [framed_pair(self.text, *ids, room=self.room) for ids in zip(*encoded, strict=True)]
+        pairs = [framed(self.text, ids, self.room) for ids in zip(*encoded, strict=True)]
         for number, (ids, (row, _)) in enumerate(zip(zip(*encoded, strict=True), pairs, strict=True), 1):
             if len(row) < sum(map(len, ids)) + len(ids) + 1:
                 log.warning("text %d: %d tokens, cut at the %d that the model reads", number, sum(map(len, ids)), self.room)  # fmt: skip  # noqa: E501

@@ -85,12 +85,12 @@ class MaskedWords(Stateless):
     def loss(
         self, model: nn.Module, batch: Masked, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
-        """Cross-entropy of the hidden words summed over the batch, and that of what follows."""
+        """Cross-entropy of the hidden words summed over the batch, and that of what follows (the part "next")."""
         words, follows = _answers(model, batch, self.objective)
         if follows is None:
             return words, {"loss": words.detach()}
         following = batch.at.shape[1] * _follows(follows, batch.follows)
-        return words + following, {"loss": words.detach(), "next_loss": following.detach()}
+        return words + following, {"loss": words.detach(), "next": following.detach()}
 
     def describe(self) -> dict[str, Any]:
         """The task as plain values, to stand beside a saved model."""
