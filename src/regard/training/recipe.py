@@ -70,7 +70,7 @@ class Train:
     log: int = 50  # updates between rows of metrics.jsonl
     writers: tuple[str, ...] = ()  # who else is told: tensorboard, wandb
     finish: Literal["auto", "last", "best", "ema", "average"] = "auto"  # auto: what does best on validation
-    store: Literal["float32", "float16"] = "float32"  # the saved model; it is scored as it is stored
+    store: Literal["float32", "float16", "int8"] = "float32"  # the saved model; it is scored as it is stored
 
 
 @dataclass(frozen=True)
