@@ -243,6 +243,11 @@ def config_class(name: str) -> type:
     return _beside(MODELS, name, "model")
 
 
+def task_class(name: str) -> Any:
+    """The Config of a task."""
+    return _beside(TASKS, name, "task")
+
+
 def build(model: Any) -> nn.Module:
     """The model of a Config."""
     built: nn.Module = resolve(MODELS, family(model), "model")(model)
