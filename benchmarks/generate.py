@@ -5,9 +5,9 @@
     add --quick for seconds (a small model, no file written)
 
 The weights are random (fixed seed), made by transformers and read by ours through its table. Every prompt has 32
-tokens, every output is forced to 128 more (eos is ruled out), greedy; reading the prompts is in the time. All contenders
-should write the same tokens: the last column counts the outputs that equal transformers' (in bfloat16 some differ by
-rounding, and after the first difference all the rest does).
+tokens, every output is forced to 128 more (eos is ruled out), greedy; reading the prompts is in the time. All should
+write the same tokens: the last column counts the outputs that equal transformers' (in bfloat16 some differ by rounding,
+and after the first difference all the rest does).
 
     ours                  tasks.serving.prepare on a CPU; on a GPU the step recorded as a CUDA graph (tasks.recorded)
     ours+compiled         the same with the step compiled (tasks.serving.compiled), on a GPU

@@ -5,6 +5,7 @@ Never bfloat16: it gains nothing here, and on some CPUs it ends the process.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, TypeVar
 
 from regard.core.errors import Unsupported
@@ -26,6 +27,13 @@ def ready(predictor: Predictor, device: str, int8: bool = False) -> Predictor:
     elif int8:
         raise Unsupported(f"int8 is for CPUs; leave out --int8, or add --device cpu (here: {place})")
     return predictor
+
+
+def place(name: str) -> str:
+    """The folder that a name means where it is a run's, which keeps its model inside; else the name."""
+    folder = Path(name)
+    inside = not (folder / "config.json").is_file() and (folder / "model" / "config.json").is_file()
+    return str(folder / "model") if inside else name
 
 
 def machine(predictor: object) -> str:

@@ -1,4 +1,4 @@
-"""``regard see``: translate a sentence, and look at what each word of the translation looked at."""
+"""``regard see``: translate a sentence, or write on from it, and look at what each word looked at."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ class View(StrEnum):
 
 
 def see(
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="A sentence to translate and look at.")],
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", help="A sentence to translate (or write on from) and look at.")
+    ],
     to: Annotated[
         str | None, typer.Option("--to", metavar="LANGUAGE", help="Language to translate to.", show_default="de")
     ] = None,
@@ -41,18 +43,29 @@ def see(
         str | None, typer.Option("--from", metavar="LANGUAGE", help="Language to translate from.", show_default="en")
     ] = None,
     model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="A translator by name (regard list zoo), or a folder.")
+        str | None,
+        typer.Option(metavar="NAME", help="A translator or a language model by name (regard list zoo), or a folder."),
     ] = None,
     translation: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Look at this translation instead of the model's own.")
     ] = None,
+    tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="A language model writes so many more tokens; 0: only look at the text.",
+            show_default="24",
+        ),
+    ] = None,
     view: Annotated[
-        View,
+        View | None,
         typer.Option(
             help="cross, heads: output to input, mean or every head; encoder, decoder: within one side; "
-            "layers: all at once; rollout: through the encoder."
+            "layers: all at once; rollout: through the encoder (of a language model: through all of it).",
+            show_default="cross; decoder of a language model",
         ),
-    ] = View.cross,
+    ] = None,
     layer: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Which layer, from 0.", show_default="the last but one")
     ] = None,
@@ -71,7 +84,7 @@ def see(
     ] = None,
     beams: Annotated[int, typer.Option(min=1, max=256, metavar="N", help="Outputs kept while searching.")] = 4,
 ) -> int:
-    """Translate a sentence and draw who looked at whom.
+    """Translate a sentence, or write on from it with a language model, and draw who looked at whom.
 
     A small drawing comes to the terminal, the picture to a file.
 
@@ -79,9 +92,9 @@ def see(
       regard see "Two dogs are playing in the snow." --to de
       regard see "I saw her duck." --to fr --view heads --layer 1 --output duck.png
       regard see "Good morning." --to de --output page.html
+      regard see "ROMEO: I love" --model shakespeare --view layers
     """
     from regard.cli import lines
-    from regard.cli.translator import chosen
 
     files = output or [Path("attention.png")]
     check(files)
@@ -89,10 +102,19 @@ def see(
     if len(window) != 1 or not window[0].text.strip():
         why = next((f"it {line.wrong.split(':')[0]}" for line in window if line.wrong), "give one line of text")
         raise BadInput(f"cannot look at this text: {why}")
-    translator = chosen(model, from_, to if to or model else "de")
     line = window[0].text
-    written = translation if translation is not None else str(translator([line], beams=beams)[0])
-    traces = translator.attention(line, translation, beams=beams)
+    if model is not None and _writes(model):
+        if translation is not None or to is not None or from_ is not None:
+            raise BadInput(
+                f"{model} is a language model; it translates nothing: leave out --translation, --to and --from"
+            )
+        view = view or View.decoder
+        written, traces = _written(model, line, 24 if tokens is None else tokens)
+    else:
+        if tokens is not None:
+            raise BadInput("--tokens is for language models; a translation has the length it has")
+        view = view or View.cross
+        written, traces = _translated(model, from_, to, line, translation, beams)
     seen = picked(traces, view, layer)
     print(line.strip(), written, sep="\n", end="\n\n")
     for trace in seen[:1] if view != View.layers else []:
@@ -101,6 +123,39 @@ def see(
     for file in draw(traces, seen, view, head, f"{line.strip()}  →  {written}", files):
         print(f"drawn: {file}")
     return 0
+
+
+def _translated(
+    model: str | None, source: str | None, to: str | None, line: str, translation: str | None, beams: int
+) -> tuple[str, list[Trace]]:
+    """A translation of the line, and the maps of it."""
+    from regard.cli.translator import chosen
+
+    translator = chosen(model, source, to if to or model else "de")
+    written = translation if translation is not None else str(translator([line], beams=beams)[0])
+    return written, translator.attention(line, translation, beams=beams)
+
+
+def _written(model: str, line: str, tokens: int) -> tuple[str, list[Trace]]:
+    """What a language model writes on from the line, and the maps of both."""
+    from regard.cli.generate import chosen
+
+    writer = chosen(model)
+    if not tokens:
+        return "", writer.attention(line, "")
+    return writer([line], tokens=tokens, temperature=0)[0], writer.attention(line, tokens=tokens)
+
+
+def _writes(model: str) -> bool:
+    """Whether a name or folder is that of a language model."""
+    from regard.api import THEIRS, zoo
+    from regard.cli.ready import place
+    from regard.weights.folder import CONFIG, read_json
+
+    folder = zoo().get(model) or Path(place(model))
+    config = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
+    known = THEIRS.get(str(config.get("model_type")), ("", ""))[1]
+    return "language" in ((config.get("task") or {}).get("name"), known)
 
 
 def check(files: Iterable[Path]) -> None:
@@ -128,6 +183,10 @@ def picked(traces: Sequence[Trace], view: View, layer: int | None) -> list[Trace
     cross = [t for t in traces if t.kind in ("cross", "align")]
     encoder = [t for t in traces if t.kind == "self" and not t.name.startswith("decoder")]
     decoder = [t for t in traces if t.kind == "self" and t.name.startswith("decoder")]
+    if not cross and not encoder:  # a language model: all there is to see is within what it writes
+        if view == View.rollout:
+            return [rollout(_some(decoder, view))]
+        cross = decoder if view in (View.heads, View.layers) else cross
     if view == View.layers:
         return _some(cross, view)
     if view == View.rollout:
