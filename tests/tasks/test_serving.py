@@ -55,6 +55,20 @@ def test_prepared_model_gives_the_same_outputs(feed):
     assert [[one.tokens for one in row] for row in beam(ready, source, lengths, max_length=8, nbest=2)] == beams
 
 
+@pytest.mark.skipif(not serving._packs(), reason="no oneDNN on this processor")
+@pytest.mark.parametrize("relu", [False, True])
+def test_few_rows_are_the_same_as_among_many(relu):
+    linear = nn.Linear(48, 40)
+    ready, x = serving._Packed(linear, relu), torch.randn(9, 48)
+    exact = linear(x).relu() if relu else linear(x)
+    for rows in (1, 2, 5, 6, 9):
+        for some in (x[:rows], x[:rows, None], x[None, :rows]):
+            out = ready(some)
+            assert out.shape == (*some.shape[:-1], 40)
+            torch.testing.assert_close(out.view(rows, 40), exact[:rows], rtol=1e-5, atol=1e-5)
+    assert ready(x[:0]).shape == (0, 40)
+
+
 def test_columns_give_the_same_outputs(monkeypatch):
     monkeypatch.setattr(serving, "_packs", lambda: False)
     plain = model()

@@ -33,6 +33,7 @@ from regard.core.shapes import Float, Tensor
 from regard.tasks.recorded import watched
 
 ROWS = 64  # packed for about this many rows; the same blocks serve from one row to many
+FEWEST = 6  # rows: oneDNN takes longer for one or two, for which it has a slower kernel
 LARGE = 2**17  # weights; below this the call itself takes longer than the product
 
 
@@ -114,7 +115,12 @@ class _Packed(_Served):
 
     def forward(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B E"]:
         """The product, and the activation while the result is still at hand."""
-        then = "relu" if self.relu else "none"
+        then, few = "relu" if self.relu else "none", x.shape[:-1].numel()
+        if few < FEWEST:
+            wide = x.new_zeros(FEWEST, x.shape[-1])
+            wide[:few] = x.reshape(few, x.shape[-1])
+            some: Tensor = torch.ops.mkldnn._linear_pointwise(wide, self.weight, self.bias, then, [], "")
+            return some[:few].view(*x.shape[:-1], some.shape[-1])
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, then, [], "")
         return out
 
