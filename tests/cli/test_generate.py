@@ -219,3 +219,30 @@ def test_as_a_user_calls_it_and_text_comes_while_it_is_written(folder, write):
     texts = write(["two", "über"], tokens=5, temperature=0.8)
     assert done.out == f"two{texts[0]}\n\nüber{texts[1]}\n"
     assert "tokens/s" in done.err
+
+
+@pytest.mark.parametrize("view", [None, "decoder", "heads", "layers", "rollout"])
+def test_what_is_written_can_be_seen(folder, write, view, tmp_path, capsys):
+    picture = tmp_path / "a.svg"
+    asked = [] if view is None else ["--view", view]
+    assert call("see", "two dogs", "--model", folder, "--output", picture, "--tokens", 5, *asked) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"two dogs\n{write(['two dogs'], tokens=5, temperature=0)[0]}\n")
+    assert out.endswith(f"drawn: {picture}\n")
+    assert picture.read_text("utf-8").startswith("<?xml")
+
+
+def test_views_that_a_language_model_has_not_are_said(folder, tmp_path, capsys):
+    for words, said in (
+        (["--view", "cross"], "nothing to show for --view cross"),
+        (["--view", "encoder"], "nothing to show for --view encoder"),
+        (["--to", "de"], "it translates nothing"),
+        (["--tokens", "0", "--layer", "7"], "there are 0 to 1"),
+    ):
+        assert call("see", "two dogs", "--model", folder, "-o", tmp_path / "a.png", *words) == 1
+        assert said in capsys.readouterr().err
+    assert call("see", "two dogs", "--model", folder, "-o", tmp_path / "a.html", "--tokens", 0) == 0
+    assert "two" in (tmp_path / "a.html").read_text("utf-8")
+    capsys.readouterr()
+    assert call("see", "two dogs", "--to", "de", "--tokens", 5) == 1
+    assert "--tokens is for language models" in capsys.readouterr().err

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 
 import regard
-from regard.core.errors import BadInput
+from regard import cli
+from regard.core.errors import BadInput, RegardError
 from regard.data.batching import Place
 from regard.data.packing import pack_text
 from regard.data.plain import PlainText
@@ -15,7 +16,8 @@ from regard.data.shards import Shards
 from regard.models.gpt import GPT, Config
 from regard.tasks import language
 from regard.tasks.writer import Writer
-from regard.training import train
+from regard.training import evaluate, train
+from regard.training.evaluation import named
 from regard.training.recipe import Recipe, Train, build, load
 
 LINES = [
@@ -90,6 +92,75 @@ def test_every_token_of_the_part_is_measured_once(task):
     assert found["bits_per_byte"] == pytest.approx(found["loss"] / math.log(2))  # one byte a character here
 
 
+@pytest.mark.parametrize("stride", [1, 3, 7, 8])
+def test_with_a_stride_every_token_has_the_rest_of_the_context_before_it(task, stride):
+    """The brute-force twin: each token by itself, after the tokens it is to be predicted from."""
+    m, tokens = model(task), task.text.encode_one(task.data.read("val"))
+    found = task.evaluate(m, "val", stride=stride)
+    nll, right = 0.0, 0
+    with torch.no_grad():
+        for at in range(1, len(tokens)):
+            row = max(0, -(-(at - 8) // stride))  # the first row that reaches it
+            before = tokens[row * stride : at]
+            assert at <= 8 or 8 - stride < len(before) <= 8
+            logits = m(torch.tensor([before]))[0, -1]
+            nll -= float(logits.log_softmax(-1)[tokens[at]])
+            right += int(logits.argmax()) == tokens[at]
+    assert found["tokens"] == len(tokens) - 1
+    assert found["loss"] == pytest.approx(nll / found["tokens"], rel=1e-5)
+    assert found["accuracy"] == right / found["tokens"]
+    assert found["bits_per_byte"] == pytest.approx(nll / found["tokens"] / math.log(2), rel=1e-5)
+    if stride == 8:
+        assert found == task.evaluate(m, "val")
+
+
+def test_reports_take_the_stride_that_is_asked_for(file):
+    task = language.Config(stride=2).build(PlainText(str(file), context=8))
+    m = model(task)
+    assert task.report(m, "val") == task.evaluate(m, "val", stride=2) | {"split": "val", "context": 8, "stride": 2}
+    assert task.report(m, "val", stride=5)["loss"] == task.evaluate(m, "val", stride=5)["loss"]
+    for wrong in (0, 9):
+        with pytest.raises(BadInput, match="give 1 to 8"):
+            task.report(m, "val", stride=wrong)
+
+
+def test_a_saved_model_is_measured_on_data_of_a_name(tmp_path, file, shards):
+    """Stored in eight bits and scored as it is stored."""
+    data = PlainText(str(file), context=16, rows=3)
+    result = train(recipe(data, store="int8", steps=6), tmp_path / "run")
+    folder = tmp_path / "run" / "model"
+    of_run = evaluate(tmp_path / "run", ["val"], device="cpu")["results"]["val"]
+    found = evaluate(folder, ["val"], device="cpu", data=str(file))["results"]["val"]
+    assert found["loss"] == pytest.approx(result["valid"][result["kept"]]["loss"], rel=1e-6)
+    assert found["loss"] == pytest.approx(of_run["loss"], rel=1e-6)
+    assert found["context"] == 16
+    again = evaluate(folder, ["val"], device="cpu", data=data, stride=4)["results"]["val"]
+    assert again["tokens"] == found["tokens"]
+    assert again["loss"] != found["loss"]
+    assert isinstance(named(folder, str(shards)), Shards)
+    assert named(folder, str(file), limit=3).limit == 3
+    with pytest.raises(BadInput, match="it has no source"):
+        named(folder, str(file), source="en")
+    with pytest.raises(RegardError, match="say which data"):
+        evaluate(folder)
+    regard.save(regard.load(folder).model, tmp_path / "bare")
+    with pytest.raises(BadInput, match="saved without a task"):
+        evaluate(tmp_path / "bare", data=data)
+
+
+def test_the_command_measures_runs_and_saved_models(tmp_path, file, capsys):
+    train(recipe(PlainText(str(file), context=16, rows=3), steps=3), tmp_path / "run")
+    shown = []
+    for words in ([tmp_path / "run"], [tmp_path / "run" / "model", "--data", file]):
+        assert cli.main(["eval", *map(str, words), "--split", "val", "--stride", "4", "--device", "cpu"]) == 0
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1]
+    assert "bits a byte" in shown[0]
+    for words, said in ((["--stride", "40"], "give 1 to 16"), (["--from", "en"], "have no source")):
+        assert cli.main(["eval", str(tmp_path / "run"), "--split", "val", *words]) == 1
+        assert said in capsys.readouterr().err
+
+
 def test_bits_per_byte_do_not_depend_on_the_vocabulary(file):
     """A model that knows nothing needs as many bits for a text, however it is cut into tokens."""
     for kind in ("char", "bytes"):
@@ -108,7 +179,7 @@ def test_looks_read_the_same_few_rows_and_reports_read_all(file):
     few, again, all_ = task.evaluate(m, effort=1), task.evaluate(m, effort=0), task.evaluate(m, effort=2)
     assert few == again
     assert few["tokens"] == 16 < all_["tokens"]
-    assert task.report(m, "val") == all_ | {"split": "val"}
+    assert task.report(m, "val") == all_ | {"split": "val", "context": 8}
 
 
 def test_a_model_that_is_too_short_for_the_rows_is_refused_before_it_is_built(task):
@@ -193,7 +264,8 @@ def test_the_cards_numbers_are_the_recipes():
     with torch.device("meta"):
         assert sum(p.numel() for p in build(char.model).parameters()) < 10_800_000
         assert sum(p.numel() for p in build(large.model).parameters()) == 124_337_664
-    m, t = char.model, char.train
-    assert (m.width, m.heads, m.layers, m.length, m.dropout, char.data.rows, t.steps) == (384, 6, 6, 256, 0.2, 64, 5000)
+    m = char.model
+    assert (m.width, m.heads, m.layers, m.length, char.data.context, char.data.rows) == (384, 6, 6, 256, 256, 64)
+    assert char.train.store == "int8"
     assert large.data.rows * large.data.context * large.train.accumulate == 2**19
     assert 9.9e9 < 2**19 * large.train.steps < 10.1e9

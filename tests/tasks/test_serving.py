@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -50,6 +53,20 @@ def test_prepared_model_gives_the_same_outputs(feed):
         assert torch.allclose(ready(source, target, lengths), before, atol=1e-5)
     assert [one.tokens for one in greedy(ready, source, lengths, max_length=8)] == words
     assert [[one.tokens for one in row] for row in beam(ready, source, lengths, max_length=8, nbest=2)] == beams
+
+
+@pytest.mark.skipif(not serving._packs(), reason="no oneDNN on this processor")
+@pytest.mark.parametrize("relu", [False, True])
+def test_few_rows_are_the_same_as_among_many(relu):
+    linear = nn.Linear(48, 40)
+    ready, x = serving._Packed(linear, relu), torch.randn(9, 48)
+    exact = linear(x).relu() if relu else linear(x)
+    for rows in (1, 2, 5, 6, 9):
+        for some in (x[:rows], x[:rows, None], x[None, :rows]):
+            out = ready(some)
+            assert out.shape == (*some.shape[:-1], 40)
+            torch.testing.assert_close(out.view(rows, 40), exact[:rows], rtol=1e-5, atol=1e-5)
+    assert ready(x[:0]).shape == (0, 40)
 
 
 def test_columns_give_the_same_outputs(monkeypatch):
@@ -171,3 +188,48 @@ def test_the_form_of_a_model_can_be_told():
     model = build("transformer", size="small", vocab=600).eval()
     assert serving.form(model) == "float32"
     assert serving.form(serving.quantise(model)) == "int8"
+
+
+def test_compiled_steps_are_the_eager_ones_in_the_same_memory():
+    """In a child process: dynamo cannot trace through the shape checks that tests switch on.
+
+    A recording reads and writes the memory it was made with, so a compiled step must leave its results where the eager
+    one does; and it must not be compiled anew after the first two, when the third is recorded.
+    """
+    code = """
+import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+from regard.attention.capture import watch
+from regard.models import build
+from regard.tasks import recorded, serving
+for parts in ({}, {"positions": "rotary", "qk_norm": "rms", "feed": "swiglu", "norm_kind": "rms", "bias": False}):
+    model = build("gpt", size="tiny", vocab=17, width=16, heads=2, layers=2, **parts).eval()
+    counter, found = CompileCounterWithBackend("aot_eager"), []
+    with torch.inference_mode():
+        for way in (lambda m: m, lambda m: serving.compiled(serving.compiled(m, backend=counter, fullgraph=True))):
+            way(model)
+            tokens, state = model.start(torch.tensor([[3, 4, 5], [6, 7, 0]]), torch.tensor([3, 2]), room=9)
+            logits, state = model.step(tokens, state)
+            state, seen = model.freeze(state), [logits]
+            memory = [x.data_ptr() for x in recorded._tensors(state)]
+            for t in range(6):
+                tokens.copy_(logits.argmax(-1))
+                logits, state = model.step(tokens, state)
+                seen.append(logits)
+                assert [x.data_ptr() for x in recorded._tensors(state)] == memory
+                if t == 1:
+                    before = counter.frame_count
+            assert counter.frame_count == before
+            found.append(torch.cat(seen))
+        assert counter.frame_count > 0
+        torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
+        with watch(model) as maps:
+            model.step(tokens, state)
+        assert len(maps) == 2
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_has_no_static_shapes_is_not_compiled():
+    with pytest.raises(Unsupported, match="no static shapes"):
+        serving.compiled(nn.Linear(2, 2))

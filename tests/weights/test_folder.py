@@ -121,6 +121,76 @@ def test_float16_storage_comes_back_as_float32(tmp_path, model):
     assert (tmp_path / "again/model.safetensors").read_bytes() == (tmp_path / "half/model.safetensors").read_bytes()
 
 
+def test_int8_storage_comes_back_as_float32_within_half_a_step(tmp_path, model, text):
+    from safetensors.torch import load_file
+
+    save_model(tmp_path / "full", model, text)
+    save_model(tmp_path / "m", model, text, dtype="int8")
+    sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("m", "full")]
+    assert sizes[0] < 0.45 * sizes[1]  # small rows: a scale is a good part of one
+    stored, found = load_file(tmp_path / "m/model.safetensors"), load_model(tmp_path / "m")
+    assert found.config["storage"] == "int8"
+    assert found.config["format"] == 2
+    assert found.model.head.weight is found.model.embed.weight
+    assert "head.weight" not in stored
+    assert "head.weight.scale" not in stored
+    mine = model.state_dict()
+    for name, value in found.model.state_dict().items():
+        assert value.dtype == torch.float32
+        if value.ndim < 2:
+            assert torch.equal(value, mine[name].half().float())
+            continue
+        scale = mine[name].flatten(1).abs().amax(1) / 127
+        assert ((value - mine[name]).abs().flatten(1) <= 0.5001 * scale[:, None]).all()
+    torch.testing.assert_close(found.model(*ASKED), model(*ASKED), rtol=0.1, atol=0.1)
+    save_model(tmp_path / "again", found.model, text, dtype=torch.int8)  # rounding twice is rounding once
+    again = load_file(tmp_path / "again/model.safetensors")
+    for name, value in stored.items():
+        torch.testing.assert_close(again[name], value, rtol=1e-6, atol=0)
+
+
+def test_only_what_needs_the_newer_format_is_written_in_it(tmp_path, model):
+    for dtype, number in ((None, 1), ("float16", 1), ("int8", 2)):
+        save_model(tmp_path / str(dtype), model, dtype=dtype)
+        assert json.loads((tmp_path / str(dtype) / "config.json").read_text())["format"] == number
+
+
+def test_rows_of_nothing_and_tables_of_more_axes_can_be_stored_in_eight_bits():
+    from regard.weights.rounded import restored, rounded
+
+    tensors = {"a": torch.randn(3, 4, 5, 2), "b": torch.zeros(2, 3), "n": torch.arange(4), "v": torch.randn(6)}
+    tensors["a"][1] = 0
+    found = restored(rounded(tensors))
+    assert {name: x.dtype for name, x in found.items()} == {name: x.dtype for name, x in tensors.items()}
+    assert torch.equal(found["b"], tensors["b"])
+    assert torch.equal(found["n"], tensors["n"])
+    assert torch.equal(found["a"][1], tensors["a"][1])
+    torch.testing.assert_close(found["a"], tensors["a"], rtol=0, atol=float(tensors["a"].abs().max()) / 253)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [(float("inf"), r"'embed\.weight' holds values that are not finite"), (float("nan"), "not finite")],
+    ids=str,
+)
+def test_what_eight_bits_cannot_hold_is_refused(tmp_path, model, change, said):
+    with torch.no_grad():
+        model.embed.weight[7, 3] = change
+    with pytest.raises(BadInput, match=said):
+        save_model(tmp_path / "m", model, dtype="int8")
+    assert not any(tmp_path.iterdir())
+
+
+def test_scales_that_do_not_fit_are_found_out(tmp_path, model):
+    from regard.weights.rounded import restored, rounded
+
+    stored = rounded({"a": torch.randn(3, 4)})
+    with pytest.raises(BadInput, match="damaged"):
+        restored(stored | {"a.scale": torch.ones(2)})
+    with pytest.raises(BadInput, match="the name that the scales of 'a' would have"):
+        rounded({"a": torch.randn(3, 4), "a.scale": torch.ones(3)})
+
+
 def test_a_float64_model_stays_one(tmp_path, model):
     save_model(tmp_path / "m", model.double())
     found = load_model(tmp_path / "m").model
@@ -222,7 +292,7 @@ def test_a_task_that_json_cannot_hold_is_refused(tmp_path, model, value):
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("dtype", ["int8", "floaty", torch.int8])
+@pytest.mark.parametrize("dtype", ["int4", "floaty", torch.int16])
 def test_an_impossible_storage_is_refused(tmp_path, model, dtype):
     with pytest.raises(BadInput, match="choose float16"):
         save_model(tmp_path / "m", model, dtype=dtype)

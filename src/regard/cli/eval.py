@@ -17,7 +17,7 @@ def evaluate(
     ],
     data: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Data: multi30k, tatoeba, or a folder.", show_default="the run's own"),
+        typer.Option(metavar="NAME", help="Data: multi30k, tinyshakespeare, a folder.", show_default="the run's own"),
     ] = None,
     split: Annotated[
         list[str] | None,
@@ -31,7 +31,16 @@ def evaluate(
         str | None, typer.Option("--to", metavar="LANGUAGE", help="Language to translate to, where --data has several.")
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Only the first so many sentences of a part.")
+        int | None, typer.Option(metavar="N", min=1, help="Only the first so many sentences (rows of text) of a part.")
+    ] = None,
+    stride: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Of a language model: predict N tokens of a row at a time, each from at least the context less N.",
+            show_default="whole rows",
+        ),
     ] = None,
     weights: Annotated[
         str, typer.Option(metavar="NAME", help="Of a run: final, best, last, ema, average or a checkpoint's name.")
@@ -46,19 +55,20 @@ def evaluate(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Also write all numbers to this JSON file.")
     ] = None,
 ) -> int:
-    """Measure a model: loss, BLEU and chrF, each with the signature that says how it was counted.
+    """Measure a model: loss and perplexity; bits a byte; BLEU and chrF with the signature that says how it was counted.
 
     \b
       regard eval runs/translate_multi30k_tiny
       regard eval runs/tatoeba-de --split val --beams 1
       regard eval en-de --data tatoeba
+      regard eval shakespeare --data tinyshakespeare --split val --stride 64
     """
     from regard.cli import say
     from regard.training import evaluate as measure
 
     place = _folder(folder)
     own = _data(place, data, {"source": from_, "target": to, "limit": limit})
-    search: dict[str, Any] = {} if beams is None else {"beams": beams}
+    search = {name: value for name, value in (("beams", beams), ("stride", stride)) if value is not None}
     found = measure(place, split, weights=weights, device=device, data=own, **search)
     for part, numbers in found["results"].items():
         loss = f"loss {numbers['loss']:.4f}, perplexity {numbers['perplexity']:.2f}"
@@ -92,20 +102,20 @@ def _data(folder: Path, corpus: str | None, changes: dict[str, Any]) -> Any:
     """The data to measure on: the run's own, changed as asked for (None: not at all); those named for a saved model."""
     from dataclasses import replace
 
-    from regard.data.parallel import Parallel
+    from regard.training.evaluation import named
     from regard.training.recipe import stored
-    from regard.weights.folder import read_json
 
     changes = {key: value for key, value in changes.items() if value is not None}
-    if corpus is not None:
-        changes["corpus"] = corpus
     if (folder / "recipe.json").is_file():
-        return replace(stored(folder).data, **changes) if changes else None
+        own = stored(folder).data
+        if corpus is not None:
+            changes["corpus" if hasattr(own, "corpus") else "path"] = corpus
+        if wrong := [key for key in changes if not hasattr(own, key)]:
+            raise BadInput(f"the data of this run ({type(own).__name__}) have no {wrong[0]} to be changed")
+        return replace(own, **changes) if changes else None
     if corpus is None:
-        raise BadInput(f"{folder} is a saved model without its run; say what to measure it on: --data multi30k")
-    task = read_json(folder / "config.json").get("task") or {}
-    known = {key: task[key] for key in ("source", "target", "style") if key in task}
-    return Parallel(**known | changes)
+        raise BadInput(f"{folder} is a saved model without its run; say what to measure it on: --data NAME")
+    return named(folder, corpus, **changes)
 
 
 def _beams(found: dict[str, Any]) -> str:

@@ -10,7 +10,6 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -153,14 +152,11 @@ def generate(
 def chosen(model: str, device: str = "auto", int8: bool = False) -> Any:
     """The model of a name or a folder (a saved one, a whole run, or a GPT-2 of transformers), ready to write."""
     import regard
-    from regard.cli.ready import ready
+    from regard.cli.ready import place, ready
     from regard.core.errors import BadInput
     from regard.tasks.translator import Translator
 
-    folder = Path(model)
-    if not (folder / "config.json").is_file() and (folder / "model" / "config.json").is_file():
-        model = str(folder / "model")  # a run keeps its model there
-    found = regard.load(model)
+    found = regard.load(place(model))
     if not hasattr(found, "continues"):
         kind = type(found).__name__
         if isinstance(found, Translator):

@@ -17,10 +17,7 @@ def opened(name: str) -> Any:
     """What a name or a folder holds: a saved model, a whole run, or someone else's."""
     import regard
 
-    folder = Path(name)
-    if not (folder / "config.json").is_file() and (folder / "model" / "config.json").is_file():
-        name = str(folder / "model")  # a run keeps its model there
-    return regard.load(name)
+    return regard.load(place(name))
 
 
 def ready(predictor: Predictor, device: str, int8: bool = False) -> Predictor:
@@ -37,6 +34,13 @@ def ready(predictor: Predictor, device: str, int8: bool = False) -> Predictor:
     elif int8:
         raise Unsupported(f"int8 is for CPUs; leave out --int8, or add --device cpu (here: {place})")
     return predictor
+
+
+def place(name: str) -> str:
+    """The folder that a name means where it is a run's, which keeps its model inside; else the name."""
+    folder = Path(name)
+    inside = not (folder / "config.json").is_file() and (folder / "model" / "config.json").is_file()
+    return str(folder / "model") if inside else name
 
 
 def machine(predictor: object) -> str:

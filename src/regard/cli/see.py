@@ -1,4 +1,4 @@
-"""``regard see``: read or translate a sentence, and look at what each word looked at."""
+"""``regard see``: translate a sentence, read it or write on from it, and look at what each word looked at."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from regard.core.trace import Trace
-    from regard.tasks.reading import Reader
     from regard.tasks.translator import Translator
+    from regard.tasks.writer import Writer
 
 
 class View(StrEnum):
@@ -35,7 +35,9 @@ class View(StrEnum):
 
 
 def see(
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="A sentence to translate, or to read, and look at.")],
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", help="A sentence to translate, to read or to write on from, and look at.")
+    ],
     to: Annotated[
         str | None, typer.Option("--to", metavar="LANGUAGE", help="Language to translate to.", show_default="de")
     ] = None,
@@ -49,12 +51,21 @@ def see(
     translation: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Look at this translation instead of the model's own.")
     ] = None,
+    tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="A language model writes so many more tokens; 0: only look at the text.",
+            show_default="24",
+        ),
+    ] = None,
     view: Annotated[
         View | None,
         typer.Option(
             help="cross, heads: output to input, mean or every head; encoder, decoder: within one side; "
-            "layers: all at once; rollout: through the encoder.",
-            show_default="cross; heads, where nothing is written",
+            "layers: all at once; rollout: through the encoder (of a language model: through all of it).",
+            show_default="cross; heads of what only reads, decoder of a language model",
         ),
     ] = None,
     layer: Annotated[
@@ -82,7 +93,7 @@ def see(
     ] = None,
     beams: Annotated[int, typer.Option(min=1, max=256, metavar="N", help="Outputs kept while searching.")] = 4,
 ) -> int:
-    """Translate or read a sentence and draw who looked at whom.
+    """Translate a sentence, read it or write on from it, and draw who looked at whom.
 
     A small drawing comes to the terminal, the picture to a file.
 
@@ -91,9 +102,12 @@ def see(
       regard see "I saw her duck." --to fr --view heads --layer 1 --output duck.png
       regard see "Good morning." --to de --output page.html
       regard see "The animal didn't cross the street because it was too tired." --model minilm --view rollout
+      regard see "ROMEO: I love" --model shakespeare --view layers
     """
     from regard.cli import lines
-    from regard.cli.translator import chosen
+    from regard.cli.ready import opened
+    from regard.tasks.reading import Reader
+    from regard.tasks.writer import Writer
 
     files = output or [Path("attention.png")]
     check(files)
@@ -102,38 +116,19 @@ def see(
         why = next((f"it {line.wrong.split(':')[0]}" for line in window if line.wrong), "give one line of text")
         raise BadInput(f"cannot look at this text: {why}")
     line = window[0].text
-    if (reader := _reader(model)) is not None:
-        if to or from_ or translation:
-            raise BadInput(f"{model} writes no translation: leave out --to, --from and --translation")
-        traces = reader.attention(line)
-        return _shown(traces, view or View.heads, layer, head, [line.strip()], files, marks)
-    translator = chosen(model, from_, to if to or model else "de")
-    written = translation if translation is not None else str(translator([line], beams=beams)[0])
-    traces = translator.attention(line, translation, beams=beams)
-    return _shown(traces, view or View.cross, layer, head, [line.strip(), written], files)
-
-
-def _reader(model: str | None) -> Reader | None:
-    """A model that reads without writing, where that is what is meant."""
-    from regard.cli.ready import opened
-    from regard.tasks.reading import Reader
-
     found = None if model is None else opened(model)
-    return found if isinstance(found, Reader) else None
-
-
-def _shown(
-    traces: Sequence[Trace],
-    view: View,
-    layer: int | None,
-    head: int | None,
-    said: list[str],
-    files: Sequence[Path],
-    marks: bool = True,
-) -> int:
-    """Print what was read and written and a small drawing; the picture goes to the files."""
+    if isinstance(found, (Reader, Writer)) and (to or from_ or translation is not None):
+        raise BadInput(f"{model} translates nothing: leave out --to, --from and --translation")
+    if tokens is not None and not isinstance(found, Writer):
+        raise BadInput("--tokens is for language models")
+    if isinstance(found, Reader):
+        view, said, traces = view or View.heads, [line.strip()], found.attention(line)
+    elif isinstance(found, Writer):
+        view, (said, traces) = view or View.decoder, _written(found, line, 24 if tokens is None else tokens)
+    else:
+        view, (said, traces) = view or View.cross, _translated(model, from_, to, line, translation, beams)
     seen = picked(traces, view, layer)
-    if not marks:  # after a rollout was taken through them
+    if isinstance(found, Reader) and not marks:  # after a rollout was taken through them
         traces, seen = ([_inside(trace) for trace in some] for some in (traces, seen))
     print(*said, sep="\n", end="\n\n")
     for trace in seen[:1] if view != View.layers else []:
@@ -150,6 +145,24 @@ def _inside(trace: Trace) -> Trace:
     assert trace.columns is not None
     inner = trace.weights[..., 1:-1, 1:-1]
     return replace(trace, weights=inner, rows=trace.rows[1:-1], columns=trace.columns[1:-1])
+
+
+def _translated(
+    model: str | None, source: str | None, to: str | None, line: str, translation: str | None, beams: int
+) -> tuple[list[str], list[Trace]]:
+    """The line and its translation, and the maps of it."""
+    from regard.cli.translator import chosen
+
+    translator = chosen(model, source, to if to or model else "de")
+    written = translation if translation is not None else str(translator([line], beams=beams)[0])
+    return [line.strip(), written], translator.attention(line, translation, beams=beams)
+
+
+def _written(writer: Writer, line: str, tokens: int) -> tuple[list[str], list[Trace]]:
+    """The line and what a language model writes on from it, and the maps of both."""
+    if not tokens:
+        return [line.strip()], writer.attention(line, "")
+    return [line.strip(), writer([line], tokens=tokens, temperature=0)[0]], writer.attention(line, tokens=tokens)
 
 
 def check(files: Iterable[Path]) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from regard.cli.ready import machine, ready
+from regard.cli.ready import machine, place, ready
 from regard.core.errors import BadInput, RegardError
 
 if TYPE_CHECKING:
@@ -33,13 +32,10 @@ def _loaded(name: str, is_pair: bool) -> Translator:
     from regard.catalogue import translators
     from regard.tasks.translator import Translator
 
-    folder = Path(name)
     if is_pair and name not in translators():
         known = ", ".join(translators()) or "none"
         raise BadInput(f"no translator {name} comes with regard (there is: {known}); give your own: --model FOLDER")
-    if not (folder / "config.json").is_file() and (folder / "model" / "config.json").is_file():
-        name = str(folder / "model")  # a run keeps its model there
-    found = regard.load(name)
+    found = regard.load(place(name))
     if not isinstance(found, Translator):
         raise BadInput(f"{name} is a {type(found).__name__}, not a translator")
     return found

@@ -182,16 +182,25 @@ class Windows:
         """Training batches without end."""
         return Stream(lambda epoch: _Epoch(self, mixed(seed, epoch)), self.collate, predicted)
 
-    def in_order(self, tokens: int, most: int | None = None) -> Iterator[Tokens]:
+    def in_order(self, tokens: int, most: int | None = None, stride: int | None = None) -> Iterator[Tokens]:
         """Every token once, in order, some `tokens` in a batch: for measuring, where luck is to play no part.
 
-        The last row is filled up with nothing to be predicted. With `most`, only so many rows, spread evenly.
+        With a `stride` a row begins so many tokens after the one before, and only its last `stride` are predicted (of
+        the first row all): each from at least context - stride tokens before it. The last row is filled up with
+        nothing to be predicted. With `most`, only so many rows, spread evenly.
         """
-        count = -(-(self.tokens - 1) // self.context)
+        step = self.context if stride is None else stride
+        if not 1 <= step <= self.context:
+            raise BadInput(
+                f"a stride of {step} tokens does not go with rows of {self.context}; give 1 to {self.context}"
+            )
+        count = 1 + max(0, -(-(self.tokens - 1 - self.context) // step))
         rows = np.arange(count) if most is None or most >= count else np.arange(most) * count // most
         some = max(1, tokens // self.context)
         for at in range(0, len(rows), some):
-            yield self.collate(torch.from_numpy(rows[at : at + some] * self.context))
+            batch = self.collate(torch.from_numpy(rows[at : at + some] * step))
+            batch.targets[int(rows[at] == 0) :, : self.context - step] = NOTHING  # measured in the row before
+            yield batch
 
     def collate(self, starts: Int[Tensor, " B"]) -> Tokens:
         """The rows that begin at these tokens."""

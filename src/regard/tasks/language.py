@@ -6,13 +6,15 @@
     predict      `Writer`: prompts in, what comes after them out (tasks.writer)
 
 A validation text is read from its beginning in rows of the context's length, every token predicted once from what
-stands before it in its row; so the first tokens of a row have less to go by than those of a window that slides.
+stands before it in its row; so the first tokens of a row have little to go by. With a stride a report reads rows that
+overlap, and every token is predicted from at least context - stride tokens before it: slower, and nearer to the truth.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,8 +27,9 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 from regard.core.spec import Spec
 from regard.data.batching import Stream
+from regard.data.index import INDEX
 from regard.data.plain import PlainText
-from regard.data.shards import Shards, Tokens, Windows, predicted
+from regard.data.shards import Shards, Tokens, Windows, located, predicted
 from regard.tasks.linear_loss import linear_loss, linear_score
 from regard.tasks.stateless import Stateless
 
@@ -41,6 +44,7 @@ class Config:
     smoothing: float = 0.0
     chunk: int | None = None  # rows of logits that exist at a time; None: what suits the device
     looks: int | None = None  # rows read at each look while training, spread evenly; None: the whole validation part
+    stride: int | None = None  # of a report: tokens from one row to the next; None: a whole row
 
     def quick(self) -> Config:
         """A few rows at each look."""
@@ -51,6 +55,17 @@ class Config:
         from regard.tokens.text import Text
 
         return Language(self, data, None if folder is None else Text.load(folder), seed)
+
+    @staticmethod
+    def measured(corpus: str, saved: Mapping[str, Any], **changes: Any) -> PlainText | Shards:
+        """The data of a name (shards or plain text) to measure a saved model on, whose config.json this is."""
+        if other := changes.keys() - {"limit"}:
+            raise BadInput(f"a language model is measured on one text; it has no {min(other)}")
+        context = int(saved["config"]["length"])
+        with suppress(BadInput):
+            if (located(corpus) / INDEX).is_file():
+                return Shards(corpus, context=context, **changes)
+        return PlainText(corpus, context=context, **changes)
 
 
 class Language(Stateless):
@@ -126,7 +141,9 @@ class Language(Stateless):
         self.part("val")
 
     @torch.no_grad()
-    def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
+    def evaluate(
+        self, model: nn.Module, split: str = "val", effort: int = 2, stride: int | None = None
+    ) -> dict[str, Any]:
         """How good a model is on a part of the data. Keys: loss (nats a token), perplexity, accuracy (of the likeliest
         next token), tokens, and bits_per_byte where the text's size is known. From effort 2 on all of the part, below
         it the rows that `looks` asks for: always the same ones."""
@@ -134,7 +151,8 @@ class Language(Stateless):
         model.eval()
         total = torch.zeros(2, dtype=torch.float64, device=device)
         tokens = 0
-        for batch in part.in_order(max(self.data.context, 16_384), None if effort > 1 else self.config.looks):
+        looks = None if effort > 1 else self.config.looks
+        for batch in part.in_order(max(self.data.context, 16_384), looks, stride):
             tokens += self.count(batch)
             batch = batch.to(device)
             total += model(batch.inputs, targets=batch.targets, loss=linear_score)
@@ -146,6 +164,8 @@ class Language(Stateless):
             result["bits_per_byte"] = loss / math.log(2) * sum(map(len, part.parts)) / size
         return result
 
-    def report(self, model: nn.Module, split: str = "test", **search: Any) -> dict[str, Any]:
+    def report(self, model: nn.Module, split: str = "test", stride: int | None = None, **search: Any) -> dict[str, Any]:
         """Everything there is to say about a model on one part; nothing is searched for."""
-        return self.evaluate(model, split) | {"split": self.data.split(split)}
+        stride = self.config.stride if stride is None else stride
+        about = {"split": self.data.split(split), "context": self.data.context}
+        return self.evaluate(model, split, stride=stride) | about | ({} if stride is None else {"stride": stride})

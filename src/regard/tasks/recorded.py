@@ -37,10 +37,11 @@ _recordings: WeakKeyDictionary[nn.Module, OrderedDict[Any, Recording]] = WeakKey
 def step(search: Any, may_record: bool = True) -> Callable[[], None] | None:
     """One step of this search as a replay; None where the model cannot be recorded or is being watched.
 
-    A step that was never run on these shapes must not be recorded (kernels are chosen and loaded when first run).
+    A step that was never run on these shapes must not be recorded (kernels are chosen and loaded when first run; a step
+    that is compiled may be compiled once more when it meets its own results).
     """
     model = search.model
-    if not isinstance(model, nn.Module) or not hasattr(model, "freeze") or _watched(model):
+    if not isinstance(model, nn.Module) or not hasattr(model, "freeze") or watched(model):
         return None
     search.state = model.freeze(search.state)  # type: ignore[operator]
     kept = _recordings.setdefault(model, OrderedDict())
@@ -110,5 +111,6 @@ def _tensors(value: Any) -> Iterator[Tensor]:
             yield value._added
 
 
-def _watched(model: nn.Module) -> bool:
+def watched(model: nn.Module) -> bool:
+    """Whether somebody looks on, through hooks, which neither a replay nor compiled code would call."""
     return any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())

@@ -1,13 +1,15 @@
-"""Ready to serve from a CPU: the same model, its weight matrices kept in the form that the processor reads fastest.
+"""Ready to serve: the same model, its weight matrices kept in the form that the processor reads fastest.
 
     prepare     float32 as before, each matrix packed in blocks by oneDNN; outputs equal up to rounding
     quantise    int8: a quarter of the memory to read at every step, and four products in the time of one
+    compiled    for a GPU: what lies between the products of a decoding step becomes a few kernels (tasks.recorded then
+                records these); outputs equal up to rounding
 
     int8    y = (q(x / a) · q(W / s)ᵀ) a s + b        s: largest |weight| of each output, a: largest |input| of each row
 
-Both work in place, on the larger matrices of CPU models in float32, and leave everything else alone (a model on a GPU
-comes back as it was). Embeddings stay as they are; a tied head gets a matrix of its own. What comes back can be run and
-watched, but neither trained nor saved: save first.
+The first two work in place, on the larger matrices of CPU models in float32, and leave everything else alone (a model
+on a GPU comes back as it was). Embeddings stay as they are; a tied head gets a matrix of its own. What comes back can
+be run and watched, but neither trained nor saved: save first.
 
 The inputs of an int8 product are rounded row by row, so that no sentence changes because of others beside it.
 """
@@ -28,8 +30,10 @@ from regard.blocks.decoder import DecoderBlock
 from regard.blocks.feedforward import FeedForward, GeluFeedForward, ReluFeedForward, TanhGeluFeedForward
 from regard.core.errors import Unsupported
 from regard.core.shapes import Float, Tensor
+from regard.tasks.recorded import watched
 
 ROWS = 64  # packed for about this many rows; the same blocks serve from one row to many
+FEWEST = 6  # rows: oneDNN takes longer for one or two, for which it has a slower kernel
 LARGE = 2**17  # weights; below this the call itself takes longer than the product
 
 # What may follow a product while its result is still at hand: oneDNN's name for it and how it is computed.
@@ -52,11 +56,41 @@ def quantise(model: nn.Module) -> nn.Module:
     return _exchange(model, _Int8)
 
 
+def compiled(model: nn.Module, **options: Any) -> nn.Module:
+    """The model with its decoding step compiled, in place: worth it from some hundred tokens on; twice is once.
+
+    Only steps whose shapes are static, as those that a GPU records; all others, and those of a model that is being
+    watched, run as before. `options` go to torch.compile.
+    """
+    if not hasattr(model, "freeze"):
+        raise Unsupported(f"the steps of a {type(model).__name__} have no static shapes, so they cannot be compiled")
+    own: Any = model
+    if not isinstance(own.step, _CompiledStep):
+        own.step = _CompiledStep(own, options)
+    return model
+
+
 def form(model: nn.Module) -> str:
     """In which form a model's products are taken: int8, or the dtype of its weights."""
     if any(isinstance(part, _Int8) for part in model.modules()):
         return "int8"
     return str(next(model.parameters()).dtype).removeprefix("torch.")
+
+
+class _CompiledStep:
+    """A model's `step`, compiled for states that are frozen."""
+
+    def __init__(self, model: Any, options: dict[str, Any]) -> None:
+        self.model, self.eager = model, model.step
+        self.fast = torch.compile(model.step, dynamic=False, **options)
+
+    def __call__(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """One step."""
+        family = getattr(state, "family", None)
+        frozen = family is not None and isinstance(family.filled, Tensor)
+        step = self.fast if frozen and not watched(self.model) else self.eager
+        logits, state = step(tokens, state)
+        return logits, state
 
 
 class _Served(nn.Module):
@@ -93,7 +127,12 @@ class _Packed(_Served):
 
     def forward(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B E"]:
         """The product, and the activation while the result is still at hand."""
-        name, how = self.then
+        (name, how), few = self.then, x.shape[:-1].numel()
+        if few < FEWEST:
+            wide = x.new_zeros(FEWEST, x.shape[-1])
+            wide[:few] = x.reshape(few, x.shape[-1])
+            some: Tensor = torch.ops.mkldnn._linear_pointwise(wide, self.weight, self.bias, name, [], how)
+            return some[:few].view(*x.shape[:-1], some.shape[-1])
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, name, [], how)
         return out
 

@@ -84,7 +84,7 @@ class Search:
                     if not len(self.origin):
                         return
                 if t and cuda and replay is None:
-                    replay = recorded.step(self, may_record=t > 1)
+                    replay = recorded.step(self, may_record=t > 2)
                 (replay or self.advance)()
             self.steps = t + 1
             if not cuda or self.steps % LOOK == 0 or self.steps == self.last:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -54,6 +54,13 @@ class Config:
         from regard.tokens.text import Text
 
         return Translation(self, data, None if folder is None else Text.load(folder), seed)
+
+    @staticmethod
+    def measured(corpus: str, saved: Mapping[str, Any], **changes: Any) -> Parallel:
+        """The data of a name to measure a saved model on, whose config.json this is."""
+        task = saved["task"]
+        known = {key: task[key] for key in ("source", "target", "style") if key in task}
+        return Parallel(**known | {"corpus": corpus} | changes)
 
 
 class Translation(Stateless):

@@ -105,6 +105,10 @@ def _as_stored(weights: Weights, dtype: str) -> dict[str, Tensor]:
     """Weights as they will be once stored."""
     if dtype == "float32":
         return dict(weights)
+    if dtype == "int8":
+        from regard.weights.rounded import restored, rounded
+
+        return restored(rounded({name: whole(x) for name, x in weights.items()}))
     return {name: x.half().float() if x.is_floating_point() else x for name, x in weights.items()}
 
 

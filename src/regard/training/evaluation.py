@@ -2,7 +2,7 @@
 
 evaluate("runs/tiny")                               every test part, with the weights the run chose
 evaluate("runs/tiny", ["val"], weights="average")   another part, other weights
-evaluate("model folder", data=Parallel(...))        a saved model, on data of your choice
+evaluate("model folder", data=Parallel(...))        a saved model, on data of your choice; their name will do
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ from torch import nn
 
 import regard
 from regard.core.errors import BadInput, RegardError
-from regard.data.parallel import Parallel
-from regard.tasks import translation
 from regard.training.average import mean, put
 from regard.training.checkpoint import Checkpoints, read_weights
 from regard.training.device import chosen_device, machine
-from regard.training.recipe import build, stored
+from regard.training.recipe import build, stored, task_class
 
 
 def evaluate(
@@ -35,7 +33,8 @@ def evaluate(
     """Measure a run's model (or a saved model) on parts of its data, by default all its test parts.
 
     `weights` of a run: final, best, last, ema, average, or the name of a checkpoint. `search` goes to the task's
-    decoding (beams, length_penalty). Gives plain values: machine, versions, and under "results" a report for each part.
+    decoding (beams, length_penalty) or reading (stride). Gives plain values: machine, versions, and under "results" a
+    report for each part.
     """
     place = chosen_device(device)
     if (folder / "recipe.json").is_file():
@@ -81,12 +80,29 @@ def _weights(folder: Path, which: str, keep: int, average: int) -> dict[str, Any
 
 
 def _saved(folder: Path, data: Any) -> tuple[nn.Module, Any]:
-    """A model saved without its run."""
+    """A model saved without its run, and the task it was saved for on these data (a name will do)."""
     from regard.weights.folder import load_model
 
-    if not isinstance(data, Parallel):
+    if data is None:
         raise RegardError(f"{folder} is a saved model without a recipe: say which data to measure it on")
     saved = load_model(folder)
+    name = (saved.task or {}).get("name")
+    if name is None:
+        raise BadInput(f"{folder} was saved without a task, so there is nothing to measure it by")
     if saved.text is None:
-        raise BadInput(f"{folder} holds no vocabulary, so its model cannot translate")
-    return saved.model, translation.Translation(translation.Config(), data, saved.text)
+        raise BadInput(f"{folder} holds no vocabulary, so its model cannot be measured on text")
+    if isinstance(data, str):
+        data = named(folder, data)
+    return saved.model, task_class(str(name))().build(data, folder=folder)
+
+
+def named(folder: Path, corpus: str, **changes: Any) -> Any:
+    """The data of a name as a saved model needs them: in its languages, in rows of its length."""
+    from regard.weights.folder import CONFIG, read_json
+
+    saved = read_json(folder / CONFIG)
+    name = str((saved.get("task") or {}).get("name"))
+    task = task_class(name)
+    if not hasattr(task, "measured"):
+        raise BadInput(f"a model of the task '{name}' is measured in the folder of its run; {folder} is not one")
+    return task.measured(corpus, saved, **changes)

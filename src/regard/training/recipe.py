@@ -71,7 +71,7 @@ class Train:
     log: int = 50  # updates between rows of metrics.jsonl
     writers: tuple[str, ...] = ()  # who else is told: tensorboard, wandb
     finish: Literal["auto", "last", "best", "ema", "average"] = "auto"  # auto: what does best on validation
-    store: Literal["float32", "float16"] = "float32"  # the saved model; it is scored as it is stored
+    store: Literal["float32", "float16", "int8"] = "float32"  # the saved model; it is scored as it is stored
 
 
 @dataclass(frozen=True)
@@ -242,6 +242,11 @@ def family(model: Any) -> str:
 def config_class(name: str) -> type:
     """The Config of a model."""
     return _beside(MODELS, name, "model")
+
+
+def task_class(name: str) -> Any:
+    """The Config of a task."""
+    return _beside(TASKS, name, "task")
 
 
 def build(model: Any) -> nn.Module:

@@ -1,7 +1,8 @@
 """A model in a folder.
 
     config.json         format number, version, the model's name and Config, its task, a sha256 of every file below
-    model.safetensors   the weights, tied tensors once; perhaps in float16, and then float32 again when loaded
+    model.safetensors   the weights, tied tensors once; perhaps in float16 or int8 (weights.rounded), and then float32
+                        again when loaded
     tokenizer.json      the vocabulary, where there is one (with tokenizer_config.json, which names its special tokens)
     README.md           the card, where there is one
 
@@ -33,12 +34,13 @@ from regard.core.errors import BadInput, RegardError
 from regard.core.shapes import Tensor
 from regard.models import MODELS, build
 from regard.tokens.text import Text
+from regard.weights.rounded import restored, rounded
 from regard.weights.table import fit
 
-FORMAT = 1
+FORMAT = 2  # 2: weights may be stored in eight bits. A folder is written in the oldest format that can hold it
 
 # What makes a config.json of format n one of format n + 1; tests/weights/formats keeps an example of every format.
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: lambda config: config | {"format": 2}}
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 FILES = {CONFIG, WEIGHTS, CARD, "tokenizer.json", "tokenizer_config.json"}
@@ -63,17 +65,20 @@ def save_model(
     card: str | None = None,
     dtype: torch.dtype | str | None = None,
 ) -> None:
-    """Save a model; `dtype` ("float16", say) is how its weights are stored, not how they come back."""
+    """Save a model; `dtype` ("float16" or "int8", say) is how its weights are stored, not how they come back."""
     model = getattr(model, "_orig_mod", model)  # what torch.compile wrapped
     name = _name(model)
     settings = to_dict(model.config)
     _check_rebuilds(name, settings, model)
     tensors, tied = _once(model.state_dict())
-    compute, storage = _dtype(tensors), None if dtype is None else _named_dtype(dtype)
-    if storage is not None:
+    compute, eight = _dtype(tensors), dtype in ("int8", torch.int8)
+    storage = torch.int8 if eight else None if dtype is None else _named_dtype(dtype)
+    if eight:
+        tensors = rounded(tensors)
+    elif storage is not None:
         tensors = {name: _stored(name, value, storage) for name, value in tensors.items()}
     config: dict[str, Any] = {
-        "format": FORMAT,
+        "format": 2 if eight else 1,
         "regard": regard.__version__,
         "model": name,
         "config": settings,
@@ -106,6 +111,7 @@ def load_model(folder: str | Path, device: str | torch.device = "cpu") -> Folder
     config = _migrated(read_json(folder / CONFIG), folder)
     _check_files(folder, config)
     tensors = _tensors(folder / WEIGHTS)
+    tensors = restored(tensors) if config.get("storage") == "int8" else tensors
     model = _built(config, folder)
     _fill(model, tensors, config, folder)
     try:
@@ -175,7 +181,7 @@ def _dtype(tensors: Mapping[str, Tensor]) -> torch.dtype:
 def _named_dtype(dtype: torch.dtype | str) -> torch.dtype:
     found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     if not isinstance(found, torch.dtype) or not found.is_floating_point:
-        raise BadInput(f"weights cannot be stored as {dtype!r}; choose float16, bfloat16, float32 or float64")
+        raise BadInput(f"weights cannot be stored as {dtype!r}; choose float16, bfloat16, float32, float64 or int8")
     return found
 
 

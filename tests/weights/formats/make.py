@@ -11,6 +11,7 @@ import torch
 from regard.models.transformer import Config, Transformer
 from regard.tokens.text import Text
 from regard.weights.folder import FORMAT, save_model
+from regard.weights.rounded import restored, rounded
 
 HERE = Path(__file__).parent
 
@@ -20,9 +21,8 @@ if __name__ == "__main__":
     text = Text.train([line, "ein Hund sieht eine Katze"], kind="word", size=16)
     model = Transformer(Config(vocab=text.size, width=8, heads=2, ffn=8, encoder_layers=1, decoder_layers=1)).eval()
     task, card = {"name": "translation", "source": "en", "target": "de"}, "# An example\n"
-    save_model(HERE / str(FORMAT), model, text, task, card, dtype="float16")
-    for parameter in model.parameters():
-        parameter.data = parameter.data.half().float()
+    save_model(HERE / str(FORMAT), model, text, task, card, dtype="int8")
+    model.load_state_dict(restored(rounded(model.state_dict())))
     source, target = [text.encode_one(line)], [[1, 4, 5, 6]]
     with torch.no_grad():
         logits = model(torch.tensor(source), torch.tensor(target)).tolist()

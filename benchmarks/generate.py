@@ -1,0 +1,273 @@
+"""Writing speed: GPT-2 124M, ours beside transformers' `generate`, the same weights, taking turns.
+
+    python benchmarks/generate.py                     CPU, float32, 2 threads                     -> generate-cpu.json
+    python benchmarks/generate.py --device cuda       bfloat16; ours, ours compiled, transformers -> generate-cuda.json
+    add --quick for seconds (a small model, no file written)
+
+The weights are random (fixed seed), made by transformers and read by ours through its table. Every prompt has 32
+tokens, every output is forced to 128 more (eos is ruled out), greedy; reading the prompts is in the time. All should
+write the same tokens: the last column counts the outputs that equal transformers' (in bfloat16 some differ by rounding,
+and after the first difference all the rest does).
+
+    ours                  tasks.serving.prepare on a CPU; on a GPU the step recorded as a CUDA graph (tasks.recorded)
+    ours+compiled         the same with the step compiled (tasks.serving.compiled), on a GPU
+    ours-int8             int8 weights and products (tasks.serving.quantise), on a CPU, if asked for
+    transformers          generate as it comes: a cache that grows
+    transformers-static   generate with cache_implementation="static", which compiles its step, if asked for
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+import harness
+
+PROMPT, NEW = 32, 128  # tokens
+CASES = [1, 16]  # batches
+BASE = {"vocab_size": 50257, "n_embd": 768, "n_layer": 12, "n_head": 12}
+SMALL = {"vocab_size": 1000, "n_embd": 128, "n_layer": 2, "n_head": 4}
+EOS = 0
+
+
+# -- the contenders, each in a process of its own ----------------------------------------------------------------------
+
+
+class Ours:
+    """Regard, made ready to serve."""
+
+    def __init__(self, folder: Path, device: str, dtype: str, how: str = "prepare") -> None:
+        import torch
+
+        from regard.tasks import serving
+        from regard.weights import gpt2
+
+        torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+        self.device = device
+        model, _ = gpt2.load(folder)
+        self.model = getattr(serving, how)(model.to(device, getattr(torch, dtype)).eval())
+
+    def write(self, prompts: list[list[int]], new: int) -> list[list[int]]:
+        """Token numbers in and out."""
+        import torch
+
+        from regard.tasks.search import greedy
+
+        found = greedy(self.model, torch.tensor(prompts, device=self.device), max_length=new, ban=[EOS])
+        return [one.tokens for one in found]
+
+
+class OursCompiled(Ours):
+    """Regard with the step compiled."""
+
+    def __init__(self, folder: Path, device: str, dtype: str) -> None:
+        super().__init__(folder, device, dtype, "compiled")
+
+
+class OursInt8(Ours):
+    """Regard with int8 weights."""
+
+    def __init__(self, folder: Path, device: str, dtype: str) -> None:
+        super().__init__(folder, device, dtype, "quantise")
+
+
+class Transformers:
+    """transformers' own generate."""
+
+    more: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, folder: Path, device: str, dtype: str) -> None:
+        import torch
+        from transformers import GPT2LMHeadModel
+
+        torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+        self.device = device
+        self.model = GPT2LMHeadModel.from_pretrained(folder, dtype=getattr(torch, dtype)).to(device).eval()
+
+    def write(self, prompts: list[list[int]], new: int) -> list[list[int]]:
+        """Token numbers in and out."""
+        import torch
+
+        inputs = torch.tensor(prompts, device=self.device)
+        with torch.inference_mode():
+            out = self.model.generate(
+                input_ids=inputs,
+                attention_mask=torch.ones_like(inputs),
+                min_new_tokens=new,
+                max_new_tokens=new,
+                do_sample=False,
+                pad_token_id=EOS,
+                **self.more,
+            )
+        return out[:, inputs.shape[1] :].tolist()
+
+
+class TransformersStatic(Transformers):
+    """The same with a static cache, for which it compiles its step."""
+
+    more: ClassVar[dict[str, Any]] = {"cache_implementation": "static"}
+
+
+CONTENDERS: dict[str, type] = {
+    "ours": Ours,
+    "ours+compiled": OursCompiled,
+    "ours-int8": OursInt8,
+    "transformers": Transformers,
+    "transformers-static": TransformersStatic,
+}
+
+
+def child(name: str, folder: Path, device: str, dtype: str) -> None:
+    """Load, then write whenever asked."""
+    contender = CONTENDERS[name](folder, device, dtype)
+    vocab = json.loads((folder / "config.json").read_text())["vocab_size"]
+
+    def do(batch: int, new: int, keep: bool = False) -> dict[str, Any]:
+        if device == "cuda":
+            import torch
+
+            torch.cuda.reset_peak_memory_stats()
+        prompts = _prompts(batch, vocab)
+        began = time.perf_counter()
+        written = contender.write(prompts, new)  # lists on the host: the device has finished
+        result: dict[str, Any] = {"seconds": time.perf_counter() - began, "tokens": sum(map(len, written))}
+        if keep:
+            result["written"] = written
+        if device == "cuda":
+            result["peak_mib"] = round(torch.cuda.max_memory_allocated() / 2**20, 1)
+        return result
+
+    harness.answer(do)
+
+
+def _prompts(number: int, vocab: int) -> list[list[int]]:
+    """The same random prompts for everyone."""
+    import random
+
+    draw = random.Random(7)
+    return [[draw.randrange(1, vocab) for _ in range(PROMPT)] for _ in range(number)]
+
+
+def make(folder: Path, size: dict[str, Any]) -> None:
+    """A random GPT-2, saved by transformers. In a child: the parent stays small."""
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(1)
+    # 0.02 would give nearly the same word everywhere
+    config = GPT2Config(**size, n_positions=1024, initializer_range=0.06, bos_token_id=EOS, eos_token_id=EOS)
+    model = GPT2LMHeadModel(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):  # zero biases would hide a bias put in the wrong place
+                parameter.normal_(std=0.02)
+    model.save_pretrained(folder)
+
+
+# -- the parent --------------------------------------------------------------------------------------------------------
+
+
+def compare(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Speed, contender beside contender, round by round."""
+    steal, names = harness.Steal(), arguments.contenders
+    record = harness.machine(arguments.device) | {
+        "threads": arguments.threads,
+        "dtype": arguments.dtype,
+        "prompt_tokens": PROMPT,
+        "new_tokens": arguments.new,
+        "model": SMALL if arguments.quick else BASE,
+    }
+    options = ["--folder", str(folder), "--device", arguments.device, "--dtype", arguments.dtype]
+    children = [harness.Child(name, __file__, options, arguments.threads) for name in names]
+    cases = []
+    for batch in arguments.cases:
+        asked = {"batch": batch, "new": arguments.new}
+        # the first turn warms up and shows what is written; a second one settles allocators and recorded graphs
+        (first,) = harness.rounds(children, 1, **asked, keep=True)
+        harness.rounds(children, 1, **asked)
+        turns = harness.rounds(children, arguments.rounds, **asked)
+        speed = {name: [turn[name]["tokens"] / turn[name]["seconds"] for turn in turns] for name in names}
+        case: dict[str, Any] = {"batch": batch, "contenders": {}}
+        peer = "transformers" if "transformers" in names else names[-1]
+        for name in names:
+            same = sum(a == b for a, b in zip(first[name]["written"], first[peer]["written"], strict=True))
+            row: dict[str, Any] = {"tokens_per_second": harness.spread(speed[name]), "same_outputs": f"{same}/{batch}"}
+            if "peak_mib" in turns[0][name]:
+                row["peak_mib"] = max(turn[name]["peak_mib"] for turn in turns)
+            case["contenders"][name] = row
+        for ours in [name for name in names if name.startswith("ours")]:
+            for other in [name for name in names if name.startswith("transformers")]:
+                case[f"{ours} / {other}"] = harness.spread(
+                    [a / b for a, b in zip(speed[ours], speed[other], strict=True)]
+                )
+        cases.append(case)
+        ratios = ", ".join(f"{name} {value['median']:.2f}" for name, value in case.items() if " / " in name)
+        print(f"batch {batch}: {ratios}", file=sys.stderr, flush=True)
+    for one in children:
+        one.close()
+    return record | {"rounds": arguments.rounds, "steal": steal.share(), "cases": cases}
+
+
+def show(record: dict[str, Any]) -> str:
+    """The record as a table."""
+    memory = any("peak_mib" in found for case in record["cases"] for found in case["contenders"].values())
+    head = ["batch", "contender", "tokens/s", "range", "it / transformers", "range", "same"]
+    rows: list[list[Any]] = [head + ["peak MiB"] * memory]
+    for case in record["cases"]:
+        for name, found in case["contenders"].items():
+            speed, ratio = found["tokens_per_second"], case.get(f"{name} / transformers")
+            row = [case["batch"], name, f"{speed['median']:.0f}", f"{speed['min']:.0f}-{speed['max']:.0f}"]
+            row += [f"{ratio['median']:.2f}", f"{ratio['min']:.2f}-{ratio['max']:.2f}"] if ratio else ["", ""]
+            rows.append([*row, found["same_outputs"], *([found.get("peak_mib", "")] if memory else [])])
+    return harness.table(rows)
+
+
+def main() -> None:
+    """Read the arguments, make the weights, run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    dtypes = ("float32", "bfloat16", "float16")
+    parser.add_argument("--dtype", choices=dtypes, help="float32 on a CPU, bfloat16 on a GPU")
+    parser.add_argument("--contenders", type=lambda text: text.split(","), help=", ".join(CONTENDERS))
+    parser.add_argument("--cases", type=lambda text: [int(n) for n in text.split(",")], help="batches, as 1,16")
+    parser.add_argument("--new", type=int, default=NEW, help="tokens to write")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--quick", action="store_true", help="a small model, two rounds, nothing written")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    arguments.dtype = arguments.dtype or ("float32" if arguments.device == "cpu" else "bfloat16")
+    if arguments.child == "make":
+        return make(arguments.folder, SMALL if arguments.quick else BASE)
+    if arguments.child:
+        return child(arguments.child, arguments.folder, arguments.device, arguments.dtype)
+    compiled = ["ours+compiled"] if arguments.device == "cuda" else []  # a CPU's shapes grow: nothing to compile
+    arguments.contenders = arguments.contenders or ["ours", *compiled, "transformers"]
+    arguments.cases = arguments.cases or CASES
+    if arguments.quick:
+        arguments.rounds, arguments.new = 2, min(arguments.new, 16)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the weights are removed then too
+    folder = Path(tempfile.mkdtemp(prefix="regard-bench-"))
+    try:
+        making = [sys.executable, "-W", "ignore", __file__, "--child", "make", "--folder", str(folder)]
+        subprocess.run([*making, *(["--quick"] if arguments.quick else [])], check=True)
+        record = compare(arguments, folder)
+        print(show(record))
+    finally:
+        shutil.rmtree(folder)
+    if not arguments.quick:
+        print("written:", os.path.relpath(harness.write(f"generate-{arguments.device}.json", record)))
+
+
+if __name__ == "__main__":
+    main()
