@@ -12,6 +12,7 @@ FEEDFORWARDS: Table = {
     "reglu": ("regard.blocks.feedforward", "GatedReluFeedForward"),
     "geglu": ("regard.blocks.feedforward", "GatedGeluFeedForward"),
     "swiglu": ("regard.blocks.feedforward", "GatedSiluFeedForward"),
+    "experts": ("regard.blocks.experts", "Experts"),
 }
 
 NORMS: Table = {
