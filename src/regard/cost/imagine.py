@@ -25,6 +25,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
+from regard.blocks.experts import experts
 from regard.core.config import from_dict, override
 from regard.core.errors import BadInput, RegardError, UnknownName, Unsupported, nearest
 from regard.core.shapes import Tensor
@@ -110,6 +111,8 @@ def build(config: Any) -> nn.Module:
             except (RuntimeError, ValueError, ZeroDivisionError) as error:
                 raise BadInput(f"{name} cannot have this shape: {_first_line(error)}") from None
             _mind_positions(made)
+            for mixture in experts(made):
+                mixture.sizes = _even  # type: ignore[method-assign]
             return made
     raise RegardError(f"{type(config).__module__}.{type(config).__name__} is the Config of no model in the table")
 
@@ -129,6 +132,12 @@ def _mind_positions(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, LearnedPositions):
             module.register_forward_pre_hook(check)
+
+
+def _even(counts: Tensor, rows: int) -> list[int]:
+    """How many tokens each expert gets depends on values, which are not there: all get as many."""
+    each, more = divmod(rows, len(counts))
+    return [each + (i < more) for i in range(len(counts))]
 
 
 # -- feeding -----------------------------------------------------------------------------------------------------------
