@@ -167,6 +167,8 @@ def items(model: nn.Module, shape: Shape) -> tuple[int, str]:
     for name in ("target", "tokens"):
         if name in wanted:
             return shape.batch * text(model, shape, name), "tokens"
+    if "timesteps" in wanted:
+        return shape.batch * text(model, shape), "steps"
     return shape.batch, "images" if {"images", "image"} & {*wanted} else "rows"
 
 
@@ -198,12 +200,29 @@ def _images(model: nn.Module, shape: Shape) -> Tensor:
     return torch.zeros(shape.batch, *picture(getattr(model, "config", None), shape))
 
 
+def _vectors(field: str) -> Callable[[nn.Module, Shape], Tensor]:
+    """A vector a step; or one of several things, where the model says so."""
+
+    def made(model: nn.Module, shape: Shape) -> Tensor:
+        config: Any = model.config
+        steps = shape.batch, text(model, shape)
+        if field == "actions" and config.kind == "classes":
+            return torch.zeros(steps, dtype=torch.long)
+        return torch.zeros(*steps, getattr(config, field))
+
+    return made
+
+
 FEEDS: dict[str, Callable[[nn.Module, Shape], Any]] = {
     "tokens": _words("tokens"),
     "source": _words("source"),
     "target": _words("target"),
     "source_lengths": _full("source"),
     "target_lengths": _full("target"),
+    "returns": lambda model, shape: torch.zeros(shape.batch, text(model, shape)),
+    "states": _vectors("states"),
+    "actions": _vectors("actions"),
+    "timesteps": _words("tokens"),
     "images": _images,
     "image": _images,
     "pixels": _images,

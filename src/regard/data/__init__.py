@@ -5,6 +5,7 @@ Parallel     sentence pairs: Multi30k, Tatoeba, or a folder of yours    parallel
 PlainText    rows of running text out of a file that fits               plain.py
 Shards       rows of running text out of token shards                   shards.py
 Pictures     images out of sample shards                                pictures.py
+Control      what others did with a pendulum, to learn acting from      control.py, pendulum.py
 pack_text, pack_images   files and folders into shards                  packing.py, writing.py
 Index        what a folder of shards holds, checksums                   index.py
 Flat         many sequences end to end in one tensor                    flat.py
@@ -22,4 +23,5 @@ DATA: Table = {
     "shards": ("regard.data.shards", "Shards"),
     "pictures": ("regard.data.pictures", "Pictures"),
     "plain": ("regard.data.plain", "PlainText"),
+    "control": ("regard.data.control", "Control"),
 }
