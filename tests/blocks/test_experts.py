@@ -18,9 +18,9 @@ KINDS = [name for name in FEEDFORWARDS if name != "experts"]
 
 
 def part(n=5, top=2, **settings):
-    made = make(FEEDFORWARDS, f"experts(n={n}, top={top})", "feed-forward", width=6, hidden=7)
+    made = make(FEEDFORWARDS, f"experts({n}, top={top})", "feed-forward", width=6, hidden=7)
     assert isinstance(made, Experts)
-    return Experts(6, 7, n=n, top=top, **settings)
+    return Experts(n, top, **settings, width=6, hidden=7)
 
 
 def run(module, x):
@@ -48,7 +48,7 @@ def test_sorted_tokens_get_what_every_expert_on_every_token_gives(double, top, e
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_one_kernel_for_all_groups_gives_the_same(bias):
-    module, x = Experts(16, 24, n=5, top=2, bias=bias, form="dense"), torch.randn(3, 11, 16)
+    module, x = Experts(5, 2, form="dense", width=16, hidden=24, bias=bias), torch.randn(3, 11, 16)
     expected = run(module, x)
     module.form = "grouped"
     for name, value in run(module, x).items():
@@ -254,7 +254,7 @@ print("equal")
 
 @pytest.mark.gpu
 def test_on_a_gpu_all_groups_go_through_one_kernel_in_bfloat16():
-    module = Experts(64, 96, n=8, top=2, bias=False).cuda()
+    module = Experts(8, 2, width=64, hidden=96, bias=False).cuda()
     x = torch.randn(4, 50, 64, device="cuda")
     results = []
     for form in ("auto", "dense"):

@@ -71,7 +71,9 @@ def test_unknown_fields_and_unwritable_parts_raise():
 def test_specs_are_parsed_never_evaluated():
     assert Spec.parse("nystrom(landmarks=64, mode='a')") == Spec("nystrom", {"landmarks": 64, "mode": "a"})
     assert str(Spec.parse(" x( a = [1, 2] ) ")) == "x(a=[1, 2])"
-    for bad in ("x(1)", "x(a=f())", "__import__('os')", "x.y", "x(", "1", "", "x(**{'a': 1})(b=2)"):
+    assert str(Spec.parse("classes( 3, a=1)")) == "classes(3, a=1)"
+    assert Spec.parse("__import__('os')") == Spec("__import__", {}, ("os",))  # a name that no table holds
+    for bad in ("x(f())", "x(a=f())", "x(*y)", "x.y", "x(", "1", "", "x(**{'a': 1})(b=2)"):
         with pytest.raises(RegardError, match="cannot read the spec"):
             Spec.parse(bad)
 

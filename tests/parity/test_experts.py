@@ -17,7 +17,7 @@ def test_a_sparse_block_of_mixtral_is_ours(double, top, form):
     )
     config._experts_implementation = "eager"
     theirs = mixtral.MixtralSparseMoeBlock(config)
-    ours = Experts(10, 14, bias=False, n=4, top=top, expert="swiglu", form=form)
+    ours = Experts(4, top, expert="swiglu", form=form, width=10, hidden=14, bias=False)
     with torch.no_grad():
         for p in theirs.parameters():
             p.normal_(std=0.5)

@@ -29,7 +29,11 @@ def asked(vocab=37, dtype=torch.float64):
 @pytest.fixture
 def padded(monkeypatch):
     """Pad the matrix on this machine too, as is done on a GPU."""
-    monkeypatch.setattr(module, "_padded", lambda weight, dtype: F.pad(weight.to(dtype), (0, 0, 0, -len(weight) % 8)))
+
+    def pad(weight, dtype):
+        return F.pad(weight.to(dtype), (0, 0) * (weight.ndim - 1) + (0, -len(weight) % 8))
+
+    monkeypatch.setattr(module, "_padded", pad)
 
 
 def check(chunk, smoothing):
@@ -54,6 +58,27 @@ def test_value_and_gradient_are_those_of_the_plain_form(chunk, smoothing):
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_padding_of_the_matrix_changes_nothing(smoothing):
     check(5, smoothing)
+
+
+@pytest.mark.usefixtures("padded")
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("chunk", [None, 4])
+def test_a_bias_is_one_sum_more(chunk, smoothing):
+    x, weight, targets = asked()
+    bias = torch.randn(len(weight), dtype=torch.float64, requires_grad=True)
+    logits = (x @ weight.T + bias).flatten(0, -2)
+    expected = F.cross_entropy(
+        logits, targets.flatten(), ignore_index=NOTHING, label_smoothing=smoothing, reduction="sum"
+    )
+    wanted = torch.autograd.grad(3.7 * expected, (x, weight, bias))
+    found = linear_loss(x, weight, targets, chunk, smoothing, bias)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    for mine, theirs in zip(torch.autograd.grad(3.7 * found, (x, weight, bias)), wanted, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-11, atol=1e-11)
+    with torch.no_grad():
+        torch.testing.assert_close(linear_loss(x, weight, targets, chunk, smoothing, bias), expected)
+    right = (logits.argmax(-1) == targets.flatten()).sum()
+    assert linear_score(x, weight, targets, chunk, bias)[1] == right
 
 
 def test_targets_may_be_narrow_and_all_may_be_nothing():

@@ -26,6 +26,7 @@ LINES = [
     "The old men walk and talk, walking and talking, in the old kitchen.",
 ] * 3
 TRAINED = {kind: Text.train(LINES, kind, size=400) for kind in KINDS}
+OURS = [kind for kind in KINDS if kind != "bert"]  # whose text comes back with its spaces; BERT's: test_wordpiece.py
 
 
 def tidy(line: str) -> str:
@@ -35,7 +36,7 @@ def tidy(line: str) -> str:
 # -- training -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", OURS)
 def test_specials_come_first_and_the_vocabulary_keeps_to_its_size(kind):
     for size in (270, 400):
         text = Text.train(LINES, kind, size=size)
@@ -74,7 +75,7 @@ def test_marks_of_our_own_in_the_text_do_no_harm(kind):
     assert text.size <= 400
     assert [len(row) > 0 for row in text.encode(odd[:1])] == [True]
     assert len(text.decode(text.encode(odd))) == len(odd)
-    assert text.decode(text.encode(LINES)) == LINES
+    assert text.decode(text.encode(LINES)) == LINES or kind == "bert"
 
 
 def test_lower_forgets_case():
@@ -122,7 +123,7 @@ def test_bytes_give_back_any_text_exactly(line):
     assert not set(ids) & {text.pad, text.bos, text.eos, text.unk}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", OURS)
 def test_natural_spacing_is_restored(kind):
     text = TRAINED[kind]
     assert text.decode(text.encode(LINES)) == LINES
@@ -243,7 +244,8 @@ def test_saved_and_loaded_is_the_same(kind, name, tmp_path):
     text = TRAINED[kind]
     text.save(tmp_path / "new" / name)
     again = Text.load(tmp_path / "new" / name)
-    assert (again.kind, again.size, again.pad, again.bos, again.eos, again.unk) == (kind, text.size, 0, 1, 2, 3)
+    assert (again.kind, again.size, again._special) == (kind, text.size, text._special)
+    assert (again.pad, again.bos, again.eos, again.unk) == ((0, 1, 2, 3) if kind in OURS else (0, 2, 3, 1))
     odd = [*LINES, "</s> 🐕 the", ""]
     assert again.encode(odd) == text.encode(odd)
     assert again.decode(again.encode(odd)) == text.decode(text.encode(odd))
@@ -352,7 +354,7 @@ def their_t5():
 @pytest.mark.parametrize(
     ("make", "kind", "names"),
     [
-        (their_bert, "wordpiece", ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]),
+        (their_bert, "bert", ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]),
         (their_gpt2, "bytes", ["<|endoftext|>"] * 4),
         (their_t5, "unigram", ["<pad>", "<pad>", "</s>", "<unk>"]),
     ],
@@ -393,7 +395,8 @@ def test_marian_style_starts_with_pad(tmp_path):
 
 def test_our_folder_is_read_by_theirs(tmp_path):
     transformers = pytest.importorskip("transformers")
-    for kind, text in TRAINED.items():
+    for kind in OURS:
+        text = TRAINED[kind]
         text.save(tmp_path / kind)
         theirs = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path / kind)
         assert (theirs.pad_token_id, theirs.bos_token_id, theirs.eos_token_id, theirs.unk_token_id) == (0, 1, 2, 3)

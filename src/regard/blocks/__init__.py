@@ -1,4 +1,4 @@
-"""Blocks: mixers, feed-forwards and norms, joined by residual paths and stacked."""
+"""Blocks: mixers, feed-forwards and norms, joined by residual paths and stacked; and heads, what is asked of them."""
 
 from __future__ import annotations
 
@@ -18,4 +18,12 @@ FEEDFORWARDS: Table = {
 NORMS: Table = {
     "layer": ("torch.nn", "LayerNorm"),
     "rms": ("torch.nn", "RMSNorm"),
+}
+
+HEADS: Table = {
+    "pretraining": ("regard.blocks.heads", "PretrainingHead"),
+    "masked": ("regard.blocks.heads", "WordsHead"),
+    "classes": ("regard.blocks.heads", "ClassesHead"),
+    "tags": ("regard.blocks.heads", "TagsHead"),
+    "span": ("regard.blocks.heads", "SpanHead"),
 }

@@ -63,20 +63,21 @@ class Stacked(nn.Module):
 
 
 class Experts(nn.Module):
-    """A feed-forward by spec: ``"experts(n=8, top=2, expert='swiglu')"``; `hidden` is that of each expert."""
+    """A feed-forward by spec: ``"experts(8, top=2, expert='swiglu')"``; `hidden` is that of each expert."""
 
     def __init__(
         self,
-        width: int,
-        hidden: int,
-        dropout: float = 0.0,
-        bias: bool = True,
         n: int = 8,
         top: int = 2,
         expert: str = "swiglu",
         capacity: float | None = None,
         z: float = 0.0,
         form: Literal["auto", "grouped", "loop", "dense"] = "auto",
+        *,
+        width: int,
+        hidden: int,
+        dropout: float = 0.0,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         if not 1 <= top <= n:

@@ -17,6 +17,8 @@ from regard.core.errors import RegardError, UnknownName, nearest
 
 Table = dict[str, tuple[str, str]]
 
+_MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
 
 @dataclass(frozen=True)
 class Spec:
@@ -24,14 +26,16 @@ class Spec:
 
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    first: tuple[Any, ...] = ()  # those without a name, which stand before the others: ``classes(3)``
 
     @classmethod
     def parse(cls, text: str) -> Spec:
-        """Read ``name`` or ``name(key=literal, ...)``."""
+        """Read ``name``, ``name(key=literal, ...)`` or ``name(literal, ...)``."""
         try:
             node = ast.parse(text.strip(), mode="eval").body
-            if isinstance(node, ast.Call) and not node.args and isinstance(node.func, ast.Name):
-                return cls(node.func.id, {str(k.arg): ast.literal_eval(k.value) for k in node.keywords if k.arg})
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                named = {str(k.arg): ast.literal_eval(k.value) for k in node.keywords if k.arg}
+                return cls(node.func.id, named, tuple(ast.literal_eval(a) for a in node.args))
             if isinstance(node, ast.Name):
                 return cls(node.id)
         except (SyntaxError, ValueError):
@@ -39,7 +43,7 @@ class Spec:
         raise RegardError(f"cannot read the spec {text!r}; write name or name(key=value, ...), values as literals")
 
     def __str__(self) -> str:
-        inside = ", ".join(f"{k}={v!r}" for k, v in self.arguments.items())
+        inside = ", ".join([*map(repr, self.first), *(f"{k}={v!r}" for k, v in self.arguments.items())])
         return f"{self.name}({inside})" if inside else self.name
 
 
@@ -65,7 +69,13 @@ def make(table: Table, spec: Any, kind: str, **given: Any) -> Any:
     for key in parsed.arguments:
         if key not in takes:
             raise UnknownName(f"{kind} '{parsed.name}' takes no argument '{key}'; {nearest(key, takes)}")
-    return cls(**{k: v for k, v in given.items() if k in takes} | dict(parsed.arguments))
+    first = dict(zip(takes, parsed.first, strict=False))
+    if len(first) < len(parsed.first) or first.keys() & parsed.arguments.keys():
+        raise RegardError(f"{kind} '{parsed}' has too many arguments; it takes {', '.join(takes) or 'none'}")
+    chosen = {k: v for k, v in given.items() if k in takes} | first | dict(parsed.arguments)
+    if missing := [k for k, p in takes.items() if k not in chosen and p.default is p.empty and p.kind not in _MANY]:
+        raise RegardError(f"{kind} '{parsed}' needs {', '.join(missing)}: write {parsed.name}({missing[0]}=...)")
+    return cls(**chosen)
 
 
 def cycle(spec: Any, layer: int) -> Any:

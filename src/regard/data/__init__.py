@@ -3,6 +3,11 @@
 home         where the datasets are                                     home.py
 Parallel     sentence pairs: Multi30k, Tatoeba, or a folder of yours    parallel.py
 PlainText    rows of running text out of a file that fits               plain.py
+Documents    two stretches of text a row, words to be guessed           documents.py, corpora.py, masking.py
+Sentences    one sentence a row, words to be guessed                    sentences.py
+Labelled     texts or pairs of texts with a label                       labelled.py
+Tagged       sentences with a tag for each word                         tagged.py
+Questions    texts, questions about them, and where the answers stand   questions.py
 Shards       rows of running text out of token shards                   shards.py
 Pictures     images out of sample shards                                pictures.py
 Control      what others did with a pendulum, to learn acting from      control.py, pendulum.py
@@ -24,4 +29,9 @@ DATA: Table = {
     "pictures": ("regard.data.pictures", "Pictures"),
     "plain": ("regard.data.plain", "PlainText"),
     "control": ("regard.data.control", "Control"),
+    "documents": ("regard.data.documents", "Documents"),
+    "sentences": ("regard.data.sentences", "Sentences"),
+    "labelled": ("regard.data.labelled", "Labelled"),
+    "tagged": ("regard.data.tagged", "Tagged"),
+    "questions": ("regard.data.questions", "Questions"),
 }

@@ -1,6 +1,8 @@
 """Batches of about so many tokens, in an order that depends on (seed, epoch) alone and can be taken up in mid-epoch.
 
     TokenBatches    one epoch's batches, as tensors of row numbers: alike in length, so that little is padding
+    RowBatches      the same, so many rows each, whatever their length
+    AlikeBatches    the same, so many rows each, alike in length
     Stream          epoch after epoch of them, turned into tensors, each with the place that comes after it
     prefetch        the same, made ahead by background threads and pinned, so that a fast device never waits
 
@@ -20,13 +22,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
+import numpy as np
 import torch
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
 from regard.data.flat import rounded
+from regard.data.shuffle import Shuffle
 
 T = TypeVar("T")
+
+GROUP = 32  # batches among which rows are sorted
 
 
 class TokenBatches:
@@ -65,6 +71,47 @@ class TokenBatches:
 
     def __iter__(self) -> Iterator[Int[Tensor, " B"]]:
         return iter(self.batches)
+
+
+class RowBatches:
+    """The batches of one epoch: so many rows each, in an order of the key's; those left over wait for another."""
+
+    def __init__(self, size: int, rows: int, key: int) -> None:
+        if rows < 1:
+            raise BadInput(f"a batch of {rows} rows holds nothing; give 1 or more")
+        self.rows, self.shuffle = rows, Shuffle(size, key)
+
+    def __len__(self) -> int:
+        size = self.shuffle.size
+        return max(min(size, 1), size // self.rows)  # all there are, where that is less than a batch
+
+    def __getitem__(self, i: int) -> Int[Tensor, " B"]:
+        if not 0 <= i < len(self):
+            raise IndexError(i)
+        places = np.arange(i * self.rows, min((i + 1) * self.rows, self.shuffle.size))
+        return torch.from_numpy(self.shuffle(places))
+
+
+class AlikeBatches:
+    """The batches of one epoch: so many rows each, alike in length; those left over wait for another epoch.
+
+    Rows are shuffled, sorted by length among `GROUP` batches' worth of them, cut, and the batches are shuffled: which
+    rows meet is left to chance but for their length.
+    """
+
+    def __init__(self, lengths: Int[Tensor, " rows"], rows: int, key: int) -> None:
+        shuffled = RowBatches(len(lengths), rows, key)
+        groups = range(0, len(shuffled), GROUP)
+        picked = [torch.cat([shuffled[i] for i in range(at, min(at + GROUP, len(shuffled)))]) for at in groups]
+        alike = [group[torch.sort(lengths[group], stable=True).indices].split(rows) for group in picked]
+        batches = [batch for group in alike for batch in group]
+        self.batches = [batches[i] for i in Shuffle(len(batches), key)(np.arange(len(batches)))]
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, i: int) -> Int[Tensor, " B"]:
+        return self.batches[i]
 
 
 @dataclass(frozen=True)

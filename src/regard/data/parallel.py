@@ -202,11 +202,11 @@ def _splits(folder: Path, source: str, target: str) -> dict[str, tuple[Path, ...
 def _read(folder: Path, split: str, source: str, target: str) -> tuple[list[str], list[str]]:
     files = _splits(folder, source, target)[split]
     if len(files) == 2:
-        first, second = _lines(files[0]), _lines(files[1])
+        first, second = lines(files[0]), lines(files[1])
         if len(first) != len(second):
             raise BadInput(f"{files[0]} has {len(first)} lines, {files[1].name} has {len(second)}: they are not pairs")
         return first, second
-    rows = [line.split("\t") for line in _lines(files[0])]
+    rows = [line.split("\t") for line in lines(files[0])]
     for number, row in enumerate(rows, 1):
         if len(row) != 2:
             raise BadInput(f"{files[0]}, line {number}: {len(row)} columns; wanted source<TAB>target")
@@ -214,7 +214,7 @@ def _read(folder: Path, split: str, source: str, target: str) -> tuple[list[str]
     return columns if files[0].name.startswith(f"{source}-") else columns[::-1]
 
 
-def _lines(path: Path) -> list[str]:
+def lines(path: Path) -> list[str]:
     """The lines of a text file; only a line feed ends one (a few hold other Unicode line breaks)."""
     try:
         content = path.read_bytes()

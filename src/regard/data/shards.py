@@ -250,9 +250,14 @@ class _Epoch:
 
 def predicted(batch: Tokens) -> int:
     """How many tokens the model is asked to predict."""
-    host = batch.targets.device.type == "cpu"
-    wanted = (batch.targets.numpy() if host else batch.targets) != NOTHING
-    return int(wanted.sum())  # by NumPy on the host: torch would start threads of its own in each that makes batches
+    return wanted(batch.targets)
+
+
+def wanted(targets: Tensor) -> int:
+    """How many targets are to be predicted."""
+    host = targets.device.type == "cpu"
+    there = (targets.numpy() if host else targets) != NOTHING
+    return int(there.sum())  # by NumPy on the host: torch would start threads of its own in each that makes batches
 
 
 def located(path: str) -> Path:

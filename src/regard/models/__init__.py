@@ -14,6 +14,7 @@ from regard.core.spec import Table, resolve
 MODELS: Table = {
     "transformer": ("regard.models.transformer", "Transformer"),
     "gpt": ("regard.models.gpt", "GPT"),
+    "bert": ("regard.models.bert", "BERT"),
     "rnnsearch": ("regard.models.rnnsearch", "RNNSearch"),
     "decision": ("regard.models.decision", "DecisionTransformer"),
 }

@@ -9,6 +9,10 @@ TASKS: Table = {
     "translation": ("regard.tasks.translation", "Translation"),
     "language": ("regard.tasks.language", "Language"),
     "decision": ("regard.tasks.decision", "Decision"),
+    "masked": ("regard.tasks.masked", "MaskedWords"),
+    "classification": ("regard.tasks.classification", "Classification"),
+    "tagging": ("regard.tasks.tagging", "Tagging"),
+    "span": ("regard.tasks.span", "Spans"),
 }
 
 # What a saved model of each task is used with: model and vocabulary in, something to call out.
@@ -16,4 +20,7 @@ PREDICTORS: Table = {
     "translation": ("regard.tasks.translator", "Translator"),
     "language": ("regard.tasks.writer", "Writer"),
     "decision": ("regard.tasks.decision", "Player"),
+    "classification": ("regard.tasks.classifier", "Classifier"),
+    "tagging": ("regard.tasks.tagger", "Tagger"),
+    "span": ("regard.tasks.answerer", "Answerer"),
 }

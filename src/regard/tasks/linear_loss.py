@@ -10,7 +10,7 @@ taken twice, and of T × V logits a chunk's worth is ever stored. With V = 50,25
 
 Under autocast the products run in its type, everything between them and all sums in float32. For a GPU the matrix is
 padded to a multiple of 64 rows on its way to that type (a copy that is made anyway), since odd shapes are multiplied by
-slower kernels; the logits of the padding are -inf. A target of -100 adds nothing.
+slower kernels; the logits of the padding are -inf. A target of -100 adds nothing. A bias of the map is one sum more.
 
 Hsu et al.: Liger Kernel: Efficient Triton Kernels for LLM Training. 2024. arXiv:2410.10989
 """
@@ -37,16 +37,18 @@ def linear_loss(
     targets: Int[Tensor, "*B"],
     chunk: int | None = None,
     smoothing: float = 0.0,
+    bias: Float[Tensor, " V"] | None = None,
 ) -> Float[Tensor, ""]:
-    """Cross-entropy of ``x @ weight.T``, summed over all targets but -100; `chunk` rows of logits at a time."""
+    """Cross-entropy of ``x @ weight.T + bias``, summed over all targets but -100; `chunk` rows of logits at a time."""
     x, weight, targets = x.flatten(0, -2), _whole(weight), targets.flatten().long()
     dtype, chunk = _dtype(x), _chunk(x, weight, chunk)
-    if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
-        loss: Tensor = _LinearLoss.apply(x, weight, targets, chunk, smoothing, dtype)
+    bias = None if bias is None else _whole(bias)
+    if torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in (x, weight, bias)):
+        loss: Tensor = _LinearLoss.apply(x, weight, bias, targets, chunk, smoothing, dtype)
         return loss
-    padded = _padded(weight, dtype)
+    padded, added = _padded(weight, dtype), None if bias is None else _padded(bias, dtype)
     parts = [
-        _part(each.to(dtype), padded, wanted, len(weight), smoothing)[0]
+        _part(each.to(dtype), padded, added, wanted, len(weight), smoothing)[0]
         for each, wanted in zip(x.split(chunk), targets.split(chunk), strict=True)
     ]
     return torch.stack(parts).sum()
@@ -54,14 +56,19 @@ def linear_loss(
 
 @torch.no_grad()
 def linear_score(
-    x: Float[Tensor, "*B C"], weight: Float[Tensor, "V C"], targets: Int[Tensor, "*B"], chunk: int | None = None
+    x: Float[Tensor, "*B C"],
+    weight: Float[Tensor, "V C"],
+    targets: Int[Tensor, "*B"],
+    chunk: int | None = None,
+    bias: Float[Tensor, " V"] | None = None,
 ) -> Float[Tensor, "2"]:
     """The sum of cross-entropies, and how many targets were the likeliest token."""
     x, weight, targets = x.flatten(0, -2), _whole(weight), targets.flatten().long()
     dtype, chunk = _dtype(x), _chunk(x, weight, chunk)
     padded, total = _padded(weight, dtype), x.new_zeros(2, dtype=torch.float64)
+    added = None if bias is None else _padded(_whole(bias), dtype)
     for each, wanted in zip(x.split(chunk), targets.split(chunk), strict=True):
-        loss, logp = _part(each.to(dtype), padded, wanted, len(weight), 0.0)
+        loss, logp = _part(each.to(dtype), padded, added, wanted, len(weight), 0.0)
         total += torch.stack([loss.double(), (logp.argmax(-1) == wanted).sum().double()])
     return total
 
@@ -71,33 +78,47 @@ class _LinearLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, targets: Tensor, chunk: int, smoothing: float, dtype: torch.dtype
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        chunk: int,
+        smoothing: float,
+        dtype: torch.dtype,
     ) -> Tensor:
-        vocab, padded = len(weight), _padded(weight, dtype)
-        losses, dx = [], []
+        vocab, padded, added = len(weight), _padded(weight, dtype), None if bias is None else _padded(bias, dtype)
+        losses, dx, db = [], [], []
         dw: Tensor | None = None
         for each, wanted in zip(x.split(chunk), targets.split(chunk), strict=True):
             each = each.to(dtype)
-            loss, logp = _part(each, padded, wanted, vocab, smoothing)
-            g = _slope(logp, wanted, vocab, smoothing).to(dtype)
+            loss, logp = _part(each, padded, added, wanted, vocab, smoothing)
+            g = _slope(logp, wanted, vocab, smoothing)
+            if bias is not None:
+                db.append(g.sum(0))
+            g = g.to(dtype)
             losses.append(loss)
             dx.append(g @ padded)
             dw = _added(dw, g.mT, each)
         assert dw is not None
-        ctx.save_for_backward(torch.cat(dx), dw[:vocab].to(weight.dtype))
+        slope = None if bias is None else torch.stack(db).sum(0)[:vocab].to(bias.dtype)
+        ctx.save_for_backward(torch.cat(dx), dw[:vocab].to(weight.dtype), slope)
         ctx.kind = x.dtype
         return torch.stack(losses).sum()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, factor: Tensor) -> Any:
-        dx, dw = ctx.saved_tensors
-        return dx.to(ctx.kind) * factor.to(ctx.kind), dw * factor.to(dw.dtype), None, None, None, None
+        dx, dw, db = ctx.saved_tensors
+        db = None if db is None else db * factor.to(db.dtype)
+        return dx.to(ctx.kind) * factor.to(ctx.kind), dw * factor.to(dw.dtype), db, None, None, None, None
 
 
-def _part(x: Tensor, padded: Tensor, wanted: Tensor, vocab: int, smoothing: float) -> tuple[Tensor, Tensor]:
+def _part(
+    x: Tensor, padded: Tensor, added: Tensor | None, wanted: Tensor, vocab: int, smoothing: float
+) -> tuple[Tensor, Tensor]:
     """The loss of some rows, and their log-probabilities in float32 (or better)."""
-    z = x @ padded.mT
+    z = F.linear(x, padded, added)
     exact = torch.promote_types(z.dtype, torch.float32)
     if len(padded) > vocab:
         z[:, vocab:] = float("-inf")
@@ -133,9 +154,9 @@ def _added(total: Tensor | None, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _padded(weight: Tensor, dtype: torch.dtype) -> Tensor:
-    """The matrix in the type of the products; on a GPU of so many rows as it multiplies well."""
+    """The matrix (or its bias) in the type of the products; on a GPU of so many rows as it multiplies well."""
     more = -len(weight) % MULTIPLE if weight.is_cuda else 0
-    return F.pad(weight.to(dtype), (0, 0, 0, more)) if more else weight.to(dtype)
+    return F.pad(weight.to(dtype), (0, 0) * (weight.ndim - 1) + (0, more)) if more else weight.to(dtype)
 
 
 def _whole(weight: Tensor) -> Tensor:

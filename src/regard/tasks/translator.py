@@ -15,7 +15,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from itertools import islice, pairwise
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -26,6 +26,7 @@ from regard.core.shapes import Int, Tensor
 from regard.core.steps import Steps
 from regard.core.trace import Trace
 from regard.data import moses
+from regard.data.corpora import sentences
 from regard.data.flat import Flat
 from regard.tasks.constrained import constrained
 from regard.tasks.search import Hypothesis, beam, greedy, sample
@@ -169,7 +170,7 @@ class Translator:
             if len(ids) <= self.longest:
                 parts.append([ids] if ids else [])
                 continue
-            pieces = [piece for sentence in _sentences(line) for piece in self._cut(sentence)]
+            pieces = [piece for sentence in sentences(line) for piece in self._cut(sentence)]
             log.warning("line %d: %d tokens, at most %d go at once: cut into %d", number, len(ids), self.longest, len(pieces))  # fmt: skip  # noqa: E501
             parts.append(pieces)
         return parts
@@ -267,7 +268,6 @@ def _settings(beams: int, search: dict[str, Any]) -> Search:
 
 _LINE_BREAKS = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]+")
-_SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'»”’)\]]*\s+|(?<=[。！？])")
 
 
 def _clean(line: str, number: int) -> str:
@@ -275,12 +275,6 @@ def _clean(line: str, number: int) -> str:
     if not isinstance(line, str):
         raise BadInput(f"line {number} is a {type(line).__name__}, not text")
     return _CONTROL.sub(" ", line.encode("utf-8", "replace").decode("utf-8")).strip()
-
-
-def _sentences(line: str) -> list[str]:
-    cuts = [0, *(match.end() for match in _SENTENCE_END.finditer(line)), len(line)]
-    pieces = [line[a:b].strip() for a, b in pairwise(cuts)]
-    return [piece for piece in pieces if piece]
 
 
 def _joined(parts: Sequence[Sequence[Candidate]], nbest: int) -> list[Candidate]:

@@ -7,11 +7,13 @@
     wordpiece   the longest known start of a word    the text, spaces tidied     <unk> (the word)
     word        words and signs                      the text, spaces tidied     <unk> (the word)
     char        characters                           the text                    <unk>
+    bert        the longest known start of a word    its words, signs apart      [UNK] (the word)
 
 How a space survives: `bytes`, `bpe` and `unigram` write it into the piece that follows ("▁dog"), and put one before the
 first word too, so that a word has one piece wherever it stands. `word` and `wordpiece` keep words bare and mark the
 signs instead: "￭" on the side where a sign touches its neighbour, so "(so-so)." is read as (￭ so ￭-￭ so ￭) ￭. and comes
-back as it was. All of it is written in the saved file, a Hugging Face tokenizer.json, which other programs read as is.
+back as it was. `bert` is BERT's own WordPiece (tokens/wordpiece.py), which forgets spaces, and whose special tokens have
+BERT's names. All of it is written in the saved file, a Hugging Face tokenizer.json, which other programs read as is.
 
 A special token is never read out of the text: the characters "</s>" in a line are characters, not the end of it.
 
@@ -33,10 +35,12 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from regard.core.errors import BadInput, UnknownName, nearest
 from regard.core.files import write
+from regard.tokens import wordpiece
 
-KINDS = ("bytes", "bpe", "wordpiece", "unigram", "word", "char")
+KINDS = ("bytes", "bpe", "wordpiece", "unigram", "word", "char", "bert")
 SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")  # ids 0 1 2 3 of every vocabulary trained here
 ROLES = ("pad", "bos", "eos", "unk")
+MORE = ("mask",)  # not every vocabulary has one
 
 # What others call them, best known first: (ours, RoBERTa, BART, T5, Marian, Llama), BERT, Gemma, GPT-2 and its kin.
 NAMES = {
@@ -44,6 +48,7 @@ NAMES = {
     "bos": ("<s>", "[CLS]", "<bos>", "[BOS]", "<|begin_of_text|>", "<|startoftext|>", "<|endoftext|>", "<BOS>"),
     "eos": ("</s>", "[SEP]", "<eos>", "[EOS]", "<|end_of_text|>", "<|endoftext|>", "<EOS>"),
     "unk": ("<unk>", "[UNK]", "<|unk|>", "<UNK>"),
+    "mask": ("<mask>", "[MASK]"),
 }
 
 SPACE, JOIN = "▁", "￭"
@@ -52,8 +57,9 @@ SPACE, JOIN = "▁", "￭"
 class Text:
     """A vocabulary, and the way from text to its numbers and back.
 
-    `pad`, `bos`, `eos` and `unk` are the numbers of the special tokens, `size` is how many rows a table of vectors
-    needs, `kind` one of `KINDS`. Make one with `Text.train` or `Text.load`.
+    `pad`, `bos`, `eos` and `unk` are the numbers of the special tokens ([PAD], [CLS], [SEP] and [UNK] of a BERT), `mask`
+    that of [MASK] where there is one, `size` is how many rows a table of vectors needs, `kind` one of `KINDS`. Make one
+    with `Text.train` or `Text.load`.
     """
 
     kind: str
@@ -62,11 +68,13 @@ class Text:
     bos: int
     eos: int
     unk: int
+    mask: int | None
 
     def __init__(self, tokenizer: Tokenizer, special: Mapping[str, str] | None = None) -> None:
         layout = json.loads(tokenizer.to_str())
         self._special = _roles(tokenizer, layout, special or {})
         self.pad, self.bos, self.eos, self.unk = (self._special[role] for role in ROLES)
+        self.mask = self._special.get("mask")
         self.kind = _kind(layout)
         self.size = 1 + max(tokenizer.get_vocab(with_added_tokens=True).values())
         marks = {token["id"] for token in layout["added_tokens"] if token["special"]}
@@ -89,26 +97,34 @@ class Text:
         """
         if kind not in KINDS:
             raise UnknownName(f"no vocabulary is of kind '{kind}'; {nearest(kind, KINDS)}")
-        least = len(SPECIALS) + (256 if kind == "bytes" else 1)
+        names = wordpiece.MARKS if kind == "bert" else SPECIALS
+        least = len(names) + (256 if kind == "bytes" else 1)
         if size < least:
             raise BadInput(f"a vocabulary of kind '{kind}' needs size >= {least}, not {size}")
         try:
             tokenizer = _TRAIN[kind](_lines(lines), size, lower)
         except UnicodeEncodeError as error:
             raise BadInput(f"a line to train on is not valid Unicode: {error.reason}") from None
-        return cls(tokenizer, dict(zip(ROLES, SPECIALS, strict=True)))
+        roles = ("pad", "unk", "bos", "eos", "mask") if kind == "bert" else ROLES
+        return cls(tokenizer, dict(zip(roles, names, strict=True)))
 
     @classmethod
     def load(cls, path: str | Path, special: Mapping[str, str] | None = None) -> Text:
-        """Read a tokenizer.json, ours or another's; `path` is the file or its folder.
+        """Read a tokenizer.json, ours or another's, or the vocab.txt of a BERT; `path` is the file or its folder.
 
         The special tokens are those that tokenizer_config.json beside it names, else those with a usual name; `special`
         overrides both: ``special={"pad": "<blank>", "eos": "<end>"}``.
         """
         path = Path(path)
         file = path / "tokenizer.json" if path.is_dir() else path
+        if path.is_dir() and not file.is_file() and (path / "vocab.txt").is_file():
+            file = path / "vocab.txt"
         if not file.is_file():
             raise BadInput(f"there is no tokenizer at {file}; give a tokenizer.json or the folder that holds one")
+        if file.suffix == ".txt":
+            beside = file.with_name("tokenizer_config.json")
+            config = json.loads(_read_json(beside)) if beside.is_file() else {}
+            return cls(wordpiece.read(file, config), special)
         written = _read_json(file)
         try:
             tokenizer = Tokenizer.from_str(written)
@@ -127,7 +143,9 @@ class Text:
                 raise BadInput(f"cannot write {path} alone: its special tokens have unusual names; save into a folder")
             _write(path, self._tokenizer.to_str(pretty=True))
             return
-        names = {f"{role}_token": self._tokenizer.id_to_token(self._special[role]) for role in ROLES}
+        names = {f"{role}_token": self._tokenizer.id_to_token(i) for role, i in self._special.items()}
+        if self.kind == "bert":
+            names |= {"cls_token": names["bos_token"], "sep_token": names["eos_token"]}
         config = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False} | names
         _write(path / "tokenizer_config.json", json.dumps(config, indent=2, ensure_ascii=False) + "\n")
         _write(path / "tokenizer.json", self._tokenizer.to_str(pretty=True))
@@ -148,6 +166,15 @@ class Text:
     def encode_one(self, line: str) -> list[int]:
         """The numbers of one line, no special tokens added."""
         return self.encode([line])[0]
+
+    def enclose(self, first: Sequence[int], second: Sequence[int] | None = None) -> tuple[list[int], list[int]]:
+        """One text or two between their marks, and which of the two each token belongs to.
+
+        ``[CLS] first [SEP]`` is of segment 0 throughout, ``second [SEP]`` of segment 1.
+        """
+        tokens = [self.bos, *first, self.eos]
+        more = [] if second is None else [*second, self.eos]
+        return tokens + more, [0] * len(tokens) + [1] * len(more)
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """The text of every row; special tokens are left out, the unknown one too."""
@@ -273,6 +300,17 @@ def _train_wordpiece(lines: Iterator[str], size: int, lower: bool) -> Tokenizer:
     return tokenizer
 
 
+def _train_bert(lines: Iterator[str], size: int, lower: bool) -> Tokenizer:
+    tokenizer = wordpiece.blank(lower=lower)
+    kept, characters = _known_characters(tokenizer, lines, (size - len(wordpiece.MARKS)) // 2)
+    letters = characters + [f"##{c}" for c in wordpiece.continues(characters)]  # with fixed numbers, as above
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size, min_frequency=2, special_tokens=[*wordpiece.MARKS, *letters], show_progress=False
+    )
+    _learn(tokenizer, kept, trainer)
+    return wordpiece.blank(tokenizer.get_vocab(), lower=lower)
+
+
 def _train_word(lines: Iterator[str], size: int, lower: bool) -> Tokenizer:
     tokenizer = Tokenizer(models.WordLevel(unk_token="<unk>"))
     _joins_on_signs(tokenizer, lower)
@@ -307,6 +345,7 @@ _TRAIN: dict[str, Callable[[Iterator[str], int, bool], Tokenizer]] = {
     "unigram": _train_unigram,
     "word": _train_word,
     "char": _train_char,
+    "bert": _train_bert,
 }
 
 
@@ -381,19 +420,21 @@ def _kind(layout: dict[str, Any]) -> str:
         return "bytes" if "ByteLevel" in decoder | _types(layout["pre_tokenizer"]) else "bpe"
     if model == "WordLevel":
         return "char" if decoder == {"Fuse"} else "word"
+    if model == "WordPiece" and "BertPreTokenizer" in _types(layout["pre_tokenizer"]):
+        return "bert"
     return str(model).lower()  # WordPiece, Unigram
 
 
 def _roles(tokenizer: Tokenizer, layout: dict[str, Any], named: Mapping[str, str]) -> dict[str, int]:
     """The numbers of pad, bos, eos and unk: as named, else by the usual names, else by what stands in for them."""
     for role, name in named.items():
-        if role not in ROLES:
-            raise UnknownName(f"no special token is called '{role}'; {nearest(role, ROLES)}")
+        if role not in (*ROLES, *MORE):
+            raise UnknownName(f"no special token is called '{role}'; {nearest(role, (*ROLES, *MORE))}")
         if tokenizer.token_to_id(name) is None:
             raise BadInput(f"the vocabulary has no token {name!r} to be its '{role}'")
     added = {token["content"]: token["id"] for token in layout["added_tokens"]}
     found: dict[str, int] = {}
-    for role in ROLES:
+    for role in (*ROLES, *MORE):
         names = (named[role],) if role in named else NAMES[role]
         # Those declared as special come first: a large vocabulary may hold "</s>" as a piece of some web page.
         known = [added[n] for n in names if n in added] + [
@@ -429,8 +470,9 @@ def _named_beside(file: Path) -> dict[str, str]:
     vocabulary = json.loads(_read_json(file))
     known = {token["content"] for token in vocabulary.get("added_tokens") or ()}
     named: dict[str, str] = {}
-    for role in ROLES:
-        value: Any = config.get(f"{role}_token")
+    for role in (*ROLES, *MORE):
+        other = {"bos": "cls", "eos": "sep"}.get(role, role)  # what BERT calls them
+        value: Any = config.get(f"{role}_token") or config.get(f"{other}_token")
         name: Any = value.get("content") if isinstance(value, dict) else value
         if name in known:  # some files name tokens that only their program adds later
             named[role] = name

@@ -31,7 +31,7 @@ import torch.distributed as dist
 from regard.core.errors import BadInput, RegardError
 from regard.core.shapes import Tensor
 from regard.data.batching import Drawn, Place, prefetch
-from regard.training import ending, streams
+from regard.training import begin, ending, streams
 from regard.training.average import MovingAverage, tensors
 from regard.training.checkpoint import Checkpoints, restore, save_weights
 from regard.training.compiled import Compiled, from_compiler
@@ -88,8 +88,9 @@ class _Run:
     def __init__(self, recipe: Recipe, out: Path, world: World, checkpoints: Checkpoints, latest: Path | None) -> None:
         s = self.settings = recipe.train
         self.out, self.world, self.device, self.checkpoints = out, world, world.device, checkpoints
+        begun = None if s.begin is None or latest is not None else begin.folder(s.begin)
         self.task: Task = recipe.task.build(
-            recipe.data, seed=streams.derived(s.seed, "data"), folder=None if latest is None else out
+            recipe.data, seed=streams.derived(s.seed, "data"), folder=begun if latest is None else out
         )
         self.task.ready(bool(s.score))
         self.fingerprint = self.task.fingerprint()
@@ -99,6 +100,7 @@ class _Run:
         self.recipe = fitted
         torch.manual_seed(streams.derived(s.seed, "init"))
         self.model = build(fitted.model).to(self.device)
+        self.begun = "" if begun is None else begin.take(self.model, begun)
         for module in self.task.modules().values():
             module.to(self.device)
         self.precision = chosen_precision(s.precision, self.device)
@@ -156,7 +158,9 @@ class _Run:
         self.model.train()
         with Interrupt() as asked, closing(self.writers), self._progress(watch) as progress:
             self.say = progress.say
-            progress.say(self._first_line())
+            for line in (self._first_line(), self.begun):
+                if line:
+                    progress.say(line)
             with prefetch(stream, prepare=pin, workers=s.workers) as batches:
                 self._start_clock()
                 while self.step < s.steps and not self._tired() and not self.stop:

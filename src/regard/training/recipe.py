@@ -40,6 +40,7 @@ class Train:
     steps: int = 10_000  # updates
     minutes: float = 0.0  # stop after so many of this session, whatever the step; 0: no limit
     seed: int = 1
+    begin: str | None = None  # weights to begin from: a run, a saved model's folder, or one that ships (begin.py)
     device: str = "auto"  # auto: the GPU where there is one
     precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 autocast on a GPU, float32 elsewhere
     compile: bool | None = None  # None: on a GPU, where there is a C++ compiler

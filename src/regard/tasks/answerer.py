@@ -1,0 +1,76 @@
+"""Answering: a text and a question in, the part of the text that answers it out.
+
+    answer = Answerer(model, text)
+    answer(["Mary moved to the bathroom. John went to the hallway."], ["Where is Mary?"])     [Answer("bathroom", ...)]
+
+The answer is cut out of the text as it is written there. A text that is longer than the model reads is read in windows
+that overlap by half; the best answer of all of them is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from regard.core.errors import BadInput
+from regard.core.shapes import Float, Tensor
+from regard.data.questions import windows
+from regard.tasks.reading import Reader, texts_of
+
+if TYPE_CHECKING:
+    from regard.tokens.text import Text
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A part of the text, where it stands there (in characters), and its score (begin and end added up)."""
+
+    text: str
+    begin: int
+    end: int
+    score: float
+
+
+class Answerer(Reader):
+    """A model that finds answers in texts, with its vocabulary, to be called."""
+
+    def __init__(self, model: nn.Module, text: Text, longest: int | None = None, words: int = 30) -> None:
+        super().__init__(model, text, longest)
+        self.words = words  # tokens of an answer at most
+
+    def __call__(self, texts: Sequence[str], questions: Sequence[str]) -> list[Answer]:
+        """The answer to each question in the text beside it."""
+        contexts, asked = texts_of(texts), texts_of(questions, "question")
+        if len(contexts) != len(asked):
+            raise BadInput(f"{len(contexts)} texts and {len(asked)} questions are not pairs")
+        if not contexts:
+            return []
+        found = windows(self.text, list(zip(asked, contexts, strict=True)), self.room)
+        rows = [(n, window) for n, some in enumerate(found) for window in some]
+        best: list[Answer | None] = [None] * len(contexts)
+        answers: dict[int, Answer] = {}
+        for picked, scores in self._rows([w.tokens for _, w in rows], [w.segments for _, w in rows]):
+            for row, both in zip(picked, scores.float(), strict=True):
+                n, window = rows[row]
+                inside = both[window.first : window.first + len(window.spans)]
+                first, last, score = _best(inside, self.words)
+                begin, end = window.spans[first][0], window.spans[last][1]
+                answers[row] = Answer(contexts[n][begin:end], begin, end, score)
+        for row, (n, _) in enumerate(rows):  # in order, so that of equals the first is taken
+            if (old := best[n]) is None or answers[row].score > old.score:
+                best[n] = answers[row]
+        return [each for each in best if each is not None]
+
+
+def _best(scores: Float[Tensor, "N 2"], longest: int) -> tuple[int, int, float]:
+    """The begin and end with the largest sum, end not before begin and not further than `longest` tokens on."""
+    sums = scores[:, 0, None] + scores[None, :, 1]
+    index = torch.arange(len(scores), device=scores.device)
+    ahead = index[None, :] - index[:, None]
+    sums = sums.masked_fill((ahead < 0) | (ahead >= longest), float("-inf"))
+    place = int(sums.argmax())
+    return place // len(scores), place % len(scores), float(sums.flatten()[place])

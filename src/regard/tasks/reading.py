@@ -1,0 +1,132 @@
+"""Reading: what all tasks share in which a text goes through an encoder once and a head answers.
+
+A task says which head it needs, what the loss of a batch is and how its answers are scored; the vocabulary, the parts
+of the data and the room in the model are the same for all. `Reader` is the other side: what all that is called with
+texts has in common.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from regard.core.errors import BadInput
+from regard.core.spec import Spec
+from regard.data.batching import Stream
+from regard.data.flat import Flat
+from regard.tasks.stateless import Stateless
+
+if TYPE_CHECKING:
+    from regard.tokens.text import Text
+
+log = logging.getLogger("regard")
+
+TOKENS = 16_384  # that go through a model at a time where nothing is trained
+
+
+class Reading(Stateless):
+    """A task over texts. What is to be done: `head`, `loss`, `evaluate`."""
+
+    name: str
+    headline: str
+
+    def __init__(self, data: Any, text: Text | None = None, seed: int = 0) -> None:
+        self.data, self.seed = data, seed
+        self.text = data.text() if text is None else text
+        self._parts: dict[str, Any] = {}
+
+    def head(self) -> str:
+        """The head that a model needs, as a spec."""
+        raise NotImplementedError
+
+    def fit(self, config: Any) -> Any:
+        """A model's Config with what only the data know: the size of the vocabulary, and the head."""
+        room_for(self.data.length, config)
+        return replace(config, vocab=self.text.size, head=self.head())
+
+    def batches(self) -> Stream[Any]:
+        """The training batches."""
+        stream: Stream[Any] = self.part("train").stream(self.seed)
+        return stream
+
+    def part(self, split: str) -> Any:
+        """One part of the data, read once."""
+        split = self.data.split(split)
+        if split not in self._parts:
+            self._parts[split] = self.data.load(split, self.text)
+        return self._parts[split]
+
+    def save(self, folder: Path) -> None:
+        """Write the vocabulary."""
+        self.text.save(folder)
+
+    def fingerprint(self) -> str:
+        """A few letters that change when the training data or the vocabulary do."""
+        found: str = self.part("train").fingerprint()
+        return found
+
+    def ready(self, score: bool) -> None:
+        """Raise now if there is no validation part."""
+        self.part("val")
+
+    def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
+        """How good a model is on a part of the data."""
+        raise NotImplementedError
+
+    def report(self, model: nn.Module, split: str = "test", **search: Any) -> dict[str, Any]:
+        """Everything there is to say about a model on one part; nothing is searched for."""
+        return self.evaluate(model, split) | {"split": self.data.split(split)}
+
+
+class Reader:
+    """A model with its vocabulary, to be called with texts."""
+
+    def __init__(self, model: nn.Module, text: Text, longest: int | None = None) -> None:
+        self.model, self.text, self.longest = model.eval(), text, longest
+        config: Any = model.config
+        self.room: int = min(config.length, longest or config.length)  # tokens of a row, special ones included
+
+    def _rows(self, rows: Sequence[Sequence[int]], segments: Sequence[Sequence[int]] | None = None) -> Iterator[Any]:
+        """Rows through the model, longest first, about so many tokens at a time; gives (row numbers, answer).
+
+        Lengths hide the padding, so that company does not change an answer.
+        """
+        flat, device = Flat.of(rows), next(self.model.parameters()).device
+        second = None if segments is None else Flat.of(segments)
+        order = torch.sort(flat.lengths, descending=True, stable=True).indices
+        at = 0
+        while at < len(order):
+            picked = order[at : at + max(1, TOKENS // int(flat.lengths[order[at]]))]
+            at += len(picked)
+            tokens, lengths = flat.padded(picked, self.text.pad)
+            which = None if second is None else second.padded(picked, 0)[0].to(device)
+            with torch.no_grad():
+                yield picked.tolist(), self.model(tokens.to(device), which, lengths.to(device))
+
+
+def room_for(length: int, config: Any) -> None:
+    """Refuse rows that are longer than the positions a model learns."""
+    if Spec.parse(config.positions).name == "learned" and length > config.length:
+        raise BadInput(
+            f"rows have up to {length} tokens, but the model learns {config.length} positions: lower data.length, "
+            f"raise model.length, or take positions that have no end (model.positions=rotary)"
+        )
+
+
+def texts_of(given: Any, what: str = "text") -> list[str]:
+    """A list of texts, each of them text and not blank."""
+    if isinstance(given, str):
+        raise BadInput(f"give a list of {what}s, not a single one")
+    found = list(given)
+    for number, each in enumerate(found, 1):
+        if not isinstance(each, str):
+            raise BadInput(f"{what} {number} is a {type(each).__name__}, not text")
+        if not each.strip():
+            raise BadInput(f"{what} {number} is empty; give at least a word")
+    return found

@@ -1,0 +1,65 @@
+"""Beginning from given weights: those of a run, of a saved model, or of one that ships with the package.
+
+    same name, same shape             taken
+    a head (or the pooler before it)  new, where it is missing there or has another shape
+    any other difference              an error that names it
+
+The vocabulary is taken too, since the numbers of words mean nothing without it. A run that is resumed goes on with its
+own weights; what it once began from need no longer be there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from regard.core.errors import BadInput, RegardError
+from regard.training.average import tensors
+from regard.training.slices import fill
+
+HEADS = ("head.", "pool.")  # what belongs to a task rather than to the reading of a text
+
+
+def folder(name: str) -> Path:
+    """The folder of a saved model that a name means: a run's, a folder, or one that ships with the package."""
+    shipped = Path(__file__).resolve().parents[1] / "zoo" / name
+    asked = Path(name).expanduser()
+    for place in (asked, asked / "model", shipped):
+        if (place / "config.json").is_file():
+            return place
+    if (asked / "recipe.json").is_file():
+        raise BadInput(f"train.begin={name}: that run has not ended yet, so it has no model; finish it first")
+    raise BadInput(f"train.begin={name}: there is no run and no saved model there, and none ships under that name")
+
+
+@torch.no_grad()
+def take(model: nn.Module, source: Path) -> str:
+    """Copy the weights that fit into a model, and say in a line what was taken and what is new."""
+    from regard.weights.folder import load_model
+
+    try:
+        given = load_model(source).model
+    except RegardError as error:
+        raise BadInput(f"cannot begin from {source}: {error}") from None
+    if type(given) is not type(model):
+        raise BadInput(f"cannot begin from {source}: it is a {type(given).__name__}, the model is a {type(model).__name__}")
+    own, there = tensors(model), tensors(given)
+    new, wrong = [], []
+    for name, x in own.items():
+        if name in there and there[name].shape == x.shape:
+            fill(x, there[name])
+        elif name.startswith(HEADS):
+            new.append(name)
+        else:
+            is_ = tuple(there[name].shape) if name in there else "missing"
+            wrong.append(f"{name} is {is_} there, {tuple(x.shape)} here")
+    wrong += [f"{name} is not in the model" for name in there if name not in own and not name.startswith(HEADS)]
+    if wrong:
+        more = f", and {len(wrong) - 4} more" if len(wrong) > 4 else ""
+        raise BadInput(f"cannot begin from {source}: {'; '.join(wrong[:4])}{more}")
+    left = [name for name in there if name not in own]
+    said = f"begins from {source}: {len(own) - len(new)} tensors taken"
+    said += f"; new: {', '.join(new)}" if new else ""
+    return said + (f"; left there: {', '.join(left)}" if left else "")
