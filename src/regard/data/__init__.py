@@ -7,6 +7,7 @@ Documents    two stretches of text a row, words to be guessed           document
 Sentences    one sentence a row, words to be guessed                    sentences.py
 Labelled     texts or pairs of texts with a label                       labelled.py
 Tagged       sentences with a tag for each word                         tagged.py
+Bracketed    the same with brackets in place of tags, to be written     bracketed.py
 Questions    texts, questions about them, and where the answers stand   questions.py
 Shards       rows of running text out of token shards                   shards.py
 Pictures     images out of sample shards                                pictures.py
@@ -29,6 +30,7 @@ DATA: Table = {
     "pictures": ("regard.data.pictures", "Pictures"),
     "plain": ("regard.data.plain", "PlainText"),
     "control": ("regard.data.control", "Control"),
+    "bracketed": ("regard.data.bracketed", "Bracketed"),
     "documents": ("regard.data.documents", "Documents"),
     "sentences": ("regard.data.sentences", "Sentences"),
     "labelled": ("regard.data.labelled", "Labelled"),
