@@ -1,7 +1,8 @@
 """Chunks of the Wall Street Journal by writing sentences down with brackets: parsing as translation.
 
 task       words in, "(NP He ) (VP reckons ) (NP the current account deficit ) ..." out; F1 of whole chunks
-data       conll2000 (WSJ sections 15-18 and 20): 8,936 sentences, a tenth of them held out for validation; 2,012 to test
+data       conll2000 (WSJ sections 15-18 and 20): 8,936 sentences, a tenth of them held out for validation; 2,012
+           to test
 licence    not stated: nothing that was trained on it ships
 paper      Vinyals et al., Grammar as a Foreign Language, 2015, arXiv:1412.7449; Tjong Kim Sang, Buchholz 2000
 machine    one H200, 2 to 3 minutes

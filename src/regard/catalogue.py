@@ -245,7 +245,9 @@ def sizes(name: str) -> builtins.list[Row]:
     if not any(f.name == "vocab" for f in fields(module.Config)):  # no words: nothing but its size says how many
         wordless = {size: module.Config(**settings) for size, settings in module.SIZES.items()}
         return [
-            {"size": size, **{key: str(getattr(config, key)) for key in ordered}, "parameters": f"{_parameters(name, size):,}"}
+            {"size": size}
+            | {key: str(getattr(config, key)) for key in ordered}
+            | {"parameters": f"{_parameters(name, size):,}"}
             for size, config in wordless.items()
         ]
     known = any("vocab" in size for size in module.SIZES.values())

@@ -1,5 +1,7 @@
 """Brackets: a parse is written and read back, and only what is open is decided."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -100,7 +102,7 @@ def test_whatever_is_decided_the_parse_is_well_formed():
         assert depth == 0
         assert [t for t in tokens if t < 100] == [*(i for word in pieces for i in word), EOS]
         assert len(machine.tags) == len(pieces)
-        empty = [a for a, b in zip(tokens, tokens[1:], strict=False) if a >= 100 + OPEN and b == 100 + CLOSE]
+        empty = [a for a, b in pairwise(tokens) if a >= 100 + OPEN and b == 100 + CLOSE]
         assert not empty
 
 
@@ -132,6 +134,7 @@ def test_long_sentences_are_left_out_of_training_alone(file):
 
 
 def test_tags_that_mark_no_chunks_are_refused(file):
+    data = Bracketed(str(file), column=1, kind="word", vocabulary=200)
+    text = data.text()
     with pytest.raises(BadInput, match="marks no chunks"):
-        data = Bracketed(str(file), column=1, kind="word", vocabulary=200)
-        data.symbols(data.text())
+        data.symbols(text)

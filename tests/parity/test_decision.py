@@ -1,4 +1,4 @@
-"""transformers' DecisionTransformerModel and ours, from the same weights: predictions, gradients, maps, short histories."""
+"""transformers' DecisionTransformerModel and ours, from the same weights: predictions, gradients, maps."""
 
 import copy
 

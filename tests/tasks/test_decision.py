@@ -113,7 +113,7 @@ def test_it_is_measured_on_the_record_and_by_playing():
     of = task()
     m = model(of)
     quick, whole = of.evaluate(m, effort=0), of.evaluate(m, effort=2)
-    batches = [b for b in of.part("val").in_order(512)]
+    batches = list(of.part("val").in_order(512))
     assert quick["actions"] == sum(b.returns.numel() for b in batches) == 10 * 13 * 6
     assert "return" not in quick
     assert whole["return"] == pytest.approx(float(of.play(m, "val", [of.best] * 4).mean()))

@@ -37,7 +37,9 @@ def recipes(tmp_path_factory):
 
 
 def rows(out):
-    return [row for line in (out / "metrics.jsonl").read_text().splitlines() if "grad_norm" in (row := json.loads(line))]
+    return [
+        row for line in (out / "metrics.jsonl").read_text().splitlines() if "grad_norm" in (row := json.loads(line))
+    ]
 
 
 def test_two_processes_train_experts_as_one_does(recipes, monkeypatch):

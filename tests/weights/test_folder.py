@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.utils._pytree import tree_leaves
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from regard.attention.mechanisms.softmax import SoftmaxAttention
 from regard.core.errors import BadInput, RegardError, UnknownName

@@ -47,7 +47,7 @@ class Stacked(nn.Module):
     def __init__(self, experts: int, inputs: int, outputs: int, bias: bool = True) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(experts, outputs, inputs))
-        self.bias = nn.Parameter(torch.empty(experts * outputs)) if bias else None  # no matrix: not to be decayed as one
+        self.bias = nn.Parameter(torch.empty(experts * outputs)) if bias else None  # flat: it is no matrix
         for part in (self.weight, self.bias):
             if part is not None:  # as nn.Linear begins
                 nn.init.uniform_(part, -1 / math.sqrt(inputs), 1 / math.sqrt(inputs))

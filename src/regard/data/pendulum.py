@@ -2,7 +2,7 @@
 
     world      angle'' = 15 sin(angle) + 6 torque        angle 0 upright, torque in [-1, 1]; 4 small steps an action
     state      (cos angle, sin angle, speed / 8)
-    reward     (1 + cos angle) / 2                       its height: 0 hanging, 1 upright; an episode's return is the sum
+    reward     (1 + cos angle) / 2                       its height: 0 hanging, 1 upright; a return is the sum
     begin      within half a radian of hanging, nearly at rest
 
 The way up is to push along with the swing until the energy suffices. `swing` does so up to a wanted height, and to the

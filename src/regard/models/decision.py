@@ -50,7 +50,9 @@ class Config:
 # Table 9 of the paper (Hopper: 11 numbers of a state, 3 of an action), and what learns the pendulum on a CPU.
 SIZES: dict[str, dict[str, Any]] = {
     "hopper": {"states": 11, "actions": 3},
-    "tiny": {"states": 3, "actions": 1, "width": 64, "heads": 2, "length": 80, "dropout": 0.0, "attention_dropout": 0.0},
+    "tiny": {
+        "states": 3, "actions": 1, "width": 64, "heads": 2, "length": 80, "dropout": 0.0, "attention_dropout": 0.0
+    },
 }  # fmt: skip
 
 

@@ -156,7 +156,7 @@ class GPT(nn.Module):
                 adds = name.endswith(("join.out", "feed.down"))
                 module.weight.normal_(std=0.02 / (2 * self.config.layers) ** 0.5 if adds else 0.02)
                 if getattr(module, "bias", None) is not None:
-                    module.bias.zero_()  # type: ignore[operator]
+                    module.bias.zero_()  # type: ignore[operator, union-attr]
         if self.config.tied:
             self.head.weight = self.embed.weight
 

@@ -56,7 +56,7 @@ class Chunking(Reading):
     def __init__(self, config: Config, data: Bracketed, text: Text | None = None, seed: int = 0) -> None:
         super().__init__(data, text, seed)
         self.config, self.symbols = config, data.symbols(self.text)
-        self.objective: Callable[..., Tensor] = _decided
+        self.objective: Callable[..., tuple[Tensor, Tensor]] = _decided
 
     def fit(self, config: Any) -> Any:
         """A model's Config with what only the data know: the words, the brackets, and the special tokens."""

@@ -26,7 +26,7 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 from regard.data import pendulum
 from regard.data.batching import Stream
-from regard.data.control import Control, Episodes, Moves
+from regard.data.control import SKILLS, Control, Episodes, Moves
 from regard.tasks.stateless import Stateless
 
 ROWS = 512  # windows measured at a time
@@ -82,7 +82,7 @@ class Decision(Stateless):
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """The loss summed over the actions of the batch; parts that weigh nothing are in the record all the same."""
         said = model(*asked(batch, self.config.wanting))
-        total = actions = self.objective(said.actions, batch.actions)
+        actions = self.objective(said.actions, batch.actions)
         states = _squared(said.states[:, :-1], batch.states[:, 1:])
         returns = F.mse_loss(said.returns[:, :-1].float(), scaled(batch.returns[:, 1:]), reduction="sum")
         total = actions + self.config.states * states + self.config.returns * returns
@@ -99,8 +99,8 @@ class Decision(Stateless):
         returns, d = self.part("train").returns[:, 0], self.data
         actions = f"{d.levels} torques" if d.levels else "any torque"
         return (
-            f"pendulum, {len(returns):,} episodes of {pendulum.STEPS} actions ({actions}), returns {returns.mean():.1f} "
-            f"on average, {returns.max():.1f} at best; {d.rows} windows of {d.context} a batch"
+            f"pendulum, {len(returns):,} episodes of {pendulum.STEPS} actions ({actions}), returns "
+            f"{returns.mean():.1f} on average, {returns.max():.1f} at best; {d.rows} windows of {d.context} a batch"
         )
 
     def part(self, split: str) -> Episodes:
@@ -162,8 +162,6 @@ class Decision(Stateless):
         for wanted in (*levels, self.best):
             reached = self.play(model, split, [wanted] * n)
             rows.append({"wanted": wanted, "reached": float(reached.mean()), "spread": float(reached.std())})
-        from regard.data.control import SKILLS
-
         by_skill = {name: float(returns[train.skill == i].mean()) for i, name in enumerate(SKILLS)}
         result = self.evaluate(model, split, effort=0) | {"return": rows[-1]["reached"], "played": rows}
         data = {"data_mean": float(returns.mean()), "data_best": self.best, "data_by_skill": by_skill}

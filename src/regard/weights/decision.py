@@ -35,6 +35,7 @@ from regard.weights.folder import only_holds, read_json, read_tensors, replacing
 from regard.weights.gpt2 import FEEDS
 from regard.weights.table import Row, read, same, transpose, view, write, zero
 
+KIND = "decision_transformer"
 PLACES = 1024  # rows of a table that theirs has and never reads past the first
 
 
@@ -83,8 +84,8 @@ def named(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def ours(theirs: Mapping[str, Any]) -> Config:
     """Our configuration from their config.json; what it does not say is what transformers takes it to be."""
-    if (kind := theirs.get("model_type")) != "decision_transformer":
-        raise Unsupported(f"their config.json is that of a {kind!r} model; this table reads 'decision_transformer' ones")
+    if (kind := theirs.get("model_type")) != KIND:
+        raise Unsupported(f"their config.json is that of a {kind!r} model; this table reads '{KIND}' ones")
     said = _DEFAULTS | dict(theirs)
     for name, wanted in _FIXED.items():
         if said[name] != wanted:
@@ -104,7 +105,7 @@ def theirs(config: Config) -> dict[str, Any]:
     """Their config.json from our configuration."""
     _check(config)
     return {
-        "model_type": "decision_transformer",
+        "model_type": KIND,
         "architectures": ["DecisionTransformerModel"],
         **{name: getattr(config, field) for field, name in _FIELDS.items()},
         "embd_pdrop": config.dropout,
@@ -190,5 +191,5 @@ def _check(config: Config) -> None:
 def _is_theirs(folder: Path) -> bool:
     with suppress(BadInput):
         files = {"config.json", "model.safetensors"}
-        return only_holds(folder, files) and read_json(folder / "config.json").get("model_type") == "decision_transformer"
+        return only_holds(folder, files) and read_json(folder / "config.json").get("model_type") == KIND
     return False
