@@ -69,6 +69,8 @@ def load(source: str | Path, device: str | torch.device = "cpu") -> Any:
     for key in arguments:
         if key not in takes:
             raise UnknownName(f"the task '{name}' takes no '{key}'; {nearest(key, takes)}")
+    if "text" not in takes:  # a task without words
+        return cls(found.model, **arguments)
     if found.text is None:
         raise BadInput(f"{source} was saved for '{name}' but has no tokenizer.json; save it again with its vocabulary")
     return cls(found.model, found.text, **arguments)
@@ -92,7 +94,7 @@ def save(
         save_model(folder, thing, text, task, card, dtype)
         return
     own = _described(thing)
-    save_model(folder, thing.model, text or thing.text, own if task is None else task, card, dtype)
+    save_model(folder, thing.model, text or getattr(thing, "text", None), own if task is None else task, card, dtype)
 
 
 def _described(thing: Any) -> dict[str, Any]:

@@ -223,12 +223,13 @@ def _model(name: str) -> str:
     from regard.models import MODELS
 
     module = import_module(MODELS[name][0])
+    words = ", vocab=8000" if any(f.name == "vocab" for f in fields(module.Config)) else ""
     return _card(
         "models",
         name,
         MODELS,
         [
-            ("Sizes", f"{table(sizes(name))}\n\nregard.build({name!r}, size={next(iter(module.SIZES))!r}, vocab=8000)"),
+            ("Sizes", f"{table(sizes(name))}\n\nregard.build({name!r}, size={next(iter(module.SIZES))!r}{words})"),
             ("Settings (name, default)", _settings(module.Config)),
         ],
     )
@@ -241,6 +242,14 @@ def sizes(name: str) -> builtins.list[Row]:
     module = import_module(MODELS[name][0])
     differ = {key for size in module.SIZES.values() for key in size} - {"vocab"}
     ordered = [f.name for f in fields(module.Config) if f.name in differ]
+    if not any(f.name == "vocab" for f in fields(module.Config)):  # no words: nothing but its size says how many
+        wordless = {size: module.Config(**settings) for size, settings in module.SIZES.items()}
+        return [
+            {"size": size}
+            | {key: str(getattr(config, key)) for key in ordered}
+            | {"parameters": f"{_parameters(name, size):,}"}
+            for size, config in wordless.items()
+        ]
     known = any("vocab" in size for size in module.SIZES.values())
     rows = []
     for size, settings in module.SIZES.items():
@@ -255,13 +264,14 @@ def sizes(name: str) -> builtins.list[Row]:
     return rows
 
 
-def _parameters(name: str, size: str, vocab: int) -> int:
+def _parameters(name: str, size: str, vocab: int | None = None) -> int:
     import torch
 
     from regard.models import build
 
     with torch.device("meta"):
-        return sum(p.numel() for p in build(name, size=size, vocab=vocab).parameters())
+        given = {} if vocab is None else {"vocab": vocab}
+        return sum(p.numel() for p in build(name, size=size, **given).parameters())
 
 
 def _vocabulary(name: str) -> str:

@@ -35,8 +35,10 @@ def test_every_table_is_there():
 @pytest.mark.parametrize("model", MODELS)
 def test_parameters_are_counted_right_without_making_them(model):
     (row,) = [row for row in catalogue.sizes(model) if row["size"] == "tiny"]
-    built = regard.build(model, size="tiny", vocab=8000)
-    assert int(row["parameters at vocab=8000"].replace(",", "")) == sum(p.numel() for p in built.parameters())
+    words = "parameters" not in row
+    built = regard.build(model, size="tiny", **({"vocab": 8000} if words else {}))
+    counted = row["parameters at vocab=8000" if words else "parameters"]
+    assert int(counted.replace(",", "")) == sum(p.numel() for p in built.parameters())
 
 
 def test_paper_sizes_of_the_transformer():

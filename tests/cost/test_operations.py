@@ -5,6 +5,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import flop_registry
 
+from regard.cost.estimate import Ask, estimate
 from regard.cost.imagine import Shape, config_of, named
 from regard.cost.passes import Way, reading, training
 
@@ -91,3 +92,16 @@ def test_views_move_nothing_and_products_move_their_operands():
         Kernel("product", 2 * 4 * 6 * 5, 4 * (24 + 30 + 20)): 1,
         Kernel("pointwise", 0, 4 * (20 + 20)): 1,
     }
+
+
+def test_experts_cost_what_a_token_uses_and_weigh_what_all_hold():
+    """Two of eight experts of half the width: the products of the dense model, and a router's."""
+    shape, settings = Shape(batch=2, length=32), ["vocab=300", "layers=6", "bias=false"]
+    dense = estimate(Ask(config_of("gpt", "tiny", [*settings, "ffn=256", "feed=swiglu"]), shape))
+    mixture = estimate(Ask(config_of("gpt", "tiny", [*settings, "ffn=128", "feed=experts(n=8, top=2)"]), shape))
+    router = 6 * 128 * 8
+    assert dense.active == dense.parameters
+    assert mixture.active == dense.parameters + router
+    assert mixture.parameters == dense.parameters + router + 6 * 6 * (3 * 128 * 128)
+    passes = (cost.passes.operations("forward") for cost in (mixture, dense))
+    assert next(passes) - next(passes) == 2 * 2 * 32 * router

@@ -36,6 +36,7 @@ VARIANTS = {
     "untied": {"tied": False},
     "plain backend": {"attention": "softmax(backend='plain')"},
     "one a layer": {"attention": ["softmax", "softmax(scale=0.5)"]},
+    "experts": {"feed": "experts(n=3, top=2)"},
 } | {name: {"positions": name} for name in POSITIONS}
 
 

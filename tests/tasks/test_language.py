@@ -1,6 +1,8 @@
 """Language modelling: what is trained, how it is measured, and that a run can be resumed."""
 
+import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ import torch.nn.functional as F
 
 import regard
 from regard import cli
+from regard.blocks.experts import experts
 from regard.core.errors import BadInput, RegardError
 from regard.data.batching import Place
 from regard.data.packing import pack_text
@@ -222,6 +225,51 @@ def test_training_on_equals_training_at_once(tmp_path, file, shards, kind):
     once, twice = (regard.load(tmp_path / name / "model").model.state_dict() for name in ("once", "twice"))
     for name, value in once.items():
         assert torch.equal(value, twice[name]), name
+
+
+def test_the_experts_own_loss_counts_beside_the_texts(task):
+    m, batch = model(task, feed="experts(n=4, top=1)"), next(task.batches().start(Place())).batch
+    plain, parts = task.loss(m, batch)
+    even = language.Config(balance=0.5).build(task.data)
+    total, said = even.loss(m, batch)
+    m(batch.inputs)
+    aux = [part.aux() for part in experts(m)]
+    busiest = max(float(part.share().max()) for part in experts(m))
+    torch.testing.assert_close(total, plain + 0.5 * 32 * sum(aux), rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(plain.detach(), said["loss"])
+    assert float(said["balance"]) / 32 == pytest.approx(float(sum(aux).detach()) / 2, rel=1e-5)
+    assert float(said["busiest"]) / 32 == pytest.approx(busiest, rel=1e-5)
+    assert not said["balance"].requires_grad
+    assert parts.keys() == said.keys()
+    (a,) = torch.autograd.grad(plain, [m.decoder.blocks[0].feed.router.weight])
+    (b,) = torch.autograd.grad(total, [m.decoder.blocks[0].feed.router.weight])
+    assert not torch.allclose(a, b)
+
+
+def test_a_look_says_how_busy_every_expert_is(task):
+    m = model(task, feed="experts(n=4, top=2)")
+    found = task.evaluate(m, "val")["experts"]
+    assert len(found) == 2
+    assert all(sum(row) == pytest.approx(1, abs=1e-3) for row in found)
+    assert "experts" not in task.evaluate(model(task), "val")
+
+
+@pytest.mark.parametrize("optimiser", ["adamw", "muon"])
+def test_experts_are_trained_on_exactly_too_and_the_log_says_how_busy_they_are(tmp_path, file, optimiser):
+    data, feed = PlainText(str(file), context=8, rows=3), "experts(n=3, top=2)"
+    runs = [recipe(data, optimiser=optimiser), recipe(data, optimiser=optimiser, steps=5)]
+    runs = [replace(r, model=replace(r.model, feed=feed), task=language.Config(balance=0.01)) for r in runs]
+    train(runs[0], tmp_path / "once")
+    train(runs[1], tmp_path / "twice")
+    train(runs[0], tmp_path / "twice", resume=True)
+    once, twice = (regard.load(tmp_path / name / "model").model.state_dict() for name in ("once", "twice"))
+    for name, value in once.items():
+        assert torch.equal(value, twice[name]), name
+    rows = [json.loads(line) for line in (tmp_path / "once" / "metrics.jsonl").read_text().splitlines()]
+    assert all(0.9 < row["balance"] < 3 and 1 / 3 <= row["busiest"] <= 1 for row in rows if "grad_norm" in row)
+    assert [len(row["experts"][0]) for row in rows if "valid_loss" in row] == [3, 3]
+    write = regard.load(tmp_path / "once" / "model")
+    assert len(write(["one saw"], tokens=5, temperature=0)[0]) <= 5
 
 
 def test_a_run_learns_and_what_it_saved_writes(tmp_path, file):

@@ -41,7 +41,8 @@ def launch(ranks, jobs, folder, *options, timeout=300):
     (folder / "jobs.json").write_text(json.dumps(jobs))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     command += [*options, "-m", "tests.training.several", str(folder / "jobs.json")]
-    env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parents[2])}
+    paths = [str(HERE.parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(command, env=env, cwd=HERE.parents[2], capture_output=True, text=True, timeout=timeout)
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stderr

@@ -13,6 +13,7 @@ FEEDFORWARDS: Table = {
     "geglu": ("regard.blocks.feedforward", "GatedGeluFeedForward"),
     "geglu_tanh": ("regard.blocks.feedforward", "GatedTanhGeluFeedForward"),
     "swiglu": ("regard.blocks.feedforward", "GatedSiluFeedForward"),
+    "experts": ("regard.blocks.experts", "Experts"),
 }
 
 NORMS: Table = {

@@ -71,9 +71,13 @@ def evaluate(
     search = {name: value for name, value in (("beams", beams), ("stride", stride)) if value is not None}
     found = measure(place, split, weights=weights, device=device, data=own, **search)
     for part, numbers in found["results"].items():
-        loss = f"loss {numbers['loss']:.4f}, perplexity {numbers['perplexity']:.2f}"
-        unit = "sentences" if "sentences" in numbers else "tokens"
-        print(f"{part}: {numbers[unit]:,} {unit}, {loss}")
+        loss = f"loss {numbers['loss']:.4f}"
+        if "perplexity" in numbers:
+            loss += f", perplexity {numbers['perplexity']:.2f}"
+        unit = next((unit for unit in ("sentences", "tokens", "episodes") if unit in numbers), None)
+        print(f"{part}: {loss}" if unit is None else f"{part}: {numbers[unit]:,} {unit}, {loss}")
+        for row in numbers.get("played", ()):
+            print(f"    wanted {row['wanted']:6.1f}   reached {row['reached']:6.1f} ± {row['spread']:.1f}")
         if "bits_per_byte" in numbers:
             print(f"    bits a byte {numbers['bits_per_byte']:.4f}, accuracy {numbers['accuracy']:.4f}")
         for key, value in numbers.items():

@@ -89,6 +89,11 @@ class Cost:
         return self.passes.whole
 
     @property
+    def active(self) -> int:
+        """Those that a token uses: all but the experts it is not sent to."""
+        return self.passes.whole - self.passes.idle
+
+    @property
     def held(self) -> int:
         """Bytes of all tensors at the fullest moment."""
         return sum(self.memory.values())

@@ -25,6 +25,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
+from regard.blocks.experts import experts
 from regard.core.config import from_dict, override
 from regard.core.errors import BadInput, RegardError, UnknownName, Unsupported, nearest
 from regard.core.shapes import Tensor
@@ -110,6 +111,8 @@ def build(config: Any) -> nn.Module:
             except (RuntimeError, ValueError, ZeroDivisionError) as error:
                 raise BadInput(f"{name} cannot have this shape: {_first_line(error)}") from None
             _mind_positions(made)
+            for mixture in experts(made):
+                mixture.sizes = _even  # type: ignore[method-assign]
             return made
     raise RegardError(f"{type(config).__module__}.{type(config).__name__} is the Config of no model in the table")
 
@@ -129,6 +132,12 @@ def _mind_positions(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, LearnedPositions):
             module.register_forward_pre_hook(check)
+
+
+def _even(counts: Tensor, rows: int) -> list[int]:
+    """How many tokens each expert gets depends on values, which are not there: all get as many."""
+    each, more = divmod(rows, len(counts))
+    return [each + (i < more) for i in range(len(counts))]
 
 
 # -- feeding -----------------------------------------------------------------------------------------------------------
@@ -158,6 +167,8 @@ def items(model: nn.Module, shape: Shape) -> tuple[int, str]:
     for name in ("target", "tokens"):
         if name in wanted:
             return shape.batch * text(model, shape, name), "tokens"
+    if "timesteps" in wanted:
+        return shape.batch * text(model, shape), "steps"
     return shape.batch, "images" if {"images", "image"} & {*wanted} else "rows"
 
 
@@ -189,12 +200,29 @@ def _images(model: nn.Module, shape: Shape) -> Tensor:
     return torch.zeros(shape.batch, *picture(getattr(model, "config", None), shape))
 
 
+def _vectors(field: str) -> Callable[[nn.Module, Shape], Tensor]:
+    """A vector a step; or one of several things, where the model says so."""
+
+    def made(model: nn.Module, shape: Shape) -> Tensor:
+        config: Any = model.config
+        steps = shape.batch, text(model, shape)
+        if field == "actions" and config.kind == "classes":
+            return torch.zeros(steps, dtype=torch.long)
+        return torch.zeros(*steps, getattr(config, field))
+
+    return made
+
+
 FEEDS: dict[str, Callable[[nn.Module, Shape], Any]] = {
     "tokens": _words("tokens"),
     "source": _words("source"),
     "target": _words("target"),
     "source_lengths": _full("source"),
     "target_lengths": _full("target"),
+    "returns": lambda model, shape: torch.zeros(shape.batch, text(model, shape)),
+    "states": _vectors("states"),
+    "actions": _vectors("actions"),
+    "timesteps": _words("tokens"),
     "images": _images,
     "image": _images,
     "pixels": _images,

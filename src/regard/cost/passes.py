@@ -25,6 +25,7 @@ from torch._subclasses.fake_tensor import DynamicOutputShapeException
 
 from regard.attention.mechanisms.softmax import SoftmaxAttention
 from regard.attention.protocol import Mechanism
+from regard.blocks.experts import experts
 from regard.core.errors import BadInput, RegardError, Unsupported
 from regard.core.shapes import Tensor
 from regard.cost import imagine, slicing, stacks
@@ -58,6 +59,7 @@ class Passes:
     parameters: dict[str, int] = field(default_factory=dict)  # of this device, by part, each counted once
     tied: frozenset[str] = frozenset()  # parts that own nothing because another part owns it
     whole: int = 0  # parameters of all devices that share the matrices
+    idle: int = 0  # of them, those of experts that a token is not sent to
     blocks: list[int] = field(default_factory=list)  # parameters of each repeated block
     buffers: int = 0
     state: int = 0  # of the optimiser
@@ -315,7 +317,7 @@ def _about(model: nn.Module, way: Way) -> tuple[Passes, dict[str, str]]:
     """The sizes of a model, which is then cut."""
     whole = by_part(model)
     tied = frozenset(part for part, n in whole.items() if not n)
-    found = Passes(whole=sum(whole.values()), tied=tied)
+    found = Passes(whole=sum(whole.values()), idle=sum(part.idle for part in experts(model)), tied=tied)
     cuts = _cut(model, way)
     found.parameters = by_part(model) if cuts else whole
     found.buffers = sum(b.numel() * b.element_size() for b in model.buffers())

@@ -114,8 +114,9 @@ def heading(name: str, cost: Cost) -> list[str]:
     ways = [cost.spread] if cost.spread != "one" else []
     ways += [f"tensor {ask.tensor}"] if ask.tensor > 1 else []
     ways += [ask.precision] + (["recomputing"] if ask.recompute and ask.mode == "train" else [])
+    active = f", {count(cost.active, 'B')} of them active" if cost.active < cost.parameters else ""
     return [
-        f"{name}: {count(cost.parameters, 'B')} parameters ({changed})",
+        f"{name}: {count(cost.parameters, 'B')} parameters{active} ({changed})",
         f"{what}: {rows:,} rows, {of}{times}; {ask.devices:,} x {ask.device.name}, {', '.join(ways)}",
     ]
 
@@ -292,6 +293,7 @@ def to_json(name: str, cost: Cost) -> dict[str, Any]:
         "items": cost.items,
         "unit": passes.unit,
         "parameters": cost.parameters,
+        "parameters_active": cost.active,
         "parameters_by_part": passes.parameters,
         "operations": {phase: passes.operations(phase) for phase in phases} | {"all": cost.operations},
         "operations_forward_by_part": passes.work,

@@ -7,11 +7,13 @@ Documents    two stretches of text a row, words to be guessed           document
 Sentences    one sentence a row, words to be guessed                    sentences.py
 Labelled     texts or pairs of texts with a label                       labelled.py
 Tagged       sentences with a tag for each word                         tagged.py
+Bracketed    the same with brackets in place of tags, to be written     bracketed.py
 Questions    texts, questions about them, and where the answers stand   questions.py
 Shards       rows of running text out of token shards                   shards.py
 Mixture      several text-to-text tasks in one stream                   mixture.py, text_tasks.py
 Spans        running text with pieces taken out, to be written down     spans.py
 Pictures     images out of sample shards                                pictures.py
+Control      what others did with a pendulum, to learn acting from      control.py, pendulum.py
 pack_text, pack_images   files and folders into shards                  packing.py, writing.py
 Index        what a folder of shards holds, checksums                   index.py
 Flat         many sequences end to end in one tensor                    flat.py
@@ -29,6 +31,8 @@ DATA: Table = {
     "shards": ("regard.data.shards", "Shards"),
     "pictures": ("regard.data.pictures", "Pictures"),
     "plain": ("regard.data.plain", "PlainText"),
+    "control": ("regard.data.control", "Control"),
+    "bracketed": ("regard.data.bracketed", "Bracketed"),
     "documents": ("regard.data.documents", "Documents"),
     "sentences": ("regard.data.sentences", "Sentences"),
     "labelled": ("regard.data.labelled", "Labelled"),

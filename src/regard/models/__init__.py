@@ -17,6 +17,7 @@ MODELS: Table = {
     "t5": ("regard.models.t5", "T5"),
     "bert": ("regard.models.bert", "BERT"),
     "rnnsearch": ("regard.models.rnnsearch", "RNNSearch"),
+    "decision": ("regard.models.decision", "DecisionTransformer"),
 }
 
 

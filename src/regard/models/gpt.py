@@ -23,6 +23,7 @@ from regard.attention.mask import Keys
 from regard.attention.multihead import MultiHead
 from regard.blocks import FEEDFORWARDS, NORMS
 from regard.blocks.causal import CausalBlock, CausalStack, State
+from regard.blocks.experts import Stacked
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import cycle, make
@@ -151,11 +152,11 @@ class GPT(nn.Module):
     def reset(self) -> None:
         """Fresh weights, as GPT-2's: what is added to the residual path is smaller, the more layers add to it."""
         for name, module in self.named_modules():
-            if isinstance(module, (nn.Linear, nn.Embedding)):
+            if isinstance(module, (nn.Linear, nn.Embedding, Stacked)):
                 adds = name.endswith(("join.out", "feed.down"))
                 module.weight.normal_(std=0.02 / (2 * self.config.layers) ** 0.5 if adds else 0.02)
                 if getattr(module, "bias", None) is not None:
-                    module.bias.zero_()  # type: ignore[operator]
+                    module.bias.zero_()  # type: ignore[operator, union-attr]
         if self.config.tied:
             self.head.weight = self.embed.weight
 

@@ -1,6 +1,7 @@
 """Language modelling: at every place of a text, the token that comes next.
 
     objective    cross-entropy, summed over all tokens (tasks.linear_loss): the logits never exist as a whole
+                 plus, where feed-forwards are mixtures of experts, `balance` times what keeps these equally busy
     metric       loss (nats a token), perplexity, accuracy of the likeliest token; bits a byte, where the text is known
     decoding     sampling, greedy or beam search (tasks.search)
     predict      `Writer`: prompts in, what comes after them out (tasks.writer)
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from regard.blocks.experts import experts
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 from regard.core.spec import Spec
@@ -45,6 +47,7 @@ class Config:
     chunk: int | None = None  # rows of logits that exist at a time; None: what suits the device
     looks: int | None = None  # rows read at each look while training, spread evenly; None: the whole validation part
     stride: int | None = None  # of a report: tokens from one row to the next; None: a whole row
+    balance: float = 0.0  # of the loss that keeps the experts of a mixture equally busy (blocks.experts), layers summed
 
     def quick(self) -> Config:
         """A few rows at each look."""
@@ -105,7 +108,13 @@ class Language(Stateless):
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """Cross-entropy summed over the batch, taken inside the model's forward pass, so that one graph holds both."""
         total = model(batch.inputs, targets=batch.targets, loss=self.objective)
-        return total, {"loss": total.detach()}
+        parts = {"loss": total.detach()}
+        if mixtures := experts(model):
+            tokens, aux = batch.inputs.numel(), torch.stack([part.aux() for part in mixtures])
+            total = total + self.config.balance * tokens * aux.sum()
+            busiest = torch.stack([part.share() for part in mixtures]).max()
+            parts |= {"balance": tokens * aux.mean().detach(), "busiest": tokens * busiest}
+        return total, parts
 
     def describe(self) -> dict[str, Any]:
         """The task as plain values, to stand beside a saved model."""
@@ -145,23 +154,28 @@ class Language(Stateless):
         self, model: nn.Module, split: str = "val", effort: int = 2, stride: int | None = None
     ) -> dict[str, Any]:
         """How good a model is on a part of the data. Keys: loss (nats a token), perplexity, accuracy (of the likeliest
-        next token), tokens, and bits_per_byte where the text's size is known. From effort 2 on all of the part, below
-        it the rows that `looks` asks for: always the same ones."""
+        next token), tokens, bits_per_byte where the text's size is known, and experts (of each mixture the share of the
+        choices that each of its experts got) where there are any. From effort 2 on all of the part, below it the rows
+        that `looks` asks for: always the same ones."""
         part, device = self.part(split), next(model.parameters()).device
         model.eval()
         total = torch.zeros(2, dtype=torch.float64, device=device)
-        tokens = 0
+        tokens, mixtures, busy = 0, experts(model), []
         looks = None if effort > 1 else self.config.looks
         for batch in part.in_order(max(self.data.context, 16_384), looks, stride):
             tokens += self.count(batch)
             batch = batch.to(device)
             total += model(batch.inputs, targets=batch.targets, loss=linear_score)
+            busy += [batch.inputs.numel() * torch.stack([part.share() for part in mixtures])] if mixtures else []
         nll, right = total.tolist()
         loss = nll / max(tokens, 1)
         result: dict[str, Any] = {"loss": loss, "perplexity": math.exp(min(loss, 50.0))}
         result |= {"accuracy": right / max(tokens, 1), "tokens": tokens}
         if size := self.data.bytes(split):  # shards of an older packing do not know it
             result["bits_per_byte"] = loss / math.log(2) * sum(map(len, part.parts)) / size
+        if busy:
+            shares = torch.stack(busy).sum(0)
+            result["experts"] = [[round(x, 4) for x in row] for row in (shares / shares.sum(1, keepdim=True)).tolist()]
         return result
 
     def report(self, model: nn.Module, split: str = "test", stride: int | None = None, **search: Any) -> dict[str, Any]:

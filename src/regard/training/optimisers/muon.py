@@ -6,7 +6,8 @@
 The factor gives o the size of an AdamW update, so that both take the same rate and decay. Matrices inside blocks only;
 embeddings, heads, norms, biases and whatever is not a matrix go with AdamW. A fused matrix (`qkv`, `kv`) holds several
 maps that have nothing to do with one another: its rows are sorted into one matrix for all queries, one for all keys and
-one for all values, each orthogonal by itself. Matrices of one shape go through the products together.
+one for all values, each orthogonal by itself; so is the matrix of each expert. Matrices of one shape go through the
+products together.
 
 One number of state a weight, O(rows² · columns) multiply-adds a matrix (rows the smaller side). The products are in
 bfloat16 on a GPU that has it, else in float32. Where a matrix is spread over processes, each gathers it whole and
@@ -96,7 +97,8 @@ class Muon:
                 done = done.to(maps[0][0].dtype) * (0.2 * math.sqrt(max(shape)))
                 for (i, j), x in zip(some, done, strict=True):
                     maps[i][j] = x
-        return [joined(several, part.rows) for several, part in zip(maps, parts, strict=True)]
+        pairs = zip(maps, parts, strict=True)
+        return [joined(several, part.rows, part.parameter.ndim == 3) for several, part in pairs]
 
     def describe(self) -> str:
         """What it moves, and who moves the rest."""
@@ -104,8 +106,8 @@ class Muon:
 
 
 def takes(part: Part) -> bool:
-    """Whether this is a matrix inside a block."""
-    return part.parameter.ndim == 2 and re.search(r"(^|\.)blocks\.\d+\.", part.name) is not None
+    """Whether this is a matrix inside a block, or several in one tensor: those of experts."""
+    return part.parameter.ndim in (2, 3) and re.search(r"(^|\.)blocks\.\d+\.", part.name) is not None
 
 
 def orthogonal(x: Float[Tensor, "L R C"], products: int = 5) -> Float[Tensor, "L R C"]:
@@ -135,17 +137,19 @@ def projections(module: nn.Module) -> dict[str, Rows]:
     return found
 
 
-def split(x: Float[Tensor, "R C"], rows: Rows | None) -> list[Tensor]:
-    """A fused matrix as the maps it holds, each with the rows of all groups."""
+def split(x: Float[Tensor, "*E R C"], rows: Rows | None) -> list[Tensor]:
+    """A fused matrix as the maps it holds, each with the rows of all groups; a stack of matrices one by one."""
     if rows is None:
-        return [x]
+        return [x] if x.ndim == 2 else list(x)
     kinds, depth = rows
     ordered = x.view(-1, sum(kinds), depth, x.shape[1])
     return [some.reshape(-1, x.shape[1]) for some in ordered.split(kinds, dim=1)]
 
 
-def joined(maps: Sequence[Tensor], rows: Rows | None) -> Float[Tensor, "R C"]:
-    """The maps as one fused matrix again."""
+def joined(maps: Sequence[Tensor], rows: Rows | None, stacked: bool = False) -> Float[Tensor, "*E R C"]:
+    """The maps as one fused matrix (or one stack) again."""
+    if stacked:
+        return torch.stack(list(maps))
     if rows is None:
         return maps[0]
     kinds, depth = rows

@@ -1,0 +1,50 @@
+"""Chunks of the Wall Street Journal by writing sentences down with brackets: parsing as translation.
+
+task       words in, "(NP He ) (VP reckons ) (NP the current account deficit ) ..." out; F1 of whole chunks
+data       conll2000 (WSJ sections 15-18 and 20): 8,936 sentences, a tenth of them held out for validation; 2,012
+           to test
+licence    not stated: nothing that was trained on it ships
+paper      Vinyals et al., Grammar as a Foreign Language, 2015, arXiv:1412.7449; Tjong Kim Sang, Buchholz 2000
+machine    one H200, 2 to 3 minutes
+expected   F1 above 91 from words alone, above 93 with parts of speech (data.speech=1), as the shared task gave them
+command    regard train chunk_conll2000 --out runs/chunks
+           regard eval runs/chunks --split test
+           regard train chunk_conll2000 --out runs/chunks-pos data.speech=1
+"""
+
+from regard.data.bracketed import Bracketed
+from regard.models.transformer import Config
+from regard.tasks import chunking
+from regard.training.recipe import Recipe, Train
+
+
+def recipe() -> Recipe:
+    return Recipe(
+        model=Config(
+            vocab=6000,
+            width=256,
+            heads=8,
+            ffn=1024,
+            encoder_layers=3,
+            decoder_layers=3,
+            dropout=0.3,
+            attention_dropout=0.1,
+            norm="pre",
+        ),
+        task=chunking.Config(smoothing=0.05),
+        data=Bracketed("conll2000"),
+        train=Train(
+            steps=6000,
+            rate=1e-3,
+            schedule="cosine",
+            warmup=400,
+            betas=(0.9, 0.98),
+            eps=1e-9,
+            decay=0.01,
+            clip=1.0,
+            ema=0.999,
+            evaluate=1000,
+            save=1000,
+            metric="f1",
+        ),
+    )

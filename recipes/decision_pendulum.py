@@ -1,0 +1,43 @@
+"""A Decision Transformer that learns to swing up a pendulum from the record of mostly poor controllers.
+
+task       act so that the wanted return is reached; the return is the sum of heights over 80 actions (0 to 80)
+data       made here (data.control): 1,000 episodes, 3 in 10 random, 5 of controllers that swing
+           part of the way, 2 of experts; a quarter of what the latter two do is random too
+licence    none needed: nothing is read
+paper      Chen et al., Decision Transformer, 2021, arXiv:2106.01345
+machine    one CPU core
+expected   asked for the best of the data it does about as well as the experts in it; cloning the record does not
+command    regard train decision_pendulum --out runs/pendulum
+           regard eval runs/pendulum --split test
+           regard train decision_pendulum --out runs/clone task.wanting=false        # behaviour cloning, to compare
+           regard train decision_pendulum --out runs/torques data.levels=5           # five torques to choose from
+"""
+
+from regard.data.control import Control
+from regard.models.decision import Config
+from regard.tasks import decision
+from regard.training.recipe import Recipe, Train
+
+
+def recipe() -> Recipe:
+    return Recipe(
+        model=Config(states=3, actions=1, width=64, heads=2, layers=3, dropout=0.0, attention_dropout=0.0, length=80),
+        task=decision.Config(),
+        data=Control(episodes=1000, context=20, rows=32),
+        train=Train(
+            steps=1500,
+            device="cpu",
+            optimiser="muon",
+            rate=3e-3,
+            schedule="cosine",
+            warmup=100,
+            floor=0.02,
+            betas=(0.9, 0.95),
+            eps=1e-8,
+            decay=1e-4,
+            clip=0.25,
+            evaluate=500,
+            save=500,
+            metric="return",
+        ),
+    )
