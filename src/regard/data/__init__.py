@@ -7,6 +7,8 @@ Shards       rows of running text out of token shards                   shards.p
 Pictures     images out of sample shards                                pictures.py
 pack_text, pack_images   files and folders into shards                  packing.py, writing.py
 Index        what a folder of shards holds, checksums                   index.py
+Sentences    sentences of words, out of several corpora                 sentences.py
+Nearby       windows of words, and words drawn against them             nearby.py
 Flat         many sequences end to end in one tensor                    flat.py
 TokenBatches, Stream, prefetch                                          batching.py
 Shuffle      an order of any number of rows, computed and not held      shuffle.py
@@ -22,4 +24,5 @@ DATA: Table = {
     "shards": ("regard.data.shards", "Shards"),
     "pictures": ("regard.data.pictures", "Pictures"),
     "plain": ("regard.data.plain", "PlainText"),
+    "sentences": ("regard.data.sentences", "Sentences"),
 }

@@ -50,6 +50,13 @@ class Shuffle:
         return x * b + y
 
 
+def drawn(key: int, places: np.ndarray) -> np.ndarray:
+    """A random number of 64 bits for every place, computed from the two alone."""
+    with np.errstate(over="ignore"):
+        start = _mixed(np.array(key & (2**64 - 1), _U64))
+        return _mixed(_mixed(places.astype(_U64) * _U64(_STEP) + start) + start)
+
+
 _STEP = 0x9E3779B97F4A7C15
 
 

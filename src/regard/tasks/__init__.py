@@ -8,10 +8,12 @@ from regard.core.spec import Table
 TASKS: Table = {
     "translation": ("regard.tasks.translation", "Translation"),
     "language": ("regard.tasks.language", "Language"),
+    "words": ("regard.tasks.words", "WordVectors"),
 }
 
 # What a saved model of each task is used with: model and vocabulary in, something to call out.
 PREDICTORS: Table = {
     "translation": ("regard.tasks.translator", "Translator"),
     "language": ("regard.tasks.writer", "Writer"),
+    "words": ("regard.tasks.neighbours", "Words"),
 }
