@@ -123,7 +123,7 @@ def _run(words: Sequence[str]) -> int:
 
 def _app() -> typer.Typer:
     # From here on `list` and `eval` in this file are the verbs: a package holds its files under their names.
-    from regard.cli import cost, data, doctor, eval, list, see, show, train, translate
+    from regard.cli import cost, data, doctor, eval, list, near, see, show, train, translate
 
     app = typer.Typer(
         add_completion=False,
@@ -145,6 +145,7 @@ def _app() -> typer.Typer:
     verbs: tuple[tuple[str, str, Callable[..., int]], ...] = (
         ("Use", "translate", translate.translate),
         ("Use", "see", see.see),
+        ("Use", "near", near.near),
         ("Train", "train", train.train),
         ("Train", "eval", eval.evaluate),
         ("Look up", "cost", cost.cost),

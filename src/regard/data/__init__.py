@@ -9,6 +9,7 @@ pack_text, pack_images   files and folders into shards                  packing.
 Index        what a folder of shards holds, checksums                   index.py
 Sentences    sentences of words, out of several corpora                 sentences.py
 Nearby       windows of words, and words drawn against them             nearby.py
+SpelledSentences   sentences with the letters of their words            spelled.py
 Flat         many sequences end to end in one tensor                    flat.py
 TokenBatches, Stream, prefetch                                          batching.py
 Shuffle      an order of any number of rows, computed and not held      shuffle.py

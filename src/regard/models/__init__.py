@@ -15,6 +15,7 @@ MODELS: Table = {
     "transformer": ("regard.models.transformer", "Transformer"),
     "gpt": ("regard.models.gpt", "GPT"),
     "rnnsearch": ("regard.models.rnnsearch", "RNNSearch"),
+    "elmo": ("regard.models.elmo", "ELMo"),
     "word2vec": ("regard.models.word2vec", "Word2Vec"),
 }
 

@@ -9,6 +9,7 @@ TASKS: Table = {
     "translation": ("regard.tasks.translation", "Translation"),
     "language": ("regard.tasks.language", "Language"),
     "words": ("regard.tasks.words", "WordVectors"),
+    "bilm": ("regard.tasks.bilm", "BiLM"),
 }
 
 # What a saved model of each task is used with: model and vocabulary in, something to call out.
@@ -16,4 +17,5 @@ PREDICTORS: Table = {
     "translation": ("regard.tasks.translator", "Translator"),
     "language": ("regard.tasks.writer", "Writer"),
     "words": ("regard.tasks.neighbours", "Words"),
+    "bilm": ("regard.tasks.in_context", "InContext"),
 }
