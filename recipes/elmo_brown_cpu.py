@@ -19,12 +19,12 @@ from regard.training.recipe import Recipe, Train
 def recipe() -> Recipe:
     return Recipe(
         model=Config(
-            vocab=4000, width=96, hidden=192, filters=(16, 16, 32, 64, 64), highways=1, longest=24, dropout=0.1
+            vocab=4000, width=128, hidden=128, filters=(16, 16, 32, 64, 64), highways=1, longest=24, dropout=0.1
         ),
         task=bilm.Config(looks=600),
         data=Sentences(("brown",), vocabulary=4000, least=5, lower=False, tokens=1024, longest=64),
         train=Train(
-            steps=2000,  # two epochs
+            steps=1500,  # an epoch and a half
             device="cpu",
             rate=3e-3,
             schedule="cosine",
