@@ -9,7 +9,7 @@ from regard.models.word2vec import Config as Word2VecConfig
 from regard.models.word2vec import Word2Vec
 from regard.tasks.in_context import InContext
 from regard.tasks.neighbours import Words
-from regard.tasks.probe import Places, in_context, majority, noun_or_verb, probe, static
+from regard.tasks.probe import Pieces, Places, in_context, majority, noun_or_verb, probe, static
 from regard.tokens.words import vocabulary
 
 WORDS = {"play": 0.7, "show": 0.3, "run": 0.5}  # how often each is a noun
@@ -53,6 +53,31 @@ def test_a_vector_in_context_says_what_the_word_is_and_the_word_alone_does_not(d
     assert len(mixed["weights"]) == 3
     assert sum(mixed["weights"]) == pytest.approx(1)
     assert probe(in_context(reader, 1), data) == first  # the same seed, the same answer
+
+
+def test_pieces_of_a_word_are_averaged_alone_and_in_any_batch():
+    from regard.models.gpt import GPT
+    from regard.models.gpt import Config as GPTConfig
+    from regard.tokens.text import Text
+
+    text = Text.train(["the dog runs", "a dog ran to the end"] * 3, kind="bpe", size=24)
+    model = GPT(GPTConfig(vocab=text.size, width=12, heads=2, layers=2, length=40)).eval()
+    reader = Pieces(model, text)
+    sentences = [["the", "dogs", "run"], ["a"], ["to", "the", "end", "ran", "a", "dog"]]
+    found = reader.layers(sentences, rows=2)
+    assert [x.shape for x in found] == [(3, 3, 12), (3, 1, 12), (3, 6, 12)]
+    for words, together in zip(sentences, found, strict=True):
+        torch.testing.assert_close(reader.layers([words])[0], together)
+    ids = text.encode(sentences[0])
+    assert len(ids[1]) > 1
+    tokens = torch.tensor([[text.bos, *(i for word in ids for i in word), text.eos]])
+    last = model.decoder.blocks[-1]
+    seen = []
+    hook = last.register_forward_hook(lambda _, inputs, out: seen.append(out))
+    model.hidden(tokens)
+    hook.remove()
+    begin = 1 + len(ids[0])
+    torch.testing.assert_close(found[0][-1, 1], seen[0][0, begin : begin + len(ids[1])].mean(0))
 
 
 def test_vectors_of_another_number_are_refused(data):

@@ -47,7 +47,6 @@ class Config:
     highways: int = 2
     longest: int = 50  # bytes of a word, its two marks included; the rest is cut off
     dropout: float = 0.1
-    pad: int = 0
 
 
 # Original, medium and small as the authors named theirs (remembered, not checked at the source); tiny is for a laptop.

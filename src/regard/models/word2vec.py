@@ -40,8 +40,6 @@ class Config:
     vocab: int
     width: int = 128
     reads: str = "skipgram"  # who predicts whom: skipgram or cbow
-    pad: int = 0
-    unk: int = 3
 
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -65,28 +63,28 @@ class Word2Vec(nn.Module):
 
     def forward(
         self,
-        words: Int[Tensor, "*B"],
+        centres: Int[Tensor, "*B"],
         contexts: Int[Tensor, "B W"] | None = None,
         negatives: Int[Tensor, "B K"] | None = None,
     ) -> Float[Tensor, "..."]:
         """The vectors of words; with the words around each (-1 where there is none) and drawn ones, the summed loss."""
         if contexts is None or negatives is None:
-            return self.embed(words)
-        return self.loss(words, contexts, negatives)
+            return self.embed(centres)
+        return self.loss(centres, contexts, negatives)
 
     @torch.compiler.disable  # sparse products over as many pairs as there happen to be
     def loss(
-        self, words: Int[Tensor, " B"], contexts: Int[Tensor, "B W"], negatives: Int[Tensor, "B K"]
+        self, centres: Int[Tensor, " B"], contexts: Int[Tensor, "B W"], negatives: Int[Tensor, "B K"]
     ) -> Float[Tensor, ""]:
         """Negative sampling, summed over all words to be predicted."""
-        with torch.autocast(words.device.type, enabled=False):
-            read, wanted = self.way(self.embed.weight, words, contexts)
+        with torch.autocast(centres.device.type, enabled=False):
+            read, wanted = self.way(self.embed.weight, centres, contexts)
             real = wanted != NONE
-            weight = _weights(wanted, real, negatives)
-            pairs = Pairs.where(torch.cat([wanted, negatives], 1), torch.cat([real, weight > 0], 1))
-            scores = picked(read, self.output.weight, pairs)
-            sign = torch.cat([weight.new_ones(real.shape), -weight], 1)[torch.cat([real, weight > 0], 1)]
-            return -(F.logsigmoid(scores * sign.sign()) * sign.abs()).sum()
+            weight = torch.cat([real.to(read.dtype), -_counted(wanted, real, negatives).to(read.dtype)], 1)
+            used = weight != 0
+            scores = picked(read, self.output.weight, Pairs.where(torch.cat([wanted, negatives], 1), used))
+            weight = weight[used]  # 1 where the word was there, -n where it was drawn against n words
+            return -(weight.abs() * F.logsigmoid(weight.sign() * scores)).sum()
 
     @torch.no_grad()
     def reset(self) -> None:
@@ -99,21 +97,21 @@ class SkipGram(nn.Module):
     """A word predicts each word near it."""
 
     def forward(
-        self, table: Float[Tensor, "V C"], words: Int[Tensor, " B"], contexts: Int[Tensor, "B W"]
+        self, table: Float[Tensor, "V C"], centres: Int[Tensor, " B"], contexts: Int[Tensor, "B W"]
     ) -> tuple[Float[Tensor, "B C"], Int[Tensor, "B W"]]:
         """What is read, and the words it is to predict."""
-        return F.embedding(words, table), contexts
+        return F.embedding(centres, table), contexts
 
 
 class CBOW(nn.Module):
     """The mean of the words near it predicts a word; a word that stands alone is not predicted."""
 
     def forward(
-        self, table: Float[Tensor, "V C"], words: Int[Tensor, " B"], contexts: Int[Tensor, "B W"]
+        self, table: Float[Tensor, "V C"], centres: Int[Tensor, " B"], contexts: Int[Tensor, "B W"]
     ) -> tuple[Float[Tensor, "B C"], Int[Tensor, "B 1"]]:
         """What is read, and the words it is to predict."""
         near = contexts != NONE
-        return averaged(table, Pairs.where(contexts, near)), torch.where(near.any(1), words, NONE)[:, None]
+        return averaged(table, Pairs.where(contexts, near)), torch.where(near.any(1), centres, NONE)[:, None]
 
 
 WAYS: Table = {
@@ -122,9 +120,9 @@ WAYS: Table = {
 }
 
 
-def _weights(wanted: Tensor, real: Tensor, negatives: Tensor) -> Float[Tensor, "B K"]:
+def _counted(wanted: Tensor, real: Tensor, negatives: Tensor) -> Int[Tensor, "B K"]:
     """How often each drawn word counts: once for every word to be predicted that it is not."""
     same = torch.zeros_like(negatives)
     for each in wanted.unbind(1):  # W small comparisons instead of one of B W K
         same += each[:, None] == negatives
-    return (real.sum(1, keepdim=True) - same).to(torch.get_default_dtype())
+    return real.sum(1, keepdim=True) - same

@@ -65,7 +65,7 @@ class BiLM(Stateless):
 
     def fit(self, config: Any) -> Any:
         """A model's Config with what only the data know: the size of the vocabulary."""
-        self.spelling = replace(config, vocab=self.text.size, pad=self.text.pad)
+        self.spelling = replace(config, vocab=self.text.size)
         return self.spelling
 
     def batches(self) -> Stream[Spelled]:

@@ -17,16 +17,19 @@ import gzip
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from regard.core.errors import BadInput
+from regard.core.errors import BadInput, Unsupported
 from regard.core.shapes import Float, Int, Tensor
 from regard.data import home
 from regard.models.elmo import Mix
+
+if TYPE_CHECKING:
+    from regard.tokens.text import Text
 
 Sentence = list[str]
 Vectors = Callable[[Sequence[Sentence], Sequence[int]], Tensor]  # sentences, places -> P C, or J P C to be mixed
@@ -139,7 +142,7 @@ def static(words: Any) -> Vectors:
 
 
 def in_context(reader: Any, layer: int | None = None) -> Vectors:
-    """Vectors of a word in its sentence (tasks.in_context.InContext): of one layer, or all of them for a mix."""
+    """Vectors of a word in its sentence (tasks.in_context.InContext, or `Pieces`): of one layer, or all for a mix."""
     kept: list[tuple[Any, Tensor]] = []  # of every part, its layers: several seeds ask for the same ones
 
     def vectors(sentences: Sequence[Sentence], places: Sequence[int]) -> Tensor:
@@ -152,6 +155,53 @@ def in_context(reader: Any, layer: int | None = None) -> Vectors:
         return kept[-1][1]
 
     return vectors
+
+
+class Pieces:
+    """A Transformer that reads pieces of words (BERT, GPT) as a reader of words: the mean of each word's pieces, the
+    layers from what enters the first block up."""
+
+    def __init__(self, model: nn.Module, text: Text) -> None:
+        self.model, self.text = model.eval(), text
+        lists = [m for name, m in model.named_modules() if name.split(".")[-1] == "blocks"]
+        if len(lists) != 1 or not isinstance(lists[0], nn.ModuleList):
+            raise Unsupported(f"{type(model).__name__} has {len(lists)} stacks of blocks; one is wanted")
+        self.blocks = lists[0]
+
+    @torch.no_grad()
+    def layers(self, sentences: Sequence[Sentence], rows: int = 32) -> list[Float[Tensor, "J N C"]]:
+        """All layers of every sentence's words."""
+        found: list[Tensor] = [torch.empty(0)] * len(sentences)
+        order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
+        for at in range(0, len(order), rows):
+            some = order[at : at + rows]
+            for i, layers in zip(some, self._read([sentences[i] for i in some]), strict=True):
+                found[i] = layers
+        return found
+
+    def _read(self, sentences: Sequence[Sentence]) -> list[Tensor]:
+        pieces = [[ids or [self.text.unk] for ids in self.text.encode(list(words))] for words in sentences]
+        rows = [[self.text.bos, *(i for ids in words for i in ids), self.text.eos] for words in pieces]
+        lengths = torch.tensor([len(row) for row in rows])
+        device = next(self.model.parameters()).device
+        tokens = torch.zeros(len(rows), int(lengths.max()), dtype=torch.long)
+        for each, row in zip(tokens, rows, strict=True):
+            each[: len(row)] = torch.tensor(row)
+        seen: list[Tensor] = []
+        hooks = [self.blocks[0].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))]
+        hooks += [block.register_forward_hook(lambda _, inputs, out: seen.append(out)) for block in self.blocks]
+        try:
+            self.model.hidden(tokens.to(device), lengths=lengths.to(device))  # type: ignore[operator]
+        finally:
+            for hook in hooks:
+                hook.remove()
+        stacked = torch.stack(seen)  # J B N C
+        return [_means(stacked[:, b, 1:], [len(ids) for ids in words]) for b, words in enumerate(pieces)]
+
+
+def _means(x: Float[Tensor, "J N C"], sizes: list[int]) -> Float[Tensor, "J K C"]:
+    """The mean of each run of so many columns."""
+    return torch.stack([part.mean(1) for part in x[:, : sum(sizes)].split(sizes, 1)], 1)
 
 
 # -- the corpus --------------------------------------------------------------------------------------------------------

@@ -64,8 +64,8 @@ class WordVectors(Stateless):
         self._parts = {"train": self._nearby(numbers, seed)}
 
     def fit(self, config: Any) -> Any:
-        """A model's Config with what only the data know: the size of the vocabulary and two of its numbers."""
-        return replace(config, vocab=self.text.size, pad=self.text.pad, unk=self.text.unk)
+        """A model's Config with what only the data know: the size of the vocabulary."""
+        return replace(config, vocab=self.text.size)
 
     def batches(self) -> Stream[Windows]:
         """The training batches."""
