@@ -3,9 +3,9 @@
     python benchmarks/probe.py --static words-en --elmo runs/elmo/model      -> results/probe.json
     python benchmarks/probe.py --static words-en --elmo runs/elmo/model --minilm
 
-173 words of the Brown corpus that are now one, now the other; 14,103 places to learn from, 1,793 to choose the decay on,
-1,700 to be asked once, of other files of the corpus (tasks.probe). Three seeds of the probe; several models of a kind
-(other seeds of their training) may be given, and count as seeds too.
+173 words of the Brown corpus that are now one, now the other; 14,103 places to learn from, 1,793 to choose the decay
+on, 1,700 to be asked once, of other files of the corpus (tasks.probe). Three seeds of the probe; several models of a
+kind (other seeds of their training) may be given, and count as seeds too.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Training speed of word2vec on a CPU: ours beside gensim, the same sentences and settings, taking turns.
 
-    python benchmarks/word2vec.py                                    both, one thread each -> results/word2vec-cpu.json
-    python benchmarks/word2vec.py --gensim venv/lib/.../site-packages      where gensim lives in an environment of its own
+    python benchmarks/word2vec.py                                 both, one thread each -> results/word2vec-cpu.json
+    python benchmarks/word2vec.py --gensim .../site-packages      where gensim lives in an environment of its own
+    python benchmarks/word2vec.py --near words-en                 only ask a trained model for neighbours
 
 A turn is one epoch over Tatoeba's English: words read a second, those that subsampling drops included, as gensim counts
 them. Ours makes its batches in the same thread. Both have 128 numbers a word, windows of 5, 5 drawn words, words from 3
 occurrences on, sample 1e-3. Gensim draws for every pair and moves after each; ours draws for a window and moves after
-2,048 words: the quality of both is in the record too, by what is near 130 words of 14 groups (days, colours, animals).
+2,048 words: the quality of both is in the record too, by what is near 128 words of 14 groups (days, colours, animals).
 """
 
 from __future__ import annotations
@@ -129,12 +130,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--gensim", help="the site-packages folder that holds gensim")
+    parser.add_argument("--near", metavar="MODEL", help="only the groups of a trained model's neighbours")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.gensim:
         sys.path.append(asked.gensim)  # behind our own: its numpy is not wanted
     if asked.child:
         child(asked.child, asked.epochs)
+        return
+    if asked.near:
+        import regard
+
+        words = regard.load(asked.near)
+        print(_groups(lambda word, k: [each.word for each in words.near(word, k)]))
         return
     more = ["--epochs", str(asked.epochs), *(["--gensim", asked.gensim] if asked.gensim else [])]
     both = [harness.Child(name, str(Path(__file__)), more, threads=1) for name in ("regard", "gensim")]
@@ -144,7 +152,13 @@ def main() -> None:
     speeds = {c.name: harness.spread(t[c.name]["words_per_second"] for t in turns) for c in both}
     ratio = harness.spread(t["regard"]["words_per_second"] / t["gensim"]["words_per_second"] for t in turns)
     quality = {c.name: c.ask(what="near") for c in both}
-    record |= {"words_per_second": speeds, "ratio": ratio, "epochs": asked.epochs, "near": quality, "steal": steal.share()}
+    record |= {
+        "words_per_second": speeds,
+        "ratio": ratio,
+        "epochs": asked.epochs,
+        "near": quality,
+        "steal": steal.share(),
+    }
     for each in both:
         each.close()
     rows = [["", "words/s", "nearest in group", "five in group"]]

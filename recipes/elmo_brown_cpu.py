@@ -1,4 +1,4 @@
-"""A small ELMo on one or two cores in about ten minutes: both language models of the Brown corpus, words by their letters.
+"""A small ELMo on one core in some ten minutes: two language models of the Brown corpus, words by their letters.
 
 task       predict each word from what stands before it, and from what stands after it
 data       Brown: 45,829 sentences of American prose of 1961, 929,285 words, the 4,000 most frequent ones predicted

@@ -21,7 +21,9 @@ def recipe() -> Recipe:
     return Recipe(
         model=Config(vocab=20_000, width=256, hidden=1024, highways=1, dropout=0.2),
         task=bilm.Config(looks=2000),
-        data=Sentences(("brown", "ptb", "tatoeba", "bbc"), vocabulary=20_000, least=3, lower=False, tokens=8192, longest=64),
+        data=Sentences(
+            ("brown", "ptb", "tatoeba", "bbc"), vocabulary=20_000, least=3, lower=False, tokens=8192, longest=64
+        ),
         train=Train(
             steps=6000,
             compile=False,  # no two batches have one shape, and the networks are one kernel already

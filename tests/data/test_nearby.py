@@ -58,7 +58,7 @@ def test_frequent_words_are_kept_as_often_as_the_formula_says():
 
 def test_windows_stay_within_their_sentence_and_reach_no_farther_than_drawn():
     found, sizes = nearby(), []
-    batches = [b for b in found.in_order()]
+    batches = list(found.in_order())
     words = torch.cat([b.words for b in batches]).tolist()
     assert words == [4, 5, 6, 7, 8, 9, 10, 11, 12, 5, 6]
     contexts = torch.cat([b.contexts for b in batches])

@@ -82,9 +82,7 @@ def plain_lstm(cell, x):
     """Gates written out: i f g o, the state projected."""
     h, c, out = x.new_zeros(cell.proj_size or cell.hidden_size), x.new_zeros(cell.hidden_size), []
     for step in x:
-        i, f, g, o = (
-            cell.weight_ih_l0 @ step + cell.bias_ih_l0 + cell.weight_hh_l0 @ h + cell.bias_hh_l0
-        ).chunk(4)
+        i, f, g, o = (cell.weight_ih_l0 @ step + cell.bias_ih_l0 + cell.weight_hh_l0 @ h + cell.bias_hh_l0).chunk(4)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         h = torch.sigmoid(o) * torch.tanh(c)
         h = cell.weight_hr_l0 @ h if cell.proj_size else h
@@ -146,3 +144,20 @@ def test_fewer_cells_than_the_width_are_refused_and_as_many_need_no_projection()
     with pytest.raises(RegardError, match="hidden >= width"):
         ELMo(Config(vocab=9, width=8, hidden=4, filters=(2,)))
     assert not ELMo(Config(vocab=9, width=8, hidden=8, filters=(2,))).forth[0].proj_size
+
+
+def test_the_published_sizes_have_the_parameters_that_were_published():
+    from regard.catalogue import sizes
+
+    body = {row["size"]: int(row["without"].replace(",", "")) / 1e6 for row in sizes("elmo")}
+    assert [round(body[size], 1) for size in ("original", "medium", "small")] == pytest.approx(
+        [93.6, 28.0, 13.6], abs=0.11
+    )
+
+
+def test_the_compiled_form_gives_the_same(unchecked):
+    torch.manual_seed(0)
+    model = ELMo(CONFIG).eval()
+    compiled = torch.compile(model, backend="aot_eager", dynamic=True)
+    found = compiled(spell(WORDS, CONFIG), ROWS, LENGTHS)
+    torch.testing.assert_close(found, model(spell(WORDS, CONFIG), ROWS, LENGTHS))

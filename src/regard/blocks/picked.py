@@ -4,9 +4,9 @@
     gradients  dh = A(g) table        dtable = A(g)ᵀ h            A: a sparse B × V matrix with g_p at (row_p, word_p)
     averaged   m_b = Σ_p a_p table[word_p] over the pairs of row b, all with a_p = 1 / (pairs of the row)
 
-Written as gather, multiply, sum, both rows of every pair are copied, and again on the way back. Here the sparse matrix is
-multiplied as what it is (on a CPU: MKL's sampled product, and bags of rows, which sum while they read): ten times faster,
-with nothing stored but one number a pair. The gradient of a table is dense and zero in every row that no pair names.
+Written as gather, multiply, sum, both rows of every pair are copied, and again on the way back. Here the sparse matrix
+is multiplied as what it is (on a CPU: MKL's sampled product, and bags of rows, which sum while they read), with nothing
+stored but one number a pair. The gradient of a table is dense, and zero in every row that no pair names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sentences of words out of several corpora at once: Brown, Penn Treebank, Tatoeba's English, BBC news, or a text of yours.
+"""Sentences of words out of several corpora: Brown, Penn Treebank, Tatoeba's English, BBC news, or a text of yours.
 
     brown, ptb    come cut into words: taken as they are (quotes as ", PTB's "do n't" as "don't", its N as 0)
     tatoeba       the English side of both sets of pairs, each sentence once
@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,7 +82,9 @@ class Sentences:
         from regard.tokens.words import numbers
 
         known, sentences = numbers(text), self.read(split)
-        flat = (word.lower() for words in sentences for word in words) if self.lower else (w for s in sentences for w in s)
+        flat = (
+            (word.lower() for words in sentences for word in words) if self.lower else (w for s in sentences for w in s)
+        )
         values = np.fromiter((known.get(word, text.unk) for word in flat), np.int32)
         return Flat.cut(torch.from_numpy(values), torch.tensor([len(words) for words in sentences]))
 
@@ -97,11 +100,8 @@ class Sentences:
 def _read(data: Sentences, split: str) -> list[Words]:
     found: list[Words] = []
     for name in data.corpora:
-        count = 0
-        for words in READERS[name](split) if name in READERS else _plain(name, split):
-            if data.limit is not None and count >= data.limit:
-                break
-            count += 1
+        rows = READERS[name](split) if name in READERS else _plain(name, split)
+        for words in islice(rows, data.limit):
             found.extend(words[at : at + data.longest] for at in range(0, len(words), data.longest))
     if not found:
         raise BadInput(f"there is no sentence in the {split} part of {', '.join(data.corpora)}")

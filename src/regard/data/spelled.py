@@ -71,7 +71,9 @@ class SpelledSentences:
     def stream(self, tokens: int, seed: int) -> Stream[Spelled]:
         """Training batches without end, of about so many words."""
         lengths = self.flat.lengths
-        return Stream(lambda epoch: TokenBatches(lengths, tokens=tokens, seed=seed, epoch=epoch), self.collate, predicted)
+        return Stream(
+            lambda epoch: TokenBatches(lengths, tokens=tokens, seed=seed, epoch=epoch), self.collate, predicted
+        )
 
     def in_order(self, tokens: int, most: int | None = None) -> Iterator[Spelled]:
         """Every sentence once, batches of like lengths, in an order that is always the same."""
@@ -84,9 +86,7 @@ class SpelledSentences:
         types, lengths = self.flat.padded(rows, 0)
         beyond = torch.arange(types.shape[1]) >= lengths[:, None]
         different, words = types.unique(return_inverse=True)
-        return Spelled(
-            self.letters[different], words, lengths, self.numbers[types].masked_fill_(beyond, NOTHING)
-        )
+        return Spelled(self.letters[different], words, lengths, self.numbers[types].masked_fill_(beyond, NOTHING))
 
 
 def predicted(batch: Spelled) -> int:

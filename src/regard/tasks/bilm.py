@@ -1,4 +1,4 @@
-"""Two language models at once: from the left each word is predicted by those before it, from the right by those after it.
+"""Two language models at once: each word is predicted by those before it, and again by those after it.
 
     objective    cross-entropy over words, summed over both directions (tasks.linear_loss): the logits are never whole
     metric       loss (nats a word, the mean of both directions), perplexity, and both for each direction
@@ -144,6 +144,4 @@ class BiLM(Stateless):
 
 def _both_scores(x: Tensor, weight: Tensor, targets: Tensor) -> Float[Tensor, "2 2"]:
     """Loss and right guesses of each direction; forwards comes first in every row."""
-    return torch.stack(
-        [linear_score(a, weight, b) for a, b in zip(x.chunk(2, 1), targets.chunk(2, 1), strict=True)]
-    )
+    return torch.stack([linear_score(a, weight, b) for a, b in zip(x.chunk(2, 1), targets.chunk(2, 1), strict=True)])

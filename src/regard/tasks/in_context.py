@@ -91,7 +91,8 @@ class InContext:
             return []
         cosines = F.normalize(torch.cat(others), dim=-1) @ F.normalize(own[words.index(word)], dim=0)
         best = cosines.topk(min(k, len(places)))
-        return [Place(*places[i], c) for c, i in zip(best.values.tolist(), best.indices.tolist(), strict=True)]
+        found = zip(best.values.tolist(), best.indices.tolist(), strict=True)
+        return [Place(places[i][0], places[i][1], cosine) for cosine, i in found]
 
     def words(self, sentence: Sentence) -> list[str]:
         """The words of a sentence; an empty one is refused."""

@@ -78,7 +78,7 @@ def majority(train: Places, test: Places) -> float:
 
 
 def probe(vectors: Vectors, data: dict[str, Places], seed: int = 0, steps: int = 300) -> dict[str, Any]:
-    """Train the linear map and ask the test part. Keys: accuracy, val_accuracy, decay; weights, of layers where mixed."""
+    """Train the linear map, ask the test part. Keys: accuracy, val_accuracy, decay; weights, of mixed layers."""
     seen = {split: (vectors(part.sentences, part.places).float(), part.labels) for split, part in data.items()}
     x = seen["train"][0]
     if x.ndim not in (2, 3) or x.shape[-2] != len(data["train"]):
@@ -131,7 +131,7 @@ def _trained(seen: dict[str, tuple[Tensor, Tensor]], decay: float, seed: int, st
 
 
 def static(words: Any) -> Vectors:
-    """Vectors of a word whatever its sentence (tasks.neighbours.Words); a word that is not known has a vector of zeros."""
+    """Vectors of a word whatever its sentence (tasks.neighbours.Words); zeros for a word that is not known."""
 
     def vectors(sentences: Sequence[Sentence], places: Sequence[int]) -> Float[Tensor, "P C"]:
         table = {word: i for i, word in enumerate(words.known)}

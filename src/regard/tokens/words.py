@@ -2,9 +2,9 @@
 
     "I don't know Mr. Hu-Li."   ->   I  don't  know  Mr.  Hu-Li  .
 
-For models that look at a word's letters or keep a vector for every word, and for data that come cut into words with a tag
-each. The vocabulary is a `Text` of kind "word" that cuts in the same way and forgets only the spaces; `Text.train` with
-that kind cuts words apart at apostrophes and hyphens, and remembers how to put them together again.
+For models that look at a word's letters or keep a vector for every word, and for data that come cut into words with a
+tag each. The vocabulary is a `Text` of kind "word" that cuts in the same way and forgets only the spaces; `Text.train`
+with that kind cuts words apart at apostrophes and hyphens, and remembers how to put them together again.
 """
 
 from __future__ import annotations
