@@ -44,13 +44,13 @@ def ours(sentences: Any, epochs: int) -> tuple[Any, Any]:
     import torch
 
     from regard.data.batching import Place
-    from regard.data.sentences import Sentences
+    from regard.data.words import WordSentences
     from regard.models.word2vec import Config, Word2Vec
     from regard.tasks import words
     from regard.tasks.neighbours import Words
     from regard.training.optimiser import Optimiser
 
-    data = Sentences(("tatoeba",), vocabulary=50_000, least=LEAST, tokens=BATCH)
+    data = WordSentences(("tatoeba",), vocabulary=50_000, least=LEAST, tokens=BATCH)
     task = words.Config(window=WINDOW, negatives=DRAWN, sample=SAMPLE).build(data)
     torch.manual_seed(0)
     model = Word2Vec(task.fit(Config(1, WIDTH)))
@@ -99,9 +99,9 @@ def theirs(sentences: Any, epochs: int) -> tuple[Any, Any]:
 
 
 def child(name: str, epochs: int) -> None:
-    from regard.data.sentences import Sentences
+    from regard.data.words import WordSentences
 
-    sentences = Sentences(("tatoeba",)).read("train")
+    sentences = WordSentences(("tatoeba",)).read("train")
     count = sum(map(len, sentences))
     epoch, near = {"regard": ours, "gensim": theirs}[name](sentences, epochs)
 

@@ -10,7 +10,7 @@ measured   -
 command    regard train elmo_brown_cpu --out runs/elmo
 """
 
-from regard.data.sentences import Sentences
+from regard.data.words import WordSentences
 from regard.models.elmo import Config
 from regard.tasks import bilm
 from regard.training.recipe import Recipe, Train
@@ -22,7 +22,7 @@ def recipe() -> Recipe:
             vocab=4000, width=128, hidden=128, filters=(16, 16, 32, 64, 64), highways=1, longest=24, dropout=0.1
         ),
         task=bilm.Config(looks=600),
-        data=Sentences(("brown",), vocabulary=4000, least=5, lower=False, tokens=1024, longest=64),
+        data=WordSentences(("brown",), vocabulary=4000, least=5, lower=False, tokens=1024, longest=64),
         train=Train(
             steps=1500,  # an epoch and a half
             device="cpu",

@@ -11,7 +11,7 @@ command    regard train elmo_english --out runs/elmo
            python benchmarks/probe.py --static words-en --elmo runs/elmo/model
 """
 
-from regard.data.sentences import Sentences
+from regard.data.words import WordSentences
 from regard.models.elmo import Config
 from regard.tasks import bilm
 from regard.training.recipe import Recipe, Train
@@ -21,7 +21,7 @@ def recipe() -> Recipe:
     return Recipe(
         model=Config(vocab=20_000, width=256, hidden=1024, highways=1, dropout=0.2),
         task=bilm.Config(looks=2000),
-        data=Sentences(
+        data=WordSentences(
             ("brown", "ptb", "tatoeba", "bbc"), vocabulary=20_000, least=3, lower=False, tokens=8192, longest=64
         ),
         train=Train(

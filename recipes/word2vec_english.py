@@ -11,7 +11,7 @@ command    regard train word2vec_english --out runs/word2vec_english
            regard near bank play --model runs/word2vec_english
 """
 
-from regard.data.sentences import Sentences
+from regard.data.words import WordSentences
 from regard.models.word2vec import Config
 from regard.tasks import words
 from regard.training.recipe import Recipe, Train
@@ -21,7 +21,7 @@ def recipe() -> Recipe:
     return Recipe(
         model=Config(vocab=30_000, width=128),
         task=words.Config(window=5, negatives=5, sample=3e-4),
-        data=Sentences(("brown", "ptb", "tatoeba", "bbc"), vocabulary=30_000, least=5, tokens=8192),
+        data=WordSentences(("brown", "ptb", "tatoeba", "bbc"), vocabulary=30_000, least=5, tokens=8192),
         train=Train(
             steps=4000,
             device="cpu",

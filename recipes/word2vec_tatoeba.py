@@ -10,7 +10,7 @@ measured   loss 6.783 on validation, 3.4 minutes on one core of a busy machine (
 command    regard train word2vec_tatoeba --out runs/words
 """
 
-from regard.data.sentences import Sentences
+from regard.data.words import WordSentences
 from regard.models.word2vec import Config
 from regard.tasks import words
 from regard.training.recipe import Recipe, Train
@@ -20,7 +20,7 @@ def recipe() -> Recipe:
     return Recipe(
         model=Config(vocab=9200, width=128),
         task=words.Config(window=4, negatives=5, sample=1e-3),
-        data=Sentences(("tatoeba",), vocabulary=16_000, least=3, tokens=4096),
+        data=WordSentences(("tatoeba",), vocabulary=16_000, least=3, tokens=4096),
         train=Train(
             steps=4000,
             device="cpu",

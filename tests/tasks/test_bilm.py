@@ -9,7 +9,7 @@ import torch.nn.functional as F
 import regard
 from regard.core.errors import BadInput, UnknownName
 from regard.data.batching import Place
-from regard.data.sentences import Sentences
+from regard.data.words import WordSentences
 from regard.models.elmo import Config, ELMo
 from regard.tasks import bilm
 from regard.tasks.in_context import InContext
@@ -33,7 +33,7 @@ def recipe(tmp_path):
     return Recipe(
         MODEL,
         bilm.Config(looks=8),
-        Sentences((str(place),), vocabulary=12, least=1, lower=False, tokens=64),
+        WordSentences((str(place),), vocabulary=12, least=1, lower=False, tokens=64),
         Train(steps=6, device="cpu", rate=0.01, schedule="constant", warmup=1, evaluate=3, save=3, log=2),
         name="mine",
     )

@@ -6,7 +6,7 @@ import torch
 import regard
 from regard.core.errors import BadInput, UnknownName
 from regard.data.batching import Place
-from regard.data.sentences import Sentences
+from regard.data.words import WordSentences
 from regard.models.word2vec import Config, Word2Vec
 from regard.tasks import words
 from regard.tasks.neighbours import Words
@@ -30,7 +30,7 @@ def recipe(tmp_path):
     return Recipe(
         Config(vocab=1, width=8),
         words.Config(window=2, negatives=3, sample=0.0, looks=16),
-        Sentences((str(place),), vocabulary=50, least=1, tokens=16),
+        WordSentences((str(place),), vocabulary=50, least=1, tokens=16),
         Train(steps=12, device="cpu", rate=0.02, schedule="constant", warmup=1, evaluate=6, save=6, log=4),
         name="mine",
     )

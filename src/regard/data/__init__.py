@@ -7,7 +7,7 @@ Shards       rows of running text out of token shards                   shards.p
 Pictures     images out of sample shards                                pictures.py
 pack_text, pack_images   files and folders into shards                  packing.py, writing.py
 Index        what a folder of shards holds, checksums                   index.py
-Sentences    sentences of words, out of several corpora                 sentences.py
+WordSentences   sentences of words, out of several corpora              words.py
 Nearby       windows of words, and words drawn against them             nearby.py
 SpelledSentences   sentences with the letters of their words            spelled.py
 Flat         many sequences end to end in one tensor                    flat.py
@@ -25,5 +25,5 @@ DATA: Table = {
     "shards": ("regard.data.shards", "Shards"),
     "pictures": ("regard.data.pictures", "Pictures"),
     "plain": ("regard.data.plain", "PlainText"),
-    "sentences": ("regard.data.sentences", "Sentences"),
+    "words": ("regard.data.words", "WordSentences"),
 }

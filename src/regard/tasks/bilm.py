@@ -21,8 +21,8 @@ from torch import nn
 
 from regard.core.shapes import Float, Tensor
 from regard.data.batching import Stream
-from regard.data.sentences import Sentences
 from regard.data.spelled import Spelled, SpelledSentences, predicted
+from regard.data.words import WordSentences
 from regard.models.elmo import Config as ELMo
 from regard.models.elmo import spell
 from regard.tasks.linear_loss import linear_loss, linear_score
@@ -43,7 +43,7 @@ class Config:
         """A few sentences at each look."""
         return replace(self, looks=8)
 
-    def build(self, data: Sentences, seed: int = 0, folder: Path | None = None) -> BiLM:
+    def build(self, data: WordSentences, seed: int = 0, folder: Path | None = None) -> BiLM:
         """The task on these data; with the vocabulary in the folder where one is given, else theirs."""
         from regard.tokens.text import Text
 
@@ -56,7 +56,7 @@ class BiLM(Stateless):
     headline = "loss"  # the lower the better
     name = "bilm"
 
-    def __init__(self, config: Config, data: Sentences, text: Text | None = None, seed: int = 0) -> None:
+    def __init__(self, config: Config, data: WordSentences, text: Text | None = None, seed: int = 0) -> None:
         self.config, self.data, self.seed = config, data, seed
         self.text = data.text() if text is None else text
         self.spelling = ELMo(self.text.size)  # how a model reads letters; its own Config once it is known

@@ -21,7 +21,7 @@ from torch import nn
 from regard.core.shapes import Float, Tensor
 from regard.data.batching import Stream
 from regard.data.nearby import Nearby, Windows
-from regard.data.sentences import Sentences
+from regard.data.words import WordSentences
 from regard.tasks.stateless import Stateless
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Config:
         """A few windows at each look."""
         return replace(self, looks=512)
 
-    def build(self, data: Sentences, seed: int = 0, folder: Path | None = None) -> WordVectors:
+    def build(self, data: WordSentences, seed: int = 0, folder: Path | None = None) -> WordVectors:
         """The task on these data; with the vocabulary in the folder where one is given, else theirs."""
         from regard.tokens.text import Text
 
@@ -55,7 +55,7 @@ class WordVectors(Stateless):
     headline = "loss"  # the lower the better
     name = "words"
 
-    def __init__(self, config: Config, data: Sentences, text: Text | None = None, seed: int = 0) -> None:
+    def __init__(self, config: Config, data: WordSentences, text: Text | None = None, seed: int = 0) -> None:
         self.config, self.data, self.seed = config, data, seed
         self.text = data.text() if text is None else text
         numbers = data.numbers("train", self.text)

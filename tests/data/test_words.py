@@ -1,12 +1,12 @@
-"""Sentences out of several corpora, and how words are cut."""
+"""WordSentences out of several corpora, and how words are cut."""
 
 import pytest
 import torch
 
 from regard.core.errors import BadInput
 from regard.data.batching import Place
-from regard.data.sentences import Sentences
 from regard.data.spelled import SpelledSentences
+from regard.data.words import WordSentences
 from regard.models.elmo import Config, spell
 from regard.tokens.text import Text
 from regard.tokens.words import numbers, split, vocabulary
@@ -45,37 +45,37 @@ def test_the_vocabulary_reads_a_line_as_it_is_cut(tmp_path):
 
 
 def test_a_text_of_ones_own_is_read_and_numbered(file):
-    data = Sentences((file,), vocabulary=50, least=1, longest=4)
+    data = WordSentences((file,), vocabulary=50, least=1, longest=4)
     assert data.splits() == ["train", "val"]
     rows = data.read("train")
     assert rows[:3] == [["The", "dog", "runs", "."], ["A", "dog", "doesn't", "run"], [",", "Mr.", "Hu-Li", "!"]]
     text = data.text()
     flat = data.numbers("train", text)
     assert text.decode([flat.row(0)]) == ["the dog runs ."]
-    assert data.fingerprint("train") != Sentences((file,), limit=2).fingerprint("train")
+    assert data.fingerprint("train") != WordSentences((file,), limit=2).fingerprint("train")
     with pytest.raises(BadInput, match="no dataset"):
-        Sentences(("nowhere",)).splits()
+        WordSentences(("nowhere",)).splits()
 
 
 def test_the_corpora_at_hand_are_read():
-    data = Sentences(limit=300)
+    data = WordSentences(limit=300)
     try:
         data.splits()
     except BadInput as error:
         pytest.skip(str(error))
     assert data.splits() == ["train", "val", "test"]
-    by_name = {name: Sentences((name,), limit=300).read("train") for name in data.corpora}
+    by_name = {name: WordSentences((name,), limit=300).read("train") for name in data.corpora}
     assert sum(map(len, by_name.values())) == len(data.read("train"))
     assert by_name["brown"][0][:4] == ["The", "Fulton", "County", "Grand"]
     assert "``" not in {w for row in by_name["brown"] for w in row}
     assert not {"N", "n't", "'s"} & {w for row in by_name["ptb"] for w in row}
-    assert any("don't" in row for row in Sentences(("ptb",)).read("val"))
-    train = {" ".join(row) for row in Sentences(("tatoeba",)).read("train")}
-    assert not train & {" ".join(row) for row in Sentences(("tatoeba",)).read("val")}
+    assert any("don't" in row for row in WordSentences(("ptb",)).read("val"))
+    train = {" ".join(row) for row in WordSentences(("tatoeba",)).read("train")}
+    assert not train & {" ".join(row) for row in WordSentences(("tatoeba",)).read("val")}
 
 
 def test_a_batch_spells_each_of_its_words_once(file):
-    data = Sentences((file,), vocabulary=8, least=1)
+    data = WordSentences((file,), vocabulary=8, least=1)
     text, config = data.text(), Config(vocab=8, filters=(2, 2), longest=8)
     read = SpelledSentences(data.read("train"), lambda words: spell(words, config), text, True)
     drawn = next(read.stream(40, seed=1).start(Place()))

@@ -40,7 +40,7 @@ PARTS = ("train", "val", "test")
 
 
 @dataclass(frozen=True)
-class Sentences:
+class WordSentences:
     """Which corpora, which of their words are known, and how many words go into a batch."""
 
     corpora: tuple[str, ...] = ("brown", "ptb", "tatoeba", "bbc")
@@ -51,7 +51,7 @@ class Sentences:
     longest: int = 200  # words; a longer sentence is cut in pieces
     limit: int | None = None  # only the first so many sentences of every part of every corpus
 
-    def quick(self) -> Sentences:
+    def quick(self) -> WordSentences:
         """A few sentences and a small vocabulary: enough to see that everything runs."""
         return replace(self, vocabulary=min(self.vocabulary, 400), tokens=min(self.tokens, 256), longest=32, limit=200)
 
@@ -97,7 +97,7 @@ class Sentences:
 
 
 @lru_cache(maxsize=8)
-def _read(data: Sentences, split: str) -> list[Words]:
+def _read(data: WordSentences, split: str) -> list[Words]:
     found: list[Words] = []
     for name in data.corpora:
         rows = READERS[name](split) if name in READERS else _plain(name, split)
