@@ -36,18 +36,23 @@ class Bidirectional(nn.Module):
 
     def forward(self, x: Float[Tensor, "B N C"], lengths: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B N both"]:
         """The states of both directions side by side, forwards first; padding gives zeros."""
-        forth = _run(self.forth, x)
+        forth = run(self.forth, x)
         if lengths is None:
-            return torch.cat([forth, _run(self.back, x.flip(1)).flip(1)], -1)
-        place = torch.arange(x.shape[1], device=x.device)
-        real = place < lengths[:, None]  # B N
-        turned = torch.where(real, lengths[:, None] - 1 - place, place)[..., None]  # its own inverse
-        back = _run(self.back, x.gather(1, turned.expand_as(x)))
-        return torch.cat([forth, back.gather(1, turned.expand_as(back))], -1) * real[..., None]
+            return torch.cat([forth, run(self.back, x.flip(1)).flip(1)], -1)
+        real = torch.arange(x.shape[1], device=x.device) < lengths[:, None]  # B N
+        turn = turned(x.shape[1], lengths, x.device)[..., None]
+        back = run(self.back, x.gather(1, turn.expand_as(x)))
+        return torch.cat([forth, back.gather(1, turn.expand_as(back))], -1) * real[..., None]
+
+
+def turned(n: int, lengths: Int[Tensor, " B"], device: torch.device) -> Int[Tensor, "B N"]:
+    """For each place the one it changes with when a row is turned round within its length; its own inverse."""
+    place = torch.arange(n, device=device)
+    return torch.where(place < lengths[:, None], lengths[:, None] - 1 - place, place)
 
 
 @torch.compiler.disable
-def _run(network: nn.GRU, x: Tensor) -> Tensor:
+def run(network: nn.RNNBase, x: Tensor) -> Tensor:
     """All states of a network. Not under autocast, which runs it in half precision, where small gradients vanish."""
     with torch.autocast(x.device.type, enabled=False):
         states, _ = network(x.to(network.all_weights[0][0].dtype))

@@ -164,7 +164,7 @@ def feed(model: nn.Module, shape: Shape, lengths: bool = True) -> dict[str, Tens
 def items(model: nn.Module, shape: Shape) -> tuple[int, str]:
     """How much a batch holds, and of what: tokens that are learned from, or images."""
     wanted = inspect.signature(model.forward).parameters
-    for name in ("target", "tokens"):
+    for name in ("target", "tokens", "words"):
         if name in wanted:
             return shape.batch * text(model, shape, name), "tokens"
     if "timesteps" in wanted:
@@ -213,8 +213,16 @@ def _vectors(field: str) -> Callable[[nn.Module, Shape], Tensor]:
     return made
 
 
+def _letters(model: nn.Module, shape: Shape) -> Tensor:
+    """As if every word were another one, and as long as a word may be."""
+    config: Any = model.config
+    return torch.zeros(shape.batch * text(model, shape), config.longest + len(config.filters), dtype=torch.long)
+
+
 FEEDS: dict[str, Callable[[nn.Module, Shape], Any]] = {
     "tokens": _words("tokens"),
+    "words": _words("words"),
+    "spelled": _letters,
     "source": _words("source"),
     "target": _words("target"),
     "source_lengths": _full("source"),
@@ -243,7 +251,8 @@ def loss(
             with during("loss"):
                 return linear_loss(x, weight, targets, chunk=None if host else ROWS)  # a GPU takes more at a time
 
-        found: Tensor = model(**batch, targets=torch.zeros_like(batch["tokens"]), loss=alone)
+        said = batch["tokens" if "tokens" in batch else "words"]
+        found: Tensor = model(**batch, targets=torch.zeros_like(said), loss=alone)
         return found
     out = model(**batch)
     if isinstance(out, Tensor) and out.ndim in (2, 3):  # B V or B N V: classes of each row, words of each place

@@ -16,6 +16,9 @@ Pictures     images out of sample shards                                pictures
 Control      what others did with a pendulum, to learn acting from      control.py, pendulum.py
 pack_text, pack_images   files and folders into shards                  packing.py, writing.py
 Index        what a folder of shards holds, checksums                   index.py
+WordSentences   sentences of words, out of several corpora              words.py
+Nearby       windows of words, and words drawn against them             nearby.py
+SpelledSentences   sentences with the letters of their words            spelled.py
 Flat         many sequences end to end in one tensor                    flat.py
 TokenBatches, Stream, prefetch                                          batching.py
 Shuffle      an order of any number of rows, computed and not held      shuffle.py
@@ -40,6 +43,7 @@ DATA: Table = {
     "questions": ("regard.data.questions", "Questions"),
     "mixture": ("regard.data.mixture", "Mixture"),
     "spans": ("regard.data.spans", "Spans"),
+    "words": ("regard.data.words", "WordSentences"),
 }
 
 # What a mixture is made of: tasks whose inputs and outputs are both text.

@@ -53,6 +53,13 @@ class Shuffle:
 STEP = 0x9E3779B97F4A7C15
 
 
+def drawn(key: int, places: np.ndarray) -> np.ndarray:
+    """A random number of 64 bits for every place, computed from the two alone."""
+    with np.errstate(over="ignore"):
+        start = scattered(np.array(key & (2**64 - 1), _U64))
+        return scattered(scattered(places.astype(_U64) * _U64(STEP) + start) + start)
+
+
 def scattered(x: np.ndarray) -> np.ndarray:
     """Each bit of 64 spread over all of them (the finaliser of splitmix64)."""
     x = (x ^ (x >> _U64(30))) * _U64(0xBF58476D1CE4E5B9)

@@ -18,6 +18,8 @@ MODELS: Table = {
     "bert": ("regard.models.bert", "BERT"),
     "rnnsearch": ("regard.models.rnnsearch", "RNNSearch"),
     "decision": ("regard.models.decision", "DecisionTransformer"),
+    "elmo": ("regard.models.elmo", "ELMo"),
+    "word2vec": ("regard.models.word2vec", "Word2Vec"),
 }
 
 

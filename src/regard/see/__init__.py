@@ -5,6 +5,7 @@
     draw                               an alignment in the terminal                  text.py
     rollout, through                   several layers as one map                     rollout.py
     curve                              a training run's losses and scores            curve.py
+    plane                              vectors with names, in two dimensions         plane.py
     save                               a figure or a page to disk, whole or not      save.py
 
 Importing this room never imports matplotlib; the first figure does.
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 # A function that shares its file's name is bound here at once: a later import of the file would take the name from it.
 from regard.see.curve import curve
 from regard.see.page import page
+from regard.see.plane import plane
 from regard.see.rollout import max_of_heads, mean_of_heads, min_of_heads, rollout, rollouts, through
 from regard.see.save import save
 from regard.see.text import draw
@@ -36,6 +38,7 @@ __all__ = [
     "mean_of_heads",
     "min_of_heads",
     "page",
+    "plane",
     "rollout",
     "rollouts",
     "save",

@@ -15,6 +15,8 @@ TASKS: Table = {
     "classification": ("regard.tasks.classification", "Classification"),
     "tagging": ("regard.tasks.tagging", "Tagging"),
     "span": ("regard.tasks.span", "Spans"),
+    "words": ("regard.tasks.words", "WordVectors"),
+    "bilm": ("regard.tasks.bilm", "BiLM"),
 }
 
 # What a saved model of each task is used with: model and vocabulary in, something to call out.
@@ -29,4 +31,6 @@ PREDICTORS: Table = {
     "classification": ("regard.tasks.classifier", "Classifier"),
     "tagging": ("regard.tasks.tagger", "Tagger"),
     "span": ("regard.tasks.answerer", "Answerer"),
+    "words": ("regard.tasks.neighbours", "Words"),
+    "bilm": ("regard.tasks.in_context", "InContext"),
 }

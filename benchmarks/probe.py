@@ -1,0 +1,74 @@
+"""Is it a noun or a verb here? What a linear map reads out of one word's vector, static and in context.
+
+    python benchmarks/probe.py --static words-en --elmo runs/elmo/model      -> results/probe.json
+    python benchmarks/probe.py --static words-en --elmo runs/elmo/model --minilm
+
+173 words of the Brown corpus that are now one, now the other; 14,103 places to learn from, 1,793 to choose the decay
+on, 1,700 to be asked once, of other files of the corpus (tasks.probe). Three seeds of the probe; several models of a
+kind (other seeds of their training) may be given, and count as seeds too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from typing import Any
+
+import harness
+
+SEEDS = (0, 1, 2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--static", nargs="*", default=[], help="word2vec models: names or folders")
+    parser.add_argument("--elmo", nargs="*", default=[], help="ELMo models")
+    parser.add_argument("--minilm", action="store_true", help="the installed MiniLM too, layer by layer")
+    parser.add_argument("--name", default="probe", help="of the result file")
+    asked = parser.parse_args()
+
+    import regard
+    from regard.tasks.probe import Pieces, in_context, majority, noun_or_verb, static
+
+    data = noun_or_verb()
+    record: dict[str, Any] = harness.machine() | {"places": {split: len(part) for split, part in data.items()}}
+    record["majority"] = round(majority(data["train"], data["test"]), 4)
+    rows: dict[str, list[Any]] = {}
+    for name in asked.static:
+        rows.setdefault("word2vec", []).append(static(regard.load(name)))
+    for name in asked.elmo:
+        reader = regard.load(name)
+        for layer in range(reader.model.config.layers + 1):
+            rows.setdefault(f"elmo layer {layer}", []).append(in_context(reader, layer))
+        rows.setdefault("elmo mix", []).append(in_context(reader))
+    if asked.minilm:
+        embed = regard.load("minilm")
+        pieces = Pieces(embed.model, embed.text)
+        for layer in range(len(pieces.blocks) + 1):
+            rows[f"minilm layer {layer}"] = [in_context(pieces, layer)]
+        rows["minilm mix"] = [in_context(pieces)]
+    record["probes"] = {name: _asked(vectors, data) for name, vectors in rows.items()}
+    lines = [["vectors", "accuracy", "spread", "validation"], ["majority of each word", record["majority"], "", ""]]
+    lines += [[n, f["accuracy"], f["spread"], f["val_accuracy"]] for n, f in record["probes"].items()]
+    print(harness.table(lines))
+    print(harness.write(f"{asked.name}.json", record))
+
+
+def _asked(models: list[Any], data: Any) -> dict[str, Any]:
+    from regard.tasks.probe import probe
+
+    found = [probe(vectors, data, seed) for vectors in models for seed in SEEDS]
+    right = [each["accuracy"] for each in found]
+    result = {
+        "accuracy": round(statistics.mean(right), 4),
+        "spread": round(statistics.stdev(right), 4),
+        "val_accuracy": round(statistics.mean(each["val_accuracy"] for each in found), 4),
+        "runs": len(found),
+    }
+    if "weights" in found[0]:
+        result["weights"] = [round(x, 3) for x in found[0]["weights"]]
+    return result
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""Training speed of word2vec on a CPU: ours beside gensim, the same sentences and settings, taking turns.
+
+    python benchmarks/word2vec.py                                 both, one thread each -> results/word2vec-cpu.json
+    python benchmarks/word2vec.py --gensim .../site-packages      where gensim lives in an environment of its own
+    python benchmarks/word2vec.py --near words-en                 only ask a trained model for neighbours
+
+A turn is one epoch over Tatoeba's English: words read a second, those that subsampling drops included, as gensim counts
+them. Ours makes its batches in the same thread. Both have 128 numbers a word, windows of 5, 5 drawn words, words from 3
+occurrences on, sample 1e-3. Gensim draws for every pair and moves after each; ours draws for a window and moves after
+2,048 words: the quality of both is in the record too, by what is near 128 words of 14 groups (days, colours, animals).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import harness
+
+WIDTH, WINDOW, DRAWN, SAMPLE, LEAST, BATCH = 128, 5, 5, 1e-3, 3, 2048
+GROUPS = {
+    "numbers": "two three four five six seven eight nine ten twenty",
+    "days": "monday tuesday wednesday thursday friday saturday sunday",
+    "months": "january february march april june july august september october november december",
+    "colours": "red blue green yellow black white brown pink",
+    "family": "mother father brother sister son daughter uncle aunt wife husband",
+    "animals": "dog cat horse bird fish cow pig sheep mouse lion rabbit monkey",
+    "countries": "france germany england china japan italy spain russia canada australia",
+    "cities": "paris london tokyo boston berlin osaka kyoto",
+    "food": "bread cheese rice meat apple cake soup chicken egg fruit",
+    "drinks": "water milk tea coffee beer wine juice",
+    "body": "head hand arm leg foot eye nose mouth ear finger",
+    "languages": "english french german spanish chinese japanese russian italian",
+    "work": "doctor teacher lawyer nurse engineer farmer actor dentist writer",
+    "vehicles": "car bus train bicycle plane ship boat truck taxi",
+}
+
+
+def ours(sentences: Any, epochs: int) -> tuple[Any, Any]:
+    """An epoch to run, and the neighbours of a word."""
+    import torch
+
+    from regard.data.batching import Place
+    from regard.data.words import WordSentences
+    from regard.models.word2vec import Config, Word2Vec
+    from regard.tasks import words
+    from regard.tasks.neighbours import Words
+    from regard.training.optimiser import Optimiser
+
+    data = WordSentences(("tatoeba",), vocabulary=50_000, least=LEAST, tokens=BATCH)
+    task = words.Config(window=WINDOW, negatives=DRAWN, sample=SAMPLE).build(data)
+    torch.manual_seed(0)
+    model = Word2Vec(task.fit(Config(1, WIDTH)))
+    optimiser = Optimiser(dict(model.named_parameters()), betas=(0.9, 0.999))
+    total = epochs * len(task.batches().order(0))
+    state = {"place": Place(), "step": 0}
+
+    def epoch() -> None:
+        began = state["place"].epoch
+        for drawn in task.batches().start(state["place"]):
+            loss, _ = task.loss(model, drawn.batch)
+            (loss / drawn.count).backward()
+            state["step"] += 1
+            optimiser.step(4e-3 * max(0.05, 1 - state["step"] / total))
+            state["place"] = drawn.after
+            if drawn.after.epoch > began:
+                return
+
+    def near(word: str, k: int) -> list[str]:
+        return [each.word for each in Words(model, task.text).near(word, k)]
+
+    return epoch, near
+
+
+def theirs(sentences: Any, epochs: int) -> tuple[Any, Any]:
+    """The same of gensim."""
+    from gensim.models import Word2Vec
+
+    lower = [[word.lower() for word in words] for words in sentences]
+    model = Word2Vec(
+        vector_size=WIDTH, window=WINDOW, negative=DRAWN, sample=SAMPLE, min_count=LEAST, sg=1, workers=1, seed=1
+    )
+    model.build_vocab(lower)
+    done = 0
+
+    def epoch() -> None:
+        nonlocal done
+        rates = [0.025 * (1 - n / epochs) + 1e-4 for n in (done, done + 1)]
+        model.train(lower, total_examples=len(lower), epochs=1, start_alpha=rates[0], end_alpha=rates[1])
+        done += 1
+
+    def near(word: str, k: int) -> list[str]:
+        return [each for each, _ in model.wv.most_similar(word, topn=k)]
+
+    return epoch, near
+
+
+def child(name: str, epochs: int) -> None:
+    from regard.data.words import WordSentences
+
+    sentences = WordSentences(("tatoeba",)).read("train")
+    count = sum(map(len, sentences))
+    epoch, near = {"regard": ours, "gensim": theirs}[name](sentences, epochs)
+
+    def turn(what: str) -> Any:
+        if what == "near":
+            return _groups(near)
+        began = time.perf_counter()
+        epoch()
+        return {"words_per_second": count / (time.perf_counter() - began)}
+
+    harness.answer(turn)
+
+
+def _groups(near: Any) -> dict[str, float]:
+    """How often the nearest word, and what share of the five nearest, are of the word's own group."""
+    first, five, count = 0, 0.0, 0
+    for line in GROUPS.values():
+        own = line.split()
+        for word in own:
+            found = near(word, 5)
+            first, five, count = first + (found[0] in own), five + sum(x in own for x in found) / 5, count + 1
+    return {"words": count, "nearest_in_group": round(first / count, 3), "five_in_group": round(five / count, 3)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--gensim", help="the site-packages folder that holds gensim")
+    parser.add_argument("--near", metavar="MODEL", help="only the groups of a trained model's neighbours")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.gensim:
+        sys.path.append(asked.gensim)  # behind our own: its numpy is not wanted
+    if asked.child:
+        child(asked.child, asked.epochs)
+        return
+    if asked.near:
+        import regard
+
+        words = regard.load(asked.near)
+        print(_groups(lambda word, k: [each.word for each in words.near(word, k)]))
+        return
+    more = ["--epochs", str(asked.epochs), *(["--gensim", asked.gensim] if asked.gensim else [])]
+    both = [harness.Child(name, str(Path(__file__)), more, threads=1) for name in ("regard", "gensim")]
+    record, steal = harness.machine(), harness.Steal()
+    record["command"] = "python benchmarks/word2vec.py"
+    turns = harness.rounds(both, asked.epochs, what="epoch")
+    speeds = {c.name: harness.spread(t[c.name]["words_per_second"] for t in turns) for c in both}
+    ratio = harness.spread(t["regard"]["words_per_second"] / t["gensim"]["words_per_second"] for t in turns)
+    quality = {c.name: c.ask(what="near") for c in both}
+    record |= {
+        "words_per_second": speeds,
+        "ratio": ratio,
+        "epochs": asked.epochs,
+        "near": quality,
+        "steal": steal.share(),
+    }
+    for each in both:
+        each.close()
+    rows = [["", "words/s", "nearest in group", "five in group"]]
+    rows += [[n, f"{speeds[n]['median']:,.0f}", q["nearest_in_group"], q["five_in_group"]] for n, q in quality.items()]
+    print(harness.table(rows), f"\nratio {ratio['median']} ({ratio['min']} to {ratio['max']})")
+    print(harness.write("word2vec-cpu.json", record))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""A small ELMo on one core in some ten minutes: two language models of the Brown corpus, words by their letters.
+
+task       predict each word from what stands before it, and from what stands after it
+data       Brown: 45,829 sentences of American prose of 1961, 929,285 words, the 4,000 most frequent ones predicted
+licence    "may be used for non-commercial purposes"
+paper      Peters et al., Deep Contextualized Word Representations, 2018
+machine    one CPU core
+expected   nobody has published this split and size; the probe is what it is for (docs/how/words.md)
+measured   -
+command    regard train elmo_brown_cpu --out runs/elmo
+"""
+
+from regard.data.words import WordSentences
+from regard.models.elmo import Config
+from regard.tasks import bilm
+from regard.training.recipe import Recipe, Train
+
+
+def recipe() -> Recipe:
+    return Recipe(
+        model=Config(
+            vocab=4000, width=128, hidden=128, filters=(16, 16, 32, 64, 64), highways=1, longest=24, dropout=0.1
+        ),
+        task=bilm.Config(looks=600),
+        data=WordSentences(("brown",), vocabulary=4000, least=5, lower=False, tokens=1024, longest=64),
+        train=Train(
+            steps=1500,  # an epoch and a half
+            device="cpu",
+            rate=3e-3,
+            schedule="cosine",
+            warmup=100,
+            floor=0.05,
+            betas=(0.9, 0.98),
+            clip=1.0,
+            evaluate=500,
+            save=500,
+            metric="loss",
+            store="float16",
+        ),
+    )

@@ -1,0 +1,94 @@
+"""``regard near``: the words whose vectors are nearest to a word's, or what completes an analogy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.core.errors import BadInput, RegardError
+
+if TYPE_CHECKING:
+    from regard.tasks.neighbours import Neighbour, Words
+
+
+def near(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="WORD...", help="Words to find the neighbours of.")
+    ] = None,
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="Word vectors by name (regard list zoo), or a folder.")
+    ] = "words-en",
+    k: Annotated[int, typer.Option("-k", min=1, metavar="N", help="Neighbours of each.")] = 10,
+    analogy: Annotated[
+        tuple[str, str, str] | None, typer.Option(metavar="A B C", help="What is to C as B is to A?")
+    ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also draw the words and their neighbours in a plane: .png or .svg."),
+    ] = None,
+) -> int:
+    """The nearest neighbours of words, by the cosine between their vectors.
+
+    A word that is not known is named on stderr with what is spelled like it, and makes the exit status 1.
+
+    \b
+      regard near dog
+      regard near three happy -k 5
+      regard near --analogy man woman king
+    """
+    if not words and analogy is None:
+        raise typer.BadParameter("give one or more words, or --analogy A B C")
+    from regard.cli import FAILED, say
+    from regard.cli.see import check
+
+    check([picture] if picture is not None else ())
+    vectors, bad = _loaded(model), 0
+    drawn: dict[str, list[str]] = {}
+    for word in words or ():
+        try:
+            found = vectors.near(word, k)
+        except RegardError as error:
+            say(str(error))
+            bad += 1
+            continue
+        drawn[word] = [word, *(each.word for each in found)]
+        _print(word, found)
+    if analogy is not None:
+        a, b, c = analogy
+        found = vectors.analogy(a, b, c, k)
+        drawn[f"{b} - {a} + {c}"] = [a, b, c, *(each.word for each in found)]
+        _print(f"{c} is to ? as {a} is to {b}", found)
+    if picture is not None and drawn:
+        _draw(vectors, drawn, picture)
+    return FAILED if bad else 0
+
+
+def _loaded(name: str) -> Words:
+    import regard
+    from regard.tasks.neighbours import Words
+
+    folder = Path(name)
+    if not (folder / "config.json").is_file() and (folder / "model" / "config.json").is_file():
+        name = str(folder / "model")  # a run keeps its model there
+    found = regard.load(name)
+    if not isinstance(found, Words):
+        raise BadInput(f"{name} is a {type(found).__name__}, not word vectors; regard list zoo names what there is")
+    return found
+
+
+def _print(title: str, found: list[Neighbour]) -> None:
+    wide = max((len(each.word) for each in found), default=0)
+    print(title)
+    for each in found:
+        print(f"  {each.word:{wide}}  {each.cosine:.3f}")
+
+
+def _draw(vectors: Words, drawn: dict[str, list[str]], file: Path) -> None:
+    from regard import see
+
+    names = [word for words in drawn.values() for word in words]
+    groups = [title for title, words in drawn.items() for _ in words]
+    see.plane(vectors.vectors(names).numpy(), names, groups, file)
+    print(f"drawn: {file}")

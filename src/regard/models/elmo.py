@@ -1,0 +1,191 @@
+"""ELMo: the vector of a word is what two language models think at its place, one from the left, one from the right.
+
+    tokens      the letters of each word (bytes), convolutions of width 1 to 7 over them, their maxima, two highways
+    positions   none: the networks read in order
+    layers      L LSTMs a direction, each with a projection; from the second on, what goes in is added to what comes out
+    head        linear over words, one for both directions: the next word forwards, the one before backwards
+
+    ELMo_n = γ Σ_j softmax(s)_j h_{n,j}        h_{n,0} = [x_n; x_n],  h_{n,j} = [forth_{n,j}; back_{n,j}]
+
+The mix s, γ belongs to whoever uses the vectors and is learned there. A batch brings the letters of its different words
+once, so the convolutions read each of them once. Unlike in the published one, states are not clipped and the head has
+no bias; the spelling is the same: UTF-8 bytes between two marks.
+
+Peters, Neumann, Iyyer, Gardner, Clark, Lee, Zettlemoyer: Deep Contextualized Word Representations. NAACL 2018.
+arXiv:1802.05365. Its word encoder: Kim, Jernite, Sontag, Rush: Character-Aware Neural Language Models. arXiv:1508.06615
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.blocks.recurrent import run, turned
+from regard.core.errors import RegardError
+from regard.core.shapes import Float, Int, Tensor
+
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # vectors, the head's matrix V C, wanted words -> a sum
+
+BYTES = 256  # and five marks after them
+BOS, EOS, BEGIN, END, PAD = range(BYTES, BYTES + 5)  # two words that are not spelled; begin and end of any word
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that shapes an ELMo; the defaults are the published one's."""
+
+    vocab: int
+    width: int = 512  # of a word's vector in one direction
+    hidden: int = 4096  # cells of an LSTM, before its projection to `width`
+    layers: int = 2
+    letters: int = 16  # width of a letter's vector
+    filters: tuple[int, ...] = (32, 32, 64, 128, 256, 512, 1024)  # of width 1, 2, 3, ...
+    highways: int = 2
+    longest: int = 50  # bytes of a word, its two marks included; the rest is cut off
+    dropout: float = 0.1
+
+
+# Original, medium and small are the authors' (93.6, 28.0 and 13.6 million parameters without the head; remembered, not
+# checked at the source); tiny is for a laptop.
+SIZES: dict[str, dict[str, Any]] = {
+    "original": {},
+    "medium": {"width": 256, "hidden": 2048, "highways": 1},
+    "small": {"width": 128, "hidden": 1024, "highways": 1},
+    "tiny": {"width": 96, "hidden": 192, "highways": 1, "filters": (16, 16, 32, 64, 64), "longest": 24},
+}
+
+
+class ELMo(nn.Module):
+    """Words by their letters in, the vectors of all layers out; or the loss of both language models."""
+
+    entries = ("read",)
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.encode = Letters(config)
+        self.forth = nn.ModuleList(_lstm(config) for _ in range(config.layers))
+        self.back = nn.ModuleList(_lstm(config) for _ in range(config.layers))
+        self.drop = nn.Dropout(config.dropout)
+        self.head = nn.Linear(config.width, config.vocab, bias=False)
+        nn.init.normal_(self.head.weight, std=config.width**-0.5)
+
+    def forward(
+        self,
+        spelled: Int[Tensor, "U L"],
+        words: Int[Tensor, "B N"],
+        lengths: Int[Tensor, " B"] | None = None,
+        targets: Int[Tensor, "B N"] | None = None,
+        loss: Loss | None = None,
+    ) -> Float[Tensor, "..."]:
+        """The layers J B N 2C of sentences, whose words are numbers of rows of `spelled`; with a loss, its value.
+
+        A sentence begins with <s> and ends with </s>: forwards, every place predicts the word after it, backwards the
+        word before it. `targets` are the sentences in numbers of the vocabulary, -100 where nothing is to be predicted.
+        """
+        both = self.read(spelled, words, lengths)
+        if loss is None or targets is None:
+            return torch.cat(both, -1)
+        forth, back = (self.drop(layers[-1]) for layers in both)
+        after, before = targets[:, 1:], targets[:, :-1].where(targets[:, 1:] >= 0, targets[:, 1:])  # none in padding
+        return loss(torch.cat([forth[:, :-1], back[:, 1:]], 1), self.head.weight, torch.cat([after, before], 1))
+
+    def read(
+        self, spelled: Int[Tensor, "U L"], words: Int[Tensor, "B N"], lengths: Int[Tensor, " B"] | None = None
+    ) -> tuple[Float[Tensor, "J B N C"], Float[Tensor, "J B N C"]]:
+        """The layers of each direction, from the words themselves up; padding gives zeros."""
+        x = self.encode(spelled)[words]
+        turn = turned(x.shape[1], lengths, x.device) if lengths is not None else None
+        forth, back = self._climb(self.forth, x), self._climb(self.back, _turn(x, turn))
+        back = _turn(back, turn)
+        if lengths is None:
+            return forth, back
+        real = (torch.arange(x.shape[1], device=x.device) < lengths[:, None])[..., None]
+        return forth * real, back * real
+
+    def _climb(self, networks: Iterable[nn.Module], x: Tensor) -> Float[Tensor, "J B N C"]:
+        """One direction, layer by layer."""
+        layers = [x]
+        for depth, network in enumerate(networks):
+            out = run(network, self.drop(x))
+            x = x + out if depth else out
+            layers.append(x)
+        return torch.stack(layers)
+
+
+class Letters(nn.Module):
+    """A vector for a word out of its letters: what each of many filters found anywhere in it."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        total = sum(config.filters)
+        self.embed = nn.Embedding(BYTES + 5, config.letters, padding_idx=PAD)
+        self.filters = nn.ModuleList(nn.Conv1d(config.letters, n, i + 1) for i, n in enumerate(config.filters))
+        self.highways = nn.ModuleList(nn.Linear(total, 2 * total) for _ in range(config.highways))
+        self.project = nn.Linear(total, config.width)
+        for highway in self.highways:
+            assert isinstance(highway, nn.Linear)
+            nn.init.constant_(highway.bias[total:], -2.0)  # at first, words pass
+
+    def forward(self, spelled: Int[Tensor, "U L"]) -> Float[Tensor, "U C"]:
+        """Convolve, take maxima over places, pass the highways, project."""
+        x = self.embed(spelled).mT
+        x = torch.cat([torch.relu(f(x).amax(-1)) for f in self.filters], -1)
+        for highway in self.highways:
+            new, gate = highway(x).chunk(2, -1)
+            x = x + torch.sigmoid(gate) * (torch.relu(new) - x)
+        return self.project(x)
+
+
+class Mix(nn.Module):
+    """The layers as one vector: γ Σ_j softmax(s)_j h_j, learned by whoever uses it."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.scores = nn.Parameter(torch.zeros(layers))
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, layers: Float[Tensor, "J *B"]) -> Float[Tensor, "*B"]:
+        """The mixed layers."""
+        return self.scale * torch.tensordot(self.scores.softmax(0), layers, 1)
+
+
+def spell(words: Sequence[str], config: Config) -> Int[Tensor, "U L"]:
+    """The bytes of words as numbers; "<s>" and "</s>" are the two that are not spelled.
+
+    After the longest word there is room for the widest filter: every filter then sees nothing but padding somewhere in
+    every word, and a word's vector does not depend on which words it is spelled with.
+    """
+    rows = [[BEGIN, *_SIGNS.get(word, word.encode("utf-8", "replace"))[: config.longest - 2], END] for word in words]
+    width = max(map(len, rows), default=2) + len(config.filters)
+    return torch.tensor([row + [PAD] * (width - len(row)) for row in rows]).reshape(len(rows), width)
+
+
+_SIGNS: dict[str, Any] = {"<s>": [BOS], "</s>": [EOS]}
+
+
+def _lstm(config: Config) -> nn.LSTM:
+    hidden, projected = config.hidden, config.width if config.width < config.hidden else 0
+    if hidden < config.width:
+        raise RegardError(f"an LSTM of {hidden} cells cannot give vectors of {config.width}; set hidden >= width")
+    made = nn.LSTM(config.width, hidden, batch_first=True, proj_size=projected)
+    with torch.no_grad():
+        for name, weight in made.named_parameters():
+            if "bias" in name:
+                weight.zero_()
+                if "bias_ih" in name:
+                    weight[hidden : 2 * hidden] = 1.0  # remember, at first
+            else:
+                nn.init.xavier_uniform_(weight)
+    return made
+
+
+def _turn(x: Tensor, turn: Tensor | None) -> Tensor:
+    """Sentences the other way round, each within its own length; done twice, as they were."""
+    if turn is None:
+        return x.flip(-2)
+    return x.gather(-2, turn[..., None].expand(*x.shape[:-3], *turn.shape, x.shape[-1]))

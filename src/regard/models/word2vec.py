@@ -1,0 +1,128 @@
+"""word2vec: a word is known by the company it keeps. One vector a word, whatever the sentence.
+
+    tokens      words; a table of vectors, and a second one for the words that are predicted
+    positions   none: which words are near, not where
+    skip-gram   the vector of a word predicts each word near it
+    cbow        the mean of the words near it predicts the word
+    head        negative sampling: tell the word that was there from K that were drawn by their frequency^0.75
+
+    -log σ(h · u_wanted) - Σ_k log σ(-h · u_k)        instead of        -log softmax(h Uᵀ)[wanted]
+
+The cost of a word is 1 + K scores instead of V. Here the K drawn words are shared by all words of a window, each
+counted as often as there are words to predict (less those it happens to be): the same objective in expectation, with
+fewer products.
+
+Mikolov, Chen, Corrado, Dean: Efficient Estimation of Word Representations in Vector Space. 2013. arXiv:1301.3781
+Mikolov, Sutskever, Chen, Corrado, Dean: Distributed Representations of Words and Phrases. NeurIPS 2013. arXiv:1310.4546
+Ji, Satish, Li, Dubey: Parallelizing Word2Vec in Shared and Distributed Memory (shared draws). 2016. arXiv:1604.04661
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from regard.blocks.picked import Pairs, averaged, picked
+from regard.core.shapes import Float, Int, Tensor
+from regard.core.spec import Table, make
+
+NONE = -1  # a place of a window where there is no word
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that shapes a word2vec; the defaults are those of the authors' program but for the width."""
+
+    vocab: int
+    width: int = 128
+    reads: str = "skipgram"  # who predicts whom: skipgram or cbow
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "skipgram": {},
+    "cbow": {"reads": "cbow"},
+    "paper": {"width": 300},  # of the vectors that were published, for three million words
+    "tiny": {"width": 32},
+}
+
+
+class Word2Vec(nn.Module):
+    """Words in, vectors out; windows in, the loss of telling their words from drawn ones."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.embed = nn.Embedding(config.vocab, config.width)
+        self.output = nn.Embedding(config.vocab, config.width)
+        self.way = make(WAYS, config.reads, "way of reading")
+        self.reset()
+
+    def forward(
+        self,
+        centres: Int[Tensor, "*B"],
+        contexts: Int[Tensor, "B W"] | None = None,
+        negatives: Int[Tensor, "B K"] | None = None,
+    ) -> Float[Tensor, "..."]:
+        """The vectors of words; with the words around each (-1 where there is none) and drawn ones, the summed loss."""
+        if contexts is None or negatives is None:
+            return self.embed(centres)
+        return self.loss(centres, contexts, negatives)
+
+    @torch.compiler.disable  # sparse products over as many pairs as there happen to be
+    def loss(
+        self, centres: Int[Tensor, " B"], contexts: Int[Tensor, "B W"], negatives: Int[Tensor, "B K"]
+    ) -> Float[Tensor, ""]:
+        """Negative sampling, summed over all words to be predicted."""
+        with torch.autocast(centres.device.type, enabled=False):
+            read, wanted = self.way(self.embed.weight, centres, contexts)
+            real = wanted != NONE
+            weight = torch.cat([real.to(read.dtype), -_counted(wanted, real, negatives).to(read.dtype)], 1)
+            used = weight != 0
+            scores = picked(read, self.output.weight, Pairs.where(torch.cat([wanted, negatives], 1), used))
+            weight = weight[used]  # 1 where the word was there, -n where it was drawn against n words
+            return -(weight.abs() * F.logsigmoid(weight.sign() * scores)).sum()
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Fresh vectors, small; those of the output are zero, as in the authors' program."""
+        self.embed.weight.uniform_(-0.5, 0.5).div_(self.config.width)
+        self.output.weight.zero_()
+
+
+class SkipGram(nn.Module):
+    """A word predicts each word near it."""
+
+    def forward(
+        self, table: Float[Tensor, "V C"], centres: Int[Tensor, " B"], contexts: Int[Tensor, "B W"]
+    ) -> tuple[Float[Tensor, "B C"], Int[Tensor, "B W"]]:
+        """What is read, and the words it is to predict."""
+        return F.embedding(centres, table), contexts
+
+
+class CBOW(nn.Module):
+    """The mean of the words near it predicts a word; a word that stands alone is not predicted."""
+
+    def forward(
+        self, table: Float[Tensor, "V C"], centres: Int[Tensor, " B"], contexts: Int[Tensor, "B W"]
+    ) -> tuple[Float[Tensor, "B C"], Int[Tensor, "B 1"]]:
+        """What is read, and the words it is to predict."""
+        near = contexts != NONE
+        return averaged(table, Pairs.where(contexts, near)), torch.where(near.any(1), centres, NONE)[:, None]
+
+
+WAYS: Table = {
+    "skipgram": ("regard.models.word2vec", "SkipGram"),
+    "cbow": ("regard.models.word2vec", "CBOW"),
+}
+
+
+def _counted(wanted: Tensor, real: Tensor, negatives: Tensor) -> Int[Tensor, "B K"]:
+    """How often each drawn word counts: once for every word to be predicted that it is not."""
+    same = torch.zeros_like(negatives)
+    for each in wanted.unbind(1):  # W small comparisons instead of one of B W K
+        same += each[:, None] == negatives
+    return real.sum(1, keepdim=True) - same

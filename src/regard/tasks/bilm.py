@@ -1,0 +1,147 @@
+"""Two language models at once: each word is predicted by those before it, and again by those after it.
+
+    objective    cross-entropy over words, summed over both directions (tasks.linear_loss): the logits are never whole
+    metric       loss (nats a word, the mean of both directions), perplexity, and both for each direction
+    predict      `InContext`: the vectors of words in their sentences, and what is near them (tasks.in_context)
+
+A word that is not in the vocabulary is read by its letters like any other, and predicted as "unknown": perplexities
+compare only between models of one vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from regard.core.shapes import Float, Tensor
+from regard.data.batching import Stream
+from regard.data.spelled import Spelled, SpelledSentences, predicted
+from regard.data.words import WordSentences
+from regard.models.elmo import Config as ELMo
+from regard.models.elmo import spell
+from regard.tasks.linear_loss import linear_loss, linear_score
+from regard.tasks.stateless import Stateless
+
+if TYPE_CHECKING:
+    from regard.tokens.text import Text
+
+
+@dataclass(frozen=True)
+class Config:
+    """How the language models are trained and measured."""
+
+    chunk: int | None = None  # rows of logits that exist at a time; None: what suits the device
+    looks: int | None = None  # sentences read at each look while training; None: the whole validation part
+
+    def quick(self) -> Config:
+        """A few sentences at each look."""
+        return replace(self, looks=8)
+
+    def build(self, data: WordSentences, seed: int = 0, folder: Path | None = None) -> BiLM:
+        """The task on these data; with the vocabulary in the folder where one is given, else theirs."""
+        from regard.tokens.text import Text
+
+        return BiLM(self, data, None if folder is None else Text.load(folder), seed)
+
+
+class BiLM(Stateless):
+    """What the training loop trains."""
+
+    headline = "loss"  # the lower the better
+    name = "bilm"
+
+    def __init__(self, config: Config, data: WordSentences, text: Text | None = None, seed: int = 0) -> None:
+        self.config, self.data, self.seed = config, data, seed
+        self.text = data.text() if text is None else text
+        self.spelling = ELMo(self.text.size)  # how a model reads letters; its own Config once it is known
+        self._parts: dict[str, SpelledSentences] = {}
+        self.objective = linear_loss if config.chunk is None else partial(linear_loss, chunk=config.chunk)
+
+    def fit(self, config: Any) -> Any:
+        """A model's Config with what only the data know: the size of the vocabulary."""
+        self.spelling = replace(config, vocab=self.text.size)
+        return self.spelling
+
+    def batches(self) -> Stream[Spelled]:
+        """The training batches."""
+        return self.part("train").stream(self.data.tokens, self.seed)
+
+    def count(self, batch: Spelled) -> int:
+        """The number of words to be predicted, in both directions."""
+        return predicted(batch)
+
+    def loss(
+        self, model: nn.Module, batch: Spelled, step: int = 0, rng: torch.Generator | None = None
+    ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
+        """Cross-entropy summed over the batch and both directions."""
+        total = model(batch.spelled, batch.words, batch.lengths, targets=batch.targets, loss=self.objective)
+        return total, {"loss": total.detach()}
+
+    def describe(self) -> dict[str, Any]:
+        """The task as plain values, to stand beside a saved model."""
+        return {"name": self.name}
+
+    def card(self) -> str:
+        """One line on the data, for the run's first line."""
+        train = self.part("train")
+        words, different = int(train.flat.lengths.sum()) - 2 * len(train), len(train.letters) - 2
+        return (
+            f"{', '.join(self.data.corpora)}, {len(train):,} sentences, {words:,} words, {different:,} different, "
+            f"{self.text.size:,} of them predicted, {self.data.tokens:,} a batch"
+        )
+
+    def part(self, split: str) -> SpelledSentences:
+        """One part of the data, read once."""
+        split = self.data.split(split)
+        if split not in self._parts:
+            spelling = partial(spell, config=self.spelling)
+            self._parts[split] = SpelledSentences(self.data.read(split), spelling, self.text, self.data.lower)
+        return self._parts[split]
+
+    def save(self, folder: Path) -> None:
+        """Write the vocabulary."""
+        self.text.save(folder)
+
+    def fingerprint(self) -> str:
+        """A few letters that change when the training data do."""
+        return self.data.fingerprint("train")
+
+    def ready(self, score: bool) -> None:
+        """Raise now if there is no validation part."""
+        self.data.split("val")
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
+        """How good a model is on a part of the data. Keys: loss (nats a word), perplexity, forward_loss, backward_loss,
+        accuracy (of the likeliest word), tokens (words predicted in both directions)."""
+        if isinstance(own := getattr(model, "config", None), ELMo):
+            self.spelling = own  # a run that is measured later spells as it did
+        part, device = self.part(split), next(model.parameters()).device
+        model.eval()
+        sums = torch.zeros(2, 2, dtype=torch.float64, device=device)
+        tokens = 0
+        for batch in part.in_order(max(self.data.tokens, 4096), None if effort > 1 else self.config.looks):
+            tokens += self.count(batch)
+            batch = batch.to(device)
+            sums += model(batch.spelled, batch.words, batch.lengths, targets=batch.targets, loss=_both_scores)
+        (forth, _), (back, _) = sums.tolist()
+        half, right = max(tokens // 2, 1), float(sums[:, 1].sum())
+        loss = (forth + back) / max(tokens, 1)
+        result: dict[str, Any] = {"loss": loss, "perplexity": math.exp(min(loss, 50.0))}
+        result |= {"forward_loss": forth / half, "backward_loss": back / half}
+        return result | {"accuracy": right / max(tokens, 1), "tokens": tokens}
+
+    def report(self, model: nn.Module, split: str = "test", **search: Any) -> dict[str, Any]:
+        """Everything there is to say about a model on one part."""
+        return self.evaluate(model, split) | {"split": self.data.split(split)}
+
+
+def _both_scores(x: Tensor, weight: Tensor, targets: Tensor) -> Float[Tensor, "2 2"]:
+    """Loss and right guesses of each direction; forwards comes first in every row."""
+    return torch.stack([linear_score(a, weight, b) for a, b in zip(x.chunk(2, 1), targets.chunk(2, 1), strict=True)])

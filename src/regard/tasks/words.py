@@ -1,0 +1,136 @@
+"""Word vectors: tell the words near a word from words drawn at random.
+
+    objective    negative sampling, summed over windows (models.word2vec)
+    metric       loss (nats a word, on windows that are always the same)
+    predict      `Words`: nearest neighbours, analogies, vectors (tasks.neighbours)
+
+Which words are dropped, how far a window reaches and what is drawn against it: data.nearby. The loss depends on all
+three, so it says how a run goes, and compares runs with the same settings only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from regard.core.shapes import Float, Tensor
+from regard.data.batching import Stream
+from regard.data.nearby import Nearby, Windows
+from regard.data.words import WordSentences
+from regard.tasks.stateless import Stateless
+
+if TYPE_CHECKING:
+    from regard.tokens.text import Text
+
+
+@dataclass(frozen=True)
+class Config:
+    """What is near, and what it is told from."""
+
+    window: int = 5  # words to each side at most
+    negatives: int = 5  # words drawn for a window
+    power: float = 0.75  # of the frequency they are drawn by
+    sample: float = 1e-3  # words more frequent than this are dropped now and then; 0: never
+    looks: int | None = None  # windows at each look; None: all of the validation part
+
+    def quick(self) -> Config:
+        """A few windows at each look."""
+        return replace(self, looks=512)
+
+    def build(self, data: WordSentences, seed: int = 0, folder: Path | None = None) -> WordVectors:
+        """The task on these data; with the vocabulary in the folder where one is given, else theirs."""
+        from regard.tokens.text import Text
+
+        return WordVectors(self, data, None if folder is None else Text.load(folder), seed)
+
+
+class WordVectors(Stateless):
+    """What the training loop trains."""
+
+    headline = "loss"  # the lower the better
+    name = "words"
+
+    def __init__(self, config: Config, data: WordSentences, text: Text | None = None, seed: int = 0) -> None:
+        self.config, self.data, self.seed = config, data, seed
+        self.text = data.text() if text is None else text
+        numbers = data.numbers("train", self.text)
+        self.counts = np.bincount(numbers.values.numpy(), minlength=self.text.size)
+        self.counts[[self.text.pad, self.text.bos, self.text.eos, self.text.unk]] = 0
+        self._parts = {"train": self._nearby(numbers, seed)}
+
+    def fit(self, config: Any) -> Any:
+        """A model's Config with what only the data know: the size of the vocabulary."""
+        return replace(config, vocab=self.text.size)
+
+    def batches(self) -> Stream[Windows]:
+        """The training batches."""
+        return self._parts["train"].stream()
+
+    def count(self, batch: Windows) -> int:
+        """The number of words."""
+        return len(batch.words)
+
+    def loss(
+        self, model: nn.Module, batch: Windows, step: int = 0, rng: torch.Generator | None = None
+    ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
+        """Negative sampling, summed over the batch."""
+        total = model(batch.words, batch.contexts, batch.negatives)
+        return total, {"loss": total.detach()}
+
+    def describe(self) -> dict[str, Any]:
+        """The task as plain values, to stand beside a saved model."""
+        return {"name": self.name}
+
+    def card(self) -> str:
+        """One line on the data, for the run's first line."""
+        return (
+            f"{', '.join(self.data.corpora)}, {self._parts['train'].tokens:,} words, {self.text.size:,} known, "
+            f"windows of {self.config.window} to each side, {self.config.negatives} drawn, {self.data.tokens:,} a batch"
+        )
+
+    def part(self, split: str) -> Nearby:
+        """One part of the data, read once."""
+        split = self.data.split(split)
+        if split not in self._parts:
+            self._parts[split] = self._nearby(self.data.numbers(split, self.text), 0)
+        return self._parts[split]
+
+    def save(self, folder: Path) -> None:
+        """Write the vocabulary."""
+        self.text.save(folder)
+
+    def fingerprint(self) -> str:
+        """A few letters that change when the training data do."""
+        return self.data.fingerprint("train")
+
+    def ready(self, score: bool) -> None:
+        """Raise now if there is no validation part."""
+        self.part("val")
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
+        """How good a model is on a part of the data. Keys: loss (nats a word), words."""
+        device = next(model.parameters()).device
+        model.eval()
+        total, words = torch.zeros((), dtype=torch.float64, device=device), 0
+        for batch in self.part(split).in_order(None if effort > 1 else self.config.looks):
+            words += self.count(batch)
+            batch = batch.to(device)
+            total += model(batch.words, batch.contexts, batch.negatives)
+        return {"loss": float(total) / max(words, 1), "words": words}
+
+    def report(self, model: nn.Module, split: str = "test", **search: Any) -> dict[str, Any]:
+        """Everything there is to say about a model on one part."""
+        return self.evaluate(model, split) | {"split": self.data.split(split)}
+
+    def _nearby(self, numbers: Any, seed: int) -> Nearby:
+        c = self.config
+        return Nearby(
+            numbers, self.counts, rows=self.data.tokens, window=c.window, negatives=c.negatives, sample=c.sample,
+            power=c.power, seed=seed,
+        )  # fmt: skip

@@ -1,0 +1,66 @@
+"""``regard near``: neighbours as lines, what is not known as one line on stderr."""
+
+import pytest
+import torch
+
+import regard
+from regard import cli
+from regard.models.word2vec import Config, Word2Vec
+from regard.tasks.neighbours import Words
+from regard.tokens.words import vocabulary
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("words") / "mine"
+    text = vocabulary([["dog", "cat", "bread", "wine"]], size=20, lower=True)
+    torch.manual_seed(1)
+    regard.save(Words(Word2Vec(Config(vocab=text.size, width=6)), text), place)
+    return str(place)
+
+
+def test_neighbours_are_printed_with_their_cosines(folder, capsys):
+    assert cli.main(["near", "dog", "Bread", "--model", folder, "-k", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [lines[0], lines[3]] == ["dog", "Bread"]
+    words = regard.load(folder)
+    for line, each in zip(lines[1:3], words.near("dog", 2), strict=True):
+        assert line.split() == [each.word, f"{each.cosine:.3f}"]
+
+
+def test_an_analogy_is_printed(folder, capsys):
+    assert cli.main(["near", "--analogy", "dog", "cat", "bread", "--model", folder]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "bread is to ? as dog is to cat",
+        f"  wine  {regard.load(folder).analogy('dog', 'cat', 'bread')[0].cosine:.3f}",
+    ]
+
+
+def test_an_unknown_word_is_one_line_and_the_others_are_answered(folder, capsys):
+    assert cli.main(["near", "dgo", "dog", "--model", folder]) == 1
+    said = capsys.readouterr()
+    assert said.out.startswith("dog\n")
+    assert said.err == "regard: 'dgo' is not among the 4 words of this model; spelled like it: dog\n"
+
+
+def test_nothing_asked_and_models_of_another_kind_are_refused(folder, capsys, translator_folder):
+    assert cli.main(["near"]) == 2
+    assert "give one or more words" in capsys.readouterr().err
+    assert cli.main(["near", "dog", "--model", str(translator_folder)]) == 1
+    assert "not word vectors" in capsys.readouterr().err
+
+
+def test_a_picture_is_drawn(folder, capsys, tmp_path):
+    file = tmp_path / "near.svg"
+    assert cli.main(["near", "dog", "--model", folder, "--picture", str(file)]) == 0
+    assert "wine" in file.read_text()
+    assert cli.main(["near", "dog", "--model", folder, "--picture", str(tmp_path / "near.gif")]) == 1
+
+
+def test_what_ships_knows_everyday_words(capsys):
+    if "words-en" not in regard.api.zoo():
+        pytest.skip("words-en is not here")
+    assert cli.main(["near", "three", "-k", "5"]) == 0
+    assert {"two", "four"} <= set(capsys.readouterr().out.split())
+    assert cli.main(["near", "--analogy", "man", "woman", "brother", "-k", "3"]) == 0
+    assert "sister" in capsys.readouterr().out
