@@ -17,6 +17,7 @@ MODELS = {
     "transformer:tiny": ([*STILL], Shape(batch=3, source=17, target=13)),
     "transformer:small": (["norm=pre", "feed=swiglu", "groups=2", *STILL], Shape(batch=2, length=20)),
     "gpt:tiny": (["vocab=300", *STILL], Shape(batch=3, length=64)),
+    "bert:tiny": (["vocab=300", "head=classes(3)", *STILL], Shape(batch=3, length=64)),
     "gpt:char": (["vocab=65", "positions=rotary", "norm_kind=rms", *STILL], Shape(batch=1, length=64)),
     "rnnsearch:tiny": (["dropout=0"], Shape(batch=2, source=7, target=5)),
 }
@@ -41,6 +42,19 @@ def test_training_as_torch_counts_it(word, precision):
     counted = Real(config, shape, Way(precision)).operations()
     found = training(config, shape, Way(precision))
     assert found.operations("forward", "loss", "backward") == pytest.approx(counted, rel=0.01)
+
+
+@pytest.mark.skipif(not COUNTED, reason="this torch does not count the CPU's fused attention")
+def test_hidden_words_alone_are_guessed_in_training():
+    shape, way = Shape(batch=3, length=64), Way("float32")
+    config = config_of("bert", "tiny", ["vocab=300", *STILL])  # all words are guessed where nothing is learned
+    found = training(config, shape, way)
+    assert found.operations("forward", "loss", "backward") == pytest.approx(
+        Real(config, shape, way).operations(), rel=0.01
+    )
+    width, places = 128, 3 * 10  # 15 % of 64
+    assert found.operations("loss") == pytest.approx(2 * 3 * places * width * 300, rel=0.01)  # three products
+    assert reading(config, shape, way).operations("forward") > found.operations("forward")
 
 
 @pytest.mark.skipif(not COUNTED, reason="this torch does not count the CPU's fused attention")

@@ -35,6 +35,7 @@ from regard.positions.added.learned import LearnedPositions
 
 VOCABULARY = 8000  # where a model needs one and none is given, as in `regard show`
 TEXT, IMAGE = 128, 224  # where no length or size is given and the model has none of its own
+HIDDEN = 0.15  # of the words, where hidden ones are guessed
 
 
 @dataclass(frozen=True)
@@ -244,16 +245,24 @@ def loss(
     model: nn.Module, batch: dict[str, Tensor], during: Callable[[str], Any] = nullcontext, host: bool = False
 ) -> Tensor:
     """What training asks the gradient of. A loss that takes the head's gradients as it goes is a phase of its own."""
-    if "loss" in inspect.signature(model.forward).parameters:
+    takes, head = inspect.signature(model.forward).parameters, getattr(model, "head", None)
+    if "loss" in takes and (isinstance(head, nn.Linear) or hasattr(head, "words")):
         from regard.tasks.linear_loss import ROWS, linear_loss
 
-        def alone(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+        def alone(x: Tensor, weight: Tensor, targets: Tensor, bias: Tensor | None = None) -> Tensor:
             with during("loss"):
-                return linear_loss(x, weight, targets, chunk=None if host else ROWS)  # a GPU takes more at a time
+                return linear_loss(x, weight, targets, None if host else ROWS, bias=bias)  # a GPU takes more at a time
 
-        said = batch["tokens" if "tokens" in batch else "words"]
-        found: Tensor = model(**batch, targets=torch.zeros_like(said), loss=alone)
-        return found
+        targets, places = torch.zeros_like(batch["tokens" if "tokens" in batch else "words"]), dict[str, Tensor]()
+        if "at" in takes:  # only hidden words are guessed
+            targets = targets[:, : max(1, round(HIDDEN * targets.shape[1]))]
+            places = {"at": targets}
+        found: Any = model(**batch, **places, targets=targets, loss=alone)
+        if isinstance(found, tuple):  # words, and what else a pretraining head says of the text
+            words, *others = found
+            return torch.stack([words.float(), *(x.float().sum() for x in others)]).sum()
+        answer: Tensor = found
+        return answer
     out = model(**batch)
     if isinstance(out, Tensor) and out.ndim in (2, 3):  # B V or B N V: classes of each row, words of each place
         wanted = torch.zeros(out.shape[:-1], dtype=torch.long, device=out.device)
