@@ -206,7 +206,9 @@ def test_a_long_text_is_classified_by_its_beginning_and_that_is_said(folder, cap
     made = task(folder, "labelled")
     classify = Classifier(model(made), made.text, made.labels, longest=8)
     (cut,) = classify(["the dog sees the house . " * 9])
-    assert "cut at the 8" in caplog.text
+    assert "text 1 is longer than the 8 tokens this model reads" in caplog.text
+    classify(["a", "the dog sees the house . " * 9, "the dog sees the house . " * 2])
+    assert "2 texts (the first is text 2) are longer" in caplog.text
     (short,) = classify(["the dog sees the house . "])
     assert cut.probabilities == pytest.approx(short.probabilities, abs=1e-6)
 
@@ -253,3 +255,17 @@ def test_rows_longer_than_the_model_learns_positions_for_are_refused(folder):
 def test_data_of_all_kinds_shrink(folder):
     for kind in TASKS:
         assert data(folder, kind).quick().limit
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_regard_eval_says_how_good_a_run_of_any_kind_is(tmp_path, folder, kind, capsys):
+    from regard import cli
+
+    train(recipe(folder, kind, steps=2, accumulate=1, evaluate=2, save=2), tmp_path / "run")
+    capsys.readouterr()
+    assert cli.main(["eval", str(tmp_path / "run"), "--split", "val", "--device", "cpu"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("val: ")
+    assert {"labelled": "accuracy", "pairs": "macro_f1", "tagged": "recall", "questions": "exact_match"}.get(
+        kind, "perplexity"
+    ) in said
