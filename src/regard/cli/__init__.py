@@ -123,7 +123,9 @@ def _run(words: Sequence[str]) -> int:
 
 def _app() -> typer.Typer:
     # From here on `list` and `eval` in this file are the verbs: a package holds its files under their names.
-    from regard.cli import classify, cost, data, doctor, eval, generate, list, see, show, train, translate
+    from regard.cli import (
+        classify, cost, data, doctor, embed, eval, fill, generate, list, search, see, show, train, translate,
+    )  # fmt: skip
 
     app = typer.Typer(
         add_completion=False,
@@ -146,6 +148,9 @@ def _app() -> typer.Typer:
         ("Use", "translate", translate.translate),
         ("Use", "generate", generate.generate),
         ("Use", "classify", classify.classify),
+        ("Use", "fill", fill.fill),
+        ("Use", "embed", embed.embed),
+        ("Use", "search", search.search),
         ("Use", "see", see.see),
         ("Train", "train", train.train),
         ("Train", "eval", eval.evaluate),

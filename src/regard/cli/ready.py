@@ -5,11 +5,22 @@ Never bfloat16: it gains nothing here, and on some CPUs it ends the process.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, TypeVar
 
 from regard.core.errors import Unsupported
 
 Predictor = TypeVar("Predictor")  # whatever has a `model`
+
+
+def opened(name: str) -> Any:
+    """What a name or a folder holds: a saved model, a whole run, or someone else's."""
+    import regard
+
+    folder = Path(name)
+    if not (folder / "config.json").is_file() and (folder / "model" / "config.json").is_file():
+        name = str(folder / "model")  # a run keeps its model there
+    return regard.load(name)
 
 
 def ready(predictor: Predictor, device: str, int8: bool = False) -> Predictor:

@@ -1,4 +1,4 @@
-"""``regard see``: translate a sentence, and look at what each word of the translation looked at."""
+"""``regard see``: read or translate a sentence, and look at what each word looked at."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from regard.core.trace import Trace
+    from regard.tasks.reading import Reader
     from regard.tasks.translator import Translator
 
 
@@ -25,7 +27,7 @@ class View(StrEnum):
     """What a picture shows."""
 
     cross = "cross"  # one large map: output words looking at input words
-    heads = "heads"  # the same layer, every head
+    heads = "heads"  # the same layer, every head; where nothing is written, input words looking at one another
     encoder = "encoder"  # input words looking at one another
     decoder = "decoder"  # output words looking at those before them
     layers = "layers"  # every layer and head of the cross-attention, small
@@ -33,7 +35,7 @@ class View(StrEnum):
 
 
 def see(
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="A sentence to translate and look at.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="A sentence to translate, or to read, and look at.")],
     to: Annotated[
         str | None, typer.Option("--to", metavar="LANGUAGE", help="Language to translate to.", show_default="de")
     ] = None,
@@ -41,24 +43,33 @@ def see(
         str | None, typer.Option("--from", metavar="LANGUAGE", help="Language to translate from.", show_default="en")
     ] = None,
     model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="A translator by name (regard list zoo), or a folder.")
+        str | None,
+        typer.Option(metavar="NAME", help="A model by name (regard list zoo; minilm), or a folder; else a translator."),
     ] = None,
     translation: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Look at this translation instead of the model's own.")
     ] = None,
     view: Annotated[
-        View,
+        View | None,
         typer.Option(
             help="cross, heads: output to input, mean or every head; encoder, decoder: within one side; "
-            "layers: all at once; rollout: through the encoder."
+            "layers: all at once; rollout: through the encoder.",
+            show_default="cross; heads, where nothing is written",
         ),
-    ] = View.cross,
+    ] = None,
     layer: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Which layer, from 0.", show_default="the last but one")
     ] = None,
     head: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Which head, from 0.", show_default="their mean")
     ] = None,
+    marks: Annotated[
+        bool,
+        typer.Option(
+            "--marks/--no-marks",
+            help="Whether special tokens are drawn of a model that only reads: [CLS] outshines all.",
+        ),
+    ] = True,
     output: Annotated[
         list[Path] | None,
         typer.Option(
@@ -71,7 +82,7 @@ def see(
     ] = None,
     beams: Annotated[int, typer.Option(min=1, max=256, metavar="N", help="Outputs kept while searching.")] = 4,
 ) -> int:
-    """Translate a sentence and draw who looked at whom.
+    """Translate or read a sentence and draw who looked at whom.
 
     A small drawing comes to the terminal, the picture to a file.
 
@@ -79,6 +90,7 @@ def see(
       regard see "Two dogs are playing in the snow." --to de
       regard see "I saw her duck." --to fr --view heads --layer 1 --output duck.png
       regard see "Good morning." --to de --output page.html
+      regard see "The animal didn't cross the street because it was too tired." --model minilm --view rollout
     """
     from regard.cli import lines
     from regard.cli.translator import chosen
@@ -89,18 +101,55 @@ def see(
     if len(window) != 1 or not window[0].text.strip():
         why = next((f"it {line.wrong.split(':')[0]}" for line in window if line.wrong), "give one line of text")
         raise BadInput(f"cannot look at this text: {why}")
-    translator = chosen(model, from_, to if to or model else "de")
     line = window[0].text
+    if (reader := _reader(model)) is not None:
+        if to or from_ or translation:
+            raise BadInput(f"{model} writes no translation: leave out --to, --from and --translation")
+        traces = reader.attention(line)
+        return _shown(traces, view or View.heads, layer, head, [line.strip()], files, marks)
+    translator = chosen(model, from_, to if to or model else "de")
     written = translation if translation is not None else str(translator([line], beams=beams)[0])
     traces = translator.attention(line, translation, beams=beams)
+    return _shown(traces, view or View.cross, layer, head, [line.strip(), written], files)
+
+
+def _reader(model: str | None) -> Reader | None:
+    """A model that reads without writing, where that is what is meant."""
+    from regard.cli.ready import opened
+    from regard.tasks.reading import Reader
+
+    found = None if model is None else opened(model)
+    return found if isinstance(found, Reader) else None
+
+
+def _shown(
+    traces: Sequence[Trace],
+    view: View,
+    layer: int | None,
+    head: int | None,
+    said: list[str],
+    files: Sequence[Path],
+    marks: bool = True,
+) -> int:
+    """Print what was read and written and a small drawing; the picture goes to the files."""
     seen = picked(traces, view, layer)
-    print(line.strip(), written, sep="\n", end="\n\n")
+    if not marks:  # after a rollout was taken through them
+        traces, seen = ([_inside(trace) for trace in some] for some in (traces, seen))
+    print(*said, sep="\n", end="\n\n")
     for trace in seen[:1] if view != View.layers else []:
         width = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
         print(_drawing(trace, head, width), end="\n\n")
-    for file in draw(traces, seen, view, head, f"{line.strip()}  →  {written}", files):
+    for file in draw(traces, seen, view, head, "  →  ".join(said), files):
         print(f"drawn: {file}")
     return 0
+
+
+def _inside(trace: Trace) -> Trace:
+    """A map without the marks at both ends of a text; its rows then sum to less than one."""
+    assert trace.rows is not None
+    assert trace.columns is not None
+    inner = trace.weights[..., 1:-1, 1:-1]
+    return replace(trace, weights=inner, rows=trace.rows[1:-1], columns=trace.columns[1:-1])
 
 
 def check(files: Iterable[Path]) -> None:
@@ -128,11 +177,15 @@ def picked(traces: Sequence[Trace], view: View, layer: int | None) -> list[Trace
     cross = [t for t in traces if t.kind in ("cross", "align")]
     encoder = [t for t in traces if t.kind == "self" and not t.name.startswith("decoder")]
     decoder = [t for t in traces if t.kind == "self" and t.name.startswith("decoder")]
+    own = encoder or decoder  # where nothing reads across, words look at one another
     if view == View.layers:
-        return _some(cross, view)
+        return _some(cross or own, view)
+    if view == View.rollout and not cross:
+        return [rollout(_some(own, view)[: None if layer is None else layer + 1])]
     if view == View.rollout:
         return [through(_one(cross, view, layer), rollout(_some(encoder, view)))]
-    return [_one({View.encoder: encoder, View.decoder: decoder}.get(view, cross), view, layer)]
+    views = {View.encoder: encoder, View.decoder: decoder, View.heads: cross or own}
+    return [_one(views.get(view, cross), view, layer)]
 
 
 def draw(

@@ -101,14 +101,15 @@ class Embedder(Reader):
             lengths = flat.lengths[picked]
             tokens, _ = flat.padded(picked, self.text.pad)
             longest = tokens.shape[1]
-            real = torch.arange(longest) < lengths[:, None]
             there = lengths.to(device)
-            if packed:
-                x = model.packed(tokens[real].to(device), there, longest=longest)
+            if int(lengths[0]) == longest:  # sorted: all are as long, nothing is padded
+                x = self.model.hidden(tokens.to(device)).flatten(0, 1)  # type: ignore[operator]
             else:
-                same = int(lengths[0]) == longest  # sorted: all are as long
-                hidden = self.model.hidden(tokens.to(device), None, None if same else there)  # type: ignore[operator]
-                x = hidden[real.to(device)]
+                real = torch.arange(longest) < lengths[:, None]
+                if packed:
+                    x = model.packed(tokens[real].to(device), there, longest=longest)
+                else:
+                    x = self.model.hidden(tokens.to(device), None, there)[real.to(device)]  # type: ignore[operator]
             yield picked, self._pooled(x.float(), there).cpu()
 
     def _pooled(self, x: Float[Tensor, "T C"], lengths: Int[Tensor, " S"]) -> Float[Tensor, "S C"]:

@@ -25,12 +25,19 @@ from torch import nn
 
 from regard.attention.mechanisms.softmax import SoftmaxAttention
 from regard.blocks.decoder import DecoderBlock
-from regard.blocks.feedforward import ReluFeedForward
+from regard.blocks.feedforward import FeedForward, GeluFeedForward, ReluFeedForward, TanhGeluFeedForward
 from regard.core.errors import Unsupported
 from regard.core.shapes import Float, Tensor
 
 ROWS = 64  # packed for about this many rows; the same blocks serve from one row to many
 LARGE = 2**17  # weights; below this the call itself takes longer than the product
+
+# What may follow a product while its result is still at hand: oneDNN's name for it and how it is computed.
+THEN: dict[type[nn.Module], tuple[str, str]] = {
+    ReluFeedForward: ("relu", ""),
+    GeluFeedForward: ("gelu", "none"),
+    TanhGeluFeedForward: ("gelu", "tanh"),
+}
 
 
 def prepare(model: nn.Module) -> nn.Module:
@@ -57,10 +64,15 @@ class _Served(nn.Module):
 
     bias: Tensor | None
 
-    def __init__(self, linear: nn.Linear, relu: bool = False) -> None:
+    def __init__(self, linear: nn.Linear, then: tuple[str, str] = ("none", "")) -> None:
         super().__init__()
-        self.relu = relu
+        self.then = then
         self.bias = None if linear.bias is None else linear.bias.detach()
+
+    def activated(self, x: Tensor) -> Tensor:
+        """The activation, where the product itself does not take it."""
+        name, how = self.then
+        return x.relu_() if name == "relu" else F.gelu(x, approximate=how) if name == "gelu" else x
 
     def train(self, mode: bool = True) -> _Served:
         """Only out of training."""
@@ -75,35 +87,34 @@ class _Served(nn.Module):
 class _Packed(_Served):
     """Float32, in oneDNN's blocks: no row of the product waits for a weight to be rearranged."""
 
-    def __init__(self, linear: nn.Linear, relu: bool = False) -> None:
-        super().__init__(linear, relu)
+    def __init__(self, linear: nn.Linear, then: tuple[str, str] = ("none", "")) -> None:
+        super().__init__(linear, then)
         self.weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach().contiguous(), ROWS)
 
     def forward(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B E"]:
         """The product, and the activation while the result is still at hand."""
-        then = "relu" if self.relu else "none"
-        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, then, [], "")
+        name, how = self.then
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, name, [], how)
         return out
 
 
 class _Columns(_Served):
     """Float32, column by column: what helps a little where there is no oneDNN."""
 
-    def __init__(self, linear: nn.Linear, relu: bool = False) -> None:
-        super().__init__(linear, relu)
+    def __init__(self, linear: nn.Linear, then: tuple[str, str] = ("none", "")) -> None:
+        super().__init__(linear, then)
         self.weight = linear.weight.detach().t().contiguous().t()
 
     def forward(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B E"]:
         """The product."""
-        out = F.linear(x, self.weight, self.bias)
-        return out.relu_() if self.relu else out
+        return self.activated(F.linear(x, self.weight, self.bias))
 
 
 class _Int8(_Served):
     """Weights in int8, a scale for each output; inputs rounded on the way in, a scale for each row."""
 
-    def __init__(self, linear: nn.Linear, relu: bool = False) -> None:
-        super().__init__(linear, relu)
+    def __init__(self, linear: nn.Linear, then: tuple[str, str] = ("none", "")) -> None:
+        super().__init__(linear, then)
         self.packed = _pack_int8(linear.weight.detach())
         # FBGEMM finds one scale for all the rows it is given. So every row is brought to [-1, 1] first, and one row
         # that reaches both ends goes with them: then the scale it finds is always the same.
@@ -125,16 +136,15 @@ class _Int8(_Served):
         torch.div(rows, largest, out=scaled[1:])
         out: Tensor = torch.ops.quantized.linear_dynamic(scaled, self.packed, not _whole_range())[1:]
         out = out.mul_(largest) if self.bias is None else torch.addcmul(self.bias, out, largest)
-        out = out.relu_() if self.relu else out
-        return out.view(*x.shape[:-1], -1)
+        return self.activated(out).view(*x.shape[:-1], -1)
 
 
 class _ServedFeedForward(nn.Module):
-    """Up and down, with the ReLU inside the first product."""
+    """Up and down, with the activation inside the first product."""
 
-    def __init__(self, feed: ReluFeedForward, make: Callable[..., _Served]) -> None:
+    def __init__(self, feed: FeedForward, make: Callable[..., _Served]) -> None:
         super().__init__()
-        self.up, self.down = make(feed.up, relu=True), make(feed.down)
+        self.up, self.down = make(feed.up, then=THEN[type(feed)]), make(feed.down)
 
     def forward(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B C"]:
         """Each token on its own."""
@@ -159,7 +169,7 @@ def _exchange(model: nn.Module, make: type[_Served]) -> nn.Module:
             places.setdefault(id(part), []).append(name)
     for names in places.values():
         old: Any = model.get_submodule(names[0])
-        new = _ServedFeedForward(old, make) if isinstance(old, ReluFeedForward) else make(old)
+        new = _ServedFeedForward(old, make) if isinstance(old, FeedForward) else make(old)
         del old
         for name in names:
             above, _, last = name.rpartition(".")
@@ -180,7 +190,7 @@ def _few_queries(model: nn.Module) -> None:
 
 
 def _is_feed(part: nn.Module) -> bool:
-    return type(part) is ReluFeedForward and _is_linear(part.up) and _is_linear(part.down)
+    return type(part) in THEN and _is_linear(part.up) and _is_linear(part.down)  # type: ignore[arg-type]
 
 
 def _is_linear(part: nn.Module) -> bool:
@@ -199,7 +209,9 @@ def _packs() -> bool:
     linear, x = nn.Linear(16, 16), torch.ones(2, 16)
     try:
         with torch.inference_mode():
-            return torch.allclose(_Packed(linear)(x), linear(x), atol=1e-5)
+            plain, then = _Packed(linear), _Packed(linear, THEN[GeluFeedForward])
+            wanted = linear(x)
+            return torch.allclose(plain(x), wanted, atol=1e-5) and torch.allclose(then(x), F.gelu(wanted), atol=1e-5)
     except (RuntimeError, NotImplementedError, AttributeError):
         return False
 

@@ -1,0 +1,74 @@
+"""``regard fill``: the words that may stand where [MASK] stands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from regard.tasks.filler import Filler
+
+
+def fill(
+    text: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TEXT...", help="Text with [MASK] in it; without it, lines are read from stdin."),
+    ] = None,
+    model: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="A model by name (regard list zoo), or a folder, also a BERT of transformers."
+        ),
+    ] = "fill-en",
+    k: Annotated[int, typer.Option("-k", "--top", min=1, metavar="N", help="How many words for each mask.")] = 5,
+    device: Annotated[
+        str, typer.Option(metavar="DEVICE", help="cpu, cuda, cuda:1, ...; auto: the GPU where there is one.")
+    ] = "auto",
+) -> int:
+    """Guess the hidden words of a text.
+
+    For each [MASK] its likeliest words come with their probabilities; with one mask in the text, so does the text with
+    the word in its place. Several masks are guessed each by itself.
+
+    \b
+      regard fill "The [MASK] sat on the mat."
+      regard fill "The [MASK] is on the [MASK]." -k 3
+    """
+    from regard.cli import lines
+    from regard.tasks.filler import filled
+
+    source = lines.given(text) if text else lines.windows(lines.stdin("text"))
+    filler, several = chosen(model, device), text is None or len(text) > 1
+    read = 0
+    for window in source:
+        for line in window:
+            if line.wrong and not line.text:
+                raise BadInput(f"line {line.number} {line.wrong.split(':')[0]}")
+        asked = [line.text for line in window if line.text.strip()]
+        read += len(asked)
+        for one, masks in zip(asked, filler(asked, k), strict=True):
+            if several:
+                print(one.strip())
+            for number, guesses in enumerate(masks, 1):
+                if len(masks) > 1:
+                    print(f"mask {number}")
+                for guess in guesses:
+                    whole = f"\t{filled(one, [guess.word], filler.hidden_by).strip()}" if len(masks) == 1 else ""
+                    print(f"{guess.probability:.4f}\t{guess.word}{whole}")
+    if not read:
+        raise BadInput("there is nothing to fill in: the input is empty")
+    return 0
+
+
+def chosen(model: str, device: str = "auto") -> Filler:
+    """The filler of a name or a folder, ready."""
+    from regard.cli.ready import opened, ready
+    from regard.tasks.filler import Filler
+
+    found = opened(model)
+    if not isinstance(found, Filler):
+        raise BadInput(f"{model} is a {type(found).__name__}, which does not guess words; give a model that does")
+    return ready(found, device)

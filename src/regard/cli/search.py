@@ -1,0 +1,55 @@
+"""``regard search``: the lines of a file that mean most nearly what was asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regard.core.errors import BadInput
+
+
+def search(
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="What to look for, in words of your own.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Text, one thing to find a line.")],
+    k: Annotated[int, typer.Option("-k", "--top", min=1, metavar="N", help="How many lines to show.")] = 5,
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="minilm, or the folder of an embedder or of sentence-transformers.")
+    ] = "minilm",
+    device: Annotated[
+        str, typer.Option(metavar="DEVICE", help="cpu, cuda, cuda:1, ...; auto: the GPU where there is one.")
+    ] = "auto",
+) -> int:
+    """Find the lines of a file that are nearest in meaning to a query.
+
+    Each is printed with the cosine of its angle to the query (1: the same direction), its number in the file and its
+    text, between tabs. Blank lines are passed over; long ones are read in parts. A line that is no text is named on
+    stderr, and makes the exit status 1.
+
+    \b
+      regard search "someone is resting" sentences.txt
+      regard search "how to return a parcel" help.txt -k 3
+    """
+    from regard.cli import FAILED, lines, say
+    from regard.cli.embed import chosen
+    from regard.tasks.embedder import nearest_of
+
+    if not query.strip():
+        raise BadInput("the query is empty; say what to look for")
+    found, bad = list[lines.Line](), 0
+    for window in lines.windows(lines.opened(file)):
+        for line in window:
+            if line.wrong:
+                say(f"line {line.number} {line.wrong}")
+                bad += 1
+            if line.text.strip():
+                found.append(line)
+    if not found:
+        raise BadInput(f"there is no text in {file}")
+    embedder = chosen(model, device)
+    vectors = embedder([line.text for line in found], long="split")
+    scores, which = nearest_of(embedder([query]), vectors, k)
+    for score, at in zip(scores[0].tolist(), which[0].tolist(), strict=True):
+        print(f"{score:.4f}\t{found[at].number}\t{found[at].text.strip()}")
+    return FAILED if bad else 0

@@ -1,0 +1,152 @@
+"""``regard embed``, ``search``, ``fill`` and ``see`` with models that only read, called in this process."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+
+import regard
+from regard import cli
+from tests.tasks.test_embedder import LINES, small
+from tests.tasks.test_filler import small as small_filler
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("zoo") / "embedder"
+    regard.save(small(), place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def filler(tmp_path_factory):
+    place = tmp_path_factory.mktemp("zoo") / "filler"
+    regard.save(small_filler(), place)
+    return place
+
+
+def call(*words):
+    return cli.main([str(word) for word in words])
+
+
+def piped(monkeypatch, tmp_path, content):
+    file = tmp_path / "stdin.txt"
+    file.write_bytes(content)
+    monkeypatch.setattr(sys, "stdin", file.open(encoding="utf-8"))
+
+
+def test_vectors_come_as_json(folder, capsys):
+    assert call("embed", LINES[0], LINES[1], "--model", folder) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["text"] for row in found] == LINES[:2]
+    torch.testing.assert_close(torch.tensor([row["vector"] for row in found]), small()(LINES[:2]), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["npy", "safetensors", "jsonl"])
+def test_vectors_go_to_a_file(folder, tmp_path, monkeypatch, capsys, kind):
+    piped(monkeypatch, tmp_path, "\n".join(LINES).encode())
+    file = tmp_path / f"v.{kind}"
+    assert call("embed", "--model", folder, "--out", file) == 0
+    assert f"{len(LINES)} vectors of 16 numbers" in capsys.readouterr().out
+    if kind == "npy":
+        found = np.load(file, allow_pickle=False)
+    elif kind == "safetensors":
+        with safe_open(file, "np") as opened:
+            found = opened.get_tensor("vectors")
+            assert json.loads(opened.metadata()["sentences"]) == LINES
+    else:
+        found = np.array([json.loads(line)["vector"] for line in file.read_text().splitlines()], dtype=np.float32)
+    np.testing.assert_allclose(found, small()(LINES).numpy(), atol=1e-5)
+
+
+def test_lines_are_found_by_meaning_with_their_numbers(folder, tmp_path, capsys):
+    file = tmp_path / "lines.txt"
+    file.write_text("\n".join([LINES[0], "", LINES[1], "  ", LINES[2], " ".join(LINES)]))
+    assert call("search", LINES[1], file, "--model", folder, "-k", 2) == 0
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert len(rows) == 2
+    assert rows[0][1:] == ["3", LINES[1]]
+    assert float(rows[0][0]) == pytest.approx(1, abs=1e-3)
+    assert float(rows[0][0]) >= float(rows[1][0])
+    assert call("search", "a cat", file, "--model", folder, "-k", 99) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 4
+
+
+def test_a_line_that_is_no_text_is_named_and_the_rest_is_searched(folder, tmp_path, capsys):
+    file = tmp_path / "lines.txt"
+    file.write_bytes(b"\xff\xfe\n" + LINES[1].encode())
+    assert call("search", "a cat", file, "--model", folder) == 1
+    out, err = capsys.readouterr()
+    assert "line 1 is not UTF-8" in err
+    assert out.split("\t")[1:] == ["2", f"{LINES[1]}\n"]
+
+
+def test_hidden_words_are_guessed(filler, capsys):
+    assert call("fill", "The [MASK] barks.", "--model", filler, "-k", 3) == 0
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    wanted = small_filler()(["The [MASK] barks."], 3)[0][0]
+    assert [row[1] for row in rows] == [guess.word for guess in wanted]
+    assert [float(row[0]) for row in rows] == pytest.approx([guess.probability for guess in wanted], abs=1e-4)
+    assert all(row[2].endswith(" barks.") and "[MASK]" not in row[2] for row in rows)
+    assert call("fill", "The [MASK] [MASK].", "--model", filler, "-k", 2) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert [out[0], out[3]] == ["mask 1", "mask 2"]
+    assert len(out) == 6
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["embed", " ", "--model", "E"], "line 1 is empty"),
+        (["embed", "word " * 50, "--model", "E"], "this model reads 32"),
+        (["embed", "a", "--out", "x.txt", "--model", "E"], "end the name in .npy"),
+        (["embed", "a", "--model", "F"], "not an embedder"),
+        (["embed", "a", "--model", "en-de"], "is a Translator"),
+        (["embed", "a", "--model", "nowhere"], "no model is called 'nowhere'"),
+        (["search", " ", "x", "--model", "E"], "the query is empty"),
+        (["search", "a", "no-such-file", "--model", "E"], "there is no file"),
+        (["fill", "no mask here", "--model", "F"], "has no [MASK]"),
+        (["fill", "[MASK]", "--model", "E"], "does not guess words"),
+        (["see", "a cat", "--model", "E", "--to", "de"], "writes no translation"),
+        (["see", "a cat", "--model", "E", "--view", "cross"], "nothing to show for --view cross"),
+        (["see", "a cat", "--model", "E", "--layer", "7"], "there is no layer 7"),
+    ],
+    ids=lambda x: " ".join(x[:2]).replace("word word ", "")[:40] if isinstance(x, list) else None,
+)
+def test_bad_input_is_one_line(folder, filler, words, says, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {"E": folder, "F": filler}
+    assert call(*(names.get(word, word) for word in words)) == 1
+    err = capsys.readouterr().err
+    assert says in err
+    assert len(err.splitlines()) == 1
+
+
+def test_an_empty_input_is_one_line(folder, filler, capsys, monkeypatch, tmp_path):
+    for verb, model in (("embed", folder), ("fill", filler)):
+        piped(monkeypatch, tmp_path, b"")
+        assert call(verb, "--model", model) == 1
+        assert "nothing to" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("view", [None, "heads", "encoder", "layers", "rollout"])
+@pytest.mark.parametrize("marks", ["--marks", "--no-marks"])
+def test_what_a_reader_looked_at_is_drawn(folder, tmp_path, capsys, view, marks):
+    file = tmp_path / "a.png"
+    more = [] if view is None else ["--view", view]
+    assert call("see", "The old dog barks.", "--model", folder, "-o", file, marks, *more) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("The old dog barks.\n\n")
+    assert f"drawn: {file}" in out
+    assert file.stat().st_size > 5000
+    if view != "layers":
+        assert ("[CLS]" in out) is (marks == "--marks")
+
+
+def test_a_page_shows_a_reader_whole(folder, filler, tmp_path, capsys):
+    for model, text in ((folder, "The old dog barks."), (filler, "The [MASK] barks.")):
+        assert call("see", text, "--model", model, "-o", tmp_path / "a.html") == 0
+        assert "barks" in (tmp_path / "a.html").read_text(encoding="utf-8")

@@ -1,0 +1,116 @@
+"""Hidden words guessed: as transformers' pipeline does, each mask by itself, alone or in a batch."""
+
+import pytest
+import torch
+
+import regard
+from regard.core.errors import BadInput
+from regard.models import build
+from regard.tasks.filler import Filler, filled
+from regard.tokens.text import Text
+from regard.weights import bert
+
+LINES = [
+    "The old dog barks at the cat.",
+    "A cat sleeps on the mat, and the dogs look on.",
+    "Two dogs play in the snow.",
+]
+
+
+def small(head="masked", **settings):
+    torch.manual_seed(0)
+    text = Text.train(LINES * 3, kind="bert", size=120, lower=True)
+    model = build("bert", vocab=text.size, width=16, heads=4, layers=2, length=24, head=head, **settings)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    return Filler(model, text)
+
+
+@pytest.mark.parametrize("head", ["masked", "pretraining"])
+def test_guesses_are_the_likeliest_words_of_the_whole_vocabulary(head):
+    fill = small(head)
+    (found,) = fill(["The old [MASK] barks at the [MASK]."], k=fill.text.size)
+    assert len(found) == 2
+    ids = torch.tensor([fill.encode("The old [MASK] barks at the [MASK].")])
+    assert (ids == fill.text.mask).sum() == 2
+    with torch.no_grad():
+        logits = fill.model(ids)
+    shares = (logits if head == "masked" else logits[0])[0].softmax(-1)
+    for guesses, at in zip(found, (ids[0] == fill.text.mask).nonzero().flatten(), strict=True):
+        assert sum(g.probability for g in guesses) == pytest.approx(1, abs=1e-4)
+        assert [g.token for g in guesses] == shares[at].sort(descending=True).indices.tolist()
+        assert guesses[0].probability == pytest.approx(float(shares[at].max()), rel=1e-4)
+        assert guesses[0].word == fill.text.pieces([guesses[0].token])[0]
+
+
+def test_a_batch_equals_its_singles():
+    fill = small()
+    lines = [
+        "The [MASK].",
+        "A cat [MASK] on the mat, and the [MASK] look on.",
+        "[MASK]",
+        "Two dogs [MASK] in the snow.",
+    ]
+    for mine, line in zip(fill(lines, 3), lines, strict=True):
+        (alone,) = fill([line], 3)
+        assert [[g.token for g in mask] for mask in mine] == [[g.token for g in mask] for mask in alone]
+        for a, b in zip(mine, alone, strict=True):
+            assert [g.probability for g in a] == pytest.approx([g.probability for g in b], rel=1e-4)
+    assert fill([]) == []
+
+
+def test_guesses_are_those_of_transformers_pipeline(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    ours = small()
+    bert.save(tmp_path / "m", ours.model, ours.text)
+    theirs = transformers.pipeline("fill-mask", model=str(tmp_path / "m"), top_k=4)
+    fill = regard.load(tmp_path / "m")
+    assert isinstance(fill, Filler)
+    for line in ("The old [MASK] barks.", "[MASK] dogs", "a[MASK]b, c"):
+        (mine,) = fill([line], 4)[0]
+        for guess, wanted in zip(mine, theirs(line), strict=True):
+            assert guess.token == wanted["token"]
+            assert guess.probability == pytest.approx(wanted["score"], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["The dog barks."], r"text 1 has no \[MASK\]"),
+        (["a [MASK]", "The [mask] barks."], r"text 2 has no \[MASK\]"),
+        ([""], "text 1 is empty"),
+        (["[MASK] " * 30], r"text 1 has 32 tokens with its marks, this model reads 24"),
+        ("[MASK]", "give a list"),
+    ],
+)
+def test_what_cannot_be_filled_in_is_refused(texts, said):
+    with pytest.raises(BadInput, match=said):
+        small()(texts)
+
+
+def test_other_bad_input():
+    with pytest.raises(BadInput, match="1 or more"):
+        small()(["[MASK]"], 0)
+    text = Text.train(LINES * 3, kind="wordpiece", size=120)
+    with pytest.raises(BadInput, match="no token for a hidden word"):
+        Filler(build("bert", size="tiny", vocab=text.size), text)
+
+
+def test_saved_and_loaded_is_the_same(tmp_path):
+    fill = small("pretraining")
+    regard.save(fill, tmp_path / "m")
+    again = regard.load(tmp_path / "m")
+    assert isinstance(again, Filler)
+    assert again(["The [MASK] barks."]) == fill(["The [MASK] barks."])
+
+
+def test_words_are_put_where_the_masks_were():
+    assert filled("The [MASK] sat on the [MASK].", ["cat", "mat"]) == "The cat sat on the mat."
+    assert filled("The dog [MASK] bark", ["##s"]) == "The dogs bark"
+    assert filled("a [MASK]", ["##"]) == "a ##"
+
+
+def test_attention_sees_the_mask_as_one_word():
+    traces = small().attention("The [MASK] barks.")
+    assert traces[0].rows[:3] == ("[CLS]", "the", "[MASK]")
