@@ -269,3 +269,17 @@ def test_regard_eval_says_how_good_a_run_of_any_kind_is(tmp_path, folder, kind, 
     assert {"labelled": "accuracy", "pairs": "macro_f1", "tagged": "recall", "questions": "exact_match"}.get(
         kind, "perplexity"
     ) in said
+
+
+def test_the_cards_numbers_are_the_recipes():
+    from regard.training.recipe import build, load
+
+    with torch.device("meta"):
+        sizes = {n: sum(p.numel() for p in build(load(n).model).parameters()) for n in ("bert_pretrain", "fill_en")}
+    assert 17.5e6 < sizes["bert_pretrain"] < 17.7e6
+    assert 2 * sizes["fill_en"] < 15.4 * 2**20  # stored in float16; the vocabulary needs about half a MiB more
+    assert load("fill_en").train.store == load("classify_languages").train.store == "float16"
+    sst2, trec, chunks, body = (load(f"bert_{n}") for n in ("sst2", "trec", "conll2000", "pretrain"))
+    for name in ("width", "heads", "layers", "ffn", "length", "positions"):  # what begins from another must fit it
+        assert len({getattr(r.model, name) for r in (sst2, trec, chunks, body)}) == 1
+    assert sst2.train.begin is None

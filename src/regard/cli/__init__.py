@@ -124,7 +124,20 @@ def _run(words: Sequence[str]) -> int:
 def _app() -> typer.Typer:
     # From here on `list` and `eval` in this file are the verbs: a package holds its files under their names.
     from regard.cli import (
-        classify, cost, data, doctor, embed, eval, fill, generate, list, search, see, show, train, translate,
+        classify,
+        cost,
+        data,
+        doctor,
+        embed,
+        eval,
+        fill,
+        generate,
+        list,
+        search,
+        see,
+        show,
+        train,
+        translate,
     )  # fmt: skip
 
     app = typer.Typer(
