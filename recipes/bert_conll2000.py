@@ -30,6 +30,7 @@ def recipe() -> Recipe:
             steps=2500,
             rate=2e-4,
             schedule="linear",
+            compile=False,  # shorter than the compiler takes
             warmup=250,
             betas=(0.9, 0.98),
             eps=1e-6,

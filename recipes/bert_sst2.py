@@ -29,6 +29,7 @@ def recipe() -> Recipe:
             steps=1300,
             rate=1e-4,
             schedule="linear",
+            compile=False,  # shorter than the compiler takes
             warmup=130,
             betas=(0.9, 0.98),
             eps=1e-6,

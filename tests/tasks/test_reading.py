@@ -206,7 +206,9 @@ def test_a_long_text_is_classified_by_its_beginning_and_that_is_said(folder, cap
     made = task(folder, "labelled")
     classify = Classifier(model(made), made.text, made.labels, longest=8)
     (cut,) = classify(["the dog sees the house . " * 9])
-    assert "cut at the 8" in caplog.text
+    assert "text 1 is longer than the 8 tokens this model reads" in caplog.text
+    classify(["a", "the dog sees the house . " * 9, "the dog sees the house . " * 2])
+    assert "2 texts (the first is text 2) are longer" in caplog.text
     (short,) = classify(["the dog sees the house . "])
     assert cut.probabilities == pytest.approx(short.probabilities, abs=1e-6)
 
@@ -253,3 +255,31 @@ def test_rows_longer_than_the_model_learns_positions_for_are_refused(folder):
 def test_data_of_all_kinds_shrink(folder):
     for kind in TASKS:
         assert data(folder, kind).quick().limit
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_regard_eval_says_how_good_a_run_of_any_kind_is(tmp_path, folder, kind, capsys):
+    from regard import cli
+
+    train(recipe(folder, kind, steps=2, accumulate=1, evaluate=2, save=2), tmp_path / "run")
+    capsys.readouterr()
+    assert cli.main(["eval", str(tmp_path / "run"), "--split", "val", "--device", "cpu"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("val: ")
+    assert {"labelled": "accuracy", "pairs": "macro_f1", "tagged": "recall", "questions": "exact_match"}.get(
+        kind, "perplexity"
+    ) in said
+
+
+def test_the_cards_numbers_are_the_recipes():
+    from regard.training.recipe import build, load
+
+    with torch.device("meta"):
+        sizes = {n: sum(p.numel() for p in build(load(n).model).parameters()) for n in ("bert_pretrain", "fill_en")}
+    assert 17.5e6 < sizes["bert_pretrain"] < 17.7e6
+    assert 2 * sizes["fill_en"] < 15.4 * 2**20  # stored in float16; the vocabulary needs about half a MiB more
+    assert load("fill_en").train.store == load("classify_languages").train.store == "float16"
+    sst2, trec, chunks, body = (load(f"bert_{n}") for n in ("sst2", "trec", "conll2000", "pretrain"))
+    for name in ("width", "heads", "layers", "ffn", "length", "positions"):  # what begins from another must fit it
+        assert len({getattr(r.model, name) for r in (sst2, trec, chunks, body)}) == 1
+    assert sst2.train.begin is None

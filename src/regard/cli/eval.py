@@ -10,6 +10,9 @@ import typer
 
 from regard.core.errors import BadInput
 
+UNITS = ("sentences", "tokens", "words", "texts", "questions")  # what a part may be counted in
+SHARES = ("accuracy", "macro_f1", "matthews", "precision", "recall", "f1", "exact_match", "next_accuracy")  # 0 to 1
+
 
 def evaluate(
     folder: Annotated[
@@ -74,10 +77,12 @@ def evaluate(
         loss = f"loss {numbers['loss']:.4f}"
         if "perplexity" in numbers:
             loss += f", perplexity {numbers['perplexity']:.2f}"
-        unit = next((unit for unit in ("sentences", "tokens", "episodes") if unit in numbers), None)
+        unit = next((unit for unit in UNITS if unit in numbers), None)
         print(f"{part}: {loss}" if unit is None else f"{part}: {numbers[unit]:,} {unit}, {loss}")
         for row in numbers.get("played", ()):
             print(f"    wanted {row['wanted']:6.1f}   reached {row['reached']:6.1f} ± {row['spread']:.1f}")
+        if shares := {key: numbers[key] for key in SHARES if key in numbers and "bits_per_byte" not in numbers}:
+            print("    " + ", ".join(f"{key} {value:.4f}" for key, value in shares.items()))
         if "bits_per_byte" in numbers:
             print(f"    bits a byte {numbers['bits_per_byte']:.4f}, accuracy {numbers['accuracy']:.4f}")
         for key, value in numbers.items():

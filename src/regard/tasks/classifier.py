@@ -51,9 +51,10 @@ class Classifier(Reader):
             return []
         encoded = [self.text.encode(side) for side in (first, second) if side is not None]
         pairs = [framed(self.text, ids, self.room) for ids in zip(*encoded, strict=True)]
-        for number, (ids, (row, _)) in enumerate(zip(zip(*encoded, strict=True), pairs, strict=True), 1):
-            if len(row) < sum(map(len, ids)) + len(ids) + 1:
-                log.warning("text %d: %d tokens, cut at the %d that the model reads", number, sum(map(len, ids)), self.room)  # fmt: skip  # noqa: E501
+        sizes = [sum(map(len, ids)) + len(ids) + 1 for ids in zip(*encoded, strict=True)]
+        if cut := [number for number, size in enumerate(sizes, 1) if size > self.room]:
+            many = f"text {cut[0]} is" if len(cut) == 1 else f"{len(cut)} texts (the first is text {cut[0]}) are"
+            log.warning("%s longer than the %d tokens this model reads: cut there", many, self.room)
         found: list[Classified | None] = [None] * len(first)
         for rows, logits in self._rows([row for row, _ in pairs], [which for _, which in pairs]):
             for row, shares in zip(rows, torch.softmax(logits.float(), -1).tolist(), strict=True):
