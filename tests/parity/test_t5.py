@@ -223,7 +223,7 @@ def test_a_folder_of_theirs_answers_prompts_as_generate_does(tmp_path):
     import regard
 
     theirs = peer().float()
-    words = "the dog runs a cat sleeps in house".split()
+    words = ["the", "dog", "runs", "a", "cat", "sleeps", "in", "house"]
     pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -9.0)] + [(f"▁{word}", -3.0) for word in words]
     tokenizer = transformers.T5Tokenizer(vocab=pieces, extra_ids=4)
     theirs.save_pretrained(tmp_path)

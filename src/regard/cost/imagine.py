@@ -215,7 +215,8 @@ def loss(
             with during("loss"):
                 return linear_loss(x, weight, targets, chunk=None if host else ROWS)  # a GPU takes more at a time
 
-        found: Tensor = model(**batch, targets=torch.zeros_like(batch["tokens"]), loss=alone)
+        wanted = torch.zeros_like(batch["target" if "target" in batch else "tokens"])
+        found: Tensor = model(**batch, targets=wanted, loss=alone)
         return found
     out = model(**batch)
     if isinstance(out, Tensor) and out.ndim in (2, 3):  # B V or B N V: classes of each row, words of each place
