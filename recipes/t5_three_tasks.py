@@ -7,7 +7,8 @@ data       Multi30k and Tatoeba EN-DE (29,000 and 164,191 pairs), SST-2 sentence
 licence    research and education (Multi30k, SST, BBC news): train it here, do not redistribute the model
 paper      Raffel et al., Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer, JMLR 2020
 machine    one GPU, about 6 minutes (H200); 26.8 million parameters
-expected   36 BLEU on Multi30k test_2016, 40 on Tatoeba, 78 % on SST-2, ROUGE-1 / 2 / L 60 / 50 / 52 on the news
+expected   36 BLEU on Multi30k test_2016, 40 on Tatoeba, 78 % on SST-2; ROUGE-1 / 2 / L 60 / 50 / 52 on the news if it
+           learns to copy, 25 / 5 / 15 if it only learns what news sounds like
 measured   not measured yet
 command    regard train t5_three_tasks --out runs/t5-three
            regard eval runs/t5-three

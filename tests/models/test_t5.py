@@ -185,3 +185,14 @@ def test_compiled_equals_eager(unchecked, dynamic):
         for p, wanted_gradient in zip(model.parameters(), expected, strict=True):
             torch.testing.assert_close(p.grad, wanted_gradient, rtol=1e-4, atol=1e-4)
         model.zero_grad()
+
+
+@pytest.mark.parametrize("mode", ["train", "infer", "decode"])
+def test_its_cost_is_counted(mode):
+    from regard.cost.estimate import Ask, estimate
+    from regard.cost.imagine import Shape, config_of
+
+    config = config_of("t5", "tiny", ["vocab=300"])
+    found = estimate(Ask(config=config, shape=Shape(batch=4, length=32), mode=mode))
+    assert found.parameters == sum(p.numel() for p in build("t5", size="tiny", vocab=300).parameters())
+    assert found.seconds > 0

@@ -10,7 +10,7 @@ import typer
 
 from regard.core.errors import BadInput
 
-UNITS = ("sentences", "tokens", "words", "texts", "questions")  # what a part may be counted in
+UNITS = ("sentences", "tokens", "words", "texts", "questions", "episodes")  # what a part may be counted in
 SHARES = ("accuracy", "macro_f1", "matthews", "precision", "recall", "f1", "exact_match", "next_accuracy")  # 0 to 1
 
 

@@ -253,7 +253,8 @@ def loss(
             with during("loss"):
                 return linear_loss(x, weight, targets, None if host else ROWS, bias=bias)  # a GPU takes more at a time
 
-        targets, places = torch.zeros_like(batch["tokens" if "tokens" in batch else "words"]), dict[str, Tensor]()
+        said = next(name for name in ("target", "tokens", "words") if name in batch)
+        targets, places = torch.zeros_like(batch[said]), dict[str, Tensor]()
         if "at" in takes:  # only hidden words are guessed
             targets = targets[:, : max(1, round(HIDDEN * targets.shape[1]))]
             places = {"at": targets}

@@ -34,7 +34,7 @@ from regard.data.corpora import corpus
 from regard.data.flat import rounded
 from regard.data.parallel import Pairs, target_tokens
 from regard.data.shards import Shards, Windows, chosen, located
-from regard.data.shuffle import Shuffle
+from regard.data.shuffle import STEP, scattered
 from regard.data.text_tasks import TextTask, read
 
 if TYPE_CHECKING:
@@ -147,16 +147,16 @@ class Corrupted:
 
     def collate(self, rows: Int[Tensor, " B"], seed: int) -> Pairs:
         """The windows of these numbers, spans taken out."""
-        text, pairs = self.text, []
-        for row in rows.tolist():
-            start = row % EPOCH
-            window = np.asarray(self.windows.window(start, start + self.length), np.int64)
-            if int(window.max()) >= text.size:
-                self.windows._complain(torch.tensor([start]))
-            out = spans(self.length, self.taken, self.spans, mixed(seed, row))
-            pairs.append(corrupted(window, out, self.marks))
-        sources = np.stack([np.append(source, text.eos) for source, _ in pairs])
-        targets = np.stack([np.concatenate([[text.bos], target, [text.eos]]) for _, target in pairs])
+        text, starts = self.text, rows % EPOCH
+        whole = np.stack([self.windows.window(start, start + self.length) for start in starts.tolist()]).astype(
+            np.int64
+        )
+        if int(whole.max()) >= text.size:
+            self.windows._complain(starts)
+        out = spans(self.length, self.taken, self.spans, [mixed(seed, row) for row in rows.tolist()])
+        sources, targets = corrupted(whole, out, self.marks)
+        sources = np.pad(sources, ((0, 0), (0, 1)), constant_values=text.eos)
+        targets = np.pad(targets, ((0, 0), (1, 1)), constant_values=((0, 0), (text.bos, text.eos)))
         aligned = rounded(targets.shape[1] - 1, MULTIPLE) + 1  # the decoder reads all but the last
         lengths = (torch.full((len(rows),), x.shape[1]) for x in (sources, targets))
         padded = np.pad(targets, ((0, 0), (0, aligned - targets.shape[1])), constant_values=text.pad)
@@ -214,23 +214,30 @@ def raw_length(context: int, noise: float, mean: float) -> int:
     return length
 
 
-def spans(length: int, taken: int, many: int, key: int) -> np.ndarray:
-    """Which tokens are taken out: `many` spans of `taken` tokens in all, the first of them not at the beginning."""
-    out, kept = _parts(taken, many, mixed(key, 0)), _parts(length - taken, many, mixed(key, 1))
-    sizes = np.stack([kept, out], 1).reshape(-1)
-    return np.repeat(np.tile([False, True], many), sizes)
+def spans(length: int, taken: int, many: int, keys: Sequence[int]) -> np.ndarray:
+    """Which tokens are taken out of each row, B L: `many` spans of `taken` tokens in all, none at the beginning.
+
+    A key for each row decides.
+    """
+    seeds = np.array(keys, np.uint64)
+    out, kept = _parts(taken, many, seeds), _parts(length - taken, many, ~seeds)
+    sizes = np.stack([kept, out], 2).reshape(-1)
+    return np.repeat(np.tile([False, True], many * len(seeds)), sizes).reshape(len(seeds), length)
 
 
-def corrupted(
-    tokens: Sequence[int] | np.ndarray, out: np.ndarray, marks: Sequence[int] | np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """What is left, with a sentinel for each span that was taken out; and the spans, each after its sentinel."""
-    tokens, out = np.asarray(tokens), np.asarray(out, bool)
-    first = out & ~np.concatenate([[False], out[:-1]])
-    own = np.asarray(marks)[np.maximum(np.cumsum(first) - 1, 0)]  # the sentinel of each token's span
-    source = np.where(first, own, tokens)[first | ~out]
-    target = np.stack([own, tokens], 1)[out].reshape(-1)[_kept(first[out])]
-    return source, target
+def corrupted(tokens: np.ndarray, out: np.ndarray, marks: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What is left of each row, with a sentinel for each span taken out; and the spans, each after its sentinel.
+
+    Rows that lose as many tokens in as many spans come out equally long.
+    """
+    rows = len(tokens)
+    first = out & ~np.pad(out[:, :-1], ((0, 0), (1, 0)))
+    own = np.asarray(marks)[np.maximum(np.cumsum(first, 1) - 1, 0)]  # the sentinel of each token's span
+    source = np.where(first, own, tokens)[first | ~out].reshape(rows, -1)
+    both = np.stack([own, tokens], 2)[
+        np.stack([first, out], 2)
+    ]  # a sentinel where a span begins, and every token of it
+    return source, both.reshape(rows, -1)
 
 
 def restored(source: Sequence[int], target: Sequence[int], marks: Sequence[int]) -> list[int]:
@@ -246,15 +253,12 @@ def restored(source: Sequence[int], target: Sequence[int], marks: Sequence[int])
     return whole
 
 
-def _kept(first: np.ndarray) -> np.ndarray:
-    """Of pairs (sentinel, token) laid end to end: every token, and a sentinel where a span begins."""
-    return np.stack([first, np.ones_like(first)], 1).reshape(-1)
-
-
-def _parts(total: int, many: int, key: int) -> np.ndarray:
-    """A total as so many numbers above 0; all ways are equally likely."""
-    cuts = np.sort(Shuffle(total - 1, key)(np.arange(many - 1))) + 1 if many > 1 else np.array([], np.int64)
-    return np.diff(np.concatenate([[0], cuts, [total]]))
+def _parts(total: int, many: int, keys: np.ndarray) -> np.ndarray:
+    """A total as so many numbers above 0, for each key, B many; all ways are equally likely."""
+    with np.errstate(over="ignore"):  # the mixing is meant to
+        drawn = scattered(keys[:, None] + np.arange(1, total, dtype=np.uint64) * np.uint64(STEP))
+    cuts = np.sort(np.argsort(drawn, axis=1, kind="stable")[:, : many - 1], axis=1) + 1
+    return np.diff(np.pad(cuts, ((0, 0), (1, 1)), constant_values=((0, 0), (0, total))), axis=1)
 
 
 # -- the text ----------------------------------------------------------------------------------------------------------
