@@ -9,7 +9,7 @@ tokens, every output is forced to 128 more (eos is ruled out), greedy; reading t
 write the same tokens: the last column counts the outputs that equal transformers' (in bfloat16 some differ by rounding,
 and after the first difference all the rest does).
 
-    ours                  tasks.serving.prepare on a CPU, for one text at a time or for several, as regard generate does;
+    ours                  tasks.serving.prepare on a CPU, for one text at a time or for several, as the commands do;
                           on a GPU the step recorded as a CUDA graph (tasks.recorded)
     ours+compiled         the same with the step compiled (tasks.serving.compiled), on a GPU
     ours-int8             int8 weights and products (tasks.serving.quantise), on a CPU, if asked for
