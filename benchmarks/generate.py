@@ -9,7 +9,8 @@ tokens, every output is forced to 128 more (eos is ruled out), greedy; reading t
 write the same tokens: the last column counts the outputs that equal transformers' (in bfloat16 some differ by rounding,
 and after the first difference all the rest does).
 
-    ours                  tasks.serving.prepare on a CPU; on a GPU the step recorded as a CUDA graph (tasks.recorded)
+    ours                  tasks.serving.prepare on a CPU, for one text at a time or for several, as the commands do;
+                          on a GPU the step recorded as a CUDA graph (tasks.recorded)
     ours+compiled         the same with the step compiled (tasks.serving.compiled), on a GPU
     ours-int8             int8 weights and products (tasks.serving.quantise), on a CPU, if asked for
     transformers          generate as it comes: a cache that grows
@@ -52,9 +53,11 @@ class Ours:
         from regard.weights import gpt2
 
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-        self.device = device
-        model, _ = gpt2.load(folder)
-        self.model = getattr(serving, how)(model.to(device, getattr(torch, dtype)).eval())
+        self.device, self.models = device, {}
+        kinds = (True, False) if how == "prepare" and device == "cpu" else (None,)
+        for alone in kinds:  # one text at a time, and several: the command line knows which, too
+            model = gpt2.load(folder)[0].to(device, getattr(torch, dtype)).eval()
+            self.models[alone] = serving.prepare(model, rows=1) if alone else getattr(serving, how)(model)
 
     def write(self, prompts: list[list[int]], new: int) -> list[list[int]]:
         """Token numbers in and out."""
@@ -62,7 +65,8 @@ class Ours:
 
         from regard.tasks.search import greedy
 
-        found = greedy(self.model, torch.tensor(prompts, device=self.device), max_length=new, ban=[EOS])
+        model = self.models.get(len(prompts) == 1) or self.models[None]
+        found = greedy(model, torch.tensor(prompts, device=self.device), max_length=new, ban=[EOS])
         return [one.tokens for one in found]
 
 

@@ -69,12 +69,15 @@ def test_few_rows_are_the_same_as_among_many(relu):
     assert ready(x[:0]).shape == (0, 40)
 
 
-def test_columns_give_the_same_outputs(monkeypatch):
-    monkeypatch.setattr(serving, "_packs", lambda: False)
+@pytest.mark.parametrize("rows", [1, serving.ROWS])
+def test_columns_give_the_same_outputs(rows, monkeypatch):
+    """For one row at a time, and where there is no oneDNN."""
+    if rows > 1:
+        monkeypatch.setattr(serving, "_packs", lambda: False)
     plain = model()
     source, lengths = inputs()
     before = plain(source, source, lengths)
-    ready = serving.prepare(plain)
+    ready = serving.prepare(plain, rows=rows)
     assert any(isinstance(part, serving._Columns) for part in ready.modules())
     assert torch.allclose(ready(source, source, lengths), before, atol=1e-5)
 

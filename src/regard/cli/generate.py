@@ -134,7 +134,8 @@ def generate(
              "repetition_penalty": repetition_penalty, "beams": beams, "length_penalty": length_penalty}  # fmt: skip
     asked = {name: value for name, value in given.items() if value is not None and value is not False and value != []}
     windows = _given(prompt) if prompt else lines.windows(lines.stdin("prompts"))
-    work = _Work(chosen(model, device, int8), asked, as_json)
+    alone = samples == 1 and (beams or 1) == 1 and (bool(stream) or len(prompt or ()) == 1)
+    work = _Work(chosen(model, device, int8, alone), asked, as_json)
     follow = stream or (stream is None and bool(prompt) and len(prompt or ()) == 1 and work.can_stream(asked))
     for window in windows:
         for line in window:
@@ -149,7 +150,7 @@ def generate(
     return FAILED if work.bad else 0
 
 
-def chosen(model: str, device: str = "auto", int8: bool = False) -> Any:
+def chosen(model: str, device: str = "auto", int8: bool = False, alone: bool = False) -> Any:
     """The model of a name or a folder (a saved one, a whole run, or a GPT-2 of transformers), ready to write."""
     import regard
     from regard.cli.ready import place, ready
@@ -163,7 +164,7 @@ def chosen(model: str, device: str = "auto", int8: bool = False) -> Any:
             raise BadInput(f"{model} is a translator; use it with regard translate")
         why = "it has no vocabulary (tokenizer.json)" if hasattr(found, "parameters") else "it answers otherwise"
         raise BadInput(f"{model} is a {kind}, which cannot be asked to write: {why}")
-    return ready(found, device, int8)
+    return ready(found, device, int8, alone)
 
 
 class _Work:

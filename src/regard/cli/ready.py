@@ -20,8 +20,9 @@ def opened(name: str) -> Any:
     return regard.load(place(name))
 
 
-def ready(predictor: Predictor, device: str, int8: bool = False) -> Predictor:
-    """The same predictor, its model where it is to compute and in the form that is fastest there."""
+def ready(predictor: Predictor, device: str, int8: bool = False, alone: bool = False) -> Predictor:
+    """The same predictor, its model where it is to compute and in the form that is fastest there; `alone`: for one text
+    at a time."""
     from regard.core.machine import choose_threads
     from regard.tasks.serving import prepare, quantise
     from regard.training.device import chosen_device
@@ -30,7 +31,12 @@ def ready(predictor: Predictor, device: str, int8: bool = False) -> Predictor:
     model.to(place).float().eval()
     if place.type == "cpu":
         choose_threads()
-        (quantise if int8 else prepare)(model)
+        if int8:
+            quantise(model)
+        elif alone:
+            prepare(model, rows=1)
+        else:
+            prepare(model)
     elif int8:
         raise Unsupported(f"int8 is for CPUs; leave out --int8, or add --device cpu (here: {place})")
     return predictor

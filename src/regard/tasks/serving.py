@@ -44,9 +44,10 @@ THEN: dict[type[nn.Module], tuple[str, str]] = {
 }
 
 
-def prepare(model: nn.Module) -> nn.Module:
-    """The model with packed weights, in place; twice is once."""
-    return _exchange(model, _Packed if _packs() else _Columns)
+def prepare(model: nn.Module, rows: int = ROWS) -> nn.Module:
+    """The model with packed weights, in place; twice is once. `rows`: how many go through a step together, about."""
+    # one row is no product of matrices: the weights are read once, and fastest column by column
+    return _exchange(model, _Packed if _packs() and rows > 1 else _Columns)
 
 
 def quantise(model: nn.Module) -> nn.Module:
@@ -138,7 +139,7 @@ class _Packed(_Served):
 
 
 class _Columns(_Served):
-    """Float32, column by column: what helps a little where there is no oneDNN."""
+    """Float32, column by column: the fastest for one row, and what helps a little where there is no oneDNN."""
 
     def __init__(self, linear: nn.Linear, then: tuple[str, str] = ("none", "")) -> None:
         super().__init__(linear, then)
