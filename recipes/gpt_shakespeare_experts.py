@@ -9,8 +9,9 @@ what       gpt_shakespeare_cpu with its feed-forward cut in two halves of which 
            many active parameters, and the router's 1,024 a layer; four times as many in the feed-forwards all told
 machine    one CPU core, minutes
 expected   a lower validation loss than the dense twin after the same number of updates; no expert idle
+measured   not measured yet
 command    regard train gpt_shakespeare_experts --out runs/experts
-           regard train gpt_shakespeare_experts --out runs/dense model.feed=swiglu model.ffn=344 task.balance=0
+           regard train gpt_shakespeare_experts --out runs/dense model.feed=swiglu model.ffn=352 task.balance=0
 """
 
 from regard.data.plain import PlainText
@@ -26,7 +27,7 @@ def recipe() -> Recipe:
             width=128,
             heads=4,
             layers=4,
-            ffn=172,
+            ffn=176,
             length=64,
             dropout=0.0,
             attention_dropout=0.0,
