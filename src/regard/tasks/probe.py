@@ -2,7 +2,7 @@
 
     words        that occur as both in the Brown corpus ("play", "show", "work"), each place with its tag
     vectors      any function: sentences of words and a place in each -> a vector for each (or one a layer, to be mixed)
-    probe        logistic regression on standardised vectors, to its minimum; decay chosen on validation; test asked once
+    probe        logistic regression on standardised vectors; decay chosen on validation; test asked once
 
 A vector that is the same in every sentence can at best learn the more frequent tag of each word: what a probe reads out
 of a vector beyond that, the vector has from the sentence. Sentences are split by file of the corpus, so that none of a
