@@ -6,7 +6,7 @@ licence    research only (BBC, Penn Treebank, Brown)
 paper      Peters et al., Deep Contextualized Word Representations, 2018
 machine    one GPU
 expected   no published number for these texts; the probe is what it is for (docs/how/words.md)
-measured   -
+measured   not measured
 command    regard train elmo_english --out runs/elmo
            python benchmarks/probe.py --static words-en --elmo runs/elmo/model
 """

@@ -1,4 +1,4 @@
-"""WordSentences out of several corpora, and how words are cut."""
+"""Sentences out of several corpora, and how words are cut."""
 
 import pytest
 import torch

@@ -16,7 +16,7 @@ WORDS = {"play": 0.7, "show": 0.3, "run": 0.5}  # how often each is a noun
 
 
 def made(n, seed):
-    """WordSentences in which what stands before the word says what it is."""
+    """Sentences in which what stands before the word says what it is."""
     generator = torch.Generator().manual_seed(seed)
     sentences, labels = [], []
     for i in range(n):

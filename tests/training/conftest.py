@@ -27,7 +27,7 @@ WORDS = {"one": "eins", "two": "zwei", "red": "rot", "blue": "blau", "dog": "hun
 
 @pytest.fixture(scope="session")
 def toy(tmp_path_factory):
-    """WordSentences of 2 to 7 words, translated word for word and read backwards."""
+    """Sentences of 2 to 7 words, translated word for word and read backwards."""
     folder, dice = tmp_path_factory.mktemp("toy"), random.Random(0)
     for split, many in (("train", 90), ("val", 12), ("test", 12)):
         lines = [[dice.choice(list(WORDS)) for _ in range(dice.randint(2, 7))] for _ in range(many)]
