@@ -100,7 +100,7 @@ def test_every_model_of_the_table_comes_back(tmp_path, name):
     model = build(name, size="tiny", **words).eval()
     save_model(tmp_path / "m", model)
     found = load_model(tmp_path / "m").model
-    asked = feed(model, Shape(batch=2, length=5))
+    asked = {"centres": torch.arange(6)} if name == "word2vec" else feed(model, Shape(batch=2, length=5))
     assert type(found) is type(model)
     for a, b in zip(tree_leaves(found(**asked)), tree_leaves(model(**asked)), strict=True):
         assert torch.equal(a, b)
