@@ -1,8 +1,9 @@
 """Inputs made up for the models of this library, so that a name or a folder is enough to examine one.
 
-    reads             the names of what `forward` reads, in order
-    (source, target)  an encoder and a decoder: both have padding, the output may not look ahead in the target
-    (tokens)          one text: it has padding, the output may not look ahead in it
+    reads               the names of what `forward` reads, in order
+    (source, target)    an encoder and a decoder: both have padding, the output may not look ahead in the target
+    (tokens, segments)  one text or two, read in both directions: it has padding
+    (tokens)            one text: it has padding, the output may not look ahead in it
 
 Lengths and sizes are odd ones that no width or number of heads is likely to share, and no two columns are alike, so
 that what comes out of a part of the model can be told apart by its shape and by its values.
@@ -19,8 +20,9 @@ from regard.doctor.patient import Reads
 from regard.models import MODELS
 
 SOURCE, TARGET = [11, 3, 7, 1], [9, 5, 1, 7]  # tokens in each row, padded to the longest
-KINDS: dict[tuple[str, ...], tuple[tuple[list[int], ...], int]] = {
+KINDS: dict[tuple[str, ...], tuple[tuple[list[int], ...], int | None]] = {
     ("source", "target"): ((SOURCE, TARGET), 1),
+    ("tokens", "segments"): ((SOURCE,), None),  # one segment, where nothing is said
     ("tokens",): ((SOURCE,), 0),
 }
 
@@ -42,8 +44,18 @@ def made_up(model: nn.Module) -> Reads:
             tokens = tuple(_tokens(model, size, seed) for seed, size in enumerate(sizes))
             longest = [x.shape[1] for x in tokens]
             lengths = tuple(torch.tensor(size).clamp(max=n) for size, n in zip(sizes, longest, strict=True))
-            return Reads(tokens, lengths, reads, causal)
+            call = _whole if reads == ("tokens", "segments") else None
+            return Reads(tokens, lengths, reads[: len(tokens)], causal, call)
     return Reads()
+
+
+def _whole(model: nn.Module, tokens: torch.Tensor, lengths: torch.Tensor | None) -> torch.Tensor:
+    """The answer as one tensor: what a pretraining head says of the whole text stands beside every word of it."""
+    out = model(tokens, lengths=lengths)
+    if not isinstance(out, tuple):
+        return out
+    words, follows = out
+    return torch.cat([words, follows[:, None].expand(-1, words.shape[1], -1)], -1)
 
 
 def _tokens(model: nn.Module, lengths: list[int], seed: int) -> torch.Tensor:
