@@ -4,9 +4,9 @@ task       say in which of three languages a sentence is written
 data       Tatoeba (manythings.org/anki): 182,282 English, 130,736 French and 154,207 German sentences, each once
 licence    CC BY 2.0 (tatoeba.org, www.manythings.org/anki): the model may be shipped with that attribution
 paper      Devlin et al., BERT, NAACL 2019 (figure 4 b), without pre-training; byte-level BPE of 2,000, without case
-machine    one CPU core, a few minutes
+machine    one CPU core, 10 minutes of a busy one
 expected   99 % of held-out sentences
-measured   see the card of the model that ships
+measured   99.89 % of 7,202 held-out sentences (seed 1, 2026-11-15)
 command    regard train classify_languages --out runs/languages
            regard eval runs/languages
            regard classify "Wo ist der Bahnhof?" --model runs/languages
