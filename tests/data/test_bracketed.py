@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.core.errors import BadInput
-from regard.data.bracketed import CLOSE, COPY, OPEN, Bracketed, Symbols, Walk, written
+from regard.data.bracketed import CLOSE, COPY, OPEN, PLACES, Bracketed, Symbols, Walk, written
 from regard.data.shards import NOTHING
 
 SYMBOLS = Symbols(100, ("ADVP", "NP", "VP"))
@@ -45,11 +45,29 @@ def file(tmp_path):
 def test_a_parse_is_written_with_its_words_in_order():
     """He/5 reckons/6 7 the/8 . with a word of two pieces."""
     tokens, outside, inside = written(walk([[5], [6, 7], [8], [9]]), ["B-NP", "B-VP", "B-NP", "O"])
-    np, vp, close = 100 + OPEN + 1, 100 + OPEN + 2, 100 + CLOSE
-    assert tokens == [np, 5, close, vp, 6, 7, close, np, 8, close, 9, EOS]
+    np, vp, close, at = 100 + OPEN + 1, 100 + OPEN + 2, 100 + CLOSE, 100 + SYMBOLS.decisions
+    assert tokens == [at, np, 5, at + 1, close, vp, 6, 7, at + 2, close, np, 8, at + 3, close, 9, EOS]
     n = NOTHING
-    assert outside == [OPEN + 1, n, n, OPEN + 2, n, n, n, OPEN + 1, n, n, COPY, n]
-    assert inside == [n, n, CLOSE, n, n, n, CLOSE, n, n, CLOSE, n, n]
+    assert outside == [n, OPEN + 1, n, n, n, OPEN + 2, n, n, n, n, OPEN + 1, n, n, n, COPY, n]
+    assert inside == [n, n, n, n, CLOSE, n, n, n, n, CLOSE, n, n, n, CLOSE, n, n]
+
+
+def test_source_and_target_name_the_places_of_words_alike():
+    symbols = Symbols(100, ("NP",), ("NN", "VB"))
+    at = symbols.place(0)
+    assert symbols.source([[5], [6, 7]], ["VB", "XX"], EOS) == [
+        at,
+        5,
+        at + PLACES + 1,
+        at + 1,
+        6,
+        7,
+        at + PLACES + 2,
+        EOS,
+    ]
+    assert symbols.size == at + PLACES + 3
+    assert symbols.place(PLACES + 4) == at + 4
+    assert len({*range(symbols.size)}) == symbols.size
 
 
 TAGGED = [
@@ -97,12 +115,13 @@ def test_whatever_is_decided_the_parse_is_well_formed():
                 assert len(options) > 1
                 token = machine.decide(options[int(torch.randint(len(options), (), generator=generator))])
             tokens.append(token)
-            depth += (token >= 100 + OPEN) - (token == 100 + CLOSE)
+            depth += (100 + OPEN <= token < 100 + SYMBOLS.decisions) - (token == 100 + CLOSE)
             assert depth in (0, 1)
         assert depth == 0
         assert [t for t in tokens if t < 100] == [*(i for word in pieces for i in word), EOS]
         assert len(machine.tags) == len(pieces)
-        empty = [a for a, b in pairwise(tokens) if a >= 100 + OPEN and b == 100 + CLOSE]
+        spoken = [t for t in tokens if t < 100 + SYMBOLS.decisions]  # all but the places
+        empty = [a for a, b in pairwise(spoken) if a >= 100 + OPEN and b == 100 + CLOSE]
         assert not empty
 
 
@@ -113,21 +132,21 @@ def test_a_batch_holds_sentence_parse_and_decisions(file, speech):
     part, symbols = data.load("train", text), data.symbols(text)
     assert symbols.kinds == ("NP", "VP")
     batch = part.collate(torch.tensor([0, 1]))
-    assert batch.source_lengths.tolist() == ([8, 8] if speech is None else [15, 15])
+    assert batch.source_lengths.tolist() == ([15, 15] if speech is None else [22, 22])
     assert batch.target.shape[1] % 4 == 1
     assert batch.outside.shape == batch.inside.shape == (2, batch.target.shape[1] - 1)
     words = text.encode_one("He reckons the deficit will narrow .")
     pieces = [i for i in batch.target[0].tolist() if i < text.size and i not in (text.bos, text.eos, text.pad)]
     assert pieces == words
     if speech is not None:
-        assert batch.source[0, 1] == symbols.base + symbols.decisions + symbols.speech.index("PRP")
+        assert batch.source[0, 2] == symbols.place(0) + PLACES + symbols.speech.index("PRP")
         odd = data.load("test", text)
-        assert odd.source.row(0)[5] == symbols.size - 1  # a part of speech that was never seen
+        assert odd.source.row(0)[8] == symbols.size - 1  # a part of speech that was never seen
     assert sum(x.ne(NOTHING).sum() for x in (batch.outside, batch.inside)) == part.stream(0).count(batch)
 
 
 def test_long_sentences_are_left_out_of_training_alone(file):
-    data = Bracketed(str(file), kind="word", vocabulary=200, longest=16)
+    data = Bracketed(str(file), kind="word", vocabulary=200, longest=23)
     part = data.load("train", data.text())
     assert len(part.usable()) == 6 < len(part)
     assert sum(len(batch.source) for batch in part.in_order(64)) == len(part)

@@ -2,7 +2,11 @@
 
     words     He       reckons     the   deficit     will   narrow
     tags      B-NP     B-VP        B-NP  I-NP        B-VP   I-VP
-    target    (NP He ) (VP reckons ) (NP the deficit ) (VP will narrow ) </s>
+    source    #0 He #1 reckons #2 the #3 deficit #4 will #5 narrow </s>
+    target    #0 (NP He #1 ) (VP reckons #2 ) (NP the #3 deficit #4 ) (VP will #5 narrow ) </s>
+
+#n is the place of the word that is next, in both: a decoder that has just written it looks for the same token in the
+source and finds the word it has to decide about, where it would have to count otherwise.
 
 The words of a target are those of the source, in order, so they are not to be said again: a decoder that is at the
 beginning of a word *decides* between "copy the next word", "open a bracket of kind k" and "close this one", among those
@@ -37,6 +41,7 @@ from regard.data.tagged import Tagged
 if TYPE_CHECKING:
     from regard.tokens.text import Text
 
+PLACES = 128  # tokens for the places of words; in a longer sentence they come round again
 COPY, CLOSE, OPEN = 0, 1, 2  # decisions; open the kind k is OPEN + k
 
 
@@ -130,7 +135,7 @@ class Sentence(NamedTuple):
 
 @dataclass(frozen=True)
 class Symbols:
-    """Tokens that are no words, numbered from the vocabulary's end on: decisions first, then parts of speech."""
+    """Tokens that are no words, numbered from the vocabulary's end on: decisions, places, then parts of speech."""
 
     base: int
     kinds: tuple[str, ...]
@@ -144,15 +149,20 @@ class Symbols:
     @property
     def size(self) -> int:
         """Rows that a table of vectors needs."""
-        return self.base + self.decisions + len(self.speech) + 1  # the last stands for a part of speech never seen
+        return self.place(0) + PLACES + len(self.speech) + 1  # the last stands for a part of speech never seen
+
+    def place(self, word: int) -> int:
+        """The token that says which word is next."""
+        return self.base + self.decisions + word % PLACES
 
     def source(self, pieces: Sequence[Sequence[int]], speech: Sequence[str], eos: int) -> list[int]:
-        """A sentence as it is read; each word is followed by its part of speech, where there is one."""
-        if not self.speech:
-            return [*(i for word in pieces for i in word), eos]
-        number = {kind: self.base + self.decisions + n for n, kind in enumerate(self.speech)}
-        tagged = zip(pieces, speech, strict=True)
-        return [*(i for word, kind in tagged for i in (*word, number.get(kind, self.size - 1))), eos]
+        """A sentence as it is read: each word after its place, before its part of speech where there is one."""
+        number = {kind: self.place(0) + PLACES + n for n, kind in enumerate(self.speech)}
+        tokens = []
+        for n, word in enumerate(pieces):
+            tokens += [self.place(n), *word]
+            tokens += [number.get(speech[n], self.size - 1)] if self.speech else []
+        return [*tokens, eos]
 
 
 @dataclass
@@ -168,6 +178,14 @@ class Walk:
     tags: list[str] = field(default_factory=list)
     ended: bool = False
     _waiting: list[int] = field(default_factory=list)  # tokens that follow without a decision
+
+    def __post_init__(self) -> None:
+        self._point()
+
+    def _point(self) -> None:
+        """The place of the next word is written before anything is decided about it."""
+        if self.word < len(self.pieces):
+            self._waiting.append(self.symbols.place(self.word))
 
     def options(self) -> list[int]:
         """What may be decided here; a single thing, or nothing, is no decision."""
@@ -197,6 +215,7 @@ class Walk:
             self.tags.append(mark)
             first, *self._waiting = self.pieces[self.word]
             self.word, self.fresh = self.word + 1, False
+            self._point()
             return first
         self.kind, self.fresh = (None, False) if decision == CLOSE else (decision - OPEN, True)
         return self.symbols.base + decision

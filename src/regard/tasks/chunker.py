@@ -59,7 +59,7 @@ class Chunker:
         device = next(model.parameters()).device
         source = Flat.of([self.symbols.source(w.pieces, s, self.text.eos) for w, s in zip(walks, speech, strict=True)])
         rows, lengths = source.padded(torch.arange(len(walks)), self.text.pad, 8)
-        room = max(sum(map(len, walk.pieces)) + 2 * len(walk.pieces) for walk in walks) + 1
+        room = max(sum(map(len, walk.pieces)) + 3 * len(walk.pieces) for walk in walks) + 1
         tokens, state = model.start(rows.to(device), lengths.to(device), room=room)
         base, many = self.symbols.base, self.symbols.decisions
         while live := [n for n, walk in enumerate(walks) if not walk.ended]:
