@@ -117,7 +117,7 @@ def _trained(asked: dict[str, tuple[Tensor, Tensor]], decay: float, seed: int) -
         loss.backward()
         return loss
 
-    optimiser.step(closure)  # type: ignore[no-untyped-call]
+    optimiser.step(closure)
     with torch.no_grad():
         right = {split: float((model(a).argmax(-1) == b).float().mean()) for split, (a, b) in asked.items()}
     result: dict[str, Any] = {"accuracy": right["test"], "val_accuracy": right["val"], "train_accuracy": right["train"]}
