@@ -24,6 +24,7 @@ def main() -> None:
     parser.add_argument("--static", nargs="*", default=[], help="word2vec models: names or folders")
     parser.add_argument("--elmo", nargs="*", default=[], help="ELMo models")
     parser.add_argument("--minilm", action="store_true", help="the installed MiniLM too, layer by layer")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda; the probe itself runs on the CPU")
     parser.add_argument("--name", default="probe", help="of the result file")
     asked = parser.parse_args()
 
@@ -35,14 +36,14 @@ def main() -> None:
     record["majority"] = round(majority(data["train"], data["test"]), 4)
     rows: dict[str, list[Any]] = {}
     for name in asked.static:
-        rows.setdefault("word2vec", []).append(static(regard.load(name)))
+        rows.setdefault("word2vec", []).append(static(regard.load(name, asked.device)))
     for name in asked.elmo:
-        reader = regard.load(name)
+        reader = regard.load(name, asked.device)
         for layer in range(reader.model.config.layers + 1):
             rows.setdefault(f"elmo layer {layer}", []).append(in_context(reader, layer))
         rows.setdefault("elmo mix", []).append(in_context(reader))
     if asked.minilm:
-        embed = regard.load("minilm")
+        embed = regard.load("minilm", asked.device)
         pieces = Pieces(embed.model, embed.text)
         for layer in range(len(pieces.blocks) + 1):
             rows[f"minilm layer {layer}"] = [in_context(pieces, layer)]

@@ -120,6 +120,13 @@ def test_vectors_come_as_they_were_trained_and_back_from_a_folder(toy, tmp_path)
     assert toy.known == sorted(VECTORS)
 
 
+def test_every_known_word_is_found_also_one_that_a_line_would_be_cut_at():
+    text = vocabulary([["--", "o'clock's-", "dog"]], size=20, lower=True)
+    words = Words(Word2Vec(Config(vocab=text.size, width=2)), text)
+    assert words.vectors(words.known).shape == (3, 2)
+    assert words.number("--") == text.size - 3
+
+
 def test_what_is_not_a_known_word_is_one_clear_line(toy):
     with pytest.raises(UnknownName, match=r"'quen' is not among the 5 words of this model; spelled like it: queen"):
         toy.near("quen")

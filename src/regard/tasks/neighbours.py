@@ -63,6 +63,8 @@ class Words:
         """The row of a word; an unknown one is an error that offers what is spelled like it."""
         if not isinstance(word, str) or not word.strip():
             raise BadInput("give a word: this one is empty")
+        if word in self._numbers:  # as it is spelled there: data that came cut into words hold some that we would cut
+            return self._numbers[word]
         found = self.text.encode_one(word)
         if len(found) == 1 and found[0] in self._known:
             return found[0]
@@ -78,10 +80,14 @@ class Words:
         return self._spelled
 
     @cached_property
-    def _known(self) -> dict[int, str]:
+    def _numbers(self) -> dict[str, int]:
         from regard.tokens.words import numbers
 
-        return {i: word for word, i in numbers(self.text).items()}
+        return numbers(self.text)
+
+    @cached_property
+    def _known(self) -> dict[int, str]:
+        return {i: word for word, i in self._numbers.items()}
 
     @cached_property
     def _spelled(self) -> list[str]:

@@ -135,7 +135,7 @@ def static(words: Any) -> Vectors:
 
     def vectors(sentences: Sequence[Sentence], places: Sequence[int]) -> Float[Tensor, "P C"]:
         table = {word: i for i, word in enumerate(words.known)}
-        every = torch.cat([words.vectors(words.known), torch.zeros(1, words.model.config.width)])
+        every = torch.cat([words.vectors(words.known).cpu(), torch.zeros(1, words.model.config.width)])
         return every[[table.get(s[i].lower(), -1) for s, i in zip(sentences, places, strict=True)]]
 
     return vectors
