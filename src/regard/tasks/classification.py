@@ -10,7 +10,7 @@ Devlin, Chang, Lee, Toutanova: BERT. NAACL 2019. arXiv:1810.04805, figure 4 (a) 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from torch import nn
 
 from regard.core.shapes import Float, Tensor
 from regard.data.labelled import Labelled, Texts
-from regard.tasks.reading import TOKENS, Reading
+from regard.tasks.reading import TOKENS, Reading, measured_on
 from regard.tasks.tally import accuracy, macro_f1, matthews
 
 if TYPE_CHECKING:
@@ -39,6 +39,11 @@ class Config:
         from regard.tokens.text import Text
 
         return Classification(self, data, None if folder is None else Text.load(folder), seed)
+
+    @staticmethod
+    def measured(corpus: str, saved: Mapping[str, Any], **changes: Any) -> Labelled:
+        """The data of a name to measure a saved model on, whose config.json this is."""
+        return measured_on(Labelled, corpus, saved, changes)
 
 
 class Classification(Reading):

@@ -16,7 +16,7 @@ NAACL 2019. arXiv:1810.04805
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ from regard.data.documents import Documents, Pages, asked
 from regard.data.masking import Masked
 from regard.data.sentences import Sentences
 from regard.tasks.linear_loss import NOTHING, linear_loss, linear_score
-from regard.tasks.reading import room_for
+from regard.tasks.reading import measured_on, room_for
 from regard.tasks.stateless import Stateless
 
 if TYPE_CHECKING:
@@ -53,6 +53,12 @@ class Config:
         from regard.tokens.text import Text
 
         return MaskedWords(self, data, None if folder is None else Text.load(folder), seed)
+
+    @staticmethod
+    def measured(corpus: str, saved: Mapping[str, Any], **changes: Any) -> Documents:
+        """The data of a name to measure a saved model on, whose config.json this is."""
+        kind = Sentences if saved["config"]["head"] == "masked" else Documents
+        return measured_on(kind, (corpus,), saved, changes)
 
 
 class MaskedWords(Stateless):

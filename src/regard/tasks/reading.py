@@ -8,10 +8,10 @@ texts has in common.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import nn
@@ -125,6 +125,24 @@ class Reader:
             self.model(tokens)
         pieces = self.text.pieces(ids)
         return [trace.label(pieces, pieces) for trace in seen.traces()]
+
+
+Data = TypeVar("Data")
+
+
+def measured_on(kind: Callable[..., Data], corpus: Any, saved: Mapping[str, Any], changes: Mapping[str, Any]) -> Data:
+    """The data of a name to measure a saved model on, whose config.json this is; they must have its labels."""
+    task = saved["task"]
+    if other := changes.keys() - {"limit"}:
+        raise BadInput(
+            f"a model of the task '{task['name']}' is measured on texts of one language; it has no {min(other)}"
+        )
+    data: Any = kind(corpus, length=task.get("longest") or saved["config"]["length"], **changes)
+    labels = task.get("labels")
+    if labels is not None and list(data.labels()) != list(labels):
+        theirs = ", ".join(map(str, data.labels()))
+        raise BadInput(f"{corpus} has the labels {theirs}; this model knows {', '.join(map(str, labels))}")
+    return data  # type: ignore[no-any-return]
 
 
 def room_for(length: int, config: Any) -> None:

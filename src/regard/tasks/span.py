@@ -10,7 +10,7 @@ Devlin, Chang, Lee, Toutanova: BERT. NAACL 2019. arXiv:1810.04805, section 4.2
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from torch import nn
 from regard.core.shapes import Float, Tensor
 from regard.data.questions import Asked, Questions
 from regard.tasks.answerer import Answerer
-from regard.tasks.reading import TOKENS, Reading
+from regard.tasks.reading import TOKENS, Reading, measured_on
 from regard.tasks.tally import exact_match, word_f1
 
 if TYPE_CHECKING:
@@ -40,6 +40,11 @@ class Config:
         from regard.tokens.text import Text
 
         return Spans(self, data, None if folder is None else Text.load(folder), seed)
+
+    @staticmethod
+    def measured(corpus: str, saved: Mapping[str, Any], **changes: Any) -> Questions:
+        """The data of a name to measure a saved model on, whose config.json this is."""
+        return measured_on(Questions, corpus, saved, changes)
 
 
 class Spans(Reading):

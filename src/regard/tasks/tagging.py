@@ -10,7 +10,7 @@ Devlin, Chang, Lee, Toutanova: BERT. NAACL 2019. arXiv:1810.04805, figure 4 (d)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from torch import nn
 from regard.core.shapes import Float, Tensor
 from regard.data.shards import NOTHING, wanted
 from regard.data.tagged import Tagged, Tags
-from regard.tasks.reading import TOKENS, Reading
+from regard.tasks.reading import TOKENS, Reading, measured_on
 from regard.tasks.tagger import Tagger
 from regard.tasks.tally import accuracy, are_chunks, chunk_f1
 
@@ -41,6 +41,11 @@ class Config:
         from regard.tokens.text import Text
 
         return Tagging(self, data, None if folder is None else Text.load(folder), seed)
+
+    @staticmethod
+    def measured(corpus: str, saved: Mapping[str, Any], **changes: Any) -> Tagged:
+        """The data of a name to measure a saved model on, whose config.json this is."""
+        return measured_on(Tagged, corpus, saved, changes)
 
 
 class Tagging(Reading):
