@@ -5,14 +5,15 @@
                WordPiece of 8,000; no sentence of the validation and test parts
     licence    CC BY 2.0 (tatoeba.org, www.manythings.org/anki): the model may be shipped with that attribution
     paper      Devlin et al., BERT, NAACL 2019 (masked words only: these sentences do not follow one another)
-    machine    one GPU, about 4 minutes expected (H200)
-    expected   "The [MASK] sat on the mat." gives animals and people; no published number on this split
-    measured   see the card of the model that ships
+    machine    one GPU, about 4 minutes (H200)
+    expected   "The [MASK] sat on the mat." gives people and animals; no published number on this split
+    measured   1.462 nats a hidden word on validation, 1.498 on test, 66.9 % guessed right (int8; H200, 4.1 minutes beside
+               three other runs, seed 1, 2026-11-15)
     command    regard train fill_en --out runs/fill-en
                regard eval runs/fill-en
                regard fill "The [MASK] sat on the mat." --model runs/fill-en
 
-About 6.9 million parameters, stored in float16: with its vocabulary under 16 MiB.
+About 6.9 million parameters, stored in int8: 6.9 MiB with its vocabulary.
 """
 
 from regard.data.sentences import Sentences
@@ -27,7 +28,7 @@ def recipe() -> Recipe:
         task=masked.Config(),
         data=Sentences(("tatoeba",), length=32, rows=1024, vocabulary=8000, lower=False),
         train=Train(
-            steps=20_000,
+            steps=8000,
             rate=1e-3,
             schedule="cosine",
             warmup=1000,
@@ -38,10 +39,10 @@ def recipe() -> Recipe:
             clip=1.0,
             ema=0.999,
             workers=4,
-            evaluate=2000,
-            save=5000,
+            evaluate=1000,
+            save=2000,
             log=100,
             metric="loss",
-            store="float16",
+            store="int8",
         ),
     )

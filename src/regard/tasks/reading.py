@@ -134,15 +134,14 @@ def measured_on(kind: Callable[..., Data], corpus: Any, saved: Mapping[str, Any]
     """The data of a name to measure a saved model on, whose config.json this is; they must have its labels."""
     task = saved["task"]
     if other := changes.keys() - {"limit"}:
-        raise BadInput(
-            f"a model of the task '{task['name']}' is measured on texts of one language; it has no {min(other)}"
-        )
+        raise BadInput(f"a model of the task '{task['name']}' is measured on texts as they are; it has no {min(other)}")
     data: Any = kind(corpus, length=task.get("longest") or saved["config"]["length"], **changes)
     labels = task.get("labels")
     if labels is not None and list(data.labels()) != list(labels):
         theirs = ", ".join(map(str, data.labels()))
         raise BadInput(f"{corpus} has the labels {theirs}; this model knows {', '.join(map(str, labels))}")
-    return data  # type: ignore[no-any-return]
+    found: Data = data
+    return found
 
 
 def room_for(length: int, config: Any) -> None:
