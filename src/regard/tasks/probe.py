@@ -18,6 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -143,19 +144,28 @@ def static(words: Any) -> Vectors:
 
 def in_context(reader: Any, layer: int | None = None) -> Vectors:
     """Vectors of a word in its sentence (tasks.in_context.InContext, or `Pieces`): of one layer, or all for a mix."""
-    kept: list[tuple[Any, Tensor]] = []  # of every part, its layers: several seeds ask for the same ones
 
     def vectors(sentences: Sequence[Sentence], places: Sequence[int]) -> Tensor:
-        for part, layers in kept:
-            if part is sentences:
-                return layers
-        different = list({id(s): s for s in sentences}.values())  # a sentence with several places is read once
-        read = dict(zip(map(id, different), reader.layers(different), strict=True))
-        layers = torch.stack([read[id(s)][:, i] for s, i in zip(sentences, places, strict=True)], 1).cpu()
-        kept.append((sentences, layers if layer is None else layers[layer]))
-        return kept[-1][1]
+        layers = _layers(reader, sentences, places)
+        return layers if layer is None else layers[layer]
 
     return vectors
+
+
+def _layers(reader: Any, sentences: Sequence[Sentence], places: Sequence[int]) -> Float[Tensor, "J P C"]:
+    """The layers at these places, read once for all probes of a reader."""
+    kept = _READ.setdefault(reader, [])
+    for part, at, layers in kept:
+        if part is sentences and at is places:
+            return layers
+    different = list({id(s): s for s in sentences}.values())  # a sentence with several places is read once
+    read = dict(zip(map(id, different), reader.layers(different), strict=True))
+    found = torch.stack([read[id(s)][:, i] for s, i in zip(sentences, places, strict=True)], 1).cpu()
+    kept.append((sentences, places, found))
+    return found
+
+
+_READ: WeakKeyDictionary[Any, list[tuple[Any, Any, Tensor]]] = WeakKeyDictionary()
 
 
 class Pieces:
