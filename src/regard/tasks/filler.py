@@ -48,6 +48,10 @@ class Filler(Reader):
         if k < 1:
             raise BadInput(f"{k} words cannot be guessed; ask for 1 or more")
         rows = [self.encode(text, number) for number, text in enumerate(texts_of(texts), 1)]
+        for number, (text, row) in enumerate(zip(texts, rows, strict=True), 1):
+            if self.text.mask not in row:
+                wanted = f"write it where a word is to be guessed: {text!r}"
+                raise BadInput(f"text {number} has no {self.hidden_by}; {wanted}")
         found: list[list[list[Guess]]] = [[] for _ in rows]
         for some, answer in self._rows(rows):
             logits = answer[0] if isinstance(answer, tuple) else answer  # a pretraining head says more than words
@@ -60,8 +64,6 @@ class Filler(Reader):
         """The numbers of a text between its marks, [MASK] read as one of them."""
         assert self.text.mask is not None
         parts = self.text.encode(text.split(self.hidden_by))
-        if len(parts) == 1:
-            raise BadInput(f"text {number} has no {self.hidden_by}; write it where a word is to be guessed: {text!r}")
         ids = parts[0]
         for part in parts[1:]:
             ids = [*ids, self.text.mask, *part]
