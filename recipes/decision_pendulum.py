@@ -8,7 +8,7 @@ paper      Chen et al., Decision Transformer, 2021, arXiv:2106.01345
 machine    one CPU core
 expected   asked for the best of the data it does about as well as the experts in it; cloning the record does not
 measured   asked for 67.5, the best of the data: 58.7, 57.0, 57.9 (seeds 1, 2, 3; 50 episodes each, new beginnings);
-           the experts of the data reach 53.4 on average, all of the data 22.9, the clone 1.8 (seed 1). Asked for 3.1,
+           the experts of the data reach 53.4 on average, all of the data 22.9, the clone 1.8, 2.5, 1.9. Asked for 3.1,
            7.9, 16.8, 31.7, 53.9 it reaches 1.9, 6.1, 15.2, 32.0, 53.3 (means of the seeds). Some 90 seconds of one core
            (2026-11-15)
 command    regard train decision_pendulum --out runs/pendulum
