@@ -7,8 +7,8 @@
     paper      Devlin et al., BERT, NAACL 2019 (masked words only: these sentences do not follow one another)
     machine    one GPU, about 4 minutes (H200)
     expected   "The [MASK] sat on the mat." gives people and animals; no published number on this split
-    measured   1.462 nats a hidden word on validation, 1.498 on test, 66.9 % guessed right (int8; H200, 4.1 minutes beside
-               three other runs, seed 1, 2026-11-15)
+    measured   1.462 nats a hidden word on validation, 1.498 on test, 66.9 % guessed right (int8; H200, 4.1 minutes
+               beside three other runs, seed 1, 2026-11-15)
     command    regard train fill_en --out runs/fill-en
                regard eval runs/fill-en
                regard fill "The [MASK] sat on the mat." --model runs/fill-en
