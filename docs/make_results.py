@@ -8,20 +8,26 @@
         --command "regard train translate_multi30k_tiny train.seed=1 --out runs/tiny-1"
         [--machine TEXT] [--date YYYY-MM-DD] [--note TEXT] [--evaluation FILE]
 
-A run folder holds recipe.json and result.json (the training loop writes them) and evaluation.json (``regard eval
-RUN_FOLDER --output RUN_FOLDER/evaluation.json``). Folders and paths of the machine are left out.
+A run folder, of any task, holds recipe.json and result.json (the training loop writes them) and evaluation.json
+(``regard eval RUN_FOLDER --output RUN_FOLDER/evaluation.json``). Folders and paths of the machine are left out.
 
 docs/results/NAME.json, one run:
 
     name, system, command, note      text                       seed, parameters, steps, epochs     whole numbers
     machine, date                    text, YYYY-MM-DD           minutes, tokens_per_second          numbers
     versions                         {"regard": ..., "torch": ...}
-    corpus, source, target, style    the data; style is raw, or moses (lower-case tokens)
+    corpus, source, target, style    the data of a translation; style is raw, or moses (lower-case tokens)
+    task, corpus, unit               of every other run; unit is what its tokens/s are counted in
     weights, precision               which weights were kept; how matrix products were taken
     scores                           [{"part", "metric", "value", "signature", "sentences", "beams", "length_penalty"}]
+                                     of runs that do not translate: results_language.py
+
+Of a run that was written down by hand only name, system, command, seed (null: not known), machine, date, corpus and
+scores must be there; the rest is left out where it was not kept.
 
 docs/published.json holds what others published: a list of {"system", "corpus", "source", "target", "part", "metric",
-"value", "search", "where", "checked"}; where "checked" is false the number was recalled and the page says so.
+"value", "search", "where", "checked"}; where "checked" is false the number was recalled and the page says so. Without
+source and target, and with "unit" where a metric has one, it stands under Language.
 
 benchmarks/results/*.json are what the programs in benchmarks/ write: "cases" with "contenders", or "contenders" alone,
 beside command, date, cpu or gpu, and versions. Whatever else they hold in numbers is listed as it is.
@@ -34,10 +40,16 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from results_language import described, language
+from results_language import scores as language_scores
+from results_owed import OWED_RUNS as OWED_RUNS
+from results_owed import OWED_SPEED, owed
+from results_parts import console, listed, read, search, seeds, spread, table, write
 
 HERE = Path(__file__).resolve().parent
 RUNS, PUBLISHED, PAGE = HERE / "results", HERE / "published.json", HERE / "results.md"
@@ -51,46 +63,6 @@ METRICS = {  # as in regard.tasks.score
 }
 
 CASED = {"bleu", "chrf"}  # they punish a model that writes no capitals for every one that is missing
-
-# What the house owes: a name as in docs/results/ (files NAME.json or NAME-*.json), what it is, and how to measure it.
-OWED_RUNS = {
-    "multi30k-en-de-tiny": (
-        "Multi30k EN-DE, Transformer tiny, lower-case tokens",
-        "regard train translate_multi30k_tiny --out runs/multi30k-en-de-tiny",
-    ),
-    "multi30k-en-fr-tiny": (
-        "Multi30k EN-FR, Transformer tiny, lower-case tokens",
-        "regard train translate_multi30k_tiny data.target=fr --out runs/multi30k-en-fr-tiny",
-    ),
-    "multi30k-en-de-cased": (
-        "Multi30k EN-DE, Transformer tiny, cased text",
-        "regard train translate_multi30k_tiny data.style=raw data.kind=bytes --out runs/multi30k-en-de-cased",
-    ),
-    "multi30k-en-de-rnnsearch": (
-        "Multi30k EN-DE, GRU with additive attention",
-        "regard train rnnsearch_multi30k --out runs/multi30k-en-de-rnnsearch",
-    ),
-    "tatoeba-en-de": (
-        "Tatoeba EN-DE, the translator that ships",
-        "regard train translate_tatoeba --out runs/tatoeba-en-de",
-    ),
-    "tatoeba-en-fr": (
-        "Tatoeba EN-FR, the translator that ships",
-        "regard train translate_tatoeba data.target=fr --out runs/tatoeba-en-fr",
-    ),
-}
-OWED_SPEED = {
-    "translate-cpu": ("Decoding on a CPU", "python benchmarks/translate.py"),
-    "translate-cpu-int8": ("Decoding on a CPU, int8 weights", "python benchmarks/translate.py --int8"),
-    "translate-memory": ("Peak memory while decoding 1,000 sentences", "python benchmarks/translate.py --memory"),
-    "translate-cuda": ("Decoding on a GPU", "python benchmarks/translate.py --device cuda"),
-    "train-cuda": ("Training a Transformer on a GPU", "python benchmarks/train.py --model transformer"),
-    "train-gpt2-cuda": ("Training GPT-2 124M on a GPU", "python benchmarks/train.py"),
-    "cost-cpu": ("What an update takes: imagined, and counted in a real one", "python benchmarks/cost.py"),
-    "cost-cuda": ("What an update takes on a GPU: imagined, and measured", "python benchmarks/cost.py --device cuda"),
-    "shards": ("Batches from shards", "python benchmarks/shards.py"),
-    "startup": ("Start-up time", "python benchmarks/startup.py"),
-}
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -125,6 +97,17 @@ def add(asked: argparse.Namespace) -> Path:
         raise ValueError(f"the name '{asked.name}' is to be a file's: small letters, digits and hyphens")
     recipe, result = read(asked.folder / "recipe.json"), read(asked.folder / "result.json")
     evaluation = read(asked.evaluation or asked.folder / "evaluation.json")
+    translates = "source" in recipe["data"]
+    about = (
+        {key: recipe["data"][key] for key in ("corpus", "source", "target", "style")}
+        if translates
+        else described(recipe)
+    )
+    found = (
+        scores(evaluation["results"], recipe["data"]["style"])
+        if translates
+        else language_scores(evaluation["results"], recipe)
+    )
     day = datetime.fromtimestamp((asked.folder / "result.json").stat().st_mtime, UTC).strftime("%Y-%m-%d")
     record = {
         "name": asked.name,
@@ -141,9 +124,11 @@ def add(asked: argparse.Namespace) -> Path:
         "precision": result["precision"],
         "weights": result["kept"] if evaluation["weights"] == "final" else evaluation["weights"],
         "versions": {"regard": evaluation["regard"], "torch": result["torch"]},
-        **{key: recipe["data"][key] for key in ("corpus", "source", "target", "style")},
-        "scores": list(scores(evaluation["results"], recipe["data"]["style"])),
+        **about,
+        "scores": list(found),
     }
+    if not record["scores"]:
+        raise ValueError(f"nothing in the evaluation of {asked.folder.name} has a column on the page")
     if asked.note:
         record["note"] = asked.note
     RUNS.mkdir(exist_ok=True)
@@ -179,7 +164,8 @@ def page() -> str:
         "This page is made by `python docs/make_results.py` from the files in `docs/results/`, `docs/published.json` "
         "and `benchmarks/results/`. It is not edited by hand; a test compares it with what the script makes. Every "
         "number of ours has its command, seed, machine and date under [Runs](#runs) or beside it.",
-        *quality(ours, theirs),
+        *quality([run for run in ours if "source" in run], [line for line in theirs if "source" in line]),
+        *language([run for run in ours if "source" not in run], [line for line in theirs if "source" not in line]),
         *runs_listed(ours),
         *speed_listed(measured),
         *owed(ours, measured),
@@ -223,12 +209,11 @@ def _one_part(
         rows.append([f"published: {line['system']}", *cells, line.get("search", ""), "", ""])
     systems: dict[tuple[str, str, str], list[tuple[Mapping[str, Any], Mapping[str, Any]]]] = {}
     for run, s in found:
-        systems.setdefault((run["system"], _text(run["style"]), _search(s)), []).append((run, s))
-    for (system, style, search), measured in systems.items():
-        cells = [_spread([s["value"] for _, s in measured if s["metric"] == metric]) for metric in columns]
-        seeds = sorted({run["seed"] for run, _ in measured})
+        systems.setdefault((run["system"], _text(run["style"]), search(s)), []).append((run, s))
+    for (system, style, how), measured in systems.items():
+        cells = [spread([s["value"] for _, s in measured if s["metric"] == metric]) for metric in columns]
         sizes = " / ".join(dict.fromkeys(f"{run['parameters']:,}" for run, _ in measured))
-        rows.append([f"**{system}**, {style}", *cells, search, sizes, ", ".join(map(str, seeds))])
+        rows.append([f"**{system}**, {style}", *cells, how, sizes, seeds(run for run, _ in measured)])
     if not systems:
         rows.append(["**Regard**", *("not measured yet" for _ in columns), "", "", ""])
     yield table(rows)
@@ -246,20 +231,32 @@ def runs_listed(ours: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield "No run has been recorded yet."
     for run in ours:
         yield f"### {run['name']}"
-        yield _console(run["command"])
+        yield console(run["command"])
         facts = {
-            "seed": run["seed"],
+            "seed": "not recorded" if run["seed"] is None else run["seed"],
             "machine": run["machine"],
             "date": run["date"],
-            "training": f"{run['minutes']:g} minutes, {run['steps']:,} updates, {run['epochs']} epochs, "
-            f"{run['tokens_per_second']:,.0f} target tokens/s, {run['precision']}",
-            "parameters": f"{run['parameters']:,}",
-            "weights": run["weights"],
-            "versions": ", ".join(f"{name} {version}" for name, version in run["versions"].items()),
+            "training": ", ".join(_training(run)),
+            "parameters": f"{run['parameters']:,}" if "parameters" in run else "",
+            "weights": run.get("weights"),
+            "versions": ", ".join(f"{name} {version}" for name, version in run.get("versions", {}).items()),
+            "note": run.get("note"),
         }
-        if run.get("note"):
-            facts["note"] = run["note"]
-        yield "\n".join(f"- {name}: {value}" for name, value in facts.items())
+        yield listed(f"{name}: {value}" for name, value in facts.items() if value not in ("", None))
+
+
+def _training(run: Mapping[str, Any]) -> Iterator[str]:
+    """How a run went, as far as that was kept."""
+    if "minutes" in run:
+        yield f"{run['minutes']:g} minutes"
+    if "steps" in run:
+        yield f"{run['steps']:,} updates"
+    if "epochs" in run:
+        yield f"{run['epochs']} epochs"
+    if "tokens_per_second" in run:
+        yield f"{run['tokens_per_second']:,.0f} {run.get('unit', 'target token')}s/s"
+    if "precision" in run:
+        yield run["precision"]
 
 
 def speed_listed(measured: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -274,7 +271,7 @@ def speed_listed(measured: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     for name, record in measured.items():
         yield f"### {OWED_SPEED[name][0] if name in OWED_SPEED else name}"
         if "command" in record:
-            yield _console(record["command"])
+            yield console(record["command"])
         yield "\n".join(f"- {line}" for line in _circumstances(record))
         if "cases" in record:
             yield table(list(_cases(record["cases"])))
@@ -290,17 +287,6 @@ _KNOWN = {
     "command", "date", "cpu", "gpu", "cuda", "cores", "system", "python", "versions", "load_at_start", "steal",
     "threads", "dtype", "rounds", "cases", "contenders", "model", "note",
 }  # fmt: skip
-
-
-def owed(ours: Sequence[Mapping[str, Any]], measured: Mapping[str, Any]) -> Iterator[str]:
-    """What has not been measured yet, and how to."""
-    names = [run["name"] for run in ours]
-    runs = {k: v for k, v in OWED_RUNS.items() if not any(n == k or n.startswith(f"{k}-") for n in names)}
-    speeds = {key: value for key, value in OWED_SPEED.items() if key not in measured}
-    if not runs and not speeds:
-        return
-    yield "## Not measured yet"
-    yield table([["what", "command"], *([what, f"`{how}`"] for what, how in (*runs.values(), *speeds.values()))])
 
 
 # -- small parts -------------------------------------------------------------------------------------------------------
@@ -366,59 +352,8 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.4g}"
 
 
-def _spread(values: Sequence[float]) -> str:
-    if len(values) < 2:
-        return f"{values[0]:.2f}" if values else ""
-    return f"{sum(values) / len(values):.2f} ({min(values):.2f} to {max(values):.2f})"
-
-
-def _console(command: str) -> str:
-    """A command, or several on lines of their own, as a block."""
-    return "\n".join(["```console", *(f"$ {line}" for line in command.splitlines()), "```"])
-
-
-def _search(score: Mapping[str, Any]) -> str:
-    if "beams" not in score:
-        return ""
-    penalty = f", length penalty {score['length_penalty']:g}" if "length_penalty" in score else ""
-    return f"beam {score['beams']}{penalty}"
-
-
 def _text(style: str) -> str:
     return {"raw": "cased text", "moses": "lower-case tokens"}.get(style, style)
-
-
-def table(rows: Iterable[Sequence[str]]) -> str:
-    """Rows as a Markdown table; the first is the heading."""
-    head, *body = [[str(cell).replace("|", "\\|") for cell in row] for row in rows]
-    lines = [head, ["---"] * len(head), *body]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def read(file: Path) -> dict[str, Any]:
-    """One JSON object; a file that is missing or damaged is named."""
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ValueError(f"there is no {file.name} in {file.parent}") from None
-    except ValueError as error:
-        raise ValueError(f"{file} is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{file} does not hold a JSON object")
-    return found
-
-
-def write(file: Path, text: str) -> None:
-    """Whole or not at all."""
-    part = file.with_name(f".{file.name}.part")
-    try:
-        with open(part, "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(part, file)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -6,13 +6,14 @@ import re
 
 import pytest
 
-from regard.tasks import score
+from regard.tasks import TASKS, score
 
 from .blocks import ROOT
 
 
 @pytest.fixture
-def script():
+def script(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
     spec = importlib.util.spec_from_file_location("make_results", ROOT / "docs" / "make_results.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -174,3 +175,151 @@ def test_the_columns_are_the_scores_of_the_house(script):
     assert set(script.METRICS) == {
         name for name in ("bleu", "bleu_lower", "bleu_tokenised", "chrf") if name in score.__doc__
     }
+
+
+# -- runs that do not translate ----------------------------------------------------------------------------------------
+
+
+ROUGE = {f"summarise_{k}": v for k, v in {"rouge1": 60.25, "rouge1_signature": "stemmed", "loss": 2.0}.items()}
+REPORTS = {  # of every task: its data, what its report holds, and what stands in the file
+    "language": (
+        {"name": "plain", "corpus": "/somewhere/private/plays.txt", "kind": "char"},
+        {"loss": 1.44449, "perplexity": 4.24, "accuracy": 0.5857, "bits_per_byte": 2.0839, "tokens": 9, "context": 256},
+        {("loss", "character", 1.4445), ("perplexity", "", 4.24), ("accuracy", "character", 0.5857),
+         ("bits_per_byte", "", 2.0839)},
+    ),
+    "masked": (
+        {"name": "sentences", "corpora": ["brown", "tatoeba"]},
+        {"loss": 1.5, "accuracy": 0.66, "words": 4821, "next_accuracy": 0.9, "pairs": 4},
+        {("loss", "hidden word", 1.5), ("accuracy", "hidden word", 0.66), ("next_accuracy", "", 0.9)},
+    ),
+    "classification": (
+        {"name": "labelled", "corpus": "sst2"},
+        {"loss": 0.5, "accuracy": 0.8, "macro_f1": 0.79, "matthews": 0.6, "texts": 1821},
+        {("loss", "text", 0.5), ("accuracy", "text", 0.8), ("macro_f1", "", 0.79), ("matthews", "", 0.6)},
+    ),
+    "tagging": (
+        {"name": "tagged", "corpus": "conll2000"},
+        {"loss": 0.1, "accuracy": 0.95, "precision": 0.9, "recall": 0.9, "f1": 0.93, "words": 7},
+        {("loss", "word", 0.1), ("accuracy", "word", 0.95), ("f1", "", 0.93)},
+    ),
+    "span": (
+        {"name": "questions", "corpus": "babi", "tasks": [1, 2, 3]},
+        {"loss": 0.1, "exact_match": 0.9, "f1": 0.95, "questions": 3000},
+        {("loss", "question", 0.1), ("exact_match", "", 0.9), ("f1", "", 0.95)},
+    ),
+    "chunking": (
+        {"name": "bracketed", "corpus": "conll2000"},
+        {"loss": 0.1, "right": 0.9, "accuracy": 0.94, "f1": 0.92, "sentences": 2012},
+        {("loss", "decision", 0.1), ("accuracy", "word", 0.94), ("f1", "", 0.92)},
+    ),
+    "text_to_text": (
+        {"name": "mixture", "tasks": ["translate(corpus='tatoeba', name='tatoeba')", "summarise"]},
+        {"loss": 2.0, "tokens": 5, "beams": 4, "length_penalty": 1.0, "score": 50.0, "sentiment_accuracy": 78.0,
+         "sentiment_accuracy_signature": "the label itself", "pronounce_word_error": 22.5,
+         "pronounce_word_error_signature": "all sounds right", "pronounce_words": 77.5, **ROUGE},
+        {("loss", "token", 2.0), ("accuracy", "text", 0.78), ("word_error", "", 22.5), ("rouge1", "", 60.25)},
+    ),
+    "words": ({"name": "words", "corpora": ["tatoeba"]}, {"loss": 6.85, "words": 3},
+              {("loss", "word, near and drawn", 6.85)}),
+    "bilm": ({"name": "words", "corpora": ["brown"]}, {"loss": 4.3, "perplexity": 74.0, "accuracy": 0.3, "tokens": 3},
+             {("loss", "word", 4.3), ("perplexity", "", 74.0), ("accuracy", "word", 0.3)}),
+    "decision": (
+        {"name": "control", "episodes": 1000},
+        {"loss": 0.2, "return": 58.7, "episodes": 50, "data_best": 67.46,
+         "played": [{"wanted": 3.06, "reached": 1.9}, {"wanted": 67.46, "reached": 58.7, "spread": 2.0}]},
+        {("reached", "asked for 3.1", 1.9), ("reached", "asked for 67.5", 58.7)},
+    ),
+}  # fmt: skip
+
+
+def language_run(place, task, seed=1, **changes):
+    data, report, _ = REPORTS[task]
+    run_folder(place, seed)
+    evaluation = measured(1.0) | {"results": {"test": report | changes}}
+    (place / "recipe.json").write_text(json.dumps({"name": "some", "task": {"name": task}, "data": data}), "utf-8")
+    (place / "evaluation.json").write_text(json.dumps(evaluation), "utf-8")
+    return place
+
+
+def test_every_task_of_the_house_has_a_place_on_the_page():
+    assert set(REPORTS) | {"translation"} == set(TASKS)
+
+
+@pytest.mark.parametrize("task", REPORTS)
+def test_a_run_of_any_task_becomes_a_file_and_a_table(apart, tmp_path, task):
+    words = ["add", str(language_run(tmp_path / "run", task)), "--name", "one", "--system", "ours", "--command", "x"]
+    assert apart.main(words) == 0
+    record = json.loads((tmp_path / "results" / "one.json").read_text(encoding="utf-8"))
+    assert {(s["metric"], s.get("unit", ""), s["value"]) for s in record["scores"]} == REPORTS[task][2]
+    assert str(tmp_path) not in json.dumps(record)
+    assert "private" not in json.dumps(record)
+    made = (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert f"### {record['corpus']}, test" in made
+    assert "| **ours** |" in made[made.index("## Language") : made.index("## Runs")]
+    assert "### one\n" in made[made.index("## Runs") :]
+
+
+def test_what_is_counted_differently_stands_in_different_columns(apart, tmp_path):
+    for name, task in (("a", "tagging"), ("b", "chunking")):
+        folder = language_run(tmp_path / name, task)
+        assert apart.main(["add", str(folder), "--name", name, "--system", name, "--command", "x"]) == 0
+    made = (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert "| system | loss, nats a word | loss, nats a decision | right, % of words | F1, % | parameters |" in made
+    assert "| **a** | 0.1 |  | 95.0 | 93.0 |" in made
+    assert "| **b** |  | 0.1 | 94.0 | 92.0 |" in made
+
+
+def test_seeds_of_a_language_run_share_a_row_beside_what_is_published(apart, tmp_path, monkeypatch):
+    line = {"system": "theirs", "corpus": "sst2", "part": "test", "metric": "accuracy", "unit": "text", "value": 0.935}
+    (tmp_path / "published.json").write_text(json.dumps([line | {"where": "a memory", "checked": False}]), "utf-8")
+    monkeypatch.setattr(apart, "PUBLISHED", tmp_path / "published.json")
+    assert "| **Regard** | not measured yet |" in apart.page()
+    for seed, value in ((1, 0.8), (2, 0.825), (10, 0.81)):
+        folder = language_run(tmp_path / f"run{seed}", "classification", seed, accuracy=value)
+        words = ["add", str(folder), "--name", f"bert-sst2-begun-{seed}", "--system", "BERT", "--command", "x"]
+        wanted = f"SST-2, small BERT, pre-trained; seeds 1 to 3 ({seed} of 3 runs measured)"
+        assert apart.main(words) == 0
+        assert (wanted in apart.page()) == (seed < 3)
+    made = (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert "| published: theirs |  | 93.5 † |" in made
+    assert "| **BERT** | 0.5 (0.5 to 0.5) | 81.2 (80.0 to 82.5) | 79.0 (79.0 to 79.0) |" in made
+    assert "| 1, 2, 10 |" in made
+    assert "SST-2, small BERT, pre-trained" not in made  # no longer owed
+    assert "SST-2, small BERT, from scratch" in made
+
+
+def test_a_run_written_down_by_hand_may_lack_what_was_not_kept(apart, tmp_path):
+    (tmp_path / "results").mkdir()
+    score = {
+        "part": "val",
+        "metric": "accuracy",
+        "unit": "place",
+        "value": 0.911,
+        "deviation": 0.001,
+        "system": "layer 1",
+    }
+    record = {"name": "probe", "system": "probe", "command": "x", "seed": None, "machine": "one core"}
+    record |= {"date": "2026-01-01", "corpus": "brown", "scores": [score]}
+    (tmp_path / "results" / "probe.json").write_text(json.dumps(record), "utf-8")
+    made = apart.page()
+    assert "| **layer 1** | 91.1 ± 0.1 | not recorded |" in made
+    assert "- seed: not recorded\n- machine: one core\n- date: 2026-01-01\n\n## " in made
+
+
+def test_a_task_without_a_place_is_one_line(apart, tmp_path, capsys):
+    folder = language_run(tmp_path / "run", "words")
+    (folder / "recipe.json").write_text(
+        json.dumps({"name": "x", "task": {"name": "new"}, "data": {"name": "y"}}), "utf-8"
+    )
+    assert apart.main(["add", str(folder), "--name", "x", "--command", "y"]) == 1
+    assert "the task 'new' has no place" in capsys.readouterr().err
+
+
+def test_no_owed_name_begins_with_another_and_its_recipe_is_there(script):
+    names = list(script.OWED_RUNS)
+    assert [(a, b) for a in names for b in names if b.startswith(f"{a}-")] == []
+    for owed in script.OWED_RUNS.values():
+        assert (ROOT / "recipes" / f"{owed.how.split()[2]}.py").is_file(), owed
+    for owed in script.OWED_SPEED.values():
+        assert (ROOT / owed.how.split()[1]).is_file(), owed

@@ -1,0 +1,152 @@
+"""What the house owes: runs and measurements by the names of their files, and how to make them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from results_parts import table
+
+
+class Owed(NamedTuple):
+    """What it is, how to make it, and how many runs (seeds) of it are wanted."""
+
+    what: str
+    how: str
+    runs: int = 1
+
+
+# NAME stands for docs/results/NAME.json and NAME-*.json, so no name may begin with another one and a hyphen.
+OWED_RUNS = {
+    "multi30k-en-de-tiny": Owed(
+        "Multi30k EN-DE, Transformer tiny, lower-case tokens",
+        "regard train translate_multi30k_tiny --out runs/multi30k-en-de-tiny",
+    ),
+    "multi30k-en-fr-tiny": Owed(
+        "Multi30k EN-FR, Transformer tiny, lower-case tokens",
+        "regard train translate_multi30k_tiny data.target=fr --out runs/multi30k-en-fr-tiny",
+    ),
+    "multi30k-en-de-cased": Owed(
+        "Multi30k EN-DE, Transformer tiny, cased text",
+        "regard train translate_multi30k_tiny data.style=raw data.kind=bytes --out runs/multi30k-en-de-cased",
+    ),
+    "multi30k-en-de-rnnsearch": Owed(
+        "Multi30k EN-DE, GRU with additive attention",
+        "regard train rnnsearch_multi30k --out runs/multi30k-en-de-rnnsearch",
+    ),
+    "tatoeba-en-de": Owed(
+        "Tatoeba EN-DE, the translator that ships",
+        "regard train translate_tatoeba --out runs/tatoeba-en-de",
+    ),
+    "tatoeba-en-fr": Owed(
+        "Tatoeba EN-FR, the translator that ships",
+        "regard train translate_tatoeba data.target=fr --out runs/tatoeba-en-fr",
+    ),
+    "gpt-shakespeare-char": Owed(
+        "Tiny Shakespeare, GPT of 6 layers of 384, ships as shakespeare",
+        "regard train gpt_shakespeare_char --out runs/shakespeare",
+    ),
+    "gpt-shakespeare-cpu": Owed(
+        "Tiny Shakespeare, a small GPT in three minutes on a CPU", "regard train gpt_shakespeare_cpu --out runs/small"
+    ),
+    "gpt-shakespeare-experts": Owed(
+        "Tiny Shakespeare, a small GPT with eight experts", "regard train gpt_shakespeare_experts --out runs/experts"
+    ),
+    "gpt-shakespeare-dense": Owed(
+        "Tiny Shakespeare, the dense twin of the experts",
+        "regard train gpt_shakespeare_experts --out runs/dense model.feed=swiglu model.ffn=352 task.balance=0",
+    ),
+    "gpt-ptb": Owed("Penn Treebank, a small GPT over byte pairs", "regard train gpt_ptb --out runs/ptb"),
+    "bert-pretrain": Owed(
+        "A small BERT, pre-trained on four corpora; the BERT runs below begin with it",
+        "regard train bert_pretrain --out runs/bert",
+    ),
+    "bert-sst2-begun": Owed(
+        "SST-2, small BERT, pre-trained; seeds 1 to 3",
+        "regard train bert_sst2 train.begin=runs/bert train.seed=1 --out runs/sst2-1",
+        3,
+    ),
+    "bert-sst2-scratch": Owed(
+        "SST-2, small BERT, from scratch; seeds 1 to 3",
+        "regard train bert_sst2 train.seed=1 --out runs/sst2-scratch-1",
+        3,
+    ),
+    "bert-trec-begun": Owed(
+        "TREC-6, small BERT, pre-trained; seeds 1 to 3",
+        "regard train bert_trec train.begin=runs/bert train.seed=1 --out runs/trec-1",
+        3,
+    ),
+    "bert-trec-scratch": Owed(
+        "TREC-6, small BERT, from scratch; seeds 1 to 3",
+        "regard train bert_trec train.seed=1 --out runs/trec-scratch-1",
+        3,
+    ),
+    "bert-conll2000": Owed(
+        "CoNLL-2000 chunks by tagging, small BERT, pre-trained",
+        "regard train bert_conll2000 train.begin=runs/bert --out runs/conll2000",
+    ),
+    "bert-babi": Owed("bAbI 1 to 3, small BERT, from scratch", "regard train bert_babi --out runs/babi"),
+    "fill-en": Owed("Tatoeba, hidden words, ships as fill-en", "regard train fill_en --out runs/fill-en"),
+    "classify-languages": Owed(
+        "English, French or German, ships as languages", "regard train classify_languages --out runs/languages"
+    ),
+    "t5-pretrain": Owed("T5, spans of running text", "regard train t5_pretrain --out runs/t5-pretrain"),
+    "t5-three-tasks": Owed(
+        "T5: translate, tell sentiment, summarise", "regard train t5_three_tasks --out runs/t5-three"
+    ),
+    "t5-pronounce": Owed("T5: letters to sounds", "regard train t5_pronounce --out runs/t5-pronounce"),
+    "chunk-conll2000": Owed(
+        "CoNLL-2000 chunks written as brackets, Transformer", "regard train chunk_conll2000 --out runs/chunks"
+    ),
+    "word2vec-tatoeba": Owed("word2vec, ships as words-en", "regard train word2vec_tatoeba --out runs/words"),
+    "word2vec-english": Owed(
+        "word2vec of four corpora, skip-gram", "regard train word2vec_english --out runs/word2vec_english"
+    ),
+    "word2vec-cbow": Owed("word2vec of four corpora, CBOW", "regard train word2vec_cbow --out runs/word2vec_cbow"),
+    "elmo-brown": Owed("A small ELMo of the Brown corpus", "regard train elmo_brown_cpu --out runs/elmo"),
+    "elmo-english": Owed("ELMo of four corpora", "regard train elmo_english --out runs/elmo"),
+    "decision-pendulum": Owed(
+        "Decision Transformer, a pendulum", "regard train decision_pendulum train.seed=1 --out runs/pendulum", 3
+    ),
+    "decision-clone": Owed(
+        "The same without a wanted return: cloning",
+        "regard train decision_pendulum --out runs/clone task.wanting=false",
+    ),
+}
+OWED_SPEED = {
+    "translate-cpu": Owed("Decoding on a CPU", "python benchmarks/translate.py"),
+    "translate-cpu-int8": Owed("Decoding on a CPU, int8 weights", "python benchmarks/translate.py --int8"),
+    "translate-memory": Owed("Peak memory while decoding 1,000 sentences", "python benchmarks/translate.py --memory"),
+    "translate-cuda": Owed("Decoding on a GPU", "python benchmarks/translate.py --device cuda"),
+    "generate-cpu": Owed("Writing with GPT-2 124M on a CPU", "python benchmarks/generate.py"),
+    "generate-cuda": Owed("Writing with GPT-2 124M on a GPU", "python benchmarks/generate.py --device cuda"),
+    "encode-cpu": Owed("Texts to vectors on a CPU", "python benchmarks/encode.py"),
+    "encode-cuda": Owed("Reading with BERT-base on a GPU", "python benchmarks/encode.py --device cuda"),
+    "train-cuda": Owed("Training a Transformer on a GPU", "python benchmarks/train.py --model transformer"),
+    "train-gpt2-cuda": Owed("Training GPT-2 124M on a GPU", "python benchmarks/train.py"),
+    "word2vec-cpu": Owed("Training word2vec on a CPU, beside gensim", "python benchmarks/word2vec.py"),
+    "probe": Owed(
+        "Noun or verb, with MiniLM beside word2vec and ELMo",
+        "python benchmarks/probe.py --static words-en --elmo runs/elmo/model --minilm",
+    ),
+    "cost-cpu": Owed("What an update takes: imagined, and counted in a real one", "python benchmarks/cost.py"),
+    "cost-cuda": Owed(
+        "What an update takes on a GPU: imagined, and measured", "python benchmarks/cost.py --device cuda"
+    ),
+    "shards": Owed("Batches from shards", "python benchmarks/shards.py"),
+    "startup": Owed("Start-up time", "python benchmarks/startup.py"),
+}
+
+
+def owed(ours: Sequence[Mapping[str, Any]], measured: Mapping[str, Any]) -> Iterator[str]:
+    """What has not been measured yet, and how to."""
+    rows = []
+    for name, each in OWED_RUNS.items():
+        there = sum(run["name"] == name or run["name"].startswith(f"{name}-") for run in ours)
+        if there < each.runs:
+            some = f" ({there} of {each.runs} runs measured)" if there else ""
+            rows.append([each.what + some, f"`{each.how}`"])
+    rows += [[each.what, f"`{each.how}`"] for name, each in OWED_SPEED.items() if name not in measured]
+    if rows:
+        yield "## Not measured yet"
+        yield table([["what", "command"], *rows])
