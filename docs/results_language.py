@@ -81,7 +81,7 @@ def described(recipe: Mapping[str, Any]) -> dict[str, Any]:
     named = next((data[key] for key in ("corpus", "corpora", "tasks", "texts", "path") if key in data), data["name"])
     names = [named] if isinstance(named, str) else list(named)
     corpus = " + ".join(_name(str(name)) for name in names)
-    return {"task": task, "corpus": corpus, "unit": _counted(task, data).right}
+    return {"task": task, "corpus": corpus, "unit": _counted(task, data).loss.partition(",")[0]}
 
 
 def scores(results: Mapping[str, Mapping[str, Any]], recipe: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -92,7 +92,9 @@ def scores(results: Mapping[str, Mapping[str, Any]], recipe: Mapping[str, Any]) 
         if task == "decision":
             yield from _played(part, found)
             continue
-        how = {key: found[key] for key in ("stride", "context") if key in found}
+        written = any(key.endswith("_signature") for key in found)  # then one row says how, for all of its numbers
+        settings = ("stride", "context", *(("beams", "length_penalty") if written else ()))
+        how = {key: found[key] for key in settings if key in found}
         many = {"counted": {_plural(counted, task): found[counted.key]}} if counted.key in found else {}
         for metric in METRICS:
             if metric in found:
@@ -101,7 +103,7 @@ def scores(results: Mapping[str, Mapping[str, Any]], recipe: Mapping[str, Any]) 
                     "part": part, "metric": metric, "value": round(float(found[metric]), 4),
                     **({"unit": unit} if unit else {}), **many, **how,
                 }  # fmt: skip
-        yield from _text_tasks(part, found)
+        yield from _text_tasks(part, found, how)
 
 
 def _name(corpus: str) -> str:
@@ -129,7 +131,7 @@ def _played(part: str, found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
 
 
-def _text_tasks(part: str, found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _text_tasks(part: str, found: Mapping[str, Any], how: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """NAME_METRIC with a signature is what a text task of that name scored; in per cent, all of it."""
     for key, value in found.items():
         name, _, metric = key.partition("_")
@@ -141,7 +143,7 @@ def _text_tasks(part: str, found: Mapping[str, Any]) -> Iterator[dict[str, Any]]
                 "value": round(float(value) / (100 if share else 1), 4),
                 **({"unit": "text"} if metric == "accuracy" else {}),
                 "signature": found[f"{key}_signature"],
-                **{key: found[key] for key in ("beams", "length_penalty") if key in found},
+                **how,
             }  # fmt: skip
 
 

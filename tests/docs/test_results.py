@@ -307,6 +307,15 @@ def test_a_run_written_down_by_hand_may_lack_what_was_not_kept(apart, tmp_path):
     assert "- seed: not recorded\n- machine: one core\n- date: 2026-01-01\n\n## " in made
 
 
+def test_losses_and_scores_of_one_text_task_share_a_row(apart, tmp_path):
+    folder = language_run(tmp_path / "run", "text_to_text")
+    recipe = {"name": "x", "task": {"name": "text_to_text"}, "data": {"name": "mixture", "tasks": ["pronounce"]}}
+    (folder / "recipe.json").write_text(json.dumps(recipe), "utf-8")
+    assert apart.main(["add", str(folder), "--name", "one", "--system", "T5", "--command", "x"]) == 0
+    made = (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert "| **T5** | 2.0 | 22.5 | beam 4, length penalty 1 | 2,345,678 | 1 |" in made
+
+
 def test_a_task_without_a_place_is_one_line(apart, tmp_path, capsys):
     folder = language_run(tmp_path / "run", "words")
     (folder / "recipe.json").write_text(
