@@ -110,7 +110,7 @@ def test_hidden_words_are_guessed(filler, capsys):
         (["search", "a", "no-such-file", "--model", "E"], "there is no file"),
         (["fill", "no mask here", "--model", "F"], "has no [MASK]"),
         (["fill", "[MASK]", "--model", "E"], "does not guess words"),
-        (["see", "a cat", "--model", "E", "--to", "de"], "writes no translation"),
+        (["see", "a cat", "--model", "E", "--to", "de"], "translates nothing"),
         (["see", "a cat", "--model", "E", "--view", "cross"], "nothing to show for --view cross"),
         (["see", "a cat", "--model", "E", "--layer", "7"], "there is no layer 7"),
     ],

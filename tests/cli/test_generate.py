@@ -236,7 +236,7 @@ def test_views_that_a_language_model_has_not_are_said(folder, tmp_path, capsys):
     for words, said in (
         (["--view", "cross"], "nothing to show for --view cross"),
         (["--view", "encoder"], "nothing to show for --view encoder"),
-        (["--to", "de"], "it translates nothing"),
+        (["--to", "de"], "translates nothing"),
         (["--tokens", "0", "--layer", "7"], "there are 0 to 1"),
     ):
         assert call("see", "two dogs", "--model", folder, "-o", tmp_path / "a.png", *words) == 1
