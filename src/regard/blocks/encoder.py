@@ -15,7 +15,9 @@ from regard.attention.mask import Mask
 from regard.blocks.residual import Residual
 from regard.core.memo import Memo, Place
 from regard.core.shapes import Float, Int, Tensor
+from regard.core.spec import make
 from regard.core.where import Where
+from regard.positions import POSITIONS
 
 
 class EncoderBlock(Residual):
@@ -62,6 +64,21 @@ class Stack(nn.Module):
     def leave(self, x: Tensor) -> Tensor:
         """The last norm, where there is one."""
         return x if self.norm is None else self.norm(x)
+
+
+def stack_positions(config: Any, causal: bool) -> nn.Module:
+    """The positions of a stack that a model's Config names; each kind takes of these sizes what it needs."""
+    part: nn.Module = make(
+        POSITIONS,
+        config.positions,
+        "positions",
+        width=config.width,
+        heads=config.heads,
+        head_width=config.width // config.heads,
+        length=config.length,
+        causal=causal,
+    )
+    return part
 
 
 class Encoder(Stack):

@@ -7,10 +7,12 @@ line on stderr; the status at the end is 1.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from regard.cli.options import Device
+from regard.cli.work import Work
 
 if TYPE_CHECKING:
     from regard.cli.lines import Line
@@ -39,9 +41,7 @@ def classify(
         bool, typer.Option("--all", "-a", help="Print the probability of every label, not only of the likeliest.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each text.")] = False,
-    device: Annotated[
-        str, typer.Option(metavar="DEVICE", help="cpu, cuda, cuda:1, ...; auto: the GPU where there is one.")
-    ] = "auto",
+    device: Device = "auto",
 ) -> int:
     """Say what kind of text each one is, and how sure that is.
 
@@ -57,7 +57,7 @@ def classify(
         raise typer.BadParameter("--labels are compared with one text at a time; leave out --pairs")
     from regard.cli import FAILED, lines, say
 
-    windows = lines.given(text) if text else lines.windows(lines.stdin("texts"))
+    windows = lines.read(text, "texts")
     work = _Work(chosen(model, labels, device), pairs, every, as_json)
     for window in windows:
         with lines.Out(None) as out:
@@ -71,16 +71,13 @@ def classify(
 def chosen(model: str | None, labels: str | None, device: str = "auto") -> Any:
     """The classifier of a name or a folder, or one made of labels and sentence vectors."""
     import regard
-    from regard.cli.ready import ready
+    from regard.cli.ready import place, ready
     from regard.core.errors import BadInput
     from regard.tasks.classifier import Classifier
     from regard.tasks.embedder import Embedder
     from regard.tasks.zeroshot import ZeroShot
 
-    name = model or ("languages" if labels is None else "minilm")
-    folder = Path(name)
-    if not (folder / "config.json").is_file() and (folder / "model" / "config.json").is_file():
-        name = str(folder / "model")  # a run keeps its model there
+    name = place(model or ("languages" if labels is None else "minilm"))
     found = regard.load(name)
     if labels is None:
         if not isinstance(found, Classifier):
@@ -92,20 +89,21 @@ def chosen(model: str | None, labels: str | None, device: str = "auto") -> Any:
     return ZeroShot(ready(found, device), labels.split(","))
 
 
-class _Work:
+class _Work(Work["Classified | None"]):
     """Windows of lines in, labels out; keeps count."""
 
+    failed = "could not be classified: left empty ({})"
+
     def __init__(self, classifier: Any, pairs: bool, every: bool, as_json: bool) -> None:
+        super().__init__()
         self.classifier, self.pairs, self.every, self.as_json = classifier, pairs, every, as_json
-        self.texts = self.bad = 0
+        self.texts = 0
 
     def __call__(self, window: list[Line]) -> list[str]:
         """The output lines of a window."""
-        for line in window:
-            if line.wrong:
-                self._complain(line, line.wrong)
+        self.check(window)
         usable = [line for line in window if line.text.strip() and self._whole(line)]
-        found = dict(zip([line.number for line in usable], self._found(usable), strict=True))
+        found = dict(zip([line.number for line in usable], self.answered(usable, lost=None), strict=True))
         self.texts += sum(each is not None for each in found.values())
         return [self._shown(line, found.get(line.number)) for line in window]
 
@@ -114,26 +112,13 @@ class _Work:
         cells = line.text.split("\t")
         if not self.pairs or (len(cells) == 2 and all(cell.strip() for cell in cells)):
             return True
-        self._complain(line, "is no pair of texts with a tab between them: left empty")
+        self.complain(line, "is no pair of texts with a tab between them: left empty")
         return False
 
-    def _found(self, some: list[Line]) -> list[Classified | None]:
-        """The labels of some lines; where that fails, of each by itself, so that only one line is lost."""
-        from regard.cli import debugging
-        from regard.core.errors import RegardError
-
-        if not some:
-            return []
+    def answers(self, some: list[Line]) -> list[Classified | None]:
+        """The label of each."""
         sides = zip(*(line.text.split("\t") if self.pairs else [line.text] for line in some), strict=True)
-        try:
-            return list(self.classifier(*map(list, sides)))
-        except (RegardError, RuntimeError) as error:  # torch calls most of what can happen to it a RuntimeError
-            if debugging():
-                raise
-            if len(some) > 1:
-                return [self._found([line])[0] for line in some]
-            self._complain(some[0], f"could not be classified: left empty ({' '.join(str(error).split())})")
-            return [None]
+        return list(self.classifier(*map(list, sides)))
 
     def _shown(self, line: Line, found: Classified | None) -> str:
         if self.as_json:
@@ -144,9 +129,3 @@ class _Work:
             return ""
         shown = found.probabilities if self.every else {found.label: found.probability}
         return "\t".join(f"{label}\t{share:.4f}" for label, share in shown.items())
-
-    def _complain(self, line: Line, what: str) -> None:
-        from regard.cli import say
-
-        self.bad += 1
-        say(f"line {line.number} {what}")

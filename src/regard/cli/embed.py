@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.options import Device
 from regard.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -36,9 +37,7 @@ def embed(
     split: Annotated[
         bool, typer.Option("--split", help="Read a text that is too long in parts, instead of refusing it.")
     ] = False,
-    device: Annotated[
-        str, typer.Option(metavar="DEVICE", help="cpu, cuda, cuda:1, ...; auto: the GPU where there is one.")
-    ] = "auto",
+    device: Device = "auto",
 ) -> int:
     """Turn sentences into vectors: near in meaning, near in angle.
 
@@ -54,7 +53,7 @@ def embed(
 
     if out is not None and out.suffix.lower() not in KINDS:
         raise BadInput(f"cannot write vectors to {out}; end the name in {', '.join(KINDS)}")
-    found = list(usable(lines.given(sentences) if sentences else lines.windows(lines.stdin("sentences"))))
+    found = list(usable(lines.read(sentences, "sentences")))
     if not found:
         raise BadInput("there is nothing to embed: the input is empty")
     texts = [line.text for line in found]
@@ -70,21 +69,19 @@ def embed(
 
 def chosen(model: str, device: str = "auto") -> Embedder:
     """The embedder of a name or a folder, ready."""
-    from regard.cli.ready import opened, ready
+    from regard.cli.ready import opened_as, ready
     from regard.tasks.embedder import Embedder
 
-    found = opened(model)
-    if not isinstance(found, Embedder):
-        raise BadInput(f"{model} is a {type(found).__name__}, not an embedder; --model minilm is one")
-    return ready(found, device)
+    return ready(opened_as(Embedder, model, "not an embedder; --model minilm is one"), device)
 
 
 def usable(windows: Iterator[list[Line]]) -> Iterator[Line]:
     """All lines, each of them text; the first that is not is refused, since vector n is to belong to line n."""
+    from regard.cli.lines import refuse_bad
+
     for window in windows:
         for line in window:
-            if line.wrong and not line.text:
-                raise BadInput(f"line {line.number} {line.wrong.split(':')[0]}")
+            refuse_bad(line)
             if not line.text.strip():
                 raise BadInput(f"line {line.number} is empty: there is nothing to embed; take it out")
             yield line

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.options import Device
 from regard.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -24,9 +25,7 @@ def fill(
         ),
     ] = "fill-en",
     k: Annotated[int, typer.Option("-k", "--top", min=1, metavar="N", help="How many words for each mask.")] = 5,
-    device: Annotated[
-        str, typer.Option(metavar="DEVICE", help="cpu, cuda, cuda:1, ...; auto: the GPU where there is one.")
-    ] = "auto",
+    device: Device = "auto",
 ) -> int:
     """Guess the hidden words of a text.
 
@@ -40,13 +39,12 @@ def fill(
     from regard.cli import lines
     from regard.tasks.filler import filled
 
-    source = lines.given(text) if text else lines.windows(lines.stdin("text"))
+    source = lines.read(text, "text")
     filler, several = chosen(model, device), text is None or len(text) > 1
     read = 0
     for window in source:
         for line in window:
-            if line.wrong and not line.text:
-                raise BadInput(f"line {line.number} {line.wrong.split(':')[0]}")
+            lines.refuse_bad(line)
         asked = [line.text for line in window if line.text.strip()]
         read += len(asked)
         for one, masks in zip(asked, filler(asked, k), strict=True):
@@ -65,10 +63,7 @@ def fill(
 
 def chosen(model: str, device: str = "auto") -> Filler:
     """The filler of a name or a folder, ready."""
-    from regard.cli.ready import opened, ready
+    from regard.cli.ready import opened_as, ready
     from regard.tasks.filler import Filler
 
-    found = opened(model)
-    if not isinstance(found, Filler):
-        raise BadInput(f"{model} is a {type(found).__name__}, which does not guess words; give a model that does")
-    return ready(found, device)
+    return ready(opened_as(Filler, model, "which does not guess words; give a model that does"), device)

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.options import DRAW, SEARCH, Device, Int8, Seed, Verbose
+from regard.cli.work import Work
+
 if TYPE_CHECKING:
     from regard.cli.lines import Line
 
-_draw, _search = "Drawing at random", "Searching"
 ESCAPES = {"\\n": "\n", "\\t": "\t"}  # what a shell makes hard to write
 
 
@@ -47,12 +49,12 @@ def generate(
             metavar="X",
             help="Below 1 safer, above 1 wilder; 0 takes the likeliest.",
             show_default="0.8",
-            rich_help_panel=_draw,
+            rich_help_panel=DRAW,
         ),
     ] = None,
     top_k: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Draw from the k likeliest tokens only.", rich_help_panel=_draw),
+        typer.Option(min=1, metavar="N", help="Draw from the k likeliest tokens only.", rich_help_panel=DRAW),
     ] = None,
     top_p: Annotated[
         float | None,
@@ -61,7 +63,7 @@ def generate(
             max=1.0,
             metavar="X",
             help="Draw from the likeliest tokens that make up this much probability.",
-            rich_help_panel=_draw,
+            rich_help_panel=DRAW,
         ),
     ] = None,
     min_p: Annotated[
@@ -71,7 +73,7 @@ def generate(
             max=1.0,
             metavar="X",
             help="Draw from tokens at least so likely as this share of the likeliest.",
-            rich_help_panel=_draw,
+            rich_help_panel=DRAW,
         ),
     ] = None,
     repetition_penalty: Annotated[
@@ -80,39 +82,28 @@ def generate(
             min=0.01,
             metavar="X",
             help="Above 1, what the text holds already is less likely.",
-            rich_help_panel=_draw,
+            rich_help_panel=DRAW,
         ),
     ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="N", help="The same seed draws the same.", show_default="0", rich_help_panel=_draw),
-    ] = None,
+    seed: Seed = None,
     beams: Annotated[
         int | None,
         typer.Option(
-            min=1, max=256, metavar="N", help="Look for the likeliest text, so many at a time.", rich_help_panel=_search
+            min=1, max=256, metavar="N", help="Look for the likeliest text, so many at a time.", rich_help_panel=SEARCH
         ),
     ] = None,
     length_penalty: Annotated[
         float | None,
-        typer.Option(
-            metavar="X", help="Of beams: scores are divided by length to this power.", rich_help_panel=_search
-        ),
+        typer.Option(metavar="X", help="Of beams: scores are divided by length to this power.", rich_help_panel=SEARCH),
     ] = None,
     stream: Annotated[
         bool | None,
         typer.Option("--stream/--no-stream", help="Show a text while it is written.", show_default="where it is one"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each text.")] = False,
-    device: Annotated[
-        str, typer.Option(metavar="DEVICE", help="cpu, cuda, cuda:1, ...; auto: the GPU where there is one.")
-    ] = "auto",
-    int8: Annotated[
-        bool, typer.Option("--int8", help="Weights and products in 8 bits: faster on a CPU, nearly the same text.")
-    ] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Say on stderr how fast it went and on what.")
-    ] = False,
+    device: Device = "auto",
+    int8: Int8 = False,
+    verbose: Verbose = False,
 ) -> int:
     """Write on from prompts, or answer them, with a language model.
 
@@ -133,14 +124,12 @@ def generate(
              "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed,
              "repetition_penalty": repetition_penalty, "beams": beams, "length_penalty": length_penalty}  # fmt: skip
     asked = {name: value for name, value in given.items() if value is not None and value is not False and value != []}
-    windows = _given(prompt) if prompt else lines.windows(lines.stdin("prompts"))
+    windows = _given(prompt) if prompt else lines.read(None, "prompts")
     alone = samples == 1 and (beams or 1) == 1 and (bool(stream) or len(prompt or ()) == 1)
     work = _Work(chosen(model, device, int8, alone), asked, as_json)
     follow = stream or (stream is None and bool(prompt) and len(prompt or ()) == 1 and work.can_stream(asked))
     for window in windows:
-        for line in window:
-            if line.wrong:
-                work.complain(line, line.wrong)
+        work.check(window)
         if follow:
             work.follow(window)
         else:
@@ -152,12 +141,11 @@ def generate(
 
 def chosen(model: str, device: str = "auto", int8: bool = False, alone: bool = False) -> Any:
     """The model of a name or a folder (a saved one, a whole run, or a GPT-2 of transformers), ready to write."""
-    import regard
-    from regard.cli.ready import place, ready
+    from regard.cli.ready import opened, ready
     from regard.core.errors import BadInput
     from regard.tasks.translator import Translator
 
-    found = regard.load(place(model))
+    found = opened(model)
     if not hasattr(found, "continues"):
         kind = type(found).__name__
         if isinstance(found, Translator):
@@ -167,14 +155,17 @@ def chosen(model: str, device: str = "auto", int8: bool = False, alone: bool = F
     return ready(found, device, int8, alone)
 
 
-class _Work:
+class _Work(Work[list[dict[str, Any]]]):
     """Windows of prompts in, texts out; keeps count."""
 
+    noun = "prompt"
+    failed = "could not be written on: {}"
+
     def __init__(self, predictor: Any, asked: dict[str, Any], as_json: bool) -> None:
+        super().__init__()
         self.predictor, self.as_json = predictor, as_json
         self.how = _writing(asked) if predictor.continues else _answering(asked)
-        self.bad = self.texts = self.tokens = 0
-        self.seconds = 0.0
+        self.texts = self.tokens = 0
 
     def can_stream(self, asked: dict[str, Any]) -> bool:
         """Whether a text can be shown while it is written."""
@@ -199,11 +190,10 @@ class _Work:
 
     def write(self, window: list[Line]) -> None:
         """All prompts of a window at once."""
-        began = time.monotonic()
-        found = self._found(window)
-        self.seconds += time.monotonic() - began
-        for line, outputs in zip(window, found, strict=True):
-            for output in outputs or [{"text": ""}]:
+        usable = [line for line in window if line.text or not line.wrong]
+        found = dict(zip([line.number for line in usable], self.answered(usable, lost=[]), strict=True))
+        for line in window:
+            for output in found.get(line.number) or [{"text": ""}]:
                 self._show(line, output)
 
     def _show(self, line: Line, output: dict[str, Any]) -> None:
@@ -215,24 +205,8 @@ class _Work:
             _out(f"{output['text']}\n")
         self.texts += 1
 
-    def _found(self, window: list[Line]) -> list[list[dict[str, Any]]]:
-        """The texts of a window; where that fails, of its prompts one by one, so that only one prompt is lost."""
-        from regard.cli import debugging
-        from regard.core.errors import RegardError
-
-        usable = [line for line in window if line.text or not line.wrong]
-        try:
-            texts = iter(self._written(usable) if usable else [])
-            return [next(texts) if line in usable else [] for line in window]
-        except (RegardError, RuntimeError) as error:  # torch calls most of what can happen to it a RuntimeError
-            if debugging():
-                raise
-            if len(window) > 1:
-                return [self._found([line])[0] for line in window]
-            self.complain(window[0], f"could not be written on: {' '.join(str(error).split())}")
-            return [[]]
-
-    def _written(self, some: list[Line]) -> list[list[dict[str, Any]]]:
+    def answers(self, some: list[Line]) -> list[list[dict[str, Any]]]:
+        """Of each prompt its texts, with what is known of them."""
         prompts = [line.text for line in some]
         if self.predictor.continues:
             found = self.predictor.written(prompts, numbers=[line.number - 1 for line in some], **self.how)
@@ -245,13 +219,6 @@ class _Work:
         listed = [[one] if isinstance(one, str) else one for one in answers]
         self.tokens += sum(map(len, self.predictor.text.encode([text for each in listed for text in each])))
         return [[{"text": text} for text in each] for each in listed]
-
-    def complain(self, line: Line, what: str) -> None:
-        """A prompt that could not be used."""
-        from regard.cli import say
-
-        self.bad += 1
-        say(f"prompt {line.number} {what}")
 
     def speed(self, where: str) -> str:
         """One honest line."""

@@ -43,6 +43,12 @@ class Line:
     wrong: str = ""
 
 
+def refuse_bad(line: Line) -> None:
+    """Raise where a line is no text, for whoever can leave none out."""
+    if line.wrong and not line.text:
+        raise BadInput(f"line {line.number} {line.wrong.split(':')[0]}")
+
+
 def opened(path: str | Path) -> BinaryIO:
     """A file to read lines from, or a line that says why not."""
     try:
@@ -70,6 +76,11 @@ def given(texts: Iterable[str]) -> Iterator[list[Line]]:
     """The lines of texts from the command line, as one window."""
     rows = [row for text in texts for row in text.removesuffix("\n").split("\n")]
     yield [_line(number, os.fsencode(row)) for number, row in enumerate(rows, 1)]
+
+
+def read(texts: Iterable[str] | None, what: str) -> Iterator[list[Line]]:
+    """The lines of texts from the command line, or where there are none those of stdin."""
+    return given(texts) if texts else windows(stdin(what))
 
 
 def windows(file: BinaryIO) -> Iterator[list[Line]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.core.errors import BadInput, RegardError
+from regard.core.errors import RegardError
 
 if TYPE_CHECKING:
     from regard.tasks.neighbours import Neighbour, Words
@@ -66,16 +66,10 @@ def near(
 
 
 def _loaded(name: str) -> Words:
-    import regard
+    from regard.cli.ready import opened_as, place
     from regard.tasks.neighbours import Words
 
-    folder = Path(name)
-    if not (folder / "config.json").is_file() and (folder / "model" / "config.json").is_file():
-        name = str(folder / "model")  # a run keeps its model there
-    found = regard.load(name)
-    if not isinstance(found, Words):
-        raise BadInput(f"{name} is a {type(found).__name__}, not word vectors; regard list zoo names what there is")
-    return found
+    return opened_as(Words, place(name), "not word vectors; regard list zoo names what there is")
 
 
 def _print(title: str, found: list[Neighbour]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, TypeVar
 
-from regard.core.errors import Unsupported
+from regard.core.errors import BadInput, Unsupported
 
 Predictor = TypeVar("Predictor")  # whatever has a `model`
 
@@ -18,6 +18,14 @@ def opened(name: str) -> Any:
     import regard
 
     return regard.load(place(name))
+
+
+def opened_as(kind: type[Predictor], name: str, otherwise: str) -> Predictor:
+    """The same where it must be of a kind; else an error that says `otherwise`."""
+    found = opened(name)
+    if not isinstance(found, kind):
+        raise BadInput(f"{name} is a {type(found).__name__}, {otherwise}")
+    return found
 
 
 def ready(predictor: Predictor, device: str, int8: bool = False, alone: bool = False) -> Predictor:

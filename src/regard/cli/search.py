@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.options import Device
 from regard.core.errors import BadInput
 
 
@@ -17,9 +18,7 @@ def search(
     model: Annotated[
         str, typer.Option(metavar="NAME", help="minilm, or the folder of an embedder or of sentence-transformers.")
     ] = "minilm",
-    device: Annotated[
-        str, typer.Option(metavar="DEVICE", help="cpu, cuda, cuda:1, ...; auto: the GPU where there is one.")
-    ] = "auto",
+    device: Device = "auto",
 ) -> int:
     """Find the lines of a file that are nearest in meaning to a query.
 

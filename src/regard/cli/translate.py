@@ -6,12 +6,14 @@ line on stderr; the status at the end is 1. All other lines are translated whate
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from regard.cli.options import DRAW, SEARCH, Device, Int8, Seed, Verbose
+from regard.cli.work import Work
 
 if TYPE_CHECKING:
     from regard.cli.lines import Line
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 MANY = 20  # lines from which the speed is told without being asked for
 COMPLAINTS = 100  # lines that are complained of one by one
 
-_search, _draw, _files = "Searching", "Drawing at random", "Files"
+_files = "Files"
 
 
 def translate(
@@ -70,7 +72,7 @@ def translate(
             metavar="N",
             help="Outputs kept while searching; 1 is greedy.",
             show_default="4",
-            rich_help_panel=_search,
+            rich_help_panel=SEARCH,
         ),
     ] = None,
     nbest: Annotated[
@@ -80,7 +82,7 @@ def translate(
             max=256,
             metavar="N",
             help="Translations of each line, as line number, score and text between tabs.",
-            rich_help_panel=_search,
+            rich_help_panel=SEARCH,
         ),
     ] = 1,
     length_penalty: Annotated[
@@ -88,7 +90,7 @@ def translate(
         typer.Option(
             metavar="X",
             help="Scores are divided by length to this power; more favours longer outputs.",
-            rich_help_panel=_search,
+            rich_help_panel=SEARCH,
         ),
     ] = 1.0,
     groups: Annotated[
@@ -97,7 +99,7 @@ def translate(
             min=1,
             metavar="N",
             help="Search in so many groups of beams that avoid one another's words.",
-            rich_help_panel=_search,
+            rich_help_panel=SEARCH,
         ),
     ] = 1,
     diversity: Annotated[
@@ -107,30 +109,30 @@ def translate(
             metavar="X",
             help="What a word costs that another group chose.",
             show_default="0.5",
-            rich_help_panel=_search,
+            rich_help_panel=SEARCH,
         ),
     ] = None,
     prefix: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Every translation begins with this.", rich_help_panel=_search)
+        str | None, typer.Option(metavar="TEXT", help="Every translation begins with this.", rich_help_panel=SEARCH)
     ] = None,
     must: Annotated[
         list[str] | None,
         typer.Option(
             metavar="PHRASE",
             help="Every translation contains this; may be given several times.",
-            rich_help_panel=_search,
+            rich_help_panel=SEARCH,
         ),
     ] = None,
-    sample: Annotated[bool, typer.Option("--sample", help="Draw instead of searching.", rich_help_panel=_draw)] = False,
+    sample: Annotated[bool, typer.Option("--sample", help="Draw instead of searching.", rich_help_panel=DRAW)] = False,
     temperature: Annotated[
         float | None,
         typer.Option(
-            min=0.01, metavar="X", help="Below 1 safer, above 1 wilder.", show_default="1", rich_help_panel=_draw
+            min=0.01, metavar="X", help="Below 1 safer, above 1 wilder.", show_default="1", rich_help_panel=DRAW
         ),
     ] = None,
     top_k: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Draw from the k likeliest words only.", rich_help_panel=_draw),
+        typer.Option(min=1, metavar="N", help="Draw from the k likeliest words only.", rich_help_panel=DRAW),
     ] = None,
     top_p: Annotated[
         float | None,
@@ -139,22 +141,13 @@ def translate(
             max=1.0,
             metavar="X",
             help="Draw from the likeliest words that make up this much probability.",
-            rich_help_panel=_draw,
+            rich_help_panel=DRAW,
         ),
     ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="N", help="The same seed draws the same.", show_default="0", rich_help_panel=_draw),
-    ] = None,
-    device: Annotated[
-        str, typer.Option(metavar="DEVICE", help="cpu, cuda, cuda:1, ...; auto: the GPU where there is one.")
-    ] = "auto",
-    int8: Annotated[
-        bool, typer.Option("--int8", help="Weights and products in 8 bits: faster on a CPU, nearly the same text.")
-    ] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Say on stderr how fast it went and on what.")
-    ] = False,
+    seed: Seed = None,
+    device: Device = "auto",
+    int8: Int8 = False,
+    verbose: Verbose = False,
 ) -> int:
     """Translate text, a file or stdin, line by line.
 
@@ -175,9 +168,7 @@ def translate(
     from regard.cli.translator import chosen, machine
 
     check(attention or ())
-    source = (
-        lines.given(text) if text else lines.windows(lines.opened(file) if file is not None else lines.stdin("text"))
-    )
+    source = lines.read(text, "text") if file is None else lines.windows(lines.opened(file))
     with lines.Out(output) as out:  # a place that cannot be written is found out before anything is loaded
         from regard.tasks.translator import Search
 
@@ -199,23 +190,24 @@ def translate(
     return FAILED if work.bad else 0
 
 
-class _Work:
+class _Work(Work["list[Candidate]"]):
     """What is done to a window of lines, and what was done so far."""
 
+    failed = "could not be translated: left empty ({})"
+    most = COMPLAINTS
+
     def __init__(self, translator: Translator, search: dict[str, Any], nbest: int) -> None:
+        super().__init__()
         self.translator, self.search, self.nbest = translator, search, nbest
-        self.translated = self.bad = self.tokens = 0
-        self.seconds = 0.0
+        self.translated = self.tokens = 0
         self.first: tuple[str, str] | None = None  # a line and its translation, to be looked at
 
     def __call__(self, window: list[Line]) -> Iterable[str]:
         """The output lines of a window."""
-        for line in window:
-            if line.wrong:
-                self._complain(line, line.wrong)
-        began = time.monotonic()
-        found = self._found(window)
-        self.seconds += time.monotonic() - began
+        from regard.tasks.translator import Candidate
+
+        self.check(window)
+        found = self.answered(window, lost=[Candidate("", 0.0)])
         written = [candidates[0].text for candidates in found]
         self.tokens += sum(map(len, self.translator.text.encode(written)))
         for line, translation in zip(window, written, strict=True):
@@ -224,28 +216,9 @@ class _Work:
                 self.first = self.first or (line.text, translation)
         return written if self.nbest == 1 else self._listed(window, found)
 
-    def _found(self, window: list[Line]) -> list[list[Candidate]]:
-        """The translations of a window; where that fails, of its lines one by one, so that only one line is lost."""
-        from regard.cli import debugging
-        from regard.core.errors import RegardError
-        from regard.tasks.translator import Candidate
-
-        try:
-            return self.translator.candidates([line.text for line in window], first=window[0].number, **self.search)
-        except (RegardError, RuntimeError) as error:  # torch calls most of what can happen to it a RuntimeError
-            if debugging():
-                raise
-            if len(window) > 1:
-                return [self._found([line])[0] for line in window]
-            self._complain(window[0], f"could not be translated: left empty ({' '.join(str(error).split())})")
-            return [[Candidate("", 0.0)]]
-
-    def _complain(self, line: Line, what: str) -> None:
-        from regard.cli import say
-
-        self.bad += 1
-        if self.bad <= COMPLAINTS:
-            say(f"line {line.number} {what}")
+    def answers(self, some: list[Line]) -> list[list[Candidate]]:
+        """Of each line its translations, best first."""
+        return self.translator.candidates([line.text for line in some], first=some[0].number, **self.search)
 
     def _listed(self, window: list[Line], found: list[list[Candidate]]) -> Iterator[str]:
         for line, candidates in zip(window, found, strict=True):

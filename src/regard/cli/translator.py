@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from regard.cli.ready import machine, place, ready
+from regard.cli.ready import machine, opened_as, ready
 from regard.core.errors import BadInput, RegardError
 
 if TYPE_CHECKING:
@@ -28,14 +28,10 @@ def chosen(
 
 
 def _loaded(name: str, is_pair: bool) -> Translator:
-    import regard
     from regard.catalogue import translators
     from regard.tasks.translator import Translator
 
     if is_pair and name not in translators():
         known = ", ".join(translators()) or "none"
         raise BadInput(f"no translator {name} comes with regard (there is: {known}); give your own: --model FOLDER")
-    found = regard.load(place(name))
-    if not isinstance(found, Translator):
-        raise BadInput(f"{name} is a {type(found).__name__}, not a translator")
-    return found
+    return opened_as(Translator, name, "not a translator")

@@ -25,12 +25,11 @@ from torch import nn
 from regard.attention.mask import Documents, Keys
 from regard.attention.multihead import MultiHead
 from regard.blocks import FEEDFORWARDS, HEADS, NORMS
-from regard.blocks.encoder import Encoder, EncoderBlock
+from regard.blocks.encoder import Encoder, EncoderBlock, stack_positions
 from regard.blocks.heads import Loss
 from regard.core.errors import BadInput, Unsupported
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import Spec, cycle, make, resolve
-from regard.positions import POSITIONS
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ class BERT(nn.Module):
         self.embed = nn.Embedding(config.vocab, config.width)
         self.segment = nn.Embedding(config.segments, config.width)
         blocks = [_block(config, layer) for layer in range(config.layers)]
-        self.encoder = BERTEncoder(blocks, _positions(config), _norm(config), config.dropout)
+        self.encoder = BERTEncoder(blocks, stack_positions(config, causal=False), _norm(config), config.dropout)
         self.head: Any = None if config.head is None else _head(config)
         pools = self.head is None or self.head.pools
         self.pool = nn.Linear(config.width, config.width) if pools else None
@@ -210,19 +209,5 @@ def _head(config: Config) -> nn.Module:
         dropout=config.dropout,
         norm=_norm(config),
         **({} if activation is None else {"activation": activation}),
-    )
-    return part
-
-
-def _positions(config: Config) -> nn.Module:
-    part: nn.Module = make(
-        POSITIONS,
-        config.positions,
-        "positions",
-        width=config.width,
-        heads=config.heads,
-        head_width=config.width // config.heads,
-        length=config.length,
-        causal=False,
     )
     return part

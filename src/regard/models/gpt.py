@@ -23,11 +23,12 @@ from regard.attention.mask import Keys
 from regard.attention.multihead import MultiHead
 from regard.blocks import FEEDFORWARDS, NORMS
 from regard.blocks.causal import CausalBlock, CausalStack, State
+from regard.blocks.encoder import stack_positions
 from regard.blocks.experts import Stacked
+from regard.blocks.steps import Writing
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import cycle, make
-from regard.positions import POSITIONS
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # vectors B N C, the head's matrix V C, wanted tokens B N -> a sum
 
@@ -70,9 +71,10 @@ SIZES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-class GPT(nn.Module):
-    """Tokens in, logits of the next token out, at every place."""
+class GPT(Writing):
+    """Tokens in, logits of the next token out, at every place; written step by step (blocks.steps)."""
 
+    config: Config
     entries = ("hidden",)  # what is called on a model beside itself
 
     def __init__(self, config: Config) -> None:
@@ -80,7 +82,7 @@ class GPT(nn.Module):
         self.config = config
         self.embed = nn.Embedding(config.vocab, config.width)
         blocks = [_block(config, layer) for layer in range(config.layers)]
-        self.decoder = CausalStack(blocks, _positions(config), _norm(config), config.dropout)
+        self.decoder = CausalStack(blocks, stack_positions(config, causal=True), _norm(config), config.dropout)
         self.head = nn.Linear(config.width, config.vocab, bias=False)
         self.reset()
 
@@ -105,11 +107,6 @@ class GPT(nn.Module):
 
     # -- writing, one token after another ------------------------------------------------------------------------------
 
-    @property
-    def eos(self) -> int:
-        """The token that ends a text."""
-        return self.config.eos
-
     def start(
         self, prompts: Int[Tensor, "B N"], lengths: Int[Tensor, " B"] | None = None, *, room: int
     ) -> tuple[Int[Tensor, "B 1"], State]:
@@ -121,19 +118,6 @@ class GPT(nn.Module):
             before = lengths.long() - 1
             last = prompts.gather(1, before[:, None])
         return last, self.decoder.start(self.embed(prompts[:, :-1]), before, room)
-
-    def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
-        """Logits of the next token of every beam."""
-        x, state = self.decoder.step(self.embed(tokens), state)
-        return self.head(x), state
-
-    def select(self, state: State, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> State:
-        """Keep the inputs `rows` (None: all), of each the beams `beams`."""
-        return self.decoder.select(state, rows, beams)
-
-    def freeze(self, state: State) -> State:
-        """Make every shape of the state static, so that a step can be recorded and replayed."""
-        return self.decoder.freeze(state)
 
     def _checked(self, prompts: Tensor, lengths: Tensor | None) -> bool:
         """Whether prompts differ in length; refuses what cannot be read. Looks at the device once."""
@@ -192,19 +176,5 @@ def _feed(config: Config) -> nn.Module:
 def _norm(config: Config, kind: str | None = None, width: int | None = None) -> nn.Module:
     part: nn.Module = make(
         NORMS, kind or config.norm_kind, "norm", normalized_shape=width or config.width, bias=config.bias
-    )
-    return part
-
-
-def _positions(config: Config) -> nn.Module:
-    part: nn.Module = make(
-        POSITIONS,
-        config.positions,
-        "positions",
-        width=config.width,
-        heads=config.heads,
-        head_width=config.width // config.heads,
-        length=config.length,
-        causal=True,
     )
     return part

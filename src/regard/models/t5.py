@@ -20,11 +20,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.attention.mask import Keys, Table
+from regard.attention.mask import Keys
 from regard.attention.multihead import MultiHead
 from regard.blocks import FEEDFORWARDS, NORMS
-from regard.blocks.decoder import Decoder, DecoderBlock, State
+from regard.blocks.decoder import Decoder, DecoderBlock
 from regard.blocks.encoder import Encoder, EncoderBlock
+from regard.blocks.steps import EncoderDecoder
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import cycle, make
 from regard.positions.biased.relative import RelativePositions
@@ -92,8 +93,10 @@ SIZES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-class T5(nn.Module):
-    """Source and target tokens in, logits of the next target token out."""
+class T5(EncoderDecoder):
+    """Source and target tokens in, logits of the next target token out; written step by step (blocks.steps)."""
+
+    config: Config
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -136,6 +139,10 @@ class T5(nn.Module):
         out: Tensor = self.drop(self.encoder(self.embed(source), mask))
         return out
 
+    def logits(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T V"]:
+        """Scores of the next token."""
+        return self.head(self._last(x))
+
     def _last(self, x: Tensor) -> Tensor:
         """What the head sees."""
         x = self.drop(x)
@@ -145,37 +152,6 @@ class T5(nn.Module):
     def scaled(self) -> bool:
         """Whether the head sees x / √C."""
         return self.config.tied if self.config.scaled is None else self.config.scaled
-
-    # -- writing, one token after another ------------------------------------------------------------------------------
-
-    @property
-    def eos(self) -> int:
-        """The token that ends a target."""
-        return self.config.eos
-
-    def start(
-        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None, *, room: int
-    ) -> tuple[Int[Tensor, "B 1"], State]:
-        """Read the source once; the first token of every target, and an empty cache of `room` slots."""
-        padded = source_lengths is not None and int(source_lengths.min()) < source.shape[1]
-        lengths = source_lengths if padded else None
-        memory = self.encode(source, lengths)
-        mask = None if lengths is None else Table(Keys(lengths).real(source.shape[1])[:, None])
-        first = torch.full((source.shape[0], 1), self.config.bos, device=source.device)
-        return first, self.decoder.start(memory, mask, room)
-
-    def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
-        """Logits of the next token of every beam."""
-        x, state = self.decoder.step(self.embed(tokens), state)
-        return self.head(self._last(x)), state
-
-    def select(self, state: State, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> State:
-        """Keep the inputs `rows` (None: all), of each the beams `beams`."""
-        return self.decoder.select(state, rows, beams)
-
-    def freeze(self, state: State) -> State:
-        """Make every shape of the state static, so that a step can be recorded and replayed."""
-        return self.decoder.freeze(state)
 
     @torch.no_grad()
     def reset(self) -> None:

@@ -16,14 +16,14 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from regard.attention.mask import Keys, Table
+from regard.attention.mask import Keys
 from regard.attention.multihead import MultiHead
 from regard.blocks import FEEDFORWARDS, NORMS
-from regard.blocks.decoder import Decoder, DecoderBlock, State
-from regard.blocks.encoder import Encoder, EncoderBlock
+from regard.blocks.decoder import Decoder, DecoderBlock
+from regard.blocks.encoder import Encoder, EncoderBlock, stack_positions
+from regard.blocks.steps import EncoderDecoder
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import cycle, make
-from regard.positions import POSITIONS
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,10 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-class Transformer(nn.Module):
-    """Source and target tokens in, logits of the next target token out."""
+class Transformer(EncoderDecoder):
+    """Source and target tokens in, logits of the next target token out; written step by step (blocks.steps)."""
+
+    config: Config
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -101,37 +103,6 @@ class Transformer(nn.Module):
     def vectors(self, tokens: Int[Tensor, "B N"]) -> Float[Tensor, "B N C"]:
         """Token embeddings, scaled so that positions do not drown them."""
         return self.embed(tokens) * self.config.width**0.5
-
-    # -- writing, one token after another ------------------------------------------------------------------------------
-
-    @property
-    def eos(self) -> int:
-        """The token that ends a target."""
-        return self.config.eos
-
-    def start(
-        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None, *, room: int
-    ) -> tuple[Int[Tensor, "B 1"], State]:
-        """Read the source once; the first token of every target, and an empty cache of `room` slots."""
-        padded = source_lengths is not None and int(source_lengths.min()) < source.shape[1]
-        lengths = source_lengths if padded else None
-        memory = self.encode(source, lengths)
-        mask = None if lengths is None else Table(Keys(lengths).real(source.shape[1])[:, None])
-        first = torch.full((source.shape[0], 1), self.config.bos, device=source.device)
-        return first, self.decoder.start(memory, mask, room)
-
-    def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
-        """Logits of the next token of every beam."""
-        x, state = self.decoder.step(self.vectors(tokens), state)
-        return self.head(x), state
-
-    def select(self, state: State, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> State:
-        """Keep the inputs `rows` (None: all), of each the beams `beams`."""
-        return self.decoder.select(state, rows, beams)
-
-    def freeze(self, state: State) -> State:
-        """Make every shape of the state static, so that a step can be recorded and replayed."""
-        return self.decoder.freeze(state)
 
     def reset(self) -> None:
         """Fresh weights: Xavier for matrices, so that one qkv matrix starts as three smaller ones would."""
@@ -185,15 +156,5 @@ def _norm(config: Config) -> nn.Module:
 
 def _ends(config: Config, causal: bool) -> tuple[nn.Module, nn.Module | None, float]:
     """Positions, last norm and dropout of a stack."""
-    positions = make(
-        POSITIONS,
-        config.positions,
-        "positions",
-        width=config.width,
-        heads=config.heads,
-        head_width=config.width // config.heads,
-        length=config.length,
-        causal=causal,
-    )
     last = config.norm == "pre" if config.final_norm is None else config.final_norm
-    return positions, _norm(config) if last else None, config.dropout
+    return stack_positions(config, causal), _norm(config) if last else None, config.dropout

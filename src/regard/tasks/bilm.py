@@ -26,7 +26,7 @@ from regard.data.words import WordSentences
 from regard.models.elmo import Config as ELMo
 from regard.models.elmo import spell
 from regard.tasks.linear_loss import linear_loss, linear_score
-from regard.tasks.stateless import Stateless
+from regard.tasks.parts import Worded, vocabulary
 
 if TYPE_CHECKING:
     from regard.tokens.text import Text
@@ -45,22 +45,20 @@ class Config:
 
     def build(self, data: WordSentences, seed: int = 0, folder: Path | None = None) -> BiLM:
         """The task on these data; with the vocabulary in the folder where one is given, else theirs."""
-        from regard.tokens.text import Text
-
-        return BiLM(self, data, None if folder is None else Text.load(folder), seed)
+        return BiLM(self, data, vocabulary(folder), seed)
 
 
-class BiLM(Stateless):
+class BiLM(Worded[SpelledSentences]):
     """What the training loop trains."""
 
     headline = "loss"  # the lower the better
     name = "bilm"
+    data: WordSentences
 
     def __init__(self, config: Config, data: WordSentences, text: Text | None = None, seed: int = 0) -> None:
-        self.config, self.data, self.seed = config, data, seed
-        self.text = data.text() if text is None else text
+        super().__init__(data, text, seed)
+        self.config = config
         self.spelling = ELMo(self.text.size)  # how a model reads letters; its own Config once it is known
-        self._parts: dict[str, SpelledSentences] = {}
         self.objective = linear_loss if config.chunk is None else partial(linear_loss, chunk=config.chunk)
 
     def fit(self, config: Any) -> Any:
@@ -96,17 +94,9 @@ class BiLM(Stateless):
             f"{self.text.size:,} of them predicted, {self.data.tokens:,} a batch"
         )
 
-    def part(self, split: str) -> SpelledSentences:
-        """One part of the data, read once."""
-        split = self.data.split(split)
-        if split not in self._parts:
-            spelling = partial(spell, config=self.spelling)
-            self._parts[split] = SpelledSentences(self.data.read(split), spelling, self.text, self.data.lower)
-        return self._parts[split]
-
-    def save(self, folder: Path) -> None:
-        """Write the vocabulary."""
-        self.text.save(folder)
+    def _load(self, split: str) -> SpelledSentences:
+        spelling = partial(spell, config=self.spelling)
+        return SpelledSentences(self.data.read(split), spelling, self.text, self.data.lower)
 
     def fingerprint(self) -> str:
         """A few letters that change when the training data do."""
@@ -136,10 +126,6 @@ class BiLM(Stateless):
         result: dict[str, Any] = {"loss": loss, "perplexity": math.exp(min(loss, 50.0))}
         result |= {"forward_loss": forth / half, "backward_loss": back / half}
         return result | {"accuracy": right / max(tokens, 1), "tokens": tokens}
-
-    def report(self, model: nn.Module, split: str = "test", **search: Any) -> dict[str, Any]:
-        """Everything there is to say about a model on one part."""
-        return self.evaluate(model, split) | {"split": self.data.split(split)}
 
 
 def _both_scores(x: Tensor, weight: Tensor, targets: Tensor) -> Float[Tensor, "2 2"]:

@@ -27,6 +27,7 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 from regard.data.bracketed import CLOSE, OPEN, Bracketed, Brackets, decisions
 from regard.tasks.chunker import Chunker
+from regard.tasks.parts import vocabulary
 from regard.tasks.reading import TOKENS, Reading
 from regard.tasks.tally import accuracy, chunk_f1
 
@@ -42,9 +43,7 @@ class Config:
 
     def build(self, data: Bracketed, seed: int = 0, folder: Path | None = None) -> Chunking:
         """The task on these data; with the vocabulary in the folder where one is given, else one trained on them."""
-        from regard.tokens.text import Text
-
-        return Chunking(self, data, None if folder is None else Text.load(folder), seed)
+        return Chunking(self, data, vocabulary(folder), seed)
 
 
 class Chunking(Reading):
@@ -121,7 +120,7 @@ class Chunking(Reading):
         """Everything there is to say about a model on one part."""
         if search:
             raise BadInput(f"decisions are taken one by one, not searched for; leave out {', '.join(search)}")
-        return self.evaluate(model, split) | {"split": self.data.split(split)}
+        return super().report(model, split)
 
 
 def _decided(logits: Tensor, outside: Tensor, inside: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:

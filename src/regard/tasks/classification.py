@@ -21,6 +21,7 @@ from torch import nn
 
 from regard.core.shapes import Float, Tensor
 from regard.data.labelled import Labelled, Texts
+from regard.tasks.parts import vocabulary
 from regard.tasks.reading import TOKENS, Reading, measured_on
 from regard.tasks.tally import accuracy, macro_f1, matthews
 
@@ -36,9 +37,7 @@ class Config:
 
     def build(self, data: Labelled, seed: int = 0, folder: Path | None = None) -> Classification:
         """The task on these data; with the vocabulary in the folder where one is given, else one trained on them."""
-        from regard.tokens.text import Text
-
-        return Classification(self, data, None if folder is None else Text.load(folder), seed)
+        return Classification(self, data, vocabulary(folder), seed)
 
     @staticmethod
     def measured(corpus: str, saved: Mapping[str, Any], **changes: Any) -> Labelled:

@@ -25,9 +25,8 @@ from torch import nn
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 from regard.data import pendulum
-from regard.data.batching import Stream
 from regard.data.control import SKILLS, Control, Episodes, Moves
-from regard.tasks.stateless import Stateless
+from regard.tasks.parts import Parted
 
 ROWS = 512  # windows measured at a time
 
@@ -50,16 +49,17 @@ class Config:
         return Decision(self, data, seed)
 
 
-class Decision(Stateless):
+class Decision(Parted[Episodes]):
     """What the training loop trains: the loss, the windows it is measured on, and how well the model plays."""
 
     headline = "return"  # reached when the data's best is asked for; higher is better
     name = "decision"
     ragged = False
+    data: Control
 
     def __init__(self, config: Config, data: Control, seed: int = 0) -> None:
-        self.config, self.data, self.seed = config, data, seed
-        self._parts: dict[str, Episodes] = {}
+        super().__init__(data, seed)
+        self.config = config
         self.objective: Callable[[Tensor, Tensor], Tensor] = _chosen if data.levels else _squared
 
     def fit(self, config: Any) -> Any:
@@ -68,10 +68,6 @@ class Decision(Stateless):
         kind = "classes" if levels else config.kind if config.kind != "classes" else "tanh"
         actions = levels or pendulum.ACTIONS
         return replace(config, states=pendulum.STATES, actions=actions, kind=kind, length=pendulum.STEPS)
-
-    def batches(self) -> Stream[Moves]:
-        """The training batches."""
-        return self.part("train").stream(self.seed)
 
     def count(self, batch: Moves) -> int:
         """The number of actions."""
@@ -102,24 +98,6 @@ class Decision(Stateless):
             f"pendulum, {len(returns):,} episodes of {pendulum.STEPS} actions ({actions}), returns "
             f"{returns.mean():.1f} on average, {returns.max():.1f} at best; {d.rows} windows of {d.context} a batch"
         )
-
-    def part(self, split: str) -> Episodes:
-        """One part of the data, made once."""
-        split = self.data.split(split)
-        if split not in self._parts:
-            self._parts[split] = self.data.load(split)
-        return self._parts[split]
-
-    def save(self, folder: Path) -> None:
-        """There is nothing beside the model."""
-
-    def fingerprint(self) -> str:
-        """A few letters that change when the training data do."""
-        return self.part("train").fingerprint()
-
-    def ready(self, score: bool) -> None:
-        """The data are made here and now."""
-        self.part("val")
 
     @property
     def best(self) -> float:

@@ -28,12 +28,11 @@ from regard.blocks.experts import experts
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 from regard.core.spec import Spec
-from regard.data.batching import Stream
 from regard.data.index import INDEX
 from regard.data.plain import PlainText
 from regard.data.shards import Shards, Tokens, Windows, located, predicted
 from regard.tasks.linear_loss import linear_loss, linear_score
-from regard.tasks.stateless import Stateless
+from regard.tasks.parts import Worded, vocabulary
 
 if TYPE_CHECKING:
     from regard.tokens.text import Text
@@ -55,9 +54,7 @@ class Config:
 
     def build(self, data: PlainText | Shards, seed: int = 0, folder: Path | None = None) -> Language:
         """The task on these data; with the vocabulary in the folder where one is given, else theirs."""
-        from regard.tokens.text import Text
-
-        return Language(self, data, None if folder is None else Text.load(folder), seed)
+        return Language(self, data, vocabulary(folder), seed)
 
     @staticmethod
     def measured(corpus: str, saved: Mapping[str, Any], **changes: Any) -> PlainText | Shards:
@@ -71,17 +68,17 @@ class Config:
         return PlainText(corpus, context=context, **changes)
 
 
-class Language(Stateless):
+class Language(Worded[Windows]):
     """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
 
     headline = "loss"  # the lower the better
     name = "language"
     ragged = False  # all batches have one shape
+    data: PlainText | Shards
 
     def __init__(self, config: Config, data: PlainText | Shards, text: Text | None = None, seed: int = 0) -> None:
-        self.config, self.data, self.seed = config, data, seed
-        self.text = data.text() if text is None else text
-        self._parts: dict[str, Windows] = {}
+        super().__init__(data, text, seed)
+        self.config = config
         self.objective: Callable[[Tensor, Tensor, Tensor], Tensor] = linear_loss
         if config.chunk is not None or config.smoothing:
             self.objective = partial(linear_loss, chunk=config.chunk, smoothing=config.smoothing)
@@ -94,10 +91,6 @@ class Language(Stateless):
                 f"data.context, raise model.length, or take positions that have no end (model.positions=rotary)"
             )
         return replace(config, vocab=self.text.size, eos=self.text.eos)
-
-    def batches(self) -> Stream[Tokens]:
-        """The training batches."""
-        return self.part("train").stream(self.seed)
 
     def count(self, batch: Tokens) -> int:
         """The number of tokens to be predicted; asked on the host, before the batch travels."""
@@ -129,25 +122,9 @@ class Language(Stateless):
             f"vocabulary {text.size:,} {text.kind}"
         )
 
-    def part(self, split: str) -> Windows:
-        """One part of the data, opened once."""
-        split = self.data.split(split)
-        if split not in self._parts:
-            data = self.data
-            self._parts[split] = data.load(split, self.text) if isinstance(data, PlainText) else data.load(split)
-        return self._parts[split]
-
-    def save(self, folder: Path) -> None:
-        """Write the vocabulary."""
-        self.text.save(folder)
-
-    def fingerprint(self) -> str:
-        """A few letters that change when the training data or the vocabulary do."""
-        return self.part("train").fingerprint()
-
-    def ready(self, score: bool) -> None:
-        """Raise now if there is no validation part."""
-        self.part("val")
+    def _load(self, split: str) -> Windows:
+        data = self.data
+        return data.load(split, self.text) if isinstance(data, PlainText) else data.load(split)
 
     @torch.no_grad()
     def evaluate(

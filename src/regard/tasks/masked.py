@@ -26,13 +26,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.core.shapes import Float, Int, Tensor
-from regard.data.batching import Stream
 from regard.data.documents import Documents, Pages, asked
 from regard.data.masking import Masked
 from regard.data.sentences import Sentences
 from regard.tasks.linear_loss import NOTHING, linear_loss, linear_score
+from regard.tasks.parts import Worded, vocabulary
 from regard.tasks.reading import measured_on, room_for
-from regard.tasks.stateless import Stateless
 
 if TYPE_CHECKING:
     from regard.tokens.text import Text
@@ -50,9 +49,7 @@ class Config:
 
     def build(self, data: Documents, seed: int = 0, folder: Path | None = None) -> MaskedWords:
         """The task on these data; with the vocabulary in the folder where one is given, else one trained on them."""
-        from regard.tokens.text import Text
-
-        return MaskedWords(self, data, None if folder is None else Text.load(folder), seed)
+        return MaskedWords(self, data, vocabulary(folder), seed)
 
     @staticmethod
     def measured(corpus: str, saved: Mapping[str, Any], **changes: Any) -> Documents:
@@ -61,17 +58,17 @@ class Config:
         return measured_on(kind, (corpus,), saved, changes)
 
 
-class MaskedWords(Stateless):
+class MaskedWords(Worded[Pages]):
     """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
 
     headline = "loss"  # the lower the better
     name = "masked"
     ragged = False  # all batches have one shape
+    data: Documents
 
     def __init__(self, config: Config, data: Documents, text: Text | None = None, seed: int = 0) -> None:
-        self.config, self.data, self.seed = config, data, seed
-        self.text = data.text() if text is None else text
-        self._parts: dict[str, Pages] = {}
+        super().__init__(data, text, seed)
+        self.config = config
         self.objective: Callable[..., Tensor] = linear_loss
 
     def fit(self, config: Any) -> Any:
@@ -79,10 +76,6 @@ class MaskedWords(Stateless):
         room_for(self.data.length, config)
         head = "masked" if isinstance(self.data, Sentences) else "pretraining"
         return replace(config, vocab=self.text.size, head=head)
-
-    def batches(self) -> Stream[Masked]:
-        """The training batches."""
-        return self.part("train").stream(self.seed)
 
     def count(self, batch: Masked) -> int:
         """The number of words that are asked for; asked on the host, before the batch travels."""
@@ -110,25 +103,6 @@ class MaskedWords(Stateless):
             f"{data.length} a batch, vocabulary {text.size:,} {text.kind}"
         )
 
-    def part(self, split: str) -> Pages:
-        """One part of the data, read once."""
-        split = self.data.split(split)
-        if split not in self._parts:
-            self._parts[split] = self.data.load(split, self.text)
-        return self._parts[split]
-
-    def save(self, folder: Path) -> None:
-        """Write the vocabulary."""
-        self.text.save(folder)
-
-    def fingerprint(self) -> str:
-        """A few letters that change when the training data or the vocabulary do."""
-        return self.part("train").fingerprint()
-
-    def ready(self, score: bool) -> None:
-        """Raise now if there is no validation part."""
-        self.part("val")
-
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
         """How good a model is on a part of the data, always with the same words hidden. Keys: loss (nats a hidden
@@ -155,10 +129,6 @@ class MaskedWords(Stateless):
         if pairs:
             result |= {"next_loss": strange / pairs, "next_accuracy": known / pairs, "pairs": pairs}
         return result
-
-    def report(self, model: nn.Module, split: str = "test", **search: Any) -> dict[str, Any]:
-        """Everything there is to say about a model on one part; nothing is searched for."""
-        return self.evaluate(model, split) | {"split": self.data.split(split)}
 
 
 def _answers(model: nn.Module, batch: Masked, loss: Callable[..., Tensor]) -> tuple[Tensor, Tensor | None]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -20,9 +19,8 @@ from regard.attention.capture import watch
 from regard.core.errors import BadInput
 from regard.core.spec import Spec
 from regard.core.trace import Trace
-from regard.data.batching import Stream
 from regard.data.flat import Flat
-from regard.tasks.stateless import Stateless
+from regard.tasks.parts import Worded
 
 if TYPE_CHECKING:
     from regard.tokens.text import Text
@@ -32,16 +30,10 @@ log = logging.getLogger("regard")
 TOKENS = 16_384  # that go through a model at a time where nothing is trained
 
 
-class Reading(Stateless):
+class Reading(Worded[Any]):
     """A task over texts. What is to be done: `head`, `loss`, `evaluate`."""
 
-    name: str
     headline: str
-
-    def __init__(self, data: Any, text: Text | None = None, seed: int = 0) -> None:
-        self.data, self.seed = data, seed
-        self.text = data.text() if text is None else text
-        self._parts: dict[str, Any] = {}
 
     def head(self) -> str:
         """The head that a model needs, as a spec."""
@@ -51,39 +43,6 @@ class Reading(Stateless):
         """A model's Config with what only the data know: the size of the vocabulary, and the head."""
         room_for(self.data.length, config)
         return replace(config, vocab=self.text.size, head=self.head())
-
-    def batches(self) -> Stream[Any]:
-        """The training batches."""
-        stream: Stream[Any] = self.part("train").stream(self.seed)
-        return stream
-
-    def part(self, split: str) -> Any:
-        """One part of the data, read once."""
-        split = self.data.split(split)
-        if split not in self._parts:
-            self._parts[split] = self.data.load(split, self.text)
-        return self._parts[split]
-
-    def save(self, folder: Path) -> None:
-        """Write the vocabulary."""
-        self.text.save(folder)
-
-    def fingerprint(self) -> str:
-        """A few letters that change when the training data or the vocabulary do."""
-        found: str = self.part("train").fingerprint()
-        return found
-
-    def ready(self, score: bool) -> None:
-        """Raise now if there is no validation part."""
-        self.part("val")
-
-    def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
-        """How good a model is on a part of the data."""
-        raise NotImplementedError
-
-    def report(self, model: nn.Module, split: str = "test", **search: Any) -> dict[str, Any]:
-        """Everything there is to say about a model on one part; nothing is searched for."""
-        return self.evaluate(model, split) | {"split": self.data.split(split)}
 
 
 class Reader:

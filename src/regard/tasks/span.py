@@ -22,6 +22,7 @@ from torch import nn
 from regard.core.shapes import Float, Tensor
 from regard.data.questions import Asked, Questions
 from regard.tasks.answerer import Answerer
+from regard.tasks.parts import vocabulary
 from regard.tasks.reading import TOKENS, Reading, measured_on
 from regard.tasks.tally import exact_match, word_f1
 
@@ -37,9 +38,7 @@ class Config:
 
     def build(self, data: Questions, seed: int = 0, folder: Path | None = None) -> Spans:
         """The task on these data; with the vocabulary in the folder where one is given, else one trained on them."""
-        from regard.tokens.text import Text
-
-        return Spans(self, data, None if folder is None else Text.load(folder), seed)
+        return Spans(self, data, vocabulary(folder), seed)
 
     @staticmethod
     def measured(corpus: str, saved: Mapping[str, Any], **changes: Any) -> Questions:

@@ -22,6 +22,7 @@ from torch import nn
 from regard.core.shapes import Float, Tensor
 from regard.data.shards import NOTHING, wanted
 from regard.data.tagged import Tagged, Tags
+from regard.tasks.parts import vocabulary
 from regard.tasks.reading import TOKENS, Reading, measured_on
 from regard.tasks.tagger import Tagger
 from regard.tasks.tally import accuracy, are_chunks, chunk_f1
@@ -38,9 +39,7 @@ class Config:
 
     def build(self, data: Tagged, seed: int = 0, folder: Path | None = None) -> Tagging:
         """The task on these data; with the vocabulary in the folder where one is given, else one trained on them."""
-        from regard.tokens.text import Text
-
-        return Tagging(self, data, None if folder is None else Text.load(folder), seed)
+        return Tagging(self, data, vocabulary(folder), seed)
 
     @staticmethod
     def measured(corpus: str, saved: Mapping[str, Any], **changes: Any) -> Tagged:

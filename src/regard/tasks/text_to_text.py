@@ -25,12 +25,11 @@ from torch import nn
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
-from regard.data.batching import Stream
 from regard.data.mixture import Mixed, Mixture, TaskRows
 from regard.data.parallel import Pairs, target_tokens
 from regard.data.spans import Corrupted, Spans
 from regard.tasks.linear_loss import linear_loss, linear_score
-from regard.tasks.stateless import Stateless
+from regard.tasks.parts import Worded, vocabulary
 from regard.tasks.text_scores import METRICS
 from regard.tasks.text_writer import TextToText
 from regard.tasks.translation import labels
@@ -56,20 +55,18 @@ class Config:
 
     def build(self, data: Mixture | Spans, seed: int = 0, folder: Path | None = None) -> TextTasks:
         """The task on these data; with the vocabulary in the folder where one is given, else one trained on them."""
-        from regard.tokens.text import Text
-
-        return TextTasks(self, data, None if folder is None else Text.load(folder), seed)
+        return TextTasks(self, data, vocabulary(folder), seed)
 
 
-class TextTasks(Stateless):
+class TextTasks(Worded[Mixed | Corrupted]):
     """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
 
     name = "text_to_text"
+    data: Mixture | Spans
 
     def __init__(self, config: Config, data: Mixture | Spans, text: Text | None = None, seed: int = 0) -> None:
-        self.config, self.data, self.seed = config, data, seed
-        self.text = data.text() if text is None else text
-        self._parts: dict[str, Mixed | Corrupted] = {}
+        super().__init__(data, text, seed)
+        self.config = config
         self.ragged = isinstance(data, Mixture)  # rows of running text all have one shape
         self.headline = "score" if self.ragged else "loss"
         self.objective: Callable[[Tensor, Tensor, Tensor], Tensor] = linear_loss
@@ -84,10 +81,6 @@ class TextTasks(Stateless):
         text = self.text
         vocab = config.vocab if text.size <= config.vocab < text.size + SPARE else text.size
         return replace(config, vocab=vocab, pad=text.pad, bos=text.bos, eos=text.eos)
-
-    def batches(self) -> Stream[Pairs]:
-        """The training batches."""
-        return self.part("train").stream(self.seed)
 
     def count(self, batch: Pairs) -> int:
         """The number of target tokens; asked on the host, before the batch travels."""
@@ -110,21 +103,6 @@ class TextTasks(Stateless):
     def card(self) -> str:
         """One line on the data, for the run's first line."""
         return f"{self.part('train').card()}; vocabulary {self.text.size:,} {self.text.kind}"
-
-    def part(self, split: str) -> Mixed | Corrupted:
-        """One part of the data, read once."""
-        split = self.data.split(split)
-        if split not in self._parts:
-            self._parts[split] = self.data.load(split, self.text)
-        return self._parts[split]
-
-    def save(self, folder: Path) -> None:
-        """Write the vocabulary."""
-        self.text.save(folder)
-
-    def fingerprint(self) -> str:
-        """A few letters that change when the training data or the vocabulary do."""
-        return self.part("train").fingerprint()
 
     def ready(self, score: bool) -> None:
         """Raise now if there is no validation part, or nothing to score with."""

@@ -25,10 +25,9 @@ from torch import nn
 
 from regard.core.shapes import Float, Int, Tensor
 from regard.data import moses
-from regard.data.batching import Stream
 from regard.data.parallel import Corpus, Pairs, Parallel, target_tokens
+from regard.tasks.parts import Worded, vocabulary
 from regard.tasks.score import Score, bleu, bleu_tokenised, chrf
-from regard.tasks.stateless import Stateless
 from regard.tasks.translator import Translator
 
 if TYPE_CHECKING:
@@ -51,9 +50,7 @@ class Config:
 
     def build(self, data: Parallel, seed: int = 0, folder: Path | None = None) -> Translation:
         """The task on these data; with the vocabulary in the folder where one is given, else one trained on them."""
-        from regard.tokens.text import Text
-
-        return Translation(self, data, None if folder is None else Text.load(folder), seed)
+        return Translation(self, data, vocabulary(folder), seed)
 
     @staticmethod
     def measured(corpus: str, saved: Mapping[str, Any], **changes: Any) -> Parallel:
@@ -63,26 +60,25 @@ class Config:
         return Parallel(**known | {"corpus": corpus} | changes)
 
 
-class Translation(Stateless):
+class Translation(Worded[Corpus]):
     """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
 
     headline = "bleu"  # the number that says how good a model is; higher is better
     name = "translation"
+    data: Parallel
 
     def __init__(self, config: Config, data: Parallel, text: Text | None = None, seed: int = 0) -> None:
-        self.config, self.data, self.seed = config, data, seed
-        self._parts: dict[str, Corpus] = {}
-        self.text = text if text is not None else self._load("train", None).text
+        train = data.load("train", None) if text is None else None  # a vocabulary is made while it is read
+        super().__init__(data, text if train is None else train.text, seed)
+        self.config = config
+        if train is not None:
+            self._parts["train"] = train
         self.objective: Callable[[Tensor, Tensor, float], Tensor] = smoothed
 
     def fit(self, config: Any) -> Any:
         """A model's Config with what only the data know: the size of the vocabulary and its special tokens."""
         text = self.text
         return replace(config, vocab=text.size, pad=text.pad, bos=text.bos, eos=text.eos)
-
-    def batches(self) -> Stream[Pairs]:
-        """The training batches."""
-        return self.train.stream(self.seed)
 
     def count(self, batch: Pairs) -> int:
         """The number of target tokens; asked on the host, before the batch travels."""
@@ -115,19 +111,6 @@ class Translation(Stateless):
         """The training part."""
         return self.part("train")
 
-    def part(self, split: str) -> Corpus:
-        """One part of the data, read once."""
-        split = self.data.split(split)
-        return self._parts[split] if split in self._parts else self._load(split, self.text)
-
-    def _load(self, split: str, text: Text | None) -> Corpus:
-        self._parts[split] = self.data.load(split, text)
-        return self._parts[split]
-
-    def save(self, folder: Path) -> None:
-        """Write the vocabulary."""
-        self.text.save(folder)
-
     def fingerprint(self) -> str:
         """A few letters that change when the training data or the vocabulary do."""
         found = blake2b(digest_size=8)
@@ -138,7 +121,7 @@ class Translation(Stateless):
 
     def ready(self, score: bool) -> None:
         """Raise now if there is no validation part, or nothing to score with."""
-        self.part("val")
+        super().ready(score)
         if score:
             bleu(["a"], ["a"])
 

@@ -22,7 +22,7 @@ from regard.core.shapes import Float, Tensor
 from regard.data.batching import Stream
 from regard.data.nearby import Nearby, Windows
 from regard.data.words import WordSentences
-from regard.tasks.stateless import Stateless
+from regard.tasks.parts import Worded, vocabulary
 
 if TYPE_CHECKING:
     from regard.tokens.text import Text
@@ -44,24 +44,23 @@ class Config:
 
     def build(self, data: WordSentences, seed: int = 0, folder: Path | None = None) -> WordVectors:
         """The task on these data; with the vocabulary in the folder where one is given, else theirs."""
-        from regard.tokens.text import Text
-
-        return WordVectors(self, data, None if folder is None else Text.load(folder), seed)
+        return WordVectors(self, data, vocabulary(folder), seed)
 
 
-class WordVectors(Stateless):
+class WordVectors(Worded[Nearby]):
     """What the training loop trains."""
 
     headline = "loss"  # the lower the better
     name = "words"
+    data: WordSentences
 
     def __init__(self, config: Config, data: WordSentences, text: Text | None = None, seed: int = 0) -> None:
-        self.config, self.data, self.seed = config, data, seed
-        self.text = data.text() if text is None else text
+        super().__init__(data, text, seed)
+        self.config = config
         numbers = data.numbers("train", self.text)
         self.counts = np.bincount(numbers.values.numpy(), minlength=self.text.size)
         self.counts[[self.text.pad, self.text.bos, self.text.eos, self.text.unk]] = 0
-        self._parts = {"train": self._nearby(numbers, seed)}
+        self._parts["train"] = self._nearby(numbers, seed)
 
     def fit(self, config: Any) -> Any:
         """A model's Config with what only the data know: the size of the vocabulary."""
@@ -93,24 +92,12 @@ class WordVectors(Stateless):
             f"windows of {self.config.window} to each side, {self.config.negatives} drawn, {self.data.tokens:,} a batch"
         )
 
-    def part(self, split: str) -> Nearby:
-        """One part of the data, read once."""
-        split = self.data.split(split)
-        if split not in self._parts:
-            self._parts[split] = self._nearby(self.data.numbers(split, self.text), 0)
-        return self._parts[split]
-
-    def save(self, folder: Path) -> None:
-        """Write the vocabulary."""
-        self.text.save(folder)
+    def _load(self, split: str) -> Nearby:
+        return self._nearby(self.data.numbers(split, self.text), 0)
 
     def fingerprint(self) -> str:
         """A few letters that change when the training data do."""
         return self.data.fingerprint("train")
-
-    def ready(self, score: bool) -> None:
-        """Raise now if there is no validation part."""
-        self.part("val")
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
@@ -123,10 +110,6 @@ class WordVectors(Stateless):
             batch = batch.to(device)
             total += model(batch.words, batch.contexts, batch.negatives)
         return {"loss": float(total) / max(words, 1), "words": words}
-
-    def report(self, model: nn.Module, split: str = "test", **search: Any) -> dict[str, Any]:
-        """Everything there is to say about a model on one part."""
-        return self.evaluate(model, split) | {"split": self.data.split(split)}
 
     def _nearby(self, numbers: Any, seed: int) -> Nearby:
         c = self.config

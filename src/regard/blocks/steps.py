@@ -1,0 +1,72 @@
+"""Models that write with a decoder, one token after another: what every search asks of them (core.steps).
+
+Writing          step, select, freeze: the decoder's, between the embedding and the head
+EncoderDecoder   start too: a source is read once and stays beside all that is written
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.attention.mask import Keys, Table
+from regard.core.shapes import Float, Int, Tensor
+
+
+class Writing(nn.Module):
+    """A model with an embedding, a decoder that steps, and a head."""
+
+    config: Any
+    embed: Any
+    decoder: Any
+    head: Any
+
+    def vectors(self, tokens: Int[Tensor, "B N"]) -> Float[Tensor, "B N C"]:
+        """Tokens as the decoder reads them."""
+        return self.embed(tokens)
+
+    def logits(self, x: Float[Tensor, "B N C"]) -> Float[Tensor, "B N V"]:
+        """Scores of the next token."""
+        return self.head(x)
+
+    @property
+    def eos(self) -> int:
+        """The token that ends a text."""
+        eos: int = self.config.eos
+        return eos
+
+    def step(self, tokens: Int[Tensor, "B K"], state: Any) -> tuple[Float[Tensor, "B K V"], Any]:
+        """Logits of the next token of every beam."""
+        x, state = self.decoder.step(self.vectors(tokens), state)
+        return self.logits(x), state
+
+    def select(self, state: Any, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> Any:
+        """Keep the inputs `rows` (None: all), of each the beams `beams`."""
+        return self.decoder.select(state, rows, beams)
+
+    def freeze(self, state: Any) -> Any:
+        """Make every shape of the state static, so that a step can be recorded and replayed."""
+        return self.decoder.freeze(state)
+
+
+class EncoderDecoder(Writing):
+    """A model that reads a source before it writes."""
+
+    def encode(
+        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
+    ) -> Float[Tensor, "B N C"]:
+        """The source as vectors that know one another."""
+        raise NotImplementedError
+
+    def start(
+        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None, *, room: int
+    ) -> tuple[Int[Tensor, "B 1"], Any]:
+        """Read the source once; the first token of every target, and an empty cache of `room` slots."""
+        padded = source_lengths is not None and int(source_lengths.min()) < source.shape[1]
+        lengths = source_lengths if padded else None
+        memory = self.encode(source, lengths)
+        mask = None if lengths is None else Table(Keys(lengths).real(source.shape[1])[:, None])
+        first = torch.full((source.shape[0], 1), self.config.bos, device=source.device)
+        return first, self.decoder.start(memory, mask, room)

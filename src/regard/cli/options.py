@@ -1,0 +1,21 @@
+"""Options that several verbs have, each with one meaning and one line of help."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+DRAW, SEARCH = "Drawing at random", "Searching"  # panels of the help
+
+Device = Annotated[
+    str, typer.Option(metavar="DEVICE", help="cpu, cuda, cuda:1, ...; auto: the GPU where there is one.")
+]
+Int8 = Annotated[
+    bool, typer.Option("--int8", help="Weights and products in 8 bits: faster on a CPU, nearly the same text.")
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(min=0, metavar="N", help="The same seed draws the same.", show_default="0", rich_help_panel=DRAW),
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say on stderr how fast it went and on what.")]

@@ -1,0 +1,65 @@
+"""Windows of lines through a model, so that whatever is wrong with a line costs that line alone.
+
+A line that cannot be used, or on which the model fails, is named on stderr and counted; all others get their answer.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from regard.cli.lines import Line
+
+Answer = TypeVar("Answer")
+
+
+class Work(Generic[Answer]):
+    """What is done to lines, and what was done so far. Left to do: `answers`."""
+
+    noun: ClassVar[str] = "line"  # what a line is called when it is complained of
+    failed: ClassVar[str] = "could not be used: left empty ({})"  # what is said of one that the model fails on
+    most: ClassVar[int | None] = None  # lines that are complained of one by one; None: all
+
+    def __init__(self) -> None:
+        self.bad = 0
+        self.seconds = 0.0  # in the model
+
+    def answers(self, some: list[Line]) -> list[Answer]:
+        """The model's answers to some lines, at least one; it may fail."""
+        raise NotImplementedError
+
+    def answered(self, some: list[Line], lost: Answer) -> list[Answer]:
+        """The answers to some lines; where that fails, to each by itself, so that only one line is `lost`."""
+        began = time.monotonic()
+        found = self._tried(some, lost) if some else []
+        self.seconds += time.monotonic() - began
+        return found
+
+    def _tried(self, some: list[Line], lost: Answer) -> list[Answer]:
+        from regard.cli import debugging
+        from regard.core.errors import RegardError
+
+        try:
+            return self.answers(some)
+        except (RegardError, RuntimeError) as error:  # torch calls most of what can happen to it a RuntimeError
+            if debugging():
+                raise
+            if len(some) > 1:
+                return [self._tried([line], lost)[0] for line in some]
+            self.complain(some[0], self.failed.format(" ".join(str(error).split())))
+            return [lost]
+
+    def check(self, window: list[Line]) -> None:
+        """Complain of what is wrong with these lines as they stand."""
+        for line in window:
+            if line.wrong:
+                self.complain(line, line.wrong)
+
+    def complain(self, line: Line, what: str) -> None:
+        """A line that could not be used."""
+        from regard.cli import say
+
+        self.bad += 1
+        if self.most is None or self.bad <= self.most:
+            say(f"{self.noun} {line.number} {what}")
