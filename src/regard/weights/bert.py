@@ -22,7 +22,6 @@ Devlin, Chang, Lee, Toutanova: BERT. NAACL 2019. arXiv:1810.04805
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +31,9 @@ from regard.core.config import from_dict
 from regard.core.errors import BadInput, Unsupported
 from regard.core.spec import Spec
 from regard.models.bert import BERT, Config
-from regard.weights.folder import only_holds, read_json, read_tensors, replacing, write_json, write_tensors
+from regard.weights.folder import read_json, read_tensors, replacing, write_json, write_tensors
 from regard.weights.table import Row, read, same, stack, tie, write
+from regard.weights.theirs import completed, feed_of, holds, one_of, refuse, softmax_only
 
 if TYPE_CHECKING:
     from regard.tokens.text import Text
@@ -105,20 +105,12 @@ def table(config: Config) -> list[Row]:
 
 def ours(theirs: Mapping[str, Any], head: str | None = STORED) -> Config:
     """Our configuration from their config.json; what it does not say is what transformers takes it to be."""
-    if (kind := theirs.get("model_type")) != "bert":
-        raise Unsupported(f"their config.json is that of a {kind!r} model; this table reads 'bert' ones")
-    said = _DEFAULTS | dict(theirs)
-    for name, wanted in _FIXED.items():
-        if said[name] != wanted:
-            raise Unsupported(f"their config has {name}={said[name]!r}; only {wanted!r} can be read")
+    said = completed(theirs, "bert", _DEFAULTS, _FIXED)
     if said["classifier_dropout"] not in (None, said["hidden_dropout_prob"]):
         raise Unsupported("their classifier_dropout is not their hidden_dropout_prob; ours are one")
-    if said["hidden_act"] not in FEEDS:
-        raise Unsupported(f"their activation '{said['hidden_act']}' is not among: {', '.join(FEEDS)}")
+    feed = feed_of(said["hidden_act"], FEEDS)
     values = {field: said[name] for field, name in _FIELDS.items()}
-    return from_dict(
-        Config, values | {"feed": FEEDS[said["hidden_act"]], "head": _said(said) if head == STORED else head}
-    )
+    return from_dict(Config, values | {"feed": feed, "head": _said(said) if head == STORED else head})
 
 
 def theirs(config: Config) -> dict[str, Any]:
@@ -163,7 +155,7 @@ def save(folder: str | Path, model: BERT, text: Text | None = None) -> None:
     state = write(table(config), model)
     for copy in ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias"):
         state.pop(copy, None)  # as theirs do: one name of what is shared
-    with replacing(Path(folder), _is_theirs) as new:
+    with replacing(Path(folder), holds("bert", _FILES)) as new:
         write_json(new / "config.json", theirs(config) | ({} if text is None else {"pad_token_id": text.pad}))
         write_tensors(new / "model.safetensors", state)
         if text is not None:
@@ -278,18 +270,10 @@ def _placed(state: Mapping[str, Any], inside: bool) -> dict[str, Any]:
 
 def _check(config: Config) -> None:
     """Refuse what BERT has no place for."""
-    needed: dict[str, tuple[Any, bool]] = {
+    needed = {
         "norm_kind": ("layer", config.norm_kind == "layer"),
-        "attention": ("softmax", isinstance(config.attention, str) and Spec.parse(config.attention).name == "softmax"),
-        "feed": (" or ".join(dict.fromkeys(FEEDS.values())), config.feed in FEEDS.values()),
+        "attention": softmax_only(config),
+        "feed": one_of(FEEDS, config),
         "positions": ("learned", config.positions == "learned"),
     }
-    for name, (wanted, fits) in needed.items():
-        if not fits:
-            raise Unsupported(f"BERT has {name}={wanted!r}, this model {name}={getattr(config, name)!r}")
-
-
-def _is_theirs(folder: Path) -> bool:
-    with suppress(BadInput):
-        return only_holds(folder, _FILES) and read_json(folder / "config.json").get("model_type") == "bert"
-    return False
+    refuse("BERT", config, needed)

@@ -20,20 +20,18 @@ Chen et al.: Decision Transformer. NeurIPS 2021. arXiv:2106.01345
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from regard.core.config import from_dict
-from regard.core.errors import BadInput, Unsupported
 from regard.core.shapes import Tensor
-from regard.core.spec import Spec
 from regard.models.decision import Config, DecisionTransformer
-from regard.weights.folder import only_holds, read_json, read_tensors, replacing, write_json, write_tensors
-from regard.weights.gpt2 import FEEDS
-from regard.weights.table import Row, read, same, transpose, view, write, zero
+from regard.weights.folder import read_json, read_tensors, replacing, write_json, write_tensors
+from regard.weights.gpt2 import FEEDS, FIXED, blocks, check_dropout
+from regard.weights.table import Row, read, same, write, zero
+from regard.weights.theirs import completed, feed_of, holds, one_of, refuse, softmax_only
 
 KIND = "decision_transformer"
 PLACES = 1024  # rows of a table that theirs has and never reads past the first
@@ -42,27 +40,18 @@ PLACES = 1024  # rows of a table that theirs has and never reads past the first
 def table(config: Config) -> list[Row]:
     """The rows for a model of ours with this configuration; theirs as `named` gives them."""
     _check(config)
-    there, here = "encoder.h.{}", "decoder.blocks.{}"
-    by_head = {"three": 3, "h": config.heads}
     rows = [
         Row("encoder.wte.weight", None, zero(1, config.width)),
         Row("encoder.wpe.weight", None, zero(PLACES, config.width)),
         Row("embed_timestep.weight", "time.table.weight", same),
     ]
     for kind in ("weight", "bias"):
-        turned = transpose if kind == "weight" else same
-        by_thirds = "c (three h d) -> (h three d) c" if kind == "weight" else "(three h d) -> (h three d)"
         rows += [
             Row(f"embed_return.{kind}", f"embed_return.{kind}", same),
             Row(f"embed_state.{kind}", f"embed_state.{kind}", same),
             Row(f"embed_action.{kind}", f"embed_action.{kind}", same),
             Row(f"embed_ln.{kind}", f"norm.{kind}", same),
-            Row(f"{there}.ln_1.{kind}", f"{here}.mix_norm.{kind}", same),
-            Row(f"{there}.attn.c_attn.{kind}", f"{here}.mix.project.qkv.{kind}", view(by_thirds, **by_head)),
-            Row(f"{there}.attn.c_proj.{kind}", f"{here}.mix.join.out.{kind}", turned),
-            Row(f"{there}.ln_2.{kind}", f"{here}.feed_norm.{kind}", same),
-            Row(f"{there}.mlp.c_fc.{kind}", f"{here}.feed.up.{kind}", turned),
-            Row(f"{there}.mlp.c_proj.{kind}", f"{here}.feed.down.{kind}", turned),
+            *blocks("encoder.h.{}", kind, config.heads),
             Row(f"encoder.ln_f.{kind}", f"decoder.norm.{kind}", same),
             Row(f"predict_action.0.{kind}", f"action.{kind}", same),
             Row(f"predict_state.{kind}", f"state.{kind}", same),
@@ -84,21 +73,12 @@ def named(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def ours(theirs: Mapping[str, Any]) -> Config:
     """Our configuration from their config.json; what it does not say is what transformers takes it to be."""
-    if (kind := theirs.get("model_type")) != KIND:
-        raise Unsupported(f"their config.json is that of a {kind!r} model; this table reads '{KIND}' ones")
-    said = _DEFAULTS | dict(theirs)
-    for name, wanted in _FIXED.items():
-        if said[name] != wanted:
-            raise Unsupported(f"their config has {name}={said[name]!r}; only {wanted!r} can be read")
-    if said["embd_pdrop"] != said["resid_pdrop"]:
-        raise Unsupported(
-            f"their embd_pdrop and resid_pdrop differ ({said['embd_pdrop']} and {said['resid_pdrop']}); ours are one"
-        )
-    if said["activation_function"] not in FEEDS:
-        raise Unsupported(f"their activation '{said['activation_function']}' is not among: {', '.join(FEEDS)}")
+    said = completed(theirs, KIND, _DEFAULTS, FIXED)
+    check_dropout(said)
+    feed = feed_of(said["activation_function"], FEEDS)
     values = {field: said[name] for field, name in _FIELDS.items()}
     kind = "tanh" if said["action_tanh"] else "linear"
-    return from_dict(Config, values | {"feed": FEEDS[said["activation_function"]], "kind": kind})
+    return from_dict(Config, values | {"feed": feed, "kind": kind})
 
 
 def theirs(config: Config) -> dict[str, Any]:
@@ -113,7 +93,7 @@ def theirs(config: Config) -> dict[str, Any]:
         "activation_function": {ours: theirs for theirs, ours in FEEDS.items()}[config.feed],
         "n_positions": PLACES,
         "vocab_size": 1,
-        **_FIXED,
+        **FIXED,
     }
 
 
@@ -131,7 +111,7 @@ def load(folder: str | Path) -> DecisionTransformer:
 def save(folder: str | Path, model: DecisionTransformer) -> None:
     """Write a folder that transformers' `DecisionTransformerModel.from_pretrained` reads; all of it or nothing."""
     state = write(table(model.config), model)
-    with replacing(Path(folder), _is_theirs) as new:
+    with replacing(Path(folder), holds(KIND, {"config.json", "model.safetensors"})) as new:
         write_json(new / "config.json", theirs(model.config))
         write_tensors(new / "model.safetensors", state)
 
@@ -148,18 +128,9 @@ _FIELDS = {  # ours -> theirs, where they mean the same
     "attention_dropout": "attn_pdrop",
 }
 
-# What theirs must have for ours to be the same.
-_FIXED: dict[str, Any] = {
-    "layer_norm_epsilon": 1e-5,
-    "scale_attn_weights": True,
-    "scale_attn_by_inverse_layer_idx": False,
-    "reorder_and_upcast_attn": False,
-    "add_cross_attention": False,
-}
-
 # What transformers assumes of a config.json that does not say.
 _DEFAULTS: dict[str, Any] = {
-    **_FIXED,
+    **FIXED,
     "state_dim": 17,
     "act_dim": 4,
     "hidden_size": 128,
@@ -177,19 +148,9 @@ _DEFAULTS: dict[str, Any] = {
 
 def _check(config: Config) -> None:
     """Refuse what theirs has no place for."""
-    softmax = isinstance(config.attention, str) and Spec.parse(config.attention).name == "softmax"
-    needed: dict[str, tuple[Any, bool]] = {
+    needed = {
         "kind": ("tanh or linear", config.kind != "classes"),
-        "attention": ("softmax", softmax),
-        "feed": (" or ".join(dict.fromkeys(FEEDS.values())), config.feed in FEEDS.values()),
+        "attention": softmax_only(config),
+        "feed": one_of(FEEDS, config),
     }
-    for name, (wanted, fits) in needed.items():
-        if not fits:
-            raise Unsupported(f"theirs has {name}={wanted!r}, this model {name}={getattr(config, name)!r}")
-
-
-def _is_theirs(folder: Path) -> bool:
-    with suppress(BadInput):
-        files = {"config.json", "model.safetensors"}
-        return only_holds(folder, files) and read_json(folder / "config.json").get("model_type") == KIND
-    return False
+    refuse("theirs", config, needed)

@@ -16,18 +16,17 @@ Radford et al.: Language Models are Unsupervised Multitask Learners. 2019
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from regard.core.config import from_dict
-from regard.core.errors import BadInput, Unsupported
-from regard.core.spec import Spec
+from regard.core.errors import Unsupported
 from regard.models.gpt import GPT, Config
-from regard.weights.folder import only_holds, read_json, read_tensors, replacing, write_json, write_tensors
+from regard.weights.folder import read_json, read_tensors, replacing, write_json, write_tensors
 from regard.weights.table import Row, read, same, tie, transpose, view, write, zero
+from regard.weights.theirs import FILES, alone, completed, feed_of, holds, one_of, refuse, softmax_only
 
 if TYPE_CHECKING:
     from regard.tokens.text import Text
@@ -46,23 +45,12 @@ FEEDS = {
 def table(config: Config) -> list[Row]:
     """The rows for a model of ours with this configuration."""
     _check(config)
-    there, here = "transformer.h.{}", "decoder.blocks.{}"
-    by_head = {"three": 3, "h": config.heads}
     rows = [
         Row(("transformer.wte.weight", "lm_head.weight"), ("embed.weight", "head.weight"), tie)
         if config.tied
         else Row("transformer.wte.weight", "embed.weight", same),
         Row("transformer.wpe.weight", "decoder.positions.table.weight", same),
-        Row(f"{there}.ln_1.weight", f"{here}.mix_norm.weight", same),
-        Row(
-            f"{there}.attn.c_attn.weight",
-            f"{here}.mix.project.qkv.weight",
-            view("c (three h d) -> (h three d) c", **by_head),
-        ),
-        Row(f"{there}.attn.c_proj.weight", f"{here}.mix.join.out.weight", transpose),
-        Row(f"{there}.ln_2.weight", f"{here}.feed_norm.weight", same),
-        Row(f"{there}.mlp.c_fc.weight", f"{here}.feed.up.weight", transpose),
-        Row(f"{there}.mlp.c_proj.weight", f"{here}.feed.down.weight", transpose),
+        *blocks("transformer.h.{}", "weight", config.heads),
         Row("transformer.ln_f.weight", "decoder.norm.weight", same),
     ]
     if not config.tied:
@@ -71,36 +59,44 @@ def table(config: Config) -> list[Row]:
         return [*rows, *(Row(name, None, zero(size)) for name, size in _biases(config))]
     return [
         *rows,
-        Row(f"{there}.ln_1.bias", f"{here}.mix_norm.bias", same),
-        Row(f"{there}.attn.c_attn.bias", f"{here}.mix.project.qkv.bias", view("(three h d) -> (h three d)", **by_head)),
-        Row(f"{there}.attn.c_proj.bias", f"{here}.mix.join.out.bias", same),
-        Row(f"{there}.ln_2.bias", f"{here}.feed_norm.bias", same),
-        Row(f"{there}.mlp.c_fc.bias", f"{here}.feed.up.bias", same),
-        Row(f"{there}.mlp.c_proj.bias", f"{here}.feed.down.bias", same),
+        *blocks("transformer.h.{}", "bias", config.heads),
         Row("transformer.ln_f.bias", "decoder.norm.bias", same),
+    ]
+
+
+def blocks(there: str, kind: str, heads: int) -> list[Row]:
+    """The weights or the biases of all blocks; `there` is their name of one."""
+    here = "decoder.blocks.{}"
+    turned = transpose if kind == "weight" else same
+    by_thirds = "c (three h d) -> (h three d) c" if kind == "weight" else "(three h d) -> (h three d)"
+    return [
+        Row(f"{there}.ln_1.{kind}", f"{here}.mix_norm.{kind}", same),
+        Row(f"{there}.attn.c_attn.{kind}", f"{here}.mix.project.qkv.{kind}", view(by_thirds, three=3, h=heads)),
+        Row(f"{there}.attn.c_proj.{kind}", f"{here}.mix.join.out.{kind}", turned),
+        Row(f"{there}.ln_2.{kind}", f"{here}.feed_norm.{kind}", same),
+        Row(f"{there}.mlp.c_fc.{kind}", f"{here}.feed.up.{kind}", turned),
+        Row(f"{there}.mlp.c_proj.{kind}", f"{here}.feed.down.{kind}", turned),
     ]
 
 
 def ours(theirs: Mapping[str, Any]) -> Config:
     """Our configuration from their config.json; what it does not say is what transformers takes it to be."""
-    if (kind := theirs.get("model_type")) != "gpt2":
-        raise Unsupported(f"their config.json is that of a {kind!r} model; this table reads 'gpt2' ones")
-    said = _DEFAULTS | dict(theirs)
-    for name, wanted in _FIXED.items():
-        if said[name] != wanted:
-            raise Unsupported(f"their config has {name}={said[name]!r}; only {wanted!r} can be read")
+    said = completed(theirs, "gpt2", _DEFAULTS, FIXED)
+    check_dropout(said)
+    feed = feed_of(said["activation_function"], FEEDS)
+    values = {field: said[name] for field, name in _FIELDS.items()} | {
+        "feed": feed,
+        "eos": alone(said["eos_token_id"]),
+    }
+    return from_dict(Config, values)
+
+
+def check_dropout(said: Mapping[str, Any]) -> None:
+    """Refuse two dropouts where ours have one."""
     if said["embd_pdrop"] != said["resid_pdrop"]:
         raise Unsupported(
             f"their embd_pdrop and resid_pdrop differ ({said['embd_pdrop']} and {said['resid_pdrop']}); ours are one"
         )
-    if said["activation_function"] not in FEEDS:
-        raise Unsupported(f"their activation '{said['activation_function']}' is not among: {', '.join(FEEDS)}")
-    eos = said["eos_token_id"]
-    values = {field: said[name] for field, name in _FIELDS.items()} | {
-        "feed": FEEDS[said["activation_function"]],
-        "eos": eos[0] if isinstance(eos, list) and len(eos) == 1 else eos,
-    }
-    return from_dict(Config, values)
 
 
 def theirs(config: Config) -> dict[str, Any]:
@@ -114,7 +110,7 @@ def theirs(config: Config) -> dict[str, Any]:
         "activation_function": {ours: theirs for theirs, ours in FEEDS.items()}[config.feed],
         "bos_token_id": config.eos,
         "eos_token_id": config.eos,
-        **_FIXED,
+        **FIXED,
     }
 
 
@@ -138,7 +134,7 @@ def save(folder: str | Path, model: GPT, text: Text | None = None) -> None:
     state = write(table(config), model)
     if config.tied:
         del state["lm_head.weight"]  # as theirs do: one name of the shared table
-    with replacing(Path(folder), _is_theirs) as new:
+    with replacing(Path(folder), holds("gpt2", FILES)) as new:
         write_json(new / "config.json", theirs(config))
         write_json(new / "generation_config.json", {"bos_token_id": config.eos, "eos_token_id": config.eos})
         write_tensors(new / "model.safetensors", state)
@@ -159,7 +155,7 @@ _FIELDS = {  # ours -> theirs, where they mean the same
 }
 
 # What a GPT-2 must have for ours to be the same.
-_FIXED: dict[str, Any] = {
+FIXED: dict[str, Any] = {
     "layer_norm_epsilon": 1e-5,
     "scale_attn_weights": True,
     "scale_attn_by_inverse_layer_idx": False,
@@ -169,7 +165,7 @@ _FIXED: dict[str, Any] = {
 
 # What transformers assumes of a config.json that does not say.
 _DEFAULTS: dict[str, Any] = {
-    **_FIXED,
+    **FIXED,
     "vocab_size": 50257,
     "n_embd": 768,
     "n_head": 12,
@@ -183,8 +179,6 @@ _DEFAULTS: dict[str, Any] = {
     "tie_word_embeddings": True,
     "eos_token_id": 50256,
 }
-
-_FILES = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
 
 
 def _biases(config: Config) -> Iterator[tuple[str, int]]:
@@ -209,20 +203,12 @@ def _named(state: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check(config: Config) -> None:
     """Refuse what GPT-2 has no place for."""
-    needed: dict[str, tuple[Any, bool]] = {
+    needed = {
         "norm_kind": ("layer", config.norm_kind == "layer"),
         "qk_norm": (None, config.qk_norm is None),
         "groups": (None, config.groups in (None, config.heads)),
-        "attention": ("softmax", isinstance(config.attention, str) and Spec.parse(config.attention).name == "softmax"),
-        "feed": (" or ".join(dict.fromkeys(FEEDS.values())), config.feed in FEEDS.values()),
+        "attention": softmax_only(config),
+        "feed": one_of(FEEDS, config),
         "positions": ("learned", config.positions == "learned"),
     }
-    for name, (wanted, fits) in needed.items():
-        if not fits:
-            raise Unsupported(f"GPT-2 has {name}={wanted!r}, this model {name}={getattr(config, name)!r}")
-
-
-def _is_theirs(folder: Path) -> bool:
-    with suppress(BadInput):
-        return only_holds(folder, _FILES) and read_json(folder / "config.json").get("model_type") == "gpt2"
-    return False
+    refuse("GPT-2", config, needed)

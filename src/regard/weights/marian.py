@@ -16,18 +16,18 @@ Junczys-Dowmunt et al.: Marian: Fast Neural Machine Translation in C++. ACL 2018
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from regard.core.config import from_dict
-from regard.core.errors import BadInput, Unsupported
+from regard.core.errors import Unsupported
 from regard.core.spec import Spec
 from regard.models.transformer import Config, Transformer
-from regard.weights.folder import only_holds, read_json, read_tensors, replacing, write_json, write_tensors
+from regard.weights.folder import read_json, read_tensors, replacing, write_json, write_tensors
 from regard.weights.table import Row, computed, read, same, stack, tie, view, write, zero
+from regard.weights.theirs import FILES, alone, completed, feed_of, holds, one_of, refuse, softmax_only
 
 if TYPE_CHECKING:
     from regard.tokens.text import Text
@@ -79,25 +79,18 @@ def table(config: Config) -> list[Row]:
 
 def ours(theirs: Mapping[str, Any]) -> Config:
     """Our configuration from their config.json; what it does not say is what transformers takes it to be."""
-    if (kind := theirs.get("model_type")) != "marian":
-        raise Unsupported(f"their config.json is that of a {kind!r} model; this table reads 'marian' ones")
-    said = _DEFAULTS | dict(theirs)
-    for name, wanted in _FIXED.items():
-        if said[name] != wanted:
-            raise Unsupported(f"their config has {name}={said[name]!r}; only {wanted!r} can be read")
+    said = completed(theirs, "marian", _DEFAULTS, _FIXED)
     for name in ("attention_heads", "ffn_dim"):
         if (a := said[f"encoder_{name}"]) != (b := said[f"decoder_{name}"]):
             raise Unsupported(f"their encoder and decoder differ in {name} ({a} and {b}); ours have one value")
     if said.get("decoder_vocab_size") not in (None, said["vocab_size"]):
         raise Unsupported("their source and target vocabularies differ; ours share one")
-    if said["activation_function"] not in FEEDS:
-        raise Unsupported(f"their activation '{said['activation_function']}' is not among: {', '.join(FEEDS)}")
-    eos = said["eos_token_id"]
+    feed = feed_of(said["activation_function"], FEEDS)
     values = {field: said[name] for field, name in _FIELDS.items()} | {
-        "feed": FEEDS[said["activation_function"]],
+        "feed": feed,
         "positions": POSITIONS,
         "head_bias": True,
-        "eos": eos[0] if isinstance(eos, list) and len(eos) == 1 else eos,
+        "eos": alone(said["eos_token_id"]),
     }
     return from_dict(Config, values)
 
@@ -148,7 +141,7 @@ def save(folder: str | Path, model: Transformer, text: Text | None = None) -> No
             del state[name]
     start = {"decoder_start_token_id": config.bos, "eos_token_id": config.eos, "pad_token_id": config.pad}
     more = {"bad_words_ids": [[config.pad]], "forced_eos_token_id": config.eos, "max_length": config.length}
-    with replacing(Path(folder), _is_theirs) as new:
+    with replacing(Path(folder), holds("marian", FILES)) as new:
         write_json(new / "config.json", theirs(config))
         write_json(new / "generation_config.json", start | more)
         write_tensors(new / "model.safetensors", state)
@@ -205,23 +198,19 @@ _DEFAULTS: dict[str, Any] = {
     "eos_token_id": 0,
 }
 
-_FILES = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
-
 
 def _check(config: Config) -> None:
     """Refuse what Marian has no place for."""
-    needed: dict[str, tuple[Any, bool]] = {
+    needed = {
         "norm": ("post", config.norm == "post"),
         "norm_kind": ("layer", config.norm_kind == "layer"),
         "final_norm": (False, not config.final_norm),
         "groups": (None, config.groups in (None, config.heads)),
-        "attention": ("softmax", isinstance(config.attention, str) and Spec.parse(config.attention).name == "softmax"),
-        "feed": (" or ".join(dict.fromkeys(FEEDS.values())), config.feed in FEEDS.values()),
+        "attention": softmax_only(config),
+        "feed": one_of(FEEDS, config),
         "positions": (POSITIONS, _layout(config) is not None),
     }
-    for name, (wanted, fits) in needed.items():
-        if not fits:
-            raise Unsupported(f"Marian has {name}={wanted!r}, this model {name}={getattr(config, name)!r}")
+    refuse("Marian", config, needed)
 
 
 def _layout(config: Config) -> str | None:
@@ -229,9 +218,3 @@ def _layout(config: Config) -> str | None:
     spec = Spec.parse(config.positions)
     plain = spec.name == "sinusoidal" and spec.arguments.get("base", 1e4) == 1e4
     return str(spec.arguments.get("layout", "interleaved")) if plain else None
-
-
-def _is_theirs(folder: Path) -> bool:
-    with suppress(BadInput):
-        return only_holds(folder, _FILES) and read_json(folder / "config.json").get("model_type") == "marian"
-    return False

@@ -20,7 +20,6 @@ arXiv:1910.10683
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,10 +28,10 @@ import torch
 
 from regard.core.config import from_dict
 from regard.core.errors import BadInput, Unsupported
-from regard.core.spec import Spec
 from regard.models.t5 import T5, Config
-from regard.weights.folder import only_holds, read_json, read_tensors, replacing, write_json, write_tensors
+from regard.weights.folder import read_json, read_tensors, replacing, write_json, write_tensors
 from regard.weights.table import Row, read, same, stack, tie, write
+from regard.weights.theirs import FILES, alone, completed, feed_of, holds, one_of, refuse, softmax_only
 
 if TYPE_CHECKING:
     from regard.tokens.text import Text
@@ -101,23 +100,18 @@ def _feed(config: Config) -> dict[str, str]:
 
 def ours(theirs: Mapping[str, Any]) -> Config:
     """Our configuration from their config.json; what it does not say is what transformers takes it to be."""
-    if (kind := theirs.get("model_type")) != "t5":
-        raise Unsupported(f"their config.json is that of a {kind!r} model; this table reads 't5' ones")
-    said = _DEFAULTS | {key: value for key, value in theirs.items() if value is not None}
-    for name, wanted in _FIXED.items():
-        if said[name] != wanted:
-            raise Unsupported(f"their config has {name}={said[name]!r}; only {wanted!r} can be read")
-    if said["feed_forward_proj"] not in FEEDS:
-        raise Unsupported(f"their activation '{said['feed_forward_proj']}' is not among: {', '.join(FEEDS)}")
-    eos, scaled = said["eos_token_id"], said.get("scale_decoder_outputs", said["tie_word_embeddings"])
+    there = {key: value for key, value in theirs.items() if value is not None}
+    said = completed(there, "t5", _DEFAULTS, _FIXED)
+    feed = feed_of(said["feed_forward_proj"], FEEDS)
+    scaled = said.get("scale_decoder_outputs", said["tie_word_embeddings"])
     values = {field: said[name] for field, name in _FIELDS.items()} | {
         "decoder_layers": said.get("num_decoder_layers", said["num_layers"]),
         "attention_dropout": said["dropout_rate"],
         "activation_dropout": said["dropout_rate"],
-        "feed": FEEDS[said["feed_forward_proj"]],
+        "feed": feed,
         "tied": said["tie_word_embeddings"],
         "scaled": scaled,
-        "eos": eos[0] if isinstance(eos, list) and len(eos) == 1 else eos,
+        "eos": alone(said["eos_token_id"]),
     }
     return from_dict(Config, values)
 
@@ -163,7 +157,7 @@ def save(folder: str | Path, model: T5, text: Text | None = None) -> None:
     for name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")[: 2 + config.tied]:
         del state[name]  # as theirs do: one name of the shared table
     start = {"decoder_start_token_id": config.bos, "eos_token_id": config.eos, "pad_token_id": config.pad}
-    with replacing(Path(folder), _is_theirs) as new:
+    with replacing(Path(folder), holds("t5", FILES)) as new:
         write_json(new / "config.json", theirs(config))
         write_json(new / "generation_config.json", start)
         write_tensors(new / "model.safetensors", state)
@@ -209,8 +203,6 @@ _DEFAULTS: dict[str, Any] = {
     "decoder_start_token_id": 0,
 }
 
-_FILES = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
-
 # The published files of v1.0 hold a table for the attention to the source, which no version of the model has read.
 _UNREAD = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
 
@@ -227,17 +219,9 @@ def _named(state: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check(config: Config) -> None:
     """Refuse what T5 has no place for."""
-    needed: dict[str, tuple[Any, bool]] = {
+    needed = {
         "norm_kind": ("rms", config.norm_kind == "rms"),
-        "attention": ("softmax", isinstance(config.attention, str) and Spec.parse(config.attention).name == "softmax"),
-        "feed": (" or ".join(FEEDS.values()), config.feed in FEEDS.values()),
+        "attention": softmax_only(config),
+        "feed": one_of(FEEDS, config),
     }
-    for name, (wanted, fits) in needed.items():
-        if not fits:
-            raise Unsupported(f"T5 has {name}={wanted!r}, this model {name}={getattr(config, name)!r}")
-
-
-def _is_theirs(folder: Path) -> bool:
-    with suppress(BadInput):
-        return only_holds(folder, _FILES) and read_json(folder / "config.json").get("model_type") == "t5"
-    return False
+    refuse("T5", config, needed)
