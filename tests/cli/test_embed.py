@@ -103,10 +103,13 @@ def test_hidden_words_are_guessed(filler, capsys):
         (["embed", " ", "--model", "E"], "line 1 is empty"),
         (["embed", "word " * 50, "--model", "E"], "this model reads 32"),
         (["embed", "a", "--out", "x.txt", "--model", "E"], "end the name in .npy"),
+        (["embed", "word " * 50, "--model", "E", "--device", "cpu"], "--split on the command line"),
+        (["embed", "a", "--output", "none/x.npy", "--model", "E"], "there is no folder none"),
         (["embed", "a", "--model", "F"], "not an embedder"),
         (["embed", "a", "--model", "en-de"], "is a Translator"),
         (["embed", "a", "--model", "nowhere"], "no model is called 'nowhere'"),
         (["search", " ", "x", "--model", "E"], "the query is empty"),
+        (["search", "a\udcff", "x", "--model", "E"], "the query is not UTF-8"),
         (["search", "a", "no-such-file", "--model", "E"], "there is no file"),
         (["fill", "no mask here", "--model", "F"], "has no [MASK]"),
         (["fill", "[MASK]", "--model", "E"], "does not guess words"),
@@ -123,6 +126,13 @@ def test_bad_input_is_one_line(folder, filler, words, says, capsys, tmp_path, mo
     err = capsys.readouterr().err
     assert says in err
     assert len(err.splitlines()) == 1
+
+
+def test_a_long_query_is_read_in_parts(folder, tmp_path, capsys):
+    file = tmp_path / "lines.txt"
+    file.write_text("\n".join(LINES))
+    assert call("search", " ".join([LINES[0]] * 30), file, "--model", folder, "-k", "1") == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1
 
 
 def test_an_empty_input_is_one_line(folder, filler, capsys, monkeypatch, tmp_path):

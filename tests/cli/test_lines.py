@@ -1,6 +1,7 @@
 """Lines in and out: numbered, in constant memory, nothing lost, nothing half-written."""
 
 import os
+import sys
 import threading
 import time
 import tracemalloc
@@ -122,3 +123,9 @@ def test_a_device_is_written_to_and_never_replaced(tmp_path):
     assert not os.path.isfile(os.devnull)
     with lines.Out("/dev/full") as out, pytest.raises(BadInput, match="no space left"):
         out.write(["x"])
+
+
+def test_a_closed_stdin_is_one_line(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(BadInput, match="there are no texts, and no stdin to read them from"):
+        lines.stdin("texts")

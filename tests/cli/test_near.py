@@ -57,6 +57,18 @@ def test_a_picture_is_drawn(folder, capsys, tmp_path):
     assert cli.main(["near", "dog", "--model", folder, "--picture", str(tmp_path / "near.gif")]) == 1
 
 
+def test_a_page_is_refused_before_anything_is_printed(folder, capsys, tmp_path):
+    assert cli.main(["near", "dog", "--model", folder, "--picture", str(tmp_path / "near.html")]) == 1
+    said = capsys.readouterr()
+    assert not said.out
+    assert "end the name in .png or .svg" in said.err
+
+
+def test_top_is_what_it_is_of_other_verbs(folder, capsys):
+    assert cli.main(["near", "dog", "--model", folder, "--top", "2"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
 def test_what_ships_knows_everyday_words(capsys):
     if "words-en" not in regard.api.zoo():
         pytest.skip("words-en is not here")

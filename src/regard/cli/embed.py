@@ -31,7 +31,11 @@ def embed(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", metavar="FILE", help="Where vectors go: .npy, .safetensors or .jsonl; else JSON to stdout."
+            "--output",
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Where vectors go: .npy, .safetensors or .jsonl; else JSON to stdout.",
         ),
     ] = None,
     split: Annotated[
@@ -46,13 +50,15 @@ def embed(
 
     \b
       regard embed "A cat sat on the mat." "The feline rested on the rug."
-      regard embed --out vectors.npy < sentences.txt
+      regard embed --output vectors.npy < sentences.txt
     """
     from regard.cli import lines
     from regard.core.files import write
 
     if out is not None and out.suffix.lower() not in KINDS:
         raise BadInput(f"cannot write vectors to {out}; end the name in {', '.join(KINDS)}")
+    if out is not None and not out.parent.is_dir():
+        raise BadInput(f"cannot write vectors to {out}: there is no folder {out.parent}")
     found = list(usable(lines.read(sentences, "sentences")))
     if not found:
         raise BadInput("there is nothing to embed: the input is empty")

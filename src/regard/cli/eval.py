@@ -69,6 +69,8 @@ def evaluate(
     from regard.cli import say
     from regard.training import evaluate as measure
 
+    if output is not None and not output.parent.is_dir():  # before it is measured for an hour
+        raise BadInput(f"cannot write {output}: there is no folder {output.parent}")
     place = _folder(folder)
     own = _data(place, data, {"source": from_, "target": to, "limit": limit})
     search = {name: value for name, value in (("beams", beams), ("stride", stride)) if value is not None}
@@ -102,8 +104,11 @@ def _folder(named: Path) -> Path:
 
     if not named.exists() and str(named) in zoo():
         return zoo()[str(named)]
+    if not named.exists():
+        known = f"; known by name: {', '.join(zoo())}" if named.name == str(named) else ""
+        raise BadInput(f"there is no folder {named}{known}")
     if not named.is_dir():
-        raise BadInput(f"there is no folder {named}" if not named.exists() else f"{named} is a file, not a folder")
+        raise BadInput(f"{named} is a file, not a folder")
     return named
 
 

@@ -66,7 +66,7 @@ def stdin(what: str) -> BinaryIO:
     from regard.cli import say
 
     if sys.stdin is None:
-        raise BadInput(f"there is no {what}, and no stdin to read it from")
+        raise BadInput(f"there are no {what}, and no stdin to read them from")
     if sys.stdin.isatty():
         say(f"reading {what} from the terminal, line by line; Ctrl-D ends it")
     return sys.stdin.buffer

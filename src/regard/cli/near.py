@@ -20,7 +20,7 @@ def near(
     model: Annotated[
         str, typer.Option(metavar="NAME", help="Word vectors by name (regard list zoo), or a folder.")
     ] = "words-en",
-    k: Annotated[int, typer.Option("-k", min=1, metavar="N", help="Neighbours of each.")] = 10,
+    k: Annotated[int, typer.Option("-k", "--top", min=1, metavar="N", help="Neighbours of each.")] = 10,
     analogy: Annotated[
         tuple[str, str, str] | None, typer.Option(metavar="A B C", help="What is to C as B is to A?")
     ] = None,
@@ -43,7 +43,7 @@ def near(
     from regard.cli import FAILED, say
     from regard.cli.see import check
 
-    check([picture] if picture is not None else ())
+    check([picture] if picture is not None else (), page=False)
     vectors, bad = _loaded(model), 0
     drawn: dict[str, list[str]] = {}
     for word in words or ():

@@ -16,6 +16,13 @@ Int8 = Annotated[
 ]
 Seed = Annotated[
     int | None,
-    typer.Option(min=0, metavar="N", help="The same seed draws the same.", show_default="0", rich_help_panel=DRAW),
+    typer.Option(
+        min=0,
+        max=2**32 - 1,  # a number is made of it for each line, and must fit in 64 bits
+        metavar="N",
+        help="The same seed draws the same.",
+        show_default="0",
+        rich_help_panel=DRAW,
+    ),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say on stderr how fast it went and on what.")]

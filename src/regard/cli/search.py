@@ -23,8 +23,8 @@ def search(
     """Find the lines of a file that are nearest in meaning to a query.
 
     Each is printed with the cosine of its angle to the query (1: the same direction), its number in the file and its
-    text, between tabs. Blank lines are passed over; long ones are read in parts. A line that is no text is named on
-    stderr, and makes the exit status 1.
+    text, between tabs. Blank lines are passed over; long ones, and a long query, are read in parts. A line that is no
+    text is named on stderr, and makes the exit status 1.
 
     \b
       regard search "someone is resting" sentences.txt
@@ -36,6 +36,9 @@ def search(
 
     if not query.strip():
         raise BadInput("the query is empty; say what to look for")
+    (asked,) = lines.given([" ".join(query.split())])
+    if asked[0].wrong:
+        raise BadInput(f"the query {asked[0].wrong.split(':')[0]}")
     found, bad = list[lines.Line](), 0
     for window in lines.windows(lines.opened(file)):
         for line in window:
@@ -48,7 +51,7 @@ def search(
         raise BadInput(f"there is no text in {file}")
     embedder = chosen(model, device)
     vectors = embedder([line.text for line in found], long="split")
-    scores, which = nearest_of(embedder([query]), vectors, k)
+    scores, which = nearest_of(embedder([asked[0].text], long="split"), vectors, k)
     for score, at in zip(scores[0].tolist(), which[0].tolist(), strict=True):
         print(f"{score:.4f}\t{found[at].number}\t{found[at].text.strip()}")
     return FAILED if bad else 0

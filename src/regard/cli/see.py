@@ -165,11 +165,13 @@ def _written(writer: Writer, line: str, tokens: int) -> tuple[list[str], list[Tr
     return [line.strip(), writer([line], tokens=tokens, temperature=0)[0]], writer.attention(line, tokens=tokens)
 
 
-def check(files: Iterable[Path]) -> None:
-    """Refuse a kind of file that cannot be drawn before any work is done."""
+def check(files: Iterable[Path], page: bool = True) -> None:
+    """Refuse a kind of file that cannot be drawn before any work is done; `page`: whether one of HTML can be."""
+    kinds = {".png", ".svg", ".html", ".htm"} if page else {".png", ".svg"}
+    known = ".png, .svg or .html" if page else ".png or .svg"
     for file in files:
-        if file.suffix.lower() not in (".png", ".svg", ".html", ".htm"):
-            raise BadInput(f"cannot draw to {file}; end the name in .png, .svg or .html")
+        if file.suffix.lower() not in kinds:
+            raise BadInput(f"cannot draw to {file}; end the name in {known}")
         if not file.parent.is_dir():
             raise BadInput(f"cannot draw to {file}: there is no folder {file.parent}")
 

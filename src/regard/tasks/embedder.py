@@ -70,7 +70,7 @@ class Embedder(Reader):
             if len(text) > room and long == "refuse":
                 raise BadInput(
                     f"text {number + 1} has {len(text) + 2} tokens with its marks, this model reads {self.room}: "
-                    f"shorten it, or have it read in parts (long='split')"
+                    f"shorten it, or have it read in parts (long='split'; --split on the command line)"
                 )
             for part in self._cut(text, room):
                 rows.append(self.text.enclose(part)[0])
