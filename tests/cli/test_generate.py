@@ -220,6 +220,9 @@ def test_as_a_user_calls_it_and_text_comes_while_it_is_written(folder, write):
     texts = write(["two", "über"], tokens=5, temperature=0.8)
     assert done.out == f"two{texts[0]}\n\nüber{texts[1]}\n"
     assert "tokens/s" in done.err
+    done = run("generate", "--model", folder, stdin=b"")
+    assert done.status == 1
+    assert "nothing to write on from" in done.err
 
 
 @pytest.mark.parametrize("view", [None, "decoder", "heads", "layers", "rollout"])

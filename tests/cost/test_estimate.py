@@ -177,6 +177,13 @@ def test_what_helps_is_tried_and_not_guessed():
     assert "It does not fit. What would" in text
 
 
+def test_a_field_without_a_default_may_be_given_as_a_setting():
+    with pytest.raises(RegardError, match=r"states=\.\.\., actions=\.\.\."):
+        config_of("decision", None, [])
+    config = config_of("decision", None, ["states=3", "actions=1"])
+    assert (config.states, config.actions) == (3, 1)
+
+
 def test_recomputation_is_shown_from_both_sides():
     without = with_recomputation(estimate(ask()))
     with_ = with_recomputation(estimate(ask(recompute=True)))

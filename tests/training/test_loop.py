@@ -306,6 +306,8 @@ def test_device_precision_and_compilation_are_chosen_honestly(monkeypatch):
     assert chosen_precision("auto", cpu) == "float32"
     with pytest.raises(Unsupported, match="no device"):
         chosen_device("cuda:77")
+    with pytest.raises(Unsupported, match="nothing is computed"):
+        chosen_device("meta")
     assert why_eager(False, cpu) == "train.compile=false"
     assert "train.compile=true" in why_eager(None, cpu)
     monkeypatch.setenv("PATH", "/nonexistent")

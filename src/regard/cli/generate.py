@@ -108,7 +108,8 @@ def generate(
     """Write on from prompts, or answer them, with a language model.
 
     A language model's text follows its prompt; the answer of a text-to-text model stands by itself. Several texts are
-    parted by an empty line. A prompt and text that outgrow the model are refused, or slide through it with --slide.
+    parted by an empty line. A prompt and text that outgrow the positions a model has learned are refused, or slide
+    through it with --slide; a model whose positions have no end (shakespeare) writes on.
 
     \b
       regard generate "ROMEO:" --tokens 400 --slide
@@ -136,6 +137,9 @@ def generate(
             work.write(window)
     if verbose:
         say(work.speed(machine(work.predictor)))
+    if not work.texts and not work.bad:
+        say("there is nothing to write on from: the input is empty")
+        return FAILED
     return FAILED if work.bad else 0
 
 

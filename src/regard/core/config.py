@@ -6,6 +6,7 @@ Nothing is guessed: an unknown key raises with the nearest known one, a value of
 from __future__ import annotations
 
 import ast
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -40,6 +41,12 @@ def override(config: C, settings: Iterable[str]) -> C:
             raise RegardError(f"cannot read the setting {setting!r}; write key=value")
         config = _override(config, path.strip().split("."), text.strip(), path.strip())
     return config
+
+
+def missing(error: TypeError) -> str:
+    """The fields that a dataclass was made without, as settings to be given."""
+    names = re.findall(r"'(\w+)'", str(error).split("missing")[-1])
+    return ", ".join(f"{name}=..." for name in names)
 
 
 def asdict_shallow(config: Any) -> dict[str, Any]:

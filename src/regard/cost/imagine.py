@@ -15,7 +15,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from importlib import import_module
 from typing import Any
 
@@ -26,7 +26,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
 from regard.blocks.experts import experts
-from regard.core.config import from_dict, override
+from regard.core.config import from_dict, missing, override
 from regard.core.errors import BadInput, RegardError, UnknownName, Unsupported, nearest
 from regard.core.shapes import Tensor
 from regard.core.spec import resolve
@@ -83,10 +83,14 @@ def config_of(name: str, size: str | None, settings: Sequence[str]) -> Any:
     values = dict(room.SIZES[size]) if size is not None else {}
     if any(f.name == "vocab" for f in fields(room.Config)):
         values.setdefault("vocab", VOCABULARY)
+    given = {setting.split("=")[0].strip() for setting in settings}
+    for f in fields(room.Config):  # what has no default must be there before it can be overridden
+        if f.name in given and f.default is MISSING:
+            values.setdefault(f.name, 1)
     try:
         config = from_dict(room.Config, values)
     except TypeError as error:  # a field without a default
-        raise RegardError(f"{name} needs more settings: {str(error).split('missing')[-1].strip()}") from None
+        raise RegardError(f"{name} needs more settings: {missing(error)}") from None
     return override(config, settings)
 
 

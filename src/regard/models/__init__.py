@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from regard.core.config import from_dict
+from regard.core.config import from_dict, missing
 from regard.core.errors import RegardError, UnknownName, nearest
 from regard.core.spec import Table, resolve
 
@@ -36,6 +36,6 @@ def build(name: str, size: str | None = None, **settings: Any) -> nn.Module:
     try:
         config = from_dict(room.Config, chosen | settings)
     except TypeError as error:  # a field without a default was not given
-        raise RegardError(f"{name} needs more settings: {str(error).split('missing')[-1].strip()}") from None
+        raise RegardError(f"{name} needs more settings: {missing(error)}") from None
     built: nn.Module = model(config)
     return built

@@ -23,6 +23,8 @@ def chosen_device(name: str) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise Unsupported(f"there is no device '{name}' here: {str(error).splitlines()[0]}") from None
+    if device.type == "meta":
+        raise Unsupported("on the device 'meta' nothing is computed; choose cpu or cuda (for counting: regard cost)")
     return device
 
 
