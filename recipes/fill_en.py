@@ -13,7 +13,7 @@
                regard eval runs/fill-en
                regard fill "The [MASK] sat on the mat." --model runs/fill-en
 
-About 6.9 million parameters, stored in int8: 6.9 MiB with its vocabulary.
+About 6.9 million parameters, stored in int8: 6.8 MiB with its vocabulary.
 """
 
 from regard.data.sentences import Sentences
