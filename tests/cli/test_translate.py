@@ -87,6 +87,8 @@ def test_a_long_line_is_cut_and_that_is_said(translator_folder, capsys):
         ["--seed", "1"],
         ["--sample", "--beams", "2"],
         ["--sample", "--must", "Hund"],
+        ["--beams", "1", "--length-penalty", "2"],
+        ["--sample", "--length-penalty", "2"],
     ],
 )
 def test_options_that_do_not_go_together_are_refused(words, capsys):

@@ -77,6 +77,16 @@ def test_every_parameter_gets_a_gradient(kind):
     assert not [n for n, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
 
 
+def test_an_episode_may_have_as_many_steps_as_were_learned_wherever_it_runs():
+    # where indices cannot be read (a GPU, tensors without numbers) the shape alone speaks: steps, not tokens
+    asked = []
+    model = build("decision", **SMALL)
+    model.time.register_forward_pre_hook(lambda module, args: asked.append(args[1].shape[1]))
+    steps = torch.arange(20).expand(2, 20)
+    assert model(torch.zeros(2, 20), torch.zeros(2, 20, 3), torch.zeros(2, 20, 2), steps).actions.shape == (2, 20, 2)
+    assert max(asked) == 20 == model.time.length
+
+
 def test_a_step_beyond_the_episode_is_refused():
     with pytest.raises(BadInput, match="20 were learned"):
         small()(*history()[:3], torch.arange(15, 21).expand(3, 6))

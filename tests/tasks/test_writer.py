@@ -249,6 +249,9 @@ def test_what_does_not_fit_is_refused_and_never_cut():
         (["two"], {"beams": 2, "stop": ["a"]}, "stop is for texts written token by token"),
         (["two"], {"stop": "a"}, "list of stop strings"),
         (["two"], {"repetition_penalty": 0}, "penalty is 0"),
+        (["two"], {"stop": [""]}, "a stop string is empty"),
+        (["two"], {"length_penalty": 2.0}, "a length penalty is about beams"),
+        (["two"], {"beams": 2, "length_penalty": float("nan")}, "the length penalty is nan"),
     ],
     ids=str,
 )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import Device
+from regard.cli.options import Device, Json
 from regard.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ def fill(
         ),
     ] = "fill-en",
     k: Annotated[int, typer.Option("-k", "--top", min=1, metavar="N", help="How many words for each mask.")] = 5,
+    as_json: Json = False,
     device: Device = "auto",
 ) -> int:
     """Guess the hidden words of a text.
@@ -48,6 +51,14 @@ def fill(
         asked = [line.text for line in window if line.text.strip()]
         read += len(asked)
         for one, masks in zip(asked, filler(asked, k), strict=True):
+            if as_json:
+                print(
+                    json.dumps(
+                        {"text": one, "masks": [[asdict(guess) for guess in each] for each in masks]},
+                        ensure_ascii=False,
+                    )
+                )
+                continue
             if several:
                 print(one.strip())
             for number, guesses in enumerate(masks, 1):

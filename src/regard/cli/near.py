@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.options import Json
 from regard.core.errors import RegardError
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ def near(
         Path | None,
         typer.Option(metavar="FILE", help="Also draw the words and their neighbours in a plane: .png or .svg."),
     ] = None,
+    as_json: Json = False,
 ) -> int:
     """The nearest neighbours of words, by the cosine between their vectors.
 
@@ -54,14 +57,15 @@ def near(
             bad += 1
             continue
         drawn[word] = [word, *(each.word for each in found)]
-        _print(word, found)
+        _print(word, found, as_json)
     if analogy is not None:
         a, b, c = analogy
         found = vectors.analogy(a, b, c, k)
         drawn[f"{b} - {a} + {c}"] = [a, b, c, *(each.word for each in found)]
-        _print(f"{c} is to ? as {a} is to {b}", found)
+        _print(f"{c} is to ? as {a} is to {b}", found, as_json)
     if picture is not None and drawn:
         _draw(vectors, drawn, picture)
+        (say if as_json else print)(f"drawn: {picture}")  # no line but JSON among lines of JSON
     return FAILED if bad else 0
 
 
@@ -72,7 +76,10 @@ def _loaded(name: str) -> Words:
     return opened_as(Words, place(name), "not word vectors; regard list zoo names what there is")
 
 
-def _print(title: str, found: list[Neighbour]) -> None:
+def _print(title: str, found: list[Neighbour], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"asked": title, "near": [each._asdict() for each in found]}, ensure_ascii=False))
+        return
     wide = max((len(each.word) for each in found), default=0)
     print(title)
     for each in found:
@@ -85,4 +92,3 @@ def _draw(vectors: Words, drawn: dict[str, list[str]], file: Path) -> None:
     names = [word for words in drawn.values() for word in words]
     groups = [title for title, words in drawn.items() for _ in words]
     see.plane(vectors.vectors(names).numpy(), names, groups, file)
-    print(f"drawn: {file}")

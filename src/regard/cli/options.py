@@ -25,4 +25,5 @@ Seed = Annotated[
         rich_help_panel=DRAW,
     ),
 ]
+Json = Annotated[bool, typer.Option("--json", help="A line of JSON for each answer.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say on stderr how fast it went and on what.")]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from regard.cli.options import Device
+from regard.cli.options import Device, Json
 from regard.core.errors import BadInput
 
 
@@ -18,6 +19,7 @@ def search(
     model: Annotated[
         str, typer.Option(metavar="NAME", help="minilm, or the folder of an embedder or of sentence-transformers.")
     ] = "minilm",
+    as_json: Json = False,
     device: Device = "auto",
 ) -> int:
     """Find the lines of a file that are nearest in meaning to a query.
@@ -53,5 +55,9 @@ def search(
     vectors = embedder([line.text for line in found], long="split")
     scores, which = nearest_of(embedder([asked[0].text], long="split"), vectors, k)
     for score, at in zip(scores[0].tolist(), which[0].tolist(), strict=True):
-        print(f"{score:.4f}\t{found[at].number}\t{found[at].text.strip()}")
+        number, said = found[at].number, found[at].text.strip()
+        if as_json:
+            print(json.dumps({"cosine": round(score, 6), "number": number, "text": said}, ensure_ascii=False))
+        else:
+            print(f"{score:.4f}\t{number}\t{said}")
     return FAILED if bad else 0

@@ -86,13 +86,14 @@ def translate(
         ),
     ] = 1,
     length_penalty: Annotated[
-        float,
+        float | None,
         typer.Option(
             metavar="X",
             help="Scores are divided by length to this power; more favours longer outputs.",
+            show_default="1",
             rich_help_panel=SEARCH,
         ),
-    ] = 1.0,
+    ] = None,
     groups: Annotated[
         int,
         typer.Option(
@@ -178,7 +179,7 @@ def translate(
         for window in source:
             out.write(work(window))
     if attention and work.first is not None:
-        plain = not sample and not prefix and not must and groups == 1 and length_penalty == 1.0
+        plain = not sample and not prefix and not must and groups == 1 and length_penalty in (None, 1.0)
         draw_first(translator, work.first[0], None if plain else work.first[1], search.get("beams", 4), attention)
     if not work.translated and not work.bad:
         say("there is nothing to translate: the input is empty")
@@ -241,7 +242,7 @@ def _settings(
     sample: bool,
     beams: int | None,
     nbest: int,
-    length_penalty: float,
+    length_penalty: float | None,
     groups: int,
     diversity: float | None,
     prefix: str | None,
@@ -256,6 +257,8 @@ def _settings(
         raise typer.BadParameter("--sample draws; it does not go with --beams, --groups or --must")
     if diversity is not None and groups == 1:
         raise typer.BadParameter("--diversity is about groups of beams; add --groups 2")
+    if length_penalty is not None and (sample or beams == 1):
+        raise typer.BadParameter("--length-penalty is about beams; it does not go with --sample or --beams 1")
     many = -(-max(nbest, 4) // groups) * groups if beams is None else beams
     if nbest > many:
         raise typer.BadParameter(f"--nbest {nbest} needs at least --beams {nbest}")
@@ -268,7 +271,7 @@ def _settings(
         drawn = {option[2:].replace("-", "_"): value for option, value in drawing.items() if value is not None}
         search |= {"sample": True, **drawn}
     else:
-        search |= {"beams": many, "length_penalty": length_penalty}
+        search |= {"beams": many, "length_penalty": 1.0 if length_penalty is None else length_penalty}
     if groups > 1:
         search |= {"groups": groups} | ({"diversity": diversity} if diversity is not None else {})
     if prefix:

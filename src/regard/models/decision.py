@@ -107,8 +107,8 @@ class DecisionTransformer(nn.Module):
     ) -> Float[Tensor, "B T 3 C"]:
         """The vectors of the three tokens of every step."""
         three = self.embed_return(returns[..., None]), self.embed_state(states), self.embed_action(actions)
-        x = torch.stack(three, 2).flatten(1, 2)  # B 3T C: return, state, action, return, ...
-        x = self.norm(self.time(x, timesteps.repeat_interleave(3, 1)))
+        timed = [self.time(one, timesteps) for one in three]
+        x = self.norm(torch.stack(timed, 2).flatten(1, 2))  # B 3T C: return, state, action, return, ...
         x = self.decoder(x, None if lengths is None else Keys(3 * lengths))
         return x.unflatten(1, (-1, 3))
 

@@ -12,6 +12,7 @@ A line's company never changes its translation: limits, random numbers and stopp
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -55,6 +56,8 @@ class Search:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if not math.isfinite(self.length_penalty):
+            raise BadInput(f"the length penalty is {self.length_penalty}; give a number such as 1 or 0.6")
         if not self.sample and not 1 <= self.nbest <= self.beams:
             raise BadInput(f"{self.nbest} translations of each line need at least as many beams, not {self.beams}")
         if self.must and (self.prefix or self.groups > 1 or self.sample):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -34,6 +35,12 @@ class Writing:
             )
         if isinstance(self.stop, str):
             raise BadInput("give a list of stop strings, not a single one")
+        if "" in self.stop:
+            raise BadInput("a stop string is empty; leave it out, or say what the text is to end before")
+        if not math.isfinite(self.length_penalty):
+            raise BadInput(f"the length penalty is {self.length_penalty}; give a number such as 1 or 0.6")
+        if self.length_penalty != 1 and self.beams == 1:
+            raise BadInput("a length penalty is about beams; give 2 beams or more, or leave it out")
         if self.temperature:
             self.sampling()
         elif self.samples > 1 and self.beams == 1:

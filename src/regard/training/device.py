@@ -21,8 +21,8 @@ def chosen_device(name: str) -> torch.device:
         if device.type == "cuda" and device.index is None and torch.cuda.is_available():
             device = torch.device("cuda", torch.cuda.current_device())
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise Unsupported(f"there is no device '{name}' here: {str(error).splitlines()[0]}") from None
+    except (RuntimeError, AssertionError):
+        raise Unsupported(f"there is no device '{name}' here; give auto, cpu, cuda, cuda:1 or the like") from None
     if device.type == "meta":
         raise Unsupported("on the device 'meta' nothing is computed; choose cpu or cuda (for counting: regard cost)")
     return device
