@@ -19,7 +19,6 @@ from pathlib import Path
 import numpy as np
 
 from regard.core.errors import BadInput
-from regard.data import home
 
 # UJI: of the 120 times each digit was written, two in a row are one writer's (sizes of 2k and 2k + 1 correlate by 0.76,
 # of 2k + 1 and 2k + 2 by 0.20), so that these parts share no writer.
@@ -38,9 +37,9 @@ class Character:
     writer: int = 0
 
 
-def uji(part: str, spacing: float) -> list[Character]:
+def uji(folder: Path, part: str, spacing: float) -> list[Character]:
     """The digits of a part, each writer's scaled to a median height of 1, with points `spacing` apart (0: as recorded)."""
-    found = _arrays("uji_digits.npz")
+    found = _arrays(folder / "uji_digits.npz")
     ends, label, sample = found["offsets"], found["digit"], found["sample"]
     raw: list[Character] = []
     for i in np.flatnonzero(np.isin(sample, UJI_PARTS[part])):
@@ -50,9 +49,9 @@ def uji(part: str, spacing: float) -> list[Character]:
     return [_placed(c, tall[c.writer], spacing) for c in raw]
 
 
-def omniglot(part: str, spacing: float) -> list[Character]:
+def omniglot(folder: Path, part: str, spacing: float) -> list[Character]:
     """The drawn characters of a part; who drew which is not known."""
-    found, name = _arrays("omniglot_strokes.npz"), OMNIGLOT_PARTS[part]
+    found, name = _arrays(folder / "omniglot_strokes.npz"), OMNIGLOT_PARTS[part]
     ends = found[f"{name}_offsets"]
     steps, lifted = found[f"{name}_strokes"].astype(np.float64), found[f"{name}_pen_up"]
     pairs = zip(ends[:-1], ends[1:], strict=True)
@@ -115,8 +114,7 @@ def _placed(raw: Character, tall: float, spacing: float) -> Character:
 
 
 @lru_cache(maxsize=2)
-def _arrays(name: str) -> dict[str, np.ndarray]:
-    file: Path = home.folder("pen_strokes") / name
+def _arrays(file: Path) -> dict[str, np.ndarray]:
     try:
         with np.load(file) as found:
             return dict(found)

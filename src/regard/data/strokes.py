@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ import torch
 
 from regard.core.errors import BadInput, UnknownName, nearest
 from regard.core.shapes import Float, Int, Tensor
+from regard.data import home
 from regard.data.batching import AlikeBatches, Stream, mixed
 from regard.data.pen import Character, Hand, line, omniglot, uji
 from regard.data.shards import chosen
@@ -95,7 +97,7 @@ class Strokes:
 
     def characters(self, split: str) -> list[Character]:
         """The characters of a part, one by one."""
-        return _read(self.corpus, self.split(split), self.spacing)
+        return _read(home.folder("pen_strokes"), self.corpus, self.split(split), self.spacing)
 
     def load(self, split: str) -> Written:
         """A part, to make lines of."""
@@ -195,5 +197,5 @@ class _Epoch:
 
 
 @lru_cache(maxsize=8)
-def _read(corpus: str, part: str, spacing: float) -> list[Character]:
-    return CORPORA[corpus](part, spacing)
+def _read(folder: Path, corpus: str, part: str, spacing: float) -> list[Character]:
+    return CORPORA[corpus](folder, part, spacing)
