@@ -1,4 +1,4 @@
-"""Digit strings written by hand: a pen that reads its text through a sliding window, learned on a CPU; ships as pen-digits.
+"""Digit strings written by hand: a pen that reads its text through a sliding window; a CPU learns it; ships.
 
 task       write a string of digits as pen offsets
 data       UJIpenchars2, its digits: 60 writers, each digit twice; 40 writers to train on, 10 to validate, 10 to test

@@ -1,4 +1,4 @@
-"""A small folder of pen strokes in the form of the real one: crosses, hooks and bows that differ by digit and writer."""
+"""A small folder of pen strokes in the form of the real one: bows that differ by digit and writer."""
 
 import numpy as np
 

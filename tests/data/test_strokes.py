@@ -1,4 +1,4 @@
-"""Lines of handwriting: even points, a baseline to begin and end on, parts without a common writer, the same for a seed."""
+"""Lines of handwriting: even points, a baseline to begin and end on, parts without a common writer, one for a seed."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,9 @@ def test_points_stand_at_even_distances_and_the_ends_of_strokes_stay():
     lifted = np.array([False, False, True, False, True, True])
     found, up = resampled(points, lifted, 0.5)
     first, second, dot = np.split(found, np.flatnonzero(up)[:-1] + 1)
-    np.testing.assert_allclose(np.hypot(*np.diff(first, axis=0).T)[:5], 0.5)  # 4 long: 8 pieces, straight up to the bend
+    np.testing.assert_allclose(
+        np.hypot(*np.diff(first, axis=0).T)[:5], 0.5
+    )  # 4 long: 8 pieces, straight up to the bend
     assert len(first) == 9
     np.testing.assert_array_equal(first[[0, -1]], points[[0, 2]])
     np.testing.assert_array_equal(second, points[3:5])
@@ -37,8 +39,10 @@ def test_a_line_begins_and_ends_on_the_baseline_and_keeps_the_shapes():
     tick = Character(np.array([[0.3, -0.5], [0.0, 0.0], [0.2, -0.1]]), np.array([True, False, True]), 7)
     offsets = line([bow, tick], even(2))
     places = offsets[:, :2].cumsum(0)
-    np.testing.assert_allclose(places[:2], bow.points + [0.1, 0])
-    np.testing.assert_allclose(places[2:5], tick.points + [0.8, 0])  # right edge of the first, and a gap of 0.2
+    np.testing.assert_allclose(places[:2], bow.points + np.array([0.1, 0]))
+    np.testing.assert_allclose(
+        places[2:5], tick.points + np.array([0.8, 0])
+    )  # right edge of the first, and a gap of 0.2
     np.testing.assert_allclose(places[-1], [1.2, 0])
     assert offsets[:, 2].tolist() == [0, 1, 1, 0, 1, 1]
 
@@ -79,7 +83,10 @@ def test_a_line_is_of_one_hand_and_says_its_text():
 def test_batches_depend_on_seed_and_epoch_alone():
     train = Strokes(lines=16, rows=4).load("train")
     every = [d.batch for d, _ in zip(train.stream(3).start(Place()), range(8), strict=False)]
-    again = [d.batch for d, _ in zip(Strokes(lines=16, rows=4).load("train").stream(3).start(Place(1, 1)), range(3), strict=False)]
+    again = [
+        d.batch
+        for d, _ in zip(Strokes(lines=16, rows=4).load("train").stream(3).start(Place(1, 1)), range(3), strict=False)
+    ]
     for old, new in zip(every[5:], again, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(old, new, strict=True))
     other = next(train.stream(4).start(Place())).batch

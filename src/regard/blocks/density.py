@@ -5,7 +5,7 @@
 
 With u, v = (x - μ) / σ the exponent is -(u² + (v - ρ u)² / (1 - ρ²)) / 2: a sum of squares, which rounding cannot make
 positive. The floor keeps a bell from closing in on a point that repeats exactly; everything is taken in float32 or
-better, and a point a million deviations away counts as just that far.
+better, and a point a million units away counts as just that far.
 
 Drawing with a bias b (0: as learned) sharpens: π̂ (1 + b), σ exp(-b); here also ê (1 + b).
 
@@ -26,7 +26,7 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Float, Tensor
 
 FLOOR = 0.02  # of σ: two hundredths of the unit that points are counted in
-FARTHEST = 1e6  # deviations
+FARTHEST = 1e6  # from a mean, in the same unit
 LARGEST = 12.0  # of σ̂
 
 
@@ -41,8 +41,9 @@ class Mixture(NamedTuple):
 
     def log_density(self, points: Float[Tensor, "*B 2"]) -> Float[Tensor, "*B"]:
         """The logarithm of the density of points, pen or no pen."""
-        away = ((points.to(self.means.dtype)[..., None, :] - self.means) / self.spread).clamp(-FARTHEST, FARTHEST)
-        u, v = away.unbind(-1)
+        # bounded before it is divided: beyond, a gradient would be zero times infinity
+        away = (points.to(self.means.dtype)[..., None, :] - self.means).clamp(-FARTHEST, FARTHEST)
+        u, v = (away / self.spread).unbind(-1)
         narrow = 1 - self.tilt.square()
         squares = u.square() + (v - self.tilt * u).square() / narrow
         bells = -0.5 * (squares + narrow.log()) - self.spread.log().sum(-1) - math.log(2 * math.pi)
@@ -58,10 +59,12 @@ class Mixture(NamedTuple):
         return self._replace(shares=shares, spread=self.spread * math.exp(-bias), lift=self.lift * (1 + bias))
 
     def draw(self, chance: Float[Tensor, "*B 4"]) -> Float[Tensor, "*B 3"]:
-        """A point and the pen: of four numbers each, uniform for the bell and the pen, normal for the two directions."""
+        """A point and the pen, of four numbers: one uniform for the bell, two normal for the place, one for the pen."""
         total = self.shares.exp().cumsum(-1)
         picked = (total <= chance[..., :1] * total[..., -1:]).sum(-1, keepdim=True)[..., None]  # *B 1 1
-        mean, spread = (x.gather(-2, picked.expand(*picked.shape[:-1], 2))[..., 0, :] for x in (self.means, self.spread))
+        mean, spread = (
+            x.gather(-2, picked.expand(*picked.shape[:-1], 2))[..., 0, :] for x in (self.means, self.spread)
+        )
         tilt, one, two = self.tilt.gather(-1, picked[..., 0])[..., 0], chance[..., 1], chance[..., 2]
         away = torch.stack([one, tilt * one + (1 - tilt.square()).sqrt() * two], -1)
         up: Bool[Tensor, ...] = chance[..., 3] < torch.sigmoid(self.lift)

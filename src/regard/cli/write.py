@@ -25,7 +25,8 @@ def write(
         str, typer.Option(metavar="NAME", help="One that writes by hand: by name (regard list zoo), a folder, a run.")
     ] = "pen-digits",
     samples: Annotated[
-        int, typer.Option("--samples", "-n", min=1, max=64, metavar="N", help="Lines of each text.", rich_help_panel=DRAW)
+        int,
+        typer.Option("--samples", "-n", min=1, max=64, metavar="N", help="Lines of each text.", rich_help_panel=DRAW),
     ] = 1,
     bias: Annotated[
         float,
@@ -54,7 +55,9 @@ def write(
     from regard.tasks.scribe import Scribe
 
     check([out], page=False)
-    scribe = ready(opened_as(Scribe, model, "which does not write by hand; regard list zoo names what there is"), device)
+    scribe = ready(
+        opened_as(Scribe, model, "which does not write by hand; regard list zoo names what there is"), device
+    )
     lines = scribe(text, samples=samples, bias=bias, seed=seed or 0)
     drawn = [line.points.numpy() for line in lines]
     windows = [line.window.numpy() for line in lines] if window else None

@@ -1,8 +1,8 @@
 """What a pen did, as arrays: characters read from the recordings, points at even distances, characters set in a line.
 
-    Character    points N 2 (x to the right, y down, the baseline at 0, about 1 high, its left edge at 0) and after which
-                 of them the pen was lifted (always after the last)
-    resampled    the same with a point at every so much of a stroke: as fast or slow as the hand was
+    Character    points N 2 (x to the right, y down, baseline and left edge at 0, about 1 high), and after which of them
+                 the pen was lifted (always after the last)
+    resampled    the same with a point at every so much of a stroke, however fast the hand was
     line         characters side by side -> offsets (dx, dy, pen lifted after this point)
 
 A line begins and ends on the baseline: its first offset leads from the left edge to the first character, its last from
@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from regard.core.errors import BadInput
 
 # UJI: of the 120 times each digit was written, two in a row are one writer's (sizes of 2k and 2k + 1 correlate by 0.76,
 # of 2k + 1 and 2k + 2 by 0.20), so that these parts share no writer.
-UJI_PARTS = {"train": range(0, 80), "val": range(80, 100), "test": range(100, 120)}
+UJI_PARTS = {"train": range(80), "val": range(80, 100), "test": range(100, 120)}
 OMNIGLOT_PARTS = {"train": "train", "val": "valid", "test": "test"}
 TALL = 400.0  # of Omniglot's numbers are about the height of a character
 
@@ -38,14 +39,16 @@ class Character:
 
 
 def uji(folder: Path, part: str, spacing: float) -> list[Character]:
-    """The digits of a part, each writer's scaled to a median height of 1, with points `spacing` apart (0: as recorded)."""
+    """The digits of a part, each writer's scaled to a median height of 1, points `spacing` apart (0: as recorded)."""
     found = _arrays(folder / "uji_digits.npz")
     ends, label, sample = found["offsets"], found["digit"], found["sample"]
     raw: list[Character] = []
     for i in np.flatnonzero(np.isin(sample, UJI_PARTS[part])):
         own = slice(ends[i], ends[i + 1])
         raw.append(Character(found["points"][own] * 1.0, found["pen_up"][own], int(label[i]), int(sample[i]) // 2))
-    tall = {w: float(np.median([np.ptp(c.points[:, 1]) for c in raw if c.writer == w])) for w in {c.writer for c in raw}}
+    tall = {
+        w: float(np.median([np.ptp(c.points[:, 1]) for c in raw if c.writer == w])) for w in {c.writer for c in raw}
+    }
     return [_placed(c, tall[c.writer], spacing) for c in raw]
 
 
@@ -54,8 +57,7 @@ def omniglot(folder: Path, part: str, spacing: float) -> list[Character]:
     found, name = _arrays(folder / "omniglot_strokes.npz"), OMNIGLOT_PARTS[part]
     ends = found[f"{name}_offsets"]
     steps, lifted = found[f"{name}_strokes"].astype(np.float64), found[f"{name}_pen_up"]
-    pairs = zip(ends[:-1], ends[1:], strict=True)
-    return [_placed(Character(steps[a:b].cumsum(0), lifted[a:b]), TALL, spacing) for a, b in pairs]
+    return [_placed(Character(steps[a:b].cumsum(0), lifted[a:b]), TALL, spacing) for a, b in pairwise(ends)]
 
 
 def resampled(points: np.ndarray, lifted: np.ndarray, spacing: float) -> tuple[np.ndarray, np.ndarray]:

@@ -7,9 +7,9 @@
 
     h¹_t = LSTM(x_t, w_{t-1})     w_t = window(h¹_t) · text     hⁿ_t = LSTM(x_t, hⁿ⁻¹_t, w_t)     y_t of all hⁿ_t
 
-Only the first layer waits for the window; those above it read a whole line at once. Without a text (vocab=0) there is no
-window: the network of the paper's section 4. The text ends with a mark of its own, where the paper asks whether the
-window is past the last character; the rule is the same, the place has a name.
+Only the first layer waits for the window; those above it read a whole line at once. Without a text (vocab=0) there is
+no window: the network of the paper's section 4. The text ends with a mark of its own, where the paper asks whether
+the window is past the last character; the rule is the same, the place has a name.
 
 Graves: Generating Sequences With Recurrent Neural Networks. 2013. arXiv:1308.0850 (section 5)
 """
@@ -27,11 +27,13 @@ from regard.attention import ALIGNERS
 from regard.attention.mask import Keys
 from regard.attention.protocol import context
 from regard.blocks.density import Mixture, MixtureHead
+from regard.blocks.recurrent import LSTMCell, start_network
 from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import make
 
 POINT = 3  # numbers of a point
+Cells = tuple[Tensor, ...]  # B 1 F each: what a layer says, what it keeps
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class Handwriting(nn.Module):
         text: Int[Tensor, "B U"] | None = None,
         text_lengths: Int[Tensor, " B"] | None = None,
     ) -> Mixture:
-        """The mixture of the point after each. Padding of the points stands on the right, after all it could disturb."""
+        """The mixture of the point after each. Padding of points stands on the right, after all it could disturb."""
         return self.read(points, self.start(points, text, text_lengths))[0]
 
     def start(
@@ -92,10 +94,14 @@ class Handwriting(nn.Module):
 
     def read(self, points: Float[Tensor, "B T 3"], state: State) -> tuple[Mixture, State]:
         """Go on from a state over some points: one, or a whole line."""
-        x, seen, state = self.first(points, state)
+        if isinstance(self.first, Windowed):
+            x, seen, state = self.first(points, state)
+        else:
+            x, first = self.first(points, state.first)
+            seen, state = x[..., :0], replace(state, first=first)
         every, above = [x], []
         for layer, before in zip(self.above, state.above, strict=True):
-            x, after = layer.run(torch.cat([points, self.drop(x), seen], -1), before)
+            x, after = layer(torch.cat([points, self.drop(x), seen], -1), before)
             every.append(x)
             above.append(after)
         return self.head(self.drop(torch.cat(every, -1))), replace(state, above=tuple(above))
@@ -112,10 +118,10 @@ class State:
 
     text: Float[Tensor, "B U V"] | None
     mask: Bool[Tensor, "B U"] | None
-    first: tuple[Tensor, Tensor]  # B 1 F each: what the layer says, what it keeps
+    first: Cells
     seen: Float[Tensor, "B 1 V"]  # the letters in the window
     window: Any  # remembered by the aligner
-    above: tuple[tuple[Tensor, Tensor], ...]
+    above: tuple[Cells, ...]
     looked: Float[Tensor, "B 1 U"] | None = None  # the window's weights at the last point
 
     def rows(self, rows: Int[Tensor, " R"]) -> State:
@@ -129,21 +135,17 @@ class Layer(nn.Module):
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
         self.lstm = nn.LSTM(width, hidden, batch_first=True)
-        start_gates(self.lstm.weight_ih_l0, self.lstm.weight_hh_l0, self.lstm.bias_ih_l0, self.lstm.bias_hh_l0)
-
-    def forward(self, points: Float[Tensor, "B T 3"], state: State) -> tuple[Tensor, Tensor, State]:
-        """As a first layer without a window."""
-        x, after = self.run(points, state.first)
-        return x, x[..., :0], replace(state, first=after)
+        start_network(self.lstm)
+        _keep(self.lstm.all_weights[0][2])
 
     @torch.compiler.disable
-    def run(self, x: Float[Tensor, "B T C"], state: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def forward(self, x: Float[Tensor, "B T C"], state: Cells) -> tuple[Float[Tensor, "B T F"], Cells]:
         """All states, and the last."""
         with torch.autocast(x.device.type, enabled=False):
-            dtype = self.lstm.weight_hh_l0.dtype
-            before = tuple(part.to(dtype).transpose(0, 1).contiguous() for part in state)
-            states, after = self.lstm(x.to(dtype), before)
-        return states, (after[0].transpose(0, 1), after[1].transpose(0, 1))
+            dtype = self.lstm.all_weights[0][0].dtype
+            says, keeps = (part.to(dtype).transpose(0, 1).contiguous() for part in state)
+            states, (says, keeps) = self.lstm(x.to(dtype), (says, keeps))
+        return states, (says.transpose(0, 1), keeps.transpose(0, 1))
 
 
 class Windowed(nn.Module):
@@ -152,14 +154,9 @@ class Windowed(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         hidden, vocab = config.hidden, config.vocab
-        self.known = nn.Linear(POINT, 4 * hidden)
-        self.given = nn.Linear(vocab + hidden, 4 * hidden, bias=False)  # the window and the state, side by side
-        letters, states = self.given.weight.split([vocab, hidden], 1)
-        start_gates(self.known.weight, states, self.known.bias)
-        start_gates(letters)
-        self.aligner = make(
-            ALIGNERS, config.aligner, "aligner", query_width=hidden, memory_width=vocab, width=hidden
-        )
+        self.cell = LSTMCell(POINT, vocab, hidden)
+        _keep(self.cell.state.bias)
+        self.aligner = make(ALIGNERS, config.aligner, "aligner", query_width=hidden, memory_width=vocab, width=hidden)
 
     @torch.compiler.disable
     def forward(
@@ -168,33 +165,25 @@ class Windowed(nn.Module):
         """What the layer says at every point, and what it saw."""
         if state.text is None:
             raise BadInput("this model writes a text: give one to write")
+        begin: nn.Linear = self.cell.known  # type: ignore[assignment]  # there is one, since points have a width
         with torch.autocast(points.device.type, enabled=False):
             keys = self.aligner.keys(state.text)
-            (says, keeps), seen, window, looked = state.first, state.seen, state.window, state.looked
+            first, seen, window, looked = state.first, state.seen, state.window, state.looked
             every, sights = [], []
-            for known in self.known(points.to(self.known.weight.dtype)).split(1, 1):
-                gates = known + self.given(torch.cat([seen, says], -1))
-                enter, forget, new, out = gates.chunk(4, -1)
-                keeps = torch.sigmoid(forget) * keeps + torch.sigmoid(enter) * torch.tanh(new)
-                says = torch.sigmoid(out) * torch.tanh(keeps)
-                looked, window = self.aligner(says, keys, state.mask, window)
+            for known in begin(points.to(begin.weight.dtype)).split(1, 1):
+                first = self.cell(known, seen, first)
+                looked, window = self.aligner(first[0], keys, state.mask, window)
                 seen = context(looked, state.text)
-                every.append(says)
+                every.append(first[0])
                 sights.append(seen)
-        moved = replace(state, first=(says, keeps), seen=seen, window=window, looked=looked)
+        moved = replace(state, first=first, seen=seen, window=window, looked=looked)
         return torch.cat(every, 1), torch.cat(sights, 1), moved
 
 
-def start_gates(inputs: Tensor, states: Tensor | None = None, *biases: Tensor) -> None:
-    """Fresh gates, each by itself: Xavier from the input, orthogonal from the state; what is kept is kept at first."""
+def _keep(bias: Tensor) -> None:
+    """At first an LSTM keeps what it has: the second of its four gates begins open."""
     with torch.no_grad():
-        for gate in inputs.chunk(4):
-            nn.init.xavier_uniform_(gate)
-        for gate in () if states is None else states.chunk(4):
-            gate.copy_(nn.init.orthogonal_(torch.empty_like(gate)))
-        for bias in biases:
-            bias.zero_()
-            bias.chunk(4)[1].fill_(1 / len(biases))
+        bias.chunk(4)[1].fill_(1.0)
 
 
 def shifted(points: Float[Tensor, "B T 3"]) -> Float[Tensor, "B T 3"]:

@@ -114,7 +114,7 @@ def _ink(axes: Axes, places: np.ndarray, lifted: np.ndarray, owners: np.ndarray 
     pieces = np.stack([places[:-1], places[1:]], 1)[down]
     axes.add_collection(LineCollection(list(pieces), colors=colours[1:][down], linewidths=wide, capstyle="round"))
     dots = lifted & np.concatenate([[True], lifted[:-1]])  # the pen came down and went up again
-    axes.scatter(*places[dots].T, s=2 * wide, c=colours[dots], linewidths=0)
+    axes.scatter(places[dots, 0], places[dots, 1], s=2 * wide, c=colours[dots], linewidths=0)
 
 
 def _map(axes: Axes, window: np.ndarray, names: list[str]) -> None:

@@ -101,8 +101,8 @@ class Handwriting(Parted[Written]):
         result, rows = self.evaluate(model, split), []
         device = next(model.parameters()).device
         for batch in self.part(split).in_order(ROWS):
-            nats = sum(part.sum(1) for part in losses(model, batch.to(device)))
-            for i, each in enumerate(nats.tolist()):
+            place, pen = losses(model, batch.to(device))
+            for i, each in enumerate((place + pen).sum(1).tolist()):
                 said = "".join(self.data.letters[n] for n in batch.text[i, : batch.text_lengths[i] - 1].tolist())
                 rows.append({"text": said, "points": int(batch.lengths[i]), "nats": each})
         return result | {"split": self.data.split(split), "each": rows}

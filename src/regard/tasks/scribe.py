@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import nn
@@ -56,7 +57,7 @@ class Penned:
         """The points of each stroke; the last may lack its end."""
         ends = [0, *(self.points[:, 2].nonzero()[:, 0] + 1).tolist()]
         ends = ends if ends[-1] == len(self.points) else [*ends, len(self.points)]
-        return [after - before for before, after in zip(ends[:-1], ends[1:], strict=True)]
+        return [after - before for before, after in pairwise(ends)]
 
 
 class Scribe:
