@@ -24,7 +24,7 @@ def recipe() -> Recipe:
         task=handwriting.Config(),
         data=Strokes("uji", spacing=0.14, unit=0.14, longest=5),
         train=Train(
-            steps=5000,
+            steps=2500,
             device="cpu",
             rate=3e-3,
             schedule="cosine",

@@ -31,7 +31,7 @@ def write(
     bias: Annotated[
         float,
         typer.Option(min=0.0, max=20.0, metavar="X", help="0: as varied as the data; 2: neat.", rich_help_panel=DRAW),
-    ] = 1.0,
+    ] = 2.0,
     seed: Seed = None,
     window: Annotated[
         bool, typer.Option("--window", help="Also draw which character was looked at, at every point of the pen.")

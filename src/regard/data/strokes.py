@@ -169,7 +169,7 @@ class Written:
         return torch.tensor([1 + self.points[chosen].sum() for chosen in self._epoch((seed, epoch))])
 
     def _chosen(self, when: tuple[int, int]) -> list[Sequence[int]]:
-        """The characters of each line of an epoch: a hand, a length, letters, and of each one of the times it was written."""
+        """The characters of each line of an epoch: a hand, a length, letters, and one of the times each was written."""
         s = self.settings
         rng = np.random.default_rng([self.key, mixed(*when)])
         hands = sorted(self.by_hand)

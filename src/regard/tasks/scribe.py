@@ -74,7 +74,7 @@ class Scribe:
         texts: str | Sequence[str],
         *,
         samples: int = 1,
-        bias: float = 1.0,
+        bias: float = 2.0,
         seed: int = 0,
         prime: Penned | None = None,
         longest: int | None = None,
