@@ -1,7 +1,7 @@
 """Letters that do not exist: a pen that writes on without a text, learned from the drawings of 50 alphabets.
 
 task       write lines of characters as pen offsets, without a text
-data       Omniglot as strokes, simplified (sketch-rnn's): 30,000 drawings to train on, 1,000 each to validate and to test
+data       Omniglot as strokes, simplified (sketch-rnn's): 30,000 drawings to train on, 1,000 each for val and test
 licence    that of the original Omniglot repository (MIT, as recalled, not checked)
 paper      Graves, Generating Sequences With Recurrent Neural Networks, 2013, arXiv:1308.0850, section 4 (its size)
 machine    one GPU, some 15 minutes (H200, estimated)
