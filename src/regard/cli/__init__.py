@@ -139,6 +139,7 @@ def _app() -> typer.Typer:
         show,
         train,
         translate,
+        write,
     )
 
     app = typer.Typer(
@@ -167,6 +168,7 @@ def _app() -> typer.Typer:
         ("Use", "search", search.search),
         ("Use", "see", see.see),
         ("Use", "near", near.near),
+        ("Use", "write", write.write),
         ("Train", "train", train.train),
         ("Train", "eval", eval.evaluate),
         ("Look up", "cost", cost.cost),

@@ -19,6 +19,7 @@ Index        what a folder of shards holds, checksums                   index.py
 WordSentences   sentences of words, out of several corpora              words.py
 Nearby       windows of words, and words drawn against them             nearby.py
 SpelledSentences   sentences with the letters of their words            spelled.py
+Strokes      lines of handwriting as pen offsets, with their text       strokes.py, pen.py
 Flat         many sequences end to end in one tensor                    flat.py
 TokenBatches, Stream, prefetch                                          batching.py
 Shuffle      an order of any number of rows, computed and not held      shuffle.py
@@ -44,6 +45,7 @@ DATA: Table = {
     "mixture": ("regard.data.mixture", "Mixture"),
     "spans": ("regard.data.spans", "Spans"),
     "words": ("regard.data.words", "WordSentences"),
+    "strokes": ("regard.data.strokes", "Strokes"),
 }
 
 # What a mixture is made of: tasks whose inputs and outputs are both text.

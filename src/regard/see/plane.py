@@ -18,7 +18,7 @@ from regard.see.words import short, visible
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_COLOURS = ("#2a6fb0", "#d8721e", "#2a8f6b", "#a33b5a", "#6a51a3", "#6b7285")  # apart for colour-blind eyes too
+GROUPS = ("#2a6fb0", "#d8721e", "#2a8f6b", "#a33b5a", "#6a51a3", "#6b7285")  # apart for colour-blind eyes too
 
 
 def plane(
@@ -39,7 +39,7 @@ def plane(
     owners = list(groups) if groups is not None else [""] * len(names)
     order = list(dict.fromkeys(owners))
     for place, name, owner in zip(places, names, owners, strict=True):
-        colour = _COLOURS[order.index(owner) % len(_COLOURS)]
+        colour = GROUPS[order.index(owner) % len(GROUPS)]
         axes.plot(*place, "o", color=colour, markersize=3.5)
         axes.annotate(
             drawable(short(visible(name))), place, xytext=(4, 2), textcoords="offset points", font=font(8), color=INK

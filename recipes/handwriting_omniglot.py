@@ -1,0 +1,44 @@
+"""Letters that do not exist: a pen that writes on without a text, learned from the drawings of 50 alphabets.
+
+task       write lines of characters as pen offsets, without a text
+data       Omniglot as strokes, simplified (sketch-rnn's): 30,000 drawings to train on, 1,000 each for val and test
+licence    that of the original Omniglot repository (MIT, as recalled, not checked)
+paper      Graves, Generating Sequences With Recurrent Neural Networks, 2013, arXiv:1308.0850, section 4 (its size)
+machine    one GPU, some 15 minutes (H200, estimated)
+expected   strokes of a plausible length, closed bows and characters of one size; no number to compare with
+measured   not measured yet
+command    regard train handwriting_omniglot --out runs/omniglot
+           regard eval runs/omniglot
+           regard train handwriting_omniglot --out runs/small model.hidden=96 train.steps=500 train.device=cpu
+"""
+
+from regard.data.strokes import Strokes
+from regard.models.handwriting import Config
+from regard.tasks import handwriting
+from regard.training.recipe import Recipe, Train
+
+
+def recipe() -> Recipe:
+    return Recipe(
+        model=Config(vocab=0, hidden=400, mixtures=20, dropout=0.1),
+        task=handwriting.Config(),
+        data=Strokes("omniglot", spacing=0.0, unit=0.2, longest=6, lines=30_000, rows=128),
+        train=Train(
+            steps=12_000,
+            rate=2e-3,
+            schedule="cosine",
+            warmup=500,
+            floor=0.02,
+            betas=(0.9, 0.98),
+            eps=1e-8,
+            decay=0.01,
+            clip=1.0,
+            ema=0.999,
+            evaluate=1000,
+            save=1000,
+            metric="loss",
+            precision="float32",  # the LSTMs stay in float32 under autocast too: it would gain next to nothing
+            compile=False,
+            store="float16",
+        ),
+    )

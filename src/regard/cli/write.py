@@ -1,0 +1,77 @@
+"""``regard write``: texts in, pictures of handwriting out.
+
+One picture holds all that was written, a line below the other: every text, as many samples of each as were asked for. A
+line whose end was not reached is drawn as far as it came and named on stderr; the status is then 1.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.options import DRAW, Device, Seed
+
+if TYPE_CHECKING:
+    from regard.tasks.scribe import Penned
+
+
+def write(
+    text: Annotated[list[str], typer.Argument(metavar="TEXT...", help="What to write; the model that ships: digits.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The picture: .png or .svg.")],
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="One that writes by hand: by name (regard list zoo), a folder, a run.")
+    ] = "pen-digits",
+    samples: Annotated[
+        int,
+        typer.Option("--samples", "-n", min=1, max=64, metavar="N", help="Lines of each text.", rich_help_panel=DRAW),
+    ] = 1,
+    bias: Annotated[
+        float,
+        typer.Option(min=0.0, max=20.0, metavar="X", help="0: as varied as the data; 2: neat.", rich_help_panel=DRAW),
+    ] = 2.0,
+    seed: Seed = None,
+    window: Annotated[
+        bool, typer.Option("--window", help="Also draw which character was looked at, at every point of the pen.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the strokes too: a line of JSON for each.")] = False,
+    device: Device = "auto",
+) -> int:
+    """Write texts by hand, as a picture.
+
+    The model that ships writes digits. The same seed writes the same line, whatever else is written with it.
+
+    \b
+      regard write 31415 -o digits.png
+      regard write 2718 1618 -n 3 --bias 0.5 --seed 7 -o digits.svg
+      regard write 31415 --window -o window.png
+    """
+    from regard import see
+    from regard.cli import FAILED, say
+    from regard.cli.ready import opened_as, ready
+    from regard.cli.see import check
+    from regard.tasks.scribe import Scribe
+
+    check([out], page=False)
+    scribe = ready(
+        opened_as(Scribe, model, "which does not write by hand; regard list zoo names what there is"), device
+    )
+    lines = scribe(text, samples=samples, bias=bias, seed=seed or 0)
+    drawn = [line.points.numpy() for line in lines]
+    windows = [line.window.numpy() for line in lines] if window else None
+    see.strokes(drawn, [line.text for line in lines], windows, out)
+    for line in lines if as_json else ():
+        print(json.dumps(_plain(line)))
+    if not as_json:
+        print(f"drawn: {out}")
+    cut = [line.text for line in lines if not line.finished]
+    for each in cut:
+        say(f"'{each}' was cut off: the window did not come to its end (another --seed or a higher --bias may help)")
+    return FAILED if cut else 0
+
+
+def _plain(line: Penned) -> dict[str, object]:
+    points = [[round(x, 4), round(y, 4), int(up)] for x, y, up in line.points.tolist()]
+    return {"text": line.text, "finished": line.finished, "points": points, "read": line.read.tolist()}

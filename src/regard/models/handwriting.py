@@ -1,0 +1,199 @@
+"""Handwriting: a recurrent network moves a pen, and a soft window slides over the text that it is to write.
+
+    tokens      points of the pen: (dx, dy, lifted after it); the text one-hot, then a mark for its end
+    positions   none: recurrence goes on in time, the window counts its own way through the text
+    attention   Gaussian mixture: from the state of the first layer, forwards only, at every point
+    head        a mixture of bells for the next point, and how likely the pen is lifted
+
+    h¹_t = LSTM(x_t, w_{t-1})     w_t = window(h¹_t) · text     hⁿ_t = LSTM(x_t, hⁿ⁻¹_t, w_t)     y_t of all hⁿ_t
+
+Only the first layer waits for the window; those above it read a whole line at once. Without a text (vocab=0) there is
+no window: the network of the paper's section 4. The text ends with a mark of its own, where the paper asks whether
+the window is past the last character; the rule is the same, the place has a name.
+
+Graves: Generating Sequences With Recurrent Neural Networks. 2013. arXiv:1308.0850 (section 5)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from regard.attention import ALIGNERS
+from regard.attention.mask import Keys
+from regard.attention.protocol import context
+from regard.blocks.density import Mixture, MixtureHead
+from regard.blocks.recurrent import LSTMCell, start_network
+from regard.core.errors import BadInput
+from regard.core.shapes import Bool, Float, Int, Tensor
+from regard.core.spec import make
+
+POINT = 3  # numbers of a point
+Cells = tuple[Tensor, ...]  # B 1 F each: what a layer says, what it keeps
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that shapes the network; the defaults are the paper's (which has no dropout)."""
+
+    vocab: int  # letters and the mark of the end; 0: no text
+    hidden: int = 400  # cells of a layer
+    layers: int = 3
+    mixtures: int = 20  # bells of the next point
+    aligner: Any = "gmm(mixtures=10, step=0.04)"  # step: characters a point, before anything is learned
+    dropout: float = 0.0  # of what a layer hands on
+
+
+# Paper is that of section 5 (its 56 characters and the end); tiny writes digits and learns them on a CPU.
+SIZES: dict[str, dict[str, Any]] = {
+    "paper": {"vocab": 57},
+    "free": {"vocab": 0},
+    "tiny": {"vocab": 11, "hidden": 128, "mixtures": 12, "aligner": "gmm(mixtures=4, step=0.04)"},
+}
+
+
+class Handwriting(nn.Module):
+    """Points and a text in, the mixture of the point after each out."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        if config.layers < 1:
+            raise BadInput(f"a network of {config.layers} layers cannot write; give 1 or more")
+        self.config, hidden = config, config.hidden
+        self.first = Windowed(config) if config.vocab else Layer(POINT, hidden)
+        self.above = nn.ModuleList(Layer(POINT + hidden + config.vocab, hidden) for _ in range(config.layers - 1))
+        self.drop = nn.Dropout(config.dropout)
+        self.head = MixtureHead(config.layers * hidden, config.mixtures)
+
+    def forward(
+        self,
+        points: Float[Tensor, "B T 3"],
+        text: Int[Tensor, "B U"] | None = None,
+        text_lengths: Int[Tensor, " B"] | None = None,
+    ) -> Mixture:
+        """The mixture of the point after each. Padding of points stands on the right, after all it could disturb."""
+        return self.read(points, self.start(points, text, text_lengths))[0]
+
+    def start(
+        self, points: Float[Tensor, "B T 3"], text: Int[Tensor, "B U"] | None = None, lengths: Tensor | None = None
+    ) -> State:
+        """Nothing written yet, of this text; `points` say how many lines there are, and where."""
+        like = points.new_zeros(points.shape[0], 1, self.config.hidden)
+        if not self.config.vocab:
+            return State(None, None, (like, like), like[..., :0], None, ((like, like),) * len(self.above))
+        if text is None:
+            raise BadInput("this model writes a text: give one to write")
+        said = F.one_hot(text, self.config.vocab).to(points.dtype)
+        mask = None if lengths is None else Keys(lengths).real(text.shape[1])
+        seen = said.new_zeros(said.shape[0], 1, self.config.vocab)
+        return State(said, mask, (like, like), seen, None, ((like, like),) * len(self.above))
+
+    def read(self, points: Float[Tensor, "B T 3"], state: State) -> tuple[Mixture, State]:
+        """Go on from a state over some points: one, or a whole line."""
+        if isinstance(self.first, Windowed):
+            x, seen, state = self.first(points, state)
+        else:
+            x, first = self.first(points, state.first)
+            seen, state = x[..., :0], replace(state, first=first)
+        every, above = [x], []
+        for layer, before in zip(self.above, state.above, strict=True):
+            x, after = layer(torch.cat([points, self.drop(x), seen], -1), before)
+            every.append(x)
+            above.append(after)
+        return self.head(self.drop(torch.cat(every, -1))), replace(state, above=tuple(above))
+
+    def step(self, point: Float[Tensor, "B 3"], state: State) -> tuple[Mixture, State]:
+        """The mixture of the point after this one."""
+        found, state = self.read(point[:, None], state)
+        return Mixture(*(x[:, 0] for x in found)), state
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Everything that writing carries from point to point."""
+
+    text: Float[Tensor, "B U V"] | None
+    mask: Bool[Tensor, "B U"] | None
+    first: Cells
+    seen: Float[Tensor, "B 1 V"]  # the letters in the window
+    window: Any  # remembered by the aligner
+    above: tuple[Cells, ...]
+    looked: Float[Tensor, "B 1 U"] | None = None  # the window's weights at the last point
+
+    def rows(self, rows: Int[Tensor, " R"]) -> State:
+        """Keep these lines."""
+        return State(*(_each(lambda x: x[rows], part) for part in vars(self).values()))
+
+
+class Layer(nn.Module):
+    """An LSTM whose state can be taken up; in float32, also under autocast, where small gradients would vanish."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(width, hidden, batch_first=True)
+        start_network(self.lstm)
+        _keep(self.lstm.all_weights[0][2])
+
+    @torch.compiler.disable
+    def forward(self, x: Float[Tensor, "B T C"], state: Cells) -> tuple[Float[Tensor, "B T F"], Cells]:
+        """All states, and the last."""
+        with torch.autocast(x.device.type, enabled=False):
+            dtype = self.lstm.all_weights[0][0].dtype
+            says, keeps = (part.to(dtype).transpose(0, 1).contiguous() for part in state)
+            states, (says, keeps) = self.lstm(x.to(dtype), (says, keeps))
+        return states, (says.transpose(0, 1), keeps.transpose(0, 1))
+
+
+class Windowed(nn.Module):
+    """The first layer: an LSTM that reads, beside the point, the letters it saw at the point before, and then looks."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        hidden, vocab = config.hidden, config.vocab
+        self.cell = LSTMCell(POINT, vocab, hidden)
+        _keep(self.cell.state.bias)
+        self.aligner = make(ALIGNERS, config.aligner, "aligner", query_width=hidden, memory_width=vocab, width=hidden)
+
+    @torch.compiler.disable
+    def forward(
+        self, points: Float[Tensor, "B T 3"], state: State
+    ) -> tuple[Float[Tensor, "B T F"], Float[Tensor, "B T V"], State]:
+        """What the layer says at every point, and what it saw."""
+        if state.text is None:
+            raise BadInput("this model writes a text: give one to write")
+        begin: nn.Linear = self.cell.known  # type: ignore[assignment]  # there is one, since points have a width
+        with torch.autocast(points.device.type, enabled=False):
+            keys = self.aligner.keys(state.text)
+            first, seen, window, looked = state.first, state.seen, state.window, state.looked
+            every, sights = [], []
+            for known in begin(points.to(begin.weight.dtype)).split(1, 1):
+                first = self.cell(known, seen, first)
+                looked, window = self.aligner(first[0], keys, state.mask, window)
+                seen = context(looked, state.text)
+                every.append(first[0])
+                sights.append(seen)
+        moved = replace(state, first=first, seen=seen, window=window, looked=looked)
+        return torch.cat(every, 1), torch.cat(sights, 1), moved
+
+
+def _keep(bias: Tensor) -> None:
+    """At first an LSTM keeps what it has: the second of its four gates begins open."""
+    with torch.no_grad():
+        bias.chunk(4)[1].fill_(1.0)
+
+
+def shifted(points: Float[Tensor, "B T 3"]) -> Float[Tensor, "B T 3"]:
+    """What a model reads to say the points: before the first one a pen in the air that has not moved."""
+    first = points.new_tensor([0.0, 0.0, 1.0]).expand(points.shape[0], 1, 3)
+    return torch.cat([first, points[:, :-1]], 1)
+
+
+def _each(change: Any, part: Any) -> Any:
+    """Change every tensor of a part of the state."""
+    if part is None:
+        return None
+    return tuple(_each(change, one) for one in part) if isinstance(part, tuple) else change(part)
