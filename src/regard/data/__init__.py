@@ -19,6 +19,7 @@ Index        what a folder of shards holds, checksums                   index.py
 WordSentences   sentences of words, out of several corpora              words.py
 Nearby       windows of words, and words drawn against them             nearby.py
 SpelledSentences   sentences with the letters of their words            spelled.py
+Digits       spoken digits, strung together; sound files                speech.py
 Flat         many sequences end to end in one tensor                    flat.py
 TokenBatches, Stream, prefetch                                          batching.py
 Shuffle      an order of any number of rows, computed and not held      shuffle.py
@@ -44,6 +45,7 @@ DATA: Table = {
     "mixture": ("regard.data.mixture", "Mixture"),
     "spans": ("regard.data.spans", "Spans"),
     "words": ("regard.data.words", "WordSentences"),
+    "digits": ("regard.data.speech", "Digits"),
 }
 
 # What a mixture is made of: tasks whose inputs and outputs are both text.
