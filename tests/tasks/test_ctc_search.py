@@ -12,7 +12,9 @@ EVERY = 10_000  # beams: as many as there are texts
 
 
 def frames(t, v, seed=0):
-    return torch.randn(t, v, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).mul(1.5).log_softmax(-1)
+    return (
+        torch.randn(t, v, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).mul(1.5).log_softmax(-1)
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -86,5 +88,5 @@ def test_no_frames_give_the_empty_text():
 
 
 def test_more_texts_than_beams_are_refused():
-    with pytest.raises(BadInput, match="3 texts .* need at least as many beams"):
+    with pytest.raises(BadInput, match=r"3 texts .* need at least as many beams"):
         beam(frames(3, 3), 2, beams=2, nbest=3)

@@ -13,7 +13,10 @@ def within(said, most):
     for cost in range(1, most + 1):
         for text in [t for t, c in reached.items() if c == cost - 1]:
             for i in range(len(text) + 1):
-                for new in (*(text[:i] + (x,) + text[i:] for x in "ab"), *(text[:i] + (x,) + text[i + 1 :] for x in "ab")):
+                for new in (
+                    *((*text[:i], x, *text[i:]) for x in "ab"),
+                    *((*text[:i], x, *text[i + 1 :]) for x in "ab"),
+                ):
                     reached.setdefault(new, cost)
                 reached.setdefault(text[:i] + text[i + 1 :], cost)
     return reached
@@ -28,11 +31,11 @@ def test_the_fewest_edits_are_found():
 
 
 def test_each_kind_of_edit_is_counted():
-    assert edits("a b c".split(), "a x c".split()) == Edits(1, 0, 0, 3)
-    assert edits("a b c".split(), "a c".split()) == Edits(0, 1, 0, 2)
-    assert edits("a c".split(), "a b c".split()) == Edits(0, 0, 1, 3)
-    assert edits([], "a b".split()) == Edits(0, 0, 2, 2)
-    assert edits("a b".split(), []) == Edits(0, 2, 0, 0)
+    assert edits(["a", "b", "c"], ["a", "x", "c"]) == Edits(1, 0, 0, 3)
+    assert edits(["a", "b", "c"], ["a", "c"]) == Edits(0, 1, 0, 2)
+    assert edits(["a", "c"], ["a", "b", "c"]) == Edits(0, 0, 1, 3)
+    assert edits([], ["a", "b"]) == Edits(0, 0, 2, 2)
+    assert edits(["a", "b"], []) == Edits(0, 2, 0, 0)
 
 
 def test_the_difference_in_length_is_insertions_less_deletions():

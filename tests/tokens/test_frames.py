@@ -67,7 +67,9 @@ def test_a_tone_is_heard_where_it_is():
     heard = [int(front.log_mel(torch.sin(2 * math.pi * f * n)).mean(0).argmax()) for f in (200, 500, 1000, 2000, 3500)]
     assert heard == sorted(set(heard))
     peaks = mel_filters(8000, 256, 40, 60.0).argmax(1) * 8000 / 256
-    assert all(abs(float(peaks[m]) - f) < 0.1 * f + 40 for m, f in zip(heard, (200, 500, 1000, 2000, 3500), strict=True))
+    assert all(
+        abs(float(peaks[m]) - f) < 0.1 * f + 40 for m, f in zip(heard, (200, 500, 1000, 2000, 3500), strict=True)
+    )
 
 
 def test_every_triangle_hears_something():

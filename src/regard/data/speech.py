@@ -1,24 +1,21 @@
-"""Connected spoken digits: recordings of single digits by one speaker, strung together with pauses. And sound files.
+"""Connected spoken digits: recordings of single digits by one speaker, strung together with pauses.
 
     pause  "seven"  pause  "two"  "two"  pause          one string: 1 to 7 digits, one speaker, faint noise over all
     <s>     seven            two   two    </s>          its target
 
-The recordings are FSDD's (3,000 of six speakers). Their first five takes of every digit and speaker are for test, as the
+The recordings are FSDD's (3,000 of six speakers). The first five takes of every digit and speaker are for test, as the
 set has it; the last five of the others are for validation. The strings of both parts are drawn once and for all. Those
 to train on are drawn anew in every epoch, each from a number of its own, so that (seed, epoch, row) is all they depend
 on; only they are made faster or slower, each digit louder or softer, and only of their frames stripes are hidden
-(`masked`, after SpecAugment).
-
-Park, Chan, Zhang, Chiu, Zoph, Cubuk, Le: SpecAugment. Interspeech 2019. arXiv:1904.08779
+(data.spoken).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -28,8 +25,8 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Float, Int, Tensor
 from regard.data import home
 from regard.data.batching import AlikeBatches, Stream, mixed
-from regard.data.flat import rounded
 from regard.data.shards import chosen
+from regard.data.spoken import Spoken, in_batches, masked, padded, words
 from regard.tokens.frames import Frames, resample
 
 if TYPE_CHECKING:
@@ -37,29 +34,7 @@ if TYPE_CHECKING:
 
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 PARTS = ("train", "val", "test")
-MULTIPLE = 8  # padded lengths are multiples of this
 SPEEDS = (9, 10, 11)  # tenths
-
-
-class Spoken(NamedTuple):
-    """A batch of recordings as frames and what is said in them, padded on the right."""
-
-    frames: Float[Tensor, "B T F"]
-    frame_lengths: Int[Tensor, " B"]
-    target: Int[Tensor, "B S"]  # <s> ... </s>
-    target_lengths: Int[Tensor, " B"]
-
-    def to(self, device: torch.device | str) -> Spoken:
-        """The same batch on a device; from pinned memory without waiting for it."""
-        return Spoken(*(x.to(device, non_blocking=True) for x in self))
-
-    def pin(self) -> Spoken:
-        """The same batch in page-locked memory, from which a GPU copies while it computes."""
-        return Spoken(*(x.pin_memory() for x in self))
-
-    def rows(self, n: int) -> Spoken:
-        """Only the first n recordings (the padding stays)."""
-        return Spoken(*(x[:n] for x in self))
 
 
 @dataclass(frozen=True)
@@ -74,7 +49,7 @@ class Digits:
     kind: str = "word"  # of vocabulary: word or char
     pause: float = 0.4  # seconds between two digits at most; three in ten follow at once
     quiet: tuple[float, float] = (25.0, 60.0)  # how far the noise is below the speech, in decibels
-    frames: Frames = Frames()
+    frames: Frames = field(default_factory=Frames)
     speed: bool = True  # a third slower by a tenth, a third faster
     gain: float = 6.0  # decibels by which digits are made louder or softer, at most
     time_masks: int = 2  # stripes hidden of each string
@@ -138,7 +113,9 @@ class Strings:
         self.waves, self.offsets, digit, speaker, take, test = recordings(settings.corpus)
         last = take >= 45
         own = {"test": test, "val": ~test & last, "train": ~test & ~last}[split]
-        self.clips = [[np.flatnonzero(own & (digit == d) & (speaker == s)) for d in range(10)] for s in np.unique(speaker)]
+        self.clips = [
+            [np.flatnonzero(own & (digit == d) & (speaker == s)) for d in range(10)] for s in np.unique(speaker)
+        ]
         self.digit = digit
         self.key = int.from_bytes(blake2b(f"fsdd/{split}".encode(), digest_size=7).digest(), "big")
 
@@ -173,7 +150,7 @@ class Strings:
 
     @cached_property
     def strings(self) -> list[tuple[Float[Tensor, "T F"], str]]:
-        """The fixed strings of a part, as frames and words; those of "train" are like it, but the same in each epoch."""
+        """The fixed strings of a part, as frames and words; of "train", some that are the same in each epoch."""
         plans = [self.drawn(mixed(self.key, row)) for row in range(len(self))]
         return [(self.settings.frames(self.sound(plan)), self.said(plan)) for plan in plans]
 
@@ -224,76 +201,9 @@ class Strings:
         return padded([frames for frames, _ in strings], [said for _, said in strings], self.text)
 
 
-# -- what all recordings share -----------------------------------------------------------------------------------------
-
-
-def padded(frames: Sequence[Float[Tensor, "_ F"]], said: Sequence[str], text: Text) -> Spoken:
-    """Recordings and what is said in them as one batch."""
-    lengths = torch.tensor([len(one) for one in frames])
-    wide = frames[0].new_zeros(len(frames), rounded(int(lengths.max()), MULTIPLE), frames[0].shape[1])
-    for row, one in zip(wide, frames, strict=True):
-        row[: len(one)] = one
-    ids = [[text.bos, *numbers, text.eos] for numbers in text.encode(list(said))]
-    many = torch.tensor([len(row) for row in ids])
-    target = torch.full((len(ids), int(many.max())), text.pad)
-    for place, row in zip(target, ids, strict=True):
-        place[: len(row)] = torch.tensor(row)
-    return Spoken(wide, lengths, target, many)
-
-
-def in_batches(
-    rows: Sequence[tuple[Tensor, str]], frames: int, batch: Callable[[Sequence[tuple[Tensor, str]]], Spoken]
-) -> Iterator[Spoken]:
-    """Rows that are sorted by length, longest first, about so many frames at a time."""
-    at = 0
-    while at < len(rows):
-        many = max(1, frames // rounded(len(rows[at][0]), MULTIPLE))
-        yield batch(rows[at : at + many])
-        at += many
-
-
-def words(batch: Spoken) -> int:
-    """What a loss is divided by: the words (or letters) that are said, and the end of each recording."""
-    return int(batch.target_lengths.sum()) - len(batch.target_lengths)
-
-
-def masked(
-    x: Float[Tensor, "T F"], times: int, width: int, mels: int, high: int, rng: np.random.Generator
-) -> Float[Tensor, "T F"]:
-    """Frames with stripes set to the mean, which is zero: of time, together a fifth at most, and of features."""
-    x = x.clone()
-    for many, widest, side in ((times, min(width, len(x) // (5 * max(times, 1))), x), (mels, high, x.T)):
-        for _ in range(many):
-            size = int(rng.integers(0, min(widest, len(side)) + 1))
-            start = int(rng.integers(0, len(side) - size + 1))
-            side[start : start + size] = 0.0
-    return x
-
-
-def read(path: str | Path, rate: int) -> Float[Tensor, " samples"]:
-    """A sound file as one row of samples from -1 to 1 at a rate: channels are averaged, other rates resampled."""
-    try:
-        import soundfile
-    except (ImportError, OSError):  # the package, or the library it speaks to
-        raise BadInput("to read sound files the package soundfile is needed: pip install soundfile") from None
-    path = Path(path)
-    if not path.is_file():
-        raise BadInput(f"there is no file {path}" if not path.exists() else f"{path} is not a file")
-    try:
-        samples, own = soundfile.read(path, dtype="float32", always_2d=True)
-    except (soundfile.SoundFileError, RuntimeError, OSError) as error:
-        why = str(error).split(": ")[-1].strip().rstrip(".").lower()
-        raise BadInput(f"{path} is not a sound that can be read ({why}); give .wav, .flac or .ogg") from None
-    if not len(samples):
-        raise BadInput(f"{path} holds no sound: it has no samples")
-    if not np.isfinite(samples).all():
-        raise BadInput(f"{path} holds samples that are not finite numbers")
-    return resample(torch.from_numpy(samples.mean(1)), own, rate)
-
-
 @lru_cache(maxsize=2)
 def recordings(corpus: str) -> tuple[np.ndarray, ...]:
-    """All samples (int16) of single digits, where each recording begins, and of each digit, speaker, take, is it test."""
+    """All samples (int16), where each recording begins, and of each digit, speaker, take, and whether it is test."""
     import soundfile
 
     folder = home.folder(corpus)

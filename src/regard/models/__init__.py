@@ -21,6 +21,7 @@ MODELS: Table = {
     "elmo": ("regard.models.elmo", "ELMo"),
     "word2vec": ("regard.models.word2vec", "Word2Vec"),
     "ctc": ("regard.models.ctc", "CTC"),
+    "listener": ("regard.models.listener", "Listener"),
 }
 
 

@@ -18,6 +18,7 @@ Graves, Mohamed, Hinton: Speech Recognition with Deep Recurrent Neural Networks.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -96,9 +97,7 @@ class Encoder(nn.Module):
         if halvings < 0:
             raise RegardError(f"frames cannot be halved {halvings} times; give 0 or more")
         sizes = [inputs, *[width] * halvings]
-        self.convolve = nn.ModuleList(
-            nn.Conv1d(a, b, REACH, stride=2, padding=REACH // 2) for a, b in zip(sizes, sizes[1:], strict=False)
-        )
+        self.convolve = nn.ModuleList(nn.Conv1d(a, b, REACH, stride=2, padding=REACH // 2) for a, b in pairwise(sizes))
         self.drop = nn.Dropout(dropout)
         self.reader = make(READERS, reader, "reader", width=sizes[-1], hidden=hidden, layers=layers, dropout=dropout)
         self.width: int = self.reader.width  # of what comes out

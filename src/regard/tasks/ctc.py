@@ -85,9 +85,7 @@ def needed(targets: Int[Tensor, "B S"], target_lengths: Int[Tensor, " B"]) -> In
     return target_lengths + again.sum(1)
 
 
-def check(
-    targets: Int[Tensor, "B S"], frame_lengths: Int[Tensor, " B"], target_lengths: Int[Tensor, " B"]
-) -> None:
+def check(targets: Int[Tensor, "B S"], frame_lengths: Int[Tensor, " B"], target_lengths: Int[Tensor, " B"]) -> None:
     """Raise where a recording has too few frames for its target, and say which."""
     wanted = needed(targets, target_lengths)
     for row in (wanted > frame_lengths).nonzero()[:1, 0].tolist():

@@ -8,10 +8,10 @@
               in a label        p_n' = p_n p(last)                             p_n' = p_b p(k)             k = last
                                                                                p_n' = (p_b + p_n) p(k)     k ≠ last
 
-Greedy finds the likeliest *way*, the beam looks for the likeliest *text*, whose ways may each be less likely. A language
-model joins in where a prefix grows: score = log p(prefix | sound) + weight · log p_lm(prefix) + bonus · length, the
-bonus making up for what every further word costs. It is any function from a prefix to the log-probabilities of what may
-follow, `ends` being the number of the end: an n-gram (tasks.ngram), or a network through `scored_by`.
+Greedy finds the likeliest *way*, the beam looks for the likeliest *text*, whose ways may each be less likely. A
+language model joins in where a prefix grows: score = log p(prefix | sound) + weight · log p_lm(prefix) + bonus ·
+length, the bonus making up for what every further word costs. It is any function from a prefix to the log-probabilities
+of what may follow, `ends` being the number of the end: an n-gram (tasks.ngram), or a network through `scored_by`.
 
 Hannun, Maas, Jurafsky, Ng: First-Pass Large Vocabulary Continuous Speech Recognition using Bi-Directional Recurrent
 DNNs. 2014. arXiv:1408.2873

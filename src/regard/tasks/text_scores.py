@@ -81,4 +81,3 @@ def _both(outputs: Sequence[str], right: Right) -> list[tuple[str, Sequence[str]
 
 def _mean(values: Sequence[float], signature: str) -> Score:
     return Score(100 * sum(values) / len(values), signature, f"{sum(values):g} of {len(values)}")
-

@@ -23,7 +23,7 @@ from torch import nn
 
 from regard.core.config import to_dict
 from regard.core.shapes import Float, Int, Tensor
-from regard.data.speech import Spoken, words
+from regard.data.spoken import Spoken, words
 from regard.tasks.ctc import needed
 from regard.tasks.ctc_search import beam, greedy
 from regard.tasks.edits import all_edits
@@ -111,7 +111,9 @@ class Heard(Worded[Any]):
             nll, unsayable = nll + float(losses.double().sum()), unsayable + int(lost.sum())
             if effort:
                 said += self.written(model, batch, beams)
-                true += [row[1 : n - 1] for row, n in zip(batch.target.tolist(), batch.target_lengths.tolist(), strict=True)]
+                true += [
+                    row[1 : n - 1] for row, n in zip(batch.target.tolist(), batch.target_lengths.tolist(), strict=True)
+                ]
         result: dict[str, Any] = {"loss": nll / max(count, 1), "recordings": len(part), "unsayable": unsayable}
         return result | (self.errors(said, true) if effort else {})
 
@@ -162,9 +164,7 @@ class Transcription(Heard):
         targets, sizes = labels(batch)
         lost = needed(targets, sizes) > lengths
         blank = logits.shape[-1] - 1
-        losses = self.objective(
-            logp, targets, lengths, sizes, blank=blank, reduction="none", zero_infinity=True
-        )
+        losses = self.objective(logp, targets, lengths, sizes, blank=blank, reduction="none", zero_infinity=True)
         return losses, lost
 
     def written(self, model: nn.Module, batch: Spoken, beams: int) -> list[list[int]]:
@@ -185,9 +185,9 @@ def labels(batch: Spoken) -> tuple[Int[Tensor, "B S"], Int[Tensor, " B"]]:
 def measured_on(corpus: str, saved: Mapping[str, Any], changes: Mapping[str, Any]) -> Any:
     """The data of a name, framed as a saved model needs them."""
     from regard.core.config import from_dict
+    from regard.data.an4 import AN4
     from regard.data.speech import Digits
-    from regard.tokens.frames import Frames
 
     frames = saved["task"]["frames"]
-    kept = {} if frames is None else {"frames": from_dict(Frames, frames)}
-    return Digits(corpus=corpus, **kept, **changes)
+    kind = AN4 if frames is None else Digits  # frames that were made elsewhere are AN4's
+    return from_dict(kind, {"corpus": corpus, **({} if frames is None else {"frames": frames}), **changes})

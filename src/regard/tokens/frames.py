@@ -111,7 +111,9 @@ def mel_filters(rate: int, size: int, mels: int, low: float) -> Float[Tensor, "F
     f = torch.arange(size // 2 + 1, dtype=torch.float64) * rate / size
     left, middle, right = (centres[i : i + mels, None] for i in range(3))
     found = torch.minimum((f - left) / (middle - left), (right - f) / (right - middle)).clamp(min=0)
-    narrow = found.sum(1) == 0  # a triangle between two neighbouring frequencies would hear nothing: give it the nearest
+    narrow = (
+        found.sum(1) == 0
+    )  # a triangle between two neighbouring frequencies would hear nothing: give it the nearest
     found[narrow, (middle[narrow, 0] * size / rate).round().long()] = 1.0
     return found
 
