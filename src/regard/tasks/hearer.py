@@ -3,7 +3,7 @@
     search      greedy with one beam, else beams (tasks.search), through the same code as translation
     attention   where it listened for each word, over the frames that are left
 
-An output may have as many words as there are frames left and a few more; a sound of nothing ends at once, by itself.
+An output may have a word (or letter) for every four frames of the sound and a few more; then it is cut.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from regard.tokens.frames import Frames
 if TYPE_CHECKING:
     from regard.tokens.text import Text
 
-MORE = 4  # words beyond the frames that are left
+EACH, MORE = 4, 4  # frames a word at least, and words beyond that
 
 
 class Hearer(Sounds):
@@ -46,10 +46,16 @@ class Hearer(Sounds):
         with torch.no_grad(), watch(self.model) as seen:
             self.model(wide[:, : len(frames)], target)
         traces = seen.traces("align")
-        config: Any = self.model.config
-        hop = (self.front or Frames()).hop / 1000 * 2**config.halvings
         rows = self.text.pieces([*words, self.text.eos])
-        return [trace.label(rows, [f"{hop * n:.2f}" for n in range(trace.weights.shape[-1])]) for trace in traces]
+        return [
+            trace.label(rows, [f"{self.seconds * n:.2f}" for n in range(trace.weights.shape[-1])]) for trace in traces
+        ]
+
+    @property
+    def seconds(self) -> float:
+        """How long one of the frames is that are left."""
+        config: Any = self.model.config
+        return float((self.front or Frames()).hop / 1000 * 2**config.halvings)
 
     def _heard(self, frames: Tensor, lengths: Tensor, beams: int, search: Mapping[str, Any]) -> list[Heard]:
         found = searched(self.model, frames, lengths, beams, self.text, **search)
@@ -68,7 +74,7 @@ def searched(
     """The best output for each recording; how long it may become is the recording's own affair."""
     steps = cast(Steps, model)
     ban = () if text.pad == text.eos else (text.pad,)
-    limit = lengths // 4 + MORE
+    limit = lengths // EACH + MORE
     if beams == 1:
         return greedy(steps, frames, lengths, max_length=limit, ban=ban)
     found = beam(steps, frames, lengths, max_length=limit, beams=beams, length_penalty=length_penalty, ban=ban)

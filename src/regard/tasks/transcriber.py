@@ -36,7 +36,8 @@ Sound = str | Path | Tensor
 
 @dataclass(frozen=True)
 class Word:
-    """A word (or a letter) and the seconds from which to which it was heard."""
+    """A word (or a letter) and the seconds from which to which frames say it: a short while somewhere in the word, since
+    CTC is free to say it at any time."""
 
     word: str
     start: float
@@ -128,7 +129,7 @@ class Transcriber(Sounds):
         frames = sound if isinstance(sound, Tensor) and sound.ndim == 2 else self.framed([sound])[0]
         self.model.eval()
         (_, wide, many), *_ = self._batches([frames])
-        logp, lengths = self._labelled(wide, many)
+        logp, lengths = self._labelled(wide[:, : len(frames)], many)
         found = self._search(logp, lengths, beams, search)[0]
         if said is not None:
             found = Found(tuple(self.text.encode_one(said)), found.score)
