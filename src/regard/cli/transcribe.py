@@ -103,9 +103,17 @@ def _lattice(hear: Any, file: Path, said: str | None, beams: int, pictures: Sequ
     for word in seen.heard.words:
         print(f"    {word.start:6.2f} s   {word.word}")
     for picture in pictures:
-        arrays = (x.numpy() for x in (seen.frames, seen.probabilities, seen.share, seen.path))
-        title = f"{file.name}: {seen.heard.text or 'nothing is heard'}"
-        see.lattice(*arrays, seen.states, seen.labels, seen.seconds, title, picture)
+        see.lattice(
+            seen.frames.numpy(),
+            seen.probabilities.numpy(),
+            seen.share.numpy(),
+            seen.path.numpy(),
+            seen.states,
+            seen.labels,
+            seen.seconds,
+            f"{file.name}: {seen.heard.text or 'nothing is heard'}",
+            picture,
+        )
         print(f"drawn: {picture}")
     return 0
 

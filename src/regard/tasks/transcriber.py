@@ -36,8 +36,8 @@ Sound = str | Path | Tensor
 
 @dataclass(frozen=True)
 class Word:
-    """A word (or a letter) and the seconds from which to which frames say it: a short while somewhere in the word, since
-    CTC is free to say it at any time."""
+    """A word (or a letter) and the seconds from which to which frames say it: a moment of it, for CTC is free to choose
+    any."""
 
     word: str
     start: float
