@@ -5,7 +5,7 @@ data       fsdd: 3,000 recordings of single digits by six speakers, strung toget
            0-4 of every digit and speaker for test, 45-49 for validation; 420 fixed strings each
 licence    CC BY-SA 4.0: what is trained on it may ship under that licence
 paper      Graves, Fernández, Gomez, Schmidhuber: Connectionist Temporal Classification. ICML 2006
-machine    one CPU thread, about 15 minutes
+machine    one CPU thread, about 20 minutes
 expected   a word error of a few per cent on the test strings
 measured   not measured yet
 command    regard train digits_ctc --out runs/digits
