@@ -26,7 +26,7 @@ from regard.core.shapes import Float, Int, Tensor
 from regard.data import home
 from regard.data.batching import AlikeBatches, Stream, mixed
 from regard.data.shards import chosen
-from regard.data.spoken import Spoken, in_batches, masked, padded, words
+from regard.data.spoken import Spoken, in_batches, masked, padded, reader, words
 from regard.tokens.frames import Frames, resample
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ class Digits:
     time_width: int = 12  # frames at most
     mel_masks: int = 2
     mel_width: int = 6  # features at most
+    limit: int | None = None  # only the first so many strings of every part
 
     def __post_init__(self) -> None:
         if self.longest < 1 or self.strings < 1 or self.measured < 1 or self.rows < 1:
@@ -121,7 +122,8 @@ class Strings:
         self.key = int.from_bytes(blake2b(f"fsdd/{split}".encode(), digest_size=7).digest(), "big")
 
     def __len__(self) -> int:
-        return self.settings.strings if self.split == "train" else self.settings.measured
+        many = self.settings.strings if self.split == "train" else self.settings.measured
+        return many if self.settings.limit is None else min(many, self.settings.limit)
 
     def fingerprint(self) -> str:
         """A few letters that change when the recordings or the vocabulary do."""
@@ -131,7 +133,7 @@ class Strings:
 
     def stream(self, seed: int) -> Stream[Spoken]:
         """Training batches without end; a row's number counts through all epochs."""
-        many = self.settings.strings
+        many = len(self)
 
         def order(epoch: int) -> AlikeBatches:
             lengths = [self.samples(self.drawn(mixed(seed, epoch * many + row))) for row in range(many)]
@@ -205,9 +207,7 @@ class Strings:
 @lru_cache(maxsize=2)
 def recordings(corpus: str) -> tuple[np.ndarray, ...]:
     """All samples (int16), where each recording begins, and of each digit, speaker, take, and whether it is test."""
-    import soundfile
-
-    folder = home.folder(corpus)
+    folder, soundfile = home.folder(corpus), reader()
     try:
         index = np.load(folder / "fsdd_index.npz")
         waves, _ = soundfile.read(folder / "fsdd_8khz.flac", dtype="int16")

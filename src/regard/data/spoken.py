@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -98,11 +98,7 @@ def masked(
 
 def read(path: str | Path, rate: int) -> Float[Tensor, " samples"]:
     """A sound file as one row of samples from -1 to 1 at a rate: channels are averaged, other rates resampled."""
-    try:
-        import soundfile
-    except (ImportError, OSError):  # the package, or the library it speaks to
-        raise BadInput("to read sound files the package soundfile is needed: pip install soundfile") from None
-    path = Path(path)
+    soundfile, path = reader(), Path(path)
     if not path.is_file():
         raise BadInput(f"there is no file {path}" if not path.exists() else f"{path} is not a file")
     try:
@@ -115,3 +111,12 @@ def read(path: str | Path, rate: int) -> Float[Tensor, " samples"]:
     if not np.isfinite(samples).all():
         raise BadInput(f"{path} holds samples that are not finite numbers")
     return resample(torch.from_numpy(samples.mean(1)), own, rate)
+
+
+def reader() -> Any:
+    """The package that reads sound files."""
+    try:
+        import soundfile
+    except (ImportError, OSError):  # the package, or the library it speaks to
+        raise BadInput("to read sound files the package soundfile is needed: pip install soundfile") from None
+    return soundfile
