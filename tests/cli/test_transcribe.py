@@ -1,6 +1,7 @@
 """``regard transcribe`` and ``regard see`` of a sound: a line for every file, whatever the file."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 
 import regard
 from regard import cli
+from regard.api import zoo
 from regard.core.config import to_dict
 from regard.models.ctc import CTC
 from regard.models.ctc import Config as CTCConfig
@@ -112,3 +114,10 @@ def test_seeing_a_sound_draws_where_a_listener_listened(listener, sounds, tmp_pa
     assert call("see", sounds / "a.wav", *given) == 0
     assert capsys.readouterr().out.startswith("low high\n")
     assert all(file.stat().st_size > 5000 for file in files)
+
+
+@pytest.mark.skipif("digits" not in zoo(), reason="the model is not here")
+def test_the_recording_of_the_documentation_is_heard_by_the_model_that_ships(capsys):
+    recording = Path(__file__).resolve().parents[2] / "docs" / "assets" / "digits.wav"
+    assert call("transcribe", recording) == 0
+    assert capsys.readouterr().out == "one four zero five five six\n"
