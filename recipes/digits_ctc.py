@@ -7,7 +7,8 @@ licence    CC BY-SA 4.0: what is trained on it may ship under that licence
 paper      Graves, Fernández, Gomez, Schmidhuber: Connectionist Temporal Classification. ICML 2006
 machine    one CPU thread, about 20 minutes
 expected   a word error of a few per cent on the test strings
-measured   not measured yet
+measured   2.41 % on the test strings (39 substitutions, 1 deletion of 1,659 words), 1.43 % on validation; stored in int8
+           (one thread of a busy CPU, 20 minutes, seed 1, 2026-11-15)
 command    regard train digits_ctc --out runs/digits
            regard eval runs/digits
 """
@@ -24,7 +25,7 @@ def recipe() -> Recipe:
         task=transcription.Config(beams=8),
         data=Digits(),
         train=Train(
-            steps=3000,
+            steps=2000,
             rate=3e-3,
             schedule="cosine",
             warmup=150,
@@ -32,8 +33,8 @@ def recipe() -> Recipe:
             decay=0.01,
             clip=1.0,
             ema=0.995,
-            evaluate=300,
-            save=300,
+            evaluate=250,
+            save=250,
             metric="word_error",
             compile=False,  # the recurrent layers are one fused call already
             store="int8",

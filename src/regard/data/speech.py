@@ -6,8 +6,8 @@
 The recordings are FSDD's (3,000 of six speakers). The first five takes of every digit and speaker are for test, as the
 set has it; the last five of the others are for validation. The strings of both parts are drawn once and for all. Those
 to train on are drawn anew in every epoch, each from a number of its own, so that (seed, epoch, row) is all they depend
-on. Only they are made faster or slower, each digit louder or softer, with more noise; and only of their frames stripes
-are hidden (data.spoken).
+on. Only they are made faster or slower, each digit louder or softer; and only of their frames stripes are
+hidden (data.spoken).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 PARTS = ("train", "val", "test")
-SPEEDS = (8, 9, 10, 11, 12)  # tenths
+SPEEDS = (9, 10, 11)  # tenths
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,8 @@ class Digits:
     kind: str = "word"  # of vocabulary: word or char
     pause: float = 0.4  # seconds between two digits at most; three in ten follow at once
     quiet: tuple[float, float] = (25.0, 60.0)  # how far the noise is below the speech, in decibels
-    noisy: tuple[float, float] = (10.0, 60.0)  # the same, of strings to train on
     frames: Frames = field(default_factory=Frames)
-    speed: bool = True  # slower and faster, up to a fifth
+    speed: bool = True  # a third slower by a tenth, a third faster
     gain: float = 6.0  # decibels by which digits are made louder or softer, at most
     time_masks: int = 2  # stripes hidden of each string
     time_width: int = 12  # frames at most
@@ -162,13 +161,13 @@ class Strings:
     def drawn(self, key: int) -> Drawn:
         """The string that belongs to a number."""
         s, rng, trained = self.settings, np.random.default_rng(key), self.split == "train"
-        many = int(rng.integers(1, s.longest + 1, 1 + trained).min())  # short ones are harder, and so more frequent
+        many = int(rng.integers(1, s.longest + 1))
         own = self.clips[int(rng.integers(len(self.clips)))]
         picked = np.array([own[d][rng.integers(len(own[d]))] for d in rng.integers(10, size=many)])
         pauses = rng.uniform(0, s.pause, many + 1) * (rng.random(many + 1) > 0.3)
         gain = 10 ** (rng.uniform(-s.gain, s.gain, many) / 20) if trained else np.ones(many)
         speed = int(rng.choice(SPEEDS)) if trained and s.speed else 10
-        quiet = float(rng.uniform(*(s.noisy if trained else s.quiet)))
+        quiet = float(rng.uniform(*s.quiet))
         return Drawn(picked, (pauses * s.frames.rate).astype(int), gain, quiet, speed)
 
     def samples(self, plan: Drawn) -> int:
