@@ -7,8 +7,8 @@ licence    CC BY-SA 4.0: what is trained on it may ship under that licence
 paper      Graves, Fernández, Gomez, Schmidhuber: Connectionist Temporal Classification. ICML 2006
 machine    one CPU thread, about 20 minutes
 expected   a word error of a few per cent on the test strings
-measured   2.41 % on the test strings (39 substitutions, 1 deletion of 1,659 words), 1.43 % on validation; stored in int8
-           (one thread of a busy CPU, 20 minutes, seed 1, 2026-11-15)
+measured   2.41 % on the test strings (39 substitutions, 1 deletion of 1,659 words), 1.43 % on validation, as stored in
+           int8 (one thread of a busy CPU, 20 minutes, seed 1, 2026-11-15)
 command    regard train digits_ctc --out runs/digits
            regard eval runs/digits
 """
