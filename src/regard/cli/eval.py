@@ -10,8 +10,17 @@ import typer
 
 from regard.core.errors import BadInput
 
-UNITS = ("sentences", "tokens", "words", "texts", "questions", "episodes")  # what a part may be counted in
+UNITS = (
+    "sentences",
+    "recordings",
+    "tokens",
+    "words",
+    "texts",
+    "questions",
+    "episodes",
+)  # what a part may be counted in
 SHARES = ("accuracy", "macro_f1", "matthews", "precision", "recall", "f1", "exact_match", "next_accuracy")  # 0 to 1
+ERRORS = ("word_error", "label_error")  # edits for each that is true: 0, and rarely above 1
 
 
 def evaluate(
@@ -85,6 +94,10 @@ def evaluate(
             print(f"    wanted {row['wanted']:6.1f}   reached {row['reached']:6.1f} ± {row['spread']:.1f}")
         if shares := {key: numbers[key] for key in SHARES if key in numbers and "bits_per_byte" not in numbers}:
             print("    " + ", ".join(f"{key} {value:.4f}" for key, value in shares.items()))
+        if errors := {key: numbers[key] for key in ERRORS if key in numbers and f"{key}_signature" not in numbers}:
+            kinds = ", ".join(f"{numbers[key]:,} {key}" for key in ("substitutions", "insertions", "deletions"))
+            said = ", ".join(f"{key.replace('_', ' ')} {100 * value:.2f} %" for key, value in errors.items())
+            print(f"    {said} ({kinds} of {numbers['words']:,} words)")
         if "bits_per_byte" in numbers:
             print(f"    bits a byte {numbers['bits_per_byte']:.4f}, accuracy {numbers['accuracy']:.4f}")
         for key, value in numbers.items():

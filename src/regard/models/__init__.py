@@ -21,6 +21,8 @@ MODELS: Table = {
     "elmo": ("regard.models.elmo", "ELMo"),
     "word2vec": ("regard.models.word2vec", "Word2Vec"),
     "handwriting": ("regard.models.handwriting", "Handwriting"),
+    "ctc": ("regard.models.ctc", "CTC"),
+    "listener": ("regard.models.listener", "Listener"),
 }
 
 

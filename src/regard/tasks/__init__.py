@@ -18,6 +18,8 @@ TASKS: Table = {
     "words": ("regard.tasks.words", "WordVectors"),
     "bilm": ("regard.tasks.bilm", "BiLM"),
     "handwriting": ("regard.tasks.handwriting", "Handwriting"),
+    "transcription": ("regard.tasks.transcription", "Transcription"),
+    "listening": ("regard.tasks.listening", "Listening"),
 }
 
 # What a saved model of each task is used with: model and vocabulary in, something to call out.
@@ -35,4 +37,6 @@ PREDICTORS: Table = {
     "words": ("regard.tasks.neighbours", "Words"),
     "bilm": ("regard.tasks.in_context", "InContext"),
     "handwriting": ("regard.tasks.scribe", "Scribe"),
+    "transcription": ("regard.tasks.transcriber", "Transcriber"),
+    "listening": ("regard.tasks.hearer", "Hearer"),
 }

@@ -31,6 +31,7 @@ from regard.tasks.score import Score, bleu, bleu_tokenised, chrf
 from regard.tasks.translator import Translator
 
 if TYPE_CHECKING:
+    from regard.data.spoken import Spoken
     from regard.tokens.text import Text
 
 log = logging.getLogger("regard")
@@ -176,7 +177,7 @@ class Translation(Worded[Corpus]):
         return result | {"split": self.data.split(split), "sentences": len(corpus), **search}
 
 
-def labels(batch: Pairs) -> Int[Tensor, "B T"]:
+def labels(batch: Pairs | Spoken) -> Int[Tensor, "B T"]:
     """The token after each decoder input; -100 where there is none (by the lengths, not by the padding's value)."""
     wanted = batch.target[:, 1:]
     index = torch.arange(wanted.shape[1], device=wanted.device)

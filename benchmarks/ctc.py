@@ -1,0 +1,114 @@
+"""CTC's loss, forwards and backwards: our forward-backward in Python beside torch's kernel, taking turns.
+
+    python benchmarks/ctc.py                    T=500, S=100, B=32 on a CPU, one thread -> results/ctc-cpu.json
+    python benchmarks/ctc.py --device cuda      the same on a GPU -> results/ctc-cuda.json
+    python benchmarks/ctc.py --quick            small, nothing written
+
+Both take the same log-probabilities and targets and give losses and the gradient of their sum; the record holds how far
+they differ. A turn is the best of a few calls.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+import harness
+
+CONTENDERS = ("regard", "torch")
+
+
+def losses(name: str, logp: Any, targets: Any, frames: Any, sizes: Any) -> Any:
+    """-log p of each row, by either."""
+    import torch.nn.functional as F
+
+    from regard.tasks.ctc import ctc_loss
+
+    blank = logp.shape[-1] - 1
+    if name == "regard":
+        return ctc_loss(logp, targets, frames, sizes, blank)
+    return F.ctc_loss(logp.transpose(0, 1), targets, frames, sizes, blank=blank, reduction="none")
+
+
+def child(name: str, asked: argparse.Namespace) -> None:
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    shape = asked.rows, asked.frames, asked.vocab
+    x = torch.randn(shape, generator=generator).to(asked.device).requires_grad_()
+    targets = torch.randint(0, asked.vocab - 1, (asked.rows, asked.labels), generator=generator).to(asked.device)
+    frames = torch.full((asked.rows,), asked.frames, device=asked.device)
+    sizes = torch.full((asked.rows,), asked.labels, device=asked.device)
+
+    def once() -> tuple[float, float, Any, Any]:
+        logp = x.log_softmax(-1)
+        wait(asked.device)
+        began = time.perf_counter()
+        found = losses(name, logp, targets, frames, sizes)
+        wait(asked.device)
+        half = time.perf_counter()
+        (gradient,) = torch.autograd.grad(found.sum(), x)
+        wait(asked.device)
+        return half - began, time.perf_counter() - half, found, gradient
+
+    def turn(what: str, calls: int = 1) -> Any:
+        if what == "values":
+            _, _, found, gradient = once()
+            return {"losses": found.tolist(), "gradient": gradient.flatten()[:: max(1, x.numel() // 5000)].tolist()}
+        forth, back = min((once()[:2] for _ in range(calls)), key=sum)
+        return {"forward": forth, "backward": back, "both": forth + back}
+
+    harness.answer(turn)
+
+
+def wait(device: str) -> None:
+    if device == "cuda":
+        import torch
+
+        torch.cuda.synchronize()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--frames", type=int, default=500)
+    parser.add_argument("--labels", type=int, default=100)
+    parser.add_argument("--rows", type=int, default=32)
+    parser.add_argument("--vocab", type=int, default=40)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--quick", action="store_true", help="small, and nothing is written")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.child:
+        child(asked.child, asked)
+        return
+    if asked.quick:
+        asked.frames, asked.labels, asked.rows, asked.rounds = 40, 8, 4, 2
+    more = [f"--{key}={getattr(asked, key)}" for key in ("frames", "labels", "rows", "vocab", "device")]
+    both = [harness.Child(name, str(Path(__file__)), more, threads=1) for name in CONTENDERS]
+    record, steal = harness.machine(asked.device), harness.Steal()
+    values = {each.name: each.ask(what="values") for each in both}
+    apart = {
+        key: max(abs(a - b) for a, b in zip(values["regard"][key], values["torch"][key], strict=True))
+        for key in ("losses", "gradient")
+    }
+    turns = harness.rounds(both, asked.rounds, what="time", calls=3)
+    record |= {"frames": asked.frames, "labels": asked.labels, "rows": asked.rows, "vocab": asked.vocab, "threads": 1}
+    for part in ("forward", "backward", "both"):
+        record[part] = {name: harness.spread(t[name][part] for t in turns) for name in CONTENDERS}
+    record["times_torch"] = harness.spread(t["regard"]["both"] / t["torch"]["both"] for t in turns)
+    record |= {"largest_difference": apart, "steal": steal.share()}
+    for each in both:
+        each.close()
+    parts = ("forward", "backward", "both")
+    rows = [["seconds", *parts], *([n, *(f"{record[part][n]['median']:.4f}" for part in parts)] for n in CONTENDERS)]
+    ratio = record["times_torch"]
+    print(harness.table(rows), f"\nours takes {ratio['median']} times torch's ({ratio['min']} to {ratio['max']})")
+    if not asked.quick:
+        print(harness.write(f"ctc-{asked.device}.json", record))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""``regard transcribe`` and ``regard see`` of a sound: a line for every file, whatever the file."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import regard
+from regard import cli
+from regard.api import zoo
+from regard.core.config import to_dict
+from regard.models.ctc import CTC
+from regard.models.ctc import Config as CTCConfig
+from regard.models.listener import Config as ListenerConfig
+from regard.models.listener import Listener
+from regard.tasks import transcription
+from regard.tasks.hearer import Hearer
+from regard.tasks.transcriber import Transcriber
+from tests.tasks.hearing import FRONT, Songs, sung, taught
+
+soundfile = pytest.importorskip("soundfile")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    torch.manual_seed(0)
+    task = transcription.Config().build(Songs())
+    model = CTC(task.fit(CTCConfig(vocab=1, width=16, hidden=16, layers=1, halvings=1, dropout=0.0)))
+    place = tmp_path_factory.mktemp("zoo") / "songs"
+    regard.save(Transcriber(taught(task, model, 300), task.text, to_dict(FRONT)), place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def listener(tmp_path_factory):
+    task = transcription.Config().build(Songs())
+    sizes = {"front": 8, "width": 8, "hidden": 8, "layers": 1, "halvings": 1}
+    place = tmp_path_factory.mktemp("zoo") / "listener"
+    regard.save(Hearer(Listener(task.fit(ListenerConfig(vocab=1, **sizes))), task.text, to_dict(FRONT)), place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def sounds(tmp_path_factory):
+    place = tmp_path_factory.mktemp("sounds")
+    for name, said in (("a.wav", "low high"), ("b.flac", "mid")):
+        soundfile.write(place / name, sung(said).numpy() * 0.5, FRONT.rate)
+    wide = np.repeat(sung("high mid").numpy()[:, None], 4, 0) * [0.3, 0.5]
+    soundfile.write(place / "stereo.wav", wide, 4 * FRONT.rate)
+    soundfile.write(place / "silence.wav", np.zeros(3000), FRONT.rate)
+    (place / "text.wav").write_text("no sound")
+    return place
+
+
+def call(*words):
+    return cli.main([str(word) for word in words])
+
+
+def test_a_line_for_every_file(folder, sounds, capsys):
+    assert call("transcribe", sounds / "a.wav", sounds / "b.flac", "--model", folder) == 0
+    assert capsys.readouterr().out == "low high\nmid\n"
+    assert call("transcribe", sounds / "stereo.wav", "--model", folder, "--beams", 1) == 0
+    assert capsys.readouterr().out == "high mid\n"
+
+
+def test_json_says_when(folder, sounds, capsys):
+    assert call("transcribe", sounds / "a.wav", "--model", folder, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["text"] == "low high"
+    assert found["file"].endswith("a.wav")
+    assert [word["word"] for word in found["words"]] == ["low", "high"]
+    assert found["words"][0]["start"] < found["words"][1]["start"]
+    assert found["score"] <= 0
+
+
+def test_a_file_that_is_no_sound_costs_its_own_line_alone(folder, sounds, capsys):
+    files = sounds / "text.wav", sounds / "missing.wav", sounds / "b.flac"
+    assert call("transcribe", *files, "--model", folder) == 1
+    out, err = capsys.readouterr()
+    assert out == "\n\nmid\n"
+    assert "not a sound that can be read" in err
+    assert "there is no file" in err
+    assert "Traceback" not in err
+
+
+def test_silence_is_no_error(folder, sounds, capsys):
+    assert call("transcribe", sounds / "silence.wav", "--model", folder) == 0
+    out, err = capsys.readouterr()
+    assert out in ("\n", "low\n", "mid\n", "high\n")
+    assert ("nothing is heard" in err) == (out == "\n")
+
+
+def test_a_model_that_does_not_hear_is_refused(sounds, capsys):
+    assert call("transcribe", sounds / "a.wav", "--model", "languages") == 1
+    assert "languages is a Classifier, not one that transcribes" in capsys.readouterr().err
+
+
+def test_seeing_a_sound_draws_its_lattice(folder, sounds, tmp_path, capsys):
+    assert call("see", sounds / "a.wav", "--model", folder, "--output", tmp_path / "a.png") == 0
+    out = capsys.readouterr().out
+    assert out.startswith("low high\n")
+    assert (tmp_path / "a.png").stat().st_size > 5000
+    assert call("see", sounds / "a.wav", "--model", folder, "--output", tmp_path / "a.html") == 1
+    assert "a lattice has no page" in capsys.readouterr().err
+    assert call("see", sounds / "missing.wav", "--model", folder, "--output", tmp_path / "a.png") == 1
+    assert "there is no file" in capsys.readouterr().err
+
+
+def test_seeing_a_sound_draws_where_a_listener_listened(listener, sounds, tmp_path, capsys):
+    files = tmp_path / "a.png", tmp_path / "a.html"
+    given = "--model", listener, "--translation", "low high", "-o", files[0], "-o", files[1]
+    assert call("see", sounds / "a.wav", *given) == 0
+    assert capsys.readouterr().out.startswith("low high\n")
+    assert all(file.stat().st_size > 5000 for file in files)
+
+
+@pytest.mark.skipif("digits" not in zoo(), reason="the model is not here")
+def test_the_recording_of_the_documentation_is_heard_by_the_model_that_ships(capsys):
+    recording = Path(__file__).resolve().parents[2] / "docs" / "assets" / "digits.wav"
+    assert call("transcribe", recording) == 0
+    assert capsys.readouterr().out == "one four zero five five six\n"

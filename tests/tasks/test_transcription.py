@@ -1,0 +1,223 @@
+import pytest
+import torch
+import torch.nn.functional as F
+
+import regard
+from regard.core.config import to_dict
+from regard.core.errors import BadInput
+from regard.models.ctc import CTC
+from regard.models.ctc import Config as CTCConfig
+from regard.models.listener import Config as ListenerConfig
+from regard.models.listener import Listener
+from regard.tasks import listening, transcription
+from regard.tasks.ctc import ctc_loss, needed
+from regard.tasks.hearer import Hearer
+from regard.tasks.ngram import NGram
+from regard.tasks.transcriber import Transcriber
+from regard.tasks.transcription import labels
+from tests.tasks.hearing import FRONT, WORDS, Songs, sung, taught
+
+
+@pytest.fixture(scope="module")
+def task():
+    return transcription.Config(beams=4).build(Songs())
+
+
+@pytest.fixture(scope="module")
+def model(task):
+    torch.manual_seed(0)
+    made = CTC(task.fit(CTCConfig(vocab=1, width=16, hidden=16, layers=1, halvings=1, dropout=0.0)))
+    return taught(task, made, 300)
+
+
+@pytest.fixture(scope="module")
+def hear(task, model):
+    return Transcriber(model, task.text, to_dict(FRONT))
+
+
+def test_it_learns_what_is_said_though_nobody_says_when(task, model):
+    found = task.evaluate(model, "test")
+    assert found["word_error"] == 0
+    assert found["right"] == 1
+    assert found["recordings"] == 96
+    assert found["unsayable"] == found["insertions"] == found["deletions"] == found["substitutions"] == 0
+    assert found["words"] == sum(len(said.split()) for _, said in task.part("test").rows)
+    assert task.evaluate(model, "test", effort=0).keys() == {"loss", "recordings", "unsayable"}
+    assert task.report(model, "test", beams=2)["beams"] == 2
+    assert task.config.beams == 4
+
+
+def test_the_loss_that_trains_is_that_of_our_own_recursion(task, model):
+    batch = next(iter(task.part("val").in_order(500)))
+    total, parts = task.loss(model, batch)
+    logits, lengths = model(batch.frames, batch.frame_lengths)
+    targets, sizes = labels(batch)
+    wanted = ctc_loss(logits.log_softmax(-1), targets, lengths, sizes, model.blank).sum()
+    torch.testing.assert_close(total, wanted, rtol=1e-4, atol=1e-4)
+    assert parts["unsayable"] == 0
+    assert task.count(batch) == int(sizes.sum()) + len(sizes)
+
+
+def test_what_cannot_be_said_is_left_out_and_counted(task, model):
+    batch = next(iter(task.part("val").in_order(500)))
+    short = batch._replace(frame_lengths=batch.frame_lengths.clone())
+    short.frame_lengths[0] = 1
+    targets, sizes = labels(batch)
+    assert needed(targets, sizes)[0] > 1
+    kept = batch._replace(
+        frames=batch.frames[1:],
+        frame_lengths=batch.frame_lengths[1:],
+        target=batch.target[1:],
+        target_lengths=batch.target_lengths[1:],
+    )
+    model.zero_grad()
+    total, parts = task.loss(model, short)
+    total.backward()
+    with_it = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    task.loss(model, kept)[0].backward()
+    assert parts["unsayable"] == 1
+    assert total.isfinite()
+    for a, p in zip(with_it, model.parameters(), strict=True):
+        assert a.isfinite().all()
+        torch.testing.assert_close(a, p.grad, rtol=1e-4, atol=1e-5)
+    model.zero_grad()
+
+
+def test_an_all_padding_batch_and_an_empty_target_have_a_finite_loss(task, model):
+    text = task.text
+    target = torch.tensor([[text.bos, text.eos, text.pad], [text.bos, 5, text.eos]])
+    batch = next(iter(task.part("val").in_order(100)))._replace(
+        frames=torch.zeros(2, 8, FRONT.features),
+        frame_lengths=torch.tensor([0, 0]),
+        target=target,
+        target_lengths=torch.tensor([2, 3]),
+    )
+    total, parts = task.loss(model, batch)
+    assert total.isfinite()
+    assert parts["unsayable"] == 1
+    spoken = batch._replace(frame_lengths=torch.tensor([8, 8]))
+    total, parts = task.loss(model, spoken)
+    assert total.isfinite()
+    assert parts["unsayable"] == 0
+
+
+def test_sounds_are_transcribed_in_order_whatever_their_company(hear):
+    said = ["high low", "mid", "low low high mid", "mid mid"]
+    waves = [sung(one, seed=50 + n) for n, one in enumerate(said)]
+    heard = hear(waves)
+    assert [one.text for one in heard] == said
+    for wave, one in zip(waves, heard, strict=True):
+        alone = hear([wave])[0]
+        assert (alone.text, alone.words) == (one.text, one.words)
+        assert alone.score == pytest.approx(one.score, abs=1e-3)
+    assert [one.text for one in hear(waves, beams=6)] == said
+
+
+def test_words_are_heard_when_they_are_sung(hear):
+    (heard,) = hear([sung("low high mid")])
+    for n, word in enumerate(heard.words):
+        begin = (200 + n * 600) / FRONT.rate
+        assert begin - 0.06 <= word.start < word.end <= begin + 400 / FRONT.rate + 0.06
+    assert [word.word for word in heard.words] == ["low", "high", "mid"]
+
+
+def test_silence_and_one_sample_have_an_outcome(hear):
+    for wave in (torch.zeros(4000), torch.zeros(1), torch.zeros(0)):
+        (heard,) = hear([wave])
+        assert isinstance(heard.text, str)
+        seen = hear.look(wave)
+        assert seen.share.shape[0] == seen.path.shape[0] == seen.probabilities.shape[0]
+    assert hear([]) == []
+
+
+def test_a_language_model_judges_what_is_heard(hear, task):
+    never = NGram.of(task.text.encode(["mid mid mid"] * 50), task.text.size, task.text.bos, task.text.eos)
+    wave = sung("low")
+    assert hear([wave], beams=8)[0].text == "low"
+    assert hear([wave], beams=8, scorer=never, weight=30.0, ends=task.text.eos)[0].text != "low"
+
+
+def test_looking_shows_all_ways_and_the_likeliest(hear):
+    seen = hear.look(sung("low low"))
+    assert seen.heard.text == "low low"
+    assert seen.states == ("-", "low", "-", "low", "-")
+    torch.testing.assert_close(seen.share.sum(-1), torch.ones(len(seen.share)))
+    assert seen.path[0] in (0, 1)
+    assert ((seen.path[1:] - seen.path[:-1]) >= 0).all()
+    assert seen.labels[-1] == "-"
+    other = hear.look(sung("low low"), said="low mid")
+    assert other.heard.text == "low mid"
+    assert other.heard.score < seen.heard.score
+    with pytest.raises(BadInput, match="too few to say"):
+        hear.look(torch.zeros(50), said="low low low low low low")
+
+
+def test_it_comes_back_from_a_folder(hear, tmp_path):
+    regard.save(hear, tmp_path / "songs", dtype="int8")
+    found = regard.load(tmp_path / "songs")
+    assert type(found) is Transcriber
+    assert found.front == FRONT
+    assert found([sung("high mid")])[0].text == "high mid"
+
+
+def test_what_is_no_list_of_sounds_is_refused(hear, task, model):
+    with pytest.raises(BadInput, match="give a list of sounds"):
+        hear(sung("low"))
+    with pytest.raises(BadInput, match="made elsewhere"):
+        Transcriber(model, task.text)(["a.wav"])
+    assert Transcriber(model, task.text).hear([FRONT(sung("low"))])[0].text == "low"
+    with pytest.raises(BadInput, match="0 beams"):
+        hear([sung("low")], beams=0)
+
+
+# -- listening ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def listener():
+    torch.manual_seed(0)
+    task = listening.Config(smoothing=0.0, beams=2).build(Songs())
+    sizes = {"front": 16, "width": 8, "hidden": 24, "layers": 1, "halvings": 2, "dropout": 0.0}
+    model = Listener(task.fit(ListenerConfig(vocab=1, aligner="location(filters=4, reach=5)", **sizes)))
+    return task, taught(task, model, 350)
+
+
+def test_a_listener_learns_it_too(listener):
+    task, model = listener
+    found = task.evaluate(model, "val", effort=1)
+    assert found["word_error"] < 0.1
+    assert found["loss"] < 0.3
+    assert task.report(model, "val", beams=2)["word_error"] < 0.1
+
+
+def test_its_loss_is_the_cross_entropy_of_words_and_ends(listener):
+    task, model = listener
+    batch = next(iter(task.part("val").in_order(300)))
+    total, _ = task.loss(model, batch)
+    logits = model(batch.frames, batch.target[:, :-1], batch.frame_lengths).log_softmax(-1).detach()
+    wanted = 0.0
+    for row, many in enumerate(batch.target_lengths.tolist()):
+        for t in range(many - 1):
+            wanted -= float(logits[row, t, batch.target[row, t + 1]])
+    assert float(total) == pytest.approx(wanted, rel=1e-4)
+    assert F.cross_entropy(logits.flatten(0, 1), batch.target[:, 1:].flatten()).isfinite()
+
+
+def test_a_hearer_hears_and_shows_where_it_listened(listener, tmp_path):
+    task, model = listener
+    hear = Hearer(model, task.text, to_dict(FRONT))
+    said = ["mid low", "high"]
+    waves = [sung(one, seed=70) for one in said]
+    assert [one.text for one in hear(waves, beams=2)] == [hear([wave], beams=2)[0].text for wave in waves]
+    (trace,) = hear.attention(waves[0], "mid low")
+    assert list(trace.rows) == ["mid", "low", "</s>"]
+    assert trace.weights.shape[-2:] == (3, (FRONT.count(len(waves[0])) + 3) // 4)
+    torch.testing.assert_close(trace.weights.sum(-1), torch.ones(1, 1, 3))
+    assert hear.seconds == 0.04
+    regard.save(hear, tmp_path / "songs")
+    assert type(regard.load(tmp_path / "songs")) is Hearer
+
+
+def test_all_words_are_in_the_vocabulary(task):
+    assert set(task.text.pieces(range(4, task.text.size))) == set(WORDS)
