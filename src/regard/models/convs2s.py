@@ -179,7 +179,8 @@ class State:
 
 
 def _positions(config: Config) -> Any:
-    part = make(POSITIONS, config.positions, "positions", width=config.width, length=config.length)
+    sizes = {"width": config.width, "length": config.length, "heads": 1, "head_width": config.width, "causal": False}
+    part = make(POSITIONS, config.positions, "positions", **sizes)
     if part.kind != "added":
         raise Unsupported(
             f"ConvS2S adds positions to its tokens, {config.positions!r} cannot be; 'learned' or 'sinusoidal'"

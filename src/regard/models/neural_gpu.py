@@ -155,7 +155,7 @@ class State:
     """Everything that decoding carries from step to step."""
 
     image: Float[Tensor, "B K C Y X"]  # of every beam; the plain writer needs one for all of them
-    tape: Float[Tensor, "B K C X"]  # what was written; of no columns where there is none
+    tape: Float[Tensor, "B K C tape"]  # what was written; of no columns where there is none
     columns: Int[Tensor, " B"]
     time: Int[Tensor, ""]
     frozen: bool = False  # written in place, so that a recorded step reads what it wrote
