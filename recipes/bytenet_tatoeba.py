@@ -1,8 +1,8 @@
 """Tatoeba EN-DE with a small ByteNet: characters in, characters out, dilated convolutions and nothing else.
 
 task       translate short everyday sentences, English to German
-data       Tatoeba EN-DE, characters
-licence    CC BY 2.0 FR (Tatoeba): a model may be shared with attribution
+data       Tatoeba (manythings.org/anki), 164,191 EN-DE pairs; cased; characters
+licence    CC BY 2.0 (tatoeba.org, www.manythings.org/anki): the model may be shared with that attribution
 paper      Kalchbrenner et al.: Neural Machine Translation in Linear Time. 2016. arXiv:1610.10099
 machine    one GPU, some 20 minutes (H200)
 expected   below the Transformer of translate_tatoeba: no attention, and characters

@@ -1,7 +1,7 @@
 """Sums of long numbers, made when they are asked for: short ones first, then longer (a curriculum).
 
-    aligned    source  <11> <01> <10> </s>          target  <s> 0 0 0 1 </s>     both numbers digit by digit, side by side
-    line       source  1 0 1 + 1 1 0 </s>           target  <s> 0 0 0 1 </s>     one after the other
+    aligned    source  <11> <01> <10> </s>        target  <s> 0 0 0 1 </s>        both numbers side by side
+    line       source  1 0 1 + 1 1 0 </s>         target  <s> 0 0 0 1 </s>        one after the other
 
 The lowest digit comes first, both numbers have as many digits, the sum has one more: here 5 + 3 = 8 in base 2.
 
