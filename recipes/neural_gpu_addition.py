@@ -4,10 +4,11 @@ task       two binary numbers in, their sum out (task.tries sums of each length 
 data       sums made when they are asked for, from 3 digits on, one more with every epoch (data.arithmetic)
 licence    nothing but numbers
 paper      Kaiser, Sutskever: Neural GPUs Learn Algorithms. ICLR 2016. arXiv:1511.08228
-machine    one CPU thread
+machine    one CPU thread, about 5 minutes where it has a core to itself
 expected   all sums right, up to the lengths trained on and beyond (the paper: no errors up to 2,000 digits, for the
            best of many runs, with tricks that are left out here)
-measured   not measured yet
+measured   200 of 200 sums right at 20, at 40, at 100 and at 200 digits (1,500 updates, one thread of a busy CPU, 12
+           minutes, seed 1, 2026-11-15; one seed)
 command    regard train neural_gpu_addition --out runs/neural-gpu
            regard eval runs/neural-gpu
 """
@@ -24,7 +25,7 @@ def recipe() -> Recipe:
         task=arithmetic.Config(),
         data=Arithmetic(base=2, digits=20, rows=32, batches=60, longer=(20, 40, 100, 200)),
         train=Train(
-            steps=3000,
+            steps=1500,
             rate=5e-3,
             schedule="cosine",
             warmup=50,

@@ -151,7 +151,8 @@ class ReluBlock(nn.Module):
         self.inner_norm = self.inner(inner)
         kind = CausalConvolution if causal else Convolution
         self.conv = kind(inner, self.gates * inner, kernel, dilation)
-        self.conv_norm, self.up = nn.LayerNorm(inner), nn.Linear(inner, width)
+        self.conv_norm: nn.Module = nn.LayerNorm(inner)
+        self.up = nn.Linear(inner, width)
         self.drop = nn.Dropout(dropout)
 
     @staticmethod
