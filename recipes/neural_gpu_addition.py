@@ -4,7 +4,7 @@ task       two binary numbers in, their sum out (task.tries sums of each length 
 data       sums made when they are asked for, from 3 digits on, one more with every epoch (data.arithmetic)
 licence    nothing but numbers
 paper      Kaiser, Sutskever: Neural GPUs Learn Algorithms. ICLR 2016. arXiv:1511.08228
-machine    one CPU thread, about 5 minutes where it has a core to itself
+machine    one CPU thread
 expected   all sums right, up to the lengths trained on and beyond (the paper: no errors up to 2,000 digits, for the
            best of many runs, with tricks that are left out here)
 measured   200 of 200 sums right at 20, at 40, at 100 and at 200 digits (1,500 updates, one thread of a busy CPU, 12
