@@ -20,6 +20,9 @@ MODELS = {
     "bert:tiny": (["vocab=300", "head=classes(3)", *STILL], Shape(batch=3, length=64)),
     "gpt:char": (["vocab=65", "positions=rotary", "norm_kind=rms", *STILL], Shape(batch=1, length=64)),
     "rnnsearch:tiny": (["dropout=0"], Shape(batch=2, source=7, target=5)),
+    "convs2s:tiny": (["dropout=0"], Shape(batch=2, source=7, target=5)),
+    "bytenet:tiny": (["dropout=0"], Shape(batch=2, source=7, target=5)),
+    "neural_gpu:tiny": (["vocab=7"], Shape(batch=2, source=3, target=4)),
 }
 COUNTED = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu in flop_registry
 

@@ -17,6 +17,9 @@ from . import models
 from .models import LENGTHS, TOKENS, VECTORS
 
 TINY = {
+    "convs2s": {"width": 12, "hidden": 10, "encoder_layers": 2, "decoder_layers": 2, "wider": ((14, 3), (6, 1))},
+    "bytenet": {"width": 12, "encoder_layers": 3, "decoder_layers": 3},
+    "neural_gpu": {"width": 6, "rows": 3},
     "transformer": {"width": 16, "heads": 2, "ffn": 24, "encoder_layers": 2, "decoder_layers": 2},
     "rnnsearch": {"width": 12, "hidden": 10},
     "gpt": {"width": 16, "heads": 2, "layers": 2, "length": 32},

@@ -20,6 +20,7 @@ TASKS: Table = {
     "handwriting": ("regard.tasks.handwriting", "Handwriting"),
     "transcription": ("regard.tasks.transcription", "Transcription"),
     "listening": ("regard.tasks.listening", "Listening"),
+    "arithmetic": ("regard.tasks.arithmetic", "Adding"),
 }
 
 # What a saved model of each task is used with: model and vocabulary in, something to call out.
@@ -39,4 +40,5 @@ PREDICTORS: Table = {
     "handwriting": ("regard.tasks.scribe", "Scribe"),
     "transcription": ("regard.tasks.transcriber", "Transcriber"),
     "listening": ("regard.tasks.hearer", "Hearer"),
+    "arithmetic": ("regard.tasks.arithmetic", "Calculator"),
 }

@@ -1,0 +1,195 @@
+"""Convolutions over time: equal to torch's, blind to what is ahead, the same step by step, however long."""
+
+import pytest
+import torch
+from torch import nn
+
+from regard.blocks import CONVOLUTIONS
+from regard.blocks.convolution import (
+    CausalConvolution,
+    Convolution,
+    NormedLinear,
+    folded,
+    reordered,
+    settled,
+    unfolded,
+)
+from regard.core.errors import BadInput, UnknownName
+from regard.core.spec import make
+
+pytestmark = pytest.mark.usefixtures("double")
+SHAPES = [(1, 1), (2, 1), (3, 1), (3, 2), (3, 16), (5, 3)]  # kernel, dilation
+
+
+def torchs(conv):
+    """torch's own convolution with the same weights."""
+    theirs = nn.Conv1d(conv.width, conv.map.out_features, conv.kernel, dilation=conv.dilation)
+    with torch.no_grad():
+        theirs.weight.copy_(conv.map.weight.unflatten(1, (conv.kernel, conv.width)).transpose(1, 2))
+        theirs.bias.copy_(conv.map.bias)
+    return theirs
+
+
+@pytest.mark.parametrize("kind", [Convolution, CausalConvolution])
+@pytest.mark.parametrize(("kernel", "dilation"), SHAPES)
+def test_it_is_torchs_convolution_in_value_and_gradient(kind, kernel, dilation):
+    conv, x = kind(4, 5, kernel, dilation), torch.randn(3, 11, 4, requires_grad=True)
+    y = x.detach().clone().requires_grad_()
+    padded = nn.functional.pad(y.mT, (conv.before, conv.reach - conv.before))
+    found, expected = conv(x), torchs(conv)(padded).mT
+    torch.testing.assert_close(found, expected)
+    push = torch.randn_like(found)
+    (found * push).sum().backward()
+    (expected * push).sum().backward()
+    torch.testing.assert_close(x.grad, y.grad)
+
+
+@pytest.mark.parametrize(("kernel", "dilation"), SHAPES)
+def test_a_causal_convolution_sees_its_window_and_nothing_ahead(kernel, dilation):
+    conv, x, at = CausalConvolution(4, 5, kernel, dilation), torch.randn(2, 40, 4, requires_grad=True), 33
+    whole = conv(x)
+    (gradient,) = torch.autograd.grad(whole[:, at].sum(), x)
+    seen = gradient.abs().sum((0, 2)).nonzero()[:, 0].tolist()
+    assert seen == [n for n in range(at - conv.reach, at + 1, dilation) if n >= 0]
+    other = x.detach().clone()
+    other[:, at + 1 :] = torch.randn_like(other[:, at + 1 :])
+    torch.testing.assert_close(conv(other)[:, : at + 1], whole[:, : at + 1], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("frozen", [False, True], ids=["value", "frozen"])
+@pytest.mark.parametrize(("kernel", "dilation"), SHAPES)
+def test_steps_equal_one_forward(kernel, dilation, frozen):
+    conv, x = CausalConvolution(4, 5, kernel, dilation), torch.randn(3, 45, 4)
+    whole = conv(x)
+    with torch.no_grad():
+        ring = conv.ring(x)
+        address = ring.data_ptr()
+        for time in range(45):
+            out, ring = conv.step(x[:, time : time + 1], ring, torch.tensor(time), frozen)
+            torch.testing.assert_close(out, whole[:, time : time + 1])
+    assert ring.shape == (3, 1, conv.reach, 4)
+    assert not frozen or ring.data_ptr() == address
+
+
+def test_a_ring_that_is_not_frozen_is_a_value():
+    conv, x = CausalConvolution(4, 5, 3, 2), torch.randn(3, 1, 4)
+    ring = torch.randn(3, 1, conv.reach, 4)
+    before = ring.clone()
+    conv.step(x, ring, torch.tensor(7))
+    assert torch.equal(ring, before)
+
+
+def test_after_five_thousand_steps_it_is_what_the_last_window_says():
+    conv, x = CausalConvolution(3, 2, 3, 4), torch.randn(1, 5000, 3)
+    with torch.no_grad():
+        ring = conv.ring(x)
+        for time in range(5000):
+            out, ring = conv.step(x[:, time : time + 1], ring, torch.tensor(time), True)
+    torch.testing.assert_close(out[:, 0], conv(x[:, -9:])[:, -1])
+    assert ring.shape == (1, 1, 8, 3)
+
+
+def test_what_reads_nothing_is_refused():
+    for kernel, dilation in ((0, 1), (3, 0)):
+        with pytest.raises(BadInput, match="1 or more"):
+            Convolution(3, 3, kernel, dilation)
+
+
+# -- weight norm -------------------------------------------------------------------------------------------------------
+
+
+def test_weight_norm_is_torchs_and_begins_as_a_plain_map():
+    ours = NormedLinear(7, 5, std=0.3)
+    theirs = nn.utils.parametrizations.weight_norm(nn.Linear(7, 5), dim=0)
+    with torch.no_grad():
+        theirs.parametrizations.weight.original0.copy_(ours.gain[:, None])
+        theirs.parametrizations.weight.original1.copy_(ours.direction)
+        theirs.bias.copy_(ours.bias)
+    torch.testing.assert_close(ours.weight(), ours.direction.detach())
+    x = torch.randn(3, 7)
+    torch.testing.assert_close(ours(x), theirs(x))
+    ours(x).square().sum().backward()
+    theirs(x).square().sum().backward()
+    torch.testing.assert_close(ours.direction.grad, theirs.parametrizations.weight.original1.grad)
+    torch.testing.assert_close(ours.gain.grad, theirs.parametrizations.weight.original0.grad[:, 0])
+    # the length of a row says nothing of its direction
+    assert (ours.direction.grad * ours.direction).sum(1).abs().max() < 1e-12
+
+
+def test_a_row_of_zeros_stays_finite():
+    layer = NormedLinear(4, 3, std=0.5)
+    with torch.no_grad():
+        layer.direction[1].zero_()
+        layer.gain[1] = 0
+    layer(torch.randn(2, 4)).square().sum().backward()
+    assert torch.isfinite(layer.direction.grad).all()
+    assert torch.isfinite(layer.gain.grad).all()
+
+
+def test_folded_matrices_are_what_the_maps_apply():
+    stack = nn.Sequential(NormedLinear(4, 5, 0.3), nn.ReLU(), NormedLinear(5, 3, 0.3), nn.Linear(3, 3))
+    matrices = folded(stack)
+    assert list(matrices) == ["0", "2"]
+    x = torch.randn(2, 4)
+    torch.testing.assert_close(stack[0](x, matrices["0"]), stack[0](x))
+
+
+# -- residual blocks ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_a_block_steps_as_it_reads_and_padding_is_not_heard(name):
+    block = make(CONVOLUTIONS, name, "convolution", width=10, kernel=3, dilation=4, causal=True).eval()
+    x = torch.randn(3, 20, 10)
+    whole = block(x)
+    ring = block.conv.ring(x)
+    for time in range(20):
+        out, ring = block.step(x[:, time : time + 1], ring, torch.tensor(time))
+        torch.testing.assert_close(out, whole[:, time : time + 1])
+    around = make(CONVOLUTIONS, name, "convolution", width=10, kernel=3, dilation=2, causal=False).eval()
+    lengths = torch.tensor([20, 5, 1])
+    real = torch.arange(20) < lengths[:, None]
+    found = around(torch.where(real[..., None], x, 7.0), real)
+    for row, length in enumerate(lengths.tolist()):
+        torch.testing.assert_close(found[row : row + 1, :length], around(x[row : row + 1, :length]))
+
+
+def test_the_multiplicative_unit_is_the_papers():
+    block = make(CONVOLUTIONS, "multiplicative", "convolution", width=8, kernel=3, dilation=2, causal=True).eval()
+    x = torch.randn(2, 9, 8)
+    h = block.down(torch.relu(block.norm(x)))
+    parts = block.conv(h).split(4, -1)
+    weight, bias = block.conv_norm.weight.split(4), block.conv_norm.bias.split(4)
+    g1, g2, g3, u = (nn.functional.layer_norm(p, (4,), w, b) for p, w, b in zip(parts, weight, bias, strict=True))
+    unit = g1.sigmoid() * torch.tanh(g2.sigmoid() * h + g3.sigmoid() * u.tanh())
+    torch.testing.assert_close(block(x), x + block.up(unit))
+
+
+def test_an_unknown_block_offers_the_nearest():
+    with pytest.raises(UnknownName, match="did you mean 'relu'"):
+        make(CONVOLUTIONS, "rely", "convolution", width=8, kernel=3, dilation=2, causal=True)
+
+
+# -- rings of many layers ----------------------------------------------------------------------------------------------
+
+
+def test_rings_follow_their_beams_in_place_where_they_are_frozen():
+    rings = torch.randn(2, 3, 4, 5), torch.randn(2, 3, 1, 5)
+    own, beams = torch.tensor([[0], [1]]), torch.tensor([[2, 2, 0], [1, 0, 1]])
+    moved = reordered(rings, own, beams)
+    assert torch.equal(moved[0][1, 0], rings[0][1, 1])
+    kept = settled(rings, moved, frozen=True)
+    assert all(a is b for a, b in zip(kept, rings, strict=True))
+    assert torch.equal(kept[1], moved[1])
+    fewer = reordered(rings, own, beams[:, :2])
+    assert settled(rings, fewer, frozen=True)[0].shape == (2, 2, 4, 5)  # other shapes: other memory
+
+
+def test_sources_unfold_alike_alone_and_in_a_batch():
+    for n in range(1, 60):
+        for stretch, spare in ((1.2, 0.0), (1.0, 4.0), (1.5, 0.5), (0.7, 1.0)):
+            together, each = unfolded(60, torch.tensor([n, 60]), stretch, spare)
+            alone, single = unfolded(n, torch.tensor([n]), stretch, spare)
+            assert int(each[0]) == alone == int(single[0])
+            assert int(each[1]) == together
+    assert unfolded(10, None, 1.2, 0.0) == (12, None)

@@ -1,0 +1,103 @@
+"""The Neural GPU: its unit and its two writers written out, as many steps as columns; and it learns to add."""
+
+import pytest
+import torch
+from torch import nn
+
+import regard
+from regard.core.errors import BadInput, UnknownName
+from regard.data.arithmetic import Arithmetic
+from regard.data.batching import Place
+from regard.models.neural_gpu import Config, NeuralGPU
+from regard.tasks import arithmetic
+
+from .convolutional import small, targets
+
+
+def unit(units, image, tape=None):
+    """The equations of the papers, for one image C Y X."""
+    for gates, new in zip(units.gates, units.new, strict=True):
+        w = image.shape[0]
+
+        def conv(layer, part, x):
+            x = x if tape is None else torch.cat([x, tape])
+            weight, bias = layer.weight[part], layer.bias[part]
+            return nn.functional.conv2d(x[None], weight, bias, padding=layer.kernel_size[0] // 2)[0]
+
+        def gate(x):
+            return torch.clamp(1.2 / (1 + torch.exp(-x)) - 0.1, 0, 1)
+
+        u = gate(conv(gates, slice(w), image))
+        r = gate(conv(gates, slice(w, None), image))
+        image = u * image + (1 - u) * torch.tanh(conv(new, slice(None), r * image))
+    return image
+
+
+def first_image(model, source, columns):
+    image = torch.zeros(model.config.width, model.config.rows, columns, dtype=torch.float64)
+    image[:, 0, : len(source)] = model.embed(source).T
+    for _ in range(columns):  # as many steps as columns
+        image = unit(model.units, image)
+    return image
+
+
+def test_a_plain_image_is_read_off_column_by_column():
+    model = small("image", 1)
+    source, target = torch.tensor([4, 7, 5, 9]), targets(1, 9)
+    image = first_image(model, source, 6)
+    expected = model.head(torch.cat([image[:, 0].T, torch.zeros(3, 6, dtype=torch.float64)]))
+    torch.testing.assert_close(model(source[None], target)[0], expected)
+
+
+def test_a_tape_holds_what_was_written_and_begins_again_when_it_is_full():
+    model = small("neural_gpu", 1)
+    source, target = torch.tensor([4, 7, 5]), targets(1, 8)[0]
+    image, tape = first_image(model, source, 5), torch.zeros(6, 3, 5, dtype=torch.float64)
+    expected = []
+    for t, word in enumerate(target):
+        tape = tape.clone()
+        tape[:, 0, t % 5] = model.writer.embed(word)
+        image = unit(model.writer.units, image, tape)
+        expected.append(model.head(image[:, 0, t % 5]))
+    torch.testing.assert_close(model(source[None], target[None])[0], torch.stack(expected))
+
+
+def test_what_was_written_changes_what_comes_with_a_tape_only():
+    source = torch.tensor([[4, 7, 5]])
+    one, other = targets(1, 6), targets(1, 6, seed=9)
+    for name, heard in (("neural_gpu", True), ("image", False)):
+        model = small(name)
+        assert bool((model(source, one) - model(source, other)).abs().max() > 1e-6) is heard
+
+
+def test_parameters_of_the_first_papers_unit():
+    model = regard.build("neural_gpu", size="base", vocab=7)
+    count = sum(p.numel() for p in model.units.parameters())
+    assert count == 2 * 3 * (3 * 3 * 24 * 24 + 24)  # two units of three banks of kernels each
+    taped = sum(p.numel() for p in model.writer.units.parameters())
+    assert taped == 2 * 3 * (3 * 3 * 48 * 24 + 24)  # each of them reads the tape too
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(BadInput, match="an even kernel has no middle"):
+        regard.build("neural_gpu", vocab=7, kernel=4)
+    with pytest.raises(UnknownName, match="did you mean 'image'"):
+        regard.build("neural_gpu", vocab=7, writer="imag")
+
+
+@pytest.mark.parametrize("writer", ["image", "tape"])
+def test_it_learns_to_add(unchecked, writer):
+    data = Arithmetic(digits=2, first=1, rows=48, batches=40, longer=(3,))
+    task = arithmetic.Config(tries=50).build(data, seed=1)
+    torch.manual_seed(1)
+    model = NeuralGPU(task.fit(Config(vocab=7, width=16, rows=1, writer=writer, spare=2.0)))
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2, eps=1e-5)
+    stream = task.batches().start(Place())
+    for _ in range(160):
+        drawn = next(stream)
+        loss, _ = task.loss(model, drawn.batch)
+        optimiser.zero_grad()
+        (loss / drawn.count).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+    assert task.evaluate(model, "val")["right"] > 0.9
