@@ -76,9 +76,10 @@ def test_an_input_without_a_place_gives_zeros_and_no_nan(name):
     weights = walk(aligner, queries, memory, real([9, 0, 2]))
     assert weights[:, 1].abs().max() == 0
     sum(context(w, memory).square().sum() for w in weights).backward()
-    grads = [queries.grad, memory.grad, *(p.grad for p in aligner.parameters() if p.grad is not None)]
+    grads = [g for g in (queries.grad, memory.grad, *(p.grad for p in aligner.parameters())) if g is not None]
     assert all(torch.isfinite(g).all() for g in grads)
-    assert queries.grad[:, 1].abs().max() == 0
+    if queries.grad is not None:  # the likeliest place of a hard aligner has no derivative
+        assert queries.grad[:, 1].abs().max() == 0
     assert memory.grad[1].abs().max() == 0
 
 

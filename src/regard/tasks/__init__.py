@@ -7,6 +7,7 @@ from regard.core.spec import Table
 # What the training loop trains.
 TASKS: Table = {
     "translation": ("regard.tasks.translation", "Translation"),
+    "reinforced": ("regard.tasks.reinforced", "ReinforcedTranslation"),
     "language": ("regard.tasks.language", "Language"),
     "text_to_text": ("regard.tasks.text_to_text", "TextTasks"),
     "decision": ("regard.tasks.decision", "Decision"),

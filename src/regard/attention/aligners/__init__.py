@@ -6,4 +6,6 @@ from regard.core.spec import Table
 
 ALIGNERS: Table = {
     "additive": ("regard.attention.aligners.additive", "AdditiveAligner"),
+    "hard": ("regard.attention.aligners.hard", "HardAligner"),
+    "gumbel": ("regard.attention.aligners.gumbel", "GumbelAligner"),
 }

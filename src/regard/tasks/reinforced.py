@@ -1,0 +1,258 @@
+"""Learning from choices: the part of a loss that teaches where to look when looking is a draw.
+
+    L_s = E_s[ Σ_t r_t ] ≤ log p(y),   r_t = log p(y_t | s, y_<t)
+
+    ∂L_s ≈ 1/N Σ_n [ ∂ Σ_t r_t  +  λ_r Σ_t (R_t - b_t) ∂ log p(s_t)  +  λ_e Σ_t ∂ H[s_t] ]
+
+    credit      R_t      whole: Σ_t' r_t', as the lecture writes it;  to_go: Σ_t'≥t r_t', since no choice earns the past
+    baseline    b_t      none;  moving: the mean reward a token of past updates, for as many tokens as R_t sums over;
+                         others: the mean R_t of the other readings of the same input (needs samples > 1)
+
+No baseline depends on the choice it is taken off, so none of them moves the mean of the gradient, only its spread
+(benchmarks/reinforce.py). The moving one changes between updates and is in the task's state: under exact resume.
+
+Xu et al. 2015, arXiv:1502.03044; Ba, Mnih, Kavukcuoglu 2015, arXiv:1412.7755; Mnih, Gregor 2014, arXiv:1402.0030
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from regard.core.errors import RegardError, UnknownName, nearest
+from regard.core.shapes import Bool, Float, Int, Tensor
+from regard.core.spec import Table, make
+from regard.data.parallel import Pairs, Parallel
+from regard.tasks import translation
+from regard.tasks.parts import vocabulary
+from regard.tasks.translation import Translation, labels
+
+
+@dataclass(frozen=True)
+class Reinforce:
+    """How much choices are taught, and by what."""
+
+    weight: float = 1.0  # λ_r
+    entropy: float = 0.01  # λ_e at first
+    floor: float = 0.0  # λ_e at last
+    fade: int = 0  # updates from the one to the other, evenly; 0: as at first all along
+    credit: str = "to_go"  # or whole
+    baseline: str = "moving"  # a spec: none, moving(decay=0.9), others
+    samples: int = 1  # N readings of each input
+
+
+@dataclass(frozen=True)
+class Config(translation.Config):
+    """Translation with a model that chooses where to look."""
+
+    reinforce: Reinforce = field(default_factory=Reinforce)
+
+    def build(self, data: Parallel, seed: int = 0, folder: Path | None = None) -> ReinforcedTranslation:
+        """The task on these data; with the vocabulary in the folder where one is given, else one trained on them."""
+        return ReinforcedTranslation(self, data, vocabulary(folder), seed)
+
+
+class Choices:
+    """The policy's part of a loss, and the baseline that lives from update to update."""
+
+    def __init__(self, how: Reinforce) -> None:
+        self.how = how
+        if how.credit not in CREDITS:
+            raise UnknownName(f"no credit is called '{how.credit}'; {nearest(how.credit, CREDITS)}")
+        if how.samples < 1:
+            raise RegardError(f"samples={how.samples}: read every input at least once")
+        self.credit = CREDITS[how.credit]
+        self.baseline: Baseline = make(BASELINES, how.baseline, "baseline", samples=how.samples)
+
+    def entropy(self, step: int) -> float:
+        """λ_e at an update."""
+        how = self.how
+        return how.entropy + (how.floor - how.entropy) * min(1.0, step / how.fade) if how.fade else how.entropy
+
+    def loss(
+        self,
+        log_s: Float[Tensor, "B T"],
+        entropy: Float[Tensor, "B T"],
+        rewards: Float[Tensor, "B T"],
+        real: Bool[Tensor, "B T"],
+        step: int = 0,
+    ) -> Float[Tensor, ""]:
+        """To be added to the negative log-likelihood, both summed over readings; those of an input stand together.
+
+        `real` says which choices were made for something; the others are neither paid nor taught.
+        """
+        rewards = (rewards.detach() * real).to(log_s.dtype)
+        counts = self.credit(real.to(rewards.dtype))  # how many rewards each choice is paid with
+        paid = self.credit(rewards)
+        each = (-1, self.how.samples, real.shape[1])
+        advantage = paid - self.baseline(paid.view(each), counts.view(each)).view_as(paid)
+        self.baseline.hear(rewards.sum(), real.sum())
+        taught = self.how.weight * advantage * log_s + self.entropy(step) * entropy
+        return -(taught * real).sum()
+
+
+# -- credit ------------------------------------------------------------------------------------------------------------
+
+
+def whole(rewards: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+    """Every choice is paid with all that was earned."""
+    return rewards.sum(-1, keepdim=True).expand_as(rewards)
+
+
+def to_go(rewards: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+    """A choice is paid with what was earned from then on."""
+    return rewards.flip(-1).cumsum(-1).flip(-1)
+
+
+CREDITS: dict[str, Callable[[Tensor], Tensor]] = {"whole": whole, "to_go": to_go}
+
+
+# -- baselines ---------------------------------------------------------------------------------------------------------
+
+BASELINES: Table = {
+    "none": ("regard.tasks.reinforced", "Baseline"),
+    "moving": ("regard.tasks.reinforced", "Moving"),
+    "others": ("regard.tasks.reinforced", "Others"),
+}
+
+
+class Baseline:
+    """What is taken off a reward before it teaches: here nothing."""
+
+    def __call__(self, paid: Float[Tensor, "B S T"], counts: Float[Tensor, "B S T"]) -> Float[Tensor, "B S T"]:
+        """For each choice."""
+        return torch.zeros_like(paid)
+
+    def hear(self, total: Float[Tensor, ""], count: Int[Tensor, ""]) -> None:
+        """What a batch earned, and for how many tokens."""
+
+    def move(self) -> None:
+        """After an update: learn from what was heard."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What lives on."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore it."""
+
+
+class Moving(Baseline):
+    """A moving mean of the reward a token, times the tokens that a choice is paid for; zero before the first update."""
+
+    def __init__(self, decay: float = 0.9) -> None:
+        if not 0 <= decay < 1:
+            raise RegardError(f"decay={decay} of the moving baseline must be at least 0 and below 1")
+        self.decay = decay
+        self.kept = torch.zeros(2, dtype=torch.float64)  # decayed sums of means and of ones
+        self.heard: Tensor | None = None
+
+    def __call__(self, paid: Float[Tensor, "B S T"], counts: Float[Tensor, "B S T"]) -> Float[Tensor, "B S T"]:
+        """The same for all readings of an input: it knows what is to be written, not where was looked."""
+        self.kept = self.kept.to(paid.device)
+        return counts * self.level().to(counts.dtype)
+
+    def level(self) -> Float[Tensor, ""]:
+        """The mean reward a token so far."""
+        return self.kept[0] / self.kept[1].clamp(min=torch.finfo(torch.float64).tiny)
+
+    def hear(self, total: Float[Tensor, ""], count: Int[Tensor, ""]) -> None:
+        """Add up over the batches of an update."""
+        now = torch.stack([total.double(), count.double()])
+        self.heard = now if self.heard is None else self.heard + now
+
+    def move(self) -> None:
+        """Towards the mean of this update, the same on every process."""
+        if self.heard is None:
+            return
+        if dist.is_available() and dist.is_initialized():
+            dist.all_reduce(self.heard)
+        mean = self.heard[0] / self.heard[1].clamp(min=1)
+        self.kept = self.decay * self.kept + (1 - self.decay) * torch.stack([mean, torch.ones_like(mean)])
+        self.heard = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """The two sums."""
+        return {"kept": self.kept.cpu().clone()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore them."""
+        self.kept = state["kept"].to(torch.float64)
+
+
+class Others(Baseline):
+    """What the other readings of the same input earned in the mean: leave one out."""
+
+    def __init__(self, samples: int) -> None:
+        if samples < 2:
+            raise RegardError("the baseline 'others' needs task.reinforce.samples of at least 2, or take 'moving'")
+
+    def __call__(self, paid: Float[Tensor, "B S T"], counts: Float[Tensor, "B S T"]) -> Float[Tensor, "B S T"]:
+        """For each reading the mean over the rest."""
+        return (paid.sum(1, keepdim=True) - paid) / (paid.shape[1] - 1)
+
+
+# -- the task ----------------------------------------------------------------------------------------------------------
+
+
+class Reinforced:
+    """Put before a task over `Pairs`: its loss and what the choices of the model are to learn from it."""
+
+    config: Any
+    objective: Callable[[Tensor, Tensor, float], Tensor]
+
+    def __init__(self, config: Any, *rest: Any) -> None:
+        self.choices = Choices(config.reinforce)
+        super().__init__(config, *rest)  # type: ignore[call-arg]
+
+    def loss(
+        self, model: nn.Module, batch: Pairs, step: int = 0, rng: torch.Generator | None = None
+    ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
+        """Both terms, the mean over the readings of each input; "loss" is the first, of what was drawn."""
+        many = self.choices.how.samples
+        batch = batch if many == 1 else Pairs(*(x.repeat_interleave(many, 0) for x in batch))
+        logits = model(batch.source, batch.target[:, :-1], batch.source_lengths, batch.target_lengths - 1)
+        wanted = labels(batch)
+        likely = self.objective(logits, wanted, self.config.smoothing) / many
+        told = [part.told() for part in choosing(model)]
+        log_s, entropy = (torch.stack(parts).sum(0) for parts in zip(*told, strict=True))
+        taught = self.choices.loss(log_s, entropy, log_p(logits, wanted), wanted >= 0, step) / many
+        seen = (entropy.detach() * (wanted >= 0)).sum() / many
+        return likely + taught, {"loss": likely.detach(), "entropy": seen}
+
+    def after_update(self, model: nn.Module, step: int) -> None:
+        """The baseline moves."""
+        self.choices.baseline.move()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The baseline."""
+        return {"baseline": self.choices.baseline.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore it."""
+        self.choices.baseline.load_state_dict(state["baseline"])
+
+
+class ReinforcedTranslation(Reinforced, Translation):
+    """Translation with a model that chooses where to look; measured, saved and used as any translator."""
+
+
+def choosing(model: nn.Module) -> list[Any]:
+    """The parts of a model that draw where to look."""
+    found = [part for part in model.modules() if callable(getattr(part, "told", None))]
+    if not found:
+        raise RegardError("this model draws no choices to be taught: set model.aligner=hard, or take the plain task")
+    return found
+
+
+def log_p(logits: Float[Tensor, "B T V"], wanted: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+    """Log-probability of each wanted token; zero where none is wanted."""
+    wide = logits.flatten(0, 1).to(torch.promote_types(logits.dtype, torch.float32))
+    loss = nn.functional.cross_entropy(wide, wanted.flatten(), ignore_index=-100, reduction="none")
+    return -loss.view_as(wanted)
