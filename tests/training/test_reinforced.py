@@ -47,7 +47,9 @@ def test_the_baseline_is_in_the_checkpoint_and_a_run_without_it_goes_elsewhere(h
     monkeypatch.setattr(Reinforced, "load_state_dict", lambda self, state: None)
     in_pieces(whole, tmp_path / "stopped", [5], monkeypatch)
     other = everything(tmp_path / "stopped", end(tmp_path / "straight"))
-    assert not torch.equal(other["model/aligner.over.score.weight"], found["model/aligner.over.score.weight"])
+    assert not torch.equal(
+        other["model/decoder.aligner.over.score.weight"], found["model/decoder.aligner.over.score.weight"]
+    )
 
 
 def test_a_run_is_logged_stored_and_measured_like_any_other(hard, tmp_path):
