@@ -78,7 +78,7 @@ def test_enumeration_leaves_the_model_as_it_was():
     alignments(model, SOURCE, TARGET)
     assert model.training
     assert not model.decoder.aligner.training
-    with pytest.raises(BadInput, match=r"9\^12 alignments"):
+    with pytest.raises(BadInput, match="9 places and 12 tokens"):
         alignments(model, torch.full((9,), 4), torch.full((13,), 4))
 
 

@@ -23,6 +23,7 @@ def hard(recipe):
 
 
 WAYS = {
+    "learned baseline": ["task.reinforce.baseline=learned"],
     "moving baseline": [],
     "whole reward, three batches an update": ["task.reinforce.credit=whole", "train.accumulate=3"],
     "others": ["task.reinforce.baseline=others", "task.reinforce.samples=2"],

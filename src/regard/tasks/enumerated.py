@@ -2,15 +2,15 @@
 
     p(s | x) = Π_t p(s_t | s_<t)        L_s = Σ_s p(s) log p(y | s)        log p(y) = log Σ_s p(s) p(y | s) ≥ L_s
 
-M places and T tokens have M^T alignments, so this is for a handful of each. All of them go through the model as one
-batch, each looking where it is told to. What comes out is differentiable: the gradient of `bound` is the exact one
-that REINFORCE has in the mean.
+M places and T tokens have M^T alignments (fewer for a model that reads only forwards), so this is for a handful of
+each. All of them go through the model as one batch, each looking where it is told to. What comes out is differentiable:
+the gradient of `bound` is the exact one that REINFORCE has in the mean.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice
 
 import torch
 from torch import nn
@@ -51,11 +51,10 @@ def alignments(model: nn.Module, source: Int[Tensor, " M"], target: Int[Tensor, 
     parts, places, tokens = choosing(model), len(source), len(target) - 1
     if len(parts) != 1:
         raise RegardError(f"{len(parts)} parts of this model choose; alignments are enumerated for one")
-    if tokens < 1 or not 0 < places**tokens <= MOST:
-        raise BadInput(
-            f"{places} places and {tokens} tokens have {places}^{tokens} alignments; at most {MOST:,} can be enumerated"
-        )
-    paths = torch.tensor(list(product(range(places), repeat=tokens)), device=source.device)
+    found = list(islice(parts[0].paths(places, tokens), MOST + 1))
+    if tokens < 1 or not 0 < len(found) <= MOST:
+        raise BadInput(f"{places} places and {tokens} tokens: from 1 to {MOST:,} alignments can be enumerated")
+    paths = torch.tensor(found, device=source.device)
     was = {part: part.training for part in model.modules()}
     model.eval()
     parts[0].training = True  # it follows and tells in training mode; all else is as in eval

@@ -6,10 +6,12 @@
 
     credit      R_t      whole: Σ_t' r_t', as the lecture writes it;  to_go: Σ_t'≥t r_t', since no choice earns the past
     baseline    b_t      none;  moving: the mean reward a token of past updates, for as many tokens as R_t sums over;
-                         others: the mean R_t of the other readings of the same input (needs samples > 1)
+                         others: the mean R_t of the other readings of the same input (needs samples > 1);
+                         learned: a linear map of the state before the choice, fitted to R_t as training goes
 
 No baseline depends on the choice it is taken off, so none of them moves the mean of the gradient, only its spread
-(benchmarks/reinforce.py). The moving one changes between updates and is in the task's state: under exact resume.
+(benchmarks/reinforce.py). The moving one changes between updates and is in the task's state, the learned one is a
+module beside the model: both under exact resume.
 
 Xu et al. 2015, arXiv:1502.03044; Ba, Mnih, Kavukcuoglu 2015, arXiv:1412.7755; Mnih, Gregor 2014, arXiv:1402.0030
 """
@@ -43,7 +45,7 @@ class Reinforce:
     floor: float = 0.0  # λ_e at last
     fade: int = 0  # updates from the one to the other, evenly; 0: as at first all along
     credit: str = "to_go"  # or whole
-    baseline: str = "moving"  # a spec: none, moving(decay=0.9), others
+    baseline: str = "moving"  # a spec: none, moving(decay=0.9), others, learned
     samples: int = 1  # N readings of each input
 
 
@@ -82,19 +84,21 @@ class Choices:
         rewards: Float[Tensor, "B T"],
         real: Bool[Tensor, "B T"],
         step: int = 0,
+        states: Float[Tensor, "B T F"] | None = None,
     ) -> Float[Tensor, ""]:
         """To be added to the negative log-likelihood, both summed over readings; those of an input stand together.
 
-        `real` says which choices were made for something; the others are neither paid nor taught.
+        `real` says which choices were made for something; the others are neither paid nor taught. `states` are those
+        before the choices, for a baseline that is learned.
         """
         rewards = (rewards.detach() * real).to(log_s.dtype)
         counts = self.credit(real.to(rewards.dtype))  # how many rewards each choice is paid with
         paid = self.credit(rewards)
         each = (-1, self.how.samples, real.shape[1])
-        advantage = paid - self.baseline(paid.view(each), counts.view(each)).view_as(paid)
+        expected = self.baseline(paid.view(each), counts.view(each), states).view_as(paid)
         self.baseline.hear(rewards.sum(), real.sum())
-        taught = self.how.weight * advantage * log_s + self.entropy(step) * entropy
-        return -(taught * real).sum()
+        taught = self.how.weight * (paid - expected.detach()) * log_s + self.entropy(step) * entropy
+        return -(taught * real).sum() + self.baseline.error(paid, expected, counts)
 
 
 # -- credit ------------------------------------------------------------------------------------------------------------
@@ -119,15 +123,27 @@ BASELINES: Table = {
     "none": ("regard.tasks.reinforced", "Baseline"),
     "moving": ("regard.tasks.reinforced", "Moving"),
     "others": ("regard.tasks.reinforced", "Others"),
+    "learned": ("regard.tasks.reinforced", "Learned"),
 }
 
 
 class Baseline:
     """What is taken off a reward before it teaches: here nothing."""
 
-    def __call__(self, paid: Float[Tensor, "B S T"], counts: Float[Tensor, "B S T"]) -> Float[Tensor, "B S T"]:
+    module: nn.Linear | None = None  # what of it is trained by gradients
+
+    def __call__(
+        self, paid: Float[Tensor, "B S T"], counts: Float[Tensor, "B S T"], states: Tensor | None = None
+    ) -> Float[Tensor, "B S T"]:
         """For each choice."""
         return torch.zeros_like(paid)
+
+    def error(self, paid: Float[Tensor, "B T"], expected: Float[Tensor, "B T"], counts: Tensor) -> Tensor:
+        """Its own part of the loss."""
+        return paid.new_zeros(())
+
+    def fit(self, width: int) -> None:
+        """The width of the states it will see."""
 
     def hear(self, total: Float[Tensor, ""], count: Int[Tensor, ""]) -> None:
         """What a batch earned, and for how many tokens."""
@@ -153,7 +169,9 @@ class Moving(Baseline):
         self.kept = torch.zeros(2, dtype=torch.float64)  # decayed sums of means and of ones
         self.heard: Tensor | None = None
 
-    def __call__(self, paid: Float[Tensor, "B S T"], counts: Float[Tensor, "B S T"]) -> Float[Tensor, "B S T"]:
+    def __call__(
+        self, paid: Float[Tensor, "B S T"], counts: Float[Tensor, "B S T"], states: Tensor | None = None
+    ) -> Float[Tensor, "B S T"]:
         """The same for all readings of an input: it knows what is to be written, not where was looked."""
         self.kept = self.kept.to(paid.device)
         return counts * self.level().to(counts.dtype)
@@ -193,9 +211,33 @@ class Others(Baseline):
         if samples < 2:
             raise RegardError("the baseline 'others' needs task.reinforce.samples of at least 2, or take 'moving'")
 
-    def __call__(self, paid: Float[Tensor, "B S T"], counts: Float[Tensor, "B S T"]) -> Float[Tensor, "B S T"]:
+    def __call__(
+        self, paid: Float[Tensor, "B S T"], counts: Float[Tensor, "B S T"], states: Tensor | None = None
+    ) -> Float[Tensor, "B S T"]:
         """For each reading the mean over the rest."""
         return (paid.sum(1, keepdim=True) - paid) / (paid.shape[1] - 1)
+
+
+class Learned(Baseline):
+    """A linear map of the state before a choice says what a token will earn, and is paid for being near."""
+
+    def fit(self, width: int) -> None:
+        """Begins at zero."""
+        self.module = nn.Linear(width, 1)
+        nn.init.zeros_(self.module.weight)
+        nn.init.zeros_(self.module.bias)
+
+    def __call__(
+        self, paid: Float[Tensor, "B S T"], counts: Float[Tensor, "B S T"], states: Tensor | None = None
+    ) -> Float[Tensor, "B S T"]:
+        """For each choice; no gradient reaches the state."""
+        if states is None or self.module is None:
+            raise RegardError("the baseline 'learned' needs the states before the choices; take 'moving' here")
+        return counts * self.module(states.detach()).squeeze(-1).to(counts.dtype).view_as(counts)
+
+    def error(self, paid: Float[Tensor, "B T"], expected: Float[Tensor, "B T"], counts: Tensor) -> Tensor:
+        """Half the squared distance a token, summed."""
+        return 0.5 * ((paid - expected) / counts.clamp(min=1)).square().sum()
 
 
 # -- the task ----------------------------------------------------------------------------------------------------------
@@ -220,15 +262,28 @@ class Reinforced:
         logits = model(batch.source, batch.target[:, :-1], batch.source_lengths, batch.target_lengths - 1)
         wanted = labels(batch)
         likely = self.objective(logits, wanted, self.config.smoothing) / many
-        told = [part.told() for part in choosing(model)]
-        log_s, entropy = (torch.stack(parts).sum(0) for parts in zip(*told, strict=True))
-        taught = self.choices.loss(log_s, entropy, log_p(logits, wanted), wanted >= 0, step) / many
+        parts = choosing(model)
+        states = parts[0].asked() if self.choices.baseline.module is not None else None
+        told = [part.told() for part in parts]
+        log_s, entropy = (torch.stack(each).sum(0) for each in zip(*told, strict=True))
+        taught = self.choices.loss(log_s, entropy, log_p(logits, wanted), wanted >= 0, step, states) / many
         seen = (entropy.detach() * (wanted >= 0)).sum() / many
         return likely + taught, {"loss": likely.detach(), "entropy": seen}
+
+    def fit(self, config: Any) -> Any:
+        """The model's Config with what only the data know; a baseline may learn from states of its width."""
+        self.choices.baseline.fit(config.hidden)
+        fitted: Any = super().fit(config)  # type: ignore[misc]
+        return fitted
 
     def after_update(self, model: nn.Module, step: int) -> None:
         """The baseline moves."""
         self.choices.baseline.move()
+
+    def modules(self) -> dict[str, nn.Module]:
+        """A baseline that is learned."""
+        learned = self.choices.baseline.module
+        return {} if learned is None else {"baseline": learned}
 
     def state_dict(self) -> dict[str, Any]:
         """The baseline."""

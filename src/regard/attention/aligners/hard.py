@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from typing import Any
 
 import torch
@@ -96,13 +97,14 @@ class HardAligner(ChoosingAligner):
             raise RegardError(f"soft={soft} is not a share; give a number from 0 (always draw) to 1 (never)")
         self.soft = soft
         self._steps: list[tuple[Tensor, Tensor]] = []  # log-probability and entropy of each step of this reading
+        self._asked: list[Tensor] = []  # the query of each step
         self._stays: Tensor | None = None  # inputs that take the expectation in this reading
         self._path: Tensor | None = None  # where to look, where that is given
 
     def keys(self, memory: Float[Tensor, "B M C"]) -> Float[Tensor, "B M A"]:
         """Those of the aligner underneath; a new reading begins."""
         if self.training:
-            self._steps, self._stays = [], None
+            self._steps, self._asked, self._stays = [], [], None
             if self.soft and self._path is None:
                 self._stays = torch.rand(memory.shape[0], device=memory.device) < self.soft
         return super().keys(memory)
@@ -112,8 +114,12 @@ class HardAligner(ChoosingAligner):
         if not self._steps:
             raise RegardError("nothing was drawn since the last keys(): choices are drawn and told in training mode")
         log_p, entropy = (torch.cat(parts, 1) for parts in zip(*self._steps, strict=True))
-        self._steps = []
+        self._steps, self._asked = [], []
         return log_p, entropy
+
+    def asked(self) -> Float[Tensor, "B T Q"]:
+        """What a baseline may know: the query before each choice. Ask before being told."""
+        return torch.cat(self._asked, 1)
 
     @contextmanager
     def following(self, path: Int[Tensor, "B T"]) -> Iterator[None]:
@@ -123,6 +129,26 @@ class HardAligner(ChoosingAligner):
             yield
         finally:
             self._path = None
+
+    def weights(
+        self,
+        query: Float[Tensor, "B K Q"],
+        keys: Float[Tensor, "B M A"],
+        mask: Bool[Tensor, "B M"] | None = None,
+        state: Any = None,
+    ) -> tuple[Float[Tensor, "B K M"], Any]:
+        """As of any that chooses; in training the query is remembered too."""
+        if self.training:
+            self._hear(query)
+        return super().weights(query, keys, mask, state)
+
+    @torch.compiler.disable  # as below
+    def _hear(self, query: Tensor) -> None:
+        self._asked.append(query.detach())
+
+    def paths(self, places: int, tokens: int) -> Iterator[tuple[int, ...]]:
+        """Every way to look at one of so many places for each of so many tokens."""
+        return product(range(places), repeat=tokens)
 
     @torch.compiler.disable  # it keeps a list, whose growing length would mean a new graph at every step
     def choose(self, chances: Float[Tensor, "B K M"]) -> Float[Tensor, "B K M"]:
