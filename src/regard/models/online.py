@@ -30,7 +30,7 @@ from regard.blocks import CELLS
 from regard.blocks.aligned import Carried, State, each, embedding
 from regard.blocks.recurrent import Cells, Onward, States
 from regard.core.errors import RegardError
-from regard.core.shapes import Float, Int, Tensor
+from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import resolve
 
 
@@ -120,6 +120,8 @@ class Online(nn.Module):
     def read(self, heard: Heard, target: Int[Tensor, "B T"]) -> Float[Tensor, "B T F"]:
         """The states from which each token is written; all rows go through the places side by side."""
         rows, tokens = target.shape
+        if not tokens:
+            return heard.known.new_zeros(rows, 0, self.config.hidden)
         steps = heard.known.shape[1] - 1 + tokens
         place = torch.arange(steps, device=target.device)
         place = torch.where(place < heard.last[:, None], place, heard.known.shape[1] - 1)  # B S
@@ -127,7 +129,7 @@ class Online(nn.Module):
         hidden, states = self.silence(1, heard.known), []
         at, wrote = target.new_zeros(rows, 1), heard.known.new_zeros(rows, 1, 1)  # the token waited for; b_{i-1}
         for step in range(steps):
-            words = self.drop(self.embed_target(target.gather(1, at.clamp(max=max(tokens - 1, 0)))))
+            words = self.drop(self.embed_target(target.gather(1, at.clamp(max=tokens - 1))))
             known = heard.known.gather(1, place[:, step, None, None].expand(-1, 1, heard.known.shape[2]))
             hidden = self.cells(known, torch.cat([words, wrote.to(words.dtype)], -1), hidden)
             states.append(hidden[-1][0])
@@ -161,13 +163,24 @@ class Online(nn.Module):
         spot = step
         while bool(waits.any()):
             known = heard.known[torch.arange(len(tokens), device=tokens.device)[:, None], heard.row(step)]
-            new = self.cells(known, torch.cat([words, wrote[..., None].to(words.dtype)], -1), hidden)
-            emits = (self.emit.unit(new[-1][0]).squeeze(-1) >= 0) | (step >= heard.last[:, None])
+            new, emits = self.decide(known, words, wrote[..., None].to(words.dtype), hidden)
+            emits = emits | (step >= heard.last[:, None])
             hidden = each(lambda now, old: torch.where(waits[..., None], now, old), new, hidden)  # noqa: B023
             wrote, spot = torch.where(waits, emits.long(), wrote), torch.where(waits, step, spot)
             step, waits = step + waits, waits & ~emits
         self.emit(heard.at(spot), heard.known)
         return self.head(hidden[-1][0]), replace(state, hidden=(hidden, step, wrote))
+
+    def decide(
+        self,
+        known: Float[Tensor, "B K gates"],
+        words: Float[Tensor, "B K E"],
+        wrote: Float[Tensor, "B K 1"],
+        hidden: States,
+    ) -> tuple[States, Bool[Tensor, "B K"]]:
+        """One place further: the new states, and whether to write there, by the likelier choice."""
+        hidden = self.cells(known, torch.cat([words, wrote], -1), hidden)
+        return hidden, self.emit.unit(hidden[-1][0]).squeeze(-1) >= 0
 
     select = Carried.select  # beams are picked as for any recurrent decoder
 
@@ -289,7 +302,7 @@ class Deciding:
     def end(self) -> Int[Tensor, "B T"]:
         """The step at which each token was written; in training what is to be told is put down."""
         emits, waited = torch.cat(self.emits, 1), torch.cat(self.waited, 1)
-        to = waited.clamp(max=max(self.tokens - 1, 0))
+        to = waited.clamp(max=self.tokens - 1)
         nothing = to.new_zeros(len(to), self.tokens)
         when = nothing.scatter_add(1, to, torch.arange(emits.shape[1], device=to.device) * emits)
         if self.emit.training:
