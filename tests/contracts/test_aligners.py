@@ -5,6 +5,7 @@ import torch
 
 from regard.attention import ALIGNERS
 from regard.attention.protocol import Aligner, context
+from regard.core.errors import Unsupported
 from regard.core.spec import make
 
 EVERY = list(ALIGNERS)
@@ -16,9 +17,18 @@ def _double(double):
     pass
 
 
-def parts(name, batch=3, k=4, m=9):
-    aligner = make(ALIGNERS, name, "aligner", query_width=QUERY, memory_width=MEMORY, width=6).eval()
-    queries = torch.randn(STEPS, batch, k, QUERY, requires_grad=True)
+def built(name, query_width=QUERY, memory_width=MEMORY):
+    """An aligner in eval mode and the width its queries have: those that multiply need that of the memory."""
+    widths = {"memory_width": memory_width, "width": 6}
+    try:
+        return make(ALIGNERS, name, "aligner", query_width=query_width, **widths).eval(), query_width
+    except Unsupported:
+        return make(ALIGNERS, name, "aligner", query_width=memory_width, **widths).eval(), memory_width
+
+
+def parts(name, batch=3, k=4, m=9, steps=STEPS):
+    aligner, width = built(name)
+    queries = torch.randn(steps, batch, k, width, requires_grad=True)
     memory = torch.randn(batch, m, MEMORY, requires_grad=True)
     return aligner, queries, memory
 
@@ -36,10 +46,25 @@ def real(lengths, m=9):
     return torch.arange(m)[None] < torch.tensor(lengths)[:, None]
 
 
+def each(change, state):
+    """Every tensor of a state, changed."""
+    if state is None:
+        return None
+    return tuple(each(change, part) for part in state) if isinstance(state, tuple) else change(state)
+
+
+def tensors(state):
+    if state is None:
+        return []
+    return [x for part in state for x in tensors(part)] if isinstance(state, tuple) else [state]
+
+
 @pytest.mark.parametrize("name", EVERY)
 def test_is_an_aligner_and_calling_it_gives_its_weights(name):
     aligner, queries, memory = parts(name)
     assert isinstance(aligner, Aligner)
+    assert isinstance(aligner.normalised, bool)
+    assert isinstance(aligner.monotonic, bool)
     keys, mask = aligner.keys(memory), real([9, 4, 1])
     called, _ = aligner(queries[0], keys, mask, None)
     asked, _ = aligner.weights(queries[0], keys, mask, None)
@@ -48,12 +73,20 @@ def test_is_an_aligner_and_calling_it_gives_its_weights(name):
 
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("lengths", [None, [9, 4, 1]])
-def test_weights_sum_to_one_and_are_never_negative(name, lengths):
+def test_weights_are_never_negative_and_sum_to_one_where_that_is_claimed(name, lengths):
     aligner, queries, memory = parts(name)
     weights = walk(aligner, queries, memory, None if lengths is None else real(lengths))
     assert weights.shape == (STEPS, 3, 4, 9)
     assert weights.min() >= 0
-    torch.testing.assert_close(weights.sum(-1), torch.ones(STEPS, 3, 4))
+    if aligner.normalised:
+        torch.testing.assert_close(weights.sum(-1), torch.ones(STEPS, 3, 4))
+
+
+@pytest.mark.parametrize("name", [n for n in EVERY if not built(n)[0].normalised])
+def test_what_is_not_claimed_to_sum_to_one_does_not(name):
+    aligner, queries, memory = parts(name, steps=6)
+    sums = walk(aligner.train(), queries, memory).sum(-1)
+    assert (sums - 1).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -65,21 +98,34 @@ def test_masked_place_has_no_influence(name):
     assert (weights * ~mask[:, None]).abs().max() == 0
     loud = torch.where(hidden, 1e3 * torch.randn(3, 9, 1), 0.0)
     assert torch.equal(walk(aligner, queries, memory + loud, mask), weights)
-    sum(context(w, memory).square().sum() for w in weights).backward()
+    sum(context(w, memory).square().sum() for w in walk(aligner.train(), queries, memory, mask)).backward()
     assert (memory.grad * hidden).abs().max() == 0
     assert (memory.grad * ~hidden).abs().max() > 0
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_an_input_without_a_place_gives_zeros_and_no_nan(name):
+@pytest.mark.parametrize("training", [False, True])
+def test_an_input_without_a_place_gives_zeros_and_no_nan(name, training):
     aligner, queries, memory = parts(name)
-    weights = walk(aligner, queries, memory, real([9, 0, 2]))
+    weights = walk(aligner.train(training), queries, memory, real([9, 0, 2]))
     assert weights[:, 1].abs().max() == 0
     sum(context(w, memory).square().sum() for w in weights).backward()
-    grads = [queries.grad, memory.grad, *(p.grad for p in aligner.parameters() if p.grad is not None)]
-    assert all(torch.isfinite(g).all() for g in grads)
-    assert queries.grad[:, 1].abs().max() == 0
+    grads = [queries.grad, memory.grad, *(p.grad for p in aligner.parameters())]
+    assert all(torch.isfinite(g).all() for g in grads if g is not None)
     assert memory.grad[1].abs().max() == 0
+    if training or queries.grad is not None:  # a choice that is not drawn has no gradient
+        assert queries.grad[:, 1].abs().max() == 0
+        assert queries.grad[:, 0].abs().max() > 0
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_batch_of_padding_alone_and_a_memory_of_one_place_are_walked(name):
+    aligner, queries, memory = parts(name, m=1)
+    assert walk(aligner, queries, memory, real([0, 0, 0], 1)).abs().max() == 0
+    weights = walk(aligner, queries, memory)
+    assert weights.shape == (STEPS, 3, 4, 1)
+    if aligner.normalised:
+        torch.testing.assert_close(weights, torch.ones(STEPS, 3, 4, 1))
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -102,8 +148,80 @@ def test_a_batch_equals_its_singles(name):
 
 
 @pytest.mark.parametrize("name", EVERY)
+def test_beams_are_reordered_by_indexing_the_state(name):
+    aligner, queries, memory = parts(name, steps=5)
+    mask, keys = real([9, 4, 6]), aligner.keys(memory)
+    rows, beams = torch.tensor([2, 0]), torch.tensor([[3, 0, 0], [1, 2, 3]])
+    state = None
+    for query in queries[:3]:
+        _, state = aligner(query, keys, mask, state)
+    kept = each(lambda x: x[rows[:, None], beams], state)
+    for after in queries[3:]:
+        expected, state = aligner(after, keys, mask, state)
+        after = after[rows[:, None], beams]
+        weights, kept = aligner(after, keys[rows], mask[rows], kept)
+        torch.testing.assert_close(weights, expected[rows[:, None], beams])
+    for one, other in zip(tensors(state), tensors(kept), strict=True):
+        torch.testing.assert_close(other, one[rows[:, None], beams])
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_state_keeps_its_shape_and_its_place(name):
+    aligner, queries, memory = parts(name)
+    keys, state, before = aligner.keys(memory), None, None
+    for query in queries:
+        _, state = aligner(query, keys, real([9, 4, 1]), state)
+        shapes = [(x.shape, x.dtype) for x in tensors(state)]
+        assert all(shape[:2] == (3, 4) for shape, _ in shapes)
+        assert before is None or shapes == before
+        before = shapes
+
+
+@pytest.mark.parametrize("name", EVERY)
+@torch.no_grad()
+def test_five_thousand_steps_stay_finite(name):
+    aligner, queries, memory = parts(name, batch=2, k=1)
+    mask, keys, state = real([9, 4]), aligner.keys(memory), None
+    for step in range(5000):
+        weights, state = aligner(3 * queries[step % STEPS, :2], keys, mask, state)
+    assert weights.min() >= 0
+    assert all(torch.isfinite(x).all() for x in [weights, *tensors(state)])
+    if aligner.normalised:
+        torch.testing.assert_close(weights.sum(-1), torch.ones(2, 1))
+
+
+@pytest.mark.parametrize("name", [n for n in EVERY if built(n)[0].monotonic])
+def test_what_is_claimed_to_move_forward_never_moves_back(name):
+    """Either the centres say so, or no place is passed twice: the weight up to any place only falls."""
+    aligner, queries, memory = parts(name, steps=12)
+    for training in (False, True):
+        keys, state, before = aligner.train(training).keys(memory), None, None
+        for query in queries:
+            weights, state = aligner(2 * query, keys, real([9, 4, 7]), state)
+            now = aligner.centres(state) if hasattr(aligner, "centres") else -weights.cumsum(-1)
+            assert before is None or (now >= before - 1e-12).all()
+            before = now
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_keys_are_narrow_enough_for_bfloat16_and_what_is_carried_is_not(name):
+    aligner, queries, memory = parts(name)
+    aligner, queries, memory = aligner.float(), queries.float(), memory.float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        keys, state = aligner.keys(memory), None
+        for query in queries:
+            weights, state = aligner(query, keys, real([9, 4, 1]), state)
+    assert weights.dtype == keys.dtype
+    assert all(not x.is_floating_point() or x.dtype == torch.float32 for x in tensors(state))
+    assert torch.isfinite(weights).all()
+
+
+@pytest.mark.parametrize("name", EVERY)
 def test_compiles_without_a_graph_break(name, unchecked):
+    torch._dynamo.reset()  # each aligner compiles this function anew, and dynamo counts them
     aligner, queries, memory = parts(name)
     keys, mask = aligner.keys(memory), real([9, 4, 1])
-    run = torch.compile(lambda query: aligner(query, keys, mask, None)[0], backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(run(queries[0]), aligner(queries[0], keys, mask, None)[0])
+    _, state = aligner(queries[0], keys, mask, None)
+    run = torch.compile(lambda query, state: aligner(query, keys, mask, state)[0], backend="aot_eager", fullgraph=True)
+    for before in (None, state):
+        torch.testing.assert_close(run(queries[1], before), aligner(queries[1], keys, mask, before)[0])

@@ -89,7 +89,7 @@ def test_what_attention_maps_would_hold():
         "decoder.blocks.*.cross": each * 13 * 17 * config.decoder_layers,
     }
     assert reading(config_of("rnnsearch", "tiny", []), Shape(2, source=7, target=5), Way()).maps == {
-        "aligner": 2 * 5 * 7
+        "decoder.aligner": 2 * 5 * 7
     }
 
 

@@ -9,14 +9,13 @@ import pytest
 import torch
 from torch import nn
 from torch._dynamo.backends.debugging import aot_eager
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.attention.capture import watch
-from regard.blocks.recurrent import Bidirectional, Cell
+from tests.blocks.test_recurrent import cell_twin, packed_twin
 from regard.core.config import from_dict, to_dict
 from regard.core.errors import RegardError, UnknownName
 from regard.core.steps import Steps
-from regard.models import build, rnnsearch
+from regard.models import build
 from regard.models.rnnsearch import SIZES, Config, RNNSearch
 from regard.tasks.search import beam, greedy, sample
 
@@ -47,92 +46,23 @@ def targets(batch=6, length=7, vocab=11, seed=2):
     return target
 
 
-# -- the recurrent parts -----------------------------------------------------------------------------------------------
-
-
-def packed_twin(ours):
-    """PyTorch's own bidirectional network with the same weights."""
-    theirs = nn.GRU(ours.forth.input_size, ours.forth.hidden_size, batch_first=True, bidirectional=True)
-    with torch.no_grad():
-        for name, value in ours.forth.named_parameters():
-            getattr(theirs, name).copy_(value)
-        for name, value in ours.back.named_parameters():
-            getattr(theirs, f"{name}_reverse").copy_(value)
-    return theirs
-
-
-def shaken(module):
-    """Biases that are not zero, so that padding could be heard."""
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    return module
-
-
-@pytest.mark.usefixtures("double")
-def test_bidirectional_equals_packed_sequences_in_value_and_gradient():
-    ours = shaken(Bidirectional(5, 4))
-    theirs = packed_twin(ours)
-    lengths = torch.tensor([9, 1, 6, 9, 3])
-    x = torch.randn(5, 9, 5, requires_grad=True)
-    y = x.detach().clone().requires_grad_()
-    found = ours(x, lengths)
-    packed = pack_padded_sequence(y, lengths, batch_first=True, enforce_sorted=False)
-    expected, _ = pad_packed_sequence(theirs(packed)[0], batch_first=True, total_length=9)
-    torch.testing.assert_close(found, expected)
-    push = torch.randn_like(found)
-    (found * push).sum().backward()
-    (expected * push).sum().backward()
-    torch.testing.assert_close(x.grad, y.grad)
-    torch.testing.assert_close(ours.back.weight_hh_l0.grad, theirs.weight_hh_l0_reverse.grad)
-    torch.testing.assert_close(ours.forth.weight_ih_l0.grad, theirs.weight_ih_l0.grad)
-
-
-@pytest.mark.usefixtures("double")
-def test_bidirectional_without_lengths_reads_everything():
-    ours, x = shaken(Bidirectional(5, 4)), torch.randn(3, 7, 5)
-    expected, _ = packed_twin(ours)(x)
-    torch.testing.assert_close(ours(x), expected)
-    torch.testing.assert_close(ours(x, torch.tensor([7, 7, 7])), expected)
-
-
-@pytest.mark.usefixtures("double")
-def test_cell_equals_pytorchs_over_both_inputs():
-    ours, theirs = shaken(Cell(3, 4, 5)), nn.GRUCell(7, 5)
-    with torch.no_grad():
-        theirs.weight_ih.copy_(torch.cat([ours.known.weight, ours.given.weight], 1))
-        theirs.bias_ih.copy_(ours.known.bias)
-        theirs.weight_hh.copy_(ours.state.weight)
-        theirs.bias_hh.copy_(ours.state.bias)
-    word, seen, state = torch.randn(2, 6, 3), torch.randn(2, 6, 4), torch.randn(2, 6, 5)
-    expected = theirs(torch.cat([word, seen], -1).flatten(0, 1), state.flatten(0, 1)).unflatten(0, (2, 6))
-    torch.testing.assert_close(ours(ours.known(word), seen, state), expected)
-
-
 # -- reading a whole target --------------------------------------------------------------------------------------------
 
 
 def by_hand(model, source, target):
     """One sentence, one word at a time, with PyTorch's own units; returns the logits T V."""
-    encoder = packed_twin(model.encoder).double()
-    memory, _ = encoder(model.embed(source)[None])
-    memory = memory[0]
-    hidden = model.config.hidden
-    state = torch.tanh(model.first(memory[0, hidden:]))
-    cell = nn.GRUCell(model.config.width + 2 * hidden, hidden).double()
-    with torch.no_grad():
-        cell.weight_ih.copy_(torch.cat([model.cell.known.weight, model.cell.given.weight], 1))
-        cell.bias_ih.copy_(model.cell.known.bias)
-        cell.weight_hh.copy_(model.cell.state.weight)
-        cell.bias_hh.copy_(model.cell.state.bias)
+    memory, _ = packed_twin(model.reader).double()(model.embed(source)[None])
+    memory, decoder = memory[0], model.decoder
+    state = torch.tanh(decoder.start_from.map(memory[0, model.config.hidden :]))
+    cell, aligner = cell_twin(decoder.cells.cells[0]), decoder.aligner
     logits = []
     for token in target:
-        word = model.embed_target(token)
-        scores = model.aligner.score(torch.tanh(model.aligner.query(state) + model.aligner.memory(memory)))[:, 0]
+        word = decoder.embed(token)
+        scores = aligner.score(torch.tanh(aligner.query(state) + aligner.memory(memory)))[:, 0]
         seen = scores.softmax(0) @ memory
         state = cell(torch.cat([word, seen])[None], state[None])[0]
-        units = model.readout(torch.cat([state, seen, word]))
-        logits.append(model.head(torch.maximum(units[0::2], units[1::2])))
+        units = decoder.output.readout(torch.cat([state, seen, word]))
+        logits.append(decoder.output.head(torch.maximum(units[0::2], units[1::2])))
     return torch.stack(logits)
 
 
@@ -255,7 +185,7 @@ class Remembers(nn.Module):
 
 def test_what_an_aligner_remembers_follows_its_beam():
     model = tiny(1)
-    model.aligner = Remembers(model.aligner)
+    model.decoder.aligner = Remembers(model.decoder.aligner)
     source, lengths = ragged(4)
     found = beam(model, source, lengths, beams=3, nbest=3, max_length=lengths + 3)
     for row, length in enumerate(lengths.tolist()):
@@ -267,22 +197,22 @@ def test_what_an_aligner_remembers_follows_its_beam():
 def test_a_frozen_state_is_written_in_place_and_means_the_same(remembers):
     model, (source, lengths) = tiny(1), ragged(4)
     if remembers:
-        model.aligner = Remembers(model.aligner)
+        model.decoder.aligner = Remembers(model.decoder.aligner)
     words, order = torch.randint(3, 11, (5, 4, 3)), torch.randint(3, (5, 4, 3))
     with torch.inference_mode():
         first, state = model.start(source, lengths, room=20)
         _, state = model.step(first, state)
         state = model.select(state, None, torch.zeros(4, 3, dtype=torch.long))
         frozen = model.freeze(copy.deepcopy(state))
-        at = frozen.hidden.data_ptr()
+        at = frozen.hidden[0][0].data_ptr()
         for word, beams in zip(words, order, strict=True):
             expected, state = model.step(word, state)
             logits, frozen = model.step(word, frozen)
             torch.testing.assert_close(logits, expected, rtol=0, atol=0)
             state, frozen = model.select(state, None, beams), model.select(frozen, None, beams)
-        assert frozen.hidden.data_ptr() == at
+        assert frozen.hidden[0][0].data_ptr() == at
         dropped = model.select(frozen, torch.tensor([1, 3]), order[0, :2])
-        assert dropped.hidden.shape[:2] == (2, 3)
+        assert dropped.hidden[0][0].shape[:2] == (2, 3)
 
 
 def log_probs(model, source, tokens):
@@ -355,7 +285,7 @@ def test_watching_gives_one_alignment_a_target_token():
         logits = model(source, target, lengths)
     assert torch.equal(logits, unseen)
     (trace,) = seen.traces()
-    assert (trace.name, trace.kind) == ("aligner", "align")
+    assert (trace.name, trace.kind) == ("decoder.aligner", "align")
     assert trace.weights.shape == (6, 1, 7, source.shape[1])
     torch.testing.assert_close(trace.weights.sum(-1), torch.ones(6, 1, 7, dtype=torch.float64))
     padding = torch.arange(source.shape[1])[None] >= lengths[:, None]
@@ -369,17 +299,18 @@ def test_the_papers_size():
     config = Config(vocab=30_000)
     with torch.device("meta"):
         model = RNNSearch(config)
-    count = {name: sum(p.numel() for p in part.parameters()) for name, part in model.named_children()}
-    assert count["embed"] == count["embed_target"] == 30_000 * 620
-    assert count["encoder"] == 2 * 3 * (1000 * 620 + 1000 * 1000 + 2 * 1000)
-    assert count["aligner"] == 1000 * 1000 + 1000 * 2000 + 1000
-    assert count["head"] == 30_000 * 500
+    count = {name: sum(p.numel() for p in part.parameters()) for name, part in model.named_modules()}
+    assert count["embed"] == count["decoder.embed"] == 30_000 * 620
+    assert count["reader"] == 2 * 3 * (1000 * 620 + 1000 * 1000 + 2 * 1000)
+    assert count["decoder.aligner"] == 1000 * 1000 + 1000 * 2000 + 1000
+    assert count["decoder.output.head"] == 30_000 * 500
 
 
 @pytest.mark.parametrize("size", [s for s in SIZES if s != "base"])
 def test_every_size_builds_and_ties_share_one_table(size):
     model = build("rnnsearch", size=size, vocab=50)
-    tables = {model.embed.weight.data_ptr(), model.embed_target.weight.data_ptr(), model.head.weight.data_ptr()}
+    parts = model.embed, model.decoder.embed, model.decoder.output.head
+    tables = {part.weight.data_ptr() for part in parts}
     assert len(tables) == (1 if model.config.tied else 3)
     assert model(torch.tensor([[4, 5, 2]]), torch.tensor([[1, 4]])).shape == (1, 2, 50)
     assert from_dict(Config, to_dict(model.config)) == model.config
@@ -401,11 +332,13 @@ def test_dropout_acts_in_training_only():
 
 @pytest.fixture
 def plain(unchecked, monkeypatch):
-    """The model's file as a user imports it: shape checks, even disabled, hide from dynamo what it must not trace."""
-    spec = importlib.util.spec_from_file_location("plain_rnnsearch", rnnsearch.__file__)
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "plain_rnnsearch", module)
-    spec.loader.exec_module(module)
+    """The model's files as a user imports them: shape checks, even disabled, hide from dynamo what it must not
+    trace."""
+    for name in ("regard.blocks.recurrent", "regard.blocks.aligned", "regard.models.rnnsearch"):
+        spec = importlib.util.spec_from_file_location(name, sys.modules[name].__file__)
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, name, module)
+        spec.loader.exec_module(module)
     return module
 
 
@@ -462,7 +395,7 @@ def test_it_learns_to_write_backwards_and_looks_where_it_reads():
     assert right.double().mean() > 0.9
     # the word written at t is word length - 1 - t of the source: there the weight lies
     place = (lengths[:, None] - 1 - torch.arange(6)).clamp(min=0)
-    looked = seen["aligner"].weights[:, 0, :6].gather(2, place[..., None]).squeeze(-1)
+    looked = seen["decoder.aligner"].weights[:, 0, :6].gather(2, place[..., None]).squeeze(-1)
     assert looked[torch.arange(6) < lengths[:, None]].mean() > 0.5
 
 

@@ -109,7 +109,14 @@ class Mixer(Protocol):
 
 @runtime_checkable
 class Aligner(Protocol):
-    """One step at a time, with state. The context is weights @ memory, taken in one place: `context`."""
+    """One step at a time, with state. The context is weights @ memory, taken in one place: `context`.
+
+    The state is None before the first step; then None, a tensor B K ..., or a tuple of such, so that beams can be
+    reordered by indexing its first two axes.
+    """
+
+    normalised: ClassVar[bool]  # rows sum to one, where there is a place to look at
+    monotonic: ClassVar[bool]  # where it looks only moves forward
 
     def keys(self, memory: Float[Tensor, "B M C"]) -> Float[Tensor, "B M A"]:
         """What the scores need of the memory, once for each input."""

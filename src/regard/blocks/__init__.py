@@ -28,3 +28,16 @@ HEADS: Table = {
     "tags": ("regard.blocks.heads", "TagsHead"),
     "span": ("regard.blocks.heads", "SpanHead"),
 }
+
+CELLS: Table = {
+    "rnn": ("regard.blocks.recurrent", "RNNCell"),
+    "lstm": ("regard.blocks.recurrent", "LSTMCell"),
+    "gru": ("regard.blocks.recurrent", "GRUCell"),
+}
+
+READERS: Table = {
+    "rnn": ("regard.blocks.recurrent", "RNNReader"),
+    "lstm": ("regard.blocks.recurrent", "LSTMReader"),
+    "gru": ("regard.blocks.recurrent", "GRUReader"),
+    "none": ("regard.blocks.recurrent", "NoReader"),
+}

@@ -6,4 +6,10 @@ from regard.core.spec import Table
 
 ALIGNERS: Table = {
     "additive": ("regard.attention.aligners.additive", "AdditiveAligner"),
+    "dot": ("regard.attention.aligners.dot", "DotAligner"),
+    "scaled_dot": ("regard.attention.aligners.scaled_dot", "ScaledDotAligner"),
+    "bilinear": ("regard.attention.aligners.bilinear", "BilinearAligner"),
+    "concat": ("regard.attention.aligners.concat", "ConcatAligner"),
+    "location": ("regard.attention.aligners.location", "LocationAligner"),
+    "gmm": ("regard.attention.aligners.gmm", "GMMAligner"),
 }

@@ -11,15 +11,14 @@ Bahdanau, Cho, Bengio: Neural Machine Translation by Jointly Learning to Align a
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import nn
 
-from regard.core.shapes import Bool, Float, Tensor
+from regard.attention.aligners.scored import Scored
+from regard.core.shapes import Float, Tensor
 
 
-class AdditiveAligner(nn.Module):
+class AdditiveAligner(Scored):
     """Weights of M places for each of K queries; remembers nothing from step to step.
 
     `query_width` and `memory_width` are those of s and h, `width` is the number A of hidden units of the score.
@@ -36,29 +35,13 @@ class AdditiveAligner(nn.Module):
         keys: Tensor = self.memory(memory)
         return keys
 
-    def weights(
+    def scores(
         self,
         query: Float[Tensor, "B K Q"],
         keys: Float[Tensor, "B M A"],
-        mask: Bool[Tensor, "B M"] | None = None,
-        state: Any = None,
-    ) -> tuple[Float[Tensor, "B K M"], Any]:
-        """Where each query looks: rows sum to one over what the mask allows, to zero where it allows nothing."""
-        scores = self.score(torch.tanh(self.query(query)[:, :, None] + keys[:, None])).squeeze(-1)
-        scores = scores if scores.dtype == torch.float64 else scores.float()
-        if mask is None:
-            return scores.softmax(-1).to(keys.dtype), state
-        allowed = mask[:, None]
-        # the smallest number, not -inf: an input without a place stays finite, and the product below makes it zero
-        scores = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)
-        return (scores.softmax(-1) * allowed).to(keys.dtype), state
-
-    def forward(
-        self,
-        query: Float[Tensor, "B K Q"],
-        keys: Float[Tensor, "B M A"],
-        mask: Bool[Tensor, "B M"] | None = None,
-        state: Any = None,
-    ) -> tuple[Float[Tensor, "B K M"], Any]:
-        """The same as `weights`; models call the module, so that what it gives can be watched."""
-        return self.weights(query, keys, mask, state)
+        past: Float[Tensor, "B K M A"] | None = None,
+    ) -> Float[Tensor, "B K M"]:
+        """v · tanh(W s + U h); what an aligner with a memory knows of the past joins the sum."""
+        joined = self.query(query)[:, :, None] + keys[:, None]
+        scores: Tensor = self.score(torch.tanh(joined if past is None else joined + past)).squeeze(-1)
+        return scores

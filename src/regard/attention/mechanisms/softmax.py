@@ -21,6 +21,7 @@ import torch.nn.functional as F
 
 from regard.attention.apart import apart
 from regard.attention.mask import Documents, Mask
+from regard.attention.masked import masked_softmax, precise
 from regard.attention.protocol import Mechanism, Traits
 from regard.core.errors import UnknownName, Unsupported, nearest
 from regard.core.memo import Place
@@ -71,15 +72,11 @@ def _weights(
 ) -> Tensor:
     n, (batch, _, m, _) = q.shape[2], k.shape
     scores = q[:, :, rows] @ _each_head(k, q.shape[1]).mT
-    scores = (scores if scores.dtype == torch.float64 else scores.float()) * scale
+    scores = precise(scores) * scale
     if bias is not None:
         scores = scores + bias.dense(rows)
-    if mask is None:
-        return scores.softmax(-1).to(q.dtype)
-    allowed = mask.dense(batch, n, m, q.device, rows)
-    # finfo.min, not -inf: a row without a key stays finite, and the product below makes it zero
-    scores = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)
-    return (scores.softmax(-1) * allowed).to(q.dtype)
+    allowed = None if mask is None else mask.dense(batch, n, m, q.device, rows)
+    return masked_softmax(scores, allowed).to(q.dtype)
 
 
 def plain(

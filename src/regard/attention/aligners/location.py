@@ -1,0 +1,74 @@
+"""Location-aware attention: what the last step looked at, convolved, joins the score.
+
+    location    e_m = v · tanh(W s + U h_m + V f_m)      f = F * w_{t-1}      O(K M (A L + L R))
+    additive    e_m = v · tanh(W s + U h_m)                                   O(K M A)
+
+L learned filters F of R = 2 `reach` + 1 taps pass over the last weights, so that "one place further" can be asked for,
+and two places that sound alike are told apart by where they are. Before the first step nothing was looked at: f = 0.
+
+For long inputs the paper changes how scores become weights, here `squash`: "exp" is the softmax; "sigmoid", σ(e) / Σ
+σ(e), is its smoothing, where many places may share the weight. `sharpness` multiplies the scores before either.
+
+Chorowski, Bahdanau, Serdyuk, Cho, Bengio: Attention-Based Models for Speech Recognition. NeurIPS 2015. arXiv:1506.07503
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch.nn.functional as F
+from torch import nn
+
+from regard.attention.aligners.additive import AdditiveAligner
+from regard.attention.masked import masked_softmax, precise
+from regard.core.errors import BadInput, UnknownName, nearest
+from regard.core.shapes import Bool, Float, Tensor
+
+# What the softmax is taken of: log σ(e) in the place of e gives σ(e) / Σ σ(e)
+SQUASH: dict[str, Callable[[Tensor], Tensor]] = {"exp": lambda scores: scores, "sigmoid": F.logsigmoid}
+
+
+class LocationAligner(AdditiveAligner):
+    """Remembers the last weights, B K M. The paper has 10 filters with a reach of 100 frames; words need less."""
+
+    def __init__(
+        self,
+        query_width: int,
+        memory_width: int,
+        width: int,
+        filters: int = 10,
+        reach: int = 15,
+        squash: str = "exp",
+        sharpness: float = 1.0,
+    ) -> None:
+        super().__init__(query_width, memory_width, width)
+        if filters < 1 or reach < 0:
+            raise BadInput(f"location attention needs filters >= 1 and reach >= 0, not {filters} and {reach}")
+        if squash not in SQUASH:
+            raise UnknownName(f"no way from scores to weights is called '{squash}'; {nearest(squash, SQUASH)}")
+        self.squash, self.sharpness = squash, sharpness
+        self.filters = nn.Conv1d(1, filters, 2 * reach + 1, padding=reach, bias=False)  # F
+        self.place = nn.Linear(filters, width, bias=False)  # V
+
+    def weights(
+        self,
+        query: Float[Tensor, "B K Q"],
+        keys: Float[Tensor, "B M A"],
+        mask: Bool[Tensor, "B M"] | None = None,
+        state: Any = None,
+    ) -> tuple[Float[Tensor, "B K M"], Any]:
+        """Where each query looks, knowing where it looked before; the state is these weights."""
+        past = None if state is None else self.place(self.around(state))
+        scores = SQUASH[self.squash](precise(self.scores(query, keys, past)) * self.sharpness)
+        weights = masked_softmax(scores, None if mask is None else mask[:, None])
+        return weights.to(keys.dtype), weights
+
+    def around(self, weights: Float[Tensor, "B K M"]) -> Float[Tensor, "B K M L"]:
+        """What every filter sees around each place."""
+        seen: Tensor = self.filters(weights.flatten(0, 1)[:, None])
+        return seen.unflatten(0, weights.shape[:2]).transpose(-1, -2)
+
+    def extra_repr(self) -> str:
+        """What a printed model shows."""
+        return f"squash={self.squash}, sharpness={self.sharpness}"

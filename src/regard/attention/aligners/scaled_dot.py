@@ -1,0 +1,31 @@
+"""Scaled dot product: the score of the Transformer, one step at a time.
+
+    scaled dot  e_m = s · h_m / √C                O(K M C)      no parameters
+    dot         e_m = s · h_m                     whose spread grows as √C, until the softmax picks one place only
+    additive    e_m = v · tanh(W s + U h_m)       O(K M A)
+
+Law: equal to the softmax mechanism with one head. State and memory must be of one width.
+
+Vaswani et al.: Attention Is All You Need. NeurIPS 2017. arXiv:1706.03762
+"""
+
+from __future__ import annotations
+
+from regard.attention.aligners.scored import Scored, same_widths
+from regard.core.shapes import Float, Tensor
+
+
+class ScaledDotAligner(Scored):
+    """Weights of M places for each of K queries from their products over √C; has no parameters."""
+
+    def __init__(self, query_width: int, memory_width: int) -> None:
+        super().__init__()
+        same_widths("scaled_dot", query_width, memory_width)
+
+    def keys(self, memory: Float[Tensor, "B M C"]) -> Float[Tensor, "B M C"]:
+        """h / √C, once for each input."""
+        return memory * memory.shape[-1] ** -0.5
+
+    def scores(self, query: Float[Tensor, "B K Q"], keys: Float[Tensor, "B M Q"]) -> Float[Tensor, "B K M"]:
+        """s · h / √C."""
+        return query @ keys.mT

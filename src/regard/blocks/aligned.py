@@ -1,0 +1,260 @@
+"""The aligned decoder: before each token it writes, it looks from its state over a memory for where to read.
+
+    w_t, r_t = align(s_{t-1}, memory, r_{t-1})        c_t = Σ_m w_{t,m} h_m
+    s_t      = cell([y_{t-1}; c_t], s_{t-1})          logits_t = V maxout(R [s_t; c_t; y_{t-1}])
+
+The aligner, the cell and the number of layers are parts. What does not depend on the state is not in the loop: keys are
+taken once for each input, the words' part of the gates and the whole output once for each target. With several layers,
+the top one looks and the bottom one reads. The beams of an input are queries of one memory and never copy it.
+
+With `own`, training is by scheduled sampling: where it is True, the decoder reads a word that it has drawn from its own
+last output instead of the target's (Bengio, Vinyals, Jaitly, Shazeer 2015, arXiv:1506.03099).
+
+Bahdanau, Cho, Bengio: Neural Machine Translation by Jointly Learning to Align and Translate. ICLR 2015. arXiv:1409.0473
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.attention import ALIGNERS
+from regard.attention.protocol import context
+from regard.blocks.recurrent import Cells, Start, States
+from regard.core.errors import RegardError
+from regard.core.shapes import Bool, Float, Int, Tensor
+from regard.core.spec import make
+
+# -- what is carried from step to step ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """What an input left to look at; its beams share it."""
+
+    values: Float[Tensor, "B M C"]
+    keys: Float[Tensor, "B M A"]
+    mask: Bool[Tensor, "B M"] | None
+
+    def rows(self, rows: Int[Tensor, " R"]) -> Memory:
+        """Keep these inputs."""
+        return Memory(self.values[rows], self.keys[rows], None if self.mask is None else self.mask[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Everything that decoding carries from step to step."""
+
+    memory: Any  # what does not change: a Memory, or whatever has `rows`
+    hidden: States  # of the cells, and whatever else a decoder hands on: tensors B K ..., in tuples
+    remembered: Any = None  # by the aligner: None, a tensor B K ..., or a tuple of such
+    frozen: bool = False  # written in place, so that a recorded step reads what it wrote
+
+    def moved(self, hidden: States, remembered: Any = None) -> State:
+        """The state after a step or a reordering of its beams."""
+        if not self.frozen or not _alike((self.hidden, self.remembered), (hidden, remembered)):
+            return replace(self, hidden=hidden, remembered=remembered)
+        each(lambda old, new: old.copy_(new), (self.hidden, self.remembered), (hidden, remembered))
+        return self
+
+
+class Carried:
+    """Steps whose state is a `State`: how beams are picked and how it is frozen."""
+
+    def select(self, state: State, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> State:
+        """Keep the inputs `rows` (None: all), of each the beams `beams`; only dropping inputs moves the memory."""
+        own = (torch.arange(beams.shape[0], device=beams.device) if rows is None else rows)[:, None]
+        hidden, remembered = each(lambda x: x[own, beams], (state.hidden, state.remembered))
+        if rows is None:
+            return state.moved(hidden, remembered)
+        return replace(state, memory=state.memory.rows(rows), hidden=hidden, remembered=remembered)
+
+    def freeze(self, state: State) -> State:
+        """From here on a step overwrites the state, so that it can be recorded and replayed."""
+        return replace(state, frozen=True)
+
+
+def each(change: Callable[..., Tensor], *states: Any) -> Any:
+    """Change every tensor of what is carried on."""
+    if states[0] is None:
+        return None
+    if isinstance(states[0], tuple):
+        return tuple(each(change, *parts) for parts in zip(*states, strict=True))
+    return change(*states)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether both hold tensors of the same shapes in the same places."""
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    return one is other is None or (isinstance(one, Tensor) and isinstance(other, Tensor) and one.shape == other.shape)
+
+
+# -- the decoder -------------------------------------------------------------------------------------------------------
+
+
+class AlignedDecoder(Carried, nn.Module):
+    """A memory and target tokens in, logits of the next token out.
+
+    `width` is that of the embeddings, `hidden` of the cells, `align` of the aligner's score (None: as `hidden`),
+    `readout` counts the maxout units before the head (None: as `width`), and `first_width` is that of the vector the
+    first state is made of (None: as `memory_width`).
+    """
+
+    def __init__(
+        self,
+        vocab: int,
+        width: int,
+        hidden: int,
+        memory_width: int,
+        aligner: Any = "additive",
+        cell: str = "gru",
+        layers: int = 1,
+        align: int | None = None,
+        readout: int | None = None,
+        dropout: float = 0.0,
+        first_width: int | None = None,
+        tied: bool = False,
+        pad: int = 0,
+        bos: int = 1,
+        eos: int = 2,
+    ) -> None:
+        super().__init__()
+        self.pad, self.bos, self.eos = pad, bos, eos
+        self.embed = embedding(vocab, width, pad)
+        self.start_from = Start(cell, memory_width if first_width is None else first_width, hidden, layers)
+        self.aligner = make(
+            ALIGNERS, aligner, "aligner", query_width=hidden, memory_width=memory_width, width=align or hidden
+        )
+        self.cells = Cells(cell, width, memory_width, hidden, layers, dropout)
+        self.output = DeepOutput(hidden + memory_width + width, readout or width, vocab, dropout)
+        self.drop = nn.Dropout(dropout)
+        if tied:
+            self.output.tie(self.embed)
+
+    def begin(
+        self, values: Float[Tensor, "B M C"], mask: Bool[Tensor, "B M"] | None, first: Float[Tensor, "B S"]
+    ) -> State:
+        """Before the first token: what every step looks at, and the first states."""
+        keys = self.aligner.keys(values)
+        # under autocast: narrow what every step reads, once
+        return State(Memory(values.to(keys.dtype), keys, mask), self.start_from(first))
+
+    def forward(
+        self, target: Int[Tensor, "B T"], state: State, own: Bool[Tensor, "B T"] | None = None
+    ) -> Float[Tensor, "B T V"]:
+        """Logits of the token after each target token. Padding of the target stands on the right, after all it could
+        disturb."""
+        if own is not None and own.shape[1]:
+            return sampled(self.step, target, state, own)
+        words = self.drop(self.embed(target))
+        states, contexts = self.read(self.cells.known(words), state)
+        return self.output(states, contexts, words)
+
+    @torch.compiler.disable(recursive=False)  # the loop stays in Python: one small graph, compiled once, for every step
+    def read(
+        self, known: Float[Tensor, "B T gates"], state: State
+    ) -> tuple[Float[Tensor, "B T F"], Float[Tensor, "B T C"]]:
+        """The states and contexts of a whole target, one after the other."""
+        hidden, remembered, states, contexts = state.hidden, state.remembered, [], []
+        for one in known.split(1, dim=1):  # not known[:, t], whose gradient would be a whole B T tensor at each step
+            hidden, seen, remembered = self.look(one, hidden, state.memory, remembered)
+            states.append(hidden[-1][0])
+            contexts.append(seen)
+        length = known.shape[1]  # an empty target went through the loop once, as nothing
+        return torch.cat(states, 1)[:, :length], torch.cat(contexts, 1)[:, :length]
+
+    def look(
+        self, known: Float[Tensor, "B K gates"], hidden: States, memory: Memory, remembered: Any
+    ) -> tuple[States, Float[Tensor, "B K C"], Any]:
+        """One step: look from the state so far, then move on with what was seen and the last word."""
+        weights, remembered = self.aligner(hidden[-1][0], memory.keys, memory.mask, remembered)
+        seen = context(weights, memory.values)
+        return self.cells(known, seen, hidden), seen, remembered
+
+    # -- writing, one token after another ------------------------------------------------------------------------------
+
+    def start(
+        self, values: Float[Tensor, "B M C"], mask: Bool[Tensor, "B M"] | None, first: Float[Tensor, "B S"]
+    ) -> tuple[Int[Tensor, "B 1"], State]:
+        """The first token of every output, and the state before it. A recurrent state never grows: it needs no room."""
+        return torch.full((values.shape[0], 1), self.bos, device=values.device), self.begin(values, mask, first)
+
+    def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
+        """Logits of the next token of every beam."""
+        words = self.drop(self.embed(tokens))
+        hidden, seen, remembered = self.look(self.cells.known(words), state.hidden, state.memory, state.remembered)
+        return self.output(hidden[-1][0], seen, words), state.moved(hidden, remembered)
+
+
+class DeepOutput(nn.Module):
+    """Of what the decoder knows at a time the larger of each pair of units, then a score for every word."""
+
+    def __init__(self, width: int, readout: int, vocab: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.readout = nn.Linear(width, 2 * readout)
+        self.drop = nn.Dropout(dropout)
+        self.head = nn.Linear(readout, vocab, bias=False)
+        for part in (self.readout, self.head):
+            nn.init.xavier_uniform_(part.weight)
+        nn.init.zeros_(self.readout.bias)
+
+    def forward(self, *known: Float[Tensor, "B T _"]) -> Float[Tensor, "B T V"]:
+        """Logits of the next token, from the state, what was seen and the last word side by side."""
+        pairs = self.readout(torch.cat(known, -1)).unflatten(-1, (-1, 2))
+        logits: Tensor = self.head(self.drop(pairs.amax(-1)))
+        return logits
+
+    def tie(self, table: nn.Embedding) -> None:
+        """One table for what is read and what is written."""
+        tie(self.head, table)
+
+
+def tie(head: nn.Linear, table: nn.Embedding) -> None:
+    """One table for what is read and what is written."""
+    if head.in_features != table.embedding_dim:
+        units = f"{head.in_features} and {table.embedding_dim}"
+        raise RegardError(f"a tied head needs readout = width, not {units}; set readout=None")
+    head.weight = table.weight
+
+
+def embedding(vocab: int, width: int, pad: int) -> nn.Embedding:
+    """A fresh table, small enough that every word is about as likely where it is the head too."""
+    made = nn.Embedding(vocab, width, padding_idx=pad)
+    nn.init.normal_(made.weight, std=width**-0.5)
+    with torch.no_grad():
+        made.weight[pad].zero_()
+    return made
+
+
+# -- scheduled sampling ------------------------------------------------------------------------------------------------
+
+
+@torch.compiler.disable(recursive=False)
+def sampled(
+    step: Callable[[Tensor, Any], tuple[Tensor, Any]],
+    target: Int[Tensor, "B T"],
+    state: Any,
+    own: Bool[Tensor, "B T"],
+) -> Float[Tensor, "B T V"]:
+    """Logits of a target read step by step; where `own`, the token read is drawn from the output before it.
+
+    The first token of a target is always its own. No gradient flows through what is drawn; the numbers come from the
+    device's own stream, as dropout's do.
+    """
+    logits: list[Tensor] = []
+    for read, replaced in zip(target.split(1, dim=1), own.split(1, dim=1), strict=True):
+        tokens = read if not logits else torch.where(replaced, drawn(logits[-1].detach()), read)
+        found, state = step(tokens, state)
+        logits.append(found)
+    return torch.cat(logits, 1)
+
+
+def drawn(logits: Float[Tensor, "B K V"]) -> Int[Tensor, "B K"]:
+    """A token from each distribution: the first of as many races as there are tokens."""
+    chances = logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    return (chances / torch.empty_like(chances).exponential_()).argmax(-1)
