@@ -178,8 +178,8 @@ def test_a_state_keeps_its_shape_and_its_place(name):
 
 
 @pytest.mark.parametrize("name", EVERY)
-@torch.no_grad()
-def test_five_thousand_steps_stay_finite(name):
+@torch.inference_mode()
+def test_five_thousand_steps_stay_finite(name, unchecked):
     aligner, queries, memory = parts(name, batch=2, k=1)
     mask, keys, state = real([9, 4]), aligner.keys(memory), None
     for step in range(5000):
