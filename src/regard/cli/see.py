@@ -103,6 +103,7 @@ def see(
       regard see "Good morning." --to de --output page.html
       regard see "The animal didn't cross the street because it was too tired." --model minilm --view rollout
       regard see "ROMEO: I love" --model shakespeare --view layers
+      regard see xylophone --model sounds-en
     """
     from regard.cli import lines
     from regard.cli.ready import opened

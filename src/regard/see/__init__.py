@@ -5,6 +5,7 @@
     draw                               an alignment in the terminal                  text.py
     rollout, through                   several layers as one map                     rollout.py
     curve                              a training run's losses and scores            curve.py
+    lengths                            a score over the length of the input          lengths.py
     plane                              vectors with names, in two dimensions         plane.py
     save                               a figure or a page to disk, whole or not      save.py
 
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 # A function that shares its file's name is bound here at once: a later import of the file would take the name from it.
 from regard.see.curve import curve
+from regard.see.lengths import lengths
 from regard.see.page import page
 from regard.see.plane import plane
 from regard.see.rollout import max_of_heads, mean_of_heads, min_of_heads, rollout, rollouts, through
@@ -33,6 +35,7 @@ __all__ = [
     "draw",
     "heads",
     "layers",
+    "lengths",
     "mask",
     "max_of_heads",
     "mean_of_heads",

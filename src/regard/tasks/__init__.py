@@ -18,6 +18,7 @@ TASKS: Table = {
     "span": ("regard.tasks.span", "Spans"),
     "words": ("regard.tasks.words", "WordVectors"),
     "bilm": ("regard.tasks.bilm", "BiLM"),
+    "pronunciation": ("regard.tasks.pronunciation", "Pronunciation"),
 }
 
 # What a saved model of each task is used with: model and vocabulary in, something to call out.
@@ -34,4 +35,5 @@ PREDICTORS: Table = {
     "span": ("regard.tasks.answerer", "Answerer"),
     "words": ("regard.tasks.neighbours", "Words"),
     "bilm": ("regard.tasks.in_context", "InContext"),
+    "pronunciation": ("regard.tasks.pronouncer", "Pronouncer"),
 }
