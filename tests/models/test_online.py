@@ -141,7 +141,7 @@ def test_a_search_over_a_batch_gives_what_singles_give(name):
 
 
 def test_frames_are_heard_some_at_a_time_and_padding_changes_nothing():
-    model = tiny(features=3, stack=2, width=4)
+    model = tiny(inputs=3, stack=2, width=4)
     frames, lengths, target = torch.randn(3, 7, 3), torch.tensor([7, 4, 5]), targets(3)
     frames[torch.arange(7)[None] >= lengths[:, None]] = 0.0
     together = model(frames, target, lengths)

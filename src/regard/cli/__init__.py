@@ -139,6 +139,7 @@ def _app() -> typer.Typer:
         see,
         show,
         train,
+        transcribe,
         translate,
     )
 
@@ -163,6 +164,7 @@ def _app() -> typer.Typer:
         ("Use", "translate", translate.translate),
         ("Use", "generate", generate.generate),
         ("Use", "classify", classify.classify),
+        ("Use", "transcribe", transcribe.transcribe),
         ("Use", "fill", fill.fill),
         ("Use", "embed", embed.embed),
         ("Use", "search", search.search),

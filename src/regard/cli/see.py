@@ -36,7 +36,8 @@ class View(StrEnum):
 
 def see(
     text: Annotated[
-        str, typer.Argument(metavar="TEXT", help="A sentence to translate, to read or to write on from, and look at.")
+        str,
+        typer.Argument(metavar="TEXT", help="A sentence to translate, to read or to write on from, or a sound file."),
     ],
     to: Annotated[
         str | None, typer.Option("--to", metavar="LANGUAGE", help="Language to translate to.", show_default="de")
@@ -49,7 +50,8 @@ def see(
         typer.Option(metavar="NAME", help="A model by name (regard list zoo; minilm), or a folder; else a translator."),
     ] = None,
     translation: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Look at this translation instead of the model's own.")
+        str | None,
+        typer.Option(metavar="TEXT", help="Look at this translation (transcript) instead of the model's own."),
     ] = None,
     tokens: Annotated[
         int | None,
@@ -104,14 +106,17 @@ def see(
       regard see "The animal didn't cross the street because it was too tired." --model minilm --view rollout
       regard see "ROMEO: I love" --model shakespeare --view layers
       regard see xylophone --model sounds-en
+      regard see digits.wav --output lattice.png
     """
-    from regard.cli import lines
+    from regard.cli import lines, transcribe
     from regard.cli.ready import opened
     from regard.tasks.reading import Reader
     from regard.tasks.writer import Writer
 
     files = output or [Path("attention.png")]
     check(files)
+    if transcribe.is_sound(text):
+        return transcribe.look(Path(text), model or transcribe.DEFAULT, translation, beams, files)
     (window,) = lines.given([text])
     if len(window) != 1 or not window[0].text.strip():
         why = next((f"it {line.wrong.split(':')[0]}" for line in window if line.wrong), "give one line of text")

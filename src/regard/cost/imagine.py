@@ -172,6 +172,8 @@ def items(model: nn.Module, shape: Shape) -> tuple[int, str]:
     for name in ("target", "tokens", "words"):
         if name in wanted:
             return shape.batch * text(model, shape, name), "tokens"
+    if "frames" in wanted:
+        return shape.batch * text(model, shape), "frames"
     if "timesteps" in wanted:
         return shape.batch * text(model, shape), "steps"
     return shape.batch, "images" if {"images", "image"} & {*wanted} else "rows"
@@ -232,6 +234,8 @@ FEEDS: dict[str, Callable[[nn.Module, Shape], Any]] = {
     "target": _words("target"),
     "source_lengths": _full("source"),
     "target_lengths": _full("target"),
+    "frames": _vectors("inputs"),
+    "frame_lengths": _full("tokens"),
     "returns": lambda model, shape: torch.zeros(shape.batch, text(model, shape)),
     "states": _vectors("states"),
     "actions": _vectors("actions"),

@@ -20,6 +20,9 @@ Index        what a folder of shards holds, checksums                   index.py
 WordSentences   sentences of words, out of several corpora              words.py
 Nearby       windows of words, and words drawn against them             nearby.py
 SpelledSentences   sentences with the letters of their words            spelled.py
+Digits       spoken digits, strung together                             speech.py
+AN4          read speech as frames of cepstra                           an4.py
+spoken       batches of recordings, and sound files                     spoken.py
 Flat         many sequences end to end in one tensor                    flat.py
 TokenBatches, Stream, prefetch                                          batching.py
 Shuffle      an order of any number of rows, computed and not held      shuffle.py
@@ -46,6 +49,8 @@ DATA: Table = {
     "spans": ("regard.data.spans", "Spans"),
     "words": ("regard.data.words", "WordSentences"),
     "pronounced": ("regard.data.pronounced", "Pronounced"),
+    "digits": ("regard.data.speech", "Digits"),
+    "an4": ("regard.data.an4", "AN4"),
 }
 
 # What a mixture is made of: tasks whose inputs and outputs are both text.

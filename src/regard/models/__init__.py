@@ -23,6 +23,8 @@ MODELS: Table = {
     "decision": ("regard.models.decision", "DecisionTransformer"),
     "elmo": ("regard.models.elmo", "ELMo"),
     "word2vec": ("regard.models.word2vec", "Word2Vec"),
+    "ctc": ("regard.models.ctc", "CTC"),
+    "listener": ("regard.models.listener", "Listener"),
 }
 
 

@@ -1,6 +1,6 @@
 """Online: reads one input after another and decides at each whether to write a token now or to read on.
 
-    tokens      an embedding table for each side, or frames of numbers as source (`features`, `stack` of them at a time)
+    tokens      an embedding table for each side, or frames of numbers as source (`inputs`, `stack` of them at a time)
     positions   none: recurrence in the order of reading
     attention   hard and online: a Bernoulli unit at each place; what was written there saw nothing that comes later
     head        linear, on the state
@@ -44,7 +44,7 @@ class Config:
     layers: int = 2  # of the network that hears, below the cell that decides
     cell: str = "lstm"  # of both: rnn, lstm, gru
     dropout: float = 0.0  # of embeddings, between layers, and of what the head reads
-    features: int | None = None  # numbers in a frame, where the source is frames and not tokens
+    inputs: int | None = None  # numbers in a frame, where the source is frames and not tokens
     stack: int = 1  # so many frames are heard at a time
     pad: int = 0
     bos: int = 1
@@ -65,10 +65,10 @@ class Online(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = c = config
-        if c.stack > 1 and c.features is None:
-            raise RegardError("stack is for frames: set features, or read tokens one at a time with stack=1")
-        self.embed = embedding(c.vocab, c.width, c.pad) if c.features is None else None
-        self.frames = None if c.features is None else nn.Linear(c.features * c.stack, c.width)
+        if c.stack > 1 and c.inputs is None:
+            raise RegardError("stack is for frames: set inputs, or read tokens one at a time with stack=1")
+        self.embed = embedding(c.vocab, c.width, c.pad) if c.inputs is None else None
+        self.frames = None if c.inputs is None else nn.Linear(c.inputs * c.stack, c.width)
         self.hear = Onward(c.cell, c.width, c.hidden, c.layers, c.dropout)
         self.over = nn.Parameter(torch.zeros(c.hidden))  # heard when there is nothing more to read
         self.embed_target = embedding(c.vocab, c.width, c.pad)

@@ -7,6 +7,7 @@
     curve                              a training run's losses and scores            curve.py
     lengths                            a score over the length of the input          lengths.py
     plane                              vectors with names, in two dimensions         plane.py
+    lattice, listened                  what was heard in a sound, where in time      sound.py
     save                               a figure or a page to disk, whole or not      save.py
 
 Importing this room never imports matplotlib; the first figure does.
@@ -24,6 +25,7 @@ from regard.see.page import page
 from regard.see.plane import plane
 from regard.see.rollout import max_of_heads, mean_of_heads, min_of_heads, rollout, rollouts, through
 from regard.see.save import save
+from regard.see.sound import lattice, listened
 from regard.see.text import draw
 
 if TYPE_CHECKING:
@@ -34,8 +36,10 @@ __all__ = [
     "curve",
     "draw",
     "heads",
+    "lattice",
     "layers",
     "lengths",
+    "listened",
     "mask",
     "max_of_heads",
     "mean_of_heads",

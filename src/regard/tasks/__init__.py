@@ -19,6 +19,8 @@ TASKS: Table = {
     "words": ("regard.tasks.words", "WordVectors"),
     "bilm": ("regard.tasks.bilm", "BiLM"),
     "pronunciation": ("regard.tasks.pronunciation", "Pronunciation"),
+    "transcription": ("regard.tasks.transcription", "Transcription"),
+    "listening": ("regard.tasks.listening", "Listening"),
 }
 
 # What a saved model of each task is used with: model and vocabulary in, something to call out.
@@ -36,4 +38,6 @@ PREDICTORS: Table = {
     "words": ("regard.tasks.neighbours", "Words"),
     "bilm": ("regard.tasks.in_context", "InContext"),
     "pronunciation": ("regard.tasks.pronouncer", "Pronouncer"),
+    "transcription": ("regard.tasks.transcriber", "Transcriber"),
+    "listening": ("regard.tasks.hearer", "Hearer"),
 }

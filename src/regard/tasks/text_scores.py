@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from regard.core.errors import BadInput
+from regard.tasks.edits import edits
 from regard.tasks.rouge import rouge
 from regard.tasks.score import Score
 from regard.tasks.score import bleu as corpus_bleu
@@ -48,8 +49,8 @@ def phonemes(outputs: Sequence[str], right: Right) -> dict[str, Score]:
     """Words that are all right; word error and phoneme error, each against the nearest right pronunciation."""
     wrong, sounds, whole = 0, 0, list[bool]()
     for output, each in _both(outputs, right):
-        near = min(each, key=lambda sound: (_edits(output.split(), sound.split()), len(sound.split())))
-        wrong += _edits(output.split(), near.split())
+        near = min(each, key=lambda sound: (edits(output.split(), sound.split()).total, len(sound.split())))
+        wrong += edits(output.split(), near.split()).total
         sounds += len(near.split())
         whole.append(output.split() == near.split())
     words = _mean(whole, "all sounds right, by any listed pronunciation")
@@ -80,13 +81,3 @@ def _both(outputs: Sequence[str], right: Right) -> list[tuple[str, Sequence[str]
 
 def _mean(values: Sequence[float], signature: str) -> Score:
     return Score(100 * sum(values) / len(values), signature, f"{sum(values):g} of {len(values)}")
-
-
-def _edits(a: Sequence[str], b: Sequence[str]) -> int:
-    """Words to insert, delete or exchange to make one of the other (Levenshtein)."""
-    row = list(range(len(b) + 1))
-    for i, x in enumerate(a, 1):
-        before, row[0] = row[0], i
-        for j, y in enumerate(b, 1):
-            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (x != y))
-    return row[-1]

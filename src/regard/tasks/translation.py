@@ -33,6 +33,7 @@ from regard.tasks.score import bleu, bleu_tokenised, chrf
 from regard.tasks.translator import Translator
 
 if TYPE_CHECKING:
+    from regard.data.spoken import Spoken
     from regard.tokens.text import Text
 
 log = logging.getLogger("regard")
@@ -196,7 +197,7 @@ class Translation(Worded[Corpus]):
         return by_length([len(source.split()) for source in sources], SENTENCES, measure)
 
 
-def labels(batch: Pairs) -> Int[Tensor, "B T"]:
+def labels(batch: Pairs | Spoken) -> Int[Tensor, "B T"]:
     """The token after each decoder input; -100 where there is none (by the lengths, not by the padding's value)."""
     wanted = batch.target[:, 1:]
     index = torch.arange(wanted.shape[1], device=wanted.device)

@@ -1,0 +1,41 @@
+"""Read names, addresses and commands, written down letter by letter by a decoder with location-aware attention.
+
+task       frames in, what is said out, in letters; word and letter error of the best beam
+data       an4: 948 recordings to train on (95 of them held out for validation), 130 to test; mel cepstra and two slopes
+licence    free for any purpose, as the data's licence has it
+paper      Chorowski et al.: Attention-Based Models for Speech Recognition. NeurIPS 2015, arXiv:1506.07503
+machine    one H200, some ten minutes
+expected   above CTC's word error (an4_ctc): attention has to learn to move from left to right, of 48 minutes of speech
+measured   not measured yet
+command    regard train an4_listen --out runs/an4-listen
+           regard eval runs/an4-listen
+"""
+
+from regard.data.an4 import AN4
+from regard.models.listener import SIZES, Config
+from regard.tasks import listening
+from regard.training.recipe import Recipe, Train
+
+
+def recipe() -> Recipe:
+    return Recipe(
+        model=Config(vocab=40, inputs=39, **SIZES["small"]),
+        task=listening.Config(smoothing=0.1, beams=8),
+        data=AN4(),
+        train=Train(
+            steps=8000,
+            rate=1e-3,
+            schedule="cosine",
+            warmup=500,
+            betas=(0.9, 0.98),
+            decay=0.02,
+            clip=1.0,
+            ema=0.998,
+            evaluate=200,
+            score=5,
+            save=500,
+            workers=4,
+            metric="loss",
+            compile=False,  # the decoder is a loop over time: compiling it gains little
+        ),
+    )

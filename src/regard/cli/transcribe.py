@@ -1,0 +1,132 @@
+"""``regard transcribe``: sound files in, what is said in them out, in the same order.
+
+A file that cannot be used leaves an empty line, so that line 7 of the output is always the seventh file, and one line
+on stderr; the status at the end is 1. One in which nothing is heard leaves an empty line too, and is no error.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.cli.options import Device
+from regard.core.errors import BadInput, RegardError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from regard.tasks.transcriber import Heard, Sounds
+
+SOUNDS = (".wav", ".flac", ".ogg", ".oga", ".aiff", ".aif", ".au", ".mp3")  # what `regard see` takes for a sound
+DEFAULT = "digits"
+
+
+def transcribe(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILES...", help="Sound files: .wav, .flac, .ogg, of any rate, mono or stereo."),
+    ],
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="A model by name (regard list zoo), a folder, or a run.")
+    ] = DEFAULT,
+    beams: Annotated[
+        int,
+        typer.Option(min=1, max=256, metavar="N", help="Texts kept while searching; 1: the likeliest label each time."),
+    ] = 8,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="A line of JSON for each file: text, log-probability, words with their times."),
+    ] = False,
+    device: Device = "auto",
+) -> int:
+    """Write down what is said in sound files.
+
+    The model that ships knows English digits, one after another. Output line n belongs to file n.
+
+    \b
+      regard transcribe digits.wav
+      regard transcribe *.flac --json
+      regard see digits.wav --output lattice.png
+    """
+    from regard.cli import FAILED, say
+    from regard.cli.ready import ready
+
+    hear = ready(opened(model), device)
+    bad = 0
+    for file in files:
+        try:
+            heard = hear([file], beams=beams)[0]
+        except RegardError as error:
+            say(str(error))
+            bad, heard = bad + 1, None
+        if heard is not None and not heard.text:
+            say(f"{file}: nothing is heard in it")
+        print(_shown(file, heard, as_json), flush=True)
+    return FAILED if bad else 0
+
+
+def opened(name: str) -> Sounds:
+    """The transcriber of a name, a folder or a run."""
+    from regard.cli.ready import opened_as
+    from regard.tasks.transcriber import Sounds
+
+    found = opened_as(Sounds, name, "not one that transcribes; see regard list zoo")
+    if found.front is None:
+        raise BadInput(f"{name} reads frames that were made elsewhere, not sound files")
+    return found
+
+
+def is_sound(text: str) -> bool:
+    """Whether a word on the command line means a sound file."""
+    return text.lower().endswith(SOUNDS) and len(text.split("\n")) == 1
+
+
+def look(file: Path, model: str, said: str | None, beams: int, pictures: Sequence[Path]) -> int:
+    """Hear a sound, draw where each word was heard, and say where the pictures are: for ``regard see``."""
+    from regard.tasks.hearer import Hearer
+
+    found = opened(model)
+    return (_listened if isinstance(found, Hearer) else _lattice)(found, file, said, beams, pictures)
+
+
+def _lattice(hear: Any, file: Path, said: str | None, beams: int, pictures: Sequence[Path]) -> int:
+    from regard import see
+
+    if any(picture.suffix.lower() in (".html", ".htm") for picture in pictures):
+        raise BadInput("a lattice has no page; end the name in .png or .svg")
+    seen = hear.look(file, beams, said)
+    print(seen.heard.text)
+    for word in seen.heard.words:
+        print(f"    {word.start:6.2f} s   {word.word}")
+    for picture in pictures:
+        arrays = (x.numpy() for x in (seen.frames, seen.probabilities, seen.share, seen.path))
+        title = f"{file.name}: {seen.heard.text or 'nothing is heard'}"
+        see.lattice(*arrays, seen.states, seen.labels, seen.seconds, title, picture)
+        print(f"drawn: {picture}")
+    return 0
+
+
+def _listened(hear: Any, file: Path, said: str | None, beams: int, pictures: Sequence[Path]) -> int:
+    from regard import see
+
+    (trace,) = hear.attention(file, said, beams=beams)
+    text = " ".join(trace.rows[:-1])
+    print(text)
+    for picture in pictures:
+        if picture.suffix.lower() in (".html", ".htm"):
+            see.page([trace], picture, f"{file.name}: {text}")
+        else:
+            spectrum, weights = hear.framed([file])[0].numpy(), trace.weights[0, 0].numpy()
+            see.listened(spectrum, weights, trace.rows, hear.seconds, f"{file.name}: {text}", picture)
+        print(f"drawn: {picture}")
+    return 0
+
+
+def _shown(file: Path, heard: Heard | None, as_json: bool) -> str:
+    if not as_json:
+        return "" if heard is None else heard.text
+    return json.dumps({"file": str(file), **({} if heard is None else asdict(heard))}, ensure_ascii=False)

@@ -1,0 +1,117 @@
+"""What all recordings share: batches of frames and what is said in them, stripes that hide some, and sound files.
+
+    batch     frames B T F of recordings, padded with zeros, and targets <s> ... </s>, padded as well
+    masked    stripes of time and of features set to the mean, which is zero (SpecAugment without its warping)
+    read      .wav, .flac, .ogg of any rate and any number of channels as one row of samples
+
+Park, Chan, Zhang, Chiu, Zoph, Cubuk, Le: SpecAugment. Interspeech 2019. arXiv:1904.08779
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+
+from regard.core.errors import BadInput
+from regard.core.shapes import Float, Int, Tensor
+from regard.data.flat import rounded
+from regard.tokens.frames import resample
+
+if TYPE_CHECKING:
+    from regard.tokens.text import Text
+
+MULTIPLE = 8  # padded lengths are multiples of this
+
+
+class Spoken(NamedTuple):
+    """A batch of recordings as frames and what is said in them, padded on the right."""
+
+    frames: Float[Tensor, "B T F"]
+    frame_lengths: Int[Tensor, " B"]
+    target: Int[Tensor, "B S"]  # <s> ... </s>
+    target_lengths: Int[Tensor, " B"]
+
+    def to(self, device: torch.device | str) -> Spoken:
+        """The same batch on a device; from pinned memory without waiting for it."""
+        return Spoken(*(x.to(device, non_blocking=True) for x in self))
+
+    def pin(self) -> Spoken:
+        """The same batch in page-locked memory, from which a GPU copies while it computes."""
+        return Spoken(*(x.pin_memory() for x in self))
+
+    def rows(self, n: int) -> Spoken:
+        """Only the first n recordings (the padding stays)."""
+        return Spoken(*(x[:n] for x in self))
+
+
+def padded(frames: Sequence[Float[Tensor, "_ F"]], said: Sequence[str], text: Text) -> Spoken:
+    """Recordings and what is said in them as one batch."""
+    ids = [[text.bos, *numbers, text.eos] for numbers in text.encode(list(said))]
+    many = torch.tensor([len(row) for row in ids])
+    target = torch.full((len(ids), int(many.max())), text.pad)
+    for place, row in zip(target, ids, strict=True):
+        place[: len(row)] = torch.tensor(row)
+    return Spoken(*side_by_side(frames), target, many)
+
+
+def side_by_side(frames: Sequence[Float[Tensor, "_ F"]]) -> tuple[Float[Tensor, "B T F"], Int[Tensor, " B"]]:
+    """Recordings padded on the right to the longest (rounded up), and their lengths."""
+    lengths = torch.tensor([len(one) for one in frames])
+    wide = frames[0].new_zeros(len(frames), rounded(int(lengths.max()), MULTIPLE), frames[0].shape[1])
+    for row, one in zip(wide, frames, strict=True):
+        row[: len(one)] = one
+    return wide, lengths
+
+
+def in_batches(
+    rows: Sequence[tuple[Tensor, str]], frames: int, batch: Callable[[Sequence[tuple[Tensor, str]]], Spoken]
+) -> Iterator[Spoken]:
+    """Rows that are sorted by length, longest first, about so many frames at a time."""
+    at = 0
+    while at < len(rows):
+        many = max(1, frames // rounded(len(rows[at][0]), MULTIPLE))
+        yield batch(rows[at : at + many])
+        at += many
+
+
+def words(batch: Spoken) -> int:
+    """What a loss is divided by: the words (or letters) that are said, and the end of each recording."""
+    return int(batch.target_lengths.sum()) - len(batch.target_lengths)
+
+
+def masked(
+    x: Float[Tensor, "T F"], times: int, width: int, mels: int, high: int, rng: np.random.Generator
+) -> Float[Tensor, "T F"]:
+    """Frames with stripes set to the mean, which is zero: of time, together a fifth at most, and of features."""
+    x = x.clone()
+    for many, widest, side in ((times, min(width, len(x) // (5 * max(times, 1))), x), (mels, high, x.T)):
+        for _ in range(many):
+            size = int(rng.integers(0, min(widest, len(side)) + 1))
+            start = int(rng.integers(0, len(side) - size + 1))
+            side[start : start + size] = 0.0
+    return x
+
+
+def read(path: str | Path, rate: int) -> Float[Tensor, " samples"]:
+    """A sound file as one row of samples from -1 to 1 at a rate: channels are averaged, other rates resampled."""
+    try:
+        import soundfile
+    except (ImportError, OSError):  # the package, or the library it speaks to
+        raise BadInput("to read sound files the package soundfile is needed: pip install soundfile") from None
+    path = Path(path)
+    if not path.is_file():
+        raise BadInput(f"there is no file {path}" if not path.exists() else f"{path} is not a file")
+    try:
+        samples, own = soundfile.read(path, dtype="float32", always_2d=True)
+    except (soundfile.SoundFileError, RuntimeError, OSError) as error:
+        why = str(error).split(": ")[-1].strip().rstrip(".").lower()
+        raise BadInput(f"{path} is not a sound that can be read ({why}); give .wav, .flac or .ogg") from None
+    if not len(samples):
+        raise BadInput(f"{path} holds no sound: it has no samples")
+    if not np.isfinite(samples).all():
+        raise BadInput(f"{path} holds samples that are not finite numbers")
+    return resample(torch.from_numpy(samples.mean(1)), own, rate)

@@ -1,0 +1,185 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from regard.core.errors import BadInput
+from regard.data import home
+from regard.data.an4 import AN4
+from regard.data.batching import Place
+from regard.data.speech import WORDS, Digits, recordings
+from regard.data.spoken import masked, padded, read, words
+
+
+def there(name):
+    try:
+        home.folder(name)
+    except BadInput:
+        return False
+    return True
+
+
+digits = pytest.mark.skipif(not there("fsdd"), reason="the digits are not there")
+an4 = pytest.mark.skipif(not there("an4"), reason="AN4 is not there")
+FEW = Digits(strings=40, measured=30, rows=8)
+
+
+def some(stream, place, many):
+    batches = stream.start(place)
+    return [next(batches) for _ in range(many)]
+
+
+@digits
+def test_the_parts_share_no_recording_and_test_is_the_official_one():
+    text = FEW.text()
+    _, _, digit, speaker, take, test = recordings("fsdd")
+    used = {part: np.concatenate([np.concatenate(own) for own in FEW.load(part, text).clips]) for part in FEW.splits()}
+    assert {part: len(rows) for part, rows in used.items()} == {"train": 2400, "val": 300, "test": 300}
+    assert len(np.unique(np.concatenate(list(used.values())))) == 3000
+    assert test[used["test"]].all()
+    assert set(take[used["test"]]) == set(range(5))
+    assert set(take[used["val"]]) == set(range(45, 50))
+    for part in used.values():  # every digit of every speaker
+        assert len(set(zip(digit[part], speaker[part], strict=True))) == 60
+
+
+@digits
+def test_a_string_is_its_speakers_recordings_with_pauses_between():
+    part = FEW.load("val", FEW.text())
+    speaker = recordings("fsdd")[3]
+    for key in range(30):
+        plan = part.drawn(key)
+        assert 1 <= len(plan.clips) <= 7
+        assert len(set(speaker[plan.clips])) == 1
+        wave = part.sound(plan)
+        assert len(wave) == part.samples(plan)
+        at = int(plan.pauses[0])
+        for clip, pause in zip(plan.clips, plan.pauses[1:], strict=True):
+            own = part.waves[part.offsets[clip] : part.offsets[clip + 1]].astype(np.float32) / 32768
+            heard = wave[at : at + len(own)].numpy()
+            assert np.corrcoef(own, heard)[0, 1] > 0.99
+            at += len(own) + int(pause)
+        assert part.said(plan).split() == [WORDS[d] for d in part.digit[plan.clips]]
+
+
+@digits
+def test_training_strings_depend_on_seed_epoch_and_row_alone():
+    part = FEW.load("train", FEW.text())
+    first, again = some(part.stream(3), Place(), 7), some(Digits(strings=40, rows=8).load("train", FEW.text()).stream(3), Place(), 7)  # fmt: skip  # noqa: E501
+    for a, b in zip(first, again, strict=True):
+        assert all(torch.equal(x, y) for x, y in zip(a.batch, b.batch, strict=True))
+    later = some(part.stream(3), first[4].after, 2)  # taken up in the second epoch
+    for a, b in zip(first[5:], later, strict=True):
+        assert all(torch.equal(x, y) for x, y in zip(a.batch, b.batch, strict=True))
+    said = [{tuple(row) for d in some(part.stream(seed), Place(epoch), 5) for row in d.batch.target.tolist()} for seed, epoch in ((3, 0), (3, 1), (4, 0))]  # fmt: skip  # noqa: E501
+    assert said[0] != said[1] != said[2] != said[0]
+
+
+@digits
+def test_what_is_measured_on_does_not_depend_on_how_is_trained():
+    text = FEW.text()
+    plain = FEW.load("test", text).strings
+    other = Digits(strings=7, measured=30, rows=3, speed=False, gain=0.0, time_masks=0).load("test", text).strings
+    assert all(torch.equal(a, b) and said == also for (a, said), (b, also) in zip(plain, other, strict=True))
+    assert len(plain) == 30
+    found = [len(said.split()) for _, said in FEW.load("test", text).strings]
+    assert set(found) <= set(range(1, 8))
+
+
+@digits
+def test_a_batch_is_padded_with_zeros_and_counts_words_and_ends():
+    part = FEW.load("test", FEW.text())
+    (batch, *_) = part.in_order(2000)
+    assert batch.frames.shape[1] % 8 == 0
+    for row, many in zip(batch.frames, batch.frame_lengths.tolist(), strict=True):
+        assert row[many:].abs().sum() == 0
+    assert words(batch) == int((batch.target_lengths - 1).sum())
+    assert sum(len(b.frames) for b in part.in_order(2000)) == 30
+    text = FEW.text()
+    assert batch.target[0, 0] == text.bos
+    assert batch.target[0, batch.target_lengths[0] - 1] == text.eos
+
+
+@digits
+def test_speed_changes_how_long_a_string_is():
+    part = FEW.load("train", FEW.text())
+    plan = part.drawn(5)
+    slow, fast = (part.sound(plan._replace(speed=speed)) for speed in (9, 11))
+    assert len(slow) / len(fast) == pytest.approx(11 / 9, rel=1e-3)
+
+
+@an4
+def test_an4_has_its_official_parts_and_normalised_features():
+    data = AN4()
+    text = data.text()
+    parts = {name: data.load(name, text) for name in data.splits()}
+    assert {name: len(part) for name, part in parts.items()} == {"train": 853, "val": 95, "test": 130}
+    assert sum(len(said.split()) for _, said in parts["test"].rows) == 773
+    frames, said = parts["test"].rows[0]
+    assert frames.shape[1] == data.features == 39
+    torch.testing.assert_close(frames[:, :13].mean(0), torch.zeros(13), atol=1e-4, rtol=0)
+    assert text.decode([text.encode_one(said)])[0] == said
+    batch = some(parts["train"].stream(1), Place(), 1)[0].batch
+    assert batch.frames.shape[0] == 32
+    for part in parts.values():  # two halvings leave room for every letter
+        for frames, said in part.rows:
+            ids = text.encode_one(said)
+            again = sum(a == b for a, b in pairwise(ids))
+            assert (len(frames) + 3) // 4 >= len(ids) + again
+
+
+def test_stripes_hide_little_and_depend_on_the_generator_alone():
+    x = torch.ones(100, 40)
+    hidden = masked(x, 2, 12, 2, 6, np.random.default_rng(1))
+    assert torch.equal(hidden, masked(x, 2, 12, 2, 6, np.random.default_rng(1)))
+    assert x.min() == 1
+    rows, columns = (hidden == 0).all(1).sum(), (hidden == 0).all(0).sum()
+    assert 0 <= rows <= 20
+    assert 0 <= columns <= 12
+    assert torch.equal(masked(x, 0, 12, 0, 6, np.random.default_rng(1)), x)
+    assert masked(torch.ones(1, 3), 2, 12, 2, 6, np.random.default_rng(1)).shape == (1, 3)
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def tone(path, rate, channels=1, seconds=0.5, **how):
+    soundfile = pytest.importorskip("soundfile")
+    wave = np.sin(2 * np.pi * 440 * np.arange(int(rate * seconds)) / rate)[:, None] * np.linspace(1, 0.5, channels)
+    soundfile.write(path, 0.5 * wave, rate, **how)
+    return path
+
+
+@pytest.mark.parametrize(("kind", "rate", "channels"), [("wav", 8000, 1), ("flac", 44100, 2), ("wav", 16000, 3)])
+def test_sounds_of_any_rate_and_channels_become_one_row(tmp_path, kind, rate, channels):
+    wave = read(tone(tmp_path / f"a.{kind}", rate, channels), 8000)
+    assert wave.shape == (4000,)
+    wanted = 0.375 if channels > 1 else 0.5
+    assert wave[200:-200].abs().max() == pytest.approx(wanted, rel=0.02)
+
+
+def test_what_is_no_sound_is_said_in_one_line(tmp_path):
+    soundfile = pytest.importorskip("soundfile")
+    (tmp_path / "text.wav").write_text("this is no sound")
+    (tmp_path / "empty.wav").write_bytes(b"")
+    soundfile.write(tmp_path / "nothing.wav", np.zeros(0), 8000)
+    soundfile.write(tmp_path / "nan.wav", np.full(10, np.nan), 8000, subtype="FLOAT")
+    for name, wanted in (
+        ("text.wav", "not a sound that can be read"),
+        ("empty.wav", "not a sound that can be read"),
+        ("nothing.wav", "no samples"),
+        ("nan.wav", "not finite"),
+        ("missing.wav", "there is no file"),
+        ("", "is not a file"),
+    ):
+        with pytest.raises(BadInput, match=wanted) as caught:
+            read(tmp_path / name, 8000)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_batch_of_nothing_said_is_a_batch():
+    text = Digits().text()
+    batch = padded([torch.zeros(3, 4), torch.zeros(5, 4)], ["", "two two"], text)
+    assert batch.target_lengths.tolist() == [2, 4]
+    assert batch.frames.shape == (2, 8, 4)

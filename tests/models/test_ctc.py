@@ -1,0 +1,73 @@
+import pytest
+import torch
+
+import regard
+from regard.core.errors import RegardError
+
+FRAMES = torch.randn(3, 23, 5, generator=torch.Generator().manual_seed(0))
+LENGTHS = torch.tensor([23, 9, 14])
+
+
+def built(**settings):
+    torch.manual_seed(1)
+    made = regard.build("ctc", vocab=7, inputs=5, width=6, hidden=4, layers=2, **settings)
+    return made.double().eval()
+
+
+@pytest.mark.parametrize("halvings", [0, 1, 2, 3])
+def test_every_halving_leaves_half_of_the_frames_rounded_up(halvings):
+    model = built(halvings=halvings)
+    logits, lengths = model(FRAMES.double(), LENGTHS)
+    wanted = [23, 9, 14]
+    for _ in range(halvings):
+        wanted = [-(-n // 2) for n in wanted]
+    assert lengths.tolist() == wanted
+    assert logits.shape == (3, max(wanted), 8)  # seven labels and the blank
+    assert model.blank == 7
+
+
+@pytest.mark.parametrize("reader", ["lstm", "gru", "lstm(directions=1)"])
+def test_a_batch_gives_what_single_recordings_give_and_padding_changes_nothing(reader):
+    model = built(reader=reader)
+    x = FRAMES.double()
+    logits, lengths = model(x, LENGTHS)
+    noisy = x + 100 * (torch.arange(23)[None, :, None] >= LENGTHS[:, None, None])
+    torch.testing.assert_close(model(noisy, LENGTHS)[0][1, : lengths[1]], logits[1, : lengths[1]])
+    for row, many in enumerate(LENGTHS.tolist()):
+        alone, left = model(x[row : row + 1, :many])
+        assert int(left) == int(lengths[row]) == alone.shape[1]
+        torch.testing.assert_close(alone[0], logits[row, : lengths[row]])
+
+
+def test_no_gradient_flows_from_padding():
+    x = FRAMES.double().clone().requires_grad_()
+    model = built()
+    logits, lengths = model(x, LENGTHS)
+    real = torch.arange(logits.shape[1]) < lengths[:, None]
+    logits[real].sum().backward()
+    padding = torch.arange(23) >= LENGTHS[:, None]
+    assert x.grad[padding].abs().max() == 0
+    assert x.grad[~padding].abs().max() > 0
+
+
+def test_one_frame_and_no_frames_have_an_outcome():
+    model = built()
+    logits, lengths = model(FRAMES.double()[:, :1], torch.tensor([1, 1, 0]))
+    assert lengths.tolist() == [1, 1, 0]
+    assert logits.isfinite().all()
+
+
+def test_every_frame_is_heard_in_both_directions():
+    model = built(halvings=1)
+    x = FRAMES.double()[:1]
+    before = model(x)[0]
+    first, last = x.clone(), x.clone()
+    first[:, 0] += 1
+    last[:, -1] += 1
+    assert ((model(first)[0] - before).abs().amax((0, 2)) > 0).all()
+    assert ((model(last)[0] - before).abs().amax((0, 2)) > 0).all()
+
+
+def test_halving_less_than_never_is_refused():
+    with pytest.raises(RegardError, match="halved -1 times"):
+        built(halvings=-1)
