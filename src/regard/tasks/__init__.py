@@ -8,6 +8,8 @@ from regard.core.spec import Table
 TASKS: Table = {
     "translation": ("regard.tasks.translation", "Translation"),
     "reinforced": ("regard.tasks.reinforced", "ReinforcedTranslation"),
+    "reinforced_pronunciation": ("regard.tasks.reinforced_pronunciation", "ReinforcedPronunciation"),
+    "reinforced_listening": ("regard.tasks.reinforced_listening", "ReinforcedListening"),
     "language": ("regard.tasks.language", "Language"),
     "text_to_text": ("regard.tasks.text_to_text", "TextTasks"),
     "decision": ("regard.tasks.decision", "Decision"),

@@ -30,7 +30,7 @@ from torch import nn
 from regard.core.errors import RegardError, UnknownName, nearest
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import Table, make
-from regard.data.parallel import Pairs, Parallel
+from regard.data.parallel import Parallel
 from regard.tasks import translation
 from regard.tasks.parts import vocabulary
 from regard.tasks.translation import Translation, labels
@@ -244,22 +244,26 @@ class Learned(Baseline):
 
 
 class Reinforced:
-    """Put before a task over `Pairs`: its loss and what the choices of the model are to learn from it."""
+    """Put before a task whose batches are `Pairs` or the like: a source and its lengths, a target and its lengths. Adds
+    to its loss what the choices of the model are to learn from it."""
 
     config: Any
     objective: Callable[[Tensor, Tensor, float], Tensor]
 
     def __init__(self, config: Any, *rest: Any) -> None:
+        if getattr(config, "forcing", "always") != "always":
+            raise RegardError("choices are taught by the target's own words: leave task.forcing=always")
         self.choices = Choices(config.reinforce)
         super().__init__(config, *rest)  # type: ignore[call-arg]
 
     def loss(
-        self, model: nn.Module, batch: Pairs, step: int = 0, rng: torch.Generator | None = None
+        self, model: nn.Module, batch: Any, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """Both terms, the mean over the readings of each input; "loss" is the first, of what was drawn."""
         many = self.choices.how.samples
-        batch = batch if many == 1 else Pairs(*(x.repeat_interleave(many, 0) for x in batch))
-        logits = model(batch.source, batch.target[:, :-1], batch.source_lengths, batch.target_lengths - 1)
+        batch = batch if many == 1 else type(batch)(*(x.repeat_interleave(many, 0) for x in batch))
+        source, lengths, target, target_lengths = batch
+        logits = model(source, target[:, :-1], lengths, target_lengths - 1)
         wanted = labels(batch)
         likely = self.objective(logits, wanted, self.config.smoothing) / many
         parts = choosing(model)
