@@ -6,6 +6,7 @@
     rollout, through                   several layers as one map                     rollout.py
     curve                              a training run's losses and scores            curve.py
     lengths                            a score over the length of the input          lengths.py
+    estimates                          estimates of a gradient: spread and bias      estimates.py
     plane                              vectors with names, in two dimensions         plane.py
     lattice, listened                  what was heard in a sound, where in time      sound.py
     save                               a figure or a page to disk, whole or not      save.py
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 # A function that shares its file's name is bound here at once: a later import of the file would take the name from it.
 from regard.see.curve import curve
+from regard.see.estimates import estimates
 from regard.see.lengths import lengths
 from regard.see.page import page
 from regard.see.plane import plane
@@ -35,6 +37,7 @@ __all__ = [
     "alignment",
     "curve",
     "draw",
+    "estimates",
     "heads",
     "lattice",
     "layers",
