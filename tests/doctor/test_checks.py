@@ -21,6 +21,7 @@ TINY = {
     "rnnsearch": {"width": 12, "hidden": 10},
     "gpt": {"width": 16, "heads": 2, "layers": 2, "length": 32},
     "bert": {"width": 16, "heads": 2, "layers": 2, "length": 32},
+    "road": {"width": 16, "heads": 2, "layers": 2, "length": 32},
     "t5": {"width": 16, "heads": 2, "depth": 8, "ffn": 24, "encoder_layers": 2, "decoder_layers": 2},
 }
 

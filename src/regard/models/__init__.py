@@ -17,6 +17,7 @@ MODELS: Table = {
     "t5": ("regard.models.t5", "T5"),
     "bert": ("regard.models.bert", "BERT"),
     "rnnsearch": ("regard.models.rnnsearch", "RNNSearch"),
+    "road": ("regard.models.road", "Road"),
     "decision": ("regard.models.decision", "DecisionTransformer"),
     "elmo": ("regard.models.elmo", "ELMo"),
     "word2vec": ("regard.models.word2vec", "Word2Vec"),

@@ -8,7 +8,7 @@ the chance to stop at m, over where it may have stopped before. In eval mode it 
 the weight. Noise before the sigmoid in training makes p either near 0 or near 1, so that little is lost by deciding.
 Where it runs past the end it has looked at nothing, and so it stays: rows sum to at most one.
 
-The sum obeys q_m = before_m + (1 - p_{m-1}) q_{m-1}, w = p q. It is taken for all places at once by doubling, in log2 M
+The sum obeys q_m = before_m + (1 - p_{m-1}) q_{m-1}, w = p q. It is taken for all places at once (core.scan), in log2 M
 rounds that only multiply and add numbers in [0, 1]: O(K M (A + log M)), and nothing is divided by a product that
 vanishes, as it is in the closed form by cumulative products.
 
@@ -26,6 +26,7 @@ from torch import nn
 
 from regard.attention.aligners.additive import AdditiveAligner
 from regard.attention.masked import precise
+from regard.core.scan import later, scan
 from regard.core.shapes import Bool, Float, Tensor
 
 
@@ -79,15 +80,4 @@ class MonotonicAligner(AdditiveAligner):
 
 def stopped(stop: Float[Tensor, "B K M"], before: Float[Tensor, "B K M"]) -> Float[Tensor, "B K M"]:
     """The chance to stop at each place, from the chance to do so once there and from where one stood before."""
-    reached, onward = before, _later(1 - stop, 1)
-    shift = 1
-    while shift < stop.shape[-1]:  # after each round: all ways that went on at most 2 shift - 1 places
-        reached = reached + onward * _later(reached, shift)
-        onward = onward * _later(onward, shift)
-        shift *= 2
-    return stop * reached
-
-
-def _later(x: Tensor, by: int) -> Tensor:
-    """Everything `by` places further on, zeros before."""
-    return F.pad(x[..., : x.shape[-1] - by], (by, 0))
+    return stop * scan(later(1 - stop), before)
