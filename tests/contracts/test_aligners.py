@@ -219,6 +219,16 @@ def test_keys_are_narrow_enough_for_bfloat16_and_what_is_carried_is_not(name):
 
 
 @pytest.mark.parametrize("name", EVERY)
+def test_every_parameter_learns_from_where_it_looks(name):
+    aligner, queries, memory = parts(name)
+    if hasattr(aligner, "told"):
+        pytest.skip("learns from what its choices are worth, which a task knows")
+    weights = walk(aligner.train(), queries, memory, real([9, 4, 6]))
+    sum(context(w, memory).square().sum() for w in weights).backward()
+    assert not [n for n, p in aligner.named_parameters() if p.grad is None or p.grad.abs().max() == 0]
+
+
+@pytest.mark.parametrize("name", EVERY)
 def test_compiles_without_a_graph_break(name, unchecked):
     torch._dynamo.reset()  # each aligner compiles this function anew, and dynamo counts them
     aligner, queries, memory = parts(name)

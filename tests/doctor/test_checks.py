@@ -23,6 +23,7 @@ TINY = {
     "luong": {"width": 10, "hidden": 10, "layers": 2, "reader": "lstm"},
     "gpt": {"width": 16, "heads": 2, "layers": 2, "length": 32},
     "bert": {"width": 16, "heads": 2, "layers": 2, "length": 32},
+    "road": {"width": 16, "heads": 2, "layers": 2, "length": 32},
     "t5": {"width": 16, "heads": 2, "depth": 8, "ffn": 24, "encoder_layers": 2, "decoder_layers": 2},
 }
 

@@ -32,6 +32,7 @@ class View(StrEnum):
     decoder = "decoder"  # output words looking at those before them
     layers = "layers"  # every layer and head of the cross-attention, small
     rollout = "rollout"  # output words looking at input words, through all layers of the encoder
+    path = "path"  # where an aligner stands over the input words, step by step
 
 
 def see(
@@ -66,7 +67,8 @@ def see(
         View | None,
         typer.Option(
             help="cross, heads: output to input, mean or every head; encoder, decoder: within one side; "
-            "layers: all at once; rollout: through the encoder (of a language model: through all of it).",
+            "layers: all at once; rollout: through the encoder (of a language model: through all of it); "
+            "path: where it walks over the input.",
             show_default="cross; heads of what only reads, decoder of a language model",
         ),
     ] = None,
@@ -229,6 +231,8 @@ def _figure(seen: Sequence[Trace], view: View, head: int | None) -> Figure:
 
     if view == View.layers:
         return see.layers(seen)
+    if view == View.path:
+        return see.path(seen[0])
     if view == View.heads or (view in (View.encoder, View.decoder) and head is None):
         return see.heads(seen[0])
     return see.alignment(seen[0], head)

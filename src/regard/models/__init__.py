@@ -20,6 +20,7 @@ MODELS: Table = {
     "rnnsearch": ("regard.models.rnnsearch", "RNNSearch"),
     "luong": ("regard.models.luong", "Luong"),
     "online": ("regard.models.online", "Online"),
+    "road": ("regard.models.road", "Road"),
     "decision": ("regard.models.decision", "DecisionTransformer"),
     "elmo": ("regard.models.elmo", "ELMo"),
     "word2vec": ("regard.models.word2vec", "Word2Vec"),

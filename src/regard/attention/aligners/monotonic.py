@@ -1,16 +1,17 @@
 """Monotonic attention: from where it stopped last, it walks on until it decides to stop.
 
-    monotonic   p_m = σ(g v/|v| · tanh(W s + U h_m + b) + r)     w_m = p_m Σ_{i<=m} before_i Π_{j=i}^{m-1} (1 - p_j)
-    additive    w_m = softmax of v · tanh(W s + U h_m)                                               O(K M A)
+    monotonic   w_m = p_m Σ_{i<=m} before_i Π_{j=i}^{m-1} (1 - p_j)                        O(K M (A + log M))
+                p_m = σ(g v/|v| · tanh(W s + U h_m + b) + r)
+    additive    w_m = softmax of v · tanh(W s + U h_m)                                     O(K M A)
 
 At every place it stops with probability p_m or goes on, and never goes back. In training w is the expected alignment:
 the chance to stop at m, over where it may have stopped before. In eval mode it decides (p > 1/2), and one place has all
 the weight. Noise before the sigmoid in training makes p either near 0 or near 1, so that little is lost by deciding.
 Where it runs past the end it has looked at nothing, and so it stays: rows sum to at most one.
 
-The sum obeys q_m = before_m + (1 - p_{m-1}) q_{m-1}, w = p q. It is taken for all places at once by doubling, in log2 M
-rounds that only multiply and add numbers in [0, 1]: O(K M (A + log M)), and nothing is divided by a product that
-vanishes, as it is in the closed form by cumulative products.
+The sum obeys q_m = before_m + (1 - p_{m-1}) q_{m-1}, w = p q. It is taken for all places at once (core.scan), in log2 M
+rounds that only multiply and add numbers in [0, 1]; nothing is divided by a product that vanishes, as it is in the
+closed form by cumulative products.
 
 Raffel, Luong, Liu, Weiss, Eck: Online and Linear-Time Attention by Enforcing Monotonic Alignments. ICML 2017.
 arXiv:1704.00784
@@ -26,6 +27,7 @@ from torch import nn
 
 from regard.attention.aligners.additive import AdditiveAligner
 from regard.attention.masked import precise
+from regard.core.scan import later, scan
 from regard.core.shapes import Bool, Float, Tensor
 
 
@@ -68,8 +70,9 @@ class MonotonicAligner(AdditiveAligner):
             stop = (scores > 0).to(scores.dtype)
         if mask is not None:
             stop = stop * mask[:, None]
-        before = F.one_hot(scores.new_zeros(1, dtype=torch.long), scores.shape[-1]) if state is None else state
-        weights = stopped(stop, before.to(stop.dtype).expand_as(stop))
+        if state is None:  # it stands at the first place
+            state = F.pad(stop.new_ones(1), (0, stop.shape[-1] - 1)).expand_as(stop)
+        weights = stopped(stop, state)
         return weights.to(keys.dtype), weights
 
     def extra_repr(self) -> str:
@@ -79,15 +82,4 @@ class MonotonicAligner(AdditiveAligner):
 
 def stopped(stop: Float[Tensor, "B K M"], before: Float[Tensor, "B K M"]) -> Float[Tensor, "B K M"]:
     """The chance to stop at each place, from the chance to do so once there and from where one stood before."""
-    reached, onward = before, _later(1 - stop, 1)
-    shift = 1
-    while shift < stop.shape[-1]:  # after each round: all ways that went on at most 2 shift - 1 places
-        reached = reached + onward * _later(reached, shift)
-        onward = onward * _later(onward, shift)
-        shift *= 2
-    return stop * reached
-
-
-def _later(x: Tensor, by: int) -> Tensor:
-    """Everything `by` places further on, zeros before."""
-    return F.pad(x[..., : x.shape[-1] - by], (by, 0))
+    return stop * scan(later(1 - stop), before)
