@@ -157,6 +157,22 @@ def test_watching_shows_the_choice_and_what_it_was_drawn_from():
     assert (seen["over"].weights > 0).sum() == mask.sum()
 
 
+@pytest.mark.parametrize("over", ["bilinear", "concat", "location", "coverage", "remembering"])
+def test_any_aligner_with_probabilities_can_be_drawn_from(over):
+    """What it remembers from step to step stays its own."""
+    aligner, query, memory, mask = parts(f"hard(over='{over}')")
+    keys, state, plain = aligner.keys(memory), None, None
+    for _ in range(3):
+        soft, plain = aligner.over(query, keys, mask, plain)
+        weights, state = aligner(query, keys, mask, state)
+        assert torch.equal(weights.sum(-1), torch.ones(3, 1))
+        assert (soft[weights > 0] > 0).all()
+    log_p, _ = aligner.told()
+    torch.testing.assert_close(log_p[:, -1], (soft * weights).sum(-1).squeeze(1).log())
+    with pytest.raises(Unsupported, match="no probabilities"):
+        make(ALIGNERS, "hard(over='gmm')", "aligner", **WIDTHS)
+
+
 def test_drawing_never_takes_what_has_no_chance():
     chances = torch.zeros(1000, 1, 4)
     chances[..., 2] = 1e-30

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from regard.models import online
 from regard.models.rnnsearch import Config
 from regard.tasks import reinforced
 from regard.tasks.reinforced import Reinforce, Reinforced
@@ -28,11 +29,19 @@ WAYS = {
     "whole reward, three batches an update": ["task.reinforce.credit=whole", "train.accumulate=3"],
     "others": ["task.reinforce.baseline=others", "task.reinforce.samples=2"],
 }
+LONG = ("whole reward, three batches an update", "others")  # the same roads through the checkpoint
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [pytest.param(w, marks=pytest.mark.long) if w in LONG else w for w in WAYS])
 def test_hard_attention_is_resumed_to_the_bit(hard, tmp_path, monkeypatch, way):
     whole = override(hard, [*BASE, *WAYS[way]])
+    train(whole, tmp_path / "straight")
+    in_pieces(whole, tmp_path / "stopped", [5], monkeypatch)
+    assert_equal_runs(tmp_path / "straight", tmp_path / "stopped", end(tmp_path / "straight"))
+
+
+def test_the_online_model_is_resumed_to_the_bit(hard, tmp_path, monkeypatch):
+    whole = replace(override(hard, BASE), model=online.Config(vocab=300, width=16, hidden=16, layers=1, dropout=0.1))
     train(whole, tmp_path / "straight")
     in_pieces(whole, tmp_path / "stopped", [5], monkeypatch)
     assert_equal_runs(tmp_path / "straight", tmp_path / "stopped", end(tmp_path / "straight"))
