@@ -157,6 +157,18 @@ def test_watching_shows_the_choice_and_what_it_was_drawn_from():
     assert (seen["over"].weights > 0).sum() == mask.sum()
 
 
+def test_the_command_shows_the_choice_first_and_the_chances_as_another_layer():
+    from regard.cli.see import View, picked
+    from regard.core.trace import Trace
+
+    chances, choice = (Trace(name, torch.rand(1, 1, 2, 3), "align") for name in ("aligner.over", "aligner"))
+    other = Trace("encoder.blocks.0.mix", torch.rand(1, 1, 3, 3), "self")
+    assert picked([other, chances, choice], View.cross, None) == [choice]
+    assert picked([other, chances, choice], View.cross, 1) == [chances]
+    layers = [Trace(f"decoder.blocks.{n}.cross", torch.rand(1, 1, 2, 3), "cross") for n in range(12)]
+    assert picked(layers, View.layers, None) == layers  # blocks.1 is no part of blocks.11, nor the other way round
+
+
 @pytest.mark.parametrize("over", ["bilinear", "concat", "location", "coverage", "remembering"])
 def test_any_aligner_with_probabilities_can_be_drawn_from(over):
     """What it remembers from step to step stays its own."""

@@ -198,6 +198,9 @@ def picked(traces: Sequence[Trace], view: View, layer: int | None) -> list[Trace
     from regard.see import rollout, through
 
     cross = [t for t in traces if t.kind in ("cross", "align")]
+    # a hard choice before the chances it was taken from, which belong to a part of the part that chose
+    names = [f"{t.name}." for t in cross if t.name]
+    cross.sort(key=lambda t: any(t.name.startswith(name) for name in names))
     encoder = [t for t in traces if t.kind == "self" and not t.name.startswith("decoder")]
     decoder = [t for t in traces if t.kind == "self" and t.name.startswith("decoder")]
     own = encoder or decoder  # where nothing reads across, words look at one another
