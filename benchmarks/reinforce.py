@@ -109,7 +109,8 @@ def trained(updates: int) -> tuple[Any, Any, float]:
 
     from regard.data.pronounced import Pronounced
     from regard.models.rnnsearch import Config, RNNSearch
-    from regard.tasks.reinforced import Choices, Moving, Reinforce, log_p
+    from regard.tasks.baselines import Moving
+    from regard.tasks.reinforced import Choices, Reinforce, log_p
     from regard.tasks.translation import labels
 
     data = Pronounced("cmudict")

@@ -9,8 +9,9 @@ from torch import nn
 from regard.core.errors import BadInput, RegardError, UnknownName
 from regard.data.parallel import Pairs
 from regard.models.rnnsearch import Config, RNNSearch
+from regard.tasks.baselines import Moving
 from regard.tasks.enumerated import alignments
-from regard.tasks.reinforced import CREDITS, Choices, Moving, Reinforce, choosing, log_p, to_go, whole
+from regard.tasks.reinforced import CREDITS, Choices, Reinforce, choosing, log_p, to_go, whole
 
 SOURCE, TARGET = torch.tensor([4, 6, 2]), torch.tensor([1, 5, 7, 2])  # three places, three tokens: 27 alignments
 
