@@ -19,6 +19,7 @@ docs/results/NAME.json, one run:
     corpus, source, target, style    the data of a translation; style is raw, or moses (lower-case tokens)
     task, corpus, unit               of every other run; unit is what its tokens/s are counted in
     weights, precision               which weights were kept; how matrix products were taken
+    by_length                        {part: [{"from", "to", "count", metric: value}]}: the same by the length of the input
     scores                           [{"part", "metric", "value", "signature", "sentences", "beams", "length_penalty"}]
                                      of runs that do not translate: results_language.py
 
@@ -27,7 +28,8 @@ scores must be there; the rest is left out where it was not kept.
 
 docs/published.json holds what others published: a list of {"system", "corpus", "source", "target", "part", "metric",
 "value", "search", "where", "checked"}; where "checked" is false the number was recalled and the page says so. Without
-source and target, and with "unit" where a metric has one, it stands under Language.
+source and target, and with "unit" where a metric has one, it stands under Language; with "section", where results_before
+puts it.
 
 benchmarks/results/*.json are what the programs in benchmarks/ write: "cases" with "contenders", or "contenders" alone,
 beside command, date, cpu or gpu, and versions. Whatever else they hold in numbers is listed as it is.
@@ -45,6 +47,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from results_before import before, is_ours
 from results_language import described, language
 from results_language import scores as language_scores
 from results_owed import OWED_RUNS as OWED_RUNS
@@ -127,6 +130,10 @@ def add(asked: argparse.Namespace) -> Path:
         **about,
         "scores": list(found),
     }
+    if lengths := {
+        part: rounded(found["by_length"]) for part, found in evaluation["results"].items() if "by_length" in found
+    }:
+        record["by_length"] = lengths
     if not record["scores"]:
         raise ValueError(f"nothing in the evaluation of {asked.folder.name} has a column on the page")
     if asked.note:
@@ -151,6 +158,11 @@ def scores(results: Mapping[str, Mapping[str, Any]], style: str) -> Iterator[dic
                 }
 
 
+def rounded(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The buckets of a score by length, to the hundredth."""
+    return [{key: round(x, 2) if isinstance(x, float) else x for key, x in row.items()} for row in rows]
+
+
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
@@ -159,13 +171,15 @@ def page() -> str:
     ours = [read(file) for file in sorted(RUNS.glob("*.json"))]
     theirs = json.loads(PUBLISHED.read_text(encoding="utf-8"))
     measured = {file.stem: read(file) for file in sorted(SPEED.glob("*.json"))}
+    plain = [line for line in theirs if "section" not in line]
     parts = [
         "# Results",
         "This page is made by `python docs/make_results.py` from the files in `docs/results/`, `docs/published.json` "
         "and `benchmarks/results/`. It is not edited by hand; a test compares it with what the script makes. Every "
         "number of ours has its command, seed, machine and date under [Runs](#runs) or beside it.",
-        *quality([run for run in ours if "source" in run], [line for line in theirs if "source" in line]),
-        *language([run for run in ours if "source" not in run], [line for line in theirs if "source" not in line]),
+        *quality([run for run in ours if "source" in run and not is_ours(run)], [x for x in plain if "source" in x]),
+        *language([run for run in ours if "source" not in run], [x for x in plain if "source" not in x]),
+        *before(ours, [line for line in theirs if "section" in line]),
         *runs_listed(ours),
         *speed_listed(measured),
         *owed(ours, measured),

@@ -42,6 +42,7 @@ METRICS = {
     "exact_match": Metric("exact match, %", 100),
     "word_error": Metric("words wrong, %"),
     "phoneme_error": Metric("sounds wrong, %"),
+    "label_error": Metric("labels wrong, %"),
     "rouge1": Metric("ROUGE-1"),
     "rouge2": Metric("ROUGE-2"),
     "rougeL": Metric("ROUGE-L"),
@@ -70,7 +71,11 @@ TASKS = {
     "words": Counted("word, near and drawn", "word", "words"),
     "bilm": Counted("word", "word", "tokens"),
     "decision": Counted("action", "action", "actions"),
+    "pronunciation": Counted("sound", "sound", "words"),
+    "transcription": Counted("recording", "label", "recordings"),
+    "listening": Counted("label", "label", "recordings"),
 }
+HEARD = ("transcription", "listening")  # their errors are shares
 
 # -- an evaluation into scores -----------------------------------------------------------------------------------------
 
@@ -99,8 +104,9 @@ def scores(results: Mapping[str, Mapping[str, Any]], recipe: Mapping[str, Any]) 
         for metric in METRICS:
             if metric in found:
                 unit = {"loss": counted.loss, "accuracy": counted.right}.get(metric)
+                times = 100 if task in HEARD and metric.endswith("_error") else 1
                 yield {
-                    "part": part, "metric": metric, "value": round(float(found[metric]), 4),
+                    "part": part, "metric": metric, "value": round(times * float(found[metric]), 4),
                     **({"unit": unit} if unit else {}), **many, **how,
                 }  # fmt: skip
         yield from _text_tasks(part, found, how)
@@ -120,7 +126,7 @@ def _counted(task: str, data: Mapping[str, Any]) -> Counted:
 
 
 def _plural(counted: Counted, task: str) -> str:
-    return "sentences" if task == "chunking" else f"{counted.right}s"
+    return counted.key if task in ("chunking", "pronunciation", *HEARD) else f"{counted.right}s"
 
 
 def _played(part: str, found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -180,10 +186,12 @@ def _one_part(lines: Sequence[Mapping[str, Any]], found: Sequence[Found]) -> Ite
     columns = sorted(used, key=lambda column: list(METRICS).index(column[0]))
     heads = [METRICS[metric].heading.format(unit) for metric, unit in columns]
     rows = [["system", *heads, "how", "parameters", "seeds"]]
+    theirs: dict[tuple[str, str], dict[tuple[str, str], str]] = {}  # the numbers of one system share a row
     for line in lines:
         mark = "" if line["checked"] else " †"
-        cells = [_shown([line]) + mark if column == _column(line) else "" for column in columns]
-        rows.append([f"published: {line['system']}", *cells, line.get("search", ""), "", ""])
+        theirs.setdefault((line["system"], line.get("search", "")), {})[_column(line)] = _shown([line]) + mark
+    for (system, how), values in theirs.items():
+        rows.append([f"published: {system}", *(values.get(column, "") for column in columns), how, "", ""])
     systems: dict[tuple[str, str], list[Found]] = {}
     for run, score in found:
         systems.setdefault((score.get("system", run["system"]), _how(score)), []).append((run, score))

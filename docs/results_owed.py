@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from results_before import ALIGNERS, PAIRS, SYSTEMS, command
+from results_before import name as before
 from results_parts import table
 
 
@@ -112,6 +114,21 @@ OWED_RUNS = {
         "The same without a wanted return: cloning",
         "regard train decision_pendulum --out runs/clone task.wanting=false",
     ),
+    "pronounce-cpu": Owed("Spelling to sounds, ships as sounds-en", "regard train pronounce_cpu --out runs/sounds"),
+    **{
+        f"pronounce-{aligner}": Owed(
+            f"Spelling to sounds, GRU, aligner {aligner} (about 10 minutes)",
+            f"regard train pronounce_gpu model.aligner={aligner} --out runs/pronounce-{aligner}",
+        )
+        for aligner in ALIGNERS
+    },
+    **{
+        before(pair, system): Owed(
+            f"Multi30k {pair.upper()}, {about.what} (about {about.minutes} minutes)", command(pair, system)
+        )
+        for pair in PAIRS
+        for system, about in SYSTEMS.items()
+    },
 }
 OWED_SPEED = {
     "translate-cpu": Owed("Decoding on a CPU", "python benchmarks/translate.py"),
@@ -132,6 +149,9 @@ OWED_SPEED = {
     "cost-cpu": Owed("What an update takes: imagined, and counted in a real one", "python benchmarks/cost.py"),
     "cost-cuda": Owed(
         "What an update takes on a GPU: imagined, and measured", "python benchmarks/cost.py --device cuda"
+    ),
+    "long-sources": Owed(
+        "Sounds of words strung together to over 1,000 letters, by aligner", "python benchmarks/long_sources.py"
     ),
     "shards": Owed("Batches from shards", "python benchmarks/shards.py"),
     "startup": Owed("Start-up time", "python benchmarks/startup.py"),

@@ -106,6 +106,21 @@ def _simple(room: str, attribute: str) -> Callable[[], builtins.list[Row]]:
     return rows
 
 
+def _aligners() -> builtins.list[Row]:
+    from regard.attention import ALIGNERS
+
+    return [
+        {
+            "name": name,
+            "moves": "forward" if cls.monotonic else "anywhere",  # type: ignore[attr-defined]
+            "sums to one": "yes" if cls.normalised else "no",  # type: ignore[attr-defined]
+            "paper": _paper(module),
+            "what": _first(module),
+        }
+        for name, cls, module in _parts(ALIGNERS, "aligner")
+    ]
+
+
 def _positions() -> builtins.list[Row]:
     from regard.positions import POSITIONS
 
@@ -167,7 +182,7 @@ def _zoo() -> builtins.list[Row]:
 
 KINDS: dict[str, Callable[[], builtins.list[Row]]] = {
     "attention": _mechanisms,
-    "aligners": _simple("regard.attention", "ALIGNERS"),
+    "aligners": _aligners,
     "mixers": _simple("regard.attention", "MIXERS"),
     "positions": _positions,
     "models": _models,

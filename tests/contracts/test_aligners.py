@@ -109,7 +109,9 @@ def test_an_input_without_a_place_gives_zeros_and_no_nan(name, training):
     aligner, queries, memory = parts(name)
     weights = walk(aligner.train(training), queries, memory, real([9, 0, 2]))
     assert weights[:, 1].abs().max() == 0
-    sum(context(w, memory).square().sum() for w in weights).backward()
+    seen = sum(context(w, memory).square().sum() for w in weights)
+    told = sum(x.sum() for x in aligner.told()) if training and hasattr(aligner, "told") else 0.0  # what draws learn by
+    (seen + told).backward()
     grads = [queries.grad, memory.grad, *(p.grad for p in aligner.parameters())]
     assert all(torch.isfinite(g).all() for g in grads if g is not None)
     assert memory.grad[1].abs().max() == 0
@@ -178,8 +180,8 @@ def test_a_state_keeps_its_shape_and_its_place(name):
 
 
 @pytest.mark.parametrize("name", EVERY)
-@torch.no_grad()
-def test_five_thousand_steps_stay_finite(name):
+@torch.inference_mode()
+def test_five_thousand_steps_stay_finite(name, unchecked):
     aligner, queries, memory = parts(name, batch=2, k=1)
     mask, keys, state = real([9, 4]), aligner.keys(memory), None
     for step in range(5000):
@@ -214,6 +216,16 @@ def test_keys_are_narrow_enough_for_bfloat16_and_what_is_carried_is_not(name):
     assert weights.dtype == keys.dtype
     assert all(not x.is_floating_point() or x.dtype == torch.float32 for x in tensors(state))
     assert torch.isfinite(weights).all()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_parameter_learns_from_where_it_looks(name):
+    aligner, queries, memory = parts(name)
+    if hasattr(aligner, "told"):
+        pytest.skip("learns from what its choices are worth, which a task knows")
+    weights = walk(aligner.train(), queries, memory, real([9, 4, 6]))
+    sum(context(w, memory).square().sum() for w in weights).backward()
+    assert not [n for n, p in aligner.named_parameters() if p.grad is None or p.grad.abs().max() == 0]
 
 
 @pytest.mark.parametrize("name", EVERY)

@@ -19,6 +19,7 @@ MODELS = {
     "gpt:tiny": (["vocab=300", *STILL], Shape(batch=3, length=64)),
     "bert:tiny": (["vocab=300", "head=classes(3)", *STILL], Shape(batch=3, length=64)),
     "gpt:char": (["vocab=65", "positions=rotary", "norm_kind=rms", *STILL], Shape(batch=1, length=64)),
+    "road:tiny": (["vocab=65", "step=gated"], Shape(batch=2, length=9)),
     "rnnsearch:tiny": (["dropout=0"], Shape(batch=2, source=7, target=5)),
     "convs2s:tiny": (["dropout=0"], Shape(batch=2, source=7, target=5)),
     "bytenet:tiny": (["dropout=0"], Shape(batch=2, source=7, target=5)),

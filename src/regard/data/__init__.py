@@ -10,6 +10,7 @@ Tagged       sentences with a tag for each word                         tagged.p
 Bracketed    the same with brackets in place of tags, to be written     bracketed.py
 Questions    texts, questions about them, and where the answers stand   questions.py
 Shards       rows of running text out of token shards                   shards.py
+Pronounced   words, letter by letter, and their sounds                  pronounced.py
 Mixture      several text-to-text tasks in one stream                   mixture.py, text_tasks.py
 Spans        running text with pieces taken out, to be written down     spans.py
 Pictures     images out of sample shards                                pictures.py
@@ -50,6 +51,7 @@ DATA: Table = {
     "spans": ("regard.data.spans", "Spans"),
     "words": ("regard.data.words", "WordSentences"),
     "strokes": ("regard.data.strokes", "Strokes"),
+    "pronounced": ("regard.data.pronounced", "Pronounced"),
     "digits": ("regard.data.speech", "Digits"),
     "an4": ("regard.data.an4", "AN4"),
     "arithmetic": ("regard.data.arithmetic", "Arithmetic"),

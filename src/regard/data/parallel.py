@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import torch
 
@@ -102,30 +102,36 @@ class Parallel:
             from regard.tokens.text import Text
 
             text = Text.train([line for side in sides for line in side], kind=self.kind, size=self.vocabulary)
-        source = _encoded(text, sides[0], [], [text.eos])
-        return Corpus(self, self.split(split), text, source, _encoded(text, sides[1], [text.bos], [text.eos]))
+        source = encoded(text, sides[0], [], [text.eos])
+        return Corpus(self, self.split(split), text, source, encoded(text, sides[1], [text.bos], [text.eos]))
 
 
-@dataclass(frozen=True, eq=False)
-class Corpus:
-    """One part of the data as numbers; as text it is read again when asked for."""
+class Sizes(Protocol):
+    """What batches of pairs are made by."""
 
-    settings: Parallel
-    split: str
+    @property
+    def tokens(self) -> int:
+        """In a batch: rows x the longest of either side."""
+        ...
+
+    @property
+    def longest(self) -> int:
+        """Longer training pairs are left out."""
+        ...
+
+    @property
+    def multiple(self) -> int:
+        """Padded lengths are multiples of this."""
+        ...
+
+
+class Numbered:
+    """Pairs as numbers, and the batches of them, whatever the two sides are."""
+
+    settings: Sizes
     text: Text
     source: Flat
     target: Flat
-
-    @cached_property
-    def raw(self) -> tuple[list[str], list[str]]:
-        """Source and target as in the file."""
-        return self.settings.read(self.split)
-
-    @cached_property
-    def sides(self) -> tuple[list[str], list[str]]:
-        """Source and target as the model sees them."""
-        settings = self.settings
-        return settings.normal(self.raw[0], settings.source), settings.normal(self.raw[1], settings.target)
 
     def __len__(self) -> int:
         return len(self.source)
@@ -167,12 +173,34 @@ class Corpus:
             at += rows
 
 
+@dataclass(frozen=True, eq=False)
+class Corpus(Numbered):
+    """One part of the data as numbers; as text it is read again when asked for."""
+
+    settings: Parallel
+    split: str
+    text: Text
+    source: Flat
+    target: Flat
+
+    @cached_property
+    def raw(self) -> tuple[list[str], list[str]]:
+        """Source and target as in the file."""
+        return self.settings.read(self.split)
+
+    @cached_property
+    def sides(self) -> tuple[list[str], list[str]]:
+        """Source and target as the model sees them."""
+        settings = self.settings
+        return settings.normal(self.raw[0], settings.source), settings.normal(self.raw[1], settings.target)
+
+
 def target_tokens(batch: Pairs) -> int:
     """How many tokens the model is asked to predict: all of the target but its begin token."""
     return int(batch.target_lengths.sum()) - len(batch.target_lengths)
 
 
-def _encoded(text: Text, lines: Sequence[str], before: list[int], after: list[int]) -> Flat:
+def encoded(text: Text, lines: Sequence[str], before: list[int], after: list[int]) -> Flat:
     """All lines as numbers; some at a time, since Python's numbers take far more room than a tensor's."""
     some = range(0, max(len(lines), 1), 10_000)
     return Flat.joined(

@@ -23,6 +23,7 @@ from regard.core.errors import BadInput
 from regard.data import home
 from regard.data.labelled import Labelled
 from regard.data.parallel import Parallel, lines
+from regard.data.pronounced import entries
 from regard.data.shards import chosen
 
 LANGUAGES = {"en": "English", "de": "German", "fr": "French", "cs": "Czech", "es": "Spanish", "it": "Italian"}
@@ -180,13 +181,8 @@ class Pronounce:
 
     def read(self, split: str) -> list[Example]:
         """Words and their first pronunciation."""
-        examples = []
-        for line in lines(home.folder("cmudict") / f"cmudict.{split}.tsv.gz"):
-            word, *sounds = line.split("\t")
-            if not self.stress:
-                sounds = [re.sub(r"\d", "", each) for each in sounds]
-            examples.append(Example(" ".join(word), sounds[0], tuple(dict.fromkeys(sounds))))
-        return examples
+        found = entries(home.folder("cmudict"), split, self.stress)
+        return [Example(" ".join(word), sounds[0], sounds) for word, sounds in found]
 
 
 def read(task: TextTask, split: str, limit: int | None = None) -> list[Example]:

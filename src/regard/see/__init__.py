@@ -1,10 +1,13 @@
 """Arrays and traces -> pictures. Never takes a model: what to look at was decided by whoever made the traces.
 
     heads, alignment, layers, mask     grids of maps, as matplotlib figures          grid.py
+    path, compare                      where an aligner walks; several side by side  walks.py
     page                               one HTML file to explore, needs no network    page.py
     draw                               an alignment in the terminal                  text.py
     rollout, through                   several layers as one map                     rollout.py
     curve                              a training run's losses and scores            curve.py
+    lengths                            a score over the length of the input          lengths.py
+    estimates                          estimates of a gradient: spread and bias      estimates.py
     plane                              vectors with names, in two dimensions         plane.py
     strokes                            handwriting, and what was read at each point  strokes.py
     lattice, listened                  what was heard in a sound, where in time      sound.py
@@ -20,6 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 # A function that shares its file's name is bound here at once: a later import of the file would take the name from it.
 from regard.see.curve import curve
+from regard.see.estimates import estimates
+from regard.see.lengths import lengths
 from regard.see.page import page
 from regard.see.plane import plane
 from regard.see.rollout import max_of_heads, mean_of_heads, min_of_heads, rollout, rollouts, through
@@ -30,20 +35,25 @@ from regard.see.text import draw
 
 if TYPE_CHECKING:
     from regard.see.grid import alignment, heads, layers, mask
+    from regard.see.walks import compare, path
 
 __all__ = [
     "alignment",
+    "compare",
     "curve",
     "draw",
+    "estimates",
     "heads",
     "lattice",
     "layers",
+    "lengths",
     "listened",
     "mask",
     "max_of_heads",
     "mean_of_heads",
     "min_of_heads",
     "page",
+    "path",
     "plane",
     "rollout",
     "rollouts",
@@ -56,4 +66,4 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'regard.see' has no attribute '{name}'")
-    return getattr(import_module("regard.see.grid"), name)
+    return getattr(import_module("regard.see.walks" if name in ("path", "compare") else "regard.see.grid"), name)

@@ -7,6 +7,9 @@ from regard.core.spec import Table
 # What the training loop trains.
 TASKS: Table = {
     "translation": ("regard.tasks.translation", "Translation"),
+    "reinforced": ("regard.tasks.reinforced", "ReinforcedTranslation"),
+    "reinforced_pronunciation": ("regard.tasks.reinforced_pronunciation", "ReinforcedPronunciation"),
+    "reinforced_listening": ("regard.tasks.reinforced_listening", "ReinforcedListening"),
     "language": ("regard.tasks.language", "Language"),
     "text_to_text": ("regard.tasks.text_to_text", "TextTasks"),
     "decision": ("regard.tasks.decision", "Decision"),
@@ -18,6 +21,7 @@ TASKS: Table = {
     "words": ("regard.tasks.words", "WordVectors"),
     "bilm": ("regard.tasks.bilm", "BiLM"),
     "handwriting": ("regard.tasks.handwriting", "Handwriting"),
+    "pronunciation": ("regard.tasks.pronunciation", "Pronunciation"),
     "transcription": ("regard.tasks.transcription", "Transcription"),
     "listening": ("regard.tasks.listening", "Listening"),
     "arithmetic": ("regard.tasks.arithmetic", "Adding"),
@@ -38,6 +42,7 @@ PREDICTORS: Table = {
     "words": ("regard.tasks.neighbours", "Words"),
     "bilm": ("regard.tasks.in_context", "InContext"),
     "handwriting": ("regard.tasks.scribe", "Scribe"),
+    "pronunciation": ("regard.tasks.pronouncer", "Pronouncer"),
     "transcription": ("regard.tasks.transcriber", "Transcriber"),
     "listening": ("regard.tasks.hearer", "Hearer"),
     "arithmetic": ("regard.tasks.arithmetic", "Calculator"),

@@ -26,8 +26,10 @@ from torch import nn
 from regard.core.shapes import Float, Int, Tensor
 from regard.data import moses
 from regard.data.parallel import Corpus, Pairs, Parallel, target_tokens
+from regard.tasks.by_length import SENTENCES, by_length
+from regard.tasks.forcing import Forcing
 from regard.tasks.parts import Worded, vocabulary
-from regard.tasks.score import Score, bleu, bleu_tokenised, chrf
+from regard.tasks.score import bleu, bleu_tokenised, chrf
 from regard.tasks.translator import Translator
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ class Config:
     smoothing: float = 0.1
     beams: int = 5
     length_penalty: float = 1.0
+    forcing: str = "always"  # how often the target itself is read in training, as a schedule (tasks.forcing)
 
     def quick(self) -> Config:
         """Smaller search."""
@@ -71,7 +74,7 @@ class Translation(Worded[Corpus]):
     def __init__(self, config: Config, data: Parallel, text: Text | None = None, seed: int = 0) -> None:
         train = data.load("train", None) if text is None else None  # a vocabulary is made while it is read
         super().__init__(data, text if train is None else train.text, seed)
-        self.config = config
+        self.config, self.forcing = config, Forcing(config.forcing)
         if train is not None:
             self._parts["train"] = train
         self.objective: Callable[[Tensor, Tensor, float], Tensor] = smoothed
@@ -89,7 +92,9 @@ class Translation(Worded[Corpus]):
         self, model: nn.Module, batch: Pairs, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """The smoothed loss summed over real target tokens, and its parts for the record."""
-        logits = model(batch.source, batch.target[:, :-1], batch.source_lengths, batch.target_lengths - 1)
+        target = batch.target[:, :-1]
+        own = self.forcing(model, target, step, rng)
+        logits = model(batch.source, target, batch.source_lengths, batch.target_lengths - 1, **own)
         total = self.objective(logits, labels(batch), self.config.smoothing)
         return total, {"loss": total.detach()}
 
@@ -146,20 +151,19 @@ class Translation(Worded[Corpus]):
         loss = float(nll) / max(tokens, 1)
         result: dict[str, Any] = {"loss": loss, "perplexity": math.exp(min(loss, 50.0))}
         result |= {"accuracy": int(right) / max(tokens, 1), "tokens": tokens}
-        if effort:
-            found = self.score(model, corpus, 1 if effort == 1 else self.config.beams)
-            result |= {"bleu": found.value, "bleu_signature": found.signature}
-        return result
+        return result | (self.scored(model, corpus, 1 if effort == 1 else self.config.beams) if effort else {})
 
-    def score(self, model: nn.Module, corpus: Corpus, beams: int) -> Score:
+    def scored(self, model: nn.Module, corpus: Any, beams: int) -> dict[str, Any]:
         """BLEU over the text as the model sees it: tokenised text is not tokenised again."""
         translator = Translator(model, self.text, self.data.source, self.data.target)
         written = translator(corpus.sides[0], beams=beams, length_penalty=self.config.length_penalty)
-        return bleu(written, corpus.sides[1], tokenise="none" if self.data.style == "moses" else "13a")
+        found = bleu(written, corpus.sides[1], tokenise="none" if self.data.style == "moses" else "13a")
+        return {"bleu": found.value, "bleu_signature": found.signature}
 
     def report(self, model: nn.Module, split: str = "test", **search: Any) -> dict[str, Any]:
         """Everything there is to say about a model on one part: the losses, and BLEU and chrF of the running text that
-        comes out, against the untouched references, in all three ways of counting (see tasks.score)."""
+        comes out, against the untouched references, in all three ways of counting (see tasks.score); by_length: BLEU
+        for sources of so many words (cased, and of lower-case tokens where those can be had)."""
         corpus = self.part(split)
         search = {"beams": self.config.beams, "length_penalty": self.config.length_penalty} | search
         translator = Translator(model, self.text, self.data.source, self.data.target, self.data.style)
@@ -174,7 +178,23 @@ class Translation(Worded[Corpus]):
             scores["bleu_tokenised"] = bleu_tokenised(written, references, self.data.target)
         for name, found in scores.items():
             result |= {name: found.value, f"{name}_signature": found.signature, f"{name}_detail": found.detail}
+        result["by_length"] = self._by_length(corpus.raw[0], written, references)
         return result | {"split": self.data.split(split), "sentences": len(corpus), **search}
+
+    def _by_length(self, sources: list[str], written: list[str], references: list[str]) -> list[dict[str, Any]]:
+        """BLEU by the number of words in the source, with spaces between them."""
+        kinds = {"bleu": (written, references, "13a")}
+        if moses.there():
+            target = self.data.target
+            kinds["bleu_tokenised"] = moses.tokenise(written, target), moses.tokenise(references, target), "none"
+
+        def measure(rows: list[int]) -> dict[str, float]:
+            return {
+                name: bleu([a[i] for i in rows], [b[i] for i in rows], tokenise=how).value
+                for name, (a, b, how) in kinds.items()
+            }
+
+        return by_length([len(source.split()) for source in sources], SENTENCES, measure)
 
 
 def labels(batch: Pairs | Spoken) -> Int[Tensor, "B T"]:

@@ -1,0 +1,286 @@
+"""How good is the gradient of hard attention? Every alignment of short words, written out, beside what is drawn.
+
+    python benchmarks/reinforce.py              -> results/reinforce.json and docs/assets/reinforce.png
+    python benchmarks/reinforce.py --updates 0  a fresh model
+
+A small model with hard attention is trained a little on short words of the CMU dictionary. For some words of the
+validation part every alignment is then enumerated, with its chance and the pieces of its gradient:
+
+    A(s) = ∂ Σ_t r_t        B_t(s) = ∂ log p(s_t | s_<t)        one draw: A + Σ_t (R_t - b_t) B_t
+
+So the exact gradient, and the exact mean and variance of every estimator of the form above, are sums with no noise in
+them; draws are simulated from the same table. Gumbel noise has no such table and is drawn (--draws of them). "others"
+reads each word four times and is given for each reading, so that all rows cost alike. Numbers are over all weights of
+the model and all words: Σ variance / Σ |exact|², and the distance of the mean of n draws likewise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import harness
+
+WORDS, LETTERS, SOUNDS = 4, 3, 3  # four places with the end, four tokens with the end: 256 alignments
+NS = [4**k for k in range(9)]  # draws averaged
+GROUP = 4  # readings of `others`
+RUNS = 40  # simulations of each number of draws
+
+
+def main() -> None:
+    """Train a little, enumerate, compare, draw."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--updates", type=int, default=300, help="of training before the gradients are looked at")
+    parser.add_argument("--words", type=int, default=WORDS)
+    parser.add_argument("--draws", type=int, default=8192, help="for Gumbel noise, a word")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", default="reinforce.json", help="name of the record in results/")
+    parser.add_argument("--picture", type=Path, default=harness.HERE.parent / "docs" / "assets" / "reinforce.png")
+    chosen = parser.parse_args()
+    import torch
+
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(chosen.seed)
+    record = {"machine": harness.machine(), "settings": {"updates": chosen.updates, "seed": chosen.seed}}
+    part, model, level = trained(chosen.updates)
+    rows, names = short(part)[: chosen.words], []
+    sums: dict[str, dict[str, Any]] = {}
+    norm, gap = 0.0, 0.0
+    for row in rows:
+        source, target = pair(part, row)
+        names.append(part.entries[row].word)
+        table = Table(model, source, target)
+        norm += float(table.exact.square().sum())
+        gap += float(table.likelihood - table.bound)
+        for name, found in table.estimators(level).items():
+            add(sums, name, found)
+        for temperature in (1.0, 0.3):
+            add(sums, f"gumbel, τ {temperature}", gumbel(model, source, target, table.exact, temperature, chosen.draws))
+        print(f"{names[-1]}: {len(table.chances)} alignments", flush=True)
+    results = {
+        name: {
+            "variance": s["variance"] / norm,
+            "bias": (s["bias"] / norm) ** 0.5,
+            "errors": [[n, (far / norm) ** 0.5] for n, far in s["errors"].items()],
+        }
+        for name, s in sums.items()
+    }
+    record |= {"words": names, "mean_reward_a_token": level, "likelihood_minus_bound_a_word": gap / len(rows)}
+    record["estimators"] = results
+    harness.write(chosen.output, record)
+    picture(results, chosen.updates, chosen.picture)
+    for name, found in results.items():
+        print(f"{name:<26} variance {found['variance']:10.3g}   bias {found['bias']:.2e}")
+
+
+def add(sums: dict[str, dict[str, Any]], name: str, found: dict[str, Any]) -> None:
+    """Sums of squares over words."""
+    old = sums.setdefault(name, {"variance": 0.0, "bias": 0.0, "errors": {}})
+    old["variance"] += found["variance"]
+    old["bias"] += found["bias"]
+    for n, far in found["errors"].items():
+        old["errors"][n] = old["errors"].get(n, 0.0) + far
+
+
+# -- data and model ----------------------------------------------------------------------------------------------------
+
+
+def short(part: Any) -> list[int]:
+    """Rows with so many letters and sounds."""
+    fits = (part.source.lengths == LETTERS + 1) & (part.target.lengths == SOUNDS + 2)
+    found: list[int] = fits.nonzero()[:, 0].tolist()
+    return found
+
+
+def pair(part: Any, row: int) -> tuple[Any, Any]:
+    """One word and its sounds, as numbers."""
+    import torch
+
+    batch = part.collate(torch.tensor([row]))
+    return batch.source[0, : LETTERS + 1], batch.target[0, : SOUNDS + 2]
+
+
+def trained(updates: int) -> tuple[Any, Any, float]:
+    """The validation part, a model after some updates on short words of the training part, and its mean reward a token
+    as a moving baseline that listened all along has it."""
+    import torch
+
+    from regard.data.pronounced import Pronounced
+    from regard.models.rnnsearch import Config, RNNSearch
+    from regard.tasks.baselines import Moving
+    from regard.tasks.reinforced import Choices, Reinforce, log_p
+    from regard.tasks.translation import labels
+
+    data = Pronounced("cmudict")
+    part = data.load("train")
+    text, rows = part.text, torch.tensor(short(part))
+    marks = {"pad": text.pad, "bos": text.bos, "eos": text.eos}
+    model = RNNSearch(Config(text.size, width=12, hidden=12, align=8, readout=None, aligner="hard", **marks))
+    choices, moving = Choices(Reinforce(entropy=0.02, baseline="others", samples=GROUP)), Moving(decay=0.95)
+    optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)
+    for step in range(max(updates, 20)):  # a fresh model's rewards are listened to, not learned from
+        batch = part.collate(rows[torch.randint(len(rows), (32,))])
+        batch = type(batch)(*(x.repeat_interleave(GROUP, 0) for x in batch))
+        wanted = labels(batch)
+        logits = model.train()(batch.source, batch.target[:, :-1], batch.source_lengths)
+        rewards, real = log_p(logits, wanted), wanted >= 0
+        loss = choices.loss(*model.decoder.aligner.told(), rewards, real, step) - rewards.sum()
+        moving.hear(rewards.detach().sum(), real.sum())
+        moving.move()
+        if step < updates:
+            optimiser.zero_grad()
+            (loss / real.sum()).backward()
+            optimiser.step()
+    return data.load("val", text), model, float(moving.level())
+
+
+# -- the table of all alignments ---------------------------------------------------------------------------------------
+
+
+class Table:
+    """All alignments of one word, with the pieces of their gradients."""
+
+    def __init__(self, model: Any, source: Any, target: Any) -> None:
+        import torch
+
+        from regard.tasks.enumerated import alignments
+
+        every = alignments(model, source, target)
+        self.exact = flat(every.bound, model)
+        self.bound, self.likelihood = every.bound.detach(), every.likelihood.detach()
+        self.chances, self.rewards = every.chances.detach(), every.rewards.detach()
+        own, choice = [], []
+        aligner = model.decoder.aligner
+        model.eval()
+        aligner.training = True
+        for path in every.paths:  # one row at a time: its five gradients go through that row alone
+            with aligner.following(path[None]):
+                logits = model(source[None], target[None, :-1])
+                log_s = aligner.told()[0][0]
+            likely = logits[0].log_softmax(-1).gather(1, target[1:, None]).sum()
+            own.append(flat(likely, model, keep=True))
+            choice.append(torch.stack([flat(one, model, keep=True) for one in log_s]))
+        aligner.training = False
+        self.own, self.choice = torch.stack(own), torch.stack(choice)  # P W, P T W
+
+    def estimators(self, level: float) -> dict[str, dict[str, Any]]:
+        """Mean, variance and distances of every estimator."""
+        import torch
+
+        from regard.tasks.reinforced import to_go, whole
+
+        ones = torch.ones_like(self.rewards)
+        found = {}
+        for credit in (whole, to_go):
+            for name, per_token in (("no baseline", 0.0), ("moving", level)):
+                advantage = credit(self.rewards) - per_token * credit(ones)
+                words = "whole reward" if credit is whole else "reward to go"
+                found[f"{words}, {name}"] = self.measured(self.own + (advantage[..., None] * self.choice).sum(1))
+        found[f"reward to go, others, {GROUP}"] = self.others()
+        return found
+
+    def measured(self, each: Any) -> dict[str, Any]:
+        """One draw gives one of these rows."""
+        import torch
+
+        mean = self.chances @ each
+        variance = float(self.chances @ (each - mean).square().sum(1))
+        errors = {}
+        for n in NS:
+            counts = torch.distributions.Multinomial(n, probs=self.chances).sample((RUNS,))
+            errors[n] = float(((counts / n) @ each - self.exact).square().sum(1).mean())
+        return {"variance": variance, "bias": float((mean - self.exact).square().sum()), "errors": errors}
+
+    def others(self, groups: int = 4096) -> dict[str, Any]:
+        """Groups of readings, each with the mean of the rest taken off; variance and distances for each reading."""
+        import torch
+
+        from regard.tasks.reinforced import to_go
+
+        paid = to_go(self.rewards)
+        total, squares, errors, seen = torch.zeros_like(self.exact), 0.0, {}, 0
+        while seen < groups:
+            drawn = torch.multinomial(self.chances, 1024 * GROUP, replacement=True).view(-1, GROUP)
+            mine = paid[drawn]  # D G T
+            rest = (mine.sum(1, keepdim=True) - mine) / (GROUP - 1)
+            pieces = torch.zeros(len(drawn), len(self.chances), paid.shape[1])
+            for g in range(GROUP):  # weights of the rows of the table, summed over the group
+                pieces.scatter_add_(1, drawn[:, g, None, None].expand(-1, 1, paid.shape[1]), (mine - rest)[:, g, None])
+            own = torch.zeros(len(drawn), len(self.chances)).scatter_add_(
+                1, drawn, torch.ones_like(drawn, dtype=paid.dtype)
+            )
+            each = (own @ self.own + pieces.flatten(1) @ self.choice.flatten(0, 1)) / GROUP
+            if not seen:
+                first = each
+            total, squares, seen = total + each.sum(0), squares + float(each.square().sum()), seen + len(drawn)
+        mean = total / seen
+        variance = squares / seen - float(mean.square().sum())
+        for n in NS[1:]:
+            size = n // GROUP
+            if size <= len(first) // 4:
+                means = first[: len(first) // size * size].unflatten(0, (-1, size)).mean(1)
+                errors[n] = float((means - self.exact).square().sum(1).mean())
+        errors[seen * GROUP] = float((mean - self.exact).square().sum())
+        # what is left of the distance after all draws is noise; the bias of this one is zero by the tests' enumeration
+        noise = variance / seen
+        return {
+            "variance": variance * GROUP,
+            "bias": max(0.0, float((mean - self.exact).square().sum()) - noise),
+            "errors": errors,
+        }
+
+
+def gumbel(model: Any, source: Any, target: Any, exact: Any, temperature: float, draws: int) -> dict[str, Any]:
+    """The same weights with the straight-through draw in place of the drawn choice."""
+    import copy
+
+    import torch
+
+    from regard.attention.aligners.gumbel import GumbelAligner
+
+    twin, size = copy.deepcopy(model), 64
+    old = twin.decoder.aligner
+    widths = old.over.query.in_features, old.over.memory.in_features, old.over.query.out_features
+    twin.decoder.aligner = GumbelAligner(*widths, temperature=temperature)
+    twin.decoder.aligner.over.load_state_dict(old.over.state_dict())
+    twin.eval()
+    twin.decoder.aligner.training = True
+    means = []
+    for _ in range(draws // size):
+        logits = twin(source.expand(size, -1), target[:-1].expand(size, -1))
+        likely = logits.log_softmax(-1).gather(2, target[1:].expand(size, -1)[..., None]).sum()
+        means.append(flat(likely / size, twin))
+    each = torch.stack(means)
+    mean = each.mean(0)
+    variance = float((each - mean).square().sum(1).sum() / (len(each) - 1)) * size
+    errors = {}
+    for n in NS:
+        if n >= size and n // size <= len(each):
+            errors[n] = float((each.unflatten(0, (-1, n // size)).mean(1) - exact).square().sum(1).mean())
+    bias = float((mean - exact).square().sum()) - variance / draws  # less what is noise
+    return {"variance": variance, "bias": max(bias, 0.0), "errors": errors}
+
+
+def flat(value: Any, model: Any, keep: bool = False) -> Any:
+    """The gradient over all weights as one vector."""
+    import torch
+
+    parameters = list(model.parameters())
+    found = torch.autograd.grad(value, parameters, allow_unused=True, retain_graph=keep)
+    pieces = [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)]
+    return torch.cat([piece.flatten() for piece in pieces])
+
+
+def picture(results: dict[str, Any], updates: int, path: Path) -> None:
+    """Both panels."""
+    from regard.see import estimates
+
+    variances = {name: found["variance"] for name, found in results.items()}
+    errors = {name: [(n, far) for n, far in found["errors"]] for name, found in results.items()}
+    estimates(variances, errors, path, f"the gradient of hard attention after {updates} updates, against enumeration")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,247 @@
+"""The section of docs/results.md on what came before the Transformer, and the runs that it wants.
+
+    Multi30k            one row a system, DE-EN and EN-DE, all of about 6.4 million parameters, the same data, the same
+                        vocabulary and the same search; BLEU overall and by the number of words in the source
+    sounds              CMUdict: errors by aligner, and by the number of letters
+    speech              errors of what was heard
+    what others had     published lines, with how they were counted
+
+A run belongs to the first table by its name, before-<pair>-<system>[-<seed>], to the others by its task. The reader of
+256 units in each direction makes memory and state equally wide, without which a plain product is no score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from results_parts import listed, search, seeds, spread, table
+
+ASSETS = Path(__file__).resolve().parent / "assets"
+PAIRS = ("de-en", "en-de")
+PART, METRIC = "test_2016_flickr", "bleu_tokenised"
+
+
+class System(NamedTuple):
+    """A row: what it is, and the recipe with its settings."""
+
+    what: str
+    how: str
+    minutes: int  # about, alone on one H200
+
+
+SCORES = {
+    "additive": "additive (MLP)",
+    "dot": "dot",
+    "scaled_dot": "scaled dot",
+    "bilinear": "bilinear",
+    "concat": "concat",
+    "local_m": "local, monotonic",
+    "local_p": "local, predictive",
+    "location": "location-aware",
+    "gmm": "Gaussian mixture",
+    "monotonic": "monotonic",
+    "coverage": "coverage",
+    "remembering": "remembering",
+}
+READER = 'model.reader="gru(hidden=256)"'
+SYSTEMS = {
+    "seq2seq": System("GRU, one vector, no attention", f"seq2seq_multi30k {READER}", 2),
+    **{
+        name.replace("_", ""): System(f"GRU, attention: {what}", f"rnnsearch_multi30k model.aligner={name} {READER}", 5)
+        for name, what in SCORES.items()
+    },
+    "luong": System("Luong's decoder, bilinear, input feeding", f"luong_multi30k {READER}", 5),
+    "forwards": System(
+        "GRU, additive, source read forwards only", 'rnnsearch_multi30k model.reader="gru(directions=1)"', 5
+    ),
+    "bare": System("GRU, additive, bare embeddings as memory", "rnnsearch_multi30k model.reader='\"none\"'", 5),
+    "convs2s": System("ConvS2S", "convs2s_multi30k model.hidden=256 model.encoder_layers=4 model.decoder_layers=3", 4),
+    "transformer": System(
+        "Transformer",
+        "translate_multi30k_tiny model.width=256 model.ffn=512 model.encoder_layers=3 model.decoder_layers=3 "
+        "train.rate=2e-3",
+        4,
+    ),
+}
+ALIGNERS = ("additive", "location", "gmm", "monotonic", "hard")
+
+
+def name(pair: str, system: str) -> str:
+    """The name of a run, without its seed."""
+    return f"before-{pair}-{system}"
+
+
+def command(pair: str, system: str, seed: int | None = None) -> str:
+    """How a run is made."""
+    source, target = pair.split("-")
+    more = "" if seed is None else f" train.seed={seed}"
+    out = name(pair, system) if seed is None else f"{name(pair, system)}-{seed}"
+    return f"regard train {SYSTEMS[system].how} data.source={source} data.target={target}{more} --out runs/{out}"
+
+
+def is_ours(run: Mapping[str, Any]) -> bool:
+    """Whether a run stands in the first table, and so in no other."""
+    return str(run["name"]).startswith("before-")
+
+
+def before(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The section."""
+    yield "## Before the Transformer"
+    yield (
+        "Encoder-decoders with recurrence and convolution, and everything that was tried as a score, on the same data. "
+        "How to train and use them: [recurrent models](how/recurrent.md), [pronouncing words](how/pronounce.md)."
+        if (ASSETS.parent / "how" / "recurrent.md").is_file()
+        else "Encoder-decoders with recurrence and convolution, and everything that was tried as a score, on the same "
+        "data. How to use one: [pronouncing words](how/pronounce.md)."
+    )
+    for pair in PAIRS:
+        yield f"### Multi30k {pair.upper()}: every score function, at equal size"
+        yield from _translated(pair, [run for run in ours if run["name"].startswith(f"before-{pair}-")])
+        yield from _others([line for line in theirs if line["section"] == f"multi30k {pair}"])
+    yield "### The lecture's table: WMT14 EN-FR"
+    yield from _lecture([line for line in theirs if line["section"] == "lecture"])
+    yield "### Spelling to sounds, by aligner"
+    yield from _sounds([run for run in ours if run.get("task") == "pronunciation"])
+    yield "### Speech"
+    yield from _speech([run for run in ours if run.get("task") in SPEECH])
+
+
+# -- Multi30k ----------------------------------------------------------------------------------------------------------
+
+
+def _translated(pair: str, ours: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield (
+        f"{PART.replace('_', ' ')}, BLEU of lower-case Moses tokens, joint BPE of 10,000; the columns on the right are "
+        "BLEU of the sources of so many words, with how many there are. A row of several seeds shows the mean and, in "
+        "brackets, the lowest and the highest."
+    )
+    found = {system: [run for run in ours if is_run(run, pair, system)] for system in SYSTEMS}
+    buckets = list(dict.fromkeys(b for runs in found.values() for run in runs for b in by_length(run)))
+    heads = [f"{b} ({many})" for b, many in counts(ours).items() if b in buckets]
+    rows = [["system", "parameters", "BLEU", *heads, "search", "seeds"]]
+    for system, runs in found.items():
+        if not runs:
+            rows.append([SYSTEMS[system].what, "", "not measured yet", *("" for _ in heads), "", ""])
+            continue
+        scores = [_score(run) for run in runs]
+        cells = [spread([by_length(run)[b] for run in runs if b in by_length(run)], 1) for b in buckets]
+        sizes = " / ".join(dict.fromkeys(f"{run['parameters']:,}" for run in runs))
+        whole = spread([score["value"] for score in scores])
+        rows.append([f"**{SYSTEMS[system].what}**", sizes, whole, *cells, search(scores[0]), seeds(runs)])
+    yield table(rows)
+    picture = ASSETS / f"before-{pair}.png"
+    if picture.is_file():
+        yield f"![BLEU over the length of the source, {pair.upper()}](assets/{picture.name})"
+        yield "Drawn by `python docs/make_before.py` from the same files."
+
+
+def is_run(run: Mapping[str, Any], pair: str, system: str) -> bool:
+    """Whether a run is one of this row, of whatever seed."""
+    wanted = name(pair, system)
+    return run["name"] == wanted or str(run["name"]).removeprefix(f"{wanted}-").isdigit()
+
+
+def _score(run: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = [s for s in run["scores"] if (s["part"], s["metric"]) == (PART, METRIC)]
+    if not found:
+        raise ValueError(f"{run['name']} has no {METRIC} on {PART}: evaluate it with sacremoses installed")
+    return found[0]
+
+
+def by_length(run: Mapping[str, Any], part: str = PART, metric: str = METRIC) -> dict[str, float]:
+    """Bucket -> score of a run."""
+    return {_bucket(row): row[metric] for row in run.get("by_length", {}).get(part, ()) if metric in row}
+
+
+def counts(ours: Sequence[Mapping[str, Any]], part: str = PART) -> dict[str, int]:
+    """Bucket -> how many inputs it holds."""
+    return {_bucket(row): row["count"] for run in ours for row in run.get("by_length", {}).get(part, ())}
+
+
+def _bucket(row: Mapping[str, Any]) -> str:
+    return f"{row['from']}+" if row["to"] is None else f"{row['from']}-{row['to']}"
+
+
+# -- what others had ---------------------------------------------------------------------------------------------------
+
+
+def _others(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    if not lines:
+        return
+    yield "Published on the same test part, but with other tokens and another way of counting, so not to the decimal:"
+    rows = [["published system", "value", "how it was counted"]]
+    rows += [[line["system"], _marked(line), line["search"]] for line in sorted(lines, key=lambda x: x["value"])]
+    yield table(rows)
+    yield listed(f"{line['system']}: {line['where']}" for line in lines)
+
+
+def _lecture(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield (
+        "BLEU on newstest2014, all sentences and those without an unknown word; 30 and 50 are the longest sentences in "
+        "training, * was trained for longer. None of it is measured here: the corpus is not at hand."
+    )
+    both: dict[str, dict[str, str]] = {}
+    for line in lines:
+        both.setdefault(line["system"], {})[line["part"]] = _marked(line)
+    yield table([["model", "all", "no unknown"], *([s, x["all"], x["no unknown word"]] for s, x in both.items())])
+    yield listed(line["where"] for line in lines)
+
+
+def _marked(line: Mapping[str, Any]) -> str:
+    return f"{line['value']:g}" + ("" if line["checked"] else " †")
+
+
+# -- sounds and speech -------------------------------------------------------------------------------------------------
+
+
+def _sounds(ours: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield (
+        "CMUdict, test part, stress left out, each word against the nearest of its listed pronunciations. Published "
+        "rows and losses are under [Language](#cmudict-test)."
+    )
+    if not ours:
+        yield "No run has been recorded yet."
+        return
+    part = "test"
+    rows = [
+        ["system", "parameters", "sounds wrong, %", "words wrong, %", "by letters: words wrong, %", "search", "seeds"]
+    ]
+    systems: dict[str, list[Mapping[str, Any]]] = {}
+    for run in ours:
+        systems.setdefault(run["system"], []).append(run)
+    for system, runs in systems.items():
+        errors = {
+            metric: [s for run in runs for s in run["scores"] if (s["part"], s["metric"]) == (part, metric)]
+            for metric in ("phoneme_error", "word_error")
+        }
+        if not errors["word_error"]:
+            continue
+        cells = [spread([s["value"] for s in found]) for found in errors.values()]
+        lengths = by_length(runs[0], part, "word_error")
+        many = counts(runs[:1], part)
+        letters = ", ".join(f"{b} ({many[b]:,}): {value:.1f}" for b, value in lengths.items())
+        sizes = " / ".join(dict.fromkeys(f"{run['parameters']:,}" for run in runs))
+        rows.append([f"**{system}**", sizes, *cells, letters, search(errors["word_error"][0]), seeds(runs)])
+    yield table(rows)
+
+
+SPEECH = ("transcription", "listening")
+
+
+def _speech(ours: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    if not ours:
+        yield "No run has been recorded yet."
+        return
+    rows = [["system", "corpus", "part", "words wrong, %", "parameters", "seeds"]]
+    places: dict[tuple[str, str, str], list[tuple[Mapping[str, Any], float]]] = {}
+    for run in ours:
+        for score in run["scores"]:
+            if score["metric"] == "word_error":
+                key = (run["system"], run["corpus"], score["part"])
+                places.setdefault(key, []).append((run, score["value"]))
+    for (system, corpus, part), found in places.items():
+        sizes = " / ".join(dict.fromkeys(f"{run['parameters']:,}" for run, _ in found if "parameters" in run))
+        rows.append([f"**{system}**", corpus, part, spread([v for _, v in found]), sizes, seeds(r for r, _ in found)])
+    yield table(rows)

@@ -1,0 +1,49 @@
+"""Letters to sounds, looking at one letter for each sound: hard attention taught by REINFORCE, or through Gumbel noise.
+
+task       "xylophone" -> Z AY L AH F OW N; for each sound one letter is drawn and read
+data       CMU pronouncing dictionary, 109,926 words to train on, 3,000 to choose by, 12,000 to test; stress left out
+licence    BSD-like (Carnegie Mellon University 1993-2015): the model may be shipped with that notice
+paper      Xu et al.: Show, Attend and Tell. ICML 2015. arXiv:1502.03044 (hard attention and how it is taught);
+           Jang, Gu, Poole: Categorical Reparameterization with Gumbel-Softmax. ICLR 2017. arXiv:1611.01144
+machine    one GPU, about 15 minutes (H200): every word is read four times an update
+expected   within a few words in a hundred of soft attention (pronounce_gpu), as the encoder already reads around
+measured   not measured yet
+command    regard train hard_pronounce --out runs/sounds-hard
+           regard train hard_pronounce --out runs/sounds-hard-moving task.reinforce.baseline=moving
+           regard train hard_pronounce --out runs/sounds-hard-half "model.aligner=hard(soft=0.5)"
+           regard train pronounce_gpu --out runs/sounds-gumbel "model.aligner=gumbel(temperature=0.7)"
+           regard eval runs/sounds-hard
+"""
+
+from regard.data.pronounced import Pronounced
+from regard.models.rnnsearch import Config
+from regard.tasks import reinforced_pronunciation
+from regard.tasks.reinforced import Reinforce
+from regard.training.recipe import Recipe, Train
+
+
+def recipe() -> Recipe:
+    return Recipe(
+        model=Config(vocab=70, width=256, hidden=512, align=256, readout=None, dropout=0.3, aligner="hard"),
+        task=reinforced_pronunciation.Config(
+            smoothing=0.1,
+            beams=4,
+            reinforce=Reinforce(entropy=0.05, floor=0.005, fade=4000, credit="to_go", baseline="others", samples=4),
+        ),
+        data=Pronounced("cmudict", tokens=4096),
+        train=Train(
+            steps=8000,
+            rate=1e-3,
+            schedule="cosine",
+            warmup=400,
+            floor=0.01,
+            eps=1e-8,
+            clip=1.0,
+            ema=0.999,
+            evaluate=1000,
+            save=1000,
+            score=100,  # looks between decoding: only at the end
+            metric="loss",
+            compile=False,  # the decoder is a loop over time, and its choices are kept in a list
+        ),
+    )

@@ -1,0 +1,48 @@
+"""Letters to sounds, written while the word is still being read: online hard attention.
+
+task       "xylophone" -> Z AY L AH F OW N; at each letter the model writes a sound or reads on
+data       CMU pronouncing dictionary, 109,926 words to train on, 3,000 to choose by, 12,000 to test; stress left out
+licence    BSD-like (Carnegie Mellon University 1993-2015): the model may be shipped with that notice
+paper      Luo, Chiu, Jaitly, Sutskever: Learning Online Alignments with Continuous Rewards Policy Gradient. 2016.
+           arXiv:1608.01281
+machine    one GPU, about 15 minutes (H200): every word is read four times an update
+expected   more errors than with attention over the whole word: a sound is written before the letters after it are
+           known, unless the model learns to wait
+measured   not measured yet
+command    regard train online_pronounce --out runs/sounds-online
+           regard train online_pronounce --out runs/sounds-online-learned task.reinforce.baseline=learned
+           regard eval runs/sounds-online
+"""
+
+from regard.data.pronounced import Pronounced
+from regard.models.online import Config
+from regard.tasks import reinforced_pronunciation
+from regard.tasks.reinforced import Reinforce
+from regard.training.recipe import Recipe, Train
+
+
+def recipe() -> Recipe:
+    return Recipe(
+        model=Config(vocab=70, width=256, hidden=512, layers=2, cell="lstm", dropout=0.3),
+        task=reinforced_pronunciation.Config(
+            smoothing=0.1,
+            beams=4,
+            reinforce=Reinforce(entropy=0.3, floor=0.01, fade=4000, credit="to_go", baseline="others", samples=4),
+        ),
+        data=Pronounced("cmudict", tokens=4096),
+        train=Train(
+            steps=8000,
+            rate=1e-3,
+            schedule="cosine",
+            warmup=400,
+            floor=0.01,
+            eps=1e-8,
+            clip=1.0,
+            ema=0.999,
+            evaluate=1000,
+            save=1000,
+            score=100,  # looks between decoding: only at the end
+            metric="loss",
+            compile=False,  # it reads in a loop over time
+        ),
+    )

@@ -1,0 +1,45 @@
+"""Letters to sounds with any aligner: the same encoder and decoder, and what looks at the letters chosen by one word.
+
+task       "xylophone" -> Z AY L AH F OW N
+data       CMU pronouncing dictionary, 109,926 words to train on, 3,000 to choose by, 12,000 to test; stress left out
+licence    BSD-like (Carnegie Mellon University 1993-2015): the model may be shipped with that notice
+paper      Toshniwal, Livescu: Jointly Learning to Align and Convert Graphemes to Phonemes with Neural Attention Models.
+           2016. arXiv:1610.06540
+machine    one GPU, about 10 minutes (H200); 6 million parameters
+expected   below 6 % of the sounds and 26 % of the words wrong for the best aligner; published, on another split of the
+           dictionary (recalled): 5.0 and 21.7 with attention, 5.45 and 23.55 without
+measured   not measured yet
+command    regard train pronounce_gpu --out runs/sounds-additive
+           regard train pronounce_gpu model.aligner=gmm --out runs/sounds-gmm
+           regard train pronounce_gpu model.aligner=location --out runs/sounds-location
+           regard train pronounce_gpu model.aligner=monotonic --out runs/sounds-monotonic
+           regard eval runs/sounds-additive
+"""
+
+from regard.data.pronounced import Pronounced
+from regard.models.rnnsearch import Config
+from regard.tasks import pronunciation
+from regard.training.recipe import Recipe, Train
+
+
+def recipe() -> Recipe:
+    return Recipe(
+        model=Config(vocab=70, width=256, hidden=512, align=256, readout=None, dropout=0.3),
+        task=pronunciation.Config(smoothing=0.1, beams=4),
+        data=Pronounced("cmudict", tokens=8192),
+        train=Train(
+            steps=8000,
+            rate=1e-3,
+            schedule="cosine",
+            warmup=400,
+            floor=0.01,
+            eps=1e-8,
+            clip=1.0,
+            ema=0.999,
+            evaluate=1000,
+            save=1000,
+            score=100,  # looks between decoding: only at the end
+            metric="loss",
+            compile=False,  # the decoder is a loop over time: compiling it gains little
+        ),
+    )

@@ -1,0 +1,103 @@
+"""``regard pronounce``: words in, their sounds out, in the same order.
+
+A line that cannot be used leaves an empty line, so that line 7 of the output is always line 7 of the input, and one
+line on stderr; the status at the end is 1.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.cli.options import Device
+from regard.cli.work import Work
+
+if TYPE_CHECKING:
+    from regard.cli.lines import Line
+    from regard.tasks.pronouncer import Pronouncer
+    from regard.tasks.translator import Candidate
+
+
+def pronounce(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="WORD...", help="Words to pronounce; without them, lines are read from stdin."),
+    ] = None,
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="A pronouncer by name (regard list zoo), a folder, or a run.")
+    ] = "sounds-en",
+    beams: Annotated[int, typer.Option(min=1, max=256, metavar="N", help="Outputs kept while searching.")] = 4,
+    nbest: Annotated[
+        int, typer.Option("-k", "--nbest", min=1, metavar="N", help="So many pronunciations of each word, best first.")
+    ] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each word.")] = False,
+    device: Device = "auto",
+) -> int:
+    """Say how words sound, in the sounds of the CMU pronouncing dictionary (ARPAbet).
+
+    Output line n belongs to input line n. Of a line of several words the sounds of each come with | between them; of
+    several pronunciations each comes in a column of its own.
+
+    \b
+      regard pronounce xylophone
+      regard pronounce read lead --nbest 2
+      regard pronounce < words.txt
+      regard see xylophone --model sounds-en
+    """
+    from regard.cli import FAILED, lines, say
+    from regard.cli.ready import opened_as, ready
+    from regard.core.errors import BadInput
+    from regard.tasks.pronouncer import Pronouncer
+
+    if nbest > beams:
+        raise BadInput(f"{nbest} pronunciations of each word need at least as many beams, not {beams}")
+    windows = lines.read(words, "words")
+    found = ready(opened_as(Pronouncer, model, "which pronounces nothing; regard list zoo names what does"), device)
+    work = _Work(found, beams, nbest, as_json)
+    for window in windows:
+        with lines.Out(None) as out:
+            out.write(work(window))
+    if not work.words and not work.bad:
+        say("there is nothing to pronounce: the input is empty")
+        return FAILED
+    return FAILED if work.bad else 0
+
+
+class _Work(Work["list[list[Candidate]]"]):
+    """Windows of lines in, sounds out; keeps count."""
+
+    failed = "could not be pronounced: left empty ({})"
+
+    def __init__(self, pronouncer: Pronouncer, beams: int, nbest: int, as_json: bool) -> None:
+        super().__init__()
+        self.pronouncer, self.beams, self.nbest, self.as_json = pronouncer, beams, nbest, as_json
+        self.words = 0
+
+    def __call__(self, window: list[Line]) -> list[str]:
+        """The output lines of a window."""
+        self.check(window)
+        usable = [line for line in window if line.text.strip()]
+        found = dict(zip([line.number for line in usable], self.answered(usable, lost=[]), strict=True))
+        self.words += sum(len(each) for each in found.values())
+        return [row for line in window for row in self._shown(line, found.get(line.number, []))]
+
+    def answers(self, some: list[Line]) -> list[list[list[Candidate]]]:
+        """Of each line its words, of each word its pronunciations."""
+        rows = [line.text.split() for line in some]
+        flat = [word for words in rows for word in words]
+        said = iter(self.pronouncer.candidates(flat, self.beams, nbest=self.nbest))
+        return [[next(said) for _ in words] for words in rows]
+
+    def _shown(self, line: Line, found: list[list[Candidate]]) -> list[str]:
+        if not self.as_json:
+            ranks = range(max((len(word) for word in found), default=0))
+            columns = [" | ".join(word[min(rank, len(word) - 1)].text for word in found) for rank in ranks]
+            return ["\t".join(columns)]
+        words = line.text.split() if found else []
+        said: list[dict[str, Any]] = [
+            {"word": word, "sounds": [{"said": c.text.split(), "score": round(c.score, 4)} for c in each]}
+            for word, each in zip(words, found, strict=True)
+        ]
+        return [json.dumps({"number": line.number, "text": line.text, "words": said}, ensure_ascii=False)]

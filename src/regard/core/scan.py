@@ -1,0 +1,30 @@
+"""A linear recurrence for all times at once.
+
+    h_t = a_t h_{t-1} + b_t,  h before the first = 0
+
+One round joins every time with the one before it, the next with what that had joined, and so on: log2 T rounds of
+products and sums, O(T log T), and nothing is ever divided, so a factor of zero does no harm.
+
+Hillis, Steele: Data Parallel Algorithms. 1986
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+
+from regard.core.shapes import Float, Tensor
+
+
+def scan(factors: Float[Tensor, "*rows T"], given: Float[Tensor, "*rows T"]) -> Float[Tensor, "*rows T"]:
+    """Every h_t along the last axis, from the factors a and what is given, b."""
+    sums, by = given, 1
+    while by < given.shape[-1]:  # after each round: all that was given at most 2 by - 1 times before
+        sums = sums + factors * later(sums, by)
+        factors = factors * later(factors, by)
+        by *= 2
+    return sums
+
+
+def later(x: Float[Tensor, "*rows T"], by: int = 1) -> Float[Tensor, "*rows T"]:
+    """Everything `by` times later, zeros before it."""
+    return F.pad(x[..., : x.shape[-1] - by], (by, 0))

@@ -1,0 +1,316 @@
+"""Online: reads one input after another and decides at each whether to write a token now or to read on.
+
+    tokens      an embedding table for each side, or frames of numbers as source (`inputs`, `stack` of them at a time)
+    positions   none: recurrence in the order of reading
+    attention   hard and online: a Bernoulli unit at each place; what was written there saw nothing that comes later
+    head        linear, on the state
+
+    s_i = cell(h_i, y_last, b_{i-1}; s_{i-1})        b_i ~ Bernoulli(σ(u · s_i))        b_i = 1: y_t ~ softmax(W s_i)
+
+h_i is what a network that only goes forwards has heard up to place i. At most one token is written at a place. When all
+is read, what is left to be said is written one token after another, up to the end token. The choices b have no
+derivative: they are taught by the log-likelihood of the tokens written from then on (tasks/reinforced.py). In training
+they are drawn, in eval mode a token is written where that is the likelier choice.
+
+Luo, Chiu, Jaitly, Sutskever: Learning Online Alignments with Continuous Rewards Policy Gradient. 2016. arXiv:1608.01281
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.blocks import CELLS
+from regard.blocks.aligned import Carried, State, each, embedding
+from regard.blocks.recurrent import Cells, Onward, States
+from regard.core.errors import RegardError
+from regard.core.shapes import Bool, Float, Int, Tensor
+from regard.core.spec import resolve
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that shapes an online model."""
+
+    vocab: int
+    width: int = 256  # of the embeddings
+    hidden: int = 256  # of the states
+    layers: int = 2  # of the network that hears, below the cell that decides
+    cell: str = "lstm"  # of both: rnn, lstm, gru
+    dropout: float = 0.0  # of embeddings, between layers, and of what the head reads
+    inputs: int | None = None  # numbers in a frame, where the source is frames and not tokens
+    stack: int = 1  # so many frames are heard at a time
+    pad: int = 0
+    bos: int = 1
+    eos: int = 2
+
+
+# Of our own choice: small for some hundred thousand words or a few hours of speech, tiny for a laptop.
+SIZES: dict[str, dict[str, Any]] = {
+    "base": {},
+    "small": {"dropout": 0.2},
+    "tiny": {"width": 64, "hidden": 128, "layers": 1, "dropout": 0.1},
+}
+
+
+class Online(nn.Module):
+    """A source and target tokens in, logits of the next target token out, each from where it would be written."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = c = config
+        if c.stack > 1 and c.inputs is None:
+            raise RegardError("stack is for frames: set inputs, or read tokens one at a time with stack=1")
+        self.embed = embedding(c.vocab, c.width, c.pad) if c.inputs is None else None
+        self.frames = None if c.inputs is None else nn.Linear(c.inputs * c.stack, c.width)
+        self.hear = Onward(c.cell, c.width, c.hidden, c.layers, c.dropout)
+        self.over = nn.Parameter(torch.zeros(c.hidden))  # heard when there is nothing more to read
+        self.embed_target = embedding(c.vocab, c.width, c.pad)
+        self.cells = Cells(c.cell, c.hidden, c.width + 1, c.hidden)
+        self.emit = Emitter(c.hidden)
+        self.head = nn.Linear(c.hidden, c.vocab)
+        self.drop = nn.Dropout(c.dropout)
+        nn.init.normal_(self.over, std=c.hidden**-0.5)
+
+    def forward(
+        self,
+        source: Tensor,
+        target: Int[Tensor, "B T"],
+        source_lengths: Int[Tensor, " B"] | None = None,
+        target_lengths: Int[Tensor, " B"] | None = None,
+    ) -> Float[Tensor, "B T V"]:
+        """Logits of the token after each target token. Padding of the target stands on the right, after all it could
+        disturb. The source is tokens B N or frames B N F."""
+        heard = self.encode(source, source_lengths)
+        logits: Tensor = self.head(self.drop(self.read(heard, target)))
+        return logits
+
+    def encode(self, source: Tensor, source_lengths: Int[Tensor, " B"] | None = None) -> Heard:
+        """What is heard at each place, and after the last of them."""
+        x, lengths = self.inputs(source, source_lengths)
+        states = self.hear(x, self.silence(self.config.layers, x))
+        known = self.cells.known(torch.cat([states, self.over.expand(len(x), 1, -1).to(states.dtype)], 1))
+        last = torch.full((len(x),), x.shape[1], device=x.device) if lengths is None else lengths
+        return Heard(known, last)
+
+    def inputs(
+        self, source: Tensor, lengths: Int[Tensor, " B"] | None = None
+    ) -> tuple[Float[Tensor, "B M C"], Int[Tensor, " B"] | None]:
+        """The source as vectors, one for each place, and the number of places."""
+        if self.embed is not None:
+            return self.drop(self.embed(source)), lengths
+        assert self.frames is not None
+        many = self.config.stack
+        source = nn.functional.pad(source, (0, 0, 0, -source.shape[1] % many)).unflatten(1, (-1, many)).flatten(2)
+        return self.drop(self.frames(source)), None if lengths is None else (lengths + many - 1) // many
+
+    def silence(self, layers: int, like: Tensor) -> States:
+        """States of cells that have not heard anything: one beam of every input."""
+        zero = like.new_zeros(like.shape[0], 1, self.config.hidden, dtype=self.over.dtype)
+        parts: int = resolve(CELLS, self.config.cell, "cell").parts  # type: ignore[attr-defined]
+        return tuple((zero,) * parts for _ in range(layers))
+
+    @torch.compiler.disable(recursive=False)  # the loop stays in Python: one small graph, compiled once, for every step
+    def read(self, heard: Heard, target: Int[Tensor, "B T"]) -> Float[Tensor, "B T F"]:
+        """The states from which each token is written; all rows go through the places side by side."""
+        rows, tokens = target.shape
+        if not tokens:
+            return heard.known.new_zeros(rows, 0, self.config.hidden)
+        steps = heard.known.shape[1] - 1 + tokens
+        place = torch.arange(steps, device=target.device)
+        place = torch.where(place < heard.last[:, None], place, heard.known.shape[1] - 1)  # B S
+        deciding = self.emit.begin(place, heard, tokens)
+        hidden, states = self.silence(1, heard.known), []
+        at, wrote = target.new_zeros(rows, 1), heard.known.new_zeros(rows, 1, 1)  # the token waited for; b_{i-1}
+        for step in range(steps):
+            words = self.drop(self.embed_target(target.gather(1, at.clamp(max=tokens - 1))))
+            known = heard.known.gather(1, place[:, step, None, None].expand(-1, 1, heard.known.shape[2]))
+            hidden = self.cells(known, torch.cat([words, wrote.to(words.dtype)], -1), hidden)
+            states.append(hidden[-1][0])
+            emits = deciding.step(states[-1], at)  # B 1
+            at, wrote = at + emits, emits[..., None].to(wrote.dtype)
+        when = deciding.end()  # B T: the step at which each token was written
+        found = torch.cat(states, 1).gather(1, when[..., None].expand(-1, -1, self.config.hidden))
+        self.emit.remember(found)
+        self.emit(heard.at(when), heard.known)  # to be watched
+        return found
+
+    # -- writing, one token after another ------------------------------------------------------------------------------
+
+    @property
+    def eos(self) -> int:
+        """The token that ends a target."""
+        return self.config.eos
+
+    def start(
+        self, source: Tensor, source_lengths: Int[Tensor, " B"] | None = None, *, room: int
+    ) -> tuple[Int[Tensor, "B 1"], State]:
+        """Nothing is read yet; the first token of every target. A recurrent state never grows: it needs no room."""
+        heard = self.encode(source, source_lengths)
+        first = torch.full((source.shape[0], 1), self.config.bos, device=source.device)
+        return first, State(heard, (self.silence(1, heard.known), torch.zeros_like(first), torch.zeros_like(first)))
+
+    def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
+        """Every beam reads on until it would write; logits of what it would write there."""
+        heard, (hidden, step, wrote) = state.memory, state.hidden
+        words, waits = self.embed_target(tokens), torch.ones_like(tokens, dtype=torch.bool)
+        spot = step
+        while bool(waits.any()):
+            known = heard.known[torch.arange(len(tokens), device=tokens.device)[:, None], heard.row(step)]
+            new, emits = self.decide(known, words, wrote[..., None].to(words.dtype), hidden)
+            emits = emits | (step >= heard.last[:, None])
+            hidden = each(lambda now, old: torch.where(waits[..., None], now, old), new, hidden)  # noqa: B023
+            wrote, spot = torch.where(waits, emits.long(), wrote), torch.where(waits, step, spot)
+            step, waits = step + waits, waits & ~emits
+        self.emit(heard.at(spot), heard.known)
+        return self.head(hidden[-1][0]), replace(state, hidden=(hidden, step, wrote))
+
+    def decide(
+        self,
+        known: Float[Tensor, "B K gates"],
+        words: Float[Tensor, "B K E"],
+        wrote: Float[Tensor, "B K 1"],
+        hidden: States,
+    ) -> tuple[States, Bool[Tensor, "B K"]]:
+        """One place further: the new states, and whether to write there, by the likelier choice."""
+        hidden = self.cells(known, torch.cat([words, wrote], -1), hidden)
+        return hidden, self.emit.unit(hidden[-1][0]).squeeze(-1) >= 0
+
+    select = Carried.select  # beams are picked as for any recurrent decoder
+
+
+@dataclass(frozen=True, eq=False)
+class Heard:
+    """What was heard of each input, as its part in the gates of the deciding cell; the beams of an input share it."""
+
+    known: Float[Tensor, "B M1 gates"]  # the last column is for when there is nothing more to read
+    last: Int[Tensor, " B"]  # how many places there are to read
+
+    def rows(self, rows: Int[Tensor, " R"]) -> Heard:
+        """Keep these inputs."""
+        return Heard(self.known[rows], self.last[rows])
+
+    def row(self, step: Int[Tensor, "B K"]) -> Int[Tensor, "B K"]:
+        """The column of `known` for a step."""
+        return torch.where(step < self.last[:, None], step, self.known.shape[1] - 1)
+
+    def at(self, step: Int[Tensor, "B K"]) -> Int[Tensor, "B K"]:
+        """The place up to which was read at a step."""
+        return torch.minimum(step, (self.last[:, None] - 1).clamp(min=0))
+
+
+class Emitter(nn.Module):
+    """The Bernoulli unit: write now, or read on. It draws in training mode and remembers how likely that was.
+
+    All choices made while a token was waited for are paid alike, with that token and those after it, so they are told
+    together: one number a token. Called, it gives the places at which tokens were written as an alignment B K M.
+    """
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.unit = nn.Linear(hidden, 1)
+        nn.init.zeros_(self.unit.weight)
+        nn.init.zeros_(self.unit.bias)
+        self._told: tuple[Tensor, Tensor] | None = None
+        self._asked: Tensor | None = None
+        self._path: Tensor | None = None
+
+    def begin(self, place: Int[Tensor, "B S"], heard: Heard, tokens: int) -> Deciding:
+        """The choices of one reading."""
+        self._told = self._asked = None
+        forced = place >= heard.last[:, None]
+        draws = torch.rand(place.shape, device=place.device) if self.training and self._path is None else None
+        return Deciding(self, forced, draws, self._path, tokens)
+
+    def remember(self, states: Float[Tensor, "B T F"]) -> None:
+        """The state in which the wait for each token began: that of the token before."""
+        if self.training:
+            self._asked = nn.functional.pad(states.detach()[:, :-1], (0, 0, 1, 0))
+
+    def asked(self) -> Float[Tensor, "B T F"]:
+        """What a baseline may know: the state before the choices of each token."""
+        if self._asked is None:
+            raise RegardError("nothing was drawn: choices are drawn and told in training mode")
+        return self._asked
+
+    def told(self) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
+        """Log-probability and entropy (nats) of the choices made for each token; given once a reading."""
+        if self._told is None:
+            raise RegardError("nothing was drawn: choices are drawn and told in training mode")
+        told, self._told, self._asked = self._told, None, None
+        return told
+
+    @contextmanager
+    def following(self, path: Int[Tensor, "B T"]) -> Iterator[None]:
+        """Inside, tokens are written at these places (the number of places: after the last), in training mode."""
+        self._path = path
+        try:
+            yield
+        finally:
+            self._path = None
+
+    def paths(self, places: int, tokens: int) -> Iterator[tuple[int, ...]]:
+        """Every way to write so many tokens: some at places of their own, the rest when all is read."""
+        for many in range(min(places, tokens) + 1):
+            for early in combinations(range(places), many):
+                yield early + (places,) * (tokens - many)
+
+    def keys(self, memory: Float[Tensor, "B M C"]) -> Float[Tensor, "B M C"]:
+        """As every aligner has them: here what was heard."""
+        return memory
+
+    def weights(self, place: Int[Tensor, "B K"], heard: Float[Tensor, "B M1 C"]) -> tuple[Float[Tensor, "B K M"], None]:
+        """One at the place up to which was read when a token was written."""
+        return nn.functional.one_hot(place, max(heard.shape[1] - 1, 1)).to(self.unit.weight.dtype), None
+
+    def forward(self, place: Int[Tensor, "B K"], heard: Float[Tensor, "B M1 C"]) -> tuple[Float[Tensor, "B K M"], None]:
+        """The same; the model calls it, so that it can be watched."""
+        return self.weights(place, heard)
+
+
+class Deciding:
+    """The choices of one reading of a batch, one place after another."""
+
+    def __init__(self, emit: Emitter, forced: Tensor, draws: Tensor | None, path: Tensor | None, tokens: int) -> None:
+        self.emit, self.forced, self.draws, self.path, self.tokens = emit, forced, draws, path, tokens
+        self.scores: list[Tensor] = []
+        self.emits: list[Tensor] = []
+        self.waited: list[Tensor] = []  # for which token
+
+    def step(self, state: Float[Tensor, "B 1 F"], at: Int[Tensor, "B 1"]) -> Int[Tensor, "B 1"]:
+        """Write (1) or read on (0); never when all is written, always when all is read."""
+        step, score = len(self.scores), self.emit.unit(state).squeeze(-1)
+        score = score if score.dtype == torch.float64 else score.float()
+        if self.path is not None:
+            emits = self.path.gather(1, at.clamp(max=self.tokens - 1)) == step
+        elif self.draws is not None:
+            emits = self.draws[:, step : step + 1] < score.detach().sigmoid()
+        else:
+            emits = score >= 0
+        emits = (emits | self.forced[:, step : step + 1]) & (at < self.tokens)
+        self.scores.append(score)
+        self.emits.append(emits)
+        self.waited.append(at)
+        return emits.long()
+
+    def end(self) -> Int[Tensor, "B T"]:
+        """The step at which each token was written; in training what is to be told is put down."""
+        emits, waited = torch.cat(self.emits, 1), torch.cat(self.waited, 1)
+        to = waited.clamp(max=self.tokens - 1)
+        nothing = to.new_zeros(len(to), self.tokens)
+        when = nothing.scatter_add(1, to, torch.arange(emits.shape[1], device=to.device) * emits)
+        if self.emit.training:
+            scores = torch.cat(self.scores, 1)
+            log_p = nn.functional.logsigmoid(torch.where(emits, scores, -scores))
+            p = scores.sigmoid()
+            entropy = p * nn.functional.softplus(-scores) + (1 - p) * nn.functional.softplus(scores)
+            free = ~self.forced & (waited < self.tokens)
+            told = (nothing.to(x.dtype).scatter_add(1, to, x * free) for x in (log_p, entropy))
+            self.emit._told = (next(told), next(told))
+        return when

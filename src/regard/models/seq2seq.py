@@ -1,0 +1,171 @@
+"""Sequence to sequence: a recurrent network reads the source into one vector, another writes the target out of it.
+
+    tokens      an embedding table for each side (or one for both and the output, tied)
+    positions   none: recurrence reads in order
+    attention   none: all that is known of the source is one vector of `hidden` numbers, however long the source is
+    head        maxout over state, vector and last word, then linear
+
+    v = tanh(W [ends of the reader])      s_t = cell([y_{t-1}; v], s_{t-1})      logits_t = V maxout(R [s_t; y_{t-1}; v])
+
+The baseline of everything that looks back. As no input depends on the state, a whole target is read by one fused call,
+without a loop. `vector` says where v enters: "always", at every step and in the output (Cho), or "first", in the first
+state alone (Sutskever).
+
+Cho et al.: Learning Phrase Representations using RNN Encoder-Decoder. EMNLP 2014. arXiv:1406.1078. Sutskever, Vinyals,
+Le: Sequence to Sequence Learning with Neural Networks. NIPS 2014. arXiv:1409.3215 (four layers of LSTM, and the source
+turned round, for which reading in both directions stands here)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.blocks import READERS
+from regard.blocks.aligned import Carried, DeepOutput, State, embedding, sampled
+from regard.blocks.recurrent import Onward, Start, States
+from regard.core.shapes import Bool, Float, Int, Tensor
+from regard.core.spec import Table, make
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that shapes the model; the defaults are Cho's (which has no dropout), with Bahdanau's output."""
+
+    vocab: int
+    width: int = 620  # of the embeddings
+    hidden: int = 1000  # of the decoder's state, of the vector, and of the reader's state in each direction
+    readout: int | None = 500  # maxout units before the head; None: as `width`
+    layers: int = 1  # of the decoder
+    dropout: float = 0.0  # of embeddings, between layers, and of what the head reads
+    reader: Any = "gru(directions=1)"  # a spec: rnn, lstm, gru, none; with (layers=..., directions=..., hidden=...)
+    cell: str = "gru"  # of the decoder: rnn, lstm, gru
+    vector: str = "always"  # where the vector enters: always, first
+    tied: bool = False  # one table for source, target and output
+    pad: int = 0
+    bos: int = 1
+    eos: int = 2
+
+
+# Cho is the paper's; sutskever has its layers and units; small and tiny are RNNsearch's, without its attention.
+SIZES: dict[str, dict[str, Any]] = {
+    "cho": {},
+    "sutskever": {
+        "width": 1000, "layers": 4, "readout": None, "reader": "lstm(layers=4, directions=1)", "cell": "lstm",
+        "vector": "first",
+    },
+    "small": {"width": 256, "hidden": 512, "readout": None, "dropout": 0.4, "reader": "gru", "tied": True},
+    "tiny": {"width": 128, "hidden": 128, "readout": None, "dropout": 0.2, "reader": "gru", "tied": True},
+}  # fmt: skip
+
+
+class Seq2Seq(Carried, nn.Module):
+    """Source and target tokens in, logits of the next target token out."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = c = config
+        self.embed = embedding(c.vocab, c.width, c.pad)
+        self.drop = nn.Dropout(c.dropout)
+        self.reader = make(READERS, c.reader, "reader", width=c.width, hidden=c.hidden, dropout=c.dropout)
+        self.squeeze = nn.Linear(self.reader.width, c.hidden)
+        self.embed_target = embedding(c.vocab, c.width, c.pad)
+        self.start_from = Start(c.cell, c.hidden, c.hidden, c.layers)
+        self.beside = make(VECTORS, c.vector, "place of the vector", width=c.hidden)
+        self.network = Onward(c.cell, c.width + self.beside.width, c.hidden, c.layers, c.dropout)
+        self.output = DeepOutput(c.hidden + self.beside.width + c.width, c.readout or c.width, c.vocab, c.dropout)
+        nn.init.xavier_uniform_(self.squeeze.weight)
+        nn.init.zeros_(self.squeeze.bias)
+        if c.tied:
+            self.output.tie(self.embed_target)
+            self.embed.weight = self.embed_target.weight
+
+    def forward(
+        self,
+        source: Int[Tensor, "B N"],
+        target: Int[Tensor, "B T"],
+        source_lengths: Int[Tensor, " B"] | None = None,
+        target_lengths: Int[Tensor, " B"] | None = None,
+        own: Bool[Tensor, "B T"] | None = None,
+    ) -> Float[Tensor, "B T V"]:
+        """Logits of the token after each target token. Padding of the target stands on the right, after all it could
+        disturb. Where `own` is True, what is read is a word drawn from the model's last output, not the target's."""
+        state = self.begin(self.encode(source, source_lengths))
+        if own is not None and own.shape[1]:
+            return sampled(self.step, target, state, own)
+        words = self.drop(self.embed_target(target))
+        states = self.network(self.beside(words, state.memory.values), state.hidden)
+        return self.output(states, self.beside(words, state.memory.values))
+
+    def encode(
+        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
+    ) -> Float[Tensor, "B F"]:
+        """The one vector of a source, out of the states in which its readings ended."""
+        states = self.reader(self.drop(self.embed(source)), source_lengths)
+        return torch.tanh(self.squeeze(self.reader.ends(states, source_lengths).flatten(1)))
+
+    def begin(self, vector: Float[Tensor, "B F"]) -> State:
+        """Before the first token."""
+        return State(Vector(vector[:, None]), self.start_from(vector))
+
+    # -- writing, one token after another ------------------------------------------------------------------------------
+
+    @property
+    def eos(self) -> int:
+        """The token that ends a target."""
+        return self.config.eos
+
+    def start(
+        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None, *, room: int
+    ) -> tuple[Int[Tensor, "B 1"], State]:
+        """Read the source once; the first token of every target. A recurrent state never grows: it needs no room."""
+        first = torch.full((source.shape[0], 1), self.config.bos, device=source.device)
+        return first, self.begin(self.encode(source, source_lengths))
+
+    def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
+        """Logits of the next token of every beam."""
+        given = self.beside(self.drop(self.embed_target(tokens)), state.memory.values)
+        hidden: States = self.network.step(given, state.hidden)
+        return self.output(hidden[-1][0], given), state.moved(hidden)
+
+
+@dataclass(frozen=True, eq=False)
+class Vector:
+    """What a source left; its beams share it."""
+
+    values: Float[Tensor, "B 1 F"]
+
+    def rows(self, rows: Int[Tensor, " R"]) -> Vector:
+        """Keep these inputs."""
+        return Vector(self.values[rows])
+
+
+class Always(nn.Module):
+    """The vector stands beside every word."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    def forward(self, words: Float[Tensor, "B T C"], vector: Float[Tensor, "B 1 F"]) -> Float[Tensor, "B T both"]:
+        """Both, side by side."""
+        return torch.cat([words, vector.to(words.dtype).expand(-1, words.shape[1], -1)], -1)
+
+
+class First(nn.Module):
+    """The vector is in the first state and nowhere else."""
+
+    width = 0
+
+    def forward(self, words: Float[Tensor, "B T C"], vector: Float[Tensor, "B 1 F"]) -> Float[Tensor, "B T C"]:
+        """The words alone."""
+        return words
+
+
+VECTORS: Table = {
+    "always": ("regard.models.seq2seq", "Always"),
+    "first": ("regard.models.seq2seq", "First"),
+}

@@ -1,0 +1,70 @@
+"""A score over the length of the input, one line a system: whether quality falls with length shows at a glance.
+
+Each line is drawn over the same buckets, in the order in which they first come; a system that lacks one leaves a gap.
+How many inputs a bucket holds stands under its name where that is known, since few of them make a score that means
+little.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from regard.core.errors import BadInput
+from regard.see.save import save
+from regard.see.words import visible
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLOURS = ("#2a6fb0", "#d8721e", "#2a8f6b", "#a33b5a", "#6a51a3", "#8a6d1d", "#3a9aa8", "#6b7285")
+DASHES = ("-", "--", ":", "-.")  # when the colours have all been used
+
+
+def lengths(
+    systems: Mapping[str, Mapping[str, float]],
+    path: str | os.PathLike[str] | None = None,
+    title: str = "",
+    score: str = "BLEU",
+    unit: str = "words in the source",
+    counts: Mapping[str, int] | None = None,
+) -> Figure:
+    """The figure of systems, each bucket -> score; also written to `path` (.png or .svg) where one is given."""
+    from matplotlib.ticker import MaxNLocator
+
+    from regard.see.sheet import INK, PALE, Sheet, drawable, font
+
+    buckets = list(dict.fromkeys(bucket for points in systems.values() for bucket in points))
+    if not buckets:
+        raise BadInput("nothing to draw: give at least one system with a score for some length")
+    rows = math.ceil(len(systems) / 3)
+    top = 0.55 + 0.2 * rows
+    sheet = Sheet(8.0, top + 3.6 + 0.85)
+    sheet.write(0.2, 0.16, visible(title), 11)
+    axes = sheet.axes(0.75, top, 6.95, 3.6)
+    for number, (name, points) in enumerate(systems.items()):
+        values = [points.get(bucket, math.nan) for bucket in buckets]
+        colour, dash = COLOURS[number % len(COLOURS)], DASHES[number // len(COLOURS) % len(DASHES)]
+        label = drawable(visible(name))
+        axes.plot(range(len(buckets)), values, dash, color=colour, linewidth=1.6, marker="o", markersize=3, label=label)
+    many = counts or {}
+    under = [f"\n({many[bucket]:,})" if bucket in many else "" for bucket in buckets]
+    names = [drawable(visible(bucket)) + more for bucket, more in zip(buckets, under, strict=True)]
+    axes.set_xticks(range(len(buckets)), names, font=font(8))
+    axes.set_xlabel(drawable(f"{unit}{' (how many)' if counts else ''}"), font=font(8), color=PALE)
+    axes.set_ylabel(drawable(score), font=font(8), color=PALE)
+    axes.yaxis.set_major_locator(MaxNLocator(7))
+    axes.set_ylim(bottom=min(0.0, *_finite(systems)))
+    axes.tick_params(labelsize=8, width=0.5, color=PALE, labelcolor=INK)
+    axes.grid(color="#e4e7ee", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False, prop=font(8), borderaxespad=0.1)
+    if path is not None:
+        save(sheet.figure, path)
+    return sheet.figure
+
+
+def _finite(systems: Mapping[str, Mapping[str, float]]) -> Sequence[float]:
+    return [value for points in systems.values() for value in points.values() if math.isfinite(value)]

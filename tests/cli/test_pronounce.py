@@ -1,0 +1,80 @@
+"""``regard pronounce``: sounds for words, line by line."""
+
+import json
+import sys
+from io import TextIOWrapper
+
+import pytest
+import torch
+
+import regard
+from regard import cli
+from regard.models.rnnsearch import Config, RNNSearch
+from regard.tasks.pronouncer import Pronouncer
+from regard.tokens.text import Text
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    torch.manual_seed(3)
+    text = Text.train(["a b c d e ' r t", "AA B K D EH R T"] * 2, kind="word", size=99)
+    model = RNNSearch(Config(vocab=text.size, width=8, hidden=12, readout=None, dropout=0.0))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.4 * torch.randn_like(parameter))
+    place = tmp_path_factory.mktemp("zoo") / "sounds"
+    regard.save(Pronouncer(model, text), place)
+    return place
+
+
+def call(*words):
+    return cli.main([str(word) for word in words])
+
+
+def test_sounds_for_every_word(folder, capsys):
+    assert call("pronounce", "Bad", "card", "--model", folder, "--device", "cpu") == 0
+    assert capsys.readouterr().out.splitlines() == regard.load(folder)(["bad", "card"])
+
+
+def test_line_n_of_the_output_belongs_to_line_n_of_the_input(folder, monkeypatch, tmp_path, capsys):
+    (tmp_path / "in").write_bytes(b"bad\n\nb4d\n\xff\ncard tea\n")
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(open(tmp_path / "in", "rb", buffering=0)))  # noqa: SIM115
+    assert call("pronounce", "--model", folder, "--device", "cpu") == 1
+    out, err = capsys.readouterr()
+    bad, card, tea = regard.load(folder)(["bad", "card", "tea"])
+    assert out.split("\n") == [bad, "", "", "", f"{card} | {tea}", ""]
+    assert "line 3 could not be pronounced: left empty ('b4d' holds '4'" in err
+    assert "line 4 is not UTF-8" in err
+
+
+def test_several_pronunciations_and_json(folder, capsys):
+    assert call("pronounce", "bad", "--model", folder, "--nbest", "2", "--device", "cpu") == 0
+    best = regard.load(folder)(["bad"], nbest=2)[0]
+    assert capsys.readouterr().out.rstrip("\n").split("\t") == best
+    assert call("pronounce", "bad tea", "--model", folder, "--json", "--device", "cpu") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [word["word"] for word in found["words"]] == ["bad", "tea"]
+    assert found["words"][0]["sounds"][0]["said"] == best[0].split()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["pronounce", "bad", "--nbest", "9"], "9 pronunciations of each word need at least as many beams"),
+        (["pronounce", "bad", "--model", "languages"], "languages is a Classifier, which pronounces nothing"),
+        (["pronounce", " "], "there is nothing to pronounce"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(folder, words, says, capsys):
+    more = [] if "--model" in words else ["--model", folder]
+    assert call(*words, *more) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line
+
+
+def test_see_draws_which_letters_each_sound_looked_at(folder, tmp_path, capsys):
+    assert call("see", "bad", "--model", folder, "-o", tmp_path / "bad.png", "-o", tmp_path / "bad.html") == 0
+    said = capsys.readouterr().out
+    assert said.splitlines()[:2] == ["bad", regard.load(folder)(["bad"])[0]]
+    assert (tmp_path / "bad.png").stat().st_size > 1000
+    assert "bad" in (tmp_path / "bad.html").read_text(encoding="utf-8")
