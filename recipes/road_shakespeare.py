@@ -4,9 +4,11 @@ task       say the next character of a play
 data       tinyshakespeare: 1,003,854 characters to train on, 111,540 to validate (the last tenth), 65 kinds
 licence    not stated; the text is in the public domain
 paper      the steps are a lecture's; Cho et al., Learning Phrase Representations using RNN Encoder-Decoder, EMNLP 2014
-machine    one CPU core, a few minutes for each step of the road; 0.18 to 0.32 million parameters
-expected   the steps that compute all times at once take less time than those that cannot; which says more is measured
-measured   not measured yet
+machine    one CPU core, less than a minute for each stop of the road; 0.18 to 0.32 million parameters
+expected   what computes all times at once takes less time; which says more after so few updates is measured
+measured   nats a character on validation, and seconds of one core: gated 1.772 (43), weights 2.018 (55), candidates
+           2.188 (21), keys 2.034 (30), heads 2.053 (30); seed 1, 2026-11-15. In 500 updates the gated unit is far
+           ahead: order comes to it for free, the others must learn it from positions
 command    regard train road_shakespeare --out runs/road-heads
            regard train road_shakespeare model.step=gated --out runs/road-gated
            regard train road_shakespeare model.step=weights --out runs/road-weights

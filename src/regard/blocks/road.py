@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from regard.attention.mask import Causal, Mask, Table
+from regard.attention.masked import precise
 from regard.attention.mechanisms.softmax import SoftmaxAttention
 from regard.attention.multihead import MultiHead
 from regard.attention.protocol import Mechanism, Traits
@@ -110,7 +111,7 @@ class Gated(Recurrent):
 
     def next(self, given: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """The gate u_t and the candidate h̃_t."""
-        gate, new = (given + self.state(state)).chunk(2, -1)
+        gate, new = precise(given + self.state(state)).chunk(2, -1)  # what is carried on adds up
         return torch.sigmoid(gate), torch.tanh(new)
 
     def step(self, x: Float[Tensor, "B K C"], past: Any, real: Bool[Tensor, "B K t"]) -> tuple[Tensor, Any]:
