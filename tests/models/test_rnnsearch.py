@@ -11,13 +11,13 @@ from torch import nn
 from torch._dynamo.backends.debugging import aot_eager
 
 from regard.attention.capture import watch
-from tests.blocks.test_recurrent import cell_twin, packed_twin
 from regard.core.config import from_dict, to_dict
 from regard.core.errors import RegardError, UnknownName
 from regard.core.steps import Steps
 from regard.models import build
 from regard.models.rnnsearch import SIZES, Config, RNNSearch
 from regard.tasks.search import beam, greedy, sample
+from tests.blocks.test_recurrent import cell_twin, packed_twin
 
 EOS = 2
 
