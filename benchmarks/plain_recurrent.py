@@ -148,6 +148,11 @@ def _copy(linear: nn.Linear) -> nn.Linear:
 def _cell(kind: Any, ours: Any) -> Any:
     weight = torch.cat([ours.known.weight, ours.given.weight], 1)
     made = kind(weight.shape[1], ours.state.in_features)
-    values = {"weight_ih": weight, "weight_hh": ours.state.weight, "bias_ih": ours.known.bias, "bias_hh": ours.state.bias}
+    values = {
+        "weight_ih": weight,
+        "weight_hh": ours.state.weight,
+        "bias_ih": ours.known.bias,
+        "bias_hh": ours.state.bias,
+    }
     made.load_state_dict(values)
     return made

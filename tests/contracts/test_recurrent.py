@@ -2,6 +2,7 @@
 one forward, beams share a memory, all searches run, alignments are seen."""
 
 import copy
+from itertools import pairwise
 
 import pytest
 import torch
@@ -170,7 +171,29 @@ def test_a_search_over_a_batch_gives_what_singles_give(name, variant):
         assert [h.tokens for h in batch[row]] == [h.tokens for h in single]
         if name == "must":
             tokens = batch[row][0].tokens
-            assert (5, 6) in zip(tokens, tokens[1:], strict=False)
+            assert (5, 6) in pairwise(tokens)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", SEARCHES)
+@every
+def test_a_recorded_step_gives_what_a_cpu_gives(name, variant):
+    model, (source, lengths) = tiny(variant, 1), ragged(9, seed=5)
+    expected = SEARCHES[name](model, source, lengths, list(range(9)))
+    found = SEARCHES[name](model.cuda(), source.cuda(), lengths.cuda(), list(range(9)))
+    assert [[h.tokens for h in row] for row in found] == [[h.tokens for h in row] for row in expected]
+
+
+@pytest.mark.gpu
+@every
+def test_it_trains_in_bfloat16(variant):
+    model, (source, lengths), target = tiny(variant).float().cuda().train(), ragged(), targets()
+    source, lengths, target = source.cuda(), lengths.cuda(), target.cuda()
+    for own in (None, torch.rand(target.shape, device="cuda") < 0.5):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            logits = model(source, target, lengths, own=own)
+        logits.float().square().mean().backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
 
 
 @every

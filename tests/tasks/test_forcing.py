@@ -1,6 +1,7 @@
 """Scheduled sampling: schedules as they are written, tokens drawn as often as they say, Transformers refuse."""
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ def test_every_schedule_is_looked_at():
 def test_a_schedule_is_its_formula_and_only_goes_down(spec):
     chances = [Forcing(spec).chance(i) for i in (0, 1, 10, 50, 100, 1000, 10**6)]
     assert chances[:6] == pytest.approx([GIVEN[spec](i) for i in (0, 1, 10, 50, 100, 1000)])
-    assert all(0 <= b <= a <= 1 for a, b in zip(chances, chances[1:], strict=False))
+    assert all(0 <= b <= a <= 1 for a, b in pairwise(chances))
 
 
 def test_as_many_tokens_are_its_own_as_the_schedule_says():
@@ -42,7 +43,7 @@ def test_as_many_tokens_are_its_own_as_the_schedule_says():
 
 def test_a_model_that_reads_whole_targets_refuses():
     model, target = build("transformer", size="tiny", vocab=20), torch.zeros(2, 3, dtype=torch.long)
-    with pytest.raises(Unsupported, match="task.forcing=always"):
+    with pytest.raises(Unsupported, match=r"task\.forcing=always"):
         Forcing("exponential(k=0.9)")(model, target, 5, None)
     assert Forcing()(model, target, 5, None) == {}
 

@@ -50,7 +50,7 @@ class Reader(nn.Module):
         super().__init__()
         if directions not in (1, 2):
             raise RegardError(f"a sequence is read in 1 or 2 directions, not {directions}")
-        unit = resolve(CELLS, self.cell, "cell")
+        unit = unit_of(self.cell)
         self.hidden, self.width = hidden, directions * hidden  # the latter is that of what comes out
         inner = [width, *[self.width] * (layers - 1)]
         self.forth = nn.ModuleList(unit.network(size, hidden, batch_first=True) for size in inner)
@@ -152,7 +152,7 @@ class Onward(nn.Module):
 
     def __init__(self, cell: str, width: int, hidden: int, layers: int = 1, dropout: float = 0.0) -> None:
         super().__init__()
-        self.unit = resolve(CELLS, cell, "cell")
+        self.unit = unit_of(cell)
         self.network = self.unit.network(
             width, hidden, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0
         )
@@ -181,15 +181,17 @@ class Cells(nn.Module):
         self, cell: str, known_width: int, width: int, hidden: int, layers: int = 1, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        unit = resolve(CELLS, cell, "cell")
+        unit = unit_of(cell)
         above = (unit(0, hidden, hidden) for _ in range(layers - 1))
         self.cells = nn.ModuleList([unit(known_width, width, hidden), *above])
         self.drop = nn.Dropout(dropout)  # between layers
 
     def known(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T gates"]:
         """What can be taken at once."""
-        known: Tensor = self.cells[0].known(x)
-        return known
+        first = self.cells[0]
+        assert isinstance(first, Cell)
+        assert first.known is not None
+        return first.known(x)
 
     def forward(self, known: Float[Tensor, "B K gates"], given: Float[Tensor, "B K C"], states: States) -> States:
         """The states after one more step."""
@@ -204,7 +206,7 @@ class Start(nn.Module):
 
     def __init__(self, cell: str, width: int, hidden: int, layers: int = 1) -> None:
         super().__init__()
-        self.layers, self.parts = layers, resolve(CELLS, cell, "cell").parts
+        self.layers, self.parts = layers, unit_of(cell).parts
         self.map = nn.Linear(width, layers * self.parts * hidden)
         nn.init.xavier_uniform_(self.map.weight)
         nn.init.zeros_(self.map.bias)
@@ -225,7 +227,7 @@ class Cell(nn.Module):
 
     gates: ClassVar[int]
     parts: ClassVar[int] = 1  # tensors that are carried on
-    network: ClassVar[type[nn.RNNBase]]  # the same over whole sequences
+    network: ClassVar[Callable[..., nn.RNNBase]]  # the same over whole sequences
 
     def __init__(self, known_width: int, width: int, hidden: int) -> None:
         super().__init__()
@@ -250,6 +252,11 @@ class Cell(nn.Module):
     def move(inputs: Tensor, own: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """The next state, from what comes of the inputs and what comes of the state itself."""
         raise NotImplementedError
+
+
+def unit_of(name: str) -> type[Cell]:
+    """The kind of cell that has this name."""
+    return resolve(CELLS, name, "cell")
 
 
 class RNNCell(Cell):

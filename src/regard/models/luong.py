@@ -128,7 +128,7 @@ class Luong(Carried, nn.Module):
 
     def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
         """Logits of the next token of every beam."""
-        return self.decoder.step(tokens, state)  # type: ignore[no-any-return]
+        return self.decoder.step(tokens, state)
 
 
 class After(nn.Module):

@@ -5,7 +5,7 @@
     attention   none: all that is known of the source is one vector of `hidden` numbers, however long the source is
     head        maxout over state, vector and last word, then linear
 
-    v = tanh(W [ends of the reader])      s_t = cell([y_{t-1}; v], s_{t-1})      logits_t = V maxout(R [s_t; y_{t-1}; v])
+    v = tanh(W [ends of the reader])     s_t = cell([y_{t-1}; v], s_{t-1})      logits_t = V maxout(R [s_t; y_{t-1}; v])
 
 The baseline of everything that looks back. As no input depends on the state, a whole target is read by one fused call,
 without a loop. `vector` says where v enters: "always", at every step and in the output (Cho), or "first", in the first
