@@ -19,7 +19,7 @@ docs/results/NAME.json, one run:
     corpus, source, target, style    the data of a translation; style is raw, or moses (lower-case tokens)
     task, corpus, unit               of every other run; unit is what its tokens/s are counted in
     weights, precision               which weights were kept; how matrix products were taken
-    by_length                        {part: [{"from", "to", "count", metric: value}]}: the same by the length of the input
+    by_length                        {part: [{"from", "to", "count", metric: value}]}: the same by the input's length
     scores                           [{"part", "metric", "value", "signature", "sentences", "beams", "length_penalty"}]
                                      of runs that do not translate: results_language.py
 
@@ -28,8 +28,8 @@ scores must be there; the rest is left out where it was not kept.
 
 docs/published.json holds what others published: a list of {"system", "corpus", "source", "target", "part", "metric",
 "value", "search", "where", "checked"}; where "checked" is false the number was recalled and the page says so. Without
-source and target, and with "unit" where a metric has one, it stands under Language; with "section", where results_before
-puts it.
+source and target, and with "unit" where a metric has one, it stands under Language; with "section", where
+results_before puts it.
 
 benchmarks/results/*.json are what the programs in benchmarks/ write: "cases" with "contenders", or "contenders" alone,
 beside command, date, cpu or gpu, and versions. Whatever else they hold in numbers is listed as it is.

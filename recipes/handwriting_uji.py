@@ -6,8 +6,8 @@ licence    CC BY 4.0 (Llorens et al., UCI): the model may be shipped with that a
 paper      Graves, Generating Sequences With Recurrent Neural Networks, 2013, arXiv:1308.0850, section 5 (smaller)
 machine    one CPU core, 5 to 6 minutes of its time
 expected   digits that can be read at a bias of 1 to 2
-measured   -1.928 nats a point on validation, -1.826 on test (seed 1, 2026-11-15); of the digits it writes a network that
-           learned to read real ones reads 97.0 % as asked at a bias of 1 and of 2 (99.0 % of real digits)
+measured   -1.928 nats a point on validation, -1.826 on test (seed 1, 2026-11-15); of the digits it writes a network
+           that learned to read real ones reads 97.0 % as asked at a bias of 1 and of 2 (99.0 % of real digits)
 command    regard train handwriting_uji --out runs/pen-digits
            regard eval runs/pen-digits
            regard write 31415 --model runs/pen-digits -o digits.png

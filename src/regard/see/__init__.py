@@ -29,8 +29,8 @@ from regard.see.page import page
 from regard.see.plane import plane
 from regard.see.rollout import max_of_heads, mean_of_heads, min_of_heads, rollout, rollouts, through
 from regard.see.save import save
-from regard.see.strokes import strokes
 from regard.see.sound import lattice, listened
+from regard.see.strokes import strokes
 from regard.see.text import draw
 
 if TYPE_CHECKING:
