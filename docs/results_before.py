@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
 from results_parts import listed, search, seeds, spread, table
@@ -81,6 +82,21 @@ def command(pair: str, system: str, seed: int | None = None) -> str:
     return f"regard train {SYSTEMS[system].how} data.source={source} data.target={target}{more} --out runs/{out}"
 
 
+def commands(pair: str, system: str, seed: int = 1) -> str:
+    """All that makes a run and puts it on the page, as one line for a shell."""
+    run, train = f"{name(pair, system)}-{seed}", command(pair, system, seed)
+    folder = f"runs/{run}"
+    return " && ".join(
+        [
+            train,
+            f"regard eval {folder} --output {folder}/evaluation.json",
+            f"regard eval {folder} --beams 1 --output {folder}/greedy.json",
+            f"python docs/make_results.py add {folder} --name {run} --system {quote(SYSTEMS[system].what)} "
+            f"--command {quote(train)}",
+        ]
+    )
+
+
 def is_ours(run: Mapping[str, Any]) -> bool:
     """Whether a run stands in the first table, and so in no other."""
     return str(run["name"]).startswith("before-")
@@ -120,16 +136,17 @@ def _translated(pair: str, ours: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     found = {system: [run for run in ours if is_run(run, pair, system)] for system in SYSTEMS}
     buckets = list(dict.fromkeys(b for runs in found.values() for run in runs for b in by_length(run)))
     heads = [f"{b} ({many})" for b, many in counts(ours).items() if b in buckets]
-    rows = [["system", "parameters", "BLEU", *heads, "search", "seeds"]]
+    rows = [["system", "parameters", "BLEU", "greedy", *heads, "search", "seeds"]]
     for system, runs in found.items():
         if not runs:
-            rows.append([SYSTEMS[system].what, "", "not measured yet", *("" for _ in heads), "", ""])
+            rows.append([SYSTEMS[system].what, "", "not measured yet", "", *("" for _ in heads), "", ""])
             continue
-        scores = [_score(run) for run in runs]
+        scores = [_scores(run)[-1] for run in runs]
+        greedy = [_scores(run)[0] for run in runs if _scores(run)[0]["beams"] == 1]
         cells = [spread([by_length(run)[b] for run in runs if b in by_length(run)], 1) for b in buckets]
         sizes = " / ".join(dict.fromkeys(f"{run['parameters']:,}" for run in runs))
-        whole = spread([score["value"] for score in scores])
-        rows.append([f"**{SYSTEMS[system].what}**", sizes, whole, *cells, search(scores[0]), seeds(runs)])
+        whole, first = (spread([score["value"] for score in some]) for some in (scores, greedy))
+        rows.append([f"**{SYSTEMS[system].what}**", sizes, whole, first, *cells, search(scores[0]), seeds(runs)])
     yield table(rows)
     picture = ASSETS / f"before-{pair}.png"
     if picture.is_file():
@@ -143,11 +160,12 @@ def is_run(run: Mapping[str, Any], pair: str, system: str) -> bool:
     return run["name"] == wanted or str(run["name"]).removeprefix(f"{wanted}-").isdigit()
 
 
-def _score(run: Mapping[str, Any]) -> Mapping[str, Any]:
+def _scores(run: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The score of a run, once for each way it was searched with, the widest search last."""
     found = [s for s in run["scores"] if (s["part"], s["metric"]) == (PART, METRIC)]
     if not found:
         raise ValueError(f"{run['name']} has no {METRIC} on {PART}: evaluate it with sacremoses installed")
-    return found[0]
+    return sorted(found, key=lambda score: score["beams"])
 
 
 def by_length(run: Mapping[str, Any], part: str = PART, metric: str = METRIC) -> dict[str, float]:

@@ -188,6 +188,9 @@ def before_run(place, value, seed=1, pair=("de", "en")):
     evaluation = measured(value)
     evaluation["results"]["test_2016_flickr"] |= {"by_length": LENGTHS}
     (place / "evaluation.json").write_text(json.dumps(evaluation), "utf-8")
+    greedy = measured(value - 1)
+    greedy["results"] = {"test_2016_flickr": greedy["results"]["test_2016_flickr"] | {"beams": 1}}
+    (place / "greedy.json").write_text(json.dumps(greedy), "utf-8")
     data = {"corpus": "multi30k", "source": pair[0], "target": pair[1], "style": "moses"}
     (place / "recipe.json").write_text(json.dumps({"name": "seq2seq_multi30k", "data": data}), "utf-8")
     return place
@@ -203,8 +206,10 @@ def test_a_run_before_the_transformer_has_its_row_with_lengths_there_and_nowhere
     assert record["by_length"]["test_2016_flickr"][0] == LENGTHS[0] | {"bleu": 30.0, "bleu_tokenised": 41.0}
     made = (tmp_path / "results.md").read_text(encoding="utf-8")
     section = made[made.index("## Before the Transformer") : made.index("## Runs")]
-    assert "| system | parameters | BLEU | 1-5 (37) | 31+ (2) | search | seeds |" in section
-    row = "| **GRU, one vector, no attention** | 2,345,678 | 41.50 (41.00 to 42.00) | 41.0 (41.0 to 41.0) |"
+    assert "| system | parameters | BLEU | greedy | 1-5 (37) | 31+ (2) | search | seeds |" in section
+    row = (
+        "| **GRU, one vector, no attention** | 2,345,678 | 41.50 (41.00 to 42.00) | 40.50 (40.00 to 41.00) | 41.0 (41.0"
+    )
     assert section.count(row) == 1  # of one pair; the other is not measured
     assert section.count("| GRU, one vector, no attention |  | not measured yet |") == 1
     assert "multi30k DE-EN, test_2016" not in made[: made.index("## Before the Transformer")]
