@@ -66,7 +66,7 @@ SYSTEMS = {
         4,
     ),
 }
-ALIGNERS = ("additive", "location", "gmm", "monotonic", "hard")
+ALIGNERS = ("additive", "location", "gmm", "monotonic")
 
 
 def name(pair: str, system: str) -> str:
