@@ -4,10 +4,12 @@ Compared are the files of the last checkpoint (weights, moments, moving average,
 best and the final weights, and every number that was logged.
 """
 
+import importlib
 import json
 import os
 import shutil
 import signal
+from dataclasses import replace
 
 import pytest
 import torch
@@ -118,6 +120,20 @@ def test_train_n_stop_and_go_on_equals_train_2n_to_the_bit(recipe, tmp_path, mon
     (place,) = in_pieces(whole, tmp_path / "stopped", [5], monkeypatch)
     assert place > 0  # in the middle of an epoch, between two rows of metrics, two looks, two regular checkpoints
     assert_equal_runs(tmp_path / "straight", tmp_path / "stopped", end(tmp_path / "straight"))
+
+
+@pytest.mark.parametrize(
+    "name", ["rnnsearch", *(pytest.param(name, marks=pytest.mark.long) for name in ("seq2seq", "luong"))]
+)
+def test_a_model_that_reads_its_own_words_goes_on_to_the_bit(recipe, tmp_path, monkeypatch, name):
+    room = importlib.import_module(f"regard.models.{name}")
+    model = room.Config(vocab=300, **room.SIZES["tiny"] | {"width": 16, "hidden": 16})
+    whole = override(replace(recipe, model=model), [*BASE, "task.forcing=linear(steps=8, least=0.25)"])
+    train(whole, tmp_path / "straight")
+    in_pieces(whole, tmp_path / "stopped", [5], monkeypatch)
+    assert_equal_runs(tmp_path / "straight", tmp_path / "stopped", end(tmp_path / "straight"))
+    train(override(whole, ["task.forcing=always"]), tmp_path / "forced")
+    assert rows(tmp_path / "forced") != rows(tmp_path / "straight")
 
 
 @pytest.fixture(scope="module")

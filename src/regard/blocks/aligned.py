@@ -161,12 +161,13 @@ class AlignedDecoder(Carried, nn.Module):
     ) -> tuple[Float[Tensor, "B T F"], Float[Tensor, "B T C"]]:
         """The states and contexts of a whole target, one after the other."""
         hidden, remembered, states, contexts = state.hidden, state.remembered, [], []
+        if not known.shape[1]:
+            return hidden[-1][0][:, :0], state.memory.values[:, :0]
         for one in known.split(1, dim=1):  # not known[:, t], whose gradient would be a whole B T tensor at each step
             hidden, seen, remembered = self.look(one, hidden, state.memory, remembered)
             states.append(hidden[-1][0])
             contexts.append(seen)
-        length = known.shape[1]  # an empty target went through the loop once, as nothing
-        return torch.cat(states, 1)[:, :length], torch.cat(contexts, 1)[:, :length]
+        return torch.cat(states, 1), torch.cat(contexts, 1)
 
     def look(
         self, known: Float[Tensor, "B K gates"], hidden: States, memory: Memory, remembered: Any

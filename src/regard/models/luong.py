@@ -193,10 +193,12 @@ class Fed(After):
     def read(self, known: Float[Tensor, "B T gates"], state: State) -> Float[Tensor, "B T R"]:
         """h~ of a whole target."""
         hidden, remembered, joined = state.hidden, state.remembered, []
+        if not known.shape[1]:
+            return hidden[1][:, :0]
         for one in known.split(1, dim=1):
             hidden, remembered = self.move(one, hidden, state.memory, remembered)
             joined.append(hidden[1])
-        return torch.cat(joined, 1)[:, : known.shape[1]]
+        return torch.cat(joined, 1)
 
     def move(
         self, known: Float[Tensor, "B K gates"], hidden: States, memory: Memory, remembered: Any

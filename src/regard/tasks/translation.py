@@ -27,6 +27,7 @@ from regard.core.shapes import Float, Int, Tensor
 from regard.data import moses
 from regard.data.parallel import Corpus, Pairs, Parallel, target_tokens
 from regard.tasks.by_length import SENTENCES, by_length
+from regard.tasks.forcing import Forcing
 from regard.tasks.parts import Worded, vocabulary
 from regard.tasks.score import bleu, bleu_tokenised, chrf
 from regard.tasks.translator import Translator
@@ -44,6 +45,7 @@ class Config:
     smoothing: float = 0.1
     beams: int = 5
     length_penalty: float = 1.0
+    forcing: str = "always"  # how often the target itself is read in training, as a schedule (tasks.forcing)
 
     def quick(self) -> Config:
         """Smaller search."""
@@ -71,7 +73,7 @@ class Translation(Worded[Corpus]):
     def __init__(self, config: Config, data: Parallel, text: Text | None = None, seed: int = 0) -> None:
         train = data.load("train", None) if text is None else None  # a vocabulary is made while it is read
         super().__init__(data, text if train is None else train.text, seed)
-        self.config = config
+        self.config, self.forcing = config, Forcing(config.forcing)
         if train is not None:
             self._parts["train"] = train
         self.objective: Callable[[Tensor, Tensor, float], Tensor] = smoothed
@@ -89,7 +91,9 @@ class Translation(Worded[Corpus]):
         self, model: nn.Module, batch: Pairs, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """The smoothed loss summed over real target tokens, and its parts for the record."""
-        logits = model(batch.source, batch.target[:, :-1], batch.source_lengths, batch.target_lengths - 1)
+        target = batch.target[:, :-1]
+        own = self.forcing(model, target, step, rng)
+        logits = model(batch.source, target, batch.source_lengths, batch.target_lengths - 1, **own)
         total = self.objective(logits, labels(batch), self.config.smoothing)
         return total, {"loss": total.detach()}
 

@@ -1,0 +1,106 @@
+"""Teacher forcing, and how it is given up: scheduled sampling.
+
+    chance that a token of the target is read as it is, after i updates
+
+    always              1                                      teacher forcing
+    linear              max(least, 1 - (1 - least) i / steps)
+    exponential         k^i                                    k < 1
+    inverse_sigmoid     k / (k + exp(i / k))                   k >= 1: about 1 at first, a half at i = k ln k
+
+The rest of the tokens a model draws itself, from its own last output, step by step: so it learns to go on from what it
+is going to read when it writes. Which tokens those are is drawn from the run's sampling stream, what they become from
+the stream of dropout: both are in the checkpoint, so that a resumed run is the same run.
+
+Bengio, Vinyals, Jaitly, Shazeer: Scheduled Sampling for Sequence Prediction with Recurrent Neural Networks. NIPS 2015.
+arXiv:1506.03099
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+
+import torch
+from torch import nn
+
+from regard.core.errors import BadInput, Unsupported
+from regard.core.shapes import Int, Tensor
+from regard.core.spec import Table, make
+
+
+class Forcing:
+    """What a model reads while it is trained; `spec` names the schedule."""
+
+    def __init__(self, spec: str = "always") -> None:
+        self.chance = make(FORCING, spec, "schedule of forcing")
+        self.asked = False
+
+    def __call__(
+        self, model: nn.Module, target: Int[Tensor, "B T"], step: int, rng: torch.Generator | None
+    ) -> dict[str, Tensor]:
+        """What to hand to the model beside the target: `own`, where it reads words of its own; or nothing."""
+        if isinstance(self.chance, Always):
+            return {}
+        if not self.asked and "own" not in inspect.signature(model.forward).parameters:
+            raise Unsupported(
+                f"a {type(model).__name__} reads whole targets at once, not words of its own: set task.forcing=always"
+            )
+        self.asked, chance = True, self.chance(step)
+        if chance >= 1:
+            return {}
+        return {"own": (torch.rand(target.shape, generator=rng) >= chance).to(target.device, non_blocking=True)}
+
+
+class Always:
+    """Teacher forcing."""
+
+    def __call__(self, step: int) -> float:
+        """Certain."""
+        return 1.0
+
+
+class Linear:
+    """Down in a straight line to `least`, in `steps` updates."""
+
+    def __init__(self, steps: int, least: float = 0.5) -> None:
+        if steps < 1 or not 0 <= least <= 1:
+            raise BadInput(f"forcing goes down in at least one step to a chance of 0 to 1, not in {steps} to {least}")
+        self.steps, self.least = steps, least
+
+    def __call__(self, step: int) -> float:
+        """The chance after so many updates."""
+        return max(self.least, 1 - (1 - self.least) * step / self.steps)
+
+
+class Exponential:
+    """Down by the same share with each update."""
+
+    def __init__(self, k: float) -> None:
+        if not 0 < k < 1:
+            raise BadInput(f"an exponential goes down where 0 < k < 1, not with {k}")
+        self.k = k
+
+    def __call__(self, step: int) -> float:
+        """The chance after so many updates."""
+        return float(self.k**step)
+
+
+class InverseSigmoid:
+    """Level, then down, then level."""
+
+    def __init__(self, k: float) -> None:
+        if k < 1:
+            raise BadInput(f"an inverse sigmoid needs k >= 1, not {k}")
+        self.k = k
+
+    def __call__(self, step: int) -> float:
+        """The chance after so many updates."""
+        return self.k / (self.k + math.exp(min(step / self.k, 700)))
+
+
+FORCING: Table = {
+    "always": ("regard.tasks.forcing", "Always"),
+    "linear": ("regard.tasks.forcing", "Linear"),
+    "exponential": ("regard.tasks.forcing", "Exponential"),
+    "inverse_sigmoid": ("regard.tasks.forcing", "InverseSigmoid"),
+}
