@@ -102,9 +102,12 @@ def watch(
         return look
 
     def aligner_hook(name: str) -> Any:
-        def look(module: nn.Module, args: tuple[Any, ...], output: tuple[Tensor, Any]) -> None:
+        def look(module: Any, args: tuple[Any, ...], output: tuple[Tensor, Any]) -> None:
             if not _recomputing():
-                seen._calls.setdefault(name, []).append(Trace(name, output[0].detach()[:, None], "align"))
+                weights, state = output
+                centres = module.centres(state).detach()[:, None] if hasattr(module, "centres") else None
+                trace = Trace(name, weights.detach()[:, None], "align", centres=centres)
+                seen._calls.setdefault(name, []).append(trace)
 
         return look
 
@@ -178,4 +181,11 @@ def _joined(calls: list[Trace], rows: Rows) -> Trace:
         return calls[-1]
     weights = torch.cat([trace.weights for trace in calls], dim=2)
     asked = _asked(rows, weights.shape[2])
-    return Trace(calls[0].name, weights[:, :, asked], "align", queries=None if rows == slice(None) else tuple(asked))
+    found = [trace.centres for trace in calls if trace.centres is not None]
+    return Trace(
+        calls[0].name,
+        weights[:, :, asked],
+        "align",
+        queries=None if rows == slice(None) else tuple(asked),
+        centres=torch.cat(found, dim=2)[:, :, asked] if found else None,
+    )

@@ -83,18 +83,21 @@ class Trace:
     exact: bool = True  # False: the geometry is a receptive field, not an identity
     rows: tuple[str, ...] | None = None  # names of the queries, for pictures
     columns: tuple[str, ...] | None = None
+    centres: Float[Tensor, "B H N P"] | None = None  # where an aligner that has centres put them, in columns from 0
 
     def label(self, rows: Sequence[str], columns: Sequence[str]) -> Trace:
         """The same trace with its rows and columns named; longer ones (padding) are cut off."""
         if self.geometry is not None:
             return replace(self, rows=tuple(rows), columns=tuple(columns))
         w = self.weights[..., : len(rows), : len(columns)]
-        return replace(self, weights=w, rows=tuple(rows), columns=tuple(columns))
+        centres = None if self.centres is None else self.centres[..., : len(rows), :]
+        return replace(self, weights=w, rows=tuple(rows), columns=tuple(columns), centres=centres)
 
     def only(self, batch: int) -> Trace:
         """The trace of one input of the batch (still with a batch axis, of one)."""
         if self.geometry is None:
-            return replace(self, weights=self.weights[batch : batch + 1])
+            centres = None if self.centres is None else self.centres[batch : batch + 1]
+            return replace(self, weights=self.weights[batch : batch + 1], centres=centres)
         groups = self.geometry.queries.cells.shape[1]
         own = slice(batch * groups, (batch + 1) * groups)
         return replace(self, weights=self.weights[own], geometry=self.geometry.only(batch))
@@ -105,5 +108,10 @@ class Trace:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, weights rounded to 5 digits."""
-        w = [[[[round(v, 5) for v in r] for r in h] for h in b] for b in self.weights.double().cpu().tolist()]
-        return {"name": self.name, "kind": self.kind, "rows": self.rows, "columns": self.columns, "weights": w}
+        plain = {"name": self.name, "kind": self.kind, "rows": self.rows, "columns": self.columns}
+        arrays = {"weights": self.weights} | ({} if self.centres is None else {"centres": self.centres})
+        return plain | {name: _rounded(array) for name, array in arrays.items()}
+
+
+def _rounded(array: Float[Tensor, "B H N M"]) -> list[list[list[list[float]]]]:
+    return [[[[round(v, 5) for v in r] for r in h] for h in b] for b in array.double().cpu().tolist()]

@@ -1,6 +1,7 @@
 """Arrays and traces -> pictures. Never takes a model: what to look at was decided by whoever made the traces.
 
     heads, alignment, layers, mask     grids of maps, as matplotlib figures          grid.py
+    path, compare                      where an aligner walks; several side by side  walks.py
     page                               one HTML file to explore, needs no network    page.py
     draw                               an alignment in the terminal                  text.py
     rollout, through                   several layers as one map                     rollout.py
@@ -28,9 +29,11 @@ from regard.see.text import draw
 
 if TYPE_CHECKING:
     from regard.see.grid import alignment, heads, layers, mask
+    from regard.see.walks import compare, path
 
 __all__ = [
     "alignment",
+    "compare",
     "curve",
     "draw",
     "heads",
@@ -41,6 +44,7 @@ __all__ = [
     "mean_of_heads",
     "min_of_heads",
     "page",
+    "path",
     "plane",
     "rollout",
     "rollouts",
@@ -52,4 +56,4 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'regard.see' has no attribute '{name}'")
-    return getattr(import_module("regard.see.grid"), name)
+    return getattr(import_module("regard.see.walks" if name in ("path", "compare") else "regard.see.grid"), name)

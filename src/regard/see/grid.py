@@ -20,7 +20,7 @@ from regard.see.maps import Maps, Seen, read, read_all
 from regard.see.sheet import INK, PALE, Sheet, font, name_columns, name_rows, paint, thin, widest
 from regard.see.words import visible
 
-_EDGE = 0.15  # inches of paper around everything
+EDGE = 0.15  # inches of paper around everything
 _CELL = 0.36  # of a cell with room to spare
 _MOST = 11.0  # the longest side of one map
 
@@ -33,19 +33,19 @@ def alignment(seen: Seen, head: int | None = None, title: str | None = None) -> 
     wide, high = min(_CELL, _MOST / m), min(_CELL, _MOST / n)
     width, height = max(m * wide, 0.8), max(n * high, 0.8)
     wide, high = width / m, height / n
-    left = _EDGE + widest(maps.rows) + 0.32
+    left = EDGE + widest(maps.rows) + 0.32
     names = widest(maps.columns)
     slant = 0.72 if thin(wide) == 1 else 1.0  # sin 45°, and the height of the letters
-    top = _EDGE + 0.34 + names * slant + 0.22
+    top = EDGE + 0.34 + names * slant + 0.22
     right = max(0.85, names * slant + 0.1 if slant < 1 else 0.0)  # a slanted last word leans over the edge
-    sheet = Sheet(left + width + right + _EDGE, top + height + 0.35)
+    sheet = Sheet(left + width + right + EDGE, top + height + 0.35)
 
-    norm = _even([weights])
+    norm = even([weights])
     axes = sheet.axes(left, top, width, height)
     paint(axes, weights, norm)
     name_rows(axes, maps.rows, high)
     name_columns(axes, maps.columns, wide)
-    looks, at = _sides(maps.kind)
+    looks, at = sides(maps.kind)
     axes.set_ylabel(looks, font=font(8), color=PALE)
     axes.set_xlabel(at, font=font(8), color=PALE)
     if min(wide, high) >= 0.28:
@@ -54,7 +54,7 @@ def alignment(seen: Seen, head: int | None = None, title: str | None = None) -> 
             ink = INK if share > 0.6 else "white" if share > 0.12 else "#8d8aa8"  # faint numbers for faint looks
             axes.text(j, i, _number(weights[i, j]), ha="center", va="center", font=font(7), color=ink)
     sheet.bar(left + width + 0.15, top, height, norm)
-    sheet.write(_EDGE, _EDGE, visible(title) if title else _title(maps, head), 11)
+    sheet.write(EDGE, EDGE, visible(title) if title else _title(maps, head), 11)
     return sheet.figure
 
 
@@ -62,15 +62,15 @@ def heads(seen: Seen, title: str | None = None) -> Figure:
     """Every head of one layer side by side, on one scale."""
     maps = read(seen)
     count, n, m = maps.weights.shape
-    across = _across(count)
+    across = across_of(count)
     down = -(-count // across)
-    width, height = _panel(m), _panel(n)
-    left, bottom = _EDGE + widest(maps.rows, 7) + 0.1, widest(maps.columns, 7) + 0.15
-    top, gap, line = _EDGE + 0.4, 0.16, 0.22  # line: the caption over each map
+    width, height = panel(m), panel(n)
+    left, bottom = EDGE + widest(maps.rows, 7) + 0.1, widest(maps.columns, 7) + 0.15
+    top, gap, line = EDGE + 0.4, 0.16, 0.22  # line: the caption over each map
     full = left + across * width + (across - 1) * gap
-    sheet = Sheet(full + 0.95, top + down * (line + height + gap) - gap + bottom + _EDGE)
+    sheet = Sheet(full + 0.95, top + down * (line + height + gap) - gap + bottom + EDGE)
 
-    norm = _root(list(maps.weights))
+    norm = root(list(maps.weights))
     for k, weights in enumerate(maps.weights):
         y, x = divmod(k, across)
         place = left + x * (width + gap), top + y * (line + height + gap)
@@ -82,7 +82,7 @@ def heads(seen: Seen, title: str | None = None) -> Figure:
         if k + across >= count:  # nothing below
             name_columns(axes, maps.columns, width / m, 7, above=False)
     sheet.bar(full + 0.18, top + line, down * (line + height + gap) - gap - line, norm)
-    sheet.write(_EDGE, _EDGE, visible(title) if title else maps.name, 11)
+    sheet.write(EDGE, EDGE, visible(title) if title else maps.name, 11)
     return sheet.figure
 
 
@@ -92,11 +92,11 @@ def layers(seen: Sequence[Seen], title: str | None = None) -> Figure:
     most = max(len(maps.weights) for maps in all_maps)
     side = float(np.clip(11 / most, 0.45, 1.1))
     captions = [_layer(maps) for maps in all_maps]
-    left, top, gap = _EDGE + widest(captions, 8) + 0.12, _EDGE + 0.62, 0.07
+    left, top, gap = EDGE + widest(captions, 8) + 0.12, EDGE + 0.62, 0.07
     full, long = left + most * (side + gap) - gap, len(all_maps) * (side + gap) - gap
-    sheet = Sheet(full + 0.95, top + long + _EDGE)
+    sheet = Sheet(full + 0.95, top + long + EDGE)
 
-    norm = _root([maps.weights for maps in all_maps])
+    norm = root([maps.weights for maps in all_maps])
     for y, maps in enumerate(all_maps):
         down = top + y * (side + gap)
         sheet.write(left - 0.1, down + side / 2 - 0.06, captions[y], 8, align="right")
@@ -106,7 +106,7 @@ def layers(seen: Sequence[Seen], title: str | None = None) -> Figure:
     for x, number in enumerate(common):
         sheet.write(left + x * (side + gap) + side / 2, top - 0.17, f"head {number}", 8, align="center")
     sheet.bar(full + 0.18, top, long, norm)
-    sheet.write(_EDGE, _EDGE, visible(title) if title else "all layers and heads", 11)
+    sheet.write(EDGE, EDGE, visible(title) if title else "all layers and heads", 11)
     return sheet.figure
 
 
@@ -130,7 +130,7 @@ def mask(
     if (len(names[0]), len(names[1])) != (n, m):
         raise BadInput(f"{len(names[0])} and {len(names[1])} names were given for {n} rows and {m} columns")
     wide, high = min(0.26, 8 / m), min(0.26, 8 / n)
-    left, top = _EDGE + widest(names[0]) + 0.32, _EDGE + 0.34 + widest(names[1]) + 0.22
+    left, top = EDGE + widest(names[0]) + 0.32, EDGE + 0.34 + widest(names[1]) + 0.22
     sheet = Sheet(left + max(m * wide, 2.2) + 0.5, top + n * high + 0.4)
 
     axes = sheet.axes(left, top, m * wide, n * high)
@@ -144,38 +144,40 @@ def mask(
         axes.set_yticks(np.arange(n - 1) + 0.5, minor=True)
         axes.grid(which="minor", color="white", linewidth=0.8)
         axes.tick_params(which="minor", length=0)
-    sheet.write(_EDGE, _EDGE, visible(title), 11)
+    sheet.write(EDGE, EDGE, visible(title), 11)
     return sheet.figure
 
 
-def _even(weights: list[np.ndarray]) -> Normalize:
+def even(weights: list[np.ndarray]) -> Normalize:
     """From 0 (or below, where weights may be negative) to the largest."""
     low, high = min(0.0, *(w.min() for w in weights)), max(w.max() for w in weights)
     return Normalize(low, high if high > low else low + 1.0)
 
 
-def _root(weights: list[np.ndarray]) -> Normalize:
+def root(weights: list[np.ndarray]) -> Normalize:
     """The same, growing with the square root; even where there are negative weights, which have no root."""
-    even = _even(weights)
-    return even if even.vmin else PowerNorm(0.5, 0.0, even.vmax)
+    plain = even(weights)
+    return plain if plain.vmin else PowerNorm(0.5, 0.0, plain.vmax)
 
 
 def _number(weight: float) -> str:
     return f"{weight:.2f}".replace("0.", ".", 1)
 
 
-def _panel(count: int) -> float:
+def panel(count: int) -> float:
+    """The side in inches of a small map of so many cells."""
     return float(np.clip(count * 0.14, 1.1, 2.6))
 
 
-def _across(count: int) -> int:
+def across_of(count: int) -> int:
     """Panels in a line: a whole number of lines of at most 6 where that exists, else 4."""
     if count <= 3:
         return count
     return next((k for k in (4, 6, 5, 3) if count % k == 0), 4)
 
 
-def _sides(kind: str) -> tuple[str, str]:
+def sides(kind: str) -> tuple[str, str]:
+    """What stands beside the rows and the columns of a map."""
     return ("word", "looks at") if kind == "self" else ("output word", "looks at input word")
 
 

@@ -32,6 +32,7 @@ class Maps:
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     exact: bool = True
+    centres: np.ndarray | None = None  # H N P, in columns from 0
 
     def map(self, head: int | None = None) -> np.ndarray:
         """N M of one head, by the number it has in the model; None: the mean over heads."""
@@ -81,6 +82,7 @@ def read(seen: Seen) -> Maps:
         _names(trace.rows, n, trace.queries),
         _names(trace.columns, m, None),
         trace.exact,
+        None if trace.centres is None else trace.centres[0].detach().to("cpu", torch.float32).numpy(),
     )
 
 
