@@ -21,6 +21,11 @@ NORMS: Table = {
     "rms": ("regard.blocks.norms", "RMSNorm"),
 }
 
+CONVOLUTIONS: Table = {
+    "relu": ("regard.blocks.convolution", "ReluBlock"),
+    "multiplicative": ("regard.blocks.convolution", "MultiplicativeBlock"),
+}
+
 HEADS: Table = {
     "pretraining": ("regard.blocks.heads", "PretrainingHead"),
     "masked": ("regard.blocks.heads", "WordsHead"),

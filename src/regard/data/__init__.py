@@ -15,6 +15,7 @@ Mixture      several text-to-text tasks in one stream                   mixture.
 Spans        running text with pieces taken out, to be written down     spans.py
 Pictures     images out of sample shards                                pictures.py
 Control      what others did with a pendulum, to learn acting from      control.py, pendulum.py
+Arithmetic   sums of long numbers, short ones first                     arithmetic.py
 pack_text, pack_images   files and folders into shards                  packing.py, writing.py
 Index        what a folder of shards holds, checksums                   index.py
 WordSentences   sentences of words, out of several corpora              words.py
@@ -46,6 +47,7 @@ DATA: Table = {
     "spans": ("regard.data.spans", "Spans"),
     "words": ("regard.data.words", "WordSentences"),
     "pronounced": ("regard.data.pronounced", "Pronounced"),
+    "arithmetic": ("regard.data.arithmetic", "Arithmetic"),
 }
 
 # What a mixture is made of: tasks whose inputs and outputs are both text.

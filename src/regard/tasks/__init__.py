@@ -18,6 +18,7 @@ TASKS: Table = {
     "words": ("regard.tasks.words", "WordVectors"),
     "bilm": ("regard.tasks.bilm", "BiLM"),
     "pronunciation": ("regard.tasks.pronunciation", "Pronunciation"),
+    "arithmetic": ("regard.tasks.arithmetic", "Adding"),
 }
 
 # What a saved model of each task is used with: model and vocabulary in, something to call out.
@@ -35,4 +36,5 @@ PREDICTORS: Table = {
     "words": ("regard.tasks.neighbours", "Words"),
     "bilm": ("regard.tasks.in_context", "InContext"),
     "pronunciation": ("regard.tasks.pronouncer", "Pronouncer"),
+    "arithmetic": ("regard.tasks.arithmetic", "Calculator"),
 }

@@ -1,0 +1,36 @@
+"""Multi30k DE-EN with ConvS2S: gated convolutions, and a look at the source in every layer of the decoder.
+
+task       translate image captions, German to English (data.source=en data.target=de for the other way)
+data       Multi30k, 29,000 pairs; lower-case, Moses-tokenised; joint BPE of 10,000
+licence    research and education only: train it here, do not redistribute the model
+paper      Gehring et al.: Convolutional Sequence to Sequence Learning. ICML 2017. arXiv:1705.03122
+machine    one GPU, a few minutes (H200)
+expected   above 34.1 BLEU DE-EN on test_2016 (a public tutorial's: greedy, lower-case, words as tokens)
+measured   not measured yet
+command    regard train convs2s_multi30k --out runs/multi30k-convs2s
+           regard eval runs/multi30k-convs2s
+"""
+
+from regard.data.parallel import Parallel
+from regard.models.convs2s import SIZES, Config
+from regard.tasks import translation
+from regard.training.recipe import Recipe, Train
+
+
+def recipe() -> Recipe:
+    return Recipe(
+        model=Config(vocab=10_000, length=256, **SIZES["small"]),
+        task=translation.Config(smoothing=0.1, beams=5, length_penalty=1.0),
+        data=Parallel("multi30k", "de", "en", style="moses", kind="bpe", vocabulary=10_000, tokens=8192),
+        train=Train(
+            steps=6000,
+            rate=1e-3,
+            schedule="inverse_sqrt",
+            warmup=1000,
+            clip=0.5,
+            average=5,
+            score=5,
+            metric="loss",
+            patience=20,
+        ),
+    )

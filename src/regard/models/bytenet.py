@@ -1,0 +1,222 @@
+"""ByteNet: a decoder of dilated convolutions stands on top of an encoder of dilated convolutions, place on place.
+
+    tokens      characters: an embedding table for each side
+    positions   none: a convolution knows what stands where
+    attention   none: the decoder's place t reads the encoder's place t, and what was written before it
+    head        linear, a ReLU, linear
+
+The encoder unfolds a source of |s| tokens over a |s| + b places, enough for most targets; the decoder reads place after
+place of it, and goes on without it where a target is longer (dynamic unfolding). Dilation doubles from layer to layer,
+so that what a place sees grows with 2^layers while the work grows with layers: linear time, for source and target.
+
+Kalchbrenner, Espeholt, Simonyan, van den Oord, Graves, Kavukcuoglu: Neural Machine Translation in Linear Time. 2016.
+arXiv:1610.10099. Its bags of character n-grams at the source are left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from regard.attention.mask import Keys
+from regard.blocks import CONVOLUTIONS
+from regard.blocks.convolution import reordered, settled, unfolded
+from regard.core.errors import BadInput
+from regard.core.shapes import Bool, Float, Int, Tensor
+from regard.core.spec import make
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that shapes a ByteNet; the defaults are the paper's translator."""
+
+    vocab: int
+    width: int = 1600  # of the blocks, 2d in the paper; inside them it is half of that, the paper's 800
+    kernel: int = 3
+    encoder_layers: int = 30
+    decoder_layers: int = 30
+    dilations: tuple[int, ...] = (1, 2, 4, 8, 16)  # one a layer, cycled
+    block: str = "relu"  # or multiplicative; see blocks.convolution
+    stretch: float = 1.2  # a: places a source token is unfolded over
+    spare: float = 0.0  # b: places beyond that
+    dropout: float = 0.0
+    tied: bool = False  # one table for the target and the output
+    pad: int = 0
+    bos: int = 1
+    eos: int = 2
+
+
+# Base is the paper's character-level translator; small and tiny are for short sentences.
+SIZES: dict[str, dict[str, Any]] = {
+    "base": {},
+    "small": {"width": 512, "encoder_layers": 10, "decoder_layers": 10, "dropout": 0.1},
+    "tiny": {"width": 128, "encoder_layers": 5, "decoder_layers": 5, "dropout": 0.1, "spare": 8.0},
+}
+
+
+class ByteNet(nn.Module):
+    """Source and target tokens in, logits of the next target token out."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        if config.width % 2 or not config.dilations:
+            raise BadInput("a ByteNet has an even width and at least one dilation")
+        self.config = config
+        width, inner = config.width, config.width // 2
+        self.embed = nn.Embedding(config.vocab, width, padding_idx=config.pad)
+        self.encoder = Dilated(config, config.encoder_layers, causal=False)
+        self.source = nn.Linear(width, inner)  # what the decoder reads of a place
+        self.embed_target = nn.Embedding(config.vocab, inner, padding_idx=config.pad)
+        self.decoder = Dilated(config, config.decoder_layers, causal=True)
+        self.last = nn.Linear(width, inner)
+        self.head = nn.Linear(inner, config.vocab)
+        self.drop = nn.Dropout(config.dropout)
+        self.reset()
+
+    def forward(
+        self,
+        source: Int[Tensor, "B N"],
+        target: Int[Tensor, "B T"],
+        source_lengths: Int[Tensor, " B"] | None = None,
+        target_lengths: Int[Tensor, " B"] | None = None,
+    ) -> Float[Tensor, "B T V"]:
+        """Logits of the token after each target token. Padding of the target stands on the right, unseen."""
+        places = self.encode(source, source_lengths)
+        n = target.shape[1]
+        beside = F.pad(places, (0, 0, 0, max(0, n - places.shape[1])))[:, :n]  # beyond them there is nothing to read
+        return self.logits(self.decoder(self.words(target, beside)))
+
+    def encode(
+        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
+    ) -> Float[Tensor, "B M C"]:
+        """The source unfolded: a place for each token that is to be expected of the target."""
+        m, each = unfolded(source.shape[1], source_lengths, self.config.stretch, self.config.spare)
+        x = self.embed(source)
+        real = None
+        if source_lengths is not None and each is not None:
+            x = x * Keys(source_lengths).real(source.shape[1])[..., None]
+            real = Keys(each).real(m)
+        x = F.pad(x, (0, 0, 0, m - source.shape[1]))[:, :m]
+        out = self.source(F.relu(self.encoder(self.drop(x), real)))
+        return out if real is None else out * real[..., None]
+
+    def words(self, target: Int[Tensor, "B T"], beside: Float[Tensor, "B T C"]) -> Float[Tensor, "B T both"]:
+        """What the decoder reads: the last word, and the place of the source that it stands on."""
+        return self.drop(torch.cat([self.embed_target(target), beside.to(self.embed_target.weight.dtype)], -1))
+
+    def logits(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T V"]:
+        """Scores of the next token."""
+        return self.head(F.relu(self.last(F.relu(x))))
+
+    # -- writing, one token after another ------------------------------------------------------------------------------
+
+    @property
+    def eos(self) -> int:
+        """The token that ends a target."""
+        return self.config.eos
+
+    def start(
+        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None, *, room: int
+    ) -> tuple[Int[Tensor, "B 1"], State]:
+        """Read the source once; the first token of every target. The rings never grow: they need no room."""
+        places = F.pad(self.encode(source, source_lengths), (0, 0, 0, 1))  # the last is read ever after
+        first = torch.full((source.shape[0], 1), self.config.bos, device=source.device)
+        time = torch.zeros((), dtype=torch.long, device=source.device)
+        return first, State(places, self.decoder.rings(self.embed_target.weight, len(source)), time)
+
+    def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
+        """Logits of the next token of every beam."""
+        at = state.time.clamp(max=state.places.shape[1] - 1)
+        beside = state.places.index_select(1, at[None]).expand(-1, tokens.shape[1], -1)
+        x, rings = self.decoder.step(self.words(tokens, beside), state.rings, state.time, state.frozen)
+        return self.logits(x), state.moved(rings, state.time + 1)
+
+    def select(self, state: State, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> State:
+        """Keep the inputs `rows` (None: all), of each the beams `beams`; only dropping inputs moves the places."""
+        own = (torch.arange(beams.shape[0], device=beams.device) if rows is None else rows)[:, None]
+        rings = reordered(state.rings, own, beams)
+        if rows is None:
+            return state.moved(rings, state.time)
+        return replace(state, places=state.places[rows], rings=rings)
+
+    def freeze(self, state: State) -> State:
+        """From here on a step overwrites the state, so that it can be recorded and replayed."""
+        return replace(state, frozen=True)
+
+    def reset(self) -> None:
+        """Fresh tables, as large as what the blocks expect of a norm's neighbour; the maps start themselves."""
+        for table in (self.embed, self.embed_target):
+            nn.init.normal_(table.weight, std=table.weight.shape[1] ** -0.5)
+        if self.config.tied:
+            self.head.weight = self.embed_target.weight
+        with torch.no_grad():
+            self.embed.weight[self.config.pad].zero_()
+            self.embed_target.weight[self.config.pad].zero_()
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Everything that decoding carries from step to step."""
+
+    places: Float[Tensor, "B M C"]  # of the source, unfolded; zeros behind the last of each input
+    rings: tuple[Tensor, ...]  # B K P C: the last inputs of every layer's convolution
+    time: Int[Tensor, ""]
+    frozen: bool = False  # written in place, so that a recorded step reads what it wrote
+
+    def moved(self, rings: tuple[Tensor, ...], time: Tensor) -> State:
+        """The state after a step or a reordering of its beams."""
+        rings = settled(self.rings, rings, self.frozen)
+        (time,) = settled([self.time], [time], self.frozen)
+        return replace(self, rings=rings, time=time)
+
+
+class Dilated(nn.Module):
+    """A stack of residual blocks, each with a dilation of its own."""
+
+    def __init__(self, config: Config, layers: int, causal: bool) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            make(
+                CONVOLUTIONS,
+                config.block,
+                "convolution",
+                width=config.width,
+                kernel=config.kernel,
+                dilation=config.dilations[layer % len(config.dilations)],
+                causal=causal,
+                dropout=config.dropout,
+            )
+            for layer in range(layers)
+        )
+
+    def forward(self, x: Float[Tensor, "B N C"], real: Bool[Tensor, "B N"] | None = None) -> Float[Tensor, "B N C"]:
+        """All layers."""
+        for block in self.blocks:
+            x = block(x, real)
+        return x
+
+    @property
+    def field(self) -> int:
+        """How many places an output sees, its own among them."""
+        every: Any = self.blocks
+        return 1 + sum(block.conv.reach for block in every)
+
+    def rings(self, like: Tensor, batch: int) -> tuple[Tensor, ...]:
+        """An empty past for every layer."""
+        every: Any = self.blocks
+        return tuple(block.conv.ring(like[:1].expand(batch, -1)) for block in every)
+
+    def step(
+        self, x: Float[Tensor, "B K C"], rings: tuple[Tensor, ...], time: Int[Tensor, ""], frozen: bool
+    ) -> tuple[Float[Tensor, "B K C"], tuple[Tensor, ...]]:
+        """The newest place of every beam through all layers, and their rings with it."""
+        every: Any = self.blocks
+        moved = []
+        for block, ring in zip(every, rings, strict=True):
+            x, ring = block.step(x, ring, time, frozen)
+            moved.append(ring)
+        return x, tuple(moved)

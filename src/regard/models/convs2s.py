@@ -1,0 +1,187 @@
+"""ConvS2S: gated convolutions in place of recurrence, and every layer of the decoder looks at the source by itself.
+
+    tokens      an embedding table for each side (or one for both and the output, tied)
+    positions   a learned table for each side, added to the tokens
+    attention   softmax with one head, in every decoder layer: state and last word against the encoder's output z;
+                what is read is z + e, the output and the embedding it came from
+    head        linear, after a map back to the embedding's width
+
+Every layer is a convolution over k places to twice the width, a gate, and the way around it. Sums are scaled by √½ and
+what attention reads by √m (m: the length of the source), weights begin so that the variance stays as it is, and the
+gradient that reaches the encoder from the L attentions is divided by L.
+
+Gehring, Auli, Grangier, Yarats, Dauphin: Convolutional Sequence to Sequence Learning. ICML 2017. arXiv:1705.03122
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.attention.mask import Keys, Table
+from regard.blocks.convolution import folded, reordered, settled
+from regard.blocks.gated import HALF, DecoderBlock, Divided, EncoderBlock, Memory, Stack, normed
+from regard.core.errors import Unsupported
+from regard.core.shapes import Float, Int, Tensor
+from regard.core.spec import make
+from regard.positions import POSITIONS
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that shapes a ConvS2S; the defaults are the paper's model for English and Romanian."""
+
+    vocab: int
+    width: int = 512  # of the embeddings, and of what attention compares and reads
+    hidden: int = 512  # of the layers
+    kernel: int = 3
+    encoder_layers: int = 20
+    decoder_layers: int = 20
+    wider: tuple[tuple[int, int], ...] = ()  # more layers on top of both stacks: hidden, kernel
+    dropout: float = 0.1  # of embeddings, of what enters a convolution, and of what the head reads
+    attention: Any = "softmax"  # a spec, or a list of them (one a layer, cycled)
+    positions: str = "learned"
+    length: int = 1024  # the longest input that learned positions know
+    tied: bool = False  # one table for source, target and output
+    pad: int = 0
+    bos: int = 1
+    eos: int = 2
+
+
+# Base and large are the paper's for WMT'16 EN-RO and WMT'14 EN-DE; small is for some ten thousand pairs.
+SIZES: dict[str, dict[str, Any]] = {
+    "base": {},
+    "large": {
+        "width": 768,
+        "encoder_layers": 9,
+        "decoder_layers": 9,
+        "wider": ((1024, 3),) * 4 + ((2048, 1),) * 2,
+    },
+    "small": {"width": 256, "hidden": 512, "encoder_layers": 6, "decoder_layers": 5, "dropout": 0.3, "tied": True},
+    "tiny": {"width": 128, "hidden": 128, "encoder_layers": 3, "decoder_layers": 3, "dropout": 0.2, "tied": True},
+}
+
+
+class ConvS2S(nn.Module):
+    """Source and target tokens in, logits of the next target token out."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.embed = nn.Embedding(config.vocab, config.width, padding_idx=config.pad)
+        self.positions = _positions(config)
+        self.encoder = Stack(config, EncoderBlock, config.encoder_layers)
+        self.embed_target = nn.Embedding(config.vocab, config.width, padding_idx=config.pad)
+        self.target_positions = _positions(config)
+        self.decoder = Stack(config, DecoderBlock, config.decoder_layers)
+        sizes = config.width, config.vocab
+        self.head: Any = nn.Linear(*sizes) if config.tied else normed(*sizes, config)
+        self.drop = nn.Dropout(config.dropout)
+        self.reset()
+
+    def forward(
+        self,
+        source: Int[Tensor, "B N"],
+        target: Int[Tensor, "B T"],
+        source_lengths: Int[Tensor, " B"] | None = None,
+        target_lengths: Int[Tensor, " B"] | None = None,
+    ) -> Float[Tensor, "B T V"]:
+        """Logits of the token after each target token. Padding of the target stands on the right, unseen."""
+        memory = self.encode(source, source_lengths)
+        index = torch.arange(target.shape[1], device=target.device)[None]
+        words = self.drop(self.target_positions(self.embed_target(target), index))
+        return self.head(self.drop(self.decoder(words, words, memory)))
+
+    def encode(self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None) -> Memory:
+        """What every layer of the decoder looks at."""
+        n = source.shape[1]
+        real = None if source_lengths is None else Keys(source_lengths).real(n)
+        index = torch.arange(n, device=source.device)[None]
+        words = self.drop(self.positions(self.embed(source), index))
+        keys = Divided.apply(self.encoder(words, real), len(self.decoder.blocks))
+        values = (keys + words) * HALF
+        m = keys.new_full((len(source),), n) if source_lengths is None else source_lengths.to(keys.dtype)
+        mask = None if source_lengths is None else Keys(source_lengths)
+        return Memory(keys, values, mask, m.sqrt()[:, None, None])
+
+    # -- writing, one token after another ------------------------------------------------------------------------------
+
+    @property
+    def eos(self) -> int:
+        """The token that ends a target."""
+        return self.config.eos
+
+    def start(
+        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None, *, room: int
+    ) -> tuple[Int[Tensor, "B 1"], State]:
+        """Read the source once; the first token of every target. The rings never grow: they need no room."""
+        padded = source_lengths is not None and int(source_lengths.min()) < source.shape[1]
+        memory = self.encode(source, source_lengths if padded else None)
+        if isinstance(memory.mask, Keys):  # as a table: some of its rows may be asked for
+            memory = replace(memory, mask=Table(memory.mask.real(source.shape[1])[:, None]))
+        first = torch.full((source.shape[0], 1), self.config.bos, device=source.device)
+        time = torch.zeros((), dtype=torch.long, device=source.device)
+        head = folded(self.head)
+        return first, State(memory, self.decoder.rings(memory.values), folded(self.decoder), head, time)
+
+    def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
+        """Logits of the next token of every beam."""
+        index = state.time.expand(1, tokens.shape[1])
+        words = self.drop(self.target_positions(self.embed_target(tokens), index))
+        x, rings = self.decoder.step(words, state)
+        return self.head(self.drop(x), *state.head.values()), state.moved(rings, state.time + 1)
+
+    def select(self, state: State, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> State:
+        """Keep the inputs `rows` (None: all), of each the beams `beams`; only dropping inputs moves the memory."""
+        own = (torch.arange(beams.shape[0], device=beams.device) if rows is None else rows)[:, None]
+        rings = reordered(state.rings, own, beams)
+        if rows is None:
+            return state.moved(rings, state.time)
+        return replace(state, memory=state.memory.rows(rows), rings=rings)
+
+    def freeze(self, state: State) -> State:
+        """From here on a step overwrites the state, so that it can be recorded and replayed."""
+        return replace(state, frozen=True)
+
+    def reset(self) -> None:
+        """Fresh tables, as in the paper; the maps start themselves."""
+        tables = [self.embed, self.embed_target]
+        tables += [part.table for part in (self.positions, self.target_positions) if hasattr(part, "table")]
+        for table in tables:
+            nn.init.normal_(table.weight, std=0.1)
+        if self.config.tied:
+            nn.init.zeros_(self.head.bias)
+            self.embed_target.weight = self.head.weight = self.embed.weight
+        with torch.no_grad():
+            self.embed.weight[self.config.pad].zero_()
+            self.embed_target.weight[self.config.pad].zero_()
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Everything that decoding carries from step to step."""
+
+    memory: Memory
+    rings: tuple[Tensor, ...]  # B K P C: the last inputs of every layer's convolution
+    folded: dict[str, Tensor]  # the matrices of the decoder's maps
+    head: dict[str, Tensor]  # that of the head; none where it is tied
+    time: Int[Tensor, ""]
+    frozen: bool = False  # written in place, so that a recorded step reads what it wrote
+
+    def moved(self, rings: tuple[Tensor, ...], time: Tensor) -> State:
+        """The state after a step or a reordering of its beams."""
+        rings = settled(self.rings, rings, self.frozen)
+        (time,) = settled([self.time], [time], self.frozen)
+        return replace(self, rings=rings, time=time)
+
+
+def _positions(config: Config) -> Any:
+    part = make(POSITIONS, config.positions, "positions", width=config.width, length=config.length)
+    if part.kind != "added":
+        raise Unsupported(
+            f"ConvS2S adds positions to its tokens, {config.positions!r} cannot be; 'learned' or 'sinusoidal'"
+        )
+    return part

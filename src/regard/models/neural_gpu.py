@@ -1,0 +1,276 @@
+"""Neural GPU: the input is laid into an image, and one small convolutional unit works on all of it, again and again.
+
+    tokens      laid side by side into the first row of a "mental image" of Y rows, n columns and C maps
+    positions   none: a convolution knows what stands where
+    attention   none; the memory is active: all of it changes at every step, in as many steps as it has columns
+    head        linear, on the first row
+
+    unit        s' = u ∘ s + (1 - u) ∘ tanh(U * (r ∘ s) + B)       u = σ'(U' * s + B')     r = σ'(U" * s + B")
+    gates       σ'(x) = 1.2 σ(x) - 0.1, cut to [0, 1]: a gate can be wholly open or shut, so that nothing leaks away
+    image       the plain Neural GPU: output t is read off column t of the last image, all of them at once
+    tape        the Extended Neural GPU: a second unit goes on for a step each output and reads a tape too, on which
+                what was written stands: output t is read off column t of the image after step t, and depends on those
+                before it
+
+An image has a |s| + b columns. A tape that is full is written over from its beginning; a plain image that is at its end
+has nothing more to say. Relaxed sharing of parameters and gradient noise, tricks of the first paper, are left out.
+
+Kaiser, Sutskever: Neural GPUs Learn Algorithms. ICLR 2016. arXiv:1511.08228
+Kaiser, Bengio: Can Active Memory Replace Attention? NeurIPS 2016. arXiv:1610.08613
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from regard.attention.mask import Keys
+from regard.blocks.convolution import settled, unfolded
+from regard.core.errors import BadInput
+from regard.core.shapes import Bool, Float, Int, Tensor
+from regard.core.spec import Table, make
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that shapes a Neural GPU; the defaults are those of the first paper, with the second's tape."""
+
+    vocab: int
+    width: int = 24  # maps
+    rows: int = 4  # of the image
+    layers: int = 2  # units a step
+    kernel: int = 3
+    writer: str = "tape"  # or image
+    stretch: float = 1.0  # a: columns a source token takes
+    spare: float = 4.0  # b: columns beyond that
+    dropout: float = 0.0  # of the image, before every step
+    tied: bool = False  # one table for what is written and the output
+    pad: int = 0
+    bos: int = 1
+    eos: int = 2
+
+
+# Base is that of the first paper, translator the second's for WMT'14.
+SIZES: dict[str, dict[str, Any]] = {
+    "base": {},
+    "translator": {"width": 512, "stretch": 1.5, "spare": 8.0},
+    "tiny": {"width": 16, "rows": 2},
+}
+
+WRITERS: Table = {
+    "image": ("regard.models.neural_gpu", "ImageWriter"),
+    "tape": ("regard.models.neural_gpu", "TapeWriter"),
+}
+
+
+class NeuralGPU(nn.Module):
+    """Source and target tokens in, logits of the next target token out."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        if config.kernel % 2 == 0:
+            raise BadInput(f"kernel={config.kernel}: an even kernel has no middle; give an odd one")
+        self.config = config
+        self.embed = nn.Embedding(config.vocab, config.width, padding_idx=config.pad)
+        self.units = Units(config, 0)
+        self.writer = make(WRITERS, config.writer, "writer", config=config)
+        self.head = nn.Linear(config.width, config.vocab)
+        self.drop = nn.Dropout(config.dropout)
+        nn.init.normal_(self.embed.weight)
+        with torch.no_grad():
+            self.embed.weight[config.pad].zero_()
+        if config.tied:
+            self.head.weight = getattr(self.writer, "embed", self.embed).weight
+
+    def forward(
+        self,
+        source: Int[Tensor, "B N"],
+        target: Int[Tensor, "B T"],
+        source_lengths: Int[Tensor, " B"] | None = None,
+        target_lengths: Int[Tensor, " B"] | None = None,
+    ) -> Float[Tensor, "B T V"]:
+        """Logits of the token after each target token. Padding of the target stands on the right, unseen."""
+        return self.head(self.writer(target, *self.encode(source, source_lengths)))
+
+    @torch.compiler.disable  # a loop as long as the input, of the same small step
+    def encode(
+        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
+    ) -> tuple[Float[Tensor, "B C Y X"], Int[Tensor, " B"]]:
+        """The image after as many steps as it has columns, and how many columns each input has."""
+        if source_lengths is None:
+            source_lengths = torch.full((len(source),), source.shape[1], device=source.device)
+        columns, each = unfolded(source.shape[1], source_lengths, self.config.stretch, self.config.spare)
+        x = self.embed(source) * Keys(source_lengths).real(source.shape[1])[..., None]
+        x = F.pad(x.mT, (0, columns - source.shape[1]))[:, :, None, :columns]
+        image = F.pad(x, (0, 0, 0, self.config.rows - 1))  # the other rows begin empty
+        assert each is not None
+        real = Keys(each).real(columns)
+        for step in range(columns):
+            moved = self.units(self.drop(image), real)
+            image = torch.where((step < each)[:, None, None, None], moved, image)  # whoever is done waits
+        return image, each
+
+    # -- writing, one token after another ------------------------------------------------------------------------------
+
+    @property
+    def eos(self) -> int:
+        """The token that ends a target."""
+        return self.config.eos
+
+    def start(
+        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None, *, room: int
+    ) -> tuple[Int[Tensor, "B 1"], State]:
+        """Work on the source once; the first token of every target. Image and tape never grow: they need no room."""
+        image, each = self.encode(source, source_lengths)
+        first = torch.full((source.shape[0], 1), self.config.bos, device=source.device)
+        time = torch.zeros((), dtype=torch.long, device=source.device)
+        image, tape = self.writer.begin(image)
+        return first, State(image, tape, each, time)
+
+    def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
+        """Logits of the next token of every beam. With a tape, all of its image is computed anew: that is a step."""
+        column, image, tape = self.writer.step(tokens, state.image, state.tape, state.columns, state.time)
+        return self.head(column), state.moved(image, tape, state.time + 1)
+
+    def select(self, state: State, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> State:
+        """Keep the inputs `rows` (None: all), of each the beams `beams`: where there is a tape, a beam is an image."""
+        own = (torch.arange(beams.shape[0], device=beams.device) if rows is None else rows)[:, None]
+        picked = beams if state.tape.shape[-1] else torch.zeros_like(beams[:, :1])
+        image, tape = state.image[own, picked], state.tape[own, picked]
+        if rows is None:
+            return state.moved(image, tape, state.time)
+        return replace(state, image=image, tape=tape, columns=state.columns[rows])
+
+    def freeze(self, state: State) -> State:
+        """From here on a step overwrites the state, so that it can be recorded and replayed."""
+        return replace(state, frozen=True)
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Everything that decoding carries from step to step."""
+
+    image: Float[Tensor, "B K C Y X"]  # of every beam; the plain writer needs one for all of them
+    tape: Float[Tensor, "B K C X"]  # what was written; of no columns where there is none
+    columns: Int[Tensor, " B"]
+    time: Int[Tensor, ""]
+    frozen: bool = False  # written in place, so that a recorded step reads what it wrote
+
+    def moved(self, image: Tensor, tape: Tensor, time: Tensor) -> State:
+        """The state after a step or a reordering of its beams."""
+        image, tape, time = settled([self.image, self.tape, self.time], [image, tape, time], self.frozen)
+        return replace(self, image=image, tape=tape, time=time)
+
+
+# -- the unit ----------------------------------------------------------------------------------------------------------
+
+
+class Units(nn.Module):
+    """One step: a few convolutional gated units, one after the other; `beside` is the width of a tape they read too."""
+
+    def __init__(self, config: Config, beside: int) -> None:
+        super().__init__()
+        maps, around = config.width + beside, config.kernel // 2
+        self.gates, self.new = nn.ModuleList(), nn.ModuleList()
+        for _ in range(config.layers):
+            self.gates.append(nn.Conv2d(maps, 2 * config.width, config.kernel, padding=around))
+            self.new.append(nn.Conv2d(maps, config.width, config.kernel, padding=around))
+            nn.init.ones_(self.gates[-1].bias)  # type: ignore[arg-type]  # to begin with, keep what is there
+
+    def forward(
+        self,
+        image: Float[Tensor, "B C Y X"],
+        real: Bool[Tensor, "B X"],
+        tape: Float[Tensor, "B D Y X"] | None = None,
+    ) -> Float[Tensor, "B C Y X"]:
+        """The next image; a column that is not real stays empty."""
+        inside = real[:, None, None, :]
+        for gates, new in zip(self.gates, self.new, strict=True):
+            keep, reset = _gate(gates(_with(image, tape))).chunk(2, 1)
+            made = torch.tanh(new(_with(reset * image, tape)))
+            image = (keep * image + (1 - keep) * made) * inside
+        return image
+
+
+def _gate(x: Tensor) -> Tensor:
+    return (1.2 * torch.sigmoid(x) - 0.1).clamp(0, 1)
+
+
+def _with(image: Tensor, tape: Tensor | None) -> Tensor:
+    return image if tape is None else torch.cat([image, tape], 1)
+
+
+# -- two ways to write -------------------------------------------------------------------------------------------------
+
+
+class ImageWriter(nn.Module):
+    """Everything at once: output t is column t, whatever is written before it."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+
+    def forward(
+        self, target: Int[Tensor, "B T"], image: Float[Tensor, "B C Y X"], columns: Int[Tensor, " B"]
+    ) -> Float[Tensor, "B T C"]:
+        """The first row, as far as the target goes."""
+        t = target.shape[1]
+        return F.pad(image[:, :, 0], (0, max(0, t - image.shape[-1])))[:, :, :t].mT
+
+    def begin(self, image: Float[Tensor, "B C Y X"]) -> tuple[Tensor, Tensor]:
+        """The image, one column of nothing behind it, and no tape."""
+        return F.pad(image[:, None, :, :1], (0, 1)), image.new_zeros(len(image), 1, image.shape[1], 0)
+
+    def step(
+        self, tokens: Int[Tensor, "B K"], image: Tensor, tape: Tensor, columns: Int[Tensor, " B"], time: Int[Tensor, ""]
+    ) -> tuple[Float[Tensor, "B K C"], Tensor, Tensor]:
+        """The next column, for every beam the same."""
+        column = image[:, 0, :, 0].index_select(2, time.clamp(max=image.shape[-1] - 1)[None]).mT
+        return column.expand(-1, tokens.shape[1], -1), image, tape
+
+
+class TapeWriter(nn.Module):
+    """One output a step: its word is laid on the tape, the second unit works on image and tape, its column is read."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(config.vocab, config.width, padding_idx=config.pad)
+        self.units = Units(config, config.width)
+        self.drop = nn.Dropout(config.dropout)
+        nn.init.normal_(self.embed.weight)
+        with torch.no_grad():
+            self.embed.weight[config.pad].zero_()
+
+    @torch.compiler.disable
+    def forward(
+        self, target: Int[Tensor, "B T"], image: Float[Tensor, "B C Y X"], columns: Int[Tensor, " B"]
+    ) -> Float[Tensor, "B T C"]:
+        """A step for every word of the target."""
+        found, (images, tape) = [], self.begin(image)
+        for time, word in enumerate(target.split(1, 1)):
+            at = torch.full((), time, device=target.device)
+            column, images, tape = self.step(word, images, tape, columns, at)
+            found.append(column)
+        return torch.cat(found, 1)
+
+    def begin(self, image: Float[Tensor, "B C Y X"]) -> tuple[Tensor, Tensor]:
+        """The image and an empty tape, for one beam."""
+        return image[:, None], torch.zeros_like(image[:, None, :, 0])
+
+    def step(
+        self, tokens: Int[Tensor, "B K"], image: Tensor, tape: Tensor, columns: Int[Tensor, " B"], time: Int[Tensor, ""]
+    ) -> tuple[Float[Tensor, "B K C"], Tensor, Tensor]:
+        """The column that is read, the next image and the tape with the last word; beams are so many images more."""
+        b, k = tokens.shape
+        at = time % columns.clamp(min=1)  # B: a full tape begins again
+        here = torch.arange(tape.shape[-1], device=tape.device) == at[:, None]  # B X
+        tape = torch.where(here[:, None, None], self.embed(tokens)[..., None].to(tape.dtype), tape)
+        real = Keys(columns).real(tape.shape[-1]).repeat_interleave(k, 0)
+        laid = F.pad(tape[:, :, :, None], (0, 0, 0, image.shape[3] - 1))  # in the first row
+        moved = self.units(self.drop(image.flatten(0, 1)), real, laid.flatten(0, 1))
+        image = moved.unflatten(0, (b, k)).to(image.dtype)
+        column = (image[:, :, :, 0] * here[:, None, None]).sum(-1)
+        return column, image, tape
