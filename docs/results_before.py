@@ -17,6 +17,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
 
+from results_language import HEARD, SAID
 from results_parts import listed, search, seeds, spread, table
 
 ASSETS = Path(__file__).resolve().parent / "assets"
@@ -119,9 +120,9 @@ def before(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]
     yield "### The lecture's table: WMT14 EN-FR"
     yield from _lecture([line for line in theirs if line["section"] == "lecture"])
     yield "### Spelling to sounds, by aligner"
-    yield from _sounds([run for run in ours if run.get("task") == "pronunciation"])
+    yield from _sounds([run for run in ours if run.get("task") in SAID])
     yield "### Speech"
-    yield from _speech([run for run in ours if run.get("task") in SPEECH])
+    yield from _speech([run for run in ours if run.get("task") in HEARD])
 
 
 # -- Multi30k ----------------------------------------------------------------------------------------------------------
@@ -243,9 +244,6 @@ def _sounds(ours: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         sizes = " / ".join(dict.fromkeys(f"{run['parameters']:,}" for run in runs))
         rows.append([f"**{system}**", sizes, *cells, letters, search(errors["word_error"][0]), seeds(runs)])
     yield table(rows)
-
-
-SPEECH = ("transcription", "listening")
 
 
 def _speech(ours: Sequence[Mapping[str, Any]]) -> Iterator[str]:
