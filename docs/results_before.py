@@ -121,6 +121,13 @@ def before(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]
     yield from _lecture([line for line in theirs if line["section"] == "lecture"])
     yield "### Spelling to sounds, by aligner"
     yield from _sounds([run for run in ours if run.get("task") in SAID])
+    yield "### Sources over a thousand letters"
+    yield (
+        "Words strung together, by models that were trained on short strings: `benchmarks/long_sources.py`, whose "
+        "numbers stand [below](#speed-and-memory) as far as they are measured."
+    )
+    if (ASSETS / "long-sources.png").is_file():
+        yield "![Sounds wrong over the length of the source, by aligner](assets/long-sources.png)"
     yield "### Speech"
     yield from _speech([run for run in ours if run.get("task") in HEARD])
 
