@@ -46,14 +46,14 @@ class Config:
     width: int = 1000  # of the embeddings
     hidden: int = 1000  # of the decoder's state, and of the reader's in each direction
     align: int | None = None  # hidden units of an aligner's score that has such; None: as `hidden`
-    readout: int | None = None  # width of h~; None: as `hidden`
+    readout: int | None = None  # width of h~; None: as `hidden`, or where tied as `width`
     layers: int = 4  # of the decoder
     dropout: float = 0.2  # of embeddings, between layers, and of what the head reads
     reader: Any = "lstm(layers=4, directions=1)"  # a spec: rnn, lstm, gru, none; with (layers=..., directions=..., ...)
     cell: str = "lstm"  # of the decoder: rnn, lstm, gru
     aligner: Any = "bilinear"  # a spec, or a module of one's own
     decoder: str = "fed"  # fed, free
-    tied: bool = False  # one table for source, target and output; needs readout = width
+    tied: bool = False  # one table for source, target and output
     pad: int = 0
     bos: int = 1
     eos: int = 2
@@ -63,8 +63,8 @@ class Config:
 SIZES: dict[str, dict[str, Any]] = {
     "base": {},
     "small": {
-        "width": 256, "hidden": 512, "align": 256, "readout": 256, "layers": 1, "dropout": 0.4, "reader": "gru",
-        "cell": "gru", "tied": True,
+        "width": 256, "hidden": 512, "align": 256, "layers": 1, "dropout": 0.4, "reader": "gru", "cell": "gru",
+        "tied": True,
     },
     "tiny": {
         "width": 128, "hidden": 128, "layers": 1, "dropout": 0.2, "reader": "gru", "cell": "gru", "tied": True,
@@ -143,8 +143,9 @@ class After(nn.Module):
         self.aligner = make(
             ALIGNERS, c.aligner, "aligner", query_width=hidden, memory_width=memory_width, width=c.align or hidden
         )
-        self.join = nn.Linear(memory_width + hidden, c.readout or hidden, bias=False)  # W
-        self.head = nn.Linear(c.readout or hidden, c.vocab, bias=False)
+        joined = c.readout or (c.width if c.tied else hidden)
+        self.join = nn.Linear(memory_width + hidden, joined, bias=False)  # W
+        self.head = nn.Linear(joined, c.vocab, bias=False)
         for part in (self.join, self.head):
             nn.init.xavier_uniform_(part.weight)
 

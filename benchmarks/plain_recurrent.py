@@ -1,0 +1,153 @@
+"""Recurrent translators in plain PyTorch, as tutorials and OpenNMT's models are laid out: peers for recurrent.py.
+
+    PlainSearch    a GRU with additive attention: packed encoder, the score over [state; place] at every step and every
+                   place, a `GRUCell`, the output layer at every step; beam search in a Python loop, the memory copied
+                   for every beam: a sentence at a time, or a whole batch
+    PlainFeed      an LSTM with input feeding: packed encoder, `LSTMCell`, general attention, tanh of a joined vector,
+                   the output layer for all steps at once
+
+Both take the weights of ours, so that what they compute is the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+
+class _Plain(nn.Module):
+    """What both share: embeddings and an encoder."""
+
+    def __init__(self, ours: Any, network: type[nn.RNNBase]) -> None:
+        super().__init__()
+        c = ours.config
+        self.bos, self.eos, self.hidden = c.bos, c.eos, c.hidden
+        self.embed = nn.Embedding.from_pretrained(ours.embed.weight.detach().clone(), freeze=False, padding_idx=c.pad)
+        self.encoder = network(c.width, c.hidden, batch_first=True, bidirectional=True)
+        for suffix, part in (("", ours.reader.forth[0]), ("_reverse", ours.reader.back[0])):
+            for name, value in part.named_parameters():
+                getattr(self.encoder, name + suffix).data.copy_(value)
+        self.first = _copy(ours.decoder.start_from.map)
+
+    def encode(self, source: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Memory, padding, and what the first state is made of."""
+        packed = pack_padded_sequence(self.embed(source), lengths.cpu(), batch_first=True, enforce_sorted=False)
+        states, last = self.encoder(packed)
+        memory, _ = pad_packed_sequence(states, batch_first=True, total_length=source.shape[1])
+        back = (last[0] if isinstance(last, tuple) else last)[-1]
+        padding = torch.arange(source.shape[1], device=source.device)[None] >= lengths[:, None]
+        return memory, padding, torch.tanh(self.first(back))
+
+
+class PlainSearch(_Plain):
+    """Bahdanau's model."""
+
+    def __init__(self, ours: Any) -> None:
+        super().__init__(ours, nn.GRU)
+        decoder = ours.decoder
+        self.cell = _cell(nn.GRUCell, decoder.cells.cells[0])
+        self.attend = nn.Linear(3 * self.hidden, decoder.aligner.score.in_features, bias=False)
+        self.attend.weight.data.copy_(torch.cat([decoder.aligner.query.weight, decoder.aligner.memory.weight], 1))
+        self.score = _copy(decoder.aligner.score)
+        self.readout = _copy(decoder.output.readout)
+
+    def step(self, word: Tensor, state: Tensor, memory: Tensor, padding: Tensor) -> tuple[Tensor, Tensor]:
+        """One token of every row: logits and the next state."""
+        word = self.embed(word)
+        question = state[:, None].expand(-1, memory.shape[1], -1)
+        scores = self.score(torch.tanh(self.attend(torch.cat([question, memory], -1)))).squeeze(-1)
+        weights = scores.masked_fill(padding, float("-inf")).softmax(-1)
+        context = torch.bmm(weights[:, None], memory).squeeze(1)
+        state = self.cell(torch.cat([word, context], -1), state)
+        units = self.readout(torch.cat([state, context, word], -1))
+        return torch.maximum(units[:, 0::2], units[:, 1::2]) @ self.embed.weight.T, state
+
+    def forward(self, source: Tensor, target: Tensor, lengths: Tensor) -> Tensor:
+        """Logits of the token after each target token."""
+        memory, padding, state = self.encode(source, lengths)
+        outputs = []
+        for t in range(target.shape[1]):
+            logits, state = self.step(target[:, t], state, memory, padding)
+            outputs.append(logits)
+        return torch.stack(outputs, 1)
+
+    @torch.no_grad()
+    def beam_one(self, source: Tensor, length: Tensor, beams: int, steps: int) -> list[int]:
+        """One sentence: beams are rows, each with its copy of the memory; never ends before `steps`."""
+        memory, padding, state = self.encode(source[None], length[None])
+        totals, paths = [0.0], [[self.bos]]
+        for _ in range(steps):
+            rows = len(paths)
+            last = torch.tensor([path[-1] for path in paths], device=source.device)
+            repeated = memory.repeat(rows, 1, 1), padding.repeat(rows, 1)
+            logits, state = self.step(last, state, *repeated)
+            logits[:, [0, self.eos]] = float("-inf")
+            scores = logits.float().log_softmax(-1) + torch.tensor(totals, device=source.device)[:, None]
+            best, place = scores.flatten().topk(beams)
+            parents, words = (place // logits.shape[1]).tolist(), (place % logits.shape[1]).tolist()
+            totals, paths = best.tolist(), [[*paths[p], w] for p, w in zip(parents, words, strict=True)]
+            state = state[parents]
+        return paths[0][1:]
+
+    @torch.no_grad()
+    def beam_batch(self, source: Tensor, lengths: Tensor, beams: int, steps: int) -> list[list[int]]:
+        """All sentences side by side, every beam with its copy of the memory."""
+        batch, device = len(source), source.device
+        memory, padding, state = (x.repeat_interleave(beams, 0) for x in self.encode(source, lengths))
+        paths = torch.full((batch * beams, 1), self.bos, device=device)
+        totals = torch.full((batch, beams), float("-inf"), device=device)
+        totals[:, 0] = 0.0
+        for _ in range(steps):
+            logits, state = self.step(paths[:, -1], state, memory, padding)
+            logits[:, [0, self.eos]] = float("-inf")
+            scores = logits.float().log_softmax(-1).view(batch, beams, -1) + totals[..., None]
+            totals, place = scores.flatten(1).topk(beams)
+            rows = (place // logits.shape[1] + torch.arange(batch, device=device)[:, None] * beams).flatten()
+            paths = torch.cat([paths[rows], (place % logits.shape[1]).view(-1, 1)], 1)
+            state = state[rows]
+        found: list[list[int]] = paths.view(batch, beams, -1)[:, 0, 1:].tolist()
+        return found
+
+
+class PlainFeed(_Plain):
+    """OpenNMT's layout: an input-feeding decoder with general attention."""
+
+    def __init__(self, ours: Any) -> None:
+        super().__init__(ours, nn.LSTM)
+        decoder = ours.decoder
+        self.cell = _cell(nn.LSTMCell, decoder.cells.cells[0])
+        self.ask = nn.Linear(self.hidden, 2 * self.hidden, bias=False)
+        self.ask.weight.data.copy_(decoder.aligner.memory.weight.T)
+        self.join = _copy(decoder.join)
+
+    def forward(self, source: Tensor, target: Tensor, lengths: Tensor) -> Tensor:
+        """Logits of the token after each target token."""
+        memory, padding, first = self.encode(source, lengths)
+        state, content = first.chunk(2, -1)
+        fed = state.new_zeros(len(source), self.join.out_features)
+        outputs = []
+        for word in self.embed(target).split(1, dim=1):
+            state, content = self.cell(torch.cat([word.squeeze(1), fed], -1), (state, content))
+            scores = torch.bmm(self.ask(state)[:, None], memory.transpose(1, 2)).squeeze(1)
+            weights = scores.masked_fill(padding, float("-inf")).softmax(-1)
+            context = torch.bmm(weights[:, None], memory).squeeze(1)
+            fed = torch.tanh(self.join(torch.cat([context, state], -1)))
+            outputs.append(fed)
+        return torch.stack(outputs, 1) @ self.embed.weight.T
+
+
+def _copy(linear: nn.Linear) -> nn.Linear:
+    made = nn.Linear(linear.in_features, linear.out_features, bias=linear.bias is not None)
+    made.load_state_dict(linear.state_dict())
+    return made
+
+
+def _cell(kind: Any, ours: Any) -> Any:
+    weight = torch.cat([ours.known.weight, ours.given.weight], 1)
+    made = kind(weight.shape[1], ours.state.in_features)
+    values = {"weight_ih": weight, "weight_hh": ours.state.weight, "bias_ih": ours.known.bias, "bias_hh": ours.state.bias}
+    made.load_state_dict(values)
+    return made

@@ -1,0 +1,232 @@
+"""Recurrent translators: decoding with beams and training, ours beside plain PyTorch of the same weights, taking turns.
+
+    python benchmarks/recurrent.py                     CPU, float32, 1 thread     -> results/recurrent-cpu.json
+    python benchmarks/recurrent.py --device cuda       GPU; training in bfloat16  -> results/recurrent-cuda.json
+    add --quick for seconds (small models, nothing written)
+
+Decoding: a GRU with additive attention of RNNsearch's small size; 20 source tokens, 32 target tokens, eos ruled out;
+the reader is in the time. Beside it the per-step Python loop of tutorials with copied beams, a sentence at a time
+("loop"), and the same with all sentences of the batch side by side ("batched loop"). `same` counts the sentences that
+equal ours.
+
+Training: that model and Luong's with input feeding (LSTM), each beside plain PyTorch in the layout of tutorials and of
+OpenNMT: loss, gradient, clipping, AdamW; no dropout, so that the first losses must be equal. Luong's without input
+feeding, which has no loop at all, stands beside them. Tokens are real target tokens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import harness
+
+SOURCE, TARGET = 20, 32  # tokens
+DECODING = {"cpu": [(1, 4), (16, 1), (16, 4), (64, 4)], "cuda": [(16, 4), (64, 1), (64, 4)]}
+TRAINING = {"cpu": [(64, 16)], "cuda": [(256, 24)]}  # sentences, tokens on either side
+SIZE = {"vocab": 8000, "width": 256, "hidden": 512}
+SMALL = {"vocab": 300, "width": 32, "hidden": 32}
+WRITERS = ["ours", "loop", "batched loop"]
+LEARNERS = {
+    "rnnsearch": ["ours: rnnsearch", "plain: rnnsearch"],
+    "luong": ["ours: luong", "plain: luong", "ours: luong, free"],
+}
+
+
+def model(kind: str, size: dict[str, int]) -> Any:
+    """Ours, with weights of a fixed seed."""
+    import torch
+
+    from regard.models import build
+
+    torch.manual_seed(0)
+    shared: dict[str, Any] = {"dropout": 0.0, "tied": True, "readout": None, "reader": "gru"}
+    if kind == "rnnsearch":
+        return build(kind, **size, align=size["width"], **shared)
+    shared |= {"cell": "lstm", "reader": "lstm", "layers": 1, "decoder": "free" if kind.endswith("free") else "fed"}
+    return build("luong", **size, **shared)
+
+
+# -- the contenders, each in a process of its own ----------------------------------------------------------------------
+
+
+def write(name: str, device: str, size: dict[str, int]) -> None:
+    """One contender in decoding."""
+    import torch
+    from plain_recurrent import PlainSearch
+
+    from regard.tasks import serving
+    from regard.tasks.search import beam, greedy
+
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    built = model("rnnsearch", size).eval()
+    with torch.no_grad():  # sharper than fresh weights, so that beams differ by more than rounding
+        built.embed.weight.mul_(4.0)
+    plain = PlainSearch(built).to(device).eval()
+    ours = serving.prepare(built.to(device))
+
+    def found(source: Any, lengths: Any, beams: int) -> list[list[int]]:
+        if name == "loop":
+            rows = zip(source, lengths, strict=True)
+            return [plain.beam_one(row, length, beams, TARGET) for row, length in rows]
+        if name == "batched loop":
+            return plain.beam_batch(source, lengths, beams, TARGET)
+        how: dict[str, Any] = {"max_length": TARGET, "ban": [0, built.eos]}
+        if beams == 1:
+            return [one.tokens for one in greedy(ours, source, lengths, **how)]
+        return [best[0].tokens for best in beam(ours, source, lengths, beams=beams, **how)]
+
+    def do(batch: int, beams: int) -> dict[str, Any]:
+        source = torch.randint(3, size["vocab"], (batch, SOURCE), generator=torch.Generator().manual_seed(1))
+        source, lengths = source.to(device), torch.full((batch,), SOURCE, device=device)
+        if device == "cuda":
+            torch.cuda.synchronize()
+        began = time.perf_counter()
+        tokens = found(source, lengths, beams)
+        return {"seconds": time.perf_counter() - began, "tokens": tokens}
+
+    harness.answer(do)
+
+
+def learn(name: str, device: str, size: dict[str, int]) -> None:
+    """One contender in training."""
+    import torch
+    from plain_recurrent import PlainFeed, PlainSearch
+
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    torch.set_float32_matmul_precision("high")
+    whose, kind = name.split(": ")
+    built = model(kind, size)
+    if whose == "plain":
+        built = (PlainSearch if kind == "rnnsearch" else PlainFeed)(built)
+    built = built.to(device).train()
+    parameters = list(built.parameters())
+    optimiser = torch.optim.AdamW(parameters, lr=1e-4, fused=True)
+
+    def do(batch: int, length: int, steps: int) -> dict[str, Any]:
+        generator = torch.Generator().manual_seed(1)
+        lengths = torch.randint(length // 2, length + 1, (batch,), generator=generator)
+        words = torch.randint(3, size["vocab"], (3, batch, length), generator=generator)
+        source, target, wanted = words.masked_fill(torch.arange(length) >= lengths[:, None], 0)
+        wanted = wanted.masked_fill(wanted == 0, -100)
+        inputs = [x.to(device) for x in (source, target, lengths, wanted)]
+        if device == "cuda":
+            torch.cuda.synchronize()
+        first, began = None, time.perf_counter()
+        for _ in range(steps):
+            source, target, lengths, wanted = inputs
+            with torch.autocast("cuda", dtype=torch.bfloat16, enabled=device == "cuda"):
+                logits = built(source, target, lengths)
+                loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), wanted.flatten())
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+            optimiser.step()
+            optimiser.zero_grad(set_to_none=True)
+            first = loss.detach() if first is None else first
+        last = float(loss.detach())  # waits for the device
+        seconds, tokens = time.perf_counter() - began, int(inputs[2].sum()) * steps
+        assert first is not None
+        return {"seconds": seconds, "tokens": tokens, "first": float(first), "last": last}
+
+    harness.answer(do)
+
+
+# -- taking turns ------------------------------------------------------------------------------------------------------
+
+
+def decoding(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Every batch and beam, all contenders in turn."""
+    children = [harness.Child(name, __file__, _passed(arguments), arguments.threads) for name in WRITERS]
+    cases = []
+    for batch, beams in [(4, 3)] if arguments.quick else DECODING[arguments.device]:
+        harness.rounds(children, 2 if arguments.device == "cuda" else 1, batch=batch, beams=beams)
+        turns = harness.rounds(children, arguments.rounds, batch=batch, beams=beams)
+        case: dict[str, Any] = {"batch": batch, "beams": beams, "contenders": {}}
+        for name in WRITERS:
+            seconds = [turn[name]["seconds"] for turn in turns]
+            same = sum(a == b for a, b in zip(turns[0]["ours"]["tokens"], turns[0][name]["tokens"], strict=True))
+            speed = harness.spread([batch * TARGET / s for s in seconds])
+            ratio = harness.spread([s / turn["ours"]["seconds"] for s, turn in zip(seconds, turns, strict=True)])
+            case["contenders"][name] = {"tokens_per_second": speed, "times_ours": ratio, "same": f"{same}/{batch}"}
+        cases.append(case)
+    for one in children:
+        one.close()
+    return cases
+
+
+def training(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Every pair, all contenders in turn; the first losses must be equal."""
+    cases = []
+    for kind, names in LEARNERS.items():
+        children = [harness.Child(name, __file__, _passed(arguments), arguments.threads) for name in names]
+        for batch, length in [(4, 6)] if arguments.quick else TRAINING[arguments.device]:
+            steps = 2 if arguments.quick else 20 if arguments.device == "cuda" else 4
+            begun = harness.rounds(children, 1, batch=batch, length=length, steps=2)
+            turns = harness.rounds(children, arguments.rounds, batch=batch, length=length, steps=steps)
+            case: dict[str, Any] = {"model": kind, "batch": batch, "length": length, "contenders": {}}
+            for name in names:
+                speed = [turn[name]["tokens"] / turn[name]["seconds"] for turn in turns]
+                ratio = [turn[name]["seconds"] / turn[names[0]]["seconds"] for turn in turns]
+                row = {"tokens_per_second": harness.spread(speed), "times_ours": harness.spread(ratio)}
+                case["contenders"][name] = row | {"first_loss": begun[0][name]["first"]}
+            cases.append(case)
+        for one in children:
+            one.close()
+    return cases
+
+
+def _passed(arguments: argparse.Namespace) -> list[str]:
+    return ["--device", arguments.device, *(["--quick"] if arguments.quick else [])]
+
+
+def show(record: dict[str, Any]) -> str:
+    """Both tables."""
+    rows = [["decoding", "contender", "tokens/s", "times ours", "same"]]
+    for case in record["decoding"]:
+        for name, row in case["contenders"].items():
+            middle = row["tokens_per_second"]["median"], row["times_ours"]["median"]
+            rows.append([f"{case['batch']} x {case['beams']}", name, *map(str, middle), row["same"]])
+    more = [["training", "contender", "tokens/s", "times ours", "first loss"]]
+    for case in record["training"]:
+        for name, row in case["contenders"].items():
+            middle = row["tokens_per_second"]["median"], row["times_ours"]["median"]
+            more.append([f"{case['batch']} x {case['length']}", name, *map(str, middle), f"{row['first_loss']:.4f}"])
+    return harness.table(rows) + "\n\n" + harness.table(more)
+
+
+def main() -> None:
+    """Read the arguments and run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--quick", action="store_true", help="small models, two rounds, nothing written")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    size = SMALL if arguments.quick else SIZE
+    if arguments.child:
+        return (write if arguments.child in WRITERS else learn)(arguments.child, arguments.device, size)
+    arguments.rounds = 2 if arguments.quick else arguments.rounds
+    steal = harness.Steal()
+    record: dict[str, Any] = harness.machine(arguments.device) | {
+        "size": size,
+        "source_tokens": SOURCE,
+        "target_tokens": TARGET,
+        "threads": arguments.threads,
+        "rounds": arguments.rounds,
+        "decoding": decoding(arguments),
+        "training": training(arguments),
+    }
+    record["steal"] = steal.share()
+    print(show(record))
+    if not arguments.quick:
+        written = harness.write(f"recurrent-{arguments.device}.json", record)
+        print("written:", os.path.relpath(written, Path.cwd()), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""Multi30k EN-DE with attention after the state: Luong's translator, with input feeding.
+
+task       translate image captions, English to German (data.source=de data.target=en for DE-EN)
+data       Multi30k, 29,000 pairs; lower-case, Moses-tokenised; joint BPE of 10,000
+licence    research and education only: train it here, do not redistribute the model
+paper      Luong, Pham, Manning: Effective Approaches to Attention-based Neural Machine Translation. EMNLP 2015
+machine    one GPU, a few minutes (H200)
+expected   about rnnsearch_multi30k's
+measured   not measured yet
+command    regard train luong_multi30k --out runs/multi30k-luong
+           regard train luong_multi30k model.decoder=free --out runs/multi30k-luong-free
+           regard train luong_multi30k "model.aligner=local_p(window=10)" --out runs/multi30k-luong-local
+           regard train luong_multi30k model.aligner=dot "model.reader=gru(hidden=256)" --out runs/multi30k-luong-dot
+           regard eval runs/multi30k-luong
+
+Global scores are dot, scaled_dot (for both the reader gives as many numbers as the state has), bilinear, concat and
+additive; local ones local_m and local_p.
+"""
+
+from regard.data.parallel import Parallel
+from regard.models.luong import SIZES, Config
+from regard.tasks import translation
+from regard.training.recipe import Recipe, Train
+
+
+def recipe() -> Recipe:
+    return Recipe(
+        model=Config(vocab=10_000, **SIZES["small"]),
+        task=translation.Config(smoothing=0.1, beams=5, length_penalty=1.0),
+        data=Parallel("multi30k", "en", "de", style="moses", kind="bpe", vocabulary=10_000, tokens=8192),
+        train=Train(
+            steps=5000,
+            rate=1e-3,
+            schedule="inverse_sqrt",
+            warmup=1000,
+            clip=1.0,
+            average=5,
+            score=5,
+            metric="loss",
+            patience=20,
+            compile=False,  # with input feeding the decoder is a loop over time: compiling it gains little
+        ),
+    )
