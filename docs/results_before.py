@@ -108,10 +108,7 @@ def before(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]
     yield "## Before the Transformer"
     yield (
         "Encoder-decoders with recurrence and convolution, and everything that was tried as a score, on the same data. "
-        "How to train and use them: [recurrent models](how/recurrent.md), [pronouncing words](how/pronounce.md)."
-        if (ASSETS.parent / "how" / "recurrent.md").is_file()
-        else "Encoder-decoders with recurrence and convolution, and everything that was tried as a score, on the same "
-        "data. How to use one: [pronouncing words](how/pronounce.md)."
+        "How to train and use one: [pronouncing words](how/pronounce.md)."
     )
     for pair in PAIRS:
         yield f"### Multi30k {pair.upper()}: every score function, at equal size"

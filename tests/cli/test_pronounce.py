@@ -78,3 +78,16 @@ def test_see_draws_which_letters_each_sound_looked_at(folder, tmp_path, capsys):
     assert said.splitlines()[:2] == ["bad", regard.load(folder)(["bad"])[0]]
     assert (tmp_path / "bad.png").stat().st_size > 1000
     assert "bad" in (tmp_path / "bad.html").read_text(encoding="utf-8")
+
+
+def test_eval_says_how_often_it_is_wrong_by_length(folder, tmp_path, capsys):
+    rows = ["bad\tB AA D", "card\tK AA R D\tK EH R D", "abracadabra\tAA B R AA"]
+    for part in ("train", "test"):
+        (tmp_path / f"{part}.tsv").write_text("\n".join(rows) + "\n")
+    assert call("eval", folder, "--data", tmp_path, "--device", "cpu", "--beams", "1") == 0
+    out = capsys.readouterr().out
+    assert "word_error      100.00   all sounds right, by any listed pronunciation" in out
+    assert "length    1-4 (2)   word_error 100.00  phoneme_error" in out
+    assert "length  11-12 (1)   word_error" in out
+    assert call("eval", folder, "--data", tmp_path, "--to", "de") == 1
+    assert "words have no languages to choose from" in capsys.readouterr().err
