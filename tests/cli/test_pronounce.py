@@ -9,6 +9,7 @@ import torch
 
 import regard
 from regard import cli
+from regard.api import zoo
 from regard.models.rnnsearch import Config, RNNSearch
 from regard.tasks.pronouncer import Pronouncer
 from regard.tokens.text import Text
@@ -91,3 +92,12 @@ def test_eval_says_how_often_it_is_wrong_by_length(folder, tmp_path, capsys):
     assert "length  11-12 (1)   word_error" in out
     assert call("eval", folder, "--data", tmp_path, "--to", "de") == 1
     assert "words have no languages to choose from" in capsys.readouterr().err
+
+
+@pytest.mark.skipif("sounds-en" not in zoo(), reason="the pronouncer that ships is not here")
+def test_the_one_that_ships_knows_everyday_words_and_fits(capsys):
+    folder = zoo()["sounds-en"]
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 4 * 2**20
+    assert "Carnegie Mellon University" in (folder / "README.md").read_text(encoding="utf-8")
+    assert call("pronounce", "cat", "phone", "Night", "checking", "--device", "cpu") == 0
+    assert capsys.readouterr().out.splitlines() == ["K AE T", "F OW N", "N AY T", "CH EH K IH NG"]
