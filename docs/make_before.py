@@ -2,6 +2,8 @@
 
     python docs/make_before.py       before-de-en.png, before-en-de.png    BLEU over the length of the source, by system
                                      long-sources.png                      sounds wrong over the length of the source
+    python docs/make_before.py --commands [SEED ...]     the commands that make every run of the Multi30k tables, a line
+                                                         each, for `xargs` or a queue; a few at a time share a GPU well
 
 From docs/results/before-*.json and benchmarks/results/long-sources.json. What is not measured is not drawn; pictures
 hold no date, so the same files draw the same picture. Then: python docs/make_results.py, which shows what was drawn.
@@ -14,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from results_before import ASSETS, PAIRS, SYSTEMS, by_length, counts, is_run
+from results_before import ASSETS, PAIRS, SYSTEMS, by_length, commands, counts, is_run
 from results_parts import read
 
 from regard import see
@@ -51,8 +53,12 @@ def long_sources(record: Mapping[str, Any], folder: Path) -> list[Path]:
     return [file]
 
 
-def main() -> int:
-    """Draw, and say what was drawn."""
+def main(words: Sequence[str]) -> int:
+    """Draw, and say what was drawn; or print the commands."""
+    if words[:1] == ["--commands"]:
+        seeds = [int(word) for word in words[1:]] or [1]
+        print(*(commands(pair, system, seed) for seed in seeds for pair in PAIRS for system in SYSTEMS), sep="\n")
+        return 0
     ASSETS.mkdir(exist_ok=True)
     made = []
     for pair in PAIRS:
@@ -65,4 +71,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -9,7 +9,8 @@
         [--machine TEXT] [--date YYYY-MM-DD] [--note TEXT] [--evaluation FILE]
 
 A run folder, of any task, holds recipe.json and result.json (the training loop writes them) and evaluation.json
-(``regard eval RUN_FOLDER --output RUN_FOLDER/evaluation.json``). Folders and paths of the machine are left out.
+(``regard eval RUN_FOLDER --output RUN_FOLDER/evaluation.json``). Folders and paths of the machine are left out. Of a
+translation greedy.json, where it is there, holds the same without a search (``--beams 1``), for who compares with that.
 
 docs/results/NAME.json, one run:
 
@@ -20,6 +21,7 @@ docs/results/NAME.json, one run:
     task, corpus, unit               of every other run; unit is what its tokens/s are counted in
     weights, precision               which weights were kept; how matrix products were taken
     by_length                        {part: [{"from", "to", "count", metric: value}]}: the same by the input's length
+    by_length                        {part: [{"from", "to", "count", metric: value}]}, by the length of the input
     scores                           [{"part", "metric", "value", "signature", "sentences", "beams", "length_penalty"}]
                                      of runs that do not translate: results_language.py
 
@@ -30,6 +32,8 @@ docs/published.json holds what others published: a list of {"system", "corpus", 
 "value", "search", "where", "checked"}; where "checked" is false the number was recalled and the page says so. Without
 source and target, and with "unit" where a metric has one, it stands under Language; with "section", where
 results_before puts it.
+source and target, and with "unit" where a metric has one, it stands under Language; with "section" it stands where
+results_before.py puts it.
 
 benchmarks/results/*.json are what the programs in benchmarks/ write: "cases" with "contenders", or "contenders" alone,
 beside command, date, cpu or gpu, and versions. Whatever else they hold in numbers is listed as it is.
@@ -130,10 +134,10 @@ def add(asked: argparse.Namespace) -> Path:
         **about,
         "scores": list(found),
     }
-    if lengths := {
-        part: rounded(found["by_length"]) for part, found in evaluation["results"].items() if "by_length" in found
-    }:
+    if lengths := {part: rounded(x["by_length"]) for part, x in evaluation["results"].items() if "by_length" in x}:
         record["by_length"] = lengths
+    if translates and (asked.folder / "greedy.json").is_file():
+        record["scores"] += scores(read(asked.folder / "greedy.json")["results"], recipe["data"]["style"])
     if not record["scores"]:
         raise ValueError(f"nothing in the evaluation of {asked.folder.name} has a column on the page")
     if asked.note:

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
+from results_language import HEARD, SAID
 from results_parts import listed, search, seeds, spread, table
 
 ASSETS = Path(__file__).resolve().parent / "assets"
@@ -65,7 +67,7 @@ SYSTEMS = {
         4,
     ),
 }
-ALIGNERS = ("additive", "location", "gmm", "monotonic", "hard")
+ALIGNERS = ("additive", "location", "gmm", "monotonic")
 
 
 def name(pair: str, system: str) -> str:
@@ -81,6 +83,21 @@ def command(pair: str, system: str, seed: int | None = None) -> str:
     return f"regard train {SYSTEMS[system].how} data.source={source} data.target={target}{more} --out runs/{out}"
 
 
+def commands(pair: str, system: str, seed: int = 1) -> str:
+    """All that makes a run and puts it on the page, as one line for a shell."""
+    run, train = f"{name(pair, system)}-{seed}", command(pair, system, seed)
+    folder = f"runs/{run}"
+    return " && ".join(
+        [
+            train,
+            f"regard eval {folder} --output {folder}/evaluation.json",
+            f"regard eval {folder} --beams 1 --output {folder}/greedy.json",
+            f"python docs/make_results.py add {folder} --name {run} --system {quote(SYSTEMS[system].what)} "
+            f"--command {quote(train)}",
+        ]
+    )
+
+
 def is_ours(run: Mapping[str, Any]) -> bool:
     """Whether a run stands in the first table, and so in no other."""
     return str(run["name"]).startswith("before-")
@@ -91,10 +108,7 @@ def before(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]
     yield "## Before the Transformer"
     yield (
         "Encoder-decoders with recurrence and convolution, and everything that was tried as a score, on the same data. "
-        "How to train and use them: [recurrent models](how/recurrent.md), [pronouncing words](how/pronounce.md)."
-        if (ASSETS.parent / "how" / "recurrent.md").is_file()
-        else "Encoder-decoders with recurrence and convolution, and everything that was tried as a score, on the same "
-        "data. How to use one: [pronouncing words](how/pronounce.md)."
+        "How to train and use one: [pronouncing words](how/pronounce.md)."
     )
     for pair in PAIRS:
         yield f"### Multi30k {pair.upper()}: every score function, at equal size"
@@ -103,9 +117,16 @@ def before(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]
     yield "### The lecture's table: WMT14 EN-FR"
     yield from _lecture([line for line in theirs if line["section"] == "lecture"])
     yield "### Spelling to sounds, by aligner"
-    yield from _sounds([run for run in ours if run.get("task") == "pronunciation"])
+    yield from _sounds([run for run in ours if run.get("task") in SAID])
+    yield "### Sources over a thousand letters"
+    yield (
+        "Words strung together, by models that were trained on short strings: `benchmarks/long_sources.py`, whose "
+        "numbers stand [below](#speed-and-memory) as far as they are measured."
+    )
+    if (ASSETS / "long-sources.png").is_file():
+        yield "![Sounds wrong over the length of the source, by aligner](assets/long-sources.png)"
     yield "### Speech"
-    yield from _speech([run for run in ours if run.get("task") in SPEECH])
+    yield from _speech([run for run in ours if run.get("task") in HEARD])
 
 
 # -- Multi30k ----------------------------------------------------------------------------------------------------------
@@ -120,16 +141,17 @@ def _translated(pair: str, ours: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     found = {system: [run for run in ours if is_run(run, pair, system)] for system in SYSTEMS}
     buckets = list(dict.fromkeys(b for runs in found.values() for run in runs for b in by_length(run)))
     heads = [f"{b} ({many})" for b, many in counts(ours).items() if b in buckets]
-    rows = [["system", "parameters", "BLEU", *heads, "search", "seeds"]]
+    rows = [["system", "parameters", "BLEU", "greedy", *heads, "search", "seeds"]]
     for system, runs in found.items():
         if not runs:
-            rows.append([SYSTEMS[system].what, "", "not measured yet", *("" for _ in heads), "", ""])
+            rows.append([SYSTEMS[system].what, "", "not measured yet", "", *("" for _ in heads), "", ""])
             continue
-        scores = [_score(run) for run in runs]
+        scores = [_scores(run)[-1] for run in runs]
+        greedy = [_scores(run)[0] for run in runs if _scores(run)[0]["beams"] == 1]
         cells = [spread([by_length(run)[b] for run in runs if b in by_length(run)], 1) for b in buckets]
         sizes = " / ".join(dict.fromkeys(f"{run['parameters']:,}" for run in runs))
-        whole = spread([score["value"] for score in scores])
-        rows.append([f"**{SYSTEMS[system].what}**", sizes, whole, *cells, search(scores[0]), seeds(runs)])
+        whole, first = (spread([score["value"] for score in some]) for some in (scores, greedy))
+        rows.append([f"**{SYSTEMS[system].what}**", sizes, whole, first, *cells, search(scores[0]), seeds(runs)])
     yield table(rows)
     picture = ASSETS / f"before-{pair}.png"
     if picture.is_file():
@@ -143,11 +165,12 @@ def is_run(run: Mapping[str, Any], pair: str, system: str) -> bool:
     return run["name"] == wanted or str(run["name"]).removeprefix(f"{wanted}-").isdigit()
 
 
-def _score(run: Mapping[str, Any]) -> Mapping[str, Any]:
+def _scores(run: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The score of a run, once for each way it was searched with, the widest search last."""
     found = [s for s in run["scores"] if (s["part"], s["metric"]) == (PART, METRIC)]
     if not found:
         raise ValueError(f"{run['name']} has no {METRIC} on {PART}: evaluate it with sacremoses installed")
-    return found[0]
+    return sorted(found, key=lambda score: score["beams"])
 
 
 def by_length(run: Mapping[str, Any], part: str = PART, metric: str = METRIC) -> dict[str, float]:
@@ -225,9 +248,6 @@ def _sounds(ours: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         sizes = " / ".join(dict.fromkeys(f"{run['parameters']:,}" for run in runs))
         rows.append([f"**{system}**", sizes, *cells, letters, search(errors["word_error"][0]), seeds(runs)])
     yield table(rows)
-
-
-SPEECH = ("transcription", "listening")
 
 
 def _speech(ours: Sequence[Mapping[str, Any]]) -> Iterator[str]:

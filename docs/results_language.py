@@ -72,10 +72,19 @@ TASKS = {
     "bilm": Counted("word", "word", "tokens"),
     "decision": Counted("action", "action", "actions"),
     "pronunciation": Counted("sound", "sound", "words"),
-    "transcription": Counted("recording", "label", "recordings"),
+    "reinforced_pronunciation": Counted("sound", "sound", "words"),
+    "transcription": Counted("label", "label", "recordings"),
     "listening": Counted("label", "label", "recordings"),
+    "reinforced_listening": Counted("label", "label", "recordings"),
+    "handwriting": Counted("point", "point", "lines"),
+    "arithmetic": Counted("digit", "digit", "tokens"),
 }
-HEARD = ("transcription", "listening")  # their errors are shares
+HEARD = ("transcription", "listening", "reinforced_listening")  # their errors are shares
+SAID = ("pronunciation", "reinforced_pronunciation")
+CALLED = {  # what a report calls otherwise than the columns do
+    "arithmetic": {"right": "exact_match", "digits": "accuracy"},
+    **{task: {"right": "exact_match"} for task in HEARD},
+}
 
 # -- an evaluation into scores -----------------------------------------------------------------------------------------
 
@@ -101,6 +110,7 @@ def scores(results: Mapping[str, Mapping[str, Any]], recipe: Mapping[str, Any]) 
         settings = ("stride", "context", *(("beams", "length_penalty") if written else ()))
         how = {key: found[key] for key in settings if key in found}
         many = {"counted": {_plural(counted, task): found[counted.key]}} if counted.key in found else {}
+        found = {CALLED.get(task, {}).get(key, key): value for key, value in found.items()}
         for metric in METRICS:
             if metric in found:
                 unit = {"loss": counted.loss, "accuracy": counted.right}.get(metric)
@@ -126,7 +136,7 @@ def _counted(task: str, data: Mapping[str, Any]) -> Counted:
 
 
 def _plural(counted: Counted, task: str) -> str:
-    return counted.key if task in ("chunking", "pronunciation", *HEARD) else f"{counted.right}s"
+    return counted.key if task in ("chunking", "handwriting", *SAID, *HEARD) else f"{counted.right}s"
 
 
 def _played(part: str, found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

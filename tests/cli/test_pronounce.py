@@ -9,6 +9,7 @@ import torch
 
 import regard
 from regard import cli
+from regard.api import zoo
 from regard.models.rnnsearch import Config, RNNSearch
 from regard.tasks.pronouncer import Pronouncer
 from regard.tokens.text import Text
@@ -78,3 +79,25 @@ def test_see_draws_which_letters_each_sound_looked_at(folder, tmp_path, capsys):
     assert said.splitlines()[:2] == ["bad", regard.load(folder)(["bad"])[0]]
     assert (tmp_path / "bad.png").stat().st_size > 1000
     assert "bad" in (tmp_path / "bad.html").read_text(encoding="utf-8")
+
+
+def test_eval_says_how_often_it_is_wrong_by_length(folder, tmp_path, capsys):
+    rows = ["bad\tB AA D", "card\tK AA R D\tK EH R D", "abracadabra\tAA B R AA"]
+    for part in ("train", "test"):
+        (tmp_path / f"{part}.tsv").write_text("\n".join(rows) + "\n")
+    assert call("eval", folder, "--data", tmp_path, "--device", "cpu", "--beams", "1") == 0
+    out = capsys.readouterr().out
+    assert "word_error      100.00   all sounds right, by any listed pronunciation" in out
+    assert "length    1-4 (2)   word_error 100.00  phoneme_error" in out
+    assert "length  11-12 (1)   word_error" in out
+    assert call("eval", folder, "--data", tmp_path, "--to", "de") == 1
+    assert "words have no languages to choose from" in capsys.readouterr().err
+
+
+@pytest.mark.skipif("sounds-en" not in zoo(), reason="the pronouncer that ships is not here")
+def test_the_one_that_ships_knows_everyday_words_and_fits(capsys):
+    folder = zoo()["sounds-en"]
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 4 * 2**20
+    assert "Carnegie Mellon University" in (folder / "README.md").read_text(encoding="utf-8")
+    assert call("pronounce", "cat", "phone", "Night", "checking", "--device", "cpu") == 0
+    assert capsys.readouterr().out.splitlines() == ["K AE T", "F OW N", "N AY T", "CH EH K IH NG"]

@@ -22,6 +22,8 @@ UNITS = (
 SHARES = ("accuracy", "macro_f1", "matthews", "precision", "recall", "f1", "exact_match", "next_accuracy")  # 0 to 1
 ERRORS = ("word_error", "label_error")  # edits for each that is true: 0, and rarely above 1
 
+_BUCKET = ("from", "to", "count")
+
 
 def evaluate(
     folder: Annotated[
@@ -76,6 +78,7 @@ def evaluate(
       regard eval shakespeare --data tinyshakespeare --split val --stride 64
     """
     from regard.cli import say
+    from regard.tasks.by_length import bucket
     from regard.training import evaluate as measure
 
     if output is not None and not output.parent.is_dir():  # before it is measured for an hour
@@ -103,6 +106,9 @@ def evaluate(
         for key, value in numbers.items():
             if f"{key}_signature" in numbers:
                 print(f"    {key:15} {value:6.2f}   {numbers[f'{key}_signature']}")
+        for row in numbers.get("by_length", ()):
+            scores = "  ".join(f"{key} {value:6.2f}" for key, value in row.items() if key not in _BUCKET)
+            print(f"    length {bucket(row):>6} ({row['count']:,})   {scores}")
     if output is not None:
         from regard.core.files import write
 
