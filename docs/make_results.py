@@ -20,7 +20,6 @@ docs/results/NAME.json, one run:
     corpus, source, target, style    the data of a translation; style is raw, or moses (lower-case tokens)
     task, corpus, unit               of every other run; unit is what its tokens/s are counted in
     weights, precision               which weights were kept; how matrix products were taken
-    by_length                        {part: [{"from", "to", "count", metric: value}]}: the same by the input's length
     by_length                        {part: [{"from", "to", "count", metric: value}]}, by the length of the input
     scores                           [{"part", "metric", "value", "signature", "sentences", "beams", "length_penalty"}]
                                      of runs that do not translate: results_language.py
@@ -30,8 +29,6 @@ scores must be there; the rest is left out where it was not kept.
 
 docs/published.json holds what others published: a list of {"system", "corpus", "source", "target", "part", "metric",
 "value", "search", "where", "checked"}; where "checked" is false the number was recalled and the page says so. Without
-source and target, and with "unit" where a metric has one, it stands under Language; with "section", where
-results_before puts it.
 source and target, and with "unit" where a metric has one, it stands under Language; with "section" it stands where
 results_before.py puts it.
 
