@@ -5,7 +5,7 @@ data       CMU pronouncing dictionary, 109,926 words to train on, 3,000 to choos
 licence    BSD-like (Carnegie Mellon University 1993-2015): the model may be shipped with that notice
 paper      Toshniwal, Livescu: Jointly Learning to Align and Convert Graphemes to Phonemes with Neural Attention Models.
            2016. arXiv:1610.06540; Bahdanau, Cho, Bengio. ICLR 2015
-machine    one CPU thread, about 15 minutes of a free one; 1.1 million parameters, 2.1 MiB in float16
+machine    one CPU thread, about 17 minutes of its time; 1.1 million parameters, 2.1 MiB in float16
 expected   below 6.5 % of the sounds and 28 % of the words wrong
 measured   26.8 % of the words and 6.38 % of the sounds of the test part wrong (seed 1, 2026-11-15)
 command    regard train pronounce_cpu --out runs/sounds
