@@ -7,8 +7,8 @@
 CMUdict words are strung together with a mark between them (data.pronounced, `strung`): 1 to 4 in training, up to 128
 when measured, on words that no model has seen. Everything but the aligner is the same. A content-based score finds many
 places that look like the right one, as many as the string is long; one that knows where it looked last, or can only
-move forward, is meant not to care. What is written is the greedy choice, and sounds wrong are edits / sounds: an output that
-jumps or stops early has most of them wrong, one that goes on for ever more than all.
+move forward, is meant not to care. What is written is the greedy choice, and sounds wrong are edits / sounds: an output
+that jumps or stops early has most of them wrong, one that goes on for ever more than all.
 
 Chorowski et al.: Attention-Based Models for Speech Recognition. NIPS 2015. arXiv:1506.07503 (the same question, asked
 of utterances strung together)
