@@ -92,6 +92,27 @@ OWED_RUNS = {
     "classify-languages": Owed(
         "English, French or German, ships as languages", "regard train classify_languages --out runs/languages"
     ),
+    "pronounce-hard": Owed(
+        "Spelling to sounds, hard attention", "regard train hard_pronounce --out runs/pronounce-hard"
+    ),
+    "pronounce-online": Owed(
+        "Spelling to sounds, read and written at once", "regard train online_pronounce --out runs/pronounce-online"
+    ),
+    "digits-listen": Owed(
+        "Connected digits, attention that knows where it was", "regard train digits_listen --out runs/digits-listen"
+    ),
+    "digits-online": Owed(
+        "Connected digits, heard and written at once", "regard train online_digits --out runs/online"
+    ),
+    "an4-ctc": Owed("AN4 by CTC", "regard train an4_ctc --out runs/an4-ctc"),
+    "an4-listen": Owed("AN4, attention that knows where it was", "regard train an4_listen --out runs/an4-listen"),
+    "bytenet-tatoeba": Owed("Tatoeba by characters, ByteNet", "regard train bytenet_tatoeba --out runs/bytenet"),
+    "handwriting-omniglot": Owed(
+        "Omniglot, strokes without a text", "regard train handwriting_omniglot --out runs/omniglot"
+    ),
+    "gru-tatoeba": Owed(
+        "Tatoeba EN-DE, GRU with additive attention, ships as gru-additive", "regard train gru_tatoeba --out runs/gru"
+    ),
     "t5-pretrain": Owed("T5, spans of running text", "regard train t5_pretrain --out runs/t5-pretrain"),
     "t5-three-tasks": Owed(
         "T5: translate, tell sentiment, summarise", "regard train t5_three_tasks --out runs/t5-three"
