@@ -9,7 +9,7 @@ from regard.attention import ALIGNERS
 from regard.attention.aligners.additive import AdditiveAligner
 from regard.attention.capture import watch
 from regard.attention.protocol import context
-from regard.core.errors import UnknownName
+from regard.core.errors import RegardError, UnknownName
 from regard.core.spec import make
 
 
@@ -29,6 +29,11 @@ def by_hand(aligner, s, h):
     scores = [times(v, [math.tanh(a + b) for a, b in zip(ws, times(u, place), strict=True)])[0] for place in h]
     total = sum(math.exp(e) for e in scores)
     return [math.exp(e) / total for e in scores]
+
+
+def test_a_number_is_no_aligner():
+    with pytest.raises(RegardError, match="3 is no aligner"):
+        make(ALIGNERS, 3, "aligner")
 
 
 def test_weights_are_the_formula():

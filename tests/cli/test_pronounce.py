@@ -64,6 +64,7 @@ def test_several_pronunciations_and_json(folder, capsys):
         (["pronounce", "bad", "--nbest", "9"], "9 pronunciations of each word need at least as many beams"),
         (["pronounce", "bad", "--model", "languages"], "languages is a Classifier, which pronounces nothing"),
         (["pronounce", " "], "there is nothing to pronounce"),
+        (["pronounce", "bad", "-"], "line 2 could not be pronounced: left empty ('-' holds no letter to pronounce)"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(folder, words, says, capsys):
@@ -87,7 +88,7 @@ def test_eval_says_how_often_it_is_wrong_by_length(folder, tmp_path, capsys):
         (tmp_path / f"{part}.tsv").write_text("\n".join(rows) + "\n")
     assert call("eval", folder, "--data", tmp_path, "--device", "cpu", "--beams", "1") == 0
     out = capsys.readouterr().out
-    assert "word_error      100.00   all sounds right, by any listed pronunciation" in out
+    assert "word_error      100.00   words not all right, by any listed pronunciation" in out
     assert "length    1-4 (2)   word_error 100.00  phoneme_error" in out
     assert "length  11-12 (1)   word_error" in out
     assert call("eval", folder, "--data", tmp_path, "--to", "de") == 1

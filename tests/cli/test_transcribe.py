@@ -1,6 +1,8 @@
 """``regard transcribe`` and ``regard see`` of a sound: a line for every file, whatever the file."""
 
 import json
+import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,8 @@ from regard.models.ctc import CTC
 from regard.models.ctc import Config as CTCConfig
 from regard.models.listener import Config as ListenerConfig
 from regard.models.listener import Listener
+from regard.models.online import Config as OnlineConfig
+from regard.models.online import Online
 from regard.tasks import transcription
 from regard.tasks.hearer import Hearer
 from regard.tasks.transcriber import Transcriber
@@ -114,6 +118,41 @@ def test_seeing_a_sound_draws_where_a_listener_listened(listener, sounds, tmp_pa
     assert call("see", sounds / "a.wav", *given) == 0
     assert capsys.readouterr().out.startswith("low high\n")
     assert all(file.stat().st_size > 5000 for file in files)
+
+
+def test_a_name_that_is_no_text_names_a_sound_all_the_same(folder, sounds, tmp_path, capsys):
+    odd = os.path.join(os.fsencode(tmp_path), b"\xff.wav")
+    try:
+        shutil.copy(os.fsencode(sounds / "a.wav"), odd)
+    except OSError:
+        pytest.skip("this file system has no such names")
+    assert call("transcribe", os.fsdecode(odd), "--model", folder) == 0
+    assert capsys.readouterr().out == "low high\n"
+
+
+def test_seeing_a_sound_takes_no_option_that_it_would_not_follow(folder, sounds, tmp_path, capsys):
+    drawn = "--model", folder, "--output", tmp_path / "a.png"
+    for words in (("--view", "heads"), ("--to", "de"), ("--layer", 0), ("--head", 0), ("--tokens", 3)):
+        assert call("see", sounds / "a.wav", *words, *drawn) == 1
+        assert f"leave out {words[0]}" in capsys.readouterr().err
+
+
+def test_a_text_with_words_that_were_never_learned_is_refused(folder, listener, sounds, tmp_path, capsys):
+    for model in (folder, listener):
+        given = "--translation", "low hello", "--model", model, "--output", tmp_path / "a.png"
+        assert call("see", sounds / "a.wav", *given) == 1
+        assert "cannot say all of 'low hello'" in capsys.readouterr().err
+
+
+def test_a_model_that_hears_several_frames_at_a_time_is_drawn_over_the_right_seconds(sounds):
+    torch.manual_seed(0)
+    task = transcription.Config().build(Songs())
+    config = OnlineConfig(vocab=task.text.size, width=8, hidden=8, layers=1, inputs=FRONT.features, stack=3)
+    hear = Hearer(Online(config), task.text, to_dict(FRONT))
+    (trace, *_) = hear.attention(sounds / "a.wav", "low high")
+    frames = len(hear.framed([sounds / "a.wav"])[0])
+    assert trace.weights.shape[-1] == -(-frames // 3)
+    assert hear.seconds == pytest.approx(3 * FRONT.hop / 1000)
 
 
 @pytest.mark.skipif("digits" not in zoo(), reason="the model is not here")

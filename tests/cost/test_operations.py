@@ -23,6 +23,7 @@ MODELS = {
     "rnnsearch:tiny": (["dropout=0"], Shape(batch=2, source=7, target=5)),
     "convs2s:tiny": (["dropout=0"], Shape(batch=2, source=7, target=5)),
     "bytenet:tiny": (["dropout=0"], Shape(batch=2, source=7, target=5)),
+    "handwriting:tiny": (["vocab=11"], Shape(batch=2, length=9)),
     "neural_gpu:tiny": (["vocab=7"], Shape(batch=2, source=3, target=4)),
 }
 COUNTED = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu in flop_registry

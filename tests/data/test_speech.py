@@ -165,11 +165,13 @@ def test_what_is_no_sound_is_said_in_one_line(tmp_path):
     (tmp_path / "empty.wav").write_bytes(b"")
     soundfile.write(tmp_path / "nothing.wav", np.zeros(0), 8000)
     soundfile.write(tmp_path / "nan.wav", np.full(10, np.nan), 8000, subtype="FLOAT")
+    soundfile.write(tmp_path / "slow.wav", np.zeros(10), 1)
     for name, wanted in (
         ("text.wav", "not a sound that can be read"),
         ("empty.wav", "not a sound that can be read"),
         ("nothing.wav", "no samples"),
         ("nan.wav", "not finite"),
+        ("slow.wav", "1 samples a second"),
         ("missing.wav", "there is no file"),
         ("", "is not a file"),
     ):

@@ -69,7 +69,7 @@ def test_what_does_not_fit_is_refused():
         regard.build("bytenet", vocab=11, width=13)
     with pytest.raises(UnknownName, match="did you mean 'relu'"):
         regard.build("bytenet", size="tiny", vocab=11, block="rely")
-    with pytest.raises(RegardError, match="nothing that attends"), regard.watch(small("bytenet")):
+    with pytest.raises(RegardError, match="nothing attends in this ByteNet"), regard.watch(small("bytenet")):
         pass
 
 

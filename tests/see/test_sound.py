@@ -37,6 +37,16 @@ def test_a_sound_without_words_is_drawn_too(tmp_path):
     assert (tmp_path / "a.svg").is_file()
 
 
+def test_a_long_sound_has_a_title_that_fits_and_no_words_over_its_spectrum(tmp_path):
+    figure = see.lattice(*pieces(300, 70), 0.04, "one " * 70, tmp_path / "a.png")
+    assert not figure.axes[0].texts
+    assert not figure.axes[0].lines
+    (title,) = figure.texts
+    figure.canvas.draw()
+    assert title.get_text().endswith("…")
+    assert title.get_window_extent().x1 < figure.bbox.x1
+
+
 def test_where_it_listened_is_drawn_over_the_spectrum(tmp_path):
     weights = np.random.default_rng(0).dirichlet(np.ones(20), 3)
     figure = see.listened(np.zeros((80, 8)), weights, ["two", "six", "</s>"], 0.04, "two six", tmp_path / "a.png")

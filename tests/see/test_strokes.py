@@ -48,6 +48,11 @@ def test_all_lines_are_to_one_scale(tmp_path):
     assert (tmp_path / "ink.svg").read_text().startswith("<?xml")
 
 
+def test_ink_is_thinner_where_digits_are_small():
+    (near,), (far,) = ink(strokes([LINE])), ink(strokes([LINE * [100, 1, 1]]))
+    assert far.get_linewidths()[0] < near.get_linewidths()[0] / 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [

@@ -1,10 +1,13 @@
 """Adding: measured by length, exactly resumed, saved, and asked in text."""
 
+import re
+
 import pytest
 import torch
 from torch import nn
 
 import regard
+from regard import cli
 from regard.core.errors import BadInput
 from regard.data.arithmetic import EOS, FIRST, Arithmetic
 from regard.models.neural_gpu import Config, NeuralGPU
@@ -80,3 +83,11 @@ def test_train_stop_resume_is_train(tmp_path):
     train(None, tmp_path / "half", settings=["train.steps=8"], resume=True)
     whole, half = (regard.load(tmp_path / name / "model").model.state_dict() for name in ("whole", "half"))
     assert all(torch.equal(whole[key], half[key]) for key in whole)
+
+
+def test_eval_says_how_many_sums_are_right(tmp_path, capsys):
+    settings = ["train.device=cpu", "train.steps=2", "model.width=4"]
+    train("neural_gpu_addition", tmp_path / "run", settings=settings, quick=True)
+    capsys.readouterr()
+    assert cli.main(["eval", str(tmp_path / "run"), "--device", "cpu"]) == 0
+    assert re.search(r"digits 0\.\d+, right 0\.\d+, right 4 0\.\d+", capsys.readouterr().out)

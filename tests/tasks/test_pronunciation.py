@@ -114,7 +114,7 @@ def test_capitals_accents_and_hyphens_do_not_count():
 @pytest.mark.parametrize(
     ("word", "says"),
     [
-        ("b3", "'b3' holds '3', for which this model has no sound; it reads 'abist"),
+        ("b3", "'b3' holds '3', for which this model has no sound; it reads the characters 'abist"),
         ("bat tab", "more than one word"),
         ("дом", "holds 'д'"),
         (7, "line 1 is a int, not text"),

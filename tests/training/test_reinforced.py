@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from regard.core.errors import RegardError
 from regard.models import online
 from regard.models.rnnsearch import Config
 from regard.tasks import reinforced
@@ -21,6 +22,11 @@ def hard(recipe):
     task = reinforced.Config(beams=2, reinforce=Reinforce(entropy=0.1, floor=0.01, fade=8))
     model = Config(vocab=300, width=16, hidden=16, readout=None, dropout=0.1, aligner="hard(soft=0.3)")
     return replace(recipe, model=model, task=task)
+
+
+def test_choices_that_nothing_teaches_are_refused(hard, recipe, tmp_path):
+    with pytest.raises(RegardError, match="HardAligner draws what nothing here teaches: take a reinforced task"):
+        train(replace(hard, task=recipe.task), tmp_path / "run")
 
 
 WAYS = {

@@ -139,7 +139,8 @@ def watch(
         for handle in handles:
             stack.callback(handle.remove)
         if not watched:
-            raise RegardError(f"nothing that attends matches '{only}' in this {type(inner).__name__}")
+            what = "nothing attends" if only == "*" else f"nothing that attends matches '{only}'"
+            raise RegardError(f"{what} in this {type(inner).__name__}")
         if inner is not model or any(getattr(m, "_compiled_call_impl", None) is not None for m in modules.values()):
             warnings.warn("watching runs the compiled model eagerly: hooks do not fire in compiled code", stacklevel=3)
             stack.enter_context(torch.compiler.set_stance("force_eager"))

@@ -18,10 +18,11 @@ UNITS = (
     "texts",
     "questions",
     "episodes",
+    "points",
 )  # what a part may be counted in
 SHARES = ("accuracy", "macro_f1", "matthews", "precision", "recall", "f1", "exact_match", "next_accuracy")  # 0 to 1
 ERRORS = ("word_error", "label_error")  # edits for each that is true: 0, and rarely above 1
-
+OWN = ("digits", "right", "place", "pen", "line")  # what sums, recordings and handwriting are measured by besides
 _BUCKET = ("from", "to", "count")
 
 
@@ -101,6 +102,8 @@ def evaluate(
             kinds = ", ".join(f"{numbers[key]:,} {key}" for key in ("substitutions", "insertions", "deletions"))
             said = ", ".join(f"{key.replace('_', ' ')} {100 * value:.2f} %" for key, value in errors.items())
             print(f"    {said} ({kinds} of {numbers['words']:,} words)")
+        if own := {key: value for key, value in numbers.items() if key.split("_")[0] in OWN}:
+            print("    " + ", ".join(f"{key.replace('_', ' ')} {value:.4f}" for key, value in own.items()))
         if "bits_per_byte" in numbers:
             print(f"    bits a byte {numbers['bits_per_byte']:.4f}, accuracy {numbers['accuracy']:.4f}")
         for key, value in numbers.items():

@@ -118,6 +118,9 @@ def see(
     files = output or [Path("attention.png")]
     check(files)
     if transcribe.is_sound(text):
+        given = {"--to": to, "--from": from_, "--tokens": tokens, "--view": view, "--layer": layer, "--head": head}
+        if ignored := [option for option, value in given.items() if value is not None]:
+            raise BadInput(f"{text} is a sound, of which there is one picture: leave out {', '.join(ignored)}")
         return transcribe.look(Path(text), model or transcribe.DEFAULT, translation, beams, files)
     (window,) = lines.given([text])
     if len(window) != 1 or not window[0].text.strip():

@@ -61,6 +61,8 @@ def make(table: Table, spec: Any, kind: str, **given: Any) -> Any:
 
     Anything that is not a string is the user's own part and is returned as it is.
     """
+    if isinstance(spec, (int, float)):  # an override that was no name
+        raise RegardError(f"{spec!r} is no {kind}; write name or name(key=value, ...)")
     if not isinstance(spec, str):
         return spec
     parsed = Spec.parse(spec)

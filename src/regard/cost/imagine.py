@@ -35,6 +35,7 @@ from regard.positions.added.learned import LearnedPositions
 
 VOCABULARY = 8000  # where a model needs one and none is given, as in `regard show`
 TEXT, IMAGE = 128, 224  # where no length or size is given and the model has none of its own
+WRITTEN = 5  # characters of a line by hand
 HIDDEN = 0.15  # of the words, where hidden ones are guessed
 
 
@@ -174,6 +175,8 @@ def items(model: nn.Module, shape: Shape) -> tuple[int, str]:
             return shape.batch * text(model, shape, name), "tokens"
     if "frames" in wanted:
         return shape.batch * text(model, shape), "frames"
+    if "points" in wanted:
+        return shape.batch * text(model, shape), "points"
     if "timesteps" in wanted:
         return shape.batch * text(model, shape), "steps"
     return shape.batch, "images" if {"images", "image"} & {*wanted} else "rows"
@@ -236,6 +239,8 @@ FEEDS: dict[str, Callable[[nn.Module, Shape], Any]] = {
     "target_lengths": _full("target"),
     "frames": _vectors("inputs"),
     "frame_lengths": _full("tokens"),
+    "points": lambda model, shape: torch.zeros(shape.batch, text(model, shape), 3),
+    "text": lambda model, shape: torch.zeros(shape.batch, WRITTEN, dtype=torch.long),
     "returns": lambda model, shape: torch.zeros(shape.batch, text(model, shape)),
     "states": _vectors("states"),
     "actions": _vectors("actions"),

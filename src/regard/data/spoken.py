@@ -24,6 +24,7 @@ from regard.tokens.frames import resample
 if TYPE_CHECKING:
     from regard.tokens.text import Text
 
+SLOWEST = 1000  # samples a second of a sound file: below, its header is wrong
 MULTIPLE = 8  # padded lengths are multiples of this
 
 
@@ -102,10 +103,13 @@ def read(path: str | Path, rate: int) -> Float[Tensor, " samples"]:
     if not path.is_file():
         raise BadInput(f"there is no file {path}" if not path.exists() else f"{path} is not a file")
     try:
-        samples, own = soundfile.read(path, dtype="float32", always_2d=True)
+        with path.open("rb") as file:  # opened here: its name may be no text
+            samples, own = soundfile.read(file, dtype="float32", always_2d=True)
     except (soundfile.SoundFileError, RuntimeError, OSError) as error:
-        why = str(error).split(": ")[-1].strip().rstrip(".").lower()
+        why = (getattr(error, "strerror", None) or str(error).split(": ")[-1]).strip().rstrip(".").lower()
         raise BadInput(f"{path} is not a sound that can be read ({why}); give .wav, .flac or .ogg") from None
+    if own < SLOWEST:
+        raise BadInput(f"{path} has {own} samples a second, in which nothing can be said; give {SLOWEST:,} or more")
     if not len(samples):
         raise BadInput(f"{path} holds no sound: it has no samples")
     if not np.isfinite(samples).all():

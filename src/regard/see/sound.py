@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from regard.see.sheet import Sheet
 
 _WAY = "#38c7b4"  # the likeliest way, on magma
+MOST = 60  # words that are named above the spectrum; more would hide it
 _LEAST = 0.02  # labels that are never likelier are not drawn
 _EDGE, _SPECTRUM, _GAP = 0.15, 1.3, 0.42  # inches
 
@@ -60,7 +61,8 @@ def lattice(
     sheet, panels = _panels([*(labels[k] for k in shown), *states], heights, n, title)
     end = n * seconds
     _spectrum(panels[0], spectrum, n, end)
-    for word, at in _begins(states, path):
+    begins = _begins(states, path)
+    for word, at in begins if len(begins) <= MOST else ():
         panels[0].axvline(at * seconds, color=_WAY, linewidth=0.8)
         _note(panels[0], at * seconds, word)
     _map(
@@ -101,12 +103,20 @@ def _panels(names: Sequence[str], heights: Sequence[float], n: int, title: str) 
 
     left, width = _EDGE + widest(names, 8) + 0.2, min(11.0, max(5.0, 0.08 * n))
     sheet = Sheet(left + width + _EDGE, _EDGE + 0.72 + sum(heights) + _GAP * len(heights))
-    sheet.write(_EDGE, _EDGE, visible(title), 11)
+    sheet.write(_EDGE, _EDGE, _fitting(visible(title), left + width - _EDGE), 11)
     top, panels = _EDGE + 0.72, []
     for height in heights:
         panels.append(sheet.axes(left, top, width, height))
         top += height + _GAP
     return sheet, panels
+
+
+def _fitting(title: str, room: float) -> str:
+    """A title that goes into so many inches."""
+    from regard.see.sheet import widest
+
+    many = int(room / widest(["n"], 11))
+    return title if len(title) <= many else f"{title[: many - 1].rstrip()}…"
 
 
 def _spectrum(axes: Axes, spectrum: np.ndarray, n: int, end: float) -> None:

@@ -40,10 +40,10 @@ def strokes(
 
     placed = [_places(line) for line in lines]
     _check(placed, texts, windows)
-    ink = INK_ALONE if windows is None else 1.4
     low, high = (np.array([fold(p, axis=0) for p in placed]) for fold in (np.min, np.max))  # lines 2
     span = np.maximum(high - low, 1e-6)
     scale = min(TALLEST, WIDE / span[:, 0].max())
+    ink = (INK_ALONE if windows is None else 1.4) * max(0.3, min(1.0, 3 * scale / TALLEST))  # thinner where it is small
     left = EDGE if windows is None else EDGE + 0.35
     each = span[:, 1] * scale + 0.1
     maps = [0.0 if windows is None else ROW * w.shape[1] + 0.35 for w in windows or [np.zeros((1, 1))] * len(lines)]

@@ -38,10 +38,7 @@ class Hearer(Sounds):
         frames = sound if isinstance(sound, Tensor) and sound.ndim == 2 else self.framed([sound])[0]
         self.model.eval()
         (_, wide, lengths), *_ = self._batches([frames])
-        if said is None:
-            words = searched(self.model, wide, lengths, beams, self.text)[0].tokens
-        else:
-            words = self.text.encode_one(said)
+        words = searched(self.model, wide, lengths, beams, self.text)[0].tokens if said is None else self.numbers(said)
         target = torch.tensor([[self.text.bos, *words]], device=wide.device)
         with torch.no_grad(), watch(self.model) as seen:
             self.model(wide[:, : len(frames)], target)
@@ -55,7 +52,8 @@ class Hearer(Sounds):
     def seconds(self) -> float:
         """How long one of the frames is that are left."""
         config: Any = self.model.config
-        return float((self.front or Frames()).hop / 1000 * 2**config.halvings)
+        together = config.stack if hasattr(config, "stack") else 2**config.halvings
+        return float((self.front or Frames()).hop / 1000 * together)
 
     def _heard(self, frames: Tensor, lengths: Tensor, beams: int, search: Mapping[str, Any]) -> list[Heard]:
         found = searched(self.model, frames, lengths, beams, self.text, **search)

@@ -65,7 +65,9 @@ class Pronouncer(Translator):
             raise BadInput(f"{word!r:.60} is more than one word; give each word by itself")
         if strange := [letter for letter in spelled if letter not in self.letters]:
             what = f"{word!r:.60} holds {strange[0]!r}, for which this model has no sound"
-            raise BadInput(f"{what}; it reads {self.letters}")
+            raise BadInput(f"{what}; it reads the characters {self.letters}")
+        if word.strip() and not spelled:
+            raise BadInput(f"{word!r:.60} holds no letter to pronounce")
         return spelled
 
 

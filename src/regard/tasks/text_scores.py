@@ -57,7 +57,7 @@ def phonemes(outputs: Sequence[str], right: Right) -> dict[str, Score]:
     error = Score(100 * wrong / max(sounds, 1), "edits / sounds, nearest listed pronunciation", f"{wrong} of {sounds}")
     return {
         "words": words,
-        "word_error": Score(100 - words.value, words.signature, words.detail),
+        "word_error": Score(100 - words.value, "words not all right, by any listed pronunciation", words.detail),
         "phoneme_error": error,
     }
 

@@ -91,6 +91,13 @@ class Sounds:
                 found[row] = heard
         return [each for each in found if each is not None]
 
+    def numbers(self, said: str) -> list[int]:
+        """A text as the numbers of its words; one that the model cannot say is refused."""
+        found = self.text.encode_one(said)
+        if self.text.unk in found:
+            raise BadInput(f"this model cannot say all of {said!r:.60}: it has not learned every word of it")
+        return found
+
     def _heard(self, frames: Tensor, lengths: Tensor, beams: int, search: Mapping[str, Any]) -> list[Heard]:
         raise NotImplementedError
 
@@ -132,7 +139,7 @@ class Transcriber(Sounds):
         logp, lengths = self._labelled(wide[:, : len(frames)], many)
         found = self._search(logp, lengths, beams, search)[0]
         if said is not None:
-            found = Found(tuple(self.text.encode_one(said)), found.score)
+            found = Found(tuple(self.numbers(said)), found.score)
         target = torch.tensor([found.labels], dtype=torch.long, device=logp.device).reshape(1, -1)
         asked = logp, target, lengths, torch.full_like(lengths, target.shape[1]), self.text.size
         share, total = occupied(*asked)

@@ -100,6 +100,7 @@ class _Run:
         self.recipe = fitted
         torch.manual_seed(streams.derived(s.seed, "init"))
         self.model = build(fitted.model).to(self.device)
+        _refuse_untaught(self.model, self.task)
         self.begun = "" if begun is None else begin.take(self.model, begun)
         for module in self.task.modules().values():
             module.to(self.device)
@@ -514,3 +515,12 @@ def _aloud(line: str) -> None:
 def _copy(to: Mapping[str, Tensor], source: Mapping[str, Tensor]) -> None:
     for name, x in to.items():
         x.copy_(source[name])
+
+
+def _refuse_untaught(model: nn.Module, task: Task) -> None:
+    """Draws have no derivative: where no rewards teach them, they would stay as they began, and nobody would notice."""
+    drawn = [type(part).__name__ for part in model.modules() if callable(getattr(part, "told", None))]
+    if drawn and not hasattr(task, "choices"):
+        raise RegardError(
+            f"{drawn[0]} draws what nothing here teaches: take a reinforced task, or model.aligner=gumbel"
+        )
