@@ -9,8 +9,8 @@ import torch
 
 from regard.attention import ALIGNERS
 from regard.attention.capture import watch
-from regard.blocks.aligned import drawn
 from regard.core.config import from_dict, to_dict
+from regard.core.draw import drawn
 from regard.core.steps import Steps
 from regard.models import build
 from regard.tasks.constrained import constrained
@@ -253,13 +253,13 @@ def test_words_of_its_own_are_what_it_would_draw():
     torch.manual_seed(1)
     found = model(source, target, lengths, own=own)
     torch.manual_seed(1)
-    read, words = target.clone(), [None] + [drawn(found[:, t : t + 1]) for t in range(6)]
+    read, words = target.clone(), [None] + [drawn(found[:, t : t + 1].softmax(-1)) for t in range(6)]
     for t in (2, 4):
         read[:, t] = words[t][:, 0]
     torch.testing.assert_close(model(source, read, lengths), found)
 
 
 def test_draws_follow_the_distribution():
-    logits = torch.tensor([0.1, 0.6, 0.3]).log()
-    counts = drawn(logits.expand(1, 20_000, 3))[0].bincount(minlength=3) / 20_000
-    torch.testing.assert_close(counts, logits.exp(), rtol=0, atol=0.02)
+    chances = torch.tensor([0.1, 0.6, 0.3])
+    counts = drawn(chances.expand(1, 20_000, 3))[0].bincount(minlength=3) / 20_000
+    torch.testing.assert_close(counts, chances, rtol=0, atol=0.02)

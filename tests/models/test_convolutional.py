@@ -154,13 +154,13 @@ def test_a_frozen_state_is_written_in_place_and_means_the_same(name):
         _, state = model.step(first, state)
         state = model.select(state, None, torch.zeros(4, 3, dtype=torch.long))
         frozen = model.freeze(copy.deepcopy(state))
-        held = [frozen.time, *(frozen.rings if hasattr(frozen, "rings") else (frozen.image, frozen.tape))]
+        held = [frozen.time, *frozen.hidden]
         for word, beams in zip(words, order, strict=True):
             expected, state = model.step(word, state)
             logits, frozen = model.step(word, frozen)
             torch.testing.assert_close(logits, expected, rtol=0, atol=0)
             state, frozen = model.select(state, None, beams), model.select(frozen, None, beams)
-        now = [frozen.time, *(frozen.rings if hasattr(frozen, "rings") else (frozen.image, frozen.tape))]
+        now = [frozen.time, *frozen.hidden]
         assert all(a is b for a, b in zip(held, now, strict=True))
         logits, _ = model.step(words[0, :2], model.select(frozen, torch.tensor([1, 3]), order[0, :2]))
         assert logits.shape == (2, 3, 11)

@@ -20,7 +20,8 @@ from typing import Any
 from torch import nn
 
 from regard.attention.mask import Keys
-from regard.blocks.aligned import AlignedDecoder, Carried, State
+from regard.blocks.aligned import AlignedDecoder
+from regard.blocks.carried import Carried, State
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.models.ctc import Encoder
 

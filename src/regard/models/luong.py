@@ -32,7 +32,8 @@ from regard.attention.aligners.scored import Scored
 from regard.attention.mask import Keys
 from regard.attention.protocol import context
 from regard.blocks import READERS
-from regard.blocks.aligned import Carried, Memory, State, embedding, sampled, tie
+from regard.blocks.aligned import Memory, embedding, sampled, tie
+from regard.blocks.carried import Carried, State
 from regard.blocks.recurrent import Cells, Onward, Start, States
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import Table, make

@@ -27,7 +27,8 @@ from torch import nn
 
 from regard.attention.mask import Keys
 from regard.blocks import READERS
-from regard.blocks.aligned import AlignedDecoder, Carried, State, embedding
+from regard.blocks.aligned import AlignedDecoder, embedding
+from regard.blocks.carried import Carried, State
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import make
 

@@ -25,7 +25,8 @@ import torch
 from torch import nn
 
 from regard.blocks import READERS
-from regard.blocks.aligned import Carried, DeepOutput, State, embedding, sampled
+from regard.blocks.aligned import DeepOutput, embedding, sampled
+from regard.blocks.carried import Carried, Shared, State
 from regard.blocks.recurrent import Onward, Start, States
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import Table, make
@@ -109,7 +110,7 @@ class Seq2Seq(Carried, nn.Module):
 
     def begin(self, vector: Float[Tensor, "B F"]) -> State:
         """Before the first token."""
-        return State(Vector(vector[:, None]), self.start_from(vector))
+        return State(Shared(vector[:, None]), self.start_from(vector))
 
     # -- writing, one token after another ------------------------------------------------------------------------------
 
@@ -130,17 +131,6 @@ class Seq2Seq(Carried, nn.Module):
         given = self.beside(self.drop(self.embed_target(tokens)), state.memory.values)
         hidden: States = self.network.step(given, state.hidden)
         return self.output(hidden[-1][0], given), state.moved(hidden)
-
-
-@dataclass(frozen=True, eq=False)
-class Vector:
-    """What a source left; its beams share it."""
-
-    values: Float[Tensor, "B 1 F"]
-
-    def rows(self, rows: Int[Tensor, " R"]) -> Vector:
-        """Keep these inputs."""
-        return Vector(self.values[rows])
 
 
 class Always(nn.Module):
