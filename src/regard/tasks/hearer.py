@@ -35,16 +35,14 @@ class Hearer(Sounds):
         column a frame that is left, named by its second."""
         from regard.attention.capture import watch
 
-        frames = sound if isinstance(sound, Tensor) and sound.ndim == 2 else self.framed([sound])[0]
-        self.model.eval()
-        (_, wide, lengths), *_ = self._batches([frames])
+        _, wide, lengths = self._alone(sound)
         if said is None:
             words = searched(self.model, wide, lengths, beams, self.text)[0].tokens
         else:
             words = self.text.encode_one(said)
         target = torch.tensor([[self.text.bos, *words]], device=wide.device)
         with torch.no_grad(), watch(self.model) as seen:
-            self.model(wide[:, : len(frames)], target)
+            self.model(wide, target)
         traces = seen.traces("align")
         rows = self.text.pieces([*words, self.text.eos])
         return [
