@@ -25,7 +25,7 @@ from torch import nn
 from regard.attention import ALIGNERS
 from regard.attention.masked import precise
 from regard.attention.protocol import context
-from regard.blocks.carried import Carried, State
+from regard.blocks.carried import State
 from regard.blocks.recurrent import Cells, Start, States
 from regard.core.draw import drawn
 from regard.core.errors import RegardError
@@ -49,7 +49,7 @@ class Memory:
 # -- the decoder -------------------------------------------------------------------------------------------------------
 
 
-class AlignedDecoder(Carried, nn.Module):
+class AlignedDecoder(nn.Module):
     """A memory and target tokens in, logits of the next token out.
 
     `width` is that of the embeddings, `hidden` of the cells, `align` of the aligner's score (None: as `hidden`),
@@ -72,11 +72,8 @@ class AlignedDecoder(Carried, nn.Module):
         first_width: int | None = None,
         tied: bool = False,
         pad: int = 0,
-        bos: int = 1,
-        eos: int = 2,
     ) -> None:
         super().__init__()
-        self.pad, self.bos, self.eos = pad, bos, eos
         self.embed = embedding(vocab, width, pad)
         self.start_from = Start(cell, memory_width if first_width is None else first_width, hidden, layers)
         self.aligner = make(
@@ -128,14 +125,6 @@ class AlignedDecoder(Carried, nn.Module):
         weights, remembered = self.aligner(hidden[-1][0], memory.keys, memory.mask, remembered)
         seen = context(weights, memory.values)
         return self.cells(known, seen, hidden), seen, remembered
-
-    # -- writing, one token after another ------------------------------------------------------------------------------
-
-    def start(
-        self, values: Float[Tensor, "B M C"], mask: Bool[Tensor, "B M"] | None, first: Float[Tensor, "B S"]
-    ) -> tuple[Int[Tensor, "B 1"], State]:
-        """The first token of every output, and the state before it. A recurrent state never grows: it needs no room."""
-        return torch.full((values.shape[0], 1), self.bos, device=values.device), self.begin(values, mask, first)
 
     def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
         """Logits of the next token of every beam."""

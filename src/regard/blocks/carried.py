@@ -39,8 +39,27 @@ class State:
         return replace(self, hidden=new[0], remembered=new[1], time=new[2])
 
 
-class Carried:
-    """Steps whose state is a `State`: how beams are picked and how it is frozen."""
+class Stepped:
+    """A model that reads a source and writes a target, with a `State` in between. Left to do: `begin` and `step`."""
+
+    config: Any
+
+    @property
+    def eos(self) -> int:
+        """The token that ends a target."""
+        eos: int = self.config.eos
+        return eos
+
+    def begin(self, source: Tensor, source_lengths: Int[Tensor, " B"] | None = None) -> State:
+        """The source read once: what is carried before the first token."""
+        raise NotImplementedError
+
+    def start(
+        self, source: Tensor, source_lengths: Int[Tensor, " B"] | None = None, *, room: int
+    ) -> tuple[Int[Tensor, "B 1"], State]:
+        """The first token of every target, and the state before it. What is carried never grows: it needs no room."""
+        first = torch.full((source.shape[0], 1), self.config.bos, device=source.device)
+        return first, self.begin(source, source_lengths)
 
     def select(self, state: State, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> State:
         """Keep the inputs `rows` (None: all), of each the beams `beams`; only dropping inputs moves the memory."""
@@ -49,8 +68,12 @@ class Carried:
             return state.moved(hidden, remembered)
         return replace(state, memory=state.memory.rows(rows), hidden=hidden, remembered=remembered)
 
+
+class Carried(Stepped):
+    """One whose steps are the same whatever they read, so that they can be recorded and replayed."""
+
     def freeze(self, state: State) -> State:
-        """From here on a step overwrites the state, so that it can be recorded and replayed."""
+        """From here on a step overwrites the state."""
         return replace(state, frozen=True)
 
 

@@ -115,19 +115,11 @@ class ByteNet(Carried, nn.Module):
 
     # -- writing, one token after another ------------------------------------------------------------------------------
 
-    @property
-    def eos(self) -> int:
-        """The token that ends a target."""
-        return self.config.eos
-
-    def start(
-        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None, *, room: int
-    ) -> tuple[Int[Tensor, "B 1"], State]:
-        """Read the source once; the first token of every target. The rings never grow: they need no room."""
+    def begin(self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None) -> State:
+        """The source unfolded, and rings that are empty."""
         places = F.pad(self.encode(source, source_lengths), (0, 0, 0, 1))  # the last is read ever after
-        first = torch.full((source.shape[0], 1), self.config.bos, device=source.device)
         rings = self.decoder.rings(self.embed_target.weight, len(source))
-        return first, State(Shared(places), rings, time=clock(source))
+        return State(Shared(places), rings, time=clock(source))
 
     def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
         """Logits of the next token of every beam."""

@@ -110,22 +110,14 @@ class ConvS2S(Carried, nn.Module):
 
     # -- writing, one token after another ------------------------------------------------------------------------------
 
-    @property
-    def eos(self) -> int:
-        """The token that ends a target."""
-        return self.config.eos
-
-    def start(
-        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None, *, room: int
-    ) -> tuple[Int[Tensor, "B 1"], State]:
-        """Read the source once; the first token of every target. The rings never grow: they need no room."""
+    def begin(self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None) -> State:
+        """What to look at, the matrices of all maps, made once, and rings that are empty."""
         padded = source_lengths is not None and int(source_lengths.min()) < source.shape[1]
         memory = self.encode(source, source_lengths if padded else None)
         if isinstance(memory.mask, Keys):  # as a table: some of its rows may be asked for
             memory = replace(memory, mask=Table(memory.mask.real(source.shape[1])[:, None]))
-        first = torch.full((source.shape[0], 1), self.config.bos, device=source.device)
         known = Known(memory, folded(self.decoder), folded(self.head))
-        return first, State(known, self.decoder.rings(memory.values), time=clock(source))
+        return State(known, self.decoder.rings(memory.values), time=clock(source))
 
     def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
         """Logits of the next token of every beam."""

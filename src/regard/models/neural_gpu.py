@@ -117,18 +117,10 @@ class NeuralGPU(Carried, nn.Module):
 
     # -- writing, one token after another ------------------------------------------------------------------------------
 
-    @property
-    def eos(self) -> int:
-        """The token that ends a target."""
-        return self.config.eos
-
-    def start(
-        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None, *, room: int
-    ) -> tuple[Int[Tensor, "B 1"], State]:
-        """Work on the source once; the first token of every target. Image and tape never grow: they need no room."""
+    def begin(self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None) -> State:
+        """The image, worked on, and the tape that is to be written."""
         image, each = self.encode(source, source_lengths)
-        first = torch.full((source.shape[0], 1), self.config.bos, device=source.device)
-        return first, State(Shared(each), self.writer.begin(image), time=clock(source))
+        return State(Shared(each), self.writer.begin(image), time=clock(source))
 
     def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
         """Logits of the next token of every beam. With a tape, all of its image is computed anew: that is a step."""

@@ -25,7 +25,7 @@ from torch import nn
 
 from regard.blocks import CELLS
 from regard.blocks.aligned import embedding
-from regard.blocks.carried import Carried, State, each
+from regard.blocks.carried import State, Stepped, each
 from regard.blocks.emitter import Emitter, Heard
 from regard.blocks.recurrent import Cells, Onward, States
 from regard.core.errors import RegardError
@@ -58,7 +58,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-class Online(nn.Module):
+class Online(Stepped, nn.Module):
     """A source and target tokens in, logits of the next target token out, each from where it would be written."""
 
     def __init__(self, config: Config) -> None:
@@ -142,18 +142,11 @@ class Online(nn.Module):
 
     # -- writing, one token after another ------------------------------------------------------------------------------
 
-    @property
-    def eos(self) -> int:
-        """The token that ends a target."""
-        return self.config.eos
-
-    def start(
-        self, source: Tensor, source_lengths: Int[Tensor, " B"] | None = None, *, room: int
-    ) -> tuple[Int[Tensor, "B 1"], State]:
-        """Nothing is read yet; the first token of every target. A recurrent state never grows: it needs no room."""
+    def begin(self, source: Tensor, source_lengths: Int[Tensor, " B"] | None = None) -> State:
+        """All is heard, nothing is decided: the state, how far was read, and whether a token was just written."""
         heard = self.encode(source, source_lengths)
-        first = torch.full((source.shape[0], 1), self.config.bos, device=source.device)
-        return first, State(heard, (self.silence(1, heard.known), torch.zeros_like(first), torch.zeros_like(first)))
+        none = torch.zeros(source.shape[0], 1, dtype=torch.long, device=source.device)
+        return State(heard, (self.silence(1, heard.known), none, none))
 
     def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
         """Every beam reads on until it would write; logits of what it would write there."""
@@ -180,5 +173,3 @@ class Online(nn.Module):
         """One place further: the new states, and whether to write there, by the likelier choice."""
         hidden = self.cells(known, torch.cat([words, wrote], -1), hidden)
         return hidden, self.emit.unit(hidden[-1][0]).squeeze(-1) >= 0
-
-    select = Carried.select  # beams are picked as for any recurrent decoder
