@@ -63,6 +63,23 @@ def test_steps_equal_one_forward(variant):
         torch.testing.assert_close(logits[:, 0], whole[:, t], rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("aligner", ALIGNERS)
+def test_steps_equal_one_forward_where_all_states_come_first(aligner):
+    """An aligner that remembers still looks one step after the other; only the others look side by side."""
+    torch.manual_seed(0)
+    settings = {"width": 12, "hidden": 10, "readout": 8, "tied": False, "reader": "gru(directions=1)"}
+    model = build("luong", size="tiny", vocab=11, decoder="free", aligner=aligner, **settings).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(2.0)
+    (source, lengths), target = ragged(), targets()
+    whole = model(source, target, lengths)
+    _, state = model.start(source, lengths, room=7)
+    for t in range(7):
+        logits, state = model.step(target[:, t : t + 1], state)
+        torch.testing.assert_close(logits[:, 0], whole[:, t], rtol=1e-9, atol=1e-9)
+
+
 @every
 def test_a_batch_equals_its_singles(variant):
     model, (source, lengths), target = tiny(variant, 1), ragged(), targets()
