@@ -15,7 +15,7 @@ from regard.core.steps import Steps
 from regard.models import build
 from regard.tasks.constrained import constrained
 from regard.tasks.search import beam, greedy, sample
-from tests.models.test_rnnsearch import brute_beam, ragged, targets
+from tests.models.twins import brute_beam, ragged, targets
 
 VARIANTS = {f"rnnsearch-{name}": ("rnnsearch", {"aligner": name, "reader": "gru(hidden=5)"}) for name in ALIGNERS}
 VARIANTS |= {

@@ -11,7 +11,8 @@ from regard.core.config import from_dict, to_dict
 from regard.core.steps import Steps
 from regard.tasks.search import beam, greedy, sample
 
-from .convolutional import FAMILY, SMALL, brute_beam, ragged, small, targets
+from .convolutional import FAMILY, SMALL, small
+from .twins import brute_beam, ragged, targets
 
 WRITES = [name for name in SMALL if name != "image"]  # what it writes depends on what it wrote
 
@@ -172,9 +173,9 @@ def test_beam_equals_brute_force(name, beams, penalty):
     found = beam(model, source, lengths, beams=beams, length_penalty=penalty, nbest=beams, max_length=lengths + 3)
     for row, length in enumerate(lengths.tolist()):
         expected = brute_beam(model, source[row, :length], length + 3, beams, penalty)
-        assert [h.tokens for h in found[row]] == [tokens for _, tokens in expected]
+        assert [h.tokens for h in found[row]] == [tokens for _, tokens, _ in expected]
         torch.testing.assert_close(
-            [h.score for h in found[row]], [score for score, _ in expected], rtol=1e-5, atol=1e-5
+            [h.score for h in found[row]], [score for score, *_ in expected], rtol=1e-5, atol=1e-5
         )
 
 
