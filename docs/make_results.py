@@ -53,7 +53,7 @@ from results_language import described, language
 from results_language import scores as language_scores
 from results_owed import OWED_RUNS as OWED_RUNS
 from results_owed import OWED_SPEED, owed
-from results_parts import console, listed, read, search, seeds, spread, table, write
+from results_parts import console, counted, listed, read, search, seeds, spread, table, write
 
 HERE = Path(__file__).resolve().parent
 RUNS, PUBLISHED, PAGE = HERE / "results", HERE / "published.json", HERE / "results.md"
@@ -328,9 +328,9 @@ def _contenders(contenders: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
 
 def _circumstances(record: Mapping[str, Any]) -> Iterator[str]:
     where = record.get("gpu") or record.get("cpu") or "machine not recorded"
-    details = [f"{record['threads']} threads"] if "threads" in record else []
+    details = [counted(record["threads"], "thread")] if "threads" in record else []
     details += [str(record["dtype"])] if "dtype" in record else []
-    details += [f"{record['rounds']} rounds"] if "rounds" in record else []
+    details += [counted(record["rounds"], "round")] if "rounds" in record else []
     yield ", ".join([f"{record.get('date', 'no date')}, {where}", *details])
     if record.get("versions"):
         yield ", ".join(f"{name} {version}" for name, version in record["versions"].items())

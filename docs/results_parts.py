@@ -33,6 +33,11 @@ def spread(values: Sequence[float], digits: int = 2) -> str:
     return f"{sum(values) / len(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
+def counted(count: int, noun: str) -> str:
+    """1 thread, 2 threads."""
+    return f"{count} {noun}{'s' if count != 1 else ''}"
+
+
 def search(score: Mapping[str, Any]) -> str:
     """How what was scored was looked for."""
     if "beams" not in score:

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from regard.attention import ALIGNERS
-from regard.attention.aligners.hard import drawn, entropy
+from regard.attention.aligners.hard import entropy
 from regard.attention.capture import watch
 from regard.attention.protocol import context
+from regard.core.draw import drawn
 from regard.core.errors import RegardError, UnknownName, Unsupported
 from regard.core.spec import make
 

@@ -104,8 +104,9 @@ def test_windows_refuse_what_cannot_be():
         make(ALIGNERS, "local_m(window=0)", "aligner", **widths)
     with pytest.raises(BadInput, match="more than nothing"):
         make(ALIGNERS, "local_m(step=0.0)", "aligner", **widths)
-    with pytest.raises(Unsupported, match="'gmm' is not"):
-        make(ALIGNERS, "local_p(score='gmm')", "aligner", **widths)
+    for remembers in ("gmm", "location", "coverage", "remembering", "monotonic"):
+        with pytest.raises(Unsupported, match=f"'{remembers}' is not"):
+            make(ALIGNERS, f"local_p(score='{remembers}')", "aligner", **widths)
     with pytest.raises(UnknownName, match="did you mean 'bilinear'"):
         make(ALIGNERS, "local_p(score='bilinar')", "aligner", **widths)
     with pytest.raises(Unsupported, match="use 'bilinear'"):

@@ -10,8 +10,6 @@ from regard.blocks.convolution import (
     Convolution,
     NormedLinear,
     folded,
-    reordered,
-    settled,
     unfolded,
 )
 from regard.core.errors import BadInput, UnknownName
@@ -168,21 +166,6 @@ def test_the_multiplicative_unit_is_the_papers():
 def test_an_unknown_block_offers_the_nearest():
     with pytest.raises(UnknownName, match="did you mean 'relu'"):
         make(CONVOLUTIONS, "rely", "convolution", width=8, kernel=3, dilation=2, causal=True)
-
-
-# -- rings of many layers ----------------------------------------------------------------------------------------------
-
-
-def test_rings_follow_their_beams_in_place_where_they_are_frozen():
-    rings = torch.randn(2, 3, 4, 5), torch.randn(2, 3, 1, 5)
-    own, beams = torch.tensor([[0], [1]]), torch.tensor([[2, 2, 0], [1, 0, 1]])
-    moved = reordered(rings, own, beams)
-    assert torch.equal(moved[0][1, 0], rings[0][1, 1])
-    kept = settled(rings, moved, frozen=True)
-    assert all(a is b for a, b in zip(kept, rings, strict=True))
-    assert torch.equal(kept[1], moved[1])
-    fewer = reordered(rings, own, beams[:, :2])
-    assert settled(rings, fewer, frozen=True)[0].shape == (2, 2, 4, 5)  # other shapes: other memory
 
 
 def test_sources_unfold_alike_alone_and_in_a_batch():

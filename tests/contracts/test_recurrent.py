@@ -9,13 +9,13 @@ import torch
 
 from regard.attention import ALIGNERS
 from regard.attention.capture import watch
-from regard.blocks.aligned import drawn
 from regard.core.config import from_dict, to_dict
+from regard.core.draw import drawn
 from regard.core.steps import Steps
 from regard.models import build
 from regard.tasks.constrained import constrained
 from regard.tasks.search import beam, greedy, sample
-from tests.models.test_rnnsearch import brute_beam, ragged, targets
+from tests.models.twins import brute_beam, ragged, targets
 
 VARIANTS = {f"rnnsearch-{name}": ("rnnsearch", {"aligner": name, "reader": "gru(hidden=5)"}) for name in ALIGNERS}
 VARIANTS |= {
@@ -58,6 +58,23 @@ def test_steps_equal_one_forward(variant):
     whole = model(source, target, lengths)
     first, state = model.start(source, lengths, room=7)
     assert first.tolist() == [[model.config.bos]] * 6
+    for t in range(7):
+        logits, state = model.step(target[:, t : t + 1], state)
+        torch.testing.assert_close(logits[:, 0], whole[:, t], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("aligner", ALIGNERS)
+def test_steps_equal_one_forward_where_all_states_come_first(aligner):
+    """An aligner that remembers still looks one step after the other; only the others look side by side."""
+    torch.manual_seed(0)
+    settings = {"width": 12, "hidden": 10, "readout": 8, "tied": False, "reader": "gru(directions=1)"}
+    model = build("luong", size="tiny", vocab=11, decoder="free", aligner=aligner, **settings).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(2.0)
+    (source, lengths), target = ragged(), targets()
+    whole = model(source, target, lengths)
+    _, state = model.start(source, lengths, room=7)
     for t in range(7):
         logits, state = model.step(target[:, t : t + 1], state)
         torch.testing.assert_close(logits[:, 0], whole[:, t], rtol=1e-9, atol=1e-9)
@@ -253,13 +270,13 @@ def test_words_of_its_own_are_what_it_would_draw():
     torch.manual_seed(1)
     found = model(source, target, lengths, own=own)
     torch.manual_seed(1)
-    read, words = target.clone(), [None] + [drawn(found[:, t : t + 1]) for t in range(6)]
+    read, words = target.clone(), [None] + [drawn(found[:, t : t + 1].softmax(-1)) for t in range(6)]
     for t in (2, 4):
         read[:, t] = words[t][:, 0]
     torch.testing.assert_close(model(source, read, lengths), found)
 
 
 def test_draws_follow_the_distribution():
-    logits = torch.tensor([0.1, 0.6, 0.3]).log()
-    counts = drawn(logits.expand(1, 20_000, 3))[0].bincount(minlength=3) / 20_000
-    torch.testing.assert_close(counts, logits.exp(), rtol=0, atol=0.02)
+    chances = torch.tensor([0.1, 0.6, 0.3])
+    counts = drawn(chances.expand(1, 20_000, 3))[0].bincount(minlength=3) / 20_000
+    torch.testing.assert_close(counts, chances, rtol=0, atol=0.02)

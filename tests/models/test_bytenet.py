@@ -7,7 +7,8 @@ from torch import nn
 import regard
 from regard.core.errors import BadInput, RegardError, UnknownName
 
-from .convolutional import EOS, ragged, small, targets
+from .convolutional import small
+from .twins import EOS, ragged, targets
 
 
 def test_the_decoder_stands_place_on_place():

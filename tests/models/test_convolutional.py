@@ -11,7 +11,8 @@ from regard.core.config import from_dict, to_dict
 from regard.core.steps import Steps
 from regard.tasks.search import beam, greedy, sample
 
-from .convolutional import FAMILY, SMALL, brute_beam, ragged, small, targets
+from .convolutional import FAMILY, SMALL, small
+from .twins import brute_beam, ragged, targets
 
 WRITES = [name for name in SMALL if name != "image"]  # what it writes depends on what it wrote
 
@@ -154,13 +155,13 @@ def test_a_frozen_state_is_written_in_place_and_means_the_same(name):
         _, state = model.step(first, state)
         state = model.select(state, None, torch.zeros(4, 3, dtype=torch.long))
         frozen = model.freeze(copy.deepcopy(state))
-        held = [frozen.time, *(frozen.rings if hasattr(frozen, "rings") else (frozen.image, frozen.tape))]
+        held = [frozen.time, *frozen.hidden]
         for word, beams in zip(words, order, strict=True):
             expected, state = model.step(word, state)
             logits, frozen = model.step(word, frozen)
             torch.testing.assert_close(logits, expected, rtol=0, atol=0)
             state, frozen = model.select(state, None, beams), model.select(frozen, None, beams)
-        now = [frozen.time, *(frozen.rings if hasattr(frozen, "rings") else (frozen.image, frozen.tape))]
+        now = [frozen.time, *frozen.hidden]
         assert all(a is b for a, b in zip(held, now, strict=True))
         logits, _ = model.step(words[0, :2], model.select(frozen, torch.tensor([1, 3]), order[0, :2]))
         assert logits.shape == (2, 3, 11)
@@ -172,9 +173,9 @@ def test_beam_equals_brute_force(name, beams, penalty):
     found = beam(model, source, lengths, beams=beams, length_penalty=penalty, nbest=beams, max_length=lengths + 3)
     for row, length in enumerate(lengths.tolist()):
         expected = brute_beam(model, source[row, :length], length + 3, beams, penalty)
-        assert [h.tokens for h in found[row]] == [tokens for _, tokens in expected]
+        assert [h.tokens for h in found[row]] == [tokens for _, tokens, _ in expected]
         torch.testing.assert_close(
-            [h.score for h in found[row]], [score for score, _ in expected], rtol=1e-5, atol=1e-5
+            [h.score for h in found[row]], [score for score, *_ in expected], rtol=1e-5, atol=1e-5
         )
 
 

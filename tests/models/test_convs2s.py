@@ -10,7 +10,8 @@ from regard.blocks.convolution import NormedLinear
 from regard.core.errors import BadInput, UnknownName, Unsupported
 from regard.models.convs2s import Config, ConvS2S
 
-from .convolutional import EOS, ragged, small, targets
+from .convolutional import small
+from .twins import EOS, ragged, targets
 
 
 def applied(layer):

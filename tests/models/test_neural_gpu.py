@@ -11,7 +11,8 @@ from regard.data.batching import Place
 from regard.models.neural_gpu import Config, NeuralGPU
 from regard.tasks import arithmetic
 
-from .convolutional import small, targets
+from .convolutional import small
+from .twins import targets
 
 
 def unit(units, image, tape=None):

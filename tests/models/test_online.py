@@ -2,6 +2,7 @@
 have the laws of learning from choices, against every way of writing."""
 
 import math
+from functools import partial
 from itertools import combinations, product
 
 import pytest
@@ -18,6 +19,7 @@ from regard.tasks.enumerated import alignments
 from regard.tasks.reinforced import Choices, Reinforce, log_p
 from regard.tasks.search import beam, greedy, sample
 from regard.tasks.streamed import Streamed
+from tests.models import twins
 
 SOURCE, TARGET = torch.tensor([4, 6, 5, 2]), torch.tensor([1, 5, 7, 2])  # four places, three tokens
 
@@ -37,20 +39,7 @@ def tiny(seed=6, **settings):
     return model.eval()
 
 
-def ragged(batch=6, longest=9, seed=1):
-    g = torch.Generator().manual_seed(seed)
-    lengths = torch.randint(1, longest + 1, (batch,), generator=g)
-    source = torch.randint(3, 9, (batch, longest), generator=g)
-    source[torch.arange(longest)[None] >= lengths[:, None]] = 0
-    return source[:, : int(lengths.max())], lengths
-
-
-def targets(batch=6, length=5, seed=2):
-    target = torch.randint(3, 9, (batch, length), generator=torch.Generator().manual_seed(seed))
-    target[:, 0] = 1
-    return target
-
-
+ragged, targets = partial(twins.ragged, vocab=9), partial(twins.targets, length=5, vocab=9)
 CELLS = [{"cell": "gru"}, {"cell": "lstm", "layers": 1}, {"cell": "rnn"}]
 
 

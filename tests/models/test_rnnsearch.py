@@ -18,6 +18,7 @@ from regard.models import build
 from regard.models.rnnsearch import SIZES, Config, RNNSearch
 from regard.tasks.search import beam, greedy, sample
 from tests.blocks.test_recurrent import cell_twin, packed_twin
+from tests.models.twins import brute_beam, ragged, targets
 
 EOS = 2
 
@@ -30,20 +31,6 @@ def tiny(seed=0, vocab=11, **settings):
         for parameter in model.parameters():
             parameter.mul_(2.5)
     return model.double().eval()
-
-
-def ragged(batch=6, longest=9, vocab=11, seed=1):
-    g = torch.Generator().manual_seed(seed)
-    lengths = torch.randint(1, longest + 1, (batch,), generator=g)
-    source = torch.randint(3, vocab, (batch, longest), generator=g)
-    source[torch.arange(longest)[None] >= lengths[:, None]] = 0
-    return source[:, : int(lengths.max())], lengths
-
-
-def targets(batch=6, length=7, vocab=11, seed=2):
-    target = torch.randint(3, vocab, (batch, length), generator=torch.Generator().manual_seed(seed))
-    target[:, 0] = 1
-    return target
 
 
 # -- reading a whole target --------------------------------------------------------------------------------------------
@@ -213,34 +200,6 @@ def test_a_frozen_state_is_written_in_place_and_means_the_same(remembers):
         assert frozen.hidden[0][0].data_ptr() == at
         dropped = model.select(frozen, torch.tensor([1, 3]), order[0, :2])
         assert dropped.hidden[0][0].shape[:2] == (2, 3)
-
-
-def log_probs(model, source, tokens):
-    """The model re-run from nothing: log-probabilities of the token after bos + tokens."""
-    target = torch.tensor([[model.config.bos, *tokens]])
-    with torch.no_grad():
-        return model(source[None], target)[0, -1].log_softmax(-1).tolist()
-
-
-def brute_beam(model, source, limit, beams, penalty):
-    """Beam search on Python lists, with the stopping rule of tasks/search.py."""
-    live, pool = [([], 0.0)], []
-    for t in range(1, limit + 1):
-        grown = [
-            (total + score, tokens, word)
-            for tokens, total in live
-            for word, score in enumerate(log_probs(model, source, tokens))
-        ]
-        grown = sorted(grown, key=lambda c: -c[0])[: 2 * beams]
-        pool += [(total / t**penalty, tokens, True) for total, tokens, word in grown[:beams] if word == EOS]
-        pool = sorted(pool, key=lambda h: -h[0])[:beams]
-        live = [([*tokens, word], total) for total, tokens, word in grown if word != EOS][:beams]
-        if t == limit:
-            cut = sorted(((total / t**penalty, tokens, False) for tokens, total in live), key=lambda h: -h[0])
-            return pool + cut[: beams - len(pool)]
-        if len(pool) == beams and live[0][1] / t**penalty <= pool[-1][0]:
-            return pool
-    return pool
 
 
 @pytest.mark.parametrize("seed", range(3))

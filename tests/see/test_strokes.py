@@ -7,7 +7,7 @@ from matplotlib.colors import to_hex
 
 from regard.core.errors import BadInput
 from regard.see import strokes
-from regard.see.plane import GROUPS
+from regard.see.sheet import GROUPS
 
 LINE = np.array([[0.2, -0.5, 0], [0.1, 0.5, 1], [0.3, -0.4, 1], [0.2, 0.0, 0], [0.1, 0.4, 0], [0.1, -0.1, 1.0]])
 WINDOW = np.array([[0.9, 0.1, 0], [0.8, 0.2, 0], [0.2, 0.7, 0], [0.1, 0.9, 0.5], [0, 0.3, 0.4], [0, 0.2, 0.9]])

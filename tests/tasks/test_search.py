@@ -8,6 +8,7 @@ import torch
 from regard.core.errors import RegardError
 from regard.models import build
 from regard.tasks.search import Hypothesis, beam, greedy, sample
+from tests.models.twins import brute_beam, log_probs, ragged
 
 EOS = 2
 
@@ -19,52 +20,6 @@ def tiny(seed=0, vocab=11, **settings):
         for parameter in model.parameters():
             parameter.mul_(1.5)
     return model.double().eval()
-
-
-def ragged(batch=6, longest=9, vocab=11, seed=1):
-    g = torch.Generator().manual_seed(seed)
-    lengths = torch.randint(1, longest + 1, (batch,), generator=g)
-    source = torch.randint(3, vocab, (batch, longest), generator=g)
-    source[torch.arange(longest)[None] >= lengths[:, None]] = 0
-    return source[:, : int(lengths.max())], lengths
-
-
-def log_probs(model, source, tokens):
-    """The model re-run from nothing: log-probabilities of the token after bos + tokens."""
-    target = torch.tensor([[model.config.bos, *tokens]])
-    with torch.no_grad():
-        return model(source[None], target)[0, -1].log_softmax(-1).tolist()
-
-
-def brute_beam(model, source, limit, beams, penalty, groups=1, diversity=0.0):
-    each = beams // groups
-    live = [[([], 0.0)] for _ in range(groups)]
-    pools = [[] for _ in range(groups)]
-    for t in range(1, limit + 1):
-        used = {}
-        for g in range(groups):
-            grown = []
-            for tokens, total in live[g]:
-                scores = log_probs(model, source, tokens)
-                grown += [(total + s - diversity * used.get(w, 0), total + s, tokens, w) for w, s in enumerate(scores)]
-            grown = sorted(grown, key=lambda c: -c[0])[: 2 * each]
-            for _, total, tokens, word in grown[:each]:
-                if word == EOS:
-                    pools[g].append((total / t**penalty, tokens, True))
-            pools[g] = sorted(pools[g], key=lambda h: -h[0])[:each]
-            live[g] = [([*tokens, word], total) for _, total, tokens, word in grown if word != EOS][:each]
-            for tokens, _ in live[g]:
-                used[tokens[-1]] = used.get(tokens[-1], 0) + 1
-        if t == limit:
-            for g in range(groups):
-                spare = each - len(pools[g])
-                cut = sorted(((total / t**penalty, tokens, False) for tokens, total in live[g]), key=lambda h: -h[0])
-                pools[g] += cut[:spare]
-            break
-        if all(len(p) == each and live[g][0][1] / t**penalty <= p[-1][0] for g, p in enumerate(pools)):
-            break
-    ended = sorted((h for p in pools for h in p if h[2]), key=lambda h: -h[0])
-    return ended + sorted((h for p in pools for h in p if not h[2]), key=lambda h: -h[0])
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -16,20 +16,21 @@ Bahdanau, Cho, Bengio: Neural Machine Translation by Jointly Learning to Align a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
 from regard.attention import ALIGNERS
+from regard.attention.masked import precise
 from regard.attention.protocol import context
+from regard.blocks.carried import State
 from regard.blocks.recurrent import Cells, Start, States
+from regard.core.draw import drawn
 from regard.core.errors import RegardError
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import make
-
-# -- what is carried from step to step ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,59 +46,10 @@ class Memory:
         return Memory(self.values[rows], self.keys[rows], None if self.mask is None else self.mask[rows])
 
 
-@dataclass(frozen=True, eq=False)
-class State:
-    """Everything that decoding carries from step to step."""
-
-    memory: Any  # what does not change: a Memory, or whatever has `rows`
-    hidden: States  # of the cells, and whatever else a decoder hands on: tensors B K ..., in tuples
-    remembered: Any = None  # by the aligner: None, a tensor B K ..., or a tuple of such
-    frozen: bool = False  # written in place, so that a recorded step reads what it wrote
-
-    def moved(self, hidden: States, remembered: Any = None) -> State:
-        """The state after a step or a reordering of its beams."""
-        if not self.frozen or not _alike((self.hidden, self.remembered), (hidden, remembered)):
-            return replace(self, hidden=hidden, remembered=remembered)
-        each(lambda old, new: old.copy_(new), (self.hidden, self.remembered), (hidden, remembered))
-        return self
-
-
-class Carried:
-    """Steps whose state is a `State`: how beams are picked and how it is frozen."""
-
-    def select(self, state: State, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> State:
-        """Keep the inputs `rows` (None: all), of each the beams `beams`; only dropping inputs moves the memory."""
-        own = (torch.arange(beams.shape[0], device=beams.device) if rows is None else rows)[:, None]
-        hidden, remembered = each(lambda x: x[own, beams], (state.hidden, state.remembered))
-        if rows is None:
-            return state.moved(hidden, remembered)
-        return replace(state, memory=state.memory.rows(rows), hidden=hidden, remembered=remembered)
-
-    def freeze(self, state: State) -> State:
-        """From here on a step overwrites the state, so that it can be recorded and replayed."""
-        return replace(state, frozen=True)
-
-
-def each(change: Callable[..., Tensor], *states: Any) -> Any:
-    """Change every tensor of what is carried on."""
-    if states[0] is None:
-        return None
-    if isinstance(states[0], tuple):
-        return tuple(each(change, *parts) for parts in zip(*states, strict=True))
-    return change(*states)
-
-
-def _alike(one: Any, other: Any) -> bool:
-    """Whether both hold tensors of the same shapes in the same places."""
-    if isinstance(one, tuple) and isinstance(other, tuple):
-        return len(one) == len(other) and all(map(_alike, one, other))
-    return one is other is None or (isinstance(one, Tensor) and isinstance(other, Tensor) and one.shape == other.shape)
-
-
 # -- the decoder -------------------------------------------------------------------------------------------------------
 
 
-class AlignedDecoder(Carried, nn.Module):
+class AlignedDecoder(nn.Module):
     """A memory and target tokens in, logits of the next token out.
 
     `width` is that of the embeddings, `hidden` of the cells, `align` of the aligner's score (None: as `hidden`),
@@ -120,11 +72,8 @@ class AlignedDecoder(Carried, nn.Module):
         first_width: int | None = None,
         tied: bool = False,
         pad: int = 0,
-        bos: int = 1,
-        eos: int = 2,
     ) -> None:
         super().__init__()
-        self.pad, self.bos, self.eos = pad, bos, eos
         self.embed = embedding(vocab, width, pad)
         self.start_from = Start(cell, memory_width if first_width is None else first_width, hidden, layers)
         self.aligner = make(
@@ -176,14 +125,6 @@ class AlignedDecoder(Carried, nn.Module):
         weights, remembered = self.aligner(hidden[-1][0], memory.keys, memory.mask, remembered)
         seen = context(weights, memory.values)
         return self.cells(known, seen, hidden), seen, remembered
-
-    # -- writing, one token after another ------------------------------------------------------------------------------
-
-    def start(
-        self, values: Float[Tensor, "B M C"], mask: Bool[Tensor, "B M"] | None, first: Float[Tensor, "B S"]
-    ) -> tuple[Int[Tensor, "B 1"], State]:
-        """The first token of every output, and the state before it. A recurrent state never grows: it needs no room."""
-        return torch.full((values.shape[0], 1), self.bos, device=values.device), self.begin(values, mask, first)
 
     def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
         """Logits of the next token of every beam."""
@@ -249,13 +190,7 @@ def sampled(
     """
     logits: list[Tensor] = []
     for read, replaced in zip(target.split(1, dim=1), own.split(1, dim=1), strict=True):
-        tokens = read if not logits else torch.where(replaced, drawn(logits[-1].detach()), read)
+        tokens = read if not logits else torch.where(replaced, drawn(precise(logits[-1].detach()).softmax(-1)), read)
         found, state = step(tokens, state)
         logits.append(found)
     return torch.cat(logits, 1)
-
-
-def drawn(logits: Float[Tensor, "B K V"]) -> Int[Tensor, "B K"]:
-    """A token from each distribution: the first of as many races as there are tokens."""
-    chances = logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
-    return (chances / torch.empty_like(chances).exponential_()).argmax(-1)

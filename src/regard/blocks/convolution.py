@@ -22,7 +22,6 @@ Kalchbrenner et al.: Neural Machine Translation in Linear Time. 2016. arXiv:1610
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -205,22 +204,7 @@ class MultiplicativeBlock(ReluBlock):
         return self.drop(self.up(unit))
 
 
-# -- rings of many layers, and lengths ---------------------------------------------------------------------------------
-
-
-def reordered(rings: Sequence[Tensor], own: Int[Tensor, "R 1"], beams: Int[Tensor, "R K"]) -> tuple[Tensor, ...]:
-    """Of the inputs `own` the beams `beams`, in every ring."""
-    return tuple(ring[own, beams] for ring in rings)
-
-
-def settled(old: Sequence[Tensor], new: Sequence[Tensor], frozen: bool) -> tuple[Tensor, ...]:
-    """The new rings; where a recorded step reads the old ones and the shapes are theirs, written into those."""
-    if not frozen or any(a.shape != b.shape for a, b in zip(old, new, strict=True)):
-        return tuple(new)
-    for a, b in zip(old, new, strict=True):
-        if a is not b:
-            a.copy_(b)
-    return tuple(old)
+# -- lengths -----------------------------------------------------------------------------------------------------------
 
 
 def unfolded(

@@ -69,16 +69,23 @@ class Stack(nn.Module):
         every: Any = self.blocks
         return tuple(block.conv.ring(like) for block in every)
 
-    def step(self, words: Float[Tensor, "B K C"], state: Any) -> tuple[Float[Tensor, "B K C"], tuple[Tensor, ...]]:
-        """The newest word of every beam through all layers, and their rings with it."""
+    def step(
+        self,
+        words: Float[Tensor, "B K C"],
+        memory: Memory,
+        rings: tuple[Tensor, ...],
+        time: Int[Tensor, ""],
+        matrices: dict[str, Tensor],
+        frozen: bool,
+    ) -> tuple[Float[Tensor, "B K C"], tuple[Tensor, ...]]:
+        """The newest word of every beam through all layers, and their rings with it; `matrices` are `folded`."""
         every: Any = self.blocks
-        matrices, rings = state.folded, []
-        x = self.enter(words, matrices["enter"])
-        for layer, (block, ring) in enumerate(zip(every, state.rings, strict=True)):
+        x, moved = self.enter(words, matrices["enter"]), []
+        for layer, (block, ring) in enumerate(zip(every, rings, strict=True)):
             own = {name: matrices[f"blocks.{layer}.{name}"] for name in block.maps}
-            x, ring = block.step(x, words, state.memory, ring, state.time, own, state.frozen)
-            rings.append(ring)
-        return self.leave(x, matrices["leave"]), tuple(rings)
+            x, ring = block.step(x, words, memory, ring, time, own, frozen)
+            moved.append(ring)
+        return self.leave(x, matrices["leave"]), tuple(moved)
 
 
 class EncoderBlock(nn.Module):

@@ -19,6 +19,7 @@ from regard.attention.masked import precise
 from regard.attention.mechanisms.softmax import SoftmaxAttention
 from regard.attention.multihead import MultiHead
 from regard.attention.protocol import Mechanism, Traits
+from regard.blocks.carried import picked
 from regard.blocks.encoder import Encoder
 from regard.core.memo import Memo, Place
 from regard.core.scan import scan
@@ -248,9 +249,7 @@ class State:
 
     def select(self, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> State:
         """Keep the inputs `rows` (None: all), of each the beams `beams`."""
-        own = (torch.arange(beams.shape[0], device=beams.device) if rows is None else rows)[:, None]
-        pasts = tuple(past and tuple(part[own, beams] for part in past) for past in self.pasts)
-        return State(self.at[own, beams], self.real[own, beams], pasts)
+        return State(*picked((self.at, self.real, self.pasts), rows, beams))
 
 
 class Walk(Encoder):

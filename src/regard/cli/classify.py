@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import Device
+from regard.cli.options import Device, Json
 from regard.cli.work import Work
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def classify(
     every: Annotated[
         bool, typer.Option("--all", "-a", help="Print the probability of every label, not only of the likeliest.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each text.")] = False,
+    as_json: Json = False,
     device: Device = "auto",
 ) -> int:
     """Say what kind of text each one is, and how sure that is.
@@ -55,17 +55,10 @@ def classify(
     """
     if labels is not None and pairs:
         raise typer.BadParameter("--labels are compared with one text at a time; leave out --pairs")
-    from regard.cli import FAILED, lines, say
+    from regard.cli import lines
 
     windows = lines.read(text, "texts")
-    work = _Work(chosen(model, labels, device), pairs, every, as_json)
-    for window in windows:
-        with lines.Out(None) as out:
-            out.write(work(window))
-    if not work.texts and not work.bad:
-        say("there is nothing to classify: the input is empty")
-        return FAILED
-    return FAILED if work.bad else 0
+    return _Work(chosen(model, labels, device), pairs, every, as_json).through(windows, "classify")
 
 
 def chosen(model: str | None, labels: str | None, device: str = "auto") -> Any:
@@ -97,14 +90,13 @@ class _Work(Work["Classified | None"]):
     def __init__(self, classifier: Any, pairs: bool, every: bool, as_json: bool) -> None:
         super().__init__()
         self.classifier, self.pairs, self.every, self.as_json = classifier, pairs, every, as_json
-        self.texts = 0
 
     def __call__(self, window: list[Line]) -> list[str]:
         """The output lines of a window."""
         self.check(window)
         usable = [line for line in window if line.text.strip() and self._whole(line)]
         found = dict(zip([line.number for line in usable], self.answered(usable, lost=None), strict=True))
-        self.texts += sum(each is not None for each in found.values())
+        self.done += sum(each is not None for each in found.values())
         return [self._shown(line, found.get(line.number)) for line in window]
 
     def _whole(self, line: Line) -> bool:

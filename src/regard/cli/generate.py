@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import DRAW, SEARCH, Device, Int8, Seed, Verbose
+from regard.cli.options import DRAW, SEARCH, Device, Int8, Json, Seed, Verbose
 from regard.cli.work import Work
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def generate(
         bool | None,
         typer.Option("--stream/--no-stream", help="Show a text while it is written.", show_default="where it is one"),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each text.")] = False,
+    as_json: Json = False,
     device: Device = "auto",
     int8: Int8 = False,
     verbose: Verbose = False,
@@ -137,7 +137,7 @@ def generate(
             work.write(window)
     if verbose:
         say(work.speed(machine(work.predictor)))
-    if not work.texts and not work.bad:
+    if not work.done and not work.bad:
         say("there is nothing to write on from: the input is empty")
         return FAILED
     return FAILED if work.bad else 0
@@ -169,7 +169,7 @@ class _Work(Work[list[dict[str, Any]]]):
         super().__init__()
         self.predictor, self.as_json = predictor, as_json
         self.how = _writing(asked) if predictor.continues else _answering(asked)
-        self.texts = self.tokens = 0
+        self.tokens = 0
 
     def can_stream(self, asked: dict[str, Any]) -> bool:
         """Whether a text can be shown while it is written."""
@@ -184,13 +184,13 @@ class _Work(Work[list[dict[str, Any]]]):
             raise BadInput("this model's answers cannot be shown while they are written; leave out --stream")
         for line in window:
             began, first = time.monotonic(), True
-            _out("\n" * (self.texts > 0))
+            _out("\n" * (self.done > 0))
             for piece in self.predictor.stream(line.text, **self.how):
                 _out(line.text + piece if first else piece)
                 first = False
             _out("\n" if not first else f"{line.text}\n")
             self.seconds += time.monotonic() - began
-            self.texts += 1
+            self.done += 1
 
     def write(self, window: list[Line]) -> None:
         """All prompts of a window at once."""
@@ -204,10 +204,10 @@ class _Work(Work[list[dict[str, Any]]]):
         if self.as_json:
             _out(json.dumps({"number": line.number, "prompt": line.text, **output}, ensure_ascii=False) + "\n")
         elif self.predictor.continues:
-            _out("\n" * (self.texts > 0) + f"{line.text}{output['text']}\n")
+            _out("\n" * (self.done > 0) + f"{line.text}{output['text']}\n")
         else:
             _out(f"{output['text']}\n")
-        self.texts += 1
+        self.done += 1
 
     def answers(self, some: list[Line]) -> list[list[dict[str, Any]]]:
         """Of each prompt its texts, with what is known of them."""
@@ -227,7 +227,7 @@ class _Work(Work[list[dict[str, Any]]]):
     def speed(self, where: str) -> str:
         """One honest line."""
         seconds = max(self.seconds, 1e-9)
-        texts = f"{self.texts:,} text{'s' if self.texts != 1 else ''}"
+        texts = f"{self.done:,} text{'s' if self.done != 1 else ''}"
         rate = f", {self.tokens:,} tokens: {self.tokens / seconds:,.0f} tokens/s" if self.tokens else ""
         return f"{texts} in {self.seconds:.1f} s{rate} ({where})"
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import Device
+from regard.cli.options import Device, Json
 from regard.cli.work import Work
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def pronounce(
     nbest: Annotated[
         int, typer.Option("-k", "--nbest", min=1, metavar="N", help="So many pronunciations of each word, best first.")
     ] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each word.")] = False,
+    as_json: Json = False,
     device: Device = "auto",
 ) -> int:
     """Say how words sound, in the sounds of the CMU pronouncing dictionary (ARPAbet).
@@ -46,7 +46,7 @@ def pronounce(
       regard pronounce < words.txt
       regard see xylophone --model sounds-en
     """
-    from regard.cli import FAILED, lines, say
+    from regard.cli import lines
     from regard.cli.ready import opened_as, ready
     from regard.core.errors import BadInput
     from regard.tasks.pronouncer import Pronouncer
@@ -55,14 +55,7 @@ def pronounce(
         raise BadInput(f"{nbest} pronunciations of each word need at least as many beams, not {beams}")
     windows = lines.read(words, "words")
     found = ready(opened_as(Pronouncer, model, "which pronounces nothing; regard list zoo names what does"), device)
-    work = _Work(found, beams, nbest, as_json)
-    for window in windows:
-        with lines.Out(None) as out:
-            out.write(work(window))
-    if not work.words and not work.bad:
-        say("there is nothing to pronounce: the input is empty")
-        return FAILED
-    return FAILED if work.bad else 0
+    return _Work(found, beams, nbest, as_json).through(windows, "pronounce")
 
 
 class _Work(Work["list[list[Candidate]]"]):
@@ -73,14 +66,13 @@ class _Work(Work["list[list[Candidate]]"]):
     def __init__(self, pronouncer: Pronouncer, beams: int, nbest: int, as_json: bool) -> None:
         super().__init__()
         self.pronouncer, self.beams, self.nbest, self.as_json = pronouncer, beams, nbest, as_json
-        self.words = 0
 
     def __call__(self, window: list[Line]) -> list[str]:
         """The output lines of a window."""
         self.check(window)
         usable = [line for line in window if line.text.strip()]
         found = dict(zip([line.number for line in usable], self.answered(usable, lost=[]), strict=True))
-        self.words += sum(len(each) for each in found.values())
+        self.done += sum(len(each) for each in found.values())
         return [row for line in window for row in self._shown(line, found.get(line.number, []))]
 
     def answers(self, some: list[Line]) -> list[list[list[Candidate]]]:

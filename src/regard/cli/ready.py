@@ -62,13 +62,13 @@ def machine(predictor: object) -> str:
     import torch
 
     from regard.tasks.serving import form
+    from regard.training.device import threads
 
     model = _model(predictor)
     device, how = next(model.parameters()).device, form(model)
     if device.type == "cuda":
         return f"{torch.cuda.get_device_name(device)}, {how}"
-    threads = torch.get_num_threads()
-    return f"{device.type.upper()}, {how}, {threads} thread{'s' if threads > 1 else ''}"
+    return f"{device.type.upper()}, {how}, {threads(torch.get_num_threads())}"
 
 
 def _model(predictor: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import Device
+from regard.cli.options import Device, Json
 from regard.core.errors import BadInput, RegardError
 
 if TYPE_CHECKING:
@@ -37,15 +37,13 @@ def transcribe(
         int,
         typer.Option(min=1, max=256, metavar="N", help="Texts kept while searching; 1: the likeliest label each time."),
     ] = 8,
-    as_json: Annotated[
-        bool,
-        typer.Option("--json", help="A line of JSON for each file: text, log-probability, words with their times."),
-    ] = False,
+    as_json: Json = False,
     device: Device = "auto",
 ) -> int:
     """Write down what is said in sound files.
 
-    The model that ships knows English digits, one after another. Output line n belongs to file n.
+    The model that ships knows English digits, one after another. Output line n belongs to file n; as JSON it holds the
+    log-probability, and the words with their times, too.
 
     \b
       regard transcribe digits.wav

@@ -181,12 +181,12 @@ def translate(
     if attention and work.first is not None:
         plain = not sample and not prefix and not must and groups == 1 and length_penalty in (None, 1.0)
         draw_first(translator, work.first[0], None if plain else work.first[1], search.get("beams", 4), attention)
-    if not work.translated and not work.bad:
+    if not work.done and not work.bad:
         say("there is nothing to translate: the input is empty")
         return FAILED
     if work.bad > COMPLAINTS:
         say(f"{work.bad - COMPLAINTS:,} more lines could not be used as they stand")
-    if verbose or work.translated >= MANY:
+    if verbose or work.done >= MANY:
         say(work.speed(machine(translator)))
     return FAILED if work.bad else 0
 
@@ -200,7 +200,7 @@ class _Work(Work["list[Candidate]"]):
     def __init__(self, translator: Translator, search: dict[str, Any], nbest: int) -> None:
         super().__init__()
         self.translator, self.search, self.nbest = translator, search, nbest
-        self.translated = self.tokens = 0
+        self.tokens = 0
         self.first: tuple[str, str] | None = None  # a line and its translation, to be looked at
 
     def __call__(self, window: list[Line]) -> Iterable[str]:
@@ -213,7 +213,7 @@ class _Work(Work["list[Candidate]"]):
         self.tokens += sum(map(len, self.translator.text.encode(written)))
         for line, translation in zip(window, written, strict=True):
             if line.text.strip():
-                self.translated += 1
+                self.done += 1
                 self.first = self.first or (line.text, translation)
         return written if self.nbest == 1 else self._listed(window, found)
 
@@ -229,11 +229,11 @@ class _Work(Work["list[Candidate]"]):
     def speed(self, where: str) -> str:
         """One honest line."""
         seconds = max(self.seconds, 1e-9)
-        lines = f"{self.translated:,} line{'s' if self.translated != 1 else ''}"
+        lines = f"{self.done:,} line{'s' if self.done != 1 else ''}"
         how = "drawn" if self.search.get("sample") else f"beam {self.search['beams']}"
         return (
             f"{lines}, {self.tokens:,} tokens written in {seconds:.1f} s: {self.tokens / seconds:,.0f} tokens/s, "
-            f"{self.translated / seconds:,.1f} lines/s ({where}, {how})"
+            f"{self.done / seconds:,.1f} lines/s ({where}, {how})"
         )
 
 

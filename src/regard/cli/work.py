@@ -9,13 +9,15 @@ import time
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from regard.cli.lines import Line
 
 Answer = TypeVar("Answer")
 
 
 class Work(Generic[Answer]):
-    """What is done to lines, and what was done so far. Left to do: `answers`."""
+    """What is done to lines, and what was done so far. Left to do: `answers` and, to print them, calling it."""
 
     noun: ClassVar[str] = "line"  # what a line is called when it is complained of
     failed: ClassVar[str] = "could not be used: left empty ({})"  # what is said of one that the model fails on
@@ -23,6 +25,7 @@ class Work(Generic[Answer]):
 
     def __init__(self) -> None:
         self.bad = 0
+        self.done = 0  # answers given
         self.seconds = 0.0  # in the model
 
     def answers(self, some: list[Line]) -> list[Answer]:
@@ -49,6 +52,21 @@ class Work(Generic[Answer]):
                 return [self._tried([line], lost)[0] for line in some]
             self.complain(some[0], self.failed.format(" ".join(str(error).split())))
             return [lost]
+
+    def __call__(self, window: list[Line]) -> Iterable[str]:
+        """The output lines of a window."""
+        raise NotImplementedError
+
+    def through(self, windows: Iterable[list[Line]], doing: str) -> int:
+        """All windows, each printed when it is done; the status, and a word where there was nothing to do."""
+        from regard.cli import FAILED, lines, say
+
+        for window in windows:
+            with lines.Out(None) as out:
+                out.write(self(window))
+        if not self.done and not self.bad:
+            say(f"there is nothing to {doing}: the input is empty")
+        return FAILED if self.bad or not self.done else 0
 
     def check(self, window: list[Line]) -> None:
         """Complain of what is wrong with these lines as they stand."""

@@ -15,7 +15,7 @@ arXiv:1610.10099. Its bags of character n-grams at the source are left out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,7 +24,8 @@ from torch import nn
 
 from regard.attention.mask import Keys
 from regard.blocks import CONVOLUTIONS
-from regard.blocks.convolution import reordered, settled, unfolded
+from regard.blocks.carried import Carried, Shared, State, clock
+from regard.blocks.convolution import unfolded
 from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import make
@@ -58,7 +59,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-class ByteNet(nn.Module):
+class ByteNet(Carried, nn.Module):
     """Source and target tokens in, logits of the next target token out."""
 
     def __init__(self, config: Config) -> None:
@@ -114,38 +115,18 @@ class ByteNet(nn.Module):
 
     # -- writing, one token after another ------------------------------------------------------------------------------
 
-    @property
-    def eos(self) -> int:
-        """The token that ends a target."""
-        return self.config.eos
-
-    def start(
-        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None, *, room: int
-    ) -> tuple[Int[Tensor, "B 1"], State]:
-        """Read the source once; the first token of every target. The rings never grow: they need no room."""
+    def begin(self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None) -> State:
+        """The source unfolded, and rings that are empty."""
         places = F.pad(self.encode(source, source_lengths), (0, 0, 0, 1))  # the last is read ever after
-        first = torch.full((source.shape[0], 1), self.config.bos, device=source.device)
-        time = torch.zeros((), dtype=torch.long, device=source.device)
-        return first, State(places, self.decoder.rings(self.embed_target.weight, len(source)), time)
+        rings = self.decoder.rings(self.embed_target.weight, len(source))
+        return State(Shared(places), rings, time=clock(source))
 
     def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
         """Logits of the next token of every beam."""
-        at = state.time.clamp(max=state.places.shape[1] - 1)
-        beside = state.places.index_select(1, at[None]).expand(-1, tokens.shape[1], -1)
-        x, rings = self.decoder.step(self.words(tokens, beside), state.rings, state.time, state.frozen)
-        return self.logits(x), state.moved(rings, state.time + 1)
-
-    def select(self, state: State, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> State:
-        """Keep the inputs `rows` (None: all), of each the beams `beams`; only dropping inputs moves the places."""
-        own = (torch.arange(beams.shape[0], device=beams.device) if rows is None else rows)[:, None]
-        rings = reordered(state.rings, own, beams)
-        if rows is None:
-            return state.moved(rings, state.time)
-        return replace(state, places=state.places[rows], rings=rings)
-
-    def freeze(self, state: State) -> State:
-        """From here on a step overwrites the state, so that it can be recorded and replayed."""
-        return replace(state, frozen=True)
+        places, time = state.memory.values, state.time
+        beside = places.index_select(1, time.clamp(max=places.shape[1] - 1)[None]).expand(-1, tokens.shape[1], -1)
+        x, rings = self.decoder.step(self.words(tokens, beside), state.hidden, time, state.frozen)
+        return self.logits(x), state.moved(rings, time=time + 1)
 
     def reset(self) -> None:
         """Fresh tables, as large as what the blocks expect of a norm's neighbour; the maps start themselves."""
@@ -156,22 +137,6 @@ class ByteNet(nn.Module):
         with torch.no_grad():
             self.embed.weight[self.config.pad].zero_()
             self.embed_target.weight[self.config.pad].zero_()
-
-
-@dataclass(frozen=True, eq=False)
-class State:
-    """Everything that decoding carries from step to step."""
-
-    places: Float[Tensor, "B M C"]  # of the source, unfolded; zeros behind the last of each input
-    rings: tuple[Tensor, ...]  # B K P C: the last inputs of every layer's convolution
-    time: Int[Tensor, ""]
-    frozen: bool = False  # written in place, so that a recorded step reads what it wrote
-
-    def moved(self, rings: tuple[Tensor, ...], time: Tensor) -> State:
-        """The state after a step or a reordering of its beams."""
-        rings = settled(self.rings, rings, self.frozen)
-        (time,) = settled([self.time], [time], self.frozen)
-        return replace(self, rings=rings, time=time)
 
 
 class Dilated(nn.Module):

@@ -22,7 +22,8 @@ import torch
 from torch import nn
 
 from regard.attention.mask import Keys, Table
-from regard.blocks.convolution import folded, reordered, settled
+from regard.blocks.carried import Carried, State, clock
+from regard.blocks.convolution import folded
 from regard.blocks.gated import HALF, DecoderBlock, Divided, EncoderBlock, Memory, Stack, normed
 from regard.core.errors import BadInput, Unsupported
 from regard.core.shapes import Float, Int, Tensor
@@ -65,7 +66,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-class ConvS2S(nn.Module):
+class ConvS2S(Carried, nn.Module):
     """Source and target tokens in, logits of the next target token out."""
 
     def __init__(self, config: Config) -> None:
@@ -111,42 +112,21 @@ class ConvS2S(nn.Module):
 
     # -- writing, one token after another ------------------------------------------------------------------------------
 
-    @property
-    def eos(self) -> int:
-        """The token that ends a target."""
-        return self.config.eos
-
-    def start(
-        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None, *, room: int
-    ) -> tuple[Int[Tensor, "B 1"], State]:
-        """Read the source once; the first token of every target. The rings never grow: they need no room."""
+    def begin(self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None) -> State:
+        """What to look at, the matrices of all maps, made once, and rings that are empty."""
         padded = source_lengths is not None and int(source_lengths.min()) < source.shape[1]
         memory = self.encode(source, source_lengths if padded else None)
         if isinstance(memory.mask, Keys):  # as a table: some of its rows may be asked for
             memory = replace(memory, mask=Table(memory.mask.real(source.shape[1])[:, None]))
-        first = torch.full((source.shape[0], 1), self.config.bos, device=source.device)
-        time = torch.zeros((), dtype=torch.long, device=source.device)
-        head = folded(self.head)
-        return first, State(memory, self.decoder.rings(memory.values), folded(self.decoder), head, time)
+        known = Known(memory, folded(self.decoder), folded(self.head))
+        return State(known, self.decoder.rings(memory.values), time=clock(source))
 
     def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
         """Logits of the next token of every beam."""
-        index = state.time.expand(1, tokens.shape[1])
-        words = self.drop(self.target_positions(self.embed_target(tokens), index))
-        x, rings = self.decoder.step(words, state)
-        return self.head(self.drop(x), *state.head.values()), state.moved(rings, state.time + 1)
-
-    def select(self, state: State, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> State:
-        """Keep the inputs `rows` (None: all), of each the beams `beams`; only dropping inputs moves the memory."""
-        own = (torch.arange(beams.shape[0], device=beams.device) if rows is None else rows)[:, None]
-        rings = reordered(state.rings, own, beams)
-        if rows is None:
-            return state.moved(rings, state.time)
-        return replace(state, memory=state.memory.rows(rows), rings=rings)
-
-    def freeze(self, state: State) -> State:
-        """From here on a step overwrites the state, so that it can be recorded and replayed."""
-        return replace(state, frozen=True)
+        known, time = state.memory, state.time
+        words = self.drop(self.target_positions(self.embed_target(tokens), time.expand(1, tokens.shape[1])))
+        x, rings = self.decoder.step(words, known.source, state.hidden, time, known.decoder, state.frozen)
+        return self.head(self.drop(x), *known.head.values()), state.moved(rings, time=time + 1)
 
     def reset(self) -> None:
         """Fresh tables, as in the paper; the maps start themselves."""
@@ -163,21 +143,16 @@ class ConvS2S(nn.Module):
 
 
 @dataclass(frozen=True, eq=False)
-class State:
-    """Everything that decoding carries from step to step."""
+class Known:
+    """What every step reads and none changes."""
 
-    memory: Memory
-    rings: tuple[Tensor, ...]  # B K P C: the last inputs of every layer's convolution
-    folded: dict[str, Tensor]  # the matrices of the decoder's maps
+    source: Memory
+    decoder: dict[str, Tensor]  # the matrices of its maps
     head: dict[str, Tensor]  # that of the head; none where it is tied
-    time: Int[Tensor, ""]
-    frozen: bool = False  # written in place, so that a recorded step reads what it wrote
 
-    def moved(self, rings: tuple[Tensor, ...], time: Tensor) -> State:
-        """The state after a step or a reordering of its beams."""
-        rings = settled(self.rings, rings, self.frozen)
-        (time,) = settled([self.time], [time], self.frozen)
-        return replace(self, rings=rings, time=time)
+    def rows(self, rows: Int[Tensor, " R"]) -> Known:
+        """Keep these inputs; matrices are for all."""
+        return replace(self, source=self.source.rows(rows))
 
 
 def _positions(config: Config) -> Any:

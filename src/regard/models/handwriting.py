@@ -26,6 +26,7 @@ from torch import nn
 from regard.attention import ALIGNERS
 from regard.attention.mask import Keys
 from regard.attention.protocol import context
+from regard.blocks.carried import each
 from regard.blocks.density import Mixture, MixtureHead
 from regard.blocks.recurrent import LSTMCell, start_network
 from regard.core.errors import BadInput
@@ -126,7 +127,7 @@ class State:
 
     def rows(self, rows: Int[Tensor, " R"]) -> State:
         """Keep these lines."""
-        return State(*(_each(lambda x: x[rows], part) for part in vars(self).values()))
+        return State(*each(lambda x: x[rows], tuple(vars(self).values())))
 
 
 class Layer(nn.Module):
@@ -190,10 +191,3 @@ def shifted(points: Float[Tensor, "B T 3"]) -> Float[Tensor, "B T 3"]:
     """What a model reads to say the points: before the first one a pen in the air that has not moved."""
     first = points.new_tensor([0.0, 0.0, 1.0]).expand(points.shape[0], 1, 3)
     return torch.cat([first, points[:, :-1]], 1)
-
-
-def _each(change: Any, part: Any) -> Any:
-    """Change every tensor of a part of the state."""
-    if part is None:
-        return None
-    return tuple(_each(change, one) for one in part) if isinstance(part, tuple) else change(part)

@@ -20,7 +20,8 @@ from typing import Any
 from torch import nn
 
 from regard.attention.mask import Keys
-from regard.blocks.aligned import AlignedDecoder, Carried, State
+from regard.blocks.aligned import AlignedDecoder
+from regard.blocks.carried import Carried, State
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.models.ctc import Encoder
 
@@ -74,8 +75,6 @@ class Listener(Carried, nn.Module):
             dropout=c.dropout,
             first_width=self.encoder.reader.hidden,
             pad=c.pad,
-            bos=c.bos,
-            eos=c.eos,
         )
 
     def forward(
@@ -88,7 +87,7 @@ class Listener(Carried, nn.Module):
     ) -> Float[Tensor, "B T V"]:
         """Logits of the token after each target token. Padding of the target stands on the right, after all it could
         disturb. Where `own` is True, what is read is a word drawn from the model's last output, not the target's."""
-        return self.decoder(target, self.decoder.begin(*self.encode(frames, frame_lengths)), own)
+        return self.decoder(target, self.begin(frames, frame_lengths), own)
 
     def encode(
         self, frames: Float[Tensor, "B N F"], frame_lengths: Int[Tensor, " B"] | None = None
@@ -97,18 +96,11 @@ class Listener(Carried, nn.Module):
         values, lengths = self.encoder(frames, frame_lengths)
         return values, Keys(lengths).real(values.shape[1]), self.encoder.reader.ends(values, lengths)[:, -1]
 
-    # -- writing, one token after another: the decoder's verbs ---------------------------------------------------------
+    # -- writing, one token after another ------------------------------------------------------------------------------
 
-    @property
-    def eos(self) -> int:
-        """The token that ends a target."""
-        return self.config.eos
-
-    def start(
-        self, frames: Float[Tensor, "B N F"], frame_lengths: Int[Tensor, " B"] | None = None, *, room: int
-    ) -> tuple[Int[Tensor, "B 1"], State]:
-        """Hear the sound once; the first token of every target. A recurrent state never grows: it needs no room."""
-        return self.decoder.start(*self.encode(frames, frame_lengths))
+    def begin(self, source: Float[Tensor, "B N F"], source_lengths: Int[Tensor, " B"] | None = None) -> State:
+        """What is carried before the first token."""
+        return self.decoder.begin(*self.encode(source, source_lengths))
 
     def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
         """Logits of the next token of every beam."""

@@ -32,7 +32,8 @@ from regard.attention.aligners.scored import Scored
 from regard.attention.mask import Keys
 from regard.attention.protocol import context
 from regard.blocks import READERS
-from regard.blocks.aligned import Carried, Memory, State, embedding, sampled, tie
+from regard.blocks.aligned import Memory, embedding, sampled, tie
+from regard.blocks.carried import Carried, State
 from regard.blocks.recurrent import Cells, Onward, Start, States
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import Table, make
@@ -97,7 +98,7 @@ class Luong(Carried, nn.Module):
     ) -> Float[Tensor, "B T V"]:
         """Logits of the token after each target token. Padding of the target stands on the right, after all it could
         disturb. Where `own` is True, what is read is a word drawn from the model's last output, not the target's."""
-        state = self.decoder.begin(*self.encode(source, source_lengths))
+        state = self.begin(source, source_lengths)
         if own is not None and own.shape[1]:
             return sampled(self.decoder.step, target, state, own)
         logits: Tensor = self.decoder(target, state)
@@ -114,17 +115,10 @@ class Luong(Carried, nn.Module):
 
     # -- writing, one token after another ------------------------------------------------------------------------------
 
-    @property
-    def eos(self) -> int:
-        """The token that ends a target."""
-        return self.config.eos
-
-    def start(
-        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None, *, room: int
-    ) -> tuple[Int[Tensor, "B 1"], State]:
-        """Read the source once; the first token of every target. A recurrent state never grows: it needs no room."""
-        first = torch.full((source.shape[0], 1), self.config.bos, device=source.device)
-        return first, self.decoder.begin(*self.encode(source, source_lengths))
+    def begin(self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None) -> State:
+        """What is carried before the first token."""
+        state: State = self.decoder.begin(*self.encode(source, source_lengths))
+        return state
 
     def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
         """Logits of the next token of every beam."""

@@ -21,7 +21,7 @@ Kaiser, Bengio: Can Active Memory Replace Attention? NeurIPS 2016. arXiv:1610.08
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -29,7 +29,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.attention.mask import Keys
-from regard.blocks.convolution import settled, unfolded
+from regard.blocks.carried import Carried, Shared, State, clock
+from regard.blocks.convolution import unfolded
 from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import Table, make
@@ -67,7 +68,7 @@ WRITERS: Table = {
 }
 
 
-class NeuralGPU(nn.Module):
+class NeuralGPU(Carried, nn.Module):
     """Source and target tokens in, logits of the next target token out."""
 
     def __init__(self, config: Config) -> None:
@@ -116,54 +117,20 @@ class NeuralGPU(nn.Module):
 
     # -- writing, one token after another ------------------------------------------------------------------------------
 
-    @property
-    def eos(self) -> int:
-        """The token that ends a target."""
-        return self.config.eos
-
-    def start(
-        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None, *, room: int
-    ) -> tuple[Int[Tensor, "B 1"], State]:
-        """Work on the source once; the first token of every target. Image and tape never grow: they need no room."""
+    def begin(self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None) -> State:
+        """The image, worked on, and the tape that is to be written."""
         image, each = self.encode(source, source_lengths)
-        first = torch.full((source.shape[0], 1), self.config.bos, device=source.device)
-        time = torch.zeros((), dtype=torch.long, device=source.device)
-        image, tape = self.writer.begin(image)
-        return first, State(image, tape, each, time)
+        return State(Shared(each), self.writer.begin(image), time=clock(source))
 
     def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
         """Logits of the next token of every beam. With a tape, all of its image is computed anew: that is a step."""
-        column, image, tape = self.writer.step(tokens, state.image, state.tape, state.columns, state.time)
-        return self.head(column), state.moved(image, tape, state.time + 1)
+        column, image, tape = self.writer.step(tokens, *state.hidden, state.memory.values, state.time)
+        return self.head(column), state.moved((image, tape), time=state.time + 1)
 
     def select(self, state: State, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> State:
         """Keep the inputs `rows` (None: all), of each the beams `beams`: where there is a tape, a beam is an image."""
-        own = (torch.arange(beams.shape[0], device=beams.device) if rows is None else rows)[:, None]
-        picked = beams if state.tape.shape[-1] else torch.zeros_like(beams[:, :1])
-        image, tape = state.image[own, picked], state.tape[own, picked]
-        if rows is None:
-            return state.moved(image, tape, state.time)
-        return replace(state, image=image, tape=tape, columns=state.columns[rows])
-
-    def freeze(self, state: State) -> State:
-        """From here on a step overwrites the state, so that it can be recorded and replayed."""
-        return replace(state, frozen=True)
-
-
-@dataclass(frozen=True, eq=False)
-class State:
-    """Everything that decoding carries from step to step."""
-
-    image: Float[Tensor, "B K C Y X"]  # of every beam; the plain writer needs one for all of them
-    tape: Float[Tensor, "B K C tape"]  # what was written; of no columns where there is none
-    columns: Int[Tensor, " B"]
-    time: Int[Tensor, ""]
-    frozen: bool = False  # written in place, so that a recorded step reads what it wrote
-
-    def moved(self, image: Tensor, tape: Tensor, time: Tensor) -> State:
-        """The state after a step or a reordering of its beams."""
-        image, tape, time = settled([self.image, self.tape, self.time], [image, tape, time], self.frozen)
-        return replace(self, image=image, tape=tape, time=time)
+        _, tape = state.hidden
+        return super().select(state, rows, beams if tape.shape[-1] else torch.zeros_like(beams[:, :1]))
 
 
 # -- the unit ----------------------------------------------------------------------------------------------------------

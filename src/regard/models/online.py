@@ -17,17 +17,16 @@ Luo, Chiu, Jaitly, Sutskever: Learning Online Alignments with Continuous Rewards
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import combinations
 from typing import Any
 
 import torch
 from torch import nn
 
 from regard.blocks import CELLS
-from regard.blocks.aligned import Carried, State, each, embedding
+from regard.blocks.aligned import embedding
+from regard.blocks.carried import State, Stepped, each
+from regard.blocks.emitter import Emitter, Heard
 from regard.blocks.recurrent import Cells, Onward, States
 from regard.core.errors import RegardError
 from regard.core.shapes import Bool, Float, Int, Tensor
@@ -59,7 +58,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-class Online(nn.Module):
+class Online(Stepped, nn.Module):
     """A source and target tokens in, logits of the next target token out, each from where it would be written."""
 
     def __init__(self, config: Config) -> None:
@@ -143,18 +142,11 @@ class Online(nn.Module):
 
     # -- writing, one token after another ------------------------------------------------------------------------------
 
-    @property
-    def eos(self) -> int:
-        """The token that ends a target."""
-        return self.config.eos
-
-    def start(
-        self, source: Tensor, source_lengths: Int[Tensor, " B"] | None = None, *, room: int
-    ) -> tuple[Int[Tensor, "B 1"], State]:
-        """Nothing is read yet; the first token of every target. A recurrent state never grows: it needs no room."""
+    def begin(self, source: Tensor, source_lengths: Int[Tensor, " B"] | None = None) -> State:
+        """All is heard, nothing is decided: the state, how far was read, and whether a token was just written."""
         heard = self.encode(source, source_lengths)
-        first = torch.full((source.shape[0], 1), self.config.bos, device=source.device)
-        return first, State(heard, (self.silence(1, heard.known), torch.zeros_like(first), torch.zeros_like(first)))
+        none = torch.zeros(source.shape[0], 1, dtype=torch.long, device=source.device)
+        return State(heard, (self.silence(1, heard.known), none, none))
 
     def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
         """Every beam reads on until it would write; logits of what it would write there."""
@@ -181,136 +173,3 @@ class Online(nn.Module):
         """One place further: the new states, and whether to write there, by the likelier choice."""
         hidden = self.cells(known, torch.cat([words, wrote], -1), hidden)
         return hidden, self.emit.unit(hidden[-1][0]).squeeze(-1) >= 0
-
-    select = Carried.select  # beams are picked as for any recurrent decoder
-
-
-@dataclass(frozen=True, eq=False)
-class Heard:
-    """What was heard of each input, as its part in the gates of the deciding cell; the beams of an input share it."""
-
-    known: Float[Tensor, "B M1 gates"]  # the last column is for when there is nothing more to read
-    last: Int[Tensor, " B"]  # how many places there are to read
-
-    def rows(self, rows: Int[Tensor, " R"]) -> Heard:
-        """Keep these inputs."""
-        return Heard(self.known[rows], self.last[rows])
-
-    def row(self, step: Int[Tensor, "B K"]) -> Int[Tensor, "B K"]:
-        """The column of `known` for a step."""
-        return torch.where(step < self.last[:, None], step, self.known.shape[1] - 1)
-
-    def at(self, step: Int[Tensor, "B K"]) -> Int[Tensor, "B K"]:
-        """The place up to which was read at a step."""
-        return torch.minimum(step, (self.last[:, None] - 1).clamp(min=0))
-
-
-class Emitter(nn.Module):
-    """The Bernoulli unit: write now, or read on. It draws in training mode and remembers how likely that was.
-
-    All choices made while a token was waited for are paid alike, with that token and those after it, so they are told
-    together: one number a token. Called, it gives the places at which tokens were written as an alignment B K M.
-    """
-
-    def __init__(self, hidden: int) -> None:
-        super().__init__()
-        self.unit = nn.Linear(hidden, 1)
-        nn.init.zeros_(self.unit.weight)
-        nn.init.zeros_(self.unit.bias)
-        self._told: tuple[Tensor, Tensor] | None = None
-        self._asked: Tensor | None = None
-        self._path: Tensor | None = None
-
-    def begin(self, place: Int[Tensor, "B S"], heard: Heard, tokens: int) -> Deciding:
-        """The choices of one reading."""
-        self._told = self._asked = None
-        forced = place >= heard.last[:, None]
-        draws = torch.rand(place.shape, device=place.device) if self.training and self._path is None else None
-        return Deciding(self, forced, draws, self._path, tokens)
-
-    def remember(self, states: Float[Tensor, "B T F"]) -> None:
-        """The state in which the wait for each token began: that of the token before."""
-        if self.training:
-            self._asked = nn.functional.pad(states.detach()[:, :-1], (0, 0, 1, 0))
-
-    def asked(self) -> Float[Tensor, "B T F"]:
-        """What a baseline may know: the state before the choices of each token."""
-        if self._asked is None:
-            raise RegardError("nothing was drawn: choices are drawn and told in training mode")
-        return self._asked
-
-    def told(self) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
-        """Log-probability and entropy (nats) of the choices made for each token; given once a reading."""
-        if self._told is None:
-            raise RegardError("nothing was drawn: choices are drawn and told in training mode")
-        told, self._told, self._asked = self._told, None, None
-        return told
-
-    @contextmanager
-    def following(self, path: Int[Tensor, "B T"]) -> Iterator[None]:
-        """Inside, tokens are written at these places (the number of places: after the last), in training mode."""
-        self._path = path
-        try:
-            yield
-        finally:
-            self._path = None
-
-    def paths(self, places: int, tokens: int) -> Iterator[tuple[int, ...]]:
-        """Every way to write so many tokens: some at places of their own, the rest when all is read."""
-        for many in range(min(places, tokens) + 1):
-            for early in combinations(range(places), many):
-                yield early + (places,) * (tokens - many)
-
-    def keys(self, memory: Float[Tensor, "B M C"]) -> Float[Tensor, "B M C"]:
-        """As every aligner has them: here what was heard."""
-        return memory
-
-    def weights(self, place: Int[Tensor, "B K"], heard: Float[Tensor, "B M1 C"]) -> tuple[Float[Tensor, "B K M"], None]:
-        """One at the place up to which was read when a token was written."""
-        return nn.functional.one_hot(place, max(heard.shape[1] - 1, 1)).to(self.unit.weight.dtype), None
-
-    def forward(self, place: Int[Tensor, "B K"], heard: Float[Tensor, "B M1 C"]) -> tuple[Float[Tensor, "B K M"], None]:
-        """The same; the model calls it, so that it can be watched."""
-        return self.weights(place, heard)
-
-
-class Deciding:
-    """The choices of one reading of a batch, one place after another."""
-
-    def __init__(self, emit: Emitter, forced: Tensor, draws: Tensor | None, path: Tensor | None, tokens: int) -> None:
-        self.emit, self.forced, self.draws, self.path, self.tokens = emit, forced, draws, path, tokens
-        self.scores: list[Tensor] = []
-        self.emits: list[Tensor] = []
-        self.waited: list[Tensor] = []  # for which token
-
-    def step(self, state: Float[Tensor, "B 1 F"], at: Int[Tensor, "B 1"]) -> Int[Tensor, "B 1"]:
-        """Write (1) or read on (0); never when all is written, always when all is read."""
-        step, score = len(self.scores), self.emit.unit(state).squeeze(-1)
-        score = score if score.dtype == torch.float64 else score.float()
-        if self.path is not None:
-            emits = self.path.gather(1, at.clamp(max=self.tokens - 1)) == step
-        elif self.draws is not None:
-            emits = self.draws[:, step : step + 1] < score.detach().sigmoid()
-        else:
-            emits = score >= 0
-        emits = (emits | self.forced[:, step : step + 1]) & (at < self.tokens)
-        self.scores.append(score)
-        self.emits.append(emits)
-        self.waited.append(at)
-        return emits.long()
-
-    def end(self) -> Int[Tensor, "B T"]:
-        """The step at which each token was written; in training what is to be told is put down."""
-        emits, waited = torch.cat(self.emits, 1), torch.cat(self.waited, 1)
-        to = waited.clamp(max=self.tokens - 1)
-        nothing = to.new_zeros(len(to), self.tokens)
-        when = nothing.scatter_add(1, to, torch.arange(emits.shape[1], device=to.device) * emits)
-        if self.emit.training:
-            scores = torch.cat(self.scores, 1)
-            log_p = nn.functional.logsigmoid(torch.where(emits, scores, -scores))
-            p = scores.sigmoid()
-            entropy = p * nn.functional.softplus(-scores) + (1 - p) * nn.functional.softplus(scores)
-            free = ~self.forced & (waited < self.tokens)
-            told = (nothing.to(x.dtype).scatter_add(1, to, x * free) for x in (log_p, entropy))
-            self.emit._told = (next(told), next(told))
-        return when

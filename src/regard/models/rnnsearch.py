@@ -27,7 +27,8 @@ from torch import nn
 
 from regard.attention.mask import Keys
 from regard.blocks import READERS
-from regard.blocks.aligned import AlignedDecoder, Carried, State, embedding
+from regard.blocks.aligned import AlignedDecoder, embedding
+from regard.blocks.carried import Carried, State
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import make
 
@@ -83,8 +84,6 @@ class RNNSearch(Carried, nn.Module):
             first_width=self.reader.hidden,
             tied=c.tied,
             pad=c.pad,
-            bos=c.bos,
-            eos=c.eos,
         )
         if c.tied:
             self.embed.weight = self.decoder.embed.weight
@@ -99,7 +98,7 @@ class RNNSearch(Carried, nn.Module):
     ) -> Float[Tensor, "B T V"]:
         """Logits of the token after each target token. Padding of the target stands on the right, after all it could
         disturb. Where `own` is True, what is read is a word drawn from the model's last output, not the target's."""
-        return self.decoder(target, self.decoder.begin(*self.encode(source, source_lengths)), own)
+        return self.decoder(target, self.begin(source, source_lengths), own)
 
     def encode(
         self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
@@ -110,18 +109,11 @@ class RNNSearch(Carried, nn.Module):
         mask = None if source_lengths is None else Keys(source_lengths).real(source.shape[1])
         return values, mask, self.reader.ends(values, source_lengths)[:, -1]
 
-    # -- writing, one token after another: the decoder's verbs ---------------------------------------------------------
+    # -- writing, one token after another ------------------------------------------------------------------------------
 
-    @property
-    def eos(self) -> int:
-        """The token that ends a target."""
-        return self.config.eos
-
-    def start(
-        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None, *, room: int
-    ) -> tuple[Int[Tensor, "B 1"], State]:
-        """Read the source once; the first token of every target. A recurrent state never grows: it needs no room."""
-        return self.decoder.start(*self.encode(source, source_lengths))
+    def begin(self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None) -> State:
+        """What is carried before the first token."""
+        return self.decoder.begin(*self.encode(source, source_lengths))
 
     def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
         """Logits of the next token of every beam."""

@@ -25,7 +25,8 @@ import torch
 from torch import nn
 
 from regard.blocks import READERS
-from regard.blocks.aligned import Carried, DeepOutput, State, embedding, sampled
+from regard.blocks.aligned import DeepOutput, embedding, sampled
+from regard.blocks.carried import Carried, Shared, State
 from regard.blocks.recurrent import Onward, Start, States
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import Table, make
@@ -93,7 +94,7 @@ class Seq2Seq(Carried, nn.Module):
     ) -> Float[Tensor, "B T V"]:
         """Logits of the token after each target token. Padding of the target stands on the right, after all it could
         disturb. Where `own` is True, what is read is a word drawn from the model's last output, not the target's."""
-        state = self.begin(self.encode(source, source_lengths))
+        state = self.begin(source, source_lengths)
         if own is not None and own.shape[1]:
             return sampled(self.step, target, state, own)
         words = self.drop(self.embed_target(target))
@@ -107,40 +108,18 @@ class Seq2Seq(Carried, nn.Module):
         states = self.reader(self.drop(self.embed(source)), source_lengths)
         return torch.tanh(self.squeeze(self.reader.ends(states, source_lengths).flatten(1)))
 
-    def begin(self, vector: Float[Tensor, "B F"]) -> State:
-        """Before the first token."""
-        return State(Vector(vector[:, None]), self.start_from(vector))
-
     # -- writing, one token after another ------------------------------------------------------------------------------
 
-    @property
-    def eos(self) -> int:
-        """The token that ends a target."""
-        return self.config.eos
-
-    def start(
-        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None, *, room: int
-    ) -> tuple[Int[Tensor, "B 1"], State]:
-        """Read the source once; the first token of every target. A recurrent state never grows: it needs no room."""
-        first = torch.full((source.shape[0], 1), self.config.bos, device=source.device)
-        return first, self.begin(self.encode(source, source_lengths))
+    def begin(self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None) -> State:
+        """What is carried before the first token."""
+        vector = self.encode(source, source_lengths)
+        return State(Shared(vector[:, None]), self.start_from(vector))
 
     def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
         """Logits of the next token of every beam."""
         given = self.beside(self.drop(self.embed_target(tokens)), state.memory.values)
         hidden: States = self.network.step(given, state.hidden)
         return self.output(hidden[-1][0], given), state.moved(hidden)
-
-
-@dataclass(frozen=True, eq=False)
-class Vector:
-    """What a source left; its beams share it."""
-
-    values: Float[Tensor, "B 1 F"]
-
-    def rows(self, rows: Int[Tensor, " R"]) -> Vector:
-        """Keep these inputs."""
-        return Vector(self.values[rows])
 
 
 class Always(nn.Module):

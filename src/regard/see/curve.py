@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_BLUE, _ORANGE, _GREEN, _GREY = "#2a6fb0", "#d8721e", "#2a8f6b", "#6b7285"  # apart for colour-blind eyes too
 _CLOCKS = ("step", "epoch", "time", "seconds", "tokens", "updates")  # what runs along, not what is measured
 MACHINE = ("lr", "grad_norm", "tokens_per_second", "lost_updates")  # drawn last, and lower
 _NOISY = ("loss", "tokens_per_second")  # one number a step: drawn with its moving mean
@@ -103,7 +102,7 @@ def _is_number(value: Any) -> bool:
 def _draw(axes: Axes, series: Series, end: float, last: bool) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    from regard.see.sheet import INK, drawable, font
+    from regard.see.sheet import PALE, drawable, font, ruled
 
     for key, (steps, values, lost) in series.items():
         colour = _colour(key)
@@ -118,16 +117,14 @@ def _draw(axes: Axes, series: Series, end: float, last: bool) -> None:
     axes.set_xlim(0, max(end, 1) * 1.02)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(3 if set(series) & set(MACHINE) else 6))
-    axes.tick_params(labelsize=7, width=0.5, color=_GREY, labelcolor=INK)
     axes.ticklabel_format(axis="y", useOffset=False)
-    axes.grid(color="#e4e7ee", linewidth=0.6)
-    axes.set_axisbelow(True)
+    ruled(axes, 7)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, prop=font(8), borderaxespad=0.1)
     axes.tick_params(axis="x", labelbottom=last)
     if last:
-        axes.set_xlabel("step", font=font(8), color=_GREY)
+        axes.set_xlabel("step", font=font(8), color=PALE)
 
 
 def _mark_best(axes: Axes, key: str, steps: np.ndarray, values: np.ndarray, colour: str) -> None:
@@ -159,6 +156,9 @@ def _smooth(values: np.ndarray) -> np.ndarray:
 
 
 def _colour(key: str) -> str:
+    from regard.see.sheet import GROUPS, PALE
+
+    blue, orange, green, *_ = GROUPS
     if key in MACHINE:
-        return _GREY
-    return _BLUE if key == "loss" else _ORANGE if key.endswith("loss") else _GREEN
+        return PALE
+    return blue if key == "loss" else orange if key.endswith("loss") else green

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from regard.core.errors import BadInput
-from regard.see.lengths import COLOURS
 from regard.see.save import save
 from regard.see.words import visible
 
@@ -32,13 +31,13 @@ def estimates(
 ) -> Figure:
     """The figure; also written to `path` (.png or .svg) where one is given. Names are the estimators, the same in both
     panels; numbers must be above zero."""
-    from regard.see.sheet import PALE, Sheet, drawable, font
+    from regard.see.sheet import GROUPS, PALE, Sheet, drawable, font
 
     names = list(dict.fromkeys([*variances, *errors]))
     numbers = [*variances.values(), *(far for points in errors.values() for _, far in points)]
     if not names or any(not number > 0 for number in numbers):
         raise BadInput("nothing to draw: give estimators with variances and distances above zero")
-    colours = {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(names)}
+    colours = {name: GROUPS[number % len(GROUPS)] for number, name in enumerate(names)}
     height = max(3.0, 0.36 * len(names))
     sheet = Sheet(10.4, height + 1.35)
     sheet.write(0.2, 0.16, visible(title), 11)
@@ -72,12 +71,9 @@ def estimates(
 def _plain(axes: Axes) -> None:
     from matplotlib.ticker import LogLocator, NullLocator
 
-    from regard.see.sheet import INK, PALE
+    from regard.see.sheet import ruled
 
-    ticks: dict[str, Any] = {"labelsize": 8, "width": 0.5, "color": PALE, "labelcolor": INK}
-    axes.tick_params(**ticks)
     axes.xaxis.set_major_locator(LogLocator(numticks=8))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_minor_locator(NullLocator())
-    axes.grid(color="#e4e7ee", linewidth=0.6)
-    axes.set_axisbelow(True)
+    ruled(axes)

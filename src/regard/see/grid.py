@@ -17,10 +17,9 @@ from matplotlib.figure import Figure
 from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Tensor
 from regard.see.maps import Maps, Seen, read, read_all
-from regard.see.sheet import INK, PALE, Sheet, font, name_columns, name_rows, paint, thin, widest
+from regard.see.sheet import EDGE, INK, PALE, Sheet, font, name_columns, name_rows, paint, thin, widest
 from regard.see.words import visible
 
-EDGE = 0.15  # inches of paper around everything
 _CELL = 0.36  # of a cell with room to spare
 _MOST = 11.0  # the longest side of one map
 

@@ -19,7 +19,6 @@ from regard.see.words import visible
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLOURS = ("#2a6fb0", "#d8721e", "#2a8f6b", "#a33b5a", "#6a51a3", "#8a6d1d", "#3a9aa8", "#6b7285")
 DASHES = ("-", "--", ":", "-.")  # when the colours have all been used
 
 
@@ -34,7 +33,7 @@ def lengths(
     """The figure of systems, each bucket -> score; also written to `path` (.png or .svg) where one is given."""
     from matplotlib.ticker import MaxNLocator
 
-    from regard.see.sheet import INK, PALE, Sheet, drawable, font
+    from regard.see.sheet import GROUPS, PALE, Sheet, drawable, font, ruled
 
     buckets = list(dict.fromkeys(bucket for points in systems.values() for bucket in points))
     if not buckets:
@@ -46,7 +45,7 @@ def lengths(
     axes = sheet.axes(0.75, top, 6.95, 3.6)
     for number, (name, points) in enumerate(systems.items()):
         values = [points.get(bucket, math.nan) for bucket in buckets]
-        colour, dash = COLOURS[number % len(COLOURS)], DASHES[number // len(COLOURS) % len(DASHES)]
+        colour, dash = GROUPS[number % len(GROUPS)], DASHES[number // len(GROUPS) % len(DASHES)]
         label = drawable(visible(name))
         axes.plot(range(len(buckets)), values, dash, color=colour, linewidth=1.6, marker="o", markersize=3, label=label)
     many = counts or {}
@@ -57,9 +56,7 @@ def lengths(
     axes.set_ylabel(drawable(score), font=font(8), color=PALE)
     axes.yaxis.set_major_locator(MaxNLocator(7))
     axes.set_ylim(bottom=min(0.0, *_finite(systems)))
-    axes.tick_params(labelsize=8, width=0.5, color=PALE, labelcolor=INK)
-    axes.grid(color="#e4e7ee", linewidth=0.6)
-    axes.set_axisbelow(True)
+    ruled(axes)
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False, prop=font(8), borderaxespad=0.1)
     if path is not None:
         save(sheet.figure, path)

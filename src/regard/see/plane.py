@@ -18,8 +18,6 @@ from regard.see.words import short, visible
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-GROUPS = ("#2a6fb0", "#d8721e", "#2a8f6b", "#a33b5a", "#6a51a3", "#6b7285")  # apart for colour-blind eyes too
-
 
 def plane(
     vectors: np.ndarray,
@@ -28,7 +26,7 @@ def plane(
     path: str | os.PathLike[str] | None = None,
 ) -> Figure:
     """The figure of vectors N C (scaled to length one) with a name each, a colour a group; also written to `path`."""
-    from regard.see.sheet import INK, Sheet, drawable, font
+    from regard.see.sheet import GROUPS, INK, Sheet, drawable, font
 
     if len(vectors) != len(names) or len(vectors) < 2 or vectors.ndim != 2:
         raise BadInput(f"{len(names)} names for vectors of shape {vectors.shape}: give a name each, and at least two")

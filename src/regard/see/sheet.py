@@ -23,6 +23,8 @@ from regard.see.words import short
 
 INK, PALE = "#1d2433", "#6b7285"
 COLOURS = "magma"  # even steps in lightness, and safe for colour-blind eyes
+GROUPS = ("#2a6fb0", "#d8721e", "#2a8f6b", "#a33b5a", "#6a51a3", "#8a6d1d", "#3a9aa8", "#6b7285")  # safe for them too
+EDGE = 0.15  # inches of paper around everything
 DPI = 150
 
 # Asked in this order where installed; DejaVu comes with matplotlib, so there is always one.
@@ -126,6 +128,13 @@ def name_columns(axes: Axes, words: Sequence[str], cell: float, size: float = 9,
         labeltop=above,
         labelbottom=not above,
     )
+
+
+def ruled(axes: Axes, size: float = 8) -> None:
+    """Numbers along both sides, and faint lines across, behind what is drawn."""
+    axes.tick_params(labelsize=size, width=0.5, color=PALE, labelcolor=INK)
+    axes.grid(color="#e4e7ee", linewidth=0.6)
+    axes.set_axisbelow(True)
 
 
 def thin(cell: float, size: float = 9) -> int:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _WAY = "#38c7b4"  # the likeliest way, on magma
 MOST = 60  # words that are named above the spectrum; more would hide it
 _LEAST = 0.02  # labels that are never likelier are not drawn
-_EDGE, _SPECTRUM, _GAP = 0.15, 1.3, 0.42  # inches
+_SPECTRUM, _GAP = 1.3, 0.42  # inches
 
 
 def lattice(
@@ -99,12 +99,12 @@ def listened(
 
 def _panels(names: Sequence[str], heights: Sequence[float], n: int, title: str) -> tuple[Sheet, list[Axes]]:
     """A sheet with panels one under the other, wide enough for the names beside them."""
-    from regard.see.sheet import Sheet, widest
+    from regard.see.sheet import EDGE, Sheet, widest
 
-    left, width = _EDGE + widest(names, 8) + 0.2, min(11.0, max(5.0, 0.08 * n))
-    sheet = Sheet(left + width + _EDGE, _EDGE + 0.72 + sum(heights) + _GAP * len(heights))
-    sheet.write(_EDGE, _EDGE, _fitting(visible(title), left + width - _EDGE), 11)
-    top, panels = _EDGE + 0.72, []
+    left, width = EDGE + widest(names, 8) + 0.2, min(11.0, max(5.0, 0.08 * n))
+    sheet = Sheet(left + width + EDGE, EDGE + 0.72 + sum(heights) + _GAP * len(heights))
+    sheet.write(EDGE, EDGE, _fitting(visible(title), left + width - EDGE), 11)
+    top, panels = EDGE + 0.72, []
     for height in heights:
         panels.append(sheet.axes(left, top, width, height))
         top += height + _GAP

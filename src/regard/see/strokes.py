@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from regard.core.errors import BadInput
-from regard.see.plane import GROUPS
 from regard.see.save import save
 from regard.see.words import visible
 
@@ -24,8 +23,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-EDGE, WIDE, TALLEST = 0.2, 7.5, 0.9  # inches: margin, the widest line, a character's height at most
-ROW = 0.17  # inches of the map, for a character
+_MARGIN, _WIDE, _TALLEST = 0.2, 7.5, 0.9  # inches: around the ink, the widest line, a character's height at most
+_ROW = 0.17  # inches of the map, for a character
+_INK = 1.6  # points: the width of a stroke that stands alone
 
 
 def strokes(
@@ -42,14 +42,14 @@ def strokes(
     _check(placed, texts, windows)
     low, high = (np.array([fold(p, axis=0) for p in placed]) for fold in (np.min, np.max))  # lines 2
     span = np.maximum(high - low, 1e-6)
-    scale = min(TALLEST, WIDE / span[:, 0].max())
-    ink = (INK_ALONE if windows is None else 1.4) * max(0.3, min(1.0, 3 * scale / TALLEST))  # thinner where it is small
-    left = EDGE if windows is None else EDGE + 0.35
+    scale = min(_TALLEST, _WIDE / span[:, 0].max())
+    ink = (_INK if windows is None else 1.4) * max(0.3, min(1.0, 3 * scale / _TALLEST))  # thinner where it is small
+    left = _MARGIN if windows is None else _MARGIN + 0.35
     each = span[:, 1] * scale + 0.1
-    maps = [0.0 if windows is None else ROW * w.shape[1] + 0.35 for w in windows or [np.zeros((1, 1))] * len(lines)]
+    maps = [0.0 if windows is None else _ROW * w.shape[1] + 0.35 for w in windows or [np.zeros((1, 1))] * len(lines)]
     width = max(span[:, 0].max() * scale, 1.5 if windows is None else 4.0)
-    sheet = Sheet(left + width + EDGE, 2 * EDGE + sum(each) + sum(maps) + 0.12 * (len(lines) - 1))
-    top = EDGE
+    sheet = Sheet(left + width + _MARGIN, 2 * _MARGIN + sum(each) + sum(maps) + 0.12 * (len(lines) - 1))
+    top = _MARGIN
     for i, line in enumerate(lines):
         wide = span[i, 0] * scale + 0.1
         axes = sheet.axes(left - 0.05, top, wide, each[i])
@@ -65,9 +65,6 @@ def strokes(
     if path is not None:
         save(sheet.figure, path)
     return sheet.figure
-
-
-INK_ALONE = 1.6  # points: the width of a stroke
 
 
 def _places(line: np.ndarray) -> np.ndarray:
@@ -107,7 +104,7 @@ def _ink(axes: Axes, places: np.ndarray, lifted: np.ndarray, owners: np.ndarray 
     """Strokes; a piece between two points has the colour of the point it leads to."""
     from matplotlib.collections import LineCollection
 
-    from regard.see.sheet import INK
+    from regard.see.sheet import GROUPS, INK
 
     colours = np.array([INK] * len(places) if owners is None else [GROUPS[o % len(GROUPS)] for o in owners])
     down = ~lifted[:-1]
@@ -123,6 +120,6 @@ def _map(axes: Axes, window: np.ndarray, names: list[str]) -> None:
     from regard.see.sheet import INK, PALE, font, name_rows, paint
 
     paint(axes, window.T, Normalize(0, max(float(window.max()), 1e-6)))
-    name_rows(axes, names, ROW, 8)
+    name_rows(axes, names, _ROW, 8)
     axes.set_xlabel("points of the pen", font=font(7), color=PALE, labelpad=2)
     axes.xaxis.label.set_color(INK)

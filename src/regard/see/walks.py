@@ -14,9 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from regard.core.errors import BadInput
-from regard.see.grid import EDGE, across_of, even, panel, root, sides
+from regard.see.grid import across_of, even, panel, root, sides
 from regard.see.maps import Maps, Seen, read
-from regard.see.sheet import PALE, Sheet, font, name_columns, name_rows, paint, widest
+from regard.see.sheet import EDGE, PALE, Sheet, font, name_columns, name_rows, paint, widest
 from regard.see.words import visible
 
 _CELL, _LEAST, _MOST = 0.3, 1.6, 9.0  # inches: of a cell with room to spare, and of a side

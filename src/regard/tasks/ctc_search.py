@@ -44,6 +44,16 @@ class Found:
     score: float
 
 
+def searched(
+    logp: Float[Tensor, "B T V"], lengths: Int[Tensor, " B"], blank: int, beams: int = 1, **search: Any
+) -> list[Found]:
+    """The best text of each recording: greedy with one beam and nothing else asked for, else by a beam."""
+    if beams == 1 and not search:
+        return greedy(logp, lengths, blank)
+    rows = zip(logp.cpu(), lengths.tolist(), strict=True)
+    return [beam(row[:many], blank, beams, **search)[0] for row, many in rows]
+
+
 def greedy(logp: Float[Tensor, "B T V"], lengths: Int[Tensor, " B"], blank: int) -> list[Found]:
     """The likeliest label of every frame, of each recording."""
     best, labels = logp.max(-1)

@@ -35,13 +35,11 @@ class Hearer(Sounds):
         column a frame that is left, named by its second."""
         from regard.attention.capture import watch
 
-        frames = sound if isinstance(sound, Tensor) and sound.ndim == 2 else self.framed([sound])[0]
-        self.model.eval()
-        (_, wide, lengths), *_ = self._batches([frames])
+        _, wide, lengths = self._alone(sound)
         words = searched(self.model, wide, lengths, beams, self.text)[0].tokens if said is None else self.numbers(said)
         target = torch.tensor([[self.text.bos, *words]], device=wide.device)
         with torch.no_grad(), watch(self.model) as seen:
-            self.model(wide[:, : len(frames)], target)
+            self.model(wide, target)
         traces = seen.traces("align")
         rows = self.text.pieces([*words, self.text.eos])
         return [

@@ -22,7 +22,7 @@ from regard.core.shapes import Float, Tensor
 from regard.data.spoken import Spoken
 from regard.tasks.hearer import searched
 from regard.tasks.parts import vocabulary
-from regard.tasks.transcription import Heard, measured_on
+from regard.tasks.transcription import Hearing, measured_on
 from regard.tasks.translation import labels, smoothed
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Config:
         return measured_on(corpus, saved, changes)
 
 
-class Listening(Heard):
+class Listening(Hearing):
     """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
 
     name = "listening"

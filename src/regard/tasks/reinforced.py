@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -29,7 +29,6 @@ from torch import nn
 from regard.core.errors import RegardError, UnknownName, nearest
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import make
-from regard.data.parallel import Parallel
 from regard.tasks import translation
 from regard.tasks.baselines import BASELINES, Baseline
 from regard.tasks.parts import vocabulary
@@ -47,17 +46,6 @@ class Reinforce:
     credit: str = "to_go"  # or whole
     baseline: str = "moving"  # a spec: none, moving(decay=0.9), others, learned
     samples: int = 1  # N readings of each input
-
-
-@dataclass(frozen=True)
-class Config(translation.Config):
-    """Translation with a model that chooses where to look."""
-
-    reinforce: Reinforce = field(default_factory=Reinforce)
-
-    def build(self, data: Parallel, seed: int = 0, folder: Path | None = None) -> ReinforcedTranslation:
-        """The task on these data; with the vocabulary in the folder where one is given, else one trained on them."""
-        return ReinforcedTranslation(self, data, vocabulary(folder), seed)
 
 
 class Choices:
@@ -175,8 +163,27 @@ class Reinforced:
         self.choices.baseline.load_state_dict(state["baseline"])
 
 
+@dataclass(frozen=True)
+class Taught:
+    """Put before the Config of such a task: how its choices are taught. `makes` is the task."""
+
+    reinforce: Reinforce = field(default_factory=Reinforce)
+    makes: ClassVar[Callable[..., Any]]
+
+    def build(self, data: Any, seed: int = 0, folder: Path | None = None) -> Any:
+        """The task on these data; with the vocabulary in the folder where one is given, else that of the data."""
+        return type(self).makes(self, data, vocabulary(folder), seed)
+
+
 class ReinforcedTranslation(Reinforced, Translation):
     """Translation with a model that chooses where to look; measured, saved and used as any translator."""
+
+
+@dataclass(frozen=True)
+class Config(Taught, translation.Config):
+    """Translation, and how its choices are taught."""
+
+    makes = ReinforcedTranslation
 
 
 def choosing(model: nn.Module) -> list[Any]:

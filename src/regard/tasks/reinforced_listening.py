@@ -8,26 +8,19 @@ For the online model (models.online), which writes while it hears, and for a lis
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
 from regard.tasks import listening
 from regard.tasks.listening import Listening
-from regard.tasks.parts import vocabulary
-from regard.tasks.reinforced import Reinforce, Reinforced
-
-
-@dataclass(frozen=True)
-class Config(listening.Config):
-    """Listening, and how its choices are taught."""
-
-    reinforce: Reinforce = field(default_factory=Reinforce)
-
-    def build(self, data: Any, seed: int = 0, folder: Path | None = None) -> ReinforcedListening:
-        """The task on these data; with the vocabulary in the folder where one is given, else that of the data."""
-        return ReinforcedListening(self, data, vocabulary(folder), seed)
+from regard.tasks.reinforced import Reinforced, Taught
 
 
 class ReinforcedListening(Reinforced, Listening):
     """What the training loop trains; measured, saved and used as any listener."""
+
+
+@dataclass(frozen=True)
+class Config(Taught, listening.Config):
+    """Listening, and how its choices are taught."""
+
+    makes = ReinforcedListening

@@ -23,7 +23,7 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Float, Int, Tensor
 from regard.data import spoken
 from regard.tasks.ctc import align, occupied
-from regard.tasks.ctc_search import Found, beam, greedy
+from regard.tasks.ctc_search import Found, searched
 from regard.tokens.frames import Frames
 
 if TYPE_CHECKING:
@@ -101,6 +101,14 @@ class Sounds:
     def _heard(self, frames: Tensor, lengths: Tensor, beams: int, search: Mapping[str, Any]) -> list[Heard]:
         raise NotImplementedError
 
+    def _alone(self, sound: Sound) -> tuple[Float[Tensor, "T F"], Float[Tensor, "1 T F"], Int[Tensor, " 1"]]:
+        """One sound (or its frames, T F) to look at: its frames, the same as a batch on the model's device, and how
+        many there are."""
+        frames = sound if isinstance(sound, Tensor) and sound.ndim == 2 else self.framed([sound])[0]
+        self.model.eval()
+        ((_, wide, lengths),) = self._batches([frames])
+        return frames, wide[:, : len(frames)], lengths
+
     def _batches(self, frames: Sequence[Tensor]) -> Iterator[tuple[list[int], Tensor, Tensor]]:
         """Recordings of about the same length side by side, on the model's device, and which they are."""
         device = next(self.model.parameters()).device
@@ -133,11 +141,9 @@ class Transcriber(Sounds):
     def look(self, sound: Sound, beams: int = 1, said: str | None = None, **search: Any) -> Looked:
         """One sound (or its frames, T F) with everything that CTC knows of it; `said`: look at this text instead of the
         model's own."""
-        frames = sound if isinstance(sound, Tensor) and sound.ndim == 2 else self.framed([sound])[0]
-        self.model.eval()
-        (_, wide, many), *_ = self._batches([frames])
-        logp, lengths = self._labelled(wide[:, : len(frames)], many)
-        found = self._search(logp, lengths, beams, search)[0]
+        frames, wide, many = self._alone(sound)
+        logp, lengths = self._labelled(wide, many)
+        found = searched(logp, lengths, self.text.size, beams, **search)[0]
         if said is not None:
             found = Found(tuple(self.numbers(said)), found.score)
         target = torch.tensor([found.labels], dtype=torch.long, device=logp.device).reshape(1, -1)
@@ -162,17 +168,11 @@ class Transcriber(Sounds):
 
     def _heard(self, frames: Tensor, lengths: Tensor, beams: int, search: Mapping[str, Any]) -> list[Heard]:
         logp, left = self._labelled(frames, lengths)
-        return self._told(logp, left, self._search(logp, left, beams, search), lengths)
+        return self._told(logp, left, searched(logp, left, self.text.size, beams, **search), lengths)
 
     def _labelled(self, frames: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         logits, left = self.model(frames, lengths)
         return logits.float().log_softmax(-1), left
-
-    def _search(self, logp: Tensor, lengths: Tensor, beams: int, search: Mapping[str, Any]) -> list[Found]:
-        if beams == 1 and not search:
-            return greedy(logp, lengths, self.text.size)
-        rows = zip(logp.cpu(), lengths.tolist(), strict=True)
-        return [beam(row[:many], self.text.size, beams, **search)[0] for row, many in rows]
 
     def _told(self, logp: Tensor, left: Tensor, found: Sequence[Found], lengths: Tensor) -> list[Heard]:
         """Texts with the times of their words."""

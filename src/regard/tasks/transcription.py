@@ -25,7 +25,7 @@ from regard.core.config import to_dict
 from regard.core.shapes import Float, Int, Tensor
 from regard.data.spoken import Spoken, words
 from regard.tasks.ctc import needed
-from regard.tasks.ctc_search import beam, greedy
+from regard.tasks.ctc_search import searched
 from regard.tasks.edits import all_edits
 from regard.tasks.parts import Worded, vocabulary
 
@@ -55,7 +55,7 @@ class Config:
         return measured_on(corpus, saved, changes)
 
 
-class Heard(Worded[Any]):
+class Hearing(Worded[Any]):
     """A task over recordings: what is measured of it, whatever the model. Left to do: `loss`, `nll`, `written`."""
 
     headline = "word_error"  # the lower the better
@@ -140,7 +140,7 @@ class Heard(Worded[Any]):
             self.config = kept
 
 
-class Transcription(Heard):
+class Transcription(Hearing):
     """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
 
     name = "transcription"
@@ -170,11 +170,8 @@ class Transcription(Heard):
     def written(self, model: nn.Module, batch: Spoken, beams: int) -> list[list[int]]:
         """The labels of the likeliest way, or of the likeliest text that a beam finds."""
         logits, lengths = model(batch.frames, batch.frame_lengths)
-        logp, blank = logits.float().log_softmax(-1), logits.shape[-1] - 1
-        if beams == 1:
-            return [list(one.labels) for one in greedy(logp, lengths, blank)]
-        rows = zip(logp.cpu(), lengths.tolist(), strict=True)
-        return [list(beam(row[:n], blank, beams)[0].labels) for row, n in rows]
+        found = searched(logits.float().log_softmax(-1), lengths, logits.shape[-1] - 1, beams)
+        return [list(one.labels) for one in found]
 
 
 def labels(batch: Spoken) -> tuple[Int[Tensor, "B S"], Int[Tensor, " B"]]:

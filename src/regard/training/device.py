@@ -57,4 +57,9 @@ def machine(device: torch.device) -> str:
     """The device in words."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{device.type}, {torch.get_num_threads()} threads"
+    return f"{device.type}, {threads(torch.get_num_threads())}"
+
+
+def threads(count: int) -> str:
+    """So many threads, in words."""
+    return f"{count} thread{'s' if count != 1 else ''}"

@@ -14,12 +14,12 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from regard.attention.aligners.scored import Scored
+from regard.attention.aligners.scored import Looking, Scored
 from regard.core.shapes import Float, Tensor
 
 
-class AdditiveAligner(Scored):
-    """Weights of M places for each of K queries; remembers nothing from step to step.
+class AdditiveScores(Looking):
+    """The score, also for aligners with a memory, whose past joins it: they write `weights`.
 
     `query_width` and `memory_width` are those of s and h, `width` is the number A of hidden units of the score.
     """
@@ -45,3 +45,7 @@ class AdditiveAligner(Scored):
         joined = self.query(query)[:, :, None] + keys[:, None]
         scores: Tensor = self.score(torch.tanh(joined if past is None else joined + past)).squeeze(-1)
         return scores
+
+
+class AdditiveAligner(AdditiveScores, Scored):
+    """Weights of M places for each of K queries; remembers nothing from step to step."""

@@ -18,13 +18,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.attention.aligners.additive import AdditiveAligner
+from regard.attention.aligners.additive import AdditiveScores
 from regard.attention.masked import masked_softmax, precise
 from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Float, Tensor
 
 
-class CoverageAligner(AdditiveAligner):
+class CoverageAligner(AdditiveScores):
     """Remembers the coverage, B K M; `fertility` is N, the most outputs a place may be expected to have."""
 
     def __init__(self, query_width: int, memory_width: int, width: int, fertility: float = 2.0) -> None:

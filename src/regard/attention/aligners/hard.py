@@ -25,19 +25,17 @@ from itertools import product
 from typing import Any
 
 import torch
-from torch import nn
 
 from regard.attention.aligners import ALIGNERS
+from regard.attention.aligners.scored import Looking
+from regard.core.draw import drawn
 from regard.core.errors import RegardError, Unsupported
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import make
 
 
-class ChoosingAligner(nn.Module):
+class ChoosingAligner(Looking):
     """One place for each query: what hard and Gumbel aligners share. In eval mode the likeliest."""
-
-    normalised = True
-    monotonic = False
 
     def __init__(self, query_width: int, memory_width: int, width: int, over: str = "additive") -> None:
         super().__init__()
@@ -62,16 +60,6 @@ class ChoosingAligner(nn.Module):
         weights = self.choose(chances) if self.training else one_hot(chances, chances.argmax(-1))
         return weights.to(keys.dtype), state
 
-    def forward(
-        self,
-        query: Float[Tensor, "B K Q"],
-        keys: Float[Tensor, "B M A"],
-        mask: Bool[Tensor, "B M"] | None = None,
-        state: Any = None,
-    ) -> tuple[Float[Tensor, "B K M"], Any]:
-        """The same as `weights`; models call the module, so that what it gives can be watched."""
-        return self.weights(query, keys, mask, state)
-
     def chances(
         self, query: Float[Tensor, "B K Q"], keys: Float[Tensor, "B M A"], mask: Any, state: Any
     ) -> tuple[Float[Tensor, "B K M"], Any]:
@@ -86,7 +74,22 @@ class ChoosingAligner(nn.Module):
         raise NotImplementedError
 
 
-class HardAligner(ChoosingAligner):
+class Following:
+    """What draws choices and can be told them instead: every alignment of a small input can so be gone through."""
+
+    _path: Tensor | None = None  # where to look, where that is given
+
+    @contextmanager
+    def following(self, path: Int[Tensor, "B T"]) -> Iterator[None]:
+        """Inside, one reading in training mode chooses what `path` says and tells how likely that was."""
+        self._path = path
+        try:
+            yield
+        finally:
+            self._path = None
+
+
+class HardAligner(Following, ChoosingAligner):
     """Draws a place in training and remembers how likely it was; `told()` hands that to the task."""
 
     def __init__(
@@ -99,7 +102,6 @@ class HardAligner(ChoosingAligner):
         self._steps: list[tuple[Tensor, Tensor]] = []  # log-probability and entropy of each step of this reading
         self._asked: list[Tensor] = []  # the query of each step
         self._stays: Tensor | None = None  # inputs that take the expectation in this reading
-        self._path: Tensor | None = None  # where to look, where that is given
 
     def keys(self, memory: Float[Tensor, "B M C"]) -> Float[Tensor, "B M A"]:
         """Those of the aligner underneath; a new reading begins."""
@@ -120,15 +122,6 @@ class HardAligner(ChoosingAligner):
     def asked(self) -> Float[Tensor, "B T Q"]:
         """What a baseline may know: the query before each choice. Ask before being told."""
         return torch.cat(self._asked, 1)
-
-    @contextmanager
-    def following(self, path: Int[Tensor, "B T"]) -> Iterator[None]:
-        """Inside, one reading in training mode looks where `path` says and tells how likely that was."""
-        self._path = path
-        try:
-            yield
-        finally:
-            self._path = None
 
     def weights(
         self,
@@ -167,12 +160,6 @@ class HardAligner(ChoosingAligner):
             weights, log_p = torch.where(stays[..., None], chances, weights), log_p.masked_fill(stays, 0.0)
         self._steps.append((log_p, entropy(chances)))
         return weights
-
-
-def drawn(chances: Float[Tensor, "B K M"]) -> Int[Tensor, "B K"]:
-    """A place for each row, by a race of exponential clocks: nothing to check, so no wait for the device."""
-    clocks = torch.empty_like(chances).exponential_()
-    return (chances.detach() / clocks).argmax(-1)
 
 
 def one_hot(chances: Float[Tensor, "B K M"], place: Int[Tensor, "B K"]) -> Float[Tensor, "B K M"]:

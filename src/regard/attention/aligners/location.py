@@ -20,7 +20,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import nn
 
-from regard.attention.aligners.additive import AdditiveAligner
+from regard.attention.aligners.additive import AdditiveScores
 from regard.attention.masked import masked_softmax, precise
 from regard.core.errors import BadInput, UnknownName, nearest
 from regard.core.shapes import Bool, Float, Tensor
@@ -29,7 +29,7 @@ from regard.core.shapes import Bool, Float, Tensor
 SQUASH: dict[str, Callable[[Tensor], Tensor]] = {"exp": lambda scores: scores, "sigmoid": F.logsigmoid}
 
 
-class LocationAligner(AdditiveAligner):
+class LocationAligner(AdditiveScores):
     """Remembers the last weights, B K M. The paper has 10 filters with a reach of 100 frames; words need less."""
 
     def __init__(

@@ -25,13 +25,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from regard.attention.aligners.additive import AdditiveAligner
+from regard.attention.aligners.additive import AdditiveScores
 from regard.attention.masked import precise
 from regard.core.scan import later, scan
 from regard.core.shapes import Bool, Float, Tensor
 
 
-class MonotonicAligner(AdditiveAligner):
+class MonotonicAligner(AdditiveScores):
     """Remembers the last weights, B K M.
 
     `offset` is r at the start: the lower, the further it walks before anything is learned (a place is stopped at with

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.attention.aligners.additive import AdditiveAligner
+from regard.attention.aligners.additive import AdditiveScores
 from regard.attention.masked import masked_softmax, precise
 from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Float, Tensor
 
 
-class RememberingAligner(AdditiveAligner):
+class RememberingAligner(AdditiveScores):
     """Remembers L units for each place, B K M L; `size` is L."""
 
     def __init__(self, query_width: int, memory_width: int, width: int, size: int = 10) -> None:
