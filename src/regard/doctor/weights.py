@@ -91,10 +91,13 @@ def learns(p: Patient) -> str:
     grads = {name: weight.grad for name, weight in named.items()}
     if wrong := [name for name, grad in grads.items() if grad is not None and not bool(grad.isfinite().all())]:
         raise Failed(f"the gradient is not finite in {some(wrong)}", wrong[0])
-    if dead := [name for name, grad in grads.items() if grad is None or not bool(grad.any())]:
+    choosers = tuple(f"{path}." for path, part in model.named_modules() if callable(getattr(part, "told", None)))
+    chosen = [name for name in grads if name.startswith(choosers)]  # drawn choices: a task teaches them (REINFORCE)
+    if dead := [name for name, grad in grads.items() if name not in chosen and (grad is None or not bool(grad.any()))]:
         raise Failed(f"no gradient reaches {some(dead)}")
-    note = f" ({frozen} more are frozen)" if frozen else ""
-    return f"a gradient reaches all {len(named)} parameter tensors{note}"
+    notes = [f"{frozen} more are frozen"] * bool(frozen) + [f"{some(chosen)}: choices, for the task"] * bool(chosen)
+    note = f" ({'; '.join(notes)})" if notes else ""
+    return f"a gradient reaches all {len(named) - len(chosen)} parameter tensors{note}"
 
 
 def narrow(dtype: str) -> Callable[[Patient], str]:
