@@ -105,9 +105,10 @@ def test_the_maps_have_a_row_for_every_sound_and_a_column_for_every_letter(task,
     torch.testing.assert_close(trace.weights.sum(-1), torch.ones(*trace.weights.shape[:-1]))
 
 
-def test_capitals_accents_and_hyphens_do_not_count():
-    assert [spelled_out(word) for word in ("Café", "e-mail", "O’Neil", " NAÏVE ", "Straße")] == [
-        "cafe", "email", "o'neil", "naive", "strasse",
+def test_capitals_accents_hyphens_and_marks_around_do_not_count():
+    words = "Café", "e-mail", "O’Neil", " NAÏVE ", "Straße", "Hello,", "(world!)", "“so”…", "a.b"
+    assert [spelled_out(word) for word in words] == [
+        "cafe", "email", "o'neil", "naive", "strasse", "hello", "world", "so", "a.b",
     ]  # fmt: skip
 
 

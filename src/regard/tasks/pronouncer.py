@@ -6,8 +6,8 @@
     say.attention("xylophone")                 which letters each sound looked at, to draw
 
 It is a translator from letters to sounds, with all its ways of searching: a word's company never changes how it sounds.
-Capitals and accents are taken off, hyphens are left out. Any other character that the model has never read is refused
-by name: it has no sound to give it.
+Capitals and accents are taken off, hyphens are left out, and so are the marks of a sentence around a word: "Hello," is
+hello. Any other character that the model has never read is refused by name: it has no sound to give it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from regard.tasks.translator import Translator
 if TYPE_CHECKING:
     from regard.tokens.text import Text
 
+MARKS = '.,;:!?…"“”„«»‹›()[]–—'  # of sentences; an apostrophe belongs to its word
 SAME = str.maketrans({"’": "'", "ʼ": "'", "-": None, "‐": None, "\u00ad": None})  # apostrophes; hyphens, seen or not
 
 
@@ -72,6 +73,6 @@ class Pronouncer(Translator):
 
 
 def spelled_out(word: str) -> str:
-    """A word without capitals, accents and hyphens: "Café" is cafe, "e-mail" is email."""
-    plain = unicodedata.normalize("NFKD", word.strip().casefold().translate(SAME))
+    """A word without capitals, accents, hyphens and marks around it: "Café!" is cafe, "e-mail" is email."""
+    plain = unicodedata.normalize("NFKD", word.strip().strip(MARKS).casefold().translate(SAME))
     return "".join(letter for letter in plain if not unicodedata.combining(letter))
