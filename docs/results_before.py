@@ -133,14 +133,14 @@ def before(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]
 
 
 def _translated(pair: str, ours: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    yield (
-        f"{PART.replace('_', ' ')}, BLEU of lower-case Moses tokens, joint BPE of 10,000; the columns on the right are "
-        "BLEU of the sources of so many words, with how many there are. A row of several seeds shows the mean and, in "
-        "brackets, the lowest and the highest."
-    )
     found = {system: [run for run in ours if is_run(run, pair, system)] for system in SYSTEMS}
     buckets = list(dict.fromkeys(b for runs in found.values() for run in runs for b in by_length(run)))
     heads = [f"{b} ({many})" for b, many in counts(ours).items() if b in buckets]
+    columns = "; the columns on the right are BLEU of the sources of so many words, with how many there are"
+    yield (
+        f"{PART.replace('_', ' ')}, BLEU of lower-case Moses tokens, joint BPE of 10,000{columns if heads else ''}. A row "
+        "of several seeds shows the mean and, in brackets, the lowest and the highest."
+    )
     rows = [["system", "parameters", "BLEU", "greedy", *heads, "search", "seeds"]]
     for system, runs in found.items():
         if not runs:

@@ -1,4 +1,6 @@
-"""RNNsearch: padding changes nothing, steps equal one forward, searches equal their simple twins, maps can be seen."""
+"""RNNsearch: the paper written out, searches equal their simple twins, maps can be seen.
+
+The laws that it shares with all recurrent encoder-decoders are in tests/contracts/test_recurrent.py."""
 
 import copy
 import importlib.util
@@ -13,7 +15,6 @@ from torch._dynamo.backends.debugging import aot_eager
 from regard.attention.capture import watch
 from regard.core.config import from_dict, to_dict
 from regard.core.errors import RegardError, UnknownName
-from regard.core.steps import Steps
 from regard.models import build
 from regard.models.rnnsearch import SIZES, Config, RNNSearch
 from regard.tasks.search import beam, greedy, sample
@@ -60,15 +61,6 @@ def test_forward_is_the_paper_written_out():
         torch.testing.assert_close(found[row], by_hand(model, source[row, :length], target[row]))
 
 
-def test_a_batch_equals_its_singles():
-    model, (source, lengths), target = tiny(1), ragged(), targets()
-    target_lengths = torch.tensor([7, 3, 1, 5, 7, 2])
-    found = model(source, target, lengths, target_lengths)
-    for row, (length, written) in enumerate(zip(lengths.tolist(), target_lengths.tolist(), strict=True)):
-        single = model(source[row : row + 1, :length], target[row : row + 1, :written])
-        torch.testing.assert_close(found[row : row + 1, :written], single)
-
-
 def test_padding_has_no_influence_and_no_gradient():
     model, (source, lengths), target = tiny(2), ragged(), targets()
     padding = torch.arange(source.shape[1])[None] >= lengths[:, None]
@@ -84,21 +76,6 @@ def test_padding_has_no_influence_and_no_gradient():
     assert model.embed.weight.grad[8].abs().max() > 0
 
 
-def test_no_output_sees_a_later_target():
-    model, (source, lengths), target = tiny(3), ragged(), targets()
-    whole = model(source, target, lengths)
-    torch.testing.assert_close(model(source, target[:, :4], lengths), whole[:, :4])
-
-
-def test_an_empty_source_gives_no_nan():
-    model, target = tiny(), targets(2)
-    source, lengths = torch.full((2, 3), 5), torch.tensor([3, 0])
-    logits = model(source, target, lengths)
-    logits.square().sum().backward()
-    assert torch.isfinite(logits).all()
-    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
-
-
 def test_every_parameter_is_used():
     model, (source, lengths), target = tiny(), ragged(), targets()
     model(source, target, lengths).square().sum().backward()
@@ -106,39 +83,6 @@ def test_every_parameter_is_used():
 
 
 # -- writing, one token after another ----------------------------------------------------------------------------------
-
-
-def test_it_offers_steps():
-    assert isinstance(tiny(), Steps)
-
-
-def test_steps_equal_one_forward():
-    model, (source, lengths), target = tiny(2), ragged(), targets()
-    whole = model(source, target, lengths)
-    first, state = model.start(source, lengths, room=7)
-    assert first.tolist() == [[model.config.bos]] * 6
-    for t in range(7):
-        logits, state = model.step(target[:, t : t + 1], state)
-        torch.testing.assert_close(logits[:, 0], whole[:, t], rtol=1e-10, atol=1e-10)
-
-
-def test_beams_share_the_memory_and_are_selected_like_rows():
-    model, (source, lengths) = tiny(3), ragged(4)
-    paths = torch.randint(3, 11, (4, 3, 5))
-    _, state = model.start(source, lengths, room=15)
-    memory = state.memory
-    state = model.select(state, None, torch.zeros(4, 3, dtype=torch.long))  # one beam becomes three
-    for t in range(4):
-        _, state = model.step(paths[:, :, t], state)
-    assert state.memory is memory
-    rows, beams = torch.tensor([2, 0]), torch.tensor([[1, 1], [2, 0]])
-    kept = model.select(state, rows, beams)
-    assert kept.memory.values.shape[0] == 2
-    logits, _ = model.step(paths[rows[:, None], beams, 4], kept)
-    for r, row in enumerate(rows.tolist()):
-        for k in range(2):
-            whole = model(source[row : row + 1, : lengths[row]], paths[row, beams[r, k]][None])
-            torch.testing.assert_close(logits[r, k], whole[0, -1])
 
 
 def test_a_state_is_a_value():
