@@ -138,8 +138,8 @@ def _translated(pair: str, ours: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     heads = [f"{b} ({many})" for b, many in counts(ours).items() if b in buckets]
     columns = "; the columns on the right are BLEU of the sources of so many words, with how many there are"
     yield (
-        f"{PART.replace('_', ' ')}, BLEU of lower-case Moses tokens, joint BPE of 10,000{columns if heads else ''}. A row "
-        "of several seeds shows the mean and, in brackets, the lowest and the highest."
+        f"{PART.replace('_', ' ')}, BLEU of lower-case Moses tokens, joint BPE of 10,000{columns if heads else ''}. "
+        "A row of several seeds shows the mean and, in brackets, the lowest and the highest."
     )
     rows = [["system", "parameters", "BLEU", "greedy", *heads, "search", "seeds"]]
     for system, runs in found.items():
