@@ -16,14 +16,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from results_before import ASSETS, PAIRS, SYSTEMS, by_length, commands, counts, is_run
+from results_before import ASSETS, FEWEST, PAIRS, SYSTEMS, by_length, commands, counts, is_run
 from results_parts import read
 
 from regard import see
 
 HERE = Path(__file__).resolve().parent
 RUNS, LONG = HERE / "results", HERE.parent / "benchmarks" / "results" / "long-sources.json"
-FEWEST = 10  # sources in a bucket; the score of fewer says little
+
+FRONT = [SYSTEMS[system].what for system in ("seq2seq", "additive", "convs2s", "transformer")]  # the others are alike
 
 
 def over_length(runs: Sequence[Mapping[str, Any]], pair: str, folder: Path) -> list[Path]:
@@ -37,7 +38,10 @@ def over_length(runs: Sequence[Mapping[str, Any]], pair: str, folder: Path) -> l
     if len(lines) < 2:
         return []
     file = folder / f"before-{pair}.png"
-    see.lengths(lines, file, f"Multi30k {pair.upper()}, test 2016: BLEU by length", counts=known)
+    title = f"Multi30k {pair.upper()}, test 2016: BLEU by length"
+    front = {what: line for what, line in lines.items() if what in FRONT}
+    behind = {what: line for what, line in lines.items() if what not in FRONT}
+    see.lengths(front, file, title, counts=known, behind=behind, rest="GRU, other attentions")
     return [file]
 
 

@@ -22,6 +22,7 @@ from results_parts import listed, search, seeds, spread, table
 
 ASSETS = Path(__file__).resolve().parent / "assets"
 PAIRS = ("de-en", "en-de")
+FEWEST = 10  # inputs in a bucket; the score of fewer says little
 PART, METRIC = "test_2016_flickr", "bleu_tokenised"
 
 
@@ -135,7 +136,9 @@ def before(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]
 def _translated(pair: str, ours: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     found = {system: [run for run in ours if is_run(run, pair, system)] for system in SYSTEMS}
     buckets = list(dict.fromkeys(b for runs in found.values() for run in runs for b in by_length(run)))
-    heads = [f"{b} ({many})" for b, many in counts(ours).items() if b in buckets]
+    known = {b: many for b, many in counts(ours).items() if many >= FEWEST}
+    buckets = [b for b in buckets if b in known]
+    heads = [f"{b} ({many})" for b, many in known.items() if b in buckets]
     columns = "; the columns on the right are BLEU of the sources of so many words, with how many there are"
     yield (
         f"{PART.replace('_', ' ')}, BLEU of lower-case Moses tokens, joint BPE of 10,000{columns if heads else ''}. "

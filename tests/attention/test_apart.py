@@ -82,7 +82,7 @@ def stand_in(q, k, v, mask, scale, dropout=0.0):
     return dense(q, k, v, attn_mask=mask.dense(1, q.shape[2], q.shape[2], q.device), scale=scale)
 import regard.attention.mechanisms.softmax as softmax
 softmax.apart = stand_in
-model = build("bert", vocab=17, width=16, heads=2, layers=2, head=None).eval()
+model = build("bert", vocab=17, width=16, heads=2, layers=2, length=8, head=None).eval()  # all together are longer
 run = torch.compile(model.packed, backend="aot_eager", fullgraph=True, dynamic=True)
 for lengths in ([3, 4, 4], [2, 5, 6, 1]):
     sizes = torch.tensor(lengths)
@@ -101,7 +101,7 @@ def test_there_is_no_such_kernel_on_a_cpu():
 def test_on_a_gpu_packed_vectors_are_those_of_padded_texts(dtype):
     device = torch.device("cuda")
     assert varies(device, dtype) is (dtype != torch.float32)
-    model = build("bert", size="mini", vocab=99, head=None).to(device, dtype).eval()
+    model = build("bert", size="mini", vocab=99, length=200, head=None).to(device, dtype).eval()  # all are longer
     lengths = torch.tensor([7, 128, 33, 33, 1, 200])
     tokens = torch.randint(99, (6, 200), device=device)
     there = (torch.arange(200) < lengths[:, None]).to(device)

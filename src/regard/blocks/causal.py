@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import torch
-
 from regard.attention.cache import KV, Family
 from regard.attention.mask import Causal, Mask
 from regard.blocks.encoder import Encoder, EncoderBlock
@@ -77,7 +75,7 @@ class CausalStack(Encoder):
         state = State([None] * len(self.blocks), family)
         if n:
             family.read(n, lengths)
-            index = torch.arange(n, device=x.device)[None]
+            index = self.line(n, x.device)
             _, state = self._advance(x, state, Causal(), index, index)
         return state
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import torch
 from torch import nn
 
 from regard.attention.cache import KV, Family
@@ -108,7 +107,7 @@ class Decoder(Stack):
         """The whole target; every token sees itself and what came before."""
         memo = Memo() if memo is None else memo
         mask = Causal() if mask is None else Causal() & mask
-        index = torch.arange(x.shape[1], device=x.device)[None]
+        index = self.line(x.shape[1], x.device)
         x, where = self.enter(x, index), self.where(index, index)
         for depth, block in enumerate(self.blocks):
             x = block(x, memory, mask, memory_mask, where, memo.at(depth))

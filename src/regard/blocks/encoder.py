@@ -51,6 +51,16 @@ class Stack(nn.Module):
         out: Tensor = self.drop(self.positions(x, index) if self.positions.kind == "added" else x)
         return out
 
+    def line(self, n: int, device: torch.device) -> Int[Tensor, "1 N"]:
+        """The places of n tokens that follow one another."""
+        self.fits(n)
+        return torch.arange(n, device=device)[None]
+
+    def fits(self, n: int) -> None:
+        """Refuse a text of n tokens where positions end before it does."""
+        if hasattr(self.positions, "fits"):
+            self.positions.fits(n)
+
     def where(self, queries: Int[Tensor, "#B N"], keys: Int[Tensor, "#B M"]) -> Where:
         """What the blocks need to know of positions, made once and shared by all."""
         kind = self.positions.kind
@@ -88,7 +98,7 @@ class Encoder(Stack):
         self, x: Float[Tensor, "B N C"], mask: Mask | None = None, memo: Memo | None = None
     ) -> Float[Tensor, "B N C"]:
         """Token vectors in, vectors that know their neighbours out."""
-        return self.read(x, torch.arange(x.shape[1], device=x.device)[None], mask, memo)
+        return self.read(x, self.line(x.shape[1], x.device), mask, memo)
 
     def read(
         self,

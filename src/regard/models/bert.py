@@ -123,6 +123,7 @@ class BERT(nn.Module):
         side by side are attended to together: sort them.
         """
         mask = Documents(lengths, len(tokens), int(lengths.max()) if longest is None else longest)
+        self.encoder.fits(mask.longest)
         x = self._vectors(tokens[None], None if segments is None else segments[None])
         return self.encoder.read(x, mask.places()[None], mask)[0]
 

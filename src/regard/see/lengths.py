@@ -2,7 +2,7 @@
 
 Each line is drawn over the same buckets, in the order in which they first come; a system that lacks one leaves a gap.
 How many inputs a bucket holds stands under its name where that is known, since few of them make a score that means
-little.
+little. Where many systems do much the same, most of them are better drawn behind: thin, pale, under one name.
 """
 
 from __future__ import annotations
@@ -29,20 +29,31 @@ def lengths(
     score: str = "BLEU",
     unit: str = "words in the source",
     counts: Mapping[str, int] | None = None,
+    behind: Mapping[str, Mapping[str, float]] | None = None,
+    rest: str = "others",
 ) -> Figure:
-    """The figure of systems, each bucket -> score; also written to `path` (.png or .svg) where one is given."""
+    """The figure of systems, each bucket -> score; also written to `path` (.png or .svg) where one is given.
+
+    Those `behind` stand in the legend once, as the `rest`.
+    """
     from matplotlib.ticker import MaxNLocator
 
     from regard.see.sheet import GROUPS, PALE, Sheet, drawable, font, ruled
 
-    buckets = list(dict.fromkeys(bucket for points in systems.values() for bucket in points))
+    behind = behind or {}
+    every = [*systems.values(), *behind.values()]
+    buckets = list(dict.fromkeys(bucket for points in every for bucket in points))
     if not buckets:
         raise BadInput("nothing to draw: give at least one system with a score for some length")
-    rows = math.ceil(len(systems) / 3)
+    rows = math.ceil((len(systems) + bool(behind)) / 3)
     top = 0.55 + 0.2 * rows
     sheet = Sheet(8.0, top + 3.6 + 0.85)
     sheet.write(0.2, 0.16, visible(title), 11)
     axes = sheet.axes(0.75, top, 6.95, 3.6)
+    for number, points in enumerate(behind.values()):
+        values = [points.get(bucket, math.nan) for bucket in buckets]
+        label = drawable(visible(rest)) if number == 0 else None
+        axes.plot(range(len(buckets)), values, color=PALE, alpha=0.5, linewidth=0.8, label=label)
     for number, (name, points) in enumerate(systems.items()):
         values = [points.get(bucket, math.nan) for bucket in buckets]
         colour, dash = GROUPS[number % len(GROUPS)], DASHES[number // len(GROUPS) % len(DASHES)]
@@ -55,7 +66,7 @@ def lengths(
     axes.set_xlabel(drawable(f"{unit}{' (how many)' if counts else ''}"), font=font(8), color=PALE)
     axes.set_ylabel(drawable(score), font=font(8), color=PALE)
     axes.yaxis.set_major_locator(MaxNLocator(7))
-    axes.set_ylim(bottom=min(0.0, *_finite(systems)))
+    axes.set_ylim(bottom=min(0.0, *_finite(every)))
     ruled(axes)
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False, prop=font(8), borderaxespad=0.1)
     if path is not None:
@@ -63,5 +74,5 @@ def lengths(
     return sheet.figure
 
 
-def _finite(systems: Mapping[str, Mapping[str, float]]) -> Sequence[float]:
-    return [value for points in systems.values() for value in points.values() if math.isfinite(value)]
+def _finite(every: Sequence[Mapping[str, float]]) -> Sequence[float]:
+    return [value for points in every for value in points.values() if math.isfinite(value)]

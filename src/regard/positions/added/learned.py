@@ -39,16 +39,25 @@ class LearnedPositions(nn.Module):
         self._check(index)
         return self.table(index)
 
-    def _check(self, index: Int[Tensor, "#B N"]) -> None:
-        """Refuse what the table has no row for. On a GPU only the shape is looked at: to read an index is to wait."""
-        last = index.shape[1] - 1
-        if index.device.type == "cpu" and not torch.compiler.is_compiling() and index.numel():
-            low, high = index.aminmax()
-            if int(low) < 0:
-                raise BadInput(f"position {int(low)} is before the first; count from 0")
-            last = int(high)
-        if last >= self.length:
+    def fits(self, n: int) -> None:
+        """Refuse an input of more tokens than there are rows."""
+        if n > self.length:
             raise BadInput(
-                f"{last + 1} positions are needed but {self.length} were learned; shorten the input, or build the "
-                f"model with length={last + 1} or with positions that have no end, such as 'sinusoidal' or 'rotary'"
+                f"{n} positions are needed but {self.length} were learned; shorten the input, or build the "
+                f"model with length={n} or with positions that have no end, such as 'sinusoidal' or 'rotary'"
             )
+
+    def _check(self, index: Int[Tensor, "#B N"]) -> None:
+        """Refuse what the table has no row for. On a GPU to read an index is to wait: only a long one is looked at.
+
+        Texts laid end to end are many tokens at few places. Compiled code cannot look: stacks count their tokens.
+        """
+        if torch.compiler.is_compiling() or not index.numel():
+            return
+        if index.device.type == "meta" or (index.device.type != "cpu" and index.shape[1] <= self.length):
+            self.fits(index.shape[1])
+            return
+        low, high = index.aminmax()
+        if int(low) < 0:
+            raise BadInput(f"position {int(low)} is before the first; count from 0")
+        self.fits(int(high) + 1)
