@@ -7,7 +7,7 @@
     paper      Devlin et al., BERT, NAACL 2019 (section 4.2); Weston et al. 2015
     machine    one GPU, about 6 minutes
     expected   task 1 solved; MemN2N has 1.00, 0.83, 0.54 of tasks 1 to 3 from 1,000 questions each (domluna/memn2n)
-    measured   not yet
+    measured   52.9 % of the test answers, 78.6 % of the validation's, which has fewer of task 3 (H200, 2026-11-15)
     command    regard train bert_babi --out runs/babi
                regard eval runs/babi
                regard train bert_babi "data.tasks=(1,)" --out runs/babi-1

@@ -6,7 +6,7 @@
     paper      Devlin et al., BERT, NAACL 2019 (figure 4 d); Tjong Kim Sang, Buchholz, CoNLL 2000
     machine    one GPU, about two minutes; runs/bert is made by bert_pretrain
     expected   chunk F1 around 93; support vector machines and CRFs 93.5 to 94.3, Flair 96.7 (recalled)
-    measured   not yet: runs/bert comes first
+    measured   94.5 chunk F1 on test (seed 1, H200, 2026-11-15)
     command    regard train bert_conll2000 train.begin=runs/bert --out runs/conll2000
                regard train bert_conll2000 --out runs/conll2000-scratch
                regard eval runs/conll2000

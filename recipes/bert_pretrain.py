@@ -7,7 +7,8 @@
     paper      Devlin et al., BERT, NAACL 2019 (8 layers of 384 instead of 12 of 768, rows of 128)
     machine    one GPU, about 5 minutes expected (H200)
     expected   fine-tuned, clearly better than from scratch (bert_sst2, bert_trec); the paper has 3.3 billion words
-    measured   not yet on this machine's GPU; on a CPU the loss falls from 9.0 (log 8,000) as in tests
+    measured   with train.steps=6000: 50 % of the hidden words, 87 % of the pairs right on test, 2.75 nats a word
+               (seed 1, H200, 2026-11-15)
     command    regard train bert_pretrain --out runs/bert
                regard eval runs/bert
 

@@ -6,7 +6,8 @@
     paper      Devlin et al., BERT, NAACL 2019; Socher et al., Recursive Deep Models, EMNLP 2013
     machine    one GPU, about a minute; runs/bert is made by bert_pretrain
     expected   better than from scratch by a clear margin; BERT-base 93.5 (recalled; 3.3 billion words, 67,000 phrases)
-    measured   not yet: runs/bert comes first
+    measured   79.9 % (79.6 to 80.1) against 77.4 % (76.7 to 78.4) from scratch, on test
+               (three seeds each, H200, 2026-11-15)
     command    regard train bert_sst2 train.begin=runs/bert --out runs/sst2
                regard train bert_sst2 --out runs/sst2-scratch
                regard eval runs/sst2

@@ -6,7 +6,8 @@
     paper      Devlin et al., BERT, NAACL 2019; Li, Roth, Learning Question Classifiers, COLING 2002
     machine    one GPU, about a minute; runs/bert is made by bert_pretrain
     expected   better than from scratch by a clear margin; Kim 2014 93.6 with word2vec (recalled)
-    measured   not yet: runs/bert comes first
+    measured   93.8 % (93.6 to 94.0) against 83.5 % (83.0 to 84.2) from scratch, on test
+               (three seeds each, H200, 2026-11-15)
     command    regard train bert_trec train.begin=runs/bert --out runs/trec
                regard train bert_trec --out runs/trec-scratch
                regard eval runs/trec

@@ -9,7 +9,7 @@ paper      Radford et al., Language Models are Unsupervised Multitask Learners, 
 machine    one GPU, a few minutes (H200); 12.2 million parameters
 expected   nothing published is counted by the byte; a word of the test part has 5.46 bytes, its space or line end with
            it, so a perplexity a word of 80 (a large LSTM's; remembered, not checked) would be 1.16 bits a byte
-measured   not measured yet
+measured   3.29 nats a token, 1.177 bits a byte on test (H200, 2026-11-15)
 command    regard train gpt_ptb --out runs/ptb
            regard eval runs/ptb --stride 64
 """
