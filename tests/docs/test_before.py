@@ -27,20 +27,24 @@ def run(name, *scores):
 def test_a_line_is_the_mean_of_a_systems_seeds_over_buckets_that_hold_enough(drawing, tmp_path, monkeypatch):
     drawn = {}
     monkeypatch.setattr(
-        drawing.see, "lengths", lambda lines, file, *_, counts: drawn.update({file.name: (lines, counts)})
+        drawing.see,
+        "lengths",
+        lambda lines, file, *_, counts, behind, rest: drawn.update({file.name: (lines, counts, behind)}),
     )
     runs = [
         run("before-de-en-seq2seq-1", 30.0, 20.0, 1.0),
         run("before-de-en-seq2seq-2", 32.0, 24.0, 9.0),
         run("before-de-en-additive-1", 31.0, 33.0, 4.0),
+        run("before-de-en-dot-1", 30.0, 34.0, 4.0),
     ]
     assert drawing.over_length(runs, "de-en", tmp_path) == [tmp_path / "before-de-en.png"]
-    lines, counts = drawn["before-de-en.png"]
+    lines, counts, behind = drawn["before-de-en.png"]
     assert counts == {"1-5": 37, "6-10": 402}  # three sentences say nothing
     assert lines == {
         "GRU, one vector, no attention": {"1-5": 31.0, "6-10": 22.0},
         "GRU, attention: additive (MLP)": {"1-5": 31.0, "6-10": 33.0},
     }
+    assert behind == {"GRU, attention: dot": {"1-5": 30.0, "6-10": 34.0}}
     assert drawing.over_length(runs[:2], "de-en", tmp_path) == []  # one line compares nothing
 
 

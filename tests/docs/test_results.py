@@ -206,7 +206,8 @@ def test_a_run_before_the_transformer_has_its_row_with_lengths_there_and_nowhere
     assert record["by_length"]["test_2016_flickr"][0] == LENGTHS[0] | {"bleu": 30.0, "bleu_tokenised": 41.0}
     made = (tmp_path / "results.md").read_text(encoding="utf-8")
     section = made[made.index("## Before the Transformer") : made.index("## Runs")]
-    assert "| system | parameters | BLEU | greedy | 1-5 (37) | 31+ (2) | search | seeds |" in section
+    heads = "| system | parameters | BLEU | greedy | 1-5 (37) | search | seeds |"  # two sentences say nothing
+    assert heads in section
     row = (
         "| **GRU, one vector, no attention** | 2,345,678 | 41.50 (41.00 to 42.00) | 40.50 (40.00 to 41.00) | 41.0 (41.0"
     )
