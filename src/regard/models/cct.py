@@ -1,0 +1,215 @@
+"""Compact convolutional transformer: a Vision Transformer that learns from tens of thousands of images.
+
+    tokens      convolutions with ReLU and a pool instead of patches: neighbours overlap, nothing is cut at an edge
+    positions   a learned table over the grid, added to the tokens; resampled for images of another size
+    attention   softmax, every token sees every token
+    head        linear, on the tokens weighted by a learned score of each (sequence pooling): no class token
+
+    sequence pooling    z = Σ_n softmax_n(w·x_n + b) x_n
+
+The blocks are those of the authors' program: the norm before the feed-forward stands on the path itself, not beside it.
+
+    x = x + attend(norm(x));    x = norm(x);    x = x + feed(x)
+
+Hassani, Walton, Shah, Abuduweili, Li, Shi: Escaping the Big Data Paradigm with Compact Transformers. 2021.
+arXiv:2104.05704
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from regard.attention.mechanisms.softmax import SoftmaxAttention
+from regard.attention.multihead import Join, MultiHead
+from regard.blocks import FEEDFORWARDS
+from regard.blocks.paths import DropPath, rates
+from regard.core.shapes import Float, Tensor
+from regard.core.spec import cycle, make
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that shapes a CCT; the defaults are CCT-14/7x2, for ImageNet."""
+
+    classes: int = 1000  # 0: no head, the pooled vector itself
+    image: int | tuple[int, int] = 224  # what it is trained at; any other size works
+    channels: int = 3
+    kernel: int = 7  # of the convolutions
+    convolutions: int = 2  # each followed by a pool that halves the grid; a kernel of 7 halves it once more
+    width: int = 384
+    heads: int = 6
+    layers: int = 14
+    ratio: float = 3.0  # of the feed-forward's hidden width to the width
+    dropout: float = 0.0
+    attention_dropout: float = 0.1
+    drop_path: float = 0.1
+    attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module of one's own
+
+
+_MEDIUM: dict[str, Any] = {"width": 256, "heads": 4, "ratio": 2.0}
+_SMALL: dict[str, Any] = {"width": 128, "heads": 2, "ratio": 1.0}
+_CIFAR: dict[str, Any] = {"image": 32, "classes": 10, "kernel": 3}
+
+# The paper's: layers - kernel x convolutions.
+SIZES: dict[str, dict[str, Any]] = {
+    "2-3x2": {**_SMALL, **_CIFAR, "layers": 2, "convolutions": 2},
+    "4-3x2": {**_SMALL, **_CIFAR, "layers": 4, "convolutions": 2},
+    "6-3x1": {**_MEDIUM, **_CIFAR, "layers": 6, "convolutions": 1},
+    "7-3x1": {**_MEDIUM, **_CIFAR, "layers": 7, "convolutions": 1},
+    "7-3x2": {**_MEDIUM, **_CIFAR, "layers": 7, "convolutions": 2},
+    "7-7x2": {**_MEDIUM, "layers": 7},
+    "14-7x2": {},
+}
+
+
+class CCT(nn.Module):
+    """Images in, logits of classes out."""
+
+    prefix = 0  # tokens before those of the grid
+    entries = ("pooled", "grid", "features")  # what is called on a model beside itself
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.tokens = ConvolvedTokens(config.channels, config.width, config.kernel, config.convolutions)
+        self.positions = nn.Parameter(torch.empty(*cells(config), config.width))  # Y X C
+        self.drop = nn.Dropout(config.dropout)
+        drop = rates(config.drop_path, config.layers)
+        self.blocks = nn.ModuleList(CompactBlock(config, layer, drop[layer]) for layer in range(config.layers))
+        self.norm = nn.LayerNorm(config.width)
+        self.pool = SequencePool(config.width)
+        self.head = nn.Linear(config.width, config.classes) if config.classes else None
+        self.reset()
+
+    def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B K"]:
+        """Logits of the classes; the pooled vector where there are none."""
+        x = self.pooled(images)
+        return x if self.head is None else self.head(x)
+
+    def pooled(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B E"]:
+        """All tokens, weighted by their scores."""
+        out: Tensor = self.pool(self.grid(images).flatten(1, 2))
+        return out
+
+    def grid(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B Z W E"]:
+        """The last tokens in their places, normed."""
+        return self.norm(self._depths(images)[-1])
+
+    def features(self, images: Float[Tensor, "B C Y X"]) -> list[Tensor]:
+        """Tokens of four depths, normed, B C Y X, resampled without parameters to strides 4, 8, 16 and 32."""
+        depths, found = self._depths(images), []
+        for level, stride in enumerate((4, 8, 16, 32)):
+            tokens = self.norm(depths[max(1, len(depths) * (level + 1) // 4) - 1]).movedim(-1, 1)
+            size = [max(1, side // stride) for side in images.shape[2:]]
+            found.append(F.interpolate(tokens, size, mode="bilinear", align_corners=False, antialias=True))
+        return found
+
+    def _depths(self, images: Tensor) -> list[Tensor]:
+        """What every block leaves, B Y X C."""
+        x = self.tokens(images)
+        y_x = x.shape[1:3]
+        x, found = self.drop(x + resized(self.positions, y_x).to(x.dtype)).flatten(1, 2), []
+        for block in self.blocks:
+            x = block(x)
+            found.append(x.unflatten(1, y_x))
+        return found
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Fresh weights, as the authors': normal with 0.02, positions with 0.2, convolutions after He et al. 2015."""
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight)
+            elif isinstance(module, nn.Linear):
+                nn.init.trunc_normal_(module.weight, std=0.02)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+        nn.init.trunc_normal_(self.positions, std=0.2)
+
+
+class ConvolvedTokens(nn.Module):
+    """Images as overlapping tokens: convolutions, each with a ReLU and a pool of 3 x 3 that halves the grid."""
+
+    between = 64  # channels of all convolutions but the last
+
+    def __init__(self, channels: int, width: int, kernel: int, convolutions: int) -> None:
+        super().__init__()
+        wide = [channels, *[self.between] * (convolutions - 1), width]
+        stride, around = _steps(kernel)
+        self.convs = nn.ModuleList(
+            nn.Conv2d(inward, out, kernel, stride, around, bias=False) for inward, out in pairwise(wide)
+        )
+        self.pool = nn.MaxPool2d(3, 2, 1)
+
+    def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B Z W E"]:
+        """A grid of tokens."""
+        x = images.contiguous(memory_format=torch.channels_last)  # tokens come out side by side, without a copy
+        for conv in self.convs:
+            x = self.pool(F.relu(conv(x)))
+        return x.movedim(1, -1)
+
+
+class CompactBlock(nn.Module):
+    """Mix, then feed forward; the second norm stands on the path."""
+
+    def __init__(self, config: Config, layer: int, drop_path: float) -> None:
+        super().__init__()
+        width, hidden = config.width, int(config.ratio * config.width)
+        attention = cycle(config.attention, layer)
+        self.mix_norm, self.feed_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.mix = MultiHead(width, config.heads, attention=attention, bias=False, dropout=config.attention_dropout)
+        self.mix.join = Join(width, bias=True)  # theirs has a bias behind the heads, and none before
+        self.feed = make(FEEDFORWARDS, "gelu", "feed-forward", width=width, hidden=hidden, dropout=config.dropout)
+        self.drop, self.drop_path = nn.Dropout(config.dropout), DropPath(drop_path)
+
+    def forward(self, x: Float[Tensor, "B N C"]) -> Float[Tensor, "B N C"]:
+        """One block."""
+        x = self.feed_norm(x + self.drop_path(self.drop(self.mix(self.mix_norm(x)))))
+        return x + self.drop_path(self.drop(self.feed(x)))
+
+
+class SequencePool(nn.Module):
+    """One vector of all tokens: attention whose only query is learned."""
+
+    kind = "cross"
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.score = nn.Linear(width, 1)
+        self.attend = SoftmaxAttention(scale=1.0, backend="products")
+
+    def forward(self, x: Float[Tensor, "B N C"]) -> Float[Tensor, "B C"]:
+        """A mean, weighted by what the tokens score; as a mechanism, so that it can be watched."""
+        scores = self.score(x)[:, None]  # B 1 N 1: keys of one number
+        out: Tensor = self.attend(torch.ones_like(scores[:, :, :1]), scores, x[:, None])
+        return out[:, 0, 0]
+
+
+def resized(table: Float[Tensor, "Y X C"], cells: tuple[int, ...]) -> Float[Tensor, "Z W C"]:
+    """A table of positions for a grid of another size, by bicubic interpolation."""
+    if table.shape[:2] == cells:
+        return table
+    found = F.interpolate(
+        table.movedim(-1, 0)[None].float(), cells, mode="bicubic", antialias=True, align_corners=False
+    )
+    return found[0].movedim(0, -1).to(table.dtype)
+
+
+def cells(config: Config) -> tuple[int, int]:
+    """Rows and columns of tokens of an image of the size that a CCT is trained at."""
+    y, x = (config.image, config.image) if isinstance(config.image, int) else config.image
+    stride, around = _steps(config.kernel)
+    for _ in range(config.convolutions):
+        y, x = (((n + 2 * around - config.kernel) // stride) // 2 + 1 for n in (y, x))
+    return y, x
+
+
+def _steps(kernel: int) -> tuple[int, int]:
+    """Stride and padding of a convolution."""
+    return max(1, kernel // 2 - 1), max(1, kernel // 2)
