@@ -32,6 +32,7 @@ MODELS: Table = {
     "listener": ("regard.models.listener", "Listener"),
     "resnet": ("regard.models.resnet", "ResNet"),
     "cct": ("regard.models.cct", "CCT"),
+    "vit": ("regard.models.vit", "ViT"),
 }
 
 
