@@ -25,12 +25,22 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from regard.attention.mask import Mask
 from regard.attention.mechanisms.softmax import SoftmaxAttention
 from regard.attention.multihead import Join, MultiHead
 from regard.blocks import FEEDFORWARDS
+from regard.blocks.encoder import Encoder
 from regard.blocks.paths import DropPath, rates
+from regard.core.memo import Place
 from regard.core.shapes import Float, Tensor
 from regard.core.spec import cycle, make
+from regard.core.where import Where
+from regard.positions.added.grid import GridPositions
+from regard.positions.none import NoPositions
+from regard.tokens.patches import cells as counted
+from regard.tokens.patches import check, pair
+
+STRIDES = (4, 8, 16, 32)  # of a pyramid of features, in pixels
 
 
 @dataclass(frozen=True)
@@ -77,48 +87,47 @@ class CCT(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
-        self.tokens = ConvolvedTokens(config.channels, config.width, config.kernel, config.convolutions)
-        self.positions = nn.Parameter(torch.empty(*cells(config), config.width))  # Y X C
-        self.drop = nn.Dropout(config.dropout)
+        self.stem = ConvolvedTokens(config.channels, config.width, config.kernel, config.convolutions)
+        self.positions = GridPositions(config.width, cells(config))
         drop = rates(config.drop_path, config.layers)
-        self.blocks = nn.ModuleList(CompactBlock(config, layer, drop[layer]) for layer in range(config.layers))
-        self.norm = nn.LayerNorm(config.width)
+        blocks = [CompactBlock(config, layer, drop[layer]) for layer in range(config.layers)]
+        self.encoder = Encoder(blocks, NoPositions(), nn.LayerNorm(config.width), config.dropout)
         self.pool = SequencePool(config.width)
         self.head = nn.Linear(config.width, config.classes) if config.classes else None
         self.reset()
 
     def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B K"]:
         """Logits of the classes; the pooled vector where there are none."""
-        x = self.pooled(images)
-        return x if self.head is None else self.head(x)
+        tokens = self.stem(images)
+        hidden = self.encoder(self.sequence(tokens))
+        pooled = self.pool(hidden)
+        return pooled if self.head is None else self.head(pooled)
 
     def pooled(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B E"]:
         """All tokens, weighted by their scores."""
-        out: Tensor = self.pool(self.grid(images).flatten(1, 2))
+        out: Tensor = self.pool(self.encoder(self.sequence(self.stem(images))))
         return out
 
     def grid(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B Z W E"]:
         """The last tokens in their places, normed."""
-        return self.norm(self._depths(images)[-1])
+        tokens = self.stem(images)
+        return self.encoder(self.sequence(tokens)).unflatten(1, tokens.shape[1:3])
 
     def features(self, images: Float[Tensor, "B C Y X"]) -> list[Tensor]:
         """Tokens of four depths, normed, B C Y X, resampled without parameters to strides 4, 8, 16 and 32."""
-        depths, found = self._depths(images), []
-        for level, stride in enumerate((4, 8, 16, 32)):
-            tokens = self.norm(depths[max(1, len(depths) * (level + 1) // 4) - 1]).movedim(-1, 1)
-            size = [max(1, side // stride) for side in images.shape[2:]]
-            found.append(F.interpolate(tokens, size, mode="bilinear", align_corners=False, antialias=True))
+        tokens, layers = self.stem(images), self.config.layers
+        depths = self.encoder.depths(self.sequence(tokens), [-(-layers * part // 4) for part in (1, 2, 3, 4)])
+        found = []
+        for x, stride in zip(depths, STRIDES, strict=True):
+            x = self.encoder.leave(x).unflatten(1, tokens.shape[1:3]).movedim(-1, 1)
+            size = counted(images.shape[-2:], stride)
+            found.append(F.interpolate(x, size, mode="bilinear", align_corners=False, antialias=True))
         return found
 
-    def _depths(self, images: Tensor) -> list[Tensor]:
-        """What every block leaves, B Y X C."""
-        x = self.tokens(images)
-        y_x = x.shape[1:3]
-        x, found = self.drop(x + resized(self.positions, y_x).to(x.dtype)).flatten(1, 2), []
-        for block in self.blocks:
-            x = block(x)
-            found.append(x.unflatten(1, y_x))
-        return found
+    def sequence(self, tokens: Float[Tensor, "B Z W E"]) -> Float[Tensor, "B N E"]:
+        """The tokens row by row, told where they are."""
+        placed: Tensor = self.positions(tokens.flatten(1, 2), (tokens.shape[1], tokens.shape[2]))
+        return placed
 
     @torch.no_grad()
     def reset(self) -> None:
@@ -130,7 +139,7 @@ class CCT(nn.Module):
                 nn.init.trunc_normal_(module.weight, std=0.02)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
-        nn.init.trunc_normal_(self.positions, std=0.2)
+        nn.init.trunc_normal_(self.positions.table, std=0.2)
 
 
 class ConvolvedTokens(nn.Module):
@@ -140,6 +149,7 @@ class ConvolvedTokens(nn.Module):
 
     def __init__(self, channels: int, width: int, kernel: int, convolutions: int) -> None:
         super().__init__()
+        self.channels = channels
         wide = [channels, *[self.between] * (convolutions - 1), width]
         stride, around = _steps(kernel)
         self.convs = nn.ModuleList(
@@ -149,6 +159,7 @@ class ConvolvedTokens(nn.Module):
 
     def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B Z W E"]:
         """A grid of tokens."""
+        check(images, self.channels)
         x = images.contiguous(memory_format=torch.channels_last)  # tokens come out side by side, without a copy
         for conv in self.convs:
             x = self.pool(F.relu(conv(x)))
@@ -168,9 +179,12 @@ class CompactBlock(nn.Module):
         self.feed = make(FEEDFORWARDS, "gelu", "feed-forward", width=width, hidden=hidden, dropout=config.dropout)
         self.drop, self.drop_path = nn.Dropout(config.dropout), DropPath(drop_path)
 
-    def forward(self, x: Float[Tensor, "B N C"]) -> Float[Tensor, "B N C"]:
+    def forward(
+        self, x: Tensor, mask: Mask | None = None, positions: Where | None = None, memo: Place | None = None
+    ) -> Tensor:
         """One block."""
-        x = self.feed_norm(x + self.drop_path(self.drop(self.mix(self.mix_norm(x)))))
+        mixed = self.mix(self.mix_norm(x), mask=mask, positions=positions, memo=memo)
+        x = self.feed_norm(x + self.drop_path(self.drop(mixed)))
         return x + self.drop_path(self.drop(self.feed(x)))
 
 
@@ -191,19 +205,9 @@ class SequencePool(nn.Module):
         return out[:, 0, 0]
 
 
-def resized(table: Float[Tensor, "Y X C"], cells: tuple[int, ...]) -> Float[Tensor, "Z W C"]:
-    """A table of positions for a grid of another size, by bicubic interpolation."""
-    if table.shape[:2] == cells:
-        return table
-    found = F.interpolate(
-        table.movedim(-1, 0)[None].float(), cells, mode="bicubic", antialias=True, align_corners=False
-    )
-    return found[0].movedim(0, -1).to(table.dtype)
-
-
 def cells(config: Config) -> tuple[int, int]:
     """Rows and columns of tokens of an image of the size that a CCT is trained at."""
-    y, x = (config.image, config.image) if isinstance(config.image, int) else config.image
+    y, x = pair(config.image)
     stride, around = _steps(config.kernel)
     for _ in range(config.convolutions):
         y, x = (((n + 2 * around - config.kernel) // stride) // 2 + 1 for n in (y, x))

@@ -25,6 +25,7 @@ from torch import nn
 from regard.blocks.paths import rates
 from regard.blocks.residual_convolution import BLOCKS, ConvolutionBlock, stages
 from regard.core.shapes import Float, Tensor
+from regard.tokens.patches import check
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ class ResNet(nn.Module):
 
     def features(self, images: Float[Tensor, "B C Y X"]) -> list[Tensor]:
         """What each stage gives, B C Y X, at strides 4, 8, 16 and 32; with the small stem at 1, 2, 4 and 8."""
+        check(images, self.config.channels)
         x = self.stem(images.contiguous(memory_format=torch.channels_last))  # the order that convolutions are fast in
         found = []
         for stage in self.stages:

@@ -1,13 +1,12 @@
 """Compact convolutional transformers of vit-pytorch (``vit_pytorch.cct``) with learned positions and sequence pooling.
 
-Their qkv rows are ordered q, k, v, each by head; ours by head. Their table of positions has a row a token, ours is a
-grid.
+Their qkv rows are ordered q, k, v, each by head; ours by head.
 """
 
 from __future__ import annotations
 
 from regard.core.errors import Unsupported
-from regard.models.cct import Config, cells
+from regard.models.cct import Config
 from regard.weights.table import Row, same, view
 from regard.weights.theirs import softmax_only
 
@@ -20,11 +19,10 @@ def table(config: Config) -> list[Row]:
         raise Unsupported(f"their CCT attends by softmax, this one by {config.attention!r}")
     if not config.classes:
         raise Unsupported("their CCT has a head, this one has none: classes is 0")
-    y, x = cells(config)
-    theirs, ours = "classifier.blocks.{}", "blocks.{}"
+    theirs, ours = "classifier.blocks.{}", "encoder.blocks.{}"
     return [
-        Row("tokenizer.conv_layers.{}.0.weight", "tokens.convs.{}.weight", same),
-        Row("classifier.positional_emb", "positions", view("one (y x) c -> (one y) x c", one=1, y=y, x=x)),
+        Row("tokenizer.conv_layers.{}.0.weight", "stem.convs.{}.weight", same),
+        Row("classifier.positional_emb", "positions.table", view("one n c -> (one n) c", one=1)),
         *_linear(f"{theirs}.pre_norm", f"{ours}.mix_norm"),
         Row(
             f"{theirs}.self_attn.qkv.weight",
@@ -35,7 +33,7 @@ def table(config: Config) -> list[Row]:
         *_linear(f"{theirs}.norm1", f"{ours}.feed_norm"),
         *_linear(f"{theirs}.linear1", f"{ours}.feed.up"),
         *_linear(f"{theirs}.linear2", f"{ours}.feed.down"),
-        *_linear("classifier.norm", "norm"),
+        *_linear("classifier.norm", "encoder.norm"),
         *_linear("classifier.attention_pool", "pool.score"),
         *_linear("classifier.fc", "head"),
     ]
