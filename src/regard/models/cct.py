@@ -120,7 +120,7 @@ class CCT(nn.Module):
         found = []
         for x, stride in zip(depths, STRIDES, strict=True):
             x = self.encoder.leave(x).unflatten(1, tokens.shape[1:3]).movedim(-1, 1)
-            size = counted(images.shape[-2:], stride)
+            size = counted((images.shape[-2], images.shape[-1]), stride)
             found.append(F.interpolate(x, size, mode="bilinear", align_corners=False, antialias=True))
         return found
 
