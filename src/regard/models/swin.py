@@ -55,8 +55,11 @@ class Config:
 
 
 # The paper's, section 3.3 and appendix A2 (drop path); L is the one fine-tuned from ImageNet-22K. The number is the
-# side of an image.
+# side of an image. The one called tiny is nobody's: for small images, and to try things.
 SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {
+        "classes": 10, "image": 32, "patch": 2, "width": 24, "heads": (2, 4, 8), "layers": (2, 2, 2), "window": 4,
+    },
     "t": {},
     "s": {"layers": (2, 2, 18, 2), "drop_path": 0.3},
     "b": {"width": 128, "heads": (4, 8, 16, 32), "layers": (2, 2, 18, 2), "drop_path": 0.5},
