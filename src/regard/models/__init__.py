@@ -33,6 +33,8 @@ MODELS: Table = {
     "resnet": ("regard.models.resnet", "ResNet"),
     "cct": ("regard.models.cct", "CCT"),
     "vit": ("regard.models.vit", "ViT"),
+    "swin": ("regard.models.swin", "Swin"),
+    "swinv2": ("regard.models.swinv2", "SwinV2"),
 }
 
 
