@@ -12,6 +12,7 @@ He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition. CVPR 2016. ar
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
@@ -32,14 +33,13 @@ class ConvolutionBlock(nn.Module):
 
     def __init__(self, inward: int, out: int, stride: int, conv: Convolution, norm: Norm, drop_path: float) -> None:
         super().__init__()
-        self.down = nn.ModuleDict() if stride > 1 or inward != out else None
-        if self.down is not None:
-            self.down["conv"], self.down["norm"] = conv(inward, out, 1, stride), norm(out)
+        way = OrderedDict(conv=conv(inward, out, 1, stride), norm=norm(out)) if stride > 1 or inward != out else None
+        self.down = None if way is None else nn.Sequential(way)
         self.drop_path = DropPath(drop_path)
 
     def forward(self, x: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B E Z W"]:
         """One block; the first of a stage may halve the grid."""
-        around = x if self.down is None else self.down["norm"](self.down["conv"](x))
+        around = x if self.down is None else self.down(x)
         return F.relu(self.drop_path(self.branch(x)) + around, inplace=True)
 
     def branch(self, x: Tensor) -> Tensor:

@@ -34,11 +34,11 @@ from regard.blocks.paths import DropPath, rates
 from regard.core.memo import Place
 from regard.core.shapes import Float, Tensor
 from regard.core.spec import cycle, make
+from regard.core.trace import Slots
 from regard.core.where import Where
 from regard.positions.added.grid import GridPositions
 from regard.positions.none import NoPositions
-from regard.tokens.patches import cells as counted
-from regard.tokens.patches import check, pair
+from regard.tokens.patches import cells, check, pixels
 
 STRIDES = (4, 8, 16, 32)  # of a pyramid of features, in pixels
 
@@ -88,7 +88,7 @@ class CCT(nn.Module):
         super().__init__()
         self.config = config
         self.stem = ConvolvedTokens(config.channels, config.width, config.kernel, config.convolutions)
-        self.positions = GridPositions(config.width, cells(config))
+        self.positions = GridPositions(config.width, cells(config.image, self.stem.stride))
         drop = rates(config.drop_path, config.layers)
         blocks = [CompactBlock(config, layer, drop[layer]) for layer in range(config.layers)]
         self.encoder = Encoder(blocks, NoPositions(), nn.LayerNorm(config.width), config.dropout)
@@ -120,7 +120,7 @@ class CCT(nn.Module):
         found = []
         for x, stride in zip(depths, STRIDES, strict=True):
             x = self.encoder.leave(x).unflatten(1, tokens.shape[1:3]).movedim(-1, 1)
-            size = counted((images.shape[-2], images.shape[-1]), stride)
+            size = cells((images.shape[-2], images.shape[-1]), stride)
             found.append(F.interpolate(x, size, mode="bilinear", align_corners=False, antialias=True))
         return found
 
@@ -145,13 +145,15 @@ class CCT(nn.Module):
 class ConvolvedTokens(nn.Module):
     """Images as overlapping tokens: convolutions, each with a ReLU and a pool of 3 x 3 that halves the grid."""
 
+    exact_geometry = False  # neighbours overlap
     between = 64  # channels of all convolutions but the last
 
     def __init__(self, channels: int, width: int, kernel: int, convolutions: int) -> None:
         super().__init__()
         self.channels = channels
         wide = [channels, *[self.between] * (convolutions - 1), width]
-        stride, around = _steps(kernel)
+        stride, around = max(1, kernel // 2 - 1), max(1, kernel // 2)
+        self.stride = ((2 * stride) ** convolutions,) * 2
         self.convs = nn.ModuleList(
             nn.Conv2d(inward, out, kernel, stride, around, bias=False) for inward, out in pairwise(wide)
         )
@@ -164,6 +166,10 @@ class ConvolvedTokens(nn.Module):
         for conv in self.convs:
             x = self.pool(F.relu(conv(x)))
         return x.movedim(1, -1)
+
+    def slots(self, images: Float[Tensor, "B C Y X"]) -> Slots:
+        """The pixels that every token stands for; around them it has seen some more."""
+        return pixels(images, self.stride)
 
 
 class CompactBlock(nn.Module):
@@ -203,17 +209,3 @@ class SequencePool(nn.Module):
         scores = self.score(x)[:, None]  # B 1 N 1: keys of one number
         out: Tensor = self.attend(torch.ones_like(scores[:, :, :1]), scores, x[:, None])
         return out[:, 0, 0]
-
-
-def cells(config: Config) -> tuple[int, int]:
-    """Rows and columns of tokens of an image of the size that a CCT is trained at."""
-    y, x = pair(config.image)
-    stride, around = _steps(config.kernel)
-    for _ in range(config.convolutions):
-        y, x = (((n + 2 * around - config.kernel) // stride) // 2 + 1 for n in (y, x))
-    return y, x
-
-
-def _steps(kernel: int) -> tuple[int, int]:
-    """Stride and padding of a convolution."""
-    return max(1, kernel // 2 - 1), max(1, kernel // 2)

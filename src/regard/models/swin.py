@@ -153,9 +153,7 @@ class Swin(nn.Module):
 
     def _window(self, stage: int) -> Pair:
         """The window of a stage: its whole grid where that is smaller."""
-        down, right = (
-            min(self.config.window, side) for side in cells(self.config.image, self.config.patch * 2**stage)
-        )
+        down, right = (min(self.config.window, side) for side in cells(self.config.image, self.config.patch * 2**stage))
         return down, right
 
     def reset(self) -> None:
