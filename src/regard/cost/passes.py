@@ -322,7 +322,8 @@ def _about(model: nn.Module, way: Way) -> tuple[Passes, dict[str, str]]:
     cuts = _cut(model, way)
     found.parameters = by_part(model) if cuts else whole
     found.buffers = sum(b.numel() * b.element_size() for b in model.buffers())
-    found.stride = getattr(getattr(model, "stem", None), "stride", None)
+    patch = getattr(getattr(model, "config", None), "patch", None)
+    found.stride = getattr(getattr(model, "stem", None), "stride", (patch, patch) if isinstance(patch, int) else None)
     found.blocks = [sum(p.numel() for p in b.parameters()) for blocks in stacks.stacks(model).values() for b in blocks]
     return found, cuts
 
