@@ -1,4 +1,4 @@
-"""Models that read images: counted as torch counts them, as the allocator finds, as their papers and the lectures say."""
+"""Models that read images: counted as torch counts, as the allocator finds, as papers and lectures say."""
 
 from dataclasses import replace
 
