@@ -33,7 +33,7 @@ from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import make
 from regard.core.trace import Geometry, Slots
 from regard.core.where import Given
-from regard.positions.biased.window import WindowPositions
+from regard.positions.biased.window import StepPositions
 from regard.tokens.windows import Pair, cut, join, regions, whole
 
 Padding = Literal["mask", "attend", "shifted"]
@@ -46,7 +46,7 @@ class Windowed(nn.Module):
         self,
         width: int,
         heads: int,
-        positions: WindowPositions,
+        positions: StepPositions,
         shifted: bool = False,
         *,
         attention: Any = "softmax",
