@@ -32,6 +32,8 @@ MODELS: Table = {
     "listener": ("regard.models.listener", "Listener"),
     "vit": ("regard.models.vit", "ViT"),
     "deit": ("regard.models.deit", "DeiT"),
+    "swin": ("regard.models.swin", "Swin"),
+    "swinv2": ("regard.models.swinv2", "SwinV2"),
 }
 
 
