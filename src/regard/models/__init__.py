@@ -33,6 +33,7 @@ MODELS: Table = {
     "resnet": ("regard.models.resnet", "ResNet"),
     "cct": ("regard.models.cct", "CCT"),
     "vit": ("regard.models.vit", "ViT"),
+    "deit": ("regard.models.deit", "DeiT"),
     "swin": ("regard.models.swin", "Swin"),
     "swinv2": ("regard.models.swinv2", "SwinV2"),
 }
