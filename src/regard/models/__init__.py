@@ -30,6 +30,7 @@ MODELS: Table = {
     "handwriting": ("regard.models.handwriting", "Handwriting"),
     "ctc": ("regard.models.ctc", "CTC"),
     "listener": ("regard.models.listener", "Listener"),
+    "mvit": ("regard.models.mvit", "MViT"),
 }
 
 
