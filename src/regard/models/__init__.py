@@ -30,6 +30,10 @@ MODELS: Table = {
     "handwriting": ("regard.models.handwriting", "Handwriting"),
     "ctc": ("regard.models.ctc", "CTC"),
     "listener": ("regard.models.listener", "Listener"),
+    "vit": ("regard.models.vit", "ViT"),
+    "deit": ("regard.models.deit", "DeiT"),
+    "swin": ("regard.models.swin", "Swin"),
+    "swinv2": ("regard.models.swinv2", "SwinV2"),
     "mvit": ("regard.models.mvit", "MViT"),
 }
 
