@@ -30,6 +30,8 @@ MODELS: Table = {
     "handwriting": ("regard.models.handwriting", "Handwriting"),
     "ctc": ("regard.models.ctc", "CTC"),
     "listener": ("regard.models.listener", "Listener"),
+    "vit": ("regard.models.vit", "ViT"),
+    "deit": ("regard.models.deit", "DeiT"),
 }
 
 
