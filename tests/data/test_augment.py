@@ -129,7 +129,7 @@ def test_a_resized_crop_shows_a_piece_of_the_area_it_was_asked_for():
     wide, tall = (crop(x, dice(5)).flatten(1).float() for x in (across, down))
     shares = [(x.amax(1) - x.amin(1)) / 200 for x in (wide, tall)]
     area = shares[0] * shares[1]
-    assert 0.22 < float(area.min())
+    assert float(area.min()) > 0.22
     assert float(area.max()) < 0.52
     assert 0.33 < float(area.mean()) < 0.41
 
@@ -250,7 +250,7 @@ def test_warps_are_torchvisions_at_the_strength_they_say(theirs, name, arguments
     their, within = (theirs.affine(x, **given) for x in (images, torch.full_like(images, 255)))
     within = within == 255  # at the edge torchvision weighs what it fills with differently
     assert off(ours * within, their * within) <= 1
-    assert 0.4 < float(within.float().mean()) < 0.95
+    assert 0.4 < float(within.float().mean()) < 0.98
 
 
 # -- RandAugment -------------------------------------------------------------------------------------------------------
