@@ -5,6 +5,7 @@
 | table | rows, operations, `read` and `write` |
 | folder | safetensors, config.json, tokenizer.json and a card, written all or nothing |
 | bert, gpt2, marian, t5, torch_transformer | one peer each |
+| timm_mvitv2, torchvision_mvit | images and clips |
 """
 
 from __future__ import annotations
@@ -20,4 +21,6 @@ TABLES: Table = {
     "timm_resnet": ("regard.weights.timm_resnet", "table"),
     "vit_pytorch_cct": ("regard.weights.vit_pytorch_cct", "table"),
     "torch_transformer": ("regard.weights.torch_transformer", "table"),
+    "timm_mvitv2": ("regard.weights.timm_mvitv2", "table"),
+    "torchvision_mvit": ("regard.weights.torchvision_mvit", "table"),
 }
