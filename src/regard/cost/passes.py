@@ -402,12 +402,13 @@ def part_of(path: str) -> str:
     numbers = [i for i, word in enumerate(words) if word.isdigit()]
     if not numbers:
         return ".".join(words[:2]) if len(words) > 2 and words[1] in ("norm", "positions") else words[0]
-    end = numbers[0] + 2
-    while end < len(words) and words[end].isdigit():  # a list within a list
-        end += 2
-    if end == len(words) and words[-1] in ("weight", "bias"):  # of a layer that stands in the list itself
-        end -= 1
-    last = words[min(end, len(words)) - 1]
+    at = numbers[0] + 1
+    while at < len(words) and any(word.isdigit() for word in words[at : at + 2]):  # a list within a list
+        at += 1
+    if at < len(words) - 1 or words[-1] not in ("weight", "bias"):  # else a layer that stands in the list itself
+        at += 1
+    end = min(at, len(words))
+    last = words[end - 1]
     shown = ["*" if word.isdigit() else word for word in words[:end]]
     if last.rstrip("0123456789").endswith("norm"):
         shown[-1] = "norms"
