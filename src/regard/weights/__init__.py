@@ -5,6 +5,7 @@
 | table | rows, operations, `read` and `write` |
 | folder | safetensors, config.json, tokenizer.json and a card, written all or nothing |
 | bert, gpt2, marian, t5, torch_transformer | one peer each |
+| timm_vit, timm_deit, hf_vit, hf_deit, google_vit, vit_pytorch | ViT and DeiT as four others name them |
 """
 
 from __future__ import annotations
@@ -18,4 +19,10 @@ TABLES: Table = {
     "marian": ("regard.weights.marian", "table"),
     "t5": ("regard.weights.t5", "table"),
     "torch_transformer": ("regard.weights.torch_transformer", "table"),
+    "timm_vit": ("regard.weights.timm_vit", "table"),
+    "timm_deit": ("regard.weights.timm_deit", "table"),
+    "hf_vit": ("regard.weights.hf_vit", "table"),
+    "hf_deit": ("regard.weights.hf_deit", "table"),
+    "google_vit": ("regard.weights.google_vit", "table"),
+    "vit_pytorch": ("regard.weights.vit_pytorch", "table"),
 }
