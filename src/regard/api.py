@@ -177,7 +177,9 @@ def _timm(folder: Path) -> str | None:
         return None
     family = name.partition("_")[0]
     if family not in TIMM:
-        raise BadInput(f"{folder} holds timm's '{name}'; of timm can be read: {', '.join(f'{each}_...' for each in TIMM)}")
+        raise BadInput(
+            f"{folder} holds timm's '{name}'; of timm can be read: {', '.join(f'{each}_...' for each in TIMM)}"
+        )
     return TIMM[family]
 
 
