@@ -6,6 +6,8 @@
 | folder | safetensors, config.json, tokenizer.json and a card, written all or nothing |
 | bert, gpt2, marian, t5, torch_transformer | one peer each |
 | timm_vit, timm_deit, hf_vit, hf_deit, google_vit, vit_pytorch | ViT and DeiT as four others name them |
+| timm_hybrid | a ResNet before a ViT |
+| timm_resnet, vit_pytorch_cct | what ViT is measured against, and what is smaller |
 | timm_mvitv2, torchvision_mvit | images and clips |
 """
 
@@ -19,6 +21,7 @@ TABLES: Table = {
     "gpt2": ("regard.weights.gpt2", "table"),
     "marian": ("regard.weights.marian", "table"),
     "t5": ("regard.weights.t5", "table"),
+    "timm_hybrid": ("regard.weights.timm_hybrid", "table"),
     "timm_resnet": ("regard.weights.timm_resnet", "table"),
     "vit_pytorch_cct": ("regard.weights.vit_pytorch_cct", "table"),
     "torch_transformer": ("regard.weights.torch_transformer", "table"),
