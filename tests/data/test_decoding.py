@@ -4,6 +4,7 @@ import io
 import struct
 import warnings
 import zlib
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -35,8 +36,8 @@ def bomb(side):
 
 @pytest.mark.parametrize("side", [10_000, 20_000])
 def test_an_absurdly_large_image_is_refused_before_it_is_unpacked(side):
-    with warnings.catch_warnings(), pytest.raises(BadInput, match="pixels") as error:
-        warnings.simplefilter("error")
+    warnings.simplefilter("error")
+    with pytest.raises(BadInput, match="pixels") as error:
         decoded(bomb(side))
     assert "allowed" in str(error.value)
     assert "\n" not in str(error.value)
@@ -44,15 +45,13 @@ def test_an_absurdly_large_image_is_refused_before_it_is_unpacked(side):
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF"])
 @pytest.mark.parametrize("part", [0.0, 0.02, 0.5, 0.9])
-def test_a_file_that_is_cut_off_is_refused_or_read_whole(kind, part):
+def test_a_file_that_is_cut_off_is_refused(kind, part):
     whole = content(noise(64, 64), kind)
-    try:
-        assert decoded(whole[: int(part * len(whole))]).size == (64, 64)
-    except BadInput as error:
-        assert str(error).startswith("cannot be read as an image")
-        assert "\n" not in str(error)
-    else:
-        assert part == 0.9  # some formats keep what matters first
+    if kind == "GIF" and part == 0.9:
+        pytest.skip("Pillow takes what is missing at the end for the background")
+    with pytest.raises(BadInput, match="cannot be read as an image") as error:
+        decoded(whole[: int(part * len(whole))])
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("junk", [b"", b"hello", b"\x00" * 5000, b"GIF89a", b"\xff\xd8\xff\xe0" + b"\x11" * 300])
@@ -67,10 +66,8 @@ def test_damage_in_the_middle_never_escapes_as_anything_but_bad_input():
         broken = bytearray(whole)
         for place in dice.integers(8, len(whole), 3):
             broken[place] = dice.integers(256)
-        try:
+        with suppress(BadInput):
             assert decoded(bytes(broken)).mode == "RGB"
-        except BadInput:
-            pass
 
 
 def test_one_pixel_is_an_image_and_fills_the_frame():
@@ -142,7 +139,7 @@ def test_paths_bytes_and_pictures_are_opened_alike(tmp_path):
     (tmp_path / "a.png").write_bytes(content(image))
     for source in (tmp_path / "a.png", str(tmp_path / "a.png"), content(image), image):
         assert np.array_equal(np.asarray(opened(source)), np.asarray(image))
-    with pytest.raises(BadInput, match="cannot read .*b.png: no such file"):
+    with pytest.raises(BadInput, match=r"cannot read .*b\.png: no such file"):
         opened(tmp_path / "b.png")
     with pytest.raises(BadInput, match="cannot read"):
         opened(tmp_path)

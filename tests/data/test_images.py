@@ -1,4 +1,4 @@
-"""Sets of images held in memory: parts that never overlap, the same for a seed; folders with all that is wrong in them."""
+"""Sets of images held in memory: parts that never overlap, the same for a seed; folders with what is wrong in them."""
 
 import itertools
 import logging
@@ -194,7 +194,7 @@ def test_folders_that_hold_no_set_of_images_are_one_line(pets, tmp_path):
     with pytest.raises(BadInput, match="holds no image"):
         ImageSet(str(tmp_path)).load("train")
     (tmp_path / "cat" / "a.png").write_bytes(b"nothing")
-    with pytest.raises(BadInput, match="no image of .* can be read"):
+    with pytest.raises(BadInput, match=r"no image of .* can be read"):
         ImageSet(str(tmp_path), val=0.01).load("val")
     (tmp_path / "both" / "train").mkdir(parents=True)
     (tmp_path / "both" / "train" / "cat").symlink_to(pets / "cat", target_is_directory=True)
