@@ -50,8 +50,8 @@ class Config:
     cutmix: float = 0.0  # alpha; 0: none. With both a coin decides for each image
     mix_until: int = 0  # the update after which images are mixed no longer; 0: always
 
-    def build(self, data: ImageSet | Pictures, seed: int = 0, folder: Path | None = None) -> ImageClasses:
-        """The task on these data."""
+    def build(self, data: Any, seed: int = 0, folder: Path | None = None) -> ImageClasses:
+        """The task on these data: an ImageSet, or Pictures."""
         return ImageClasses(self, data, seed)
 
     @staticmethod
