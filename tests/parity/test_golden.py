@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from regard.core.config import from_dict
 from regard.core.spec import resolve
-from regard.models import gpt
+from regard.models import gpt, mvit
 from regard.models.transformer import Config, Transformer
-from regard.weights import TABLES, bert, gpt2, marian, t5, torch_transformer
+from regard.weights import TABLES, bert, gpt2, marian, t5, timm_mvitv2, torch_transformer, torchvision_mvit
 from regard.weights.table import _several, read
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -75,9 +76,22 @@ def answer_torch_transformer(kept, make):
     return model.decoder(make.vectors(2, 3, 8), model.encoder(make.vectors(2, 5, 8)))
 
 
+def answer_timm_mvitv2(kept, make):
+    model = mvit.MViT(from_dict(mvit.Config, kept["config"]))
+    read(timm_mvitv2.table(model.config), make.weights(kept["shapes"]), model.eval())
+    return model(make.vectors(2, 3, 32, 32))[:, None]
+
+
+def answer_torchvision_mvit(kept, make):
+    model = mvit.MViT(from_dict(mvit.Config, kept["config"]))
+    read(torchvision_mvit.table(model.config), make.weights(kept["shapes"]), model.eval())
+    return model(make.vectors(2, 3, 4, 16, 16))[:, None]
+
+
 @pytest.mark.parametrize("name", TABLES)
 def test_every_table_names_every_tensor_once(name):
     own = {"bert": bert.Config(vocab=4), "gpt2": gpt.Config(vocab=4), "t5": t5.Config(vocab=4)}
+    own |= {"timm_mvitv2": mvit.Config(), "torchvision_mvit": mvit.Config(**mvit.SIZES["s-clips"])}
     config = own.get(name, Config(vocab=4, positions="sinusoidal"))
     rows = resolve(TABLES, name, "table")(config)
     for side in ("theirs", "ours"):

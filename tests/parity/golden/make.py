@@ -147,6 +147,40 @@ def make_torch_transformer():
     write("torch_transformer", f"torch {torch.__version__}", settings, shapes, {}, out)
 
 
+def make_timm_mvitv2():
+    import timm
+    from timm.models.mvitv2 import MultiScaleVit, MultiScaleVitCfg
+
+    config = {"layers": [1, 2, 1, 1], "width": 4, "heads": 1, "image": 32, "classes": 5, "class_token": True}
+    cfg = MultiScaleVitCfg(depths=(1, 2, 1, 1), embed_dim=4, num_heads=1, use_cls_token=True)
+    model = MultiScaleVit(cfg, img_size=32, num_classes=5).double().eval()
+    shapes = {n: list(v.shape) for n, v in model.state_dict().items()}
+    model.load_state_dict(weights(shapes))
+    with torch.no_grad():
+        logits = model(vectors(2, 3, 32, 32))
+    write("timm_mvitv2", f"timm {timm.__version__}", config, shapes, {}, logits[:, None])
+
+
+def make_torchvision_mvit():
+    import torchvision
+    from torchvision.models.video.mvit import MSBlockConfig, MViT
+
+    config = {"layers": [1, 1], "width": 4, "heads": 1, "image": 16, "frames": 4, "keys": 2, "classes": 5}
+    config |= {"class_token": True, "residual": "patches"}
+    every = [3, 3, 3]
+    blocks = [
+        MSBlockConfig(1, 4, 4, every, every, [1, 1, 1], [1, 2, 2]),
+        MSBlockConfig(2, 4, 8, every, every, [1, 2, 2], [1, 1, 1]),
+    ]
+    settings = {"residual_pool": True, "residual_with_cls_embed": False, "rel_pos_embed": True, "proj_after_attn": True}
+    model = MViT((16, 16), 4, blocks, **settings, num_classes=5).double().eval()
+    shapes = {n: list(v.shape) for n, v in model.state_dict().items()}
+    model.load_state_dict(weights(shapes))
+    with torch.no_grad():
+        logits = model(vectors(2, 3, 4, 16, 16))
+    write("torchvision_mvit", f"torchvision {torchvision.__version__}", config, shapes, {}, logits[:, None])
+
+
 def write(name, peer, config, shapes, asked, answer):
     answer = [[[round(value, 9) for value in row] for row in each] for each in answer.tolist()]
     golden = {"peer": peer, "config": config, "shapes": shapes, "asked": asked, "answer": answer}
@@ -159,3 +193,5 @@ if __name__ == "__main__":
     make_marian()
     make_t5()
     make_torch_transformer()
+    make_timm_mvitv2()
+    make_torchvision_mvit()
