@@ -11,8 +11,9 @@ import torch
 from regard.core.config import from_dict
 from regard.core.spec import resolve
 from regard.models import MODELS, gpt
+from regard.models import gpt, mvit
 from regard.models.transformer import Config, Transformer
-from regard.weights import TABLES, bert, gpt2, marian, t5, torch_transformer
+from regard.weights import TABLES, bert, gpt2, marian, t5, timm_mvitv2, torch_transformer, torchvision_mvit
 from regard.weights.table import _several, read
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -88,6 +89,16 @@ def answer_images(kept, make, name):
     named = getattr(room, "named", lambda state: state)
     read(room.table(config), named(make.weights(kept["shapes"])), model.eval())
     return model(make.vectors(*kept["asked"]["images"]))
+def answer_timm_mvitv2(kept, make):
+    model = mvit.MViT(from_dict(mvit.Config, kept["config"]))
+    read(timm_mvitv2.table(model.config), make.weights(kept["shapes"]), model.eval())
+    return model(make.vectors(2, 3, 32, 32))[:, None]
+
+
+def answer_torchvision_mvit(kept, make):
+    model = mvit.MViT(from_dict(mvit.Config, kept["config"]))
+    read(torchvision_mvit.table(model.config), make.weights(kept["shapes"]), model.eval())
+    return model(make.vectors(2, 3, 4, 16, 16))[:, None]
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -95,6 +106,8 @@ def test_every_table_names_every_tensor_once(name):
     kept = golden(name)
     own = {"bert": bert.Config(vocab=4), "gpt2": gpt.Config(vocab=4), "t5": t5.Config(vocab=4)}
     config = of_images(kept) if "model" in kept else own.get(name, Config(vocab=4, positions="sinusoidal"))
+    own |= {"timm_mvitv2": mvit.Config(), "torchvision_mvit": mvit.Config(**mvit.SIZES["s-clips"])}
+    config = own.get(name, Config(vocab=4, positions="sinusoidal"))
     rows = resolve(TABLES, name, "table")(config)
     for side in ("theirs", "ours"):
         names = [each for row in rows for each in _several(getattr(row, side)) if each]

@@ -223,6 +223,43 @@ def rounded(values):
 def write(name, peer, config, shapes, asked, answer, **more):
     answer = rounded(answer.tolist())
     golden = {"peer": peer, "config": config, "shapes": shapes, "asked": asked, "answer": answer} | more
+def make_timm_mvitv2():
+    import timm
+    from timm.models.mvitv2 import MultiScaleVit, MultiScaleVitCfg
+
+    config = {"layers": [1, 2, 1, 1], "width": 4, "heads": 1, "image": 32, "classes": 5, "class_token": True}
+    cfg = MultiScaleVitCfg(depths=(1, 2, 1, 1), embed_dim=4, num_heads=1, use_cls_token=True)
+    model = MultiScaleVit(cfg, img_size=32, num_classes=5).double().eval()
+    shapes = {n: list(v.shape) for n, v in model.state_dict().items()}
+    model.load_state_dict(weights(shapes))
+    with torch.no_grad():
+        logits = model(vectors(2, 3, 32, 32))
+    write("timm_mvitv2", f"timm {timm.__version__}", config, shapes, {}, logits[:, None])
+
+
+def make_torchvision_mvit():
+    import torchvision
+    from torchvision.models.video.mvit import MSBlockConfig, MViT
+
+    config = {"layers": [1, 1], "width": 4, "heads": 1, "image": 16, "frames": 4, "keys": 2, "classes": 5}
+    config |= {"class_token": True, "residual": "patches"}
+    every = [3, 3, 3]
+    blocks = [
+        MSBlockConfig(1, 4, 4, every, every, [1, 1, 1], [1, 2, 2]),
+        MSBlockConfig(2, 4, 8, every, every, [1, 2, 2], [1, 1, 1]),
+    ]
+    settings = {"residual_pool": True, "residual_with_cls_embed": False, "rel_pos_embed": True, "proj_after_attn": True}
+    model = MViT((16, 16), 4, blocks, **settings, num_classes=5).double().eval()
+    shapes = {n: list(v.shape) for n, v in model.state_dict().items()}
+    model.load_state_dict(weights(shapes))
+    with torch.no_grad():
+        logits = model(vectors(2, 3, 4, 16, 16))
+    write("torchvision_mvit", f"torchvision {torchvision.__version__}", config, shapes, {}, logits[:, None])
+
+
+def write(name, peer, config, shapes, asked, answer):
+    answer = [[[round(value, 9) for value in row] for row in each] for each in answer.tolist()]
+    golden = {"peer": peer, "config": config, "shapes": shapes, "asked": asked, "answer": answer}
     (HERE / f"{name}.json").write_text(json.dumps(golden) + "\n", encoding="utf-8")
 
 
@@ -235,3 +272,5 @@ if __name__ == "__main__":
     make_torch_transformer()
     make_vit()
     make_vit_pytorch()
+    make_timm_mvitv2()
+    make_torchvision_mvit()
