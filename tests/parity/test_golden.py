@@ -10,8 +10,7 @@ import torch
 
 from regard.core.config import from_dict
 from regard.core.spec import resolve
-from regard.models import MODELS, gpt
-from regard.models import gpt, mvit
+from regard.models import MODELS, gpt, mvit
 from regard.models.transformer import Config, Transformer
 from regard.weights import TABLES, bert, gpt2, marian, t5, timm_mvitv2, torch_transformer, torchvision_mvit
 from regard.weights.table import _several, read
@@ -89,6 +88,8 @@ def answer_images(kept, make, name):
     named = getattr(room, "named", lambda state: state)
     read(room.table(config), named(make.weights(kept["shapes"])), model.eval())
     return model(make.vectors(*kept["asked"]["images"]))
+
+
 def answer_timm_mvitv2(kept, make):
     model = mvit.MViT(from_dict(mvit.Config, kept["config"]))
     read(timm_mvitv2.table(model.config), make.weights(kept["shapes"]), model.eval())
@@ -105,9 +106,8 @@ def answer_torchvision_mvit(kept, make):
 def test_every_table_names_every_tensor_once(name):
     kept = golden(name)
     own = {"bert": bert.Config(vocab=4), "gpt2": gpt.Config(vocab=4), "t5": t5.Config(vocab=4)}
-    config = of_images(kept) if "model" in kept else own.get(name, Config(vocab=4, positions="sinusoidal"))
     own |= {"timm_mvitv2": mvit.Config(), "torchvision_mvit": mvit.Config(**mvit.SIZES["s-clips"])}
-    config = own.get(name, Config(vocab=4, positions="sinusoidal"))
+    config = of_images(kept) if "model" in kept else own.get(name, Config(vocab=4, positions="sinusoidal"))
     rows = resolve(TABLES, name, "table")(config)
     for side in ("theirs", "ours"):
         names = [each for row in rows for each in _several(getattr(row, side)) if each]
