@@ -254,10 +254,10 @@ def make_torchvision_mvit():
 
 def make_timm_resnet():
     import timm
-    from timm.models.resnet import Bottleneck, ResNet
+    from timm.models.resnet import BasicBlock, ResNet
 
-    ours = {"classes": 3, "image": 24, "block": "bottleneck", "layers": [1, 1]}
-    theirs = ResNet(Bottleneck, [1, 1], num_classes=3, channels=(64, 128))
+    ours = {"classes": 3, "image": 24, "layers": [1, 1, 1, 1]}
+    theirs = ResNet(BasicBlock, [1, 1, 1, 1], num_classes=3)
     images("timm_resnet", timm, theirs, "resnet", ours, (2, 3, 24, 24))
 
 
