@@ -18,7 +18,7 @@ Liu et al.: Swin Transformer. ICCV 2021. arXiv:2103.14030; Swin Transformer V2. 
 from __future__ import annotations
 
 from math import log
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -30,7 +30,7 @@ from regard.attention.mechanisms.softmax import SoftmaxAttention
 from regard.attention.multihead import Join, Projection
 from regard.attention.window_kernel import offered
 from regard.attention.windows import windowed_qkv
-from regard.core.errors import RegardError, UnknownName, nearest
+from regard.core.errors import RegardError
 from regard.core.memo import Place
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import make
@@ -59,8 +59,6 @@ class Windowed(nn.Module):
         super().__init__()
         if width % heads:
             raise RegardError(f"{heads} heads must divide the width {width}")
-        if padding not in get_args(Padding):
-            raise UnknownName(f"no padding of windows is called '{padding}'; {nearest(padding, get_args(Padding))}")
         self.window, self.shifted, self.padding = positions.window, shifted, padding
         self.project = self.projection(width, heads)
         self.positions = positions
