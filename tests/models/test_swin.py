@@ -140,12 +140,11 @@ def test_maps_of_all_layers_are_seen_on_their_grids(name):
 COMPILED = """
 import torch
 from regard.models import build
+images = torch.randn(2, 3, 26, 45)
 for name in ("swin", "swinv2"):
-    model = build(name, size="tiny", layers=(2, 1, 1)).eval()
-    run = torch.compile(model, backend="aot_eager", fullgraph=True, dynamic=False)
-    for size in ((32, 32), (26, 45)):
-        images = torch.randn(2, 3, *size)
-        torch.testing.assert_close(run(images), model(images))
+    model = build(name, size="tiny", heads=(2,), layers=(2,)).eval()
+    run = torch.compile(model, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(run(images), model(images))
 """
 
 

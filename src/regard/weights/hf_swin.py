@@ -31,13 +31,13 @@ from regard.models.swin import Config, Swin
 from regard.tokens.patches import cells
 from regard.weights.folder import read_json, read_tensors, replacing, write_json, write_tensors
 from regard.weights.table import Row, read, same, stack, write
-from regard.weights.theirs import completed, holds, refuse, softmax_only
-from regard.weights.timm_swin import both
+from regard.weights.theirs import completed, holds
+from regard.weights.timm_swin import both, check
 
 
 def table(config: Config) -> list[Row]:
     """The rows for a model of ours with this configuration."""
-    check("transformers' Swin", config)
+    check("transformers' Swin", config, "table")
     smallest = min(cells(config.image, config.patch * 2 ** (len(config.layers) - 1)))
     if smallest < config.window:
         raise Unsupported(
@@ -69,7 +69,7 @@ def ours(theirs: Mapping[str, Any]) -> Config:
 
 def theirs(config: Config) -> dict[str, Any]:
     """Their config.json from our configuration."""
-    check("transformers' Swin", config)
+    check("transformers' Swin", config, "table")
     return described(config, "swin", "Swin")
 
 
@@ -145,11 +145,6 @@ def saved(folder: Path, kind: str, config: Mapping[str, Any], state: Mapping[str
     with replacing(folder, holds(kind, {"config.json", "model.safetensors", "preprocessor_config.json"})) as new:
         write_json(new / "config.json", dict(config))
         write_tensors(new / "model.safetensors", dict(state))
-
-
-def check(whose: str, config: Any) -> None:
-    """Refuse what theirs have no place for."""
-    refuse(whose, config, {"attention": softmax_only(config)})
 
 
 FIELDS = {  # ours -> theirs, where they mean the same

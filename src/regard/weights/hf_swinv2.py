@@ -24,15 +24,15 @@ from typing import Any
 
 from regard.core.config import from_dict
 from regard.models.swinv2 import Config, SwinV2
-from regard.weights.hf_swin import DEFAULTS, FIXED, check, described, loaded, outside, saved, values
+from regard.weights.hf_swin import DEFAULTS, FIXED, described, loaded, outside, saved, values
 from regard.weights.table import Row, same, stack, view, write
 from regard.weights.theirs import completed
-from regard.weights.timm_swin import both
+from regard.weights.timm_swin import both, check
 
 
 def table(config: Config) -> list[Row]:
     """The rows for a model of ours with this configuration."""
-    check("transformers' Swin v2", config)
+    check("transformers' Swin v2", config, "continuous")
     rows, body = outside(config, "swinv2"), "swinv2." if config.classes else ""
     for stage, heads in enumerate(config.heads):
         there, here = f"{body}encoder.layers.{stage}.blocks.{{}}.attention.self", f"stages.{stage}.blocks.{{}}.mix"
@@ -68,7 +68,7 @@ def ours(theirs: Mapping[str, Any]) -> Config:
 
 def theirs(config: Config) -> dict[str, Any]:
     """Their config.json from our configuration."""
-    check("transformers' Swin v2", config)
+    check("transformers' Swin v2", config, "continuous")
     before = config.trained or (0,) * len(config.layers)
     return described(config, "swinv2", "Swinv2") | {"pretrained_window_sizes": before}
 

@@ -23,7 +23,7 @@ from regard.weights.theirs import refuse, softmax_only
 
 def table(config: Config) -> list[Row]:
     """The rows for a model of ours with this configuration."""
-    refuse("timm's Swin", config, {"attention": softmax_only(config)})
+    check("timm's Swin", config, "table")
     rows = outside(config)
     for stage, heads in enumerate(config.heads):
         there, here = f"layers.{stage}.blocks.{{}}.attn", f"stages.{stage}.blocks.{{}}.mix"
@@ -51,6 +51,12 @@ def outside(config: Any) -> list[Row]:
             *both(f"{there}.mlp.fc2", f"{here}.feed.down"),
         ]
     return rows + (both("head.fc", "head") if config.classes else [])
+
+
+def check(whose: str, config: Any, positions: str) -> None:
+    """Refuse what theirs have no place for."""
+    needed = {"attention": softmax_only(config), "positions": (positions, config.positions == positions)}
+    refuse(whose, config, needed)
 
 
 def both(theirs: str, ours: str, op: Op = same) -> list[Row]:

@@ -14,13 +14,12 @@ from __future__ import annotations
 
 from regard.models.swinv2 import Config
 from regard.weights.table import Row, same, stack, view
-from regard.weights.theirs import refuse, softmax_only
-from regard.weights.timm_swin import both, outside
+from regard.weights.timm_swin import both, check, outside
 
 
 def table(config: Config) -> list[Row]:
     """The rows for a model of ours with this configuration."""
-    refuse("timm's Swin v2", config, {"attention": softmax_only(config)})
+    check("timm's Swin v2", config, "continuous")
     rows = outside(config)
     for stage, heads in enumerate(config.heads):
         there, here = f"layers.{stage}.blocks.{{}}.attn", f"stages.{stage}.blocks.{{}}.mix"
