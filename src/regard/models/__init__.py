@@ -34,6 +34,7 @@ MODELS: Table = {
     "deit": ("regard.models.deit", "DeiT"),
     "swin": ("regard.models.swin", "Swin"),
     "swinv2": ("regard.models.swinv2", "SwinV2"),
+    "mvit": ("regard.models.mvit", "MViT"),
 }
 
 
