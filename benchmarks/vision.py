@@ -8,8 +8,8 @@
     --keep what was measured before stays in the file, and these are put beside it)
 
 timm's model is made from a seed and its weights are stirred, so that no norm is zero; ours reads them through its
-weight table. All get the same images. `agree` is the cosine of a contender's logits and timm's eager ones, the lowest of the
-batch. Inference: the whole model, images to logits, weights in the type named. Training: forward under autocast,
+weight table. All get the same images. `agree` is the cosine of a contender's logits and those of timm's eager model,
+the lowest of the batch. Inference: images to logits, weights in the type named. Training: forward under autocast,
 cross-entropy, backward, fused AdamW; weights in float32, neither dropout nor drop path on either side. Compiled means
 torch.compile(model, dynamic=False) for both. The attention of windows by itself: windows.py.
 """
