@@ -96,7 +96,7 @@ SIZES: dict[str, dict[str, Any]] = {
 class ViT(nn.Module):
     """Images in; out, the logits of the classes."""
 
-    entries = ("pooled", "grid", "features")  # what is called on a model beside itself
+    entries: tuple[str, ...] = ("pooled", "grid", "features")  # what is called on a model beside itself
 
     def __init__(self, config: Config) -> None:
         super().__init__()
