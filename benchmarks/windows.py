@@ -35,13 +35,11 @@ from regard.attention import window_kernel, windows
 
 harness.PACKAGES = (*harness.PACKAGES, "triton")
 
-STAGES = {  # rows, columns, heads, side of a window, shift, cosine; batch by batch of images
+STAGES = {  # side of the grid, heads, side of a window, shift, cosine
     "Swin-T 1": (56, 3, 7, 3, False),
-    "Swin-T 2": (28, 6, 7, 3, False),
     "Swin-T 3": (14, 12, 7, 3, False),
     "Swin-T 4": (7, 24, 7, 0, False),
     "SwinV2-T 1": (64, 3, 8, 4, True),
-    "SwinV2-T 3": (16, 12, 8, 4, True),
 }
 MODES: dict[str, dict[str, Any]] = {
     "plain windows": {},
@@ -55,6 +53,7 @@ MODES: dict[str, dict[str, Any]] = {
     "heads last but one": {"by_head": True, "shift": (3, 3)},
     "padding alone": {"real": (6, 21), "unit": True},
 }
+IN_ALL_TYPES = {"shifted, padding", "64 cells, cosine"}
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 3e-3, torch.bfloat16: 2e-2}
 
 
@@ -95,11 +94,13 @@ def mode(
 
 
 def right() -> tuple[bool, list[dict[str, Any]]]:
-    """Every mode in every type."""
+    """Every mode in bfloat16, some in every type."""
     torch.use_deterministic_algorithms(True, warn_only=True)  # fills what is new with NaN
     rows, fine = [], True
     for name, about in MODES.items():
         for dtype, most in TOLERANCE.items():
+            if dtype != torch.bfloat16 and name not in IN_ALL_TYPES:  # a mode takes seconds to compile
+                continue
             far = mode(dtype, **about)
             good = all(x <= most for x in far.values())  # False for NaN too
             fine &= good
@@ -248,7 +249,7 @@ def sweep(batch: int) -> None:
                     found.append((stage.times(way)[column], launch.programs, stages))
             launch.programs, launch.stages = before
             best = ", ".join(f"{ms:.4f} ms: {programs}/{stages}" for ms, programs, stages in sorted(found)[:6])
-            now = next(ms for ms, programs, stages in found if (programs, stages) == before)
+            now = stage.times(way)[column]
             print(f"{name} {kind} (programs/stages): {best}; as it is, {before[0]}/{before[1]}: {now:.4f}", flush=True)
 
 
