@@ -30,6 +30,7 @@ from regard.weights.folder import read_json, read_tensors, replacing, write_json
 from regard.weights.table import Row, concat, read, write
 from regard.weights.theirs import completed, holds, shown_by_transformers
 
+named = hf_vit.named
 ONE, TWO = "DeiTForImageClassification", "DeiTForImageClassificationWithTeacher"
 
 
