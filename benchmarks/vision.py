@@ -11,7 +11,8 @@ timm's model is made from a seed and its weights are stirred, so that no norm is
 weight table. All get the same images. `agree` is the cosine of a contender's logits and those of timm's eager model,
 the lowest of the batch. Inference: images to logits, weights in the type named. Training: forward under autocast,
 cross-entropy, backward, fused AdamW; weights in float32, neither dropout nor drop path on either side. Compiled means
-torch.compile(model, dynamic=False) for both. The attention of windows by itself: windows.py.
+torch.compile(model, dynamic=False) for both; served, on a CPU, regard.tasks.serving.prepare, as the command line does
+it. The attention of windows by itself: windows.py.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ MODELS = {
     "vit_s16": Pair("vit", "s16", "timm_vit", "vit_small_patch16_224", 224, *_VIT),
     "swin_t": Pair("swin", "t", "timm_swin", "swin_tiny_patch4_window7_224", 224, *_SWIN),
     "swinv2_t": Pair("swinv2", "t", "timm_swinv2", "swinv2_tiny_window8_256", 256, *_SWIN),
-    "mvitv2_t": Pair("mvit", "tiny", "timm_mvitv2", "mvitv2_tiny", 224, {}, {}),
+    "mvitv2_t": Pair("mvit", "t", "timm_mvitv2", "mvitv2_tiny", 224, {}, {}),
 }
-CONTENDERS = {"cpu": ["ours-eager", "timm-eager"], "cuda": ["ours", "ours-eager", "timm", "timm-eager"]}
+CONTENDERS = {"cpu": ["ours-served", "ours-eager", "timm-eager"], "cuda": ["ours", "ours-eager", "timm", "timm-eager"]}
 BATCHES = {"cpu": [1, 8], "cuda": [256]}
 
 
@@ -65,7 +66,8 @@ class Racer:
     """One side's model, eager or compiled; keeps the latest case only."""
 
     def __init__(self, name: str, arguments: argparse.Namespace) -> None:
-        self.ours, self.eager = name.startswith("ours"), name.endswith("-eager")
+        side, _, self.form = name.partition("-")  # eager, served, or neither: compiled
+        self.ours = side == "ours"
         self.device, self.dtype, self.what = arguments.device, arguments.dtype, arguments.what
         self.quick = arguments.quick
         self.case: tuple[str, int] | None = None
@@ -96,7 +98,7 @@ class Racer:
         dtype, model = getattr(torch, self.dtype), self.model(pair).to(self.device)
         if self.what == "inference":
             model, images = model.to(dtype).eval(), images.to(dtype)
-            run = model if self.eager else torch.compile(model, dynamic=False)
+            run = model if self.form else torch.compile(model, dynamic=False)
 
             def infer() -> Any:
                 with torch.inference_mode():
@@ -104,7 +106,7 @@ class Racer:
 
             return infer
         optimiser = torch.optim.AdamW(model.train().parameters(), lr=1e-4, weight_decay=0.05, fused=True)
-        run = model if self.eager else torch.compile(model, dynamic=False)
+        run = model if self.form else torch.compile(model, dynamic=False)
         half = dtype != torch.float32
 
         def update() -> Any:
@@ -135,6 +137,10 @@ class Racer:
 
         model = build(pair.ours, pair.size, drop_path=0.0, **(pair.mine if self.quick else {}))
         read(import_module(f"regard.weights.{pair.table}").table(model.config), theirs.state_dict(), model)
+        if self.form == "served":
+            from regard.tasks.serving import prepare
+
+            prepare(model)
         return model
 
 
@@ -241,12 +247,12 @@ def agreement(found: list[list[float]], wanted: list[list[float]]) -> float:
 
 
 def show(record: dict[str, Any]) -> str:
-    """The record as a table; `alike` is ours over theirs, both eager or both compiled."""
+    """The record as a table; `alike` is ours over theirs, both compiled or both not."""
     rows: list[list[Any]] = [["model", "batch", "contender", "images/s", "range", "alike", "range", "agree", "MiB"]]
     for case in record["cases"]:
         for name, found in case["contenders"].items():
             speed = found["images_per_second"]
-            ratio = case.get(f"{name} / {name.replace('ours', 'timm')}") if name.startswith("ours") else None
+            ratio = case.get(f"{name} / timm" if name == "ours" else f"{name} / timm-eager")
             row = [case["model"], case["batch"], name, f"{speed['median']:,.1f}"]
             row += [f"{speed['min']:,.1f}-{speed['max']:,.1f}"]
             row += [f"{ratio['median']:.3f}", f"{ratio['min']:.3f}-{ratio['max']:.3f}"] if ratio else ["", ""]
@@ -278,7 +284,7 @@ def main() -> None:
     )
     parser.add_argument("--what", choices=("inference", "training"), default="inference")
     parser.add_argument("--models", **words, default=[*MODELS], help=f"of {','.join(MODELS)}")
-    parser.add_argument("--contenders", **words, help="of ours, ours-eager, timm, timm-eager")
+    parser.add_argument("--contenders", **words, help="of ours, ours-eager, ours-served, timm, timm-eager")
     parser.add_argument("--batches", type=lambda text: [int(n) for n in text.split(",")])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--spend", type=float, default=1.0, help="seconds of a turn")
