@@ -189,6 +189,8 @@ class CosineWindowed(Windowed):
 class CosineProjection(Projection):
     """x -> q, k, v, with q and k of length one and q then scaled; keys have no bias."""
 
+    reads_weights = True  # the matrix is multiplied together with a bias made here (tasks.serving)
+
     def __init__(self, width: int, heads: int) -> None:
         super().__init__(width, heads, heads, False)
         self.bias = nn.Parameter(torch.zeros(heads, 2, self.depth))  # of q and v
