@@ -1,11 +1,14 @@
 """Swin and Swin v2 of timm and of transformers and ours, from the same weights: values, gradients, maps, both ways."""
 
 import copy
+import json
 from functools import partial
 
 import pytest
 import torch
+from safetensors.torch import save
 
+import regard
 from regard.attention.capture import watch
 from regard.core.errors import BadInput, Unsupported
 from regard.models import swin, swinv2
@@ -214,6 +217,62 @@ def test_transformers_reads_the_folder_that_we_write_and_we_read_theirs(name, cl
     assert back.config == ours.config
     for mine, again in zip(ours.parameters(), back.parameters(), strict=True):
         assert torch.equal(mine, again)
+
+
+@pytest.mark.parametrize("name", ["timm_swin", "timm_swinv2"])
+@pytest.mark.parametrize("image", [48, (40, 56)])
+def test_timm_reads_the_folder_that_we_write(name, image, tmp_path):
+    ours = made(name, image=image).float()
+    TABLES[name].save(tmp_path / "m", ours)
+    theirs = timm.create_model(f"local-dir:{tmp_path / 'm'}", pretrained=True).eval()
+    images = torch.randn(2, 3, *(image if isinstance(image, tuple) else (image, image)))
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(images), ours(images), rtol=1e-4, atol=1e-4)
+    back, _ = TABLES[name].load(tmp_path / "m")
+    assert back.config == ours.config
+    with torch.no_grad():
+        assert torch.equal(back(images), ours(images))
+
+
+SMALL = {"img_size": 64, "patch_size": 2, "embed_dim": 12, "depths": LAYERS, "num_heads": HEADS, "num_classes": 5}
+
+
+@pytest.mark.parametrize(("name", "window", "trained"), [("swin_tiny_patch4_window7_224", 7, None),
+    ("swinv2_tiny_window8_256", 8, None), ("swinv2_base_window12to24_192to384", 24, (12, 12, 12, 6))])  # fmt: skip
+def test_load_reads_the_folders_that_timm_writes(name, window, trained, tmp_path):
+    from timm.models._hub import save_for_hf
+
+    arguments = SMALL | ({"depths": (1, 1, 1, 1), "num_heads": (1, 2, 2, 3)} if trained else {})
+    theirs = timm.create_model(name, **arguments).eval()
+    said = {"label_names": ["a", "b", "c", "d", "e"]}
+    save_for_hf(theirs, tmp_path, model_config=said, model_args=arguments, safe_serialization=True)
+    classify = regard.load(tmp_path)
+    assert classify.labels == ["a", "b", "c", "d", "e"]
+    assert (classify.image, classify.model.config.window) == (64, window)
+    assert getattr(classify.model.config, "trained", None) == trained
+    images = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(classify.model(images), theirs(images), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["swin_s3_tiny_224", "swinv2_cr_tiny_224"])
+def test_architectures_of_timm_that_compute_otherwise_are_refused(name, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"architecture": name}))
+    (tmp_path / "model.safetensors").write_bytes(save({"x": torch.zeros(1)}))
+    with pytest.raises(Unsupported, match=name):
+        regard.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["hf_swin", "hf_swinv2"])
+def test_load_reads_the_folders_that_transformers_writes(name, tmp_path):
+    peer(name).float().save_pretrained(tmp_path)
+    how = {"image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6], "resample": 3}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(how))
+    classify = regard.load(tmp_path)
+    assert classify.labels == [f"LABEL_{n}" for n in range(CLASSES)]
+    assert (classify.mean, classify.resample, classify.image) == ([0.1, 0.2, 0.3], "bicubic", 48)
+    peer(name, classes=0).float().save_pretrained(tmp_path)
+    assert regard.load(tmp_path)(torch.randn(1, 3, 48, 48)).shape == (1, 48)
 
 
 @pytest.mark.parametrize("name", ["timm_swinv2", "hf_swinv2"])

@@ -7,7 +7,7 @@
     pretrained_window_sizes                              trained
     Swinv2Model, Swinv2ForImageClassification            classes 0, classes K
 
-    model, _ = hf_swinv2.load(folder)                    a folder with config.json and model.safetensors
+    model, shown = hf_swinv2.load(folder)                    a folder with config.json and model.safetensors
     hf_swinv2.save("mine", model)                        Swinv2ForImageClassification.from_pretrained("mine") reads it
 
 All else is as in transformers' Swin (weights.hf_swin), padding too; but theirs decide once, by the size they were made
@@ -73,9 +73,9 @@ def theirs(config: Config) -> dict[str, Any]:
     return described(config, "swinv2", "Swinv2") | {"pretrained_window_sizes": before}
 
 
-def load(folder: str | Path) -> tuple[SwinV2, None]:
-    """A model from a local folder of theirs, in eval mode."""
-    return loaded(Path(folder), ours, SwinV2, table), None
+def load(folder: str | Path) -> tuple[SwinV2, dict[str, Any]]:
+    """A model from a local folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ..."""
+    return loaded(Path(folder), ours, SwinV2, table)
 
 
 def save(folder: str | Path, model: SwinV2) -> None:

@@ -201,6 +201,23 @@ def make_vit_pytorch():
     images("vit_pytorch", vit_pytorch, theirs, "vit", ours | {"stem": "normed", "eps": 1e-5})
 
 
+def make_swin():
+    import timm
+    import transformers
+
+    ours = {"classes": 3, "image": 24, "patch": 2, "width": 8, "heads": (2, 4), "layers": (2, 1), "window": 4}
+    sizes = {"img_size": 24, "patch_size": 2, "embed_dim": 8, "num_heads": (2, 4), "depths": (2, 1), "window_size": 4}
+    asked = {"shape": (2, 3, 24, 24)}
+    for version, size in (("", "tiny_patch4_window7_224"), ("v2", "tiny_window8_256")):
+        theirs = timm.create_model(f"swin{version}_{size}", num_classes=3, **sizes)
+        images(f"timm_swin{version}", timm, theirs, f"swin{version}", ours | {"padding": "shifted"}, **asked)
+    sizes = {"image_size": 24, "patch_size": 2, "embed_dim": 8, "num_heads": (2, 4), "depths": (2, 1), "window_size": 4}
+    for version in ("", "v2"):
+        config = getattr(transformers, f"Swin{version}Config")(num_labels=3, **sizes)
+        theirs = getattr(transformers, f"Swin{version}ForImageClassification")(config)
+        images(f"hf_swin{version}", transformers, theirs, f"swin{version}", ours | {"padding": "attend"}, **asked)
+
+
 DISTILLED = "deit_base_distilled_patch16_224"
 
 
@@ -231,6 +248,7 @@ if __name__ == "__main__":
     make_google_vit()
     make_gpt2()
     make_marian()
+    make_swin()
     make_t5()
     make_torch_transformer()
     make_vit()
