@@ -193,7 +193,7 @@ class CosineProjection(Projection):
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__(width, heads, heads, False)
-        self.bias = nn.Parameter(torch.zeros(heads, 2, self.depth))  # of q and v
+        self.bias = nn.Parameter(torch.zeros(2 * width))  # of q and v, head by head
         self.log_scale = nn.Parameter(torch.full((heads,), log(10.0)))
 
     def forward(self, x: Float[Tensor, "B N C"]) -> tuple[Tensor, Tensor, Tensor]:
@@ -205,8 +205,8 @@ class CosineProjection(Projection):
 
     def every(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B D"]:
         """q, k and v in one product, neither normed nor scaled."""
-        bias = torch.stack([self.bias[:, 0], torch.zeros_like(self.bias[:, 0]), self.bias[:, 1]], 1)
-        return F.linear(x, self.qkv.weight, bias.flatten())
+        q, v = self.bias.unflatten(0, (-1, 2, self.depth)).unbind(1)
+        return F.linear(x, self.qkv.weight, torch.stack([q, torch.zeros_like(q), v], 1).flatten())
 
     def scale(self) -> Float[Tensor, " H"]:
         """What each head multiplies a cosine with."""

@@ -46,7 +46,7 @@ def table(config: Config) -> list[Row]:
             Row(
                 (f"{there}.query.bias", f"{there}.value.bias"),
                 f"{here}.project.bias",
-                stack("two (h d) -> h two d", two=2, h=heads),
+                stack("two (h d) -> (h two d)", two=2, h=heads),
             ),
             Row(f"{there}.logit_scale", f"{here}.project.log_scale", view("h 1 1 -> h")),
             *both(f"{network}.0", f"{here}.positions.up"),

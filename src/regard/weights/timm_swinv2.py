@@ -43,7 +43,7 @@ def table(config: Config) -> list[Row]:
             Row(
                 (f"{there}.q_bias", f"{there}.v_bias"),
                 f"{here}.project.bias",
-                stack("two (h d) -> h two d", two=2, h=heads),
+                stack("two (h d) -> (h two d)", two=2, h=heads),
             ),
             Row(f"{there}.logit_scale", f"{here}.project.log_scale", view("h 1 1 -> h")),
             *both(f"{there}.cpb_mlp.0", f"{here}.positions.up"),
