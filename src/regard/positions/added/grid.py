@@ -46,7 +46,9 @@ class GridPositions(nn.Module):
         wide = torch.promote_types(self.table.dtype, torch.float32)  # half the bits would lose the differences
         image = self.table[self.prefix :].unflatten(0, self.grid).to(wide)
         rows, columns = (self._weights(old, new, image) for old, new in zip(self.grid, grid, strict=True))
-        return torch.einsum("yh,hwc,xw->yxc", rows, image, columns).flatten(0, 1).to(self.table.dtype)
+        with torch.autocast(image.device.type, enabled=False):
+            drawn = torch.einsum("yh,hwc,xw->yxc", rows, image, columns)
+        return drawn.flatten(0, 1).to(self.table.dtype)
 
     @torch.no_grad()
     def _weights(self, old: int, new: int, like: Tensor) -> Float[Tensor, "new old"]:
