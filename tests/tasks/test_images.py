@@ -10,8 +10,10 @@ from PIL import Image
 
 import regard
 from regard.core.errors import BadInput, RegardError
+from regard.data.batching import Place
 from regard.data.images import ImageSet
-from regard.data.pictures import Images
+from regard.data.packing import pack_images
+from regard.data.pictures import Images, Pictures
 from regard.models import vit
 from regard.tasks import images
 from regard.tasks.image_classifier import ImageClassifier
@@ -142,6 +144,15 @@ def test_accuracy_and_top5_are_counted_as_they_are_meant(recipe, logits, second)
     assert found["top5"] == pytest.approx(1.0 if second else first)
 
 
+def test_packed_images_are_trained_on_alike(recipe, shapes, tmp_path):
+    pack_images([shapes], tmp_path / "packed", val=0.2)
+    packed = replace(recipe, data=Pictures(str(tmp_path / "packed"), size=12, rows=10))
+    longer = override(packed, ["train.steps=60", "train.evaluate=60", "train.save=60", "train.log=60"])
+    result = train(longer, tmp_path / "run")
+    assert result["valid"][result["kept"]]["accuracy"] > 0.9
+    assert regard.load(tmp_path / "run" / "model").labels == ["left", "right"]
+
+
 # -- the predictor -----------------------------------------------------------------------------------------------------
 
 
@@ -237,3 +248,41 @@ def test_settings_that_make_no_sense_are_one_line(recipe):
         ImageClassifier(model, ["a", "b"], 8, channels=5)
     with pytest.raises(BadInput, match="means"):
         ImageClassifier(model, ["a", "b"], 8, channels=1)
+
+
+# -- on a GPU ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+def test_the_host_never_waits_for_the_gpu_while_a_batch_is_made(recipe):
+    """Pixels are picked, augmented, normalised and mixed there; the host sends row numbers and one seed."""
+    made = task(recipe, augment=EVERYTHING, mixup=0.8, cutmix=1.0, smoothing=0.1)
+    picked = next(iter(made.batches().start(Place()))).batch.pin()
+    device, rng = torch.device("cuda", 0), torch.Generator()
+    made.prepared(picked.to(device), 1, rng)  # copies the set and what is constant
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        values, targets = made.prepared(picked.to(device), 1, rng)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert values.device == targets.device == device
+
+
+@pytest.mark.gpu
+def test_what_is_drawn_on_a_gpu_comes_from_the_runs_generator_too(recipe):
+    made = task(recipe, augment=EVERYTHING, mixup=0.8, cutmix=1.0)
+    some = batch(recipe).to("cuda")
+    one, again, other = (made.prepared(some, 1, torch.Generator().manual_seed(seed))[0] for seed in (1, 1, 2))
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+
+
+@pytest.mark.gpu
+def test_a_run_on_a_gpu_with_every_augmentation_goes_on_to_the_bit(recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr("regard.training.loop._Run._draw", lambda self, force=False: None)
+    whole = replace(recipe, task=images.Config(augment=EVERYTHING, mixup=0.8, cutmix=1.0))
+    whole = override(whole, ["train.device=cuda", "train.deterministic=true", "train.compile=false"])
+    train(whole, tmp_path / "straight")
+    in_pieces(whole, tmp_path / "stopped", [5], monkeypatch)
+    assert_equal_runs(tmp_path / "straight", tmp_path / "stopped", end(tmp_path / "straight"))
