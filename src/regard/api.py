@@ -34,10 +34,14 @@ THEIRS = {
 # Folders of image models that can be read as they are -> the table that reads them: by the model_type of transformers,
 # and by how an architecture of timm begins, the longest such beginning that is known.
 PICTURES = {
+    "swin": "regard.weights.hf_swin",
+    "swinv2": "regard.weights.hf_swinv2",
     "vit": "regard.weights.hf_vit",
     "deit": "regard.weights.hf_deit",
 }
 TIMM = {
+    "swin": "regard.weights.timm_swin",
+    "swinv2": "regard.weights.timm_swinv2",
     "vit": "regard.weights.timm_vit",
     "deit": "regard.weights.timm_deit",
     "deit3": "regard.weights.timm_vit",

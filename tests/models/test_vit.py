@@ -96,8 +96,9 @@ def test_forward_is_the_pseudocode_of_the_lecture():
 
 
 @pytest.mark.parametrize("settings", [{}, {"prefix": 0, "pool": "mean"}, {"pool": "mean_norm", "prefix": 3},
-    {"layer_scale": 0.5}, {"representation": 7}, {"channels": 1}, {"stem": "normed"}, {"attention": ["softmax", "softmax(backend='plain')"]},
-    {"positions": "learned(prefix=0)"}, {"patch": (4, 9)}], ids=str)  # fmt: skip
+    {"layer_scale": 0.5}, {"representation": 7}, {"channels": 1}, {"stem": "normed"},
+    {"attention": ["softmax", "softmax(backend='plain')"]}, {"positions": "learned(prefix=0)"}, {"patch": (4, 9)}],
+    ids=str)  # fmt: skip
 def test_every_kind_reads_every_size_and_every_parameter_is_taught(settings):
     model = small(**settings)
     for size in ((12, 18), (18, 12), (31, 6), (5, 5)):

@@ -10,9 +10,9 @@ import torch
 
 from regard.core.config import from_dict
 from regard.core.spec import resolve
-from regard.models import MODELS, gpt, mvit
+from regard.models import MODELS, gpt
 from regard.models.transformer import Config, Transformer
-from regard.weights import TABLES, bert, gpt2, marian, t5, timm_mvitv2, torch_transformer, torchvision_mvit
+from regard.weights import TABLES, bert, gpt2, marian, t5, torch_transformer
 from regard.weights.table import _several, read
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -90,23 +90,10 @@ def answer_images(kept, make, name):
     return model(make.vectors(*kept["asked"]["images"]))
 
 
-def answer_timm_mvitv2(kept, make):
-    model = mvit.MViT(from_dict(mvit.Config, kept["config"]))
-    read(timm_mvitv2.table(model.config), make.weights(kept["shapes"]), model.eval())
-    return model(make.vectors(2, 3, 32, 32))[:, None]
-
-
-def answer_torchvision_mvit(kept, make):
-    model = mvit.MViT(from_dict(mvit.Config, kept["config"]))
-    read(torchvision_mvit.table(model.config), make.weights(kept["shapes"]), model.eval())
-    return model(make.vectors(2, 3, 4, 16, 16))[:, None]
-
-
 @pytest.mark.parametrize("name", TABLES)
 def test_every_table_names_every_tensor_once(name):
     kept = golden(name)
     own = {"bert": bert.Config(vocab=4), "gpt2": gpt.Config(vocab=4), "t5": t5.Config(vocab=4)}
-    own |= {"timm_mvitv2": mvit.Config(), "torchvision_mvit": mvit.Config(**mvit.SIZES["s-clips"])}
     config = of_images(kept) if "model" in kept else own.get(name, Config(vocab=4, positions="sinusoidal"))
     rows = resolve(TABLES, name, "table")(config)
     for side in ("theirs", "ours"):

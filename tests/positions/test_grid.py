@@ -57,6 +57,13 @@ def test_gradients_reach_the_table_through_another_size():
     assert (part.table.grad != 0).all()
 
 
+def test_autocast_leaves_positions_alone():
+    part = GridPositions(4, (5, 5))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = part.vectors((8, 3))
+    assert torch.equal(found, part.vectors((8, 3)))
+
+
 def test_half_precision_is_drawn_in_single():
     part = GridPositions(4, (5, 5))
     wanted = part.vectors((8, 3)).bfloat16()

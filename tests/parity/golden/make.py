@@ -203,6 +203,43 @@ def make_vit_pytorch():
     images("vit_pytorch", vit_pytorch, theirs, "vit", ours | {"stem": "normed", "eps": 1e-5})
 
 
+def make_swin():
+    import timm
+    import transformers
+
+    ours = {"classes": 3, "image": 24, "patch": 2, "width": 8, "heads": (2, 4), "layers": (2, 1), "window": 4}
+    sizes = {"img_size": 24, "patch_size": 2, "embed_dim": 8, "num_heads": (2, 4), "depths": (2, 1), "window_size": 4}
+    asked = {"shape": (2, 3, 24, 24)}
+    for version, size in (("", "tiny_patch4_window7_224"), ("v2", "tiny_window8_256")):
+        theirs = timm.create_model(f"swin{version}_{size}", num_classes=3, **sizes)
+        images(f"timm_swin{version}", timm, theirs, f"swin{version}", ours | {"padding": "shifted"}, **asked)
+    sizes = {"image_size": 24, "patch_size": 2, "embed_dim": 8, "num_heads": (2, 4), "depths": (2, 1), "window_size": 4}
+    for version in ("", "v2"):
+        config = getattr(transformers, f"Swin{version}Config")(num_labels=3, **sizes)
+        theirs = getattr(transformers, f"Swin{version}ForImageClassification")(config)
+        images(f"hf_swin{version}", transformers, theirs, f"swin{version}", ours | {"padding": "attend"}, **asked)
+
+
+def make_mvit():
+    import timm
+    import torchvision
+    from timm.models.mvitv2 import MultiScaleVit, MultiScaleVitCfg
+    from torchvision.models.video.mvit import MSBlockConfig, MViT
+
+    ours = {"layers": [1, 2, 1, 1], "width": 4, "image": 32, "classes": 5, "class_token": True}
+    cfg = MultiScaleVitCfg(depths=(1, 2, 1, 1), embed_dim=4, num_heads=1, use_cls_token=True)
+    images("timm_mvitv2", timm, MultiScaleVit(cfg, img_size=32, num_classes=5), "mvit", ours, (2, 3, 32, 32))
+    ours = {"layers": [1, 1], "width": 4, "image": 16, "frames": 4, "keys": 2, "classes": 5}
+    ours |= {"class_token": True, "residual": "patches"}
+    every, settings = [3, 3, 3], {"residual_pool": True, "residual_with_cls_embed": False}
+    blocks = [
+        MSBlockConfig(1, 4, 4, every, every, [1, 1, 1], [1, 2, 2]),
+        MSBlockConfig(2, 4, 8, every, every, [1, 2, 2], [1, 1, 1]),
+    ]
+    theirs = MViT((16, 16), 4, blocks, **settings, rel_pos_embed=True, proj_after_attn=True, num_classes=5)
+    images("torchvision_mvit", torchvision, theirs, "mvit", ours, (2, 3, 4, 16, 16))
+
+
 DISTILLED = "deit_base_distilled_patch16_224"
 
 
@@ -216,40 +253,6 @@ def images(name, peer, theirs, model, config, shape=(2, 3, 12, 12)):
     answer = getattr(answer, "logits", answer)
     said = f"{peer.__name__} {peer.__version__}"
     write(name, said, config, shapes, {"images": list(shape)}, answer, model=model)
-
-
-def make_timm_mvitv2():
-    import timm
-    from timm.models.mvitv2 import MultiScaleVit, MultiScaleVitCfg
-
-    config = {"layers": [1, 2, 1, 1], "width": 4, "heads": 1, "image": 32, "classes": 5, "class_token": True}
-    cfg = MultiScaleVitCfg(depths=(1, 2, 1, 1), embed_dim=4, num_heads=1, use_cls_token=True)
-    model = MultiScaleVit(cfg, img_size=32, num_classes=5).double().eval()
-    shapes = {n: list(v.shape) for n, v in model.state_dict().items()}
-    model.load_state_dict(weights(shapes))
-    with torch.no_grad():
-        logits = model(vectors(2, 3, 32, 32))
-    write("timm_mvitv2", f"timm {timm.__version__}", config, shapes, {}, logits[:, None])
-
-
-def make_torchvision_mvit():
-    import torchvision
-    from torchvision.models.video.mvit import MSBlockConfig, MViT
-
-    config = {"layers": [1, 1], "width": 4, "heads": 1, "image": 16, "frames": 4, "keys": 2, "classes": 5}
-    config |= {"class_token": True, "residual": "patches"}
-    every = [3, 3, 3]
-    blocks = [
-        MSBlockConfig(1, 4, 4, every, every, [1, 1, 1], [1, 2, 2]),
-        MSBlockConfig(2, 4, 8, every, every, [1, 2, 2], [1, 1, 1]),
-    ]
-    settings = {"residual_pool": True, "residual_with_cls_embed": False, "rel_pos_embed": True, "proj_after_attn": True}
-    model = MViT((16, 16), 4, blocks, **settings, num_classes=5).double().eval()
-    shapes = {n: list(v.shape) for n, v in model.state_dict().items()}
-    model.load_state_dict(weights(shapes))
-    with torch.no_grad():
-        logits = model(vectors(2, 3, 4, 16, 16))
-    write("torchvision_mvit", f"torchvision {torchvision.__version__}", config, shapes, {}, logits[:, None])
 
 
 def make_timm_resnet():
@@ -311,12 +314,12 @@ if __name__ == "__main__":
     make_google_vit()
     make_gpt2()
     make_marian()
+    make_mvit()
+    make_swin()
     make_t5()
     make_torch_transformer()
     make_vit()
     make_vit_pytorch()
     make_vit_pytorch_cct()
     make_timm_hybrid()
-    make_timm_mvitv2()
     make_timm_resnet()
-    make_torchvision_mvit()
