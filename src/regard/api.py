@@ -38,6 +38,7 @@ PICTURES = {
     "deit": "regard.weights.hf_deit",
 }
 TIMM = {
+    "mvitv2": "regard.weights.timm_mvitv2",
     "vit": "regard.weights.timm_vit",
     "deit": "regard.weights.timm_deit",
     "deit3": "regard.weights.timm_vit",
