@@ -42,6 +42,7 @@ PICTURES = {
 TIMM = {
     "swin": "regard.weights.timm_swin",
     "swinv2": "regard.weights.timm_swinv2",
+    "mvitv2": "regard.weights.timm_mvitv2",
     "vit": "regard.weights.timm_vit",
     "deit": "regard.weights.timm_deit",
     "deit3": "regard.weights.timm_vit",
