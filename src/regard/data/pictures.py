@@ -9,7 +9,6 @@ Nothing of a file is run: it is decoded by Pillow, which refuses images of absur
 
 from __future__ import annotations
 
-import io
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from jaxtyping import UInt8
 from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
 from regard.data.batching import Stream, mixed
+from regard.data.decoding import decoded
 from regard.data.index import Index
 from regard.data.shards import chosen, located, mapped
 from regard.data.shuffle import Shuffle
@@ -31,8 +31,8 @@ from regard.data.shuffle import Shuffle
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")  # none that calls another program
 HEAD = struct.Struct("<iI")
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of photographs, values from 0 to 1: those of ImageNet
 
 
 class Picture(NamedTuple):
@@ -46,7 +46,7 @@ class Picture(NamedTuple):
 class Images(NamedTuple):
     """A batch of images of one size."""
 
-    pixels: UInt8[Tensor, "B 3 Y X"]
+    pixels: UInt8[Tensor, "B C Y X"]
     labels: Int[Tensor, " B"]  # -1 where there is none
 
     def to(self, device: torch.device | str) -> Images:
@@ -87,6 +87,27 @@ class Pictures:
             raise BadInput(f"{self.folder} holds {index.kind}, not images; images are packed with --images")
         return index
 
+    def labels(self) -> list[str]:
+        """What the images are of: the folders they were packed from."""
+        if not (found := self.index().classes):
+            raise BadInput(f"{self.folder} was packed without labels; pack one folder for each class")
+        return [*found]
+
+    @property
+    def pixels(self) -> int:
+        """The side of an image."""
+        return self.size
+
+    @property
+    def mean(self) -> tuple[float, ...]:
+        """The mean of every channel: that of photographs."""
+        return MEAN
+
+    @property
+    def std(self) -> tuple[float, ...]:
+        """The spread of every channel."""
+        return STD
+
     def splits(self) -> list[str]:
         """The parts there are."""
         return sorted(self.index().parts)
@@ -103,6 +124,8 @@ class Pictures:
 
 class Album:
     """The images of one part: ``album[i]`` is the i-th as it was packed."""
+
+    skipped: dict[Path, str] = {}  # noqa: RUF012  those were left out when it was packed
 
     def __init__(self, settings: Pictures, split: str, index: Index) -> None:
         self.settings, self.split, self.index = settings, split, index
@@ -184,26 +207,6 @@ class _Epoch:
 
 
 _CHECK = "regard data check looks at every file"
-
-
-def decoded(content: bytes, small: bool = False) -> Image:
-    """The image in some bytes, upright, in RGB; `small`: all of it read, but where that is faster at an eighth."""
-    from PIL import Image, ImageOps
-
-    try:
-        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
-            most = Image.MAX_IMAGE_PIXELS or 2**31
-            if image.width * image.height > most:  # Pillow warns here, and refuses from twice as many on
-                raise BadInput(f"{image.width:,} x {image.height:,} pixels are more than the {most:,} that are allowed")
-            if small:
-                image.draft("RGB", (max(1, image.width // 8), max(1, image.height // 8)))
-            return ImageOps.exif_transpose(image).convert("RGB")
-    except BadInput:
-        raise
-    except Exception as error:  # decoders raise whatever they come across
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        known = "cannot identify" not in first  # that message names an object of ours
-        raise BadInput(f"cannot be read as an image{f' ({first})' if known and first else ''}") from None
 
 
 def record(picture: Picture) -> bytes:

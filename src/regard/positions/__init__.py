@@ -20,3 +20,14 @@ POSITIONS: Table = {
     "alibi": ("regard.positions.biased.alibi", "AlibiPositions"),
     "none": ("regard.positions.none", "NoPositions"),
 }
+
+# Of tokens on a grid of rows and columns: told by the grid's size, not by an index.
+GRIDS: Table = {
+    "learned": ("regard.positions.added.grid", "GridPositions"),
+}
+
+# Between the cells of a window of rows and columns: a bias for every step, told by the window's size.
+WINDOWS: Table = {
+    "table": ("regard.positions.biased.window", "WindowPositions"),
+    "continuous": ("regard.positions.biased.continuous", "ContinuousPositions"),
+}

@@ -6,6 +6,7 @@ python tests/parity/golden/make.py        from the root, with the peers installe
 import json
 import math
 import os
+from functools import partial
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -21,7 +22,8 @@ def weights(shapes):
     for k, (name, shape) in enumerate(shapes.items()):
         index = torch.arange(math.prod(shape), dtype=torch.float64)
         values = torch.sin(index * (0.7 + 0.013 * k) + k).reshape(shape)
-        state[name] = 1 + 0.2 * values if "norm" in name and name.endswith("weight") else 0.4 * values
+        scales = ("norm" in name and name.endswith("weight")) or name.endswith("running_var")  # which are near 1
+        state[name] = 1 + 0.2 * values if scales else 0.4 * values
     return state
 
 
@@ -147,15 +149,177 @@ def make_torch_transformer():
     write("torch_transformer", f"torch {torch.__version__}", settings, shapes, {}, out)
 
 
-def write(name, peer, config, shapes, asked, answer):
-    answer = [[[round(value, 9) for value in row] for row in each] for each in answer.tolist()]
-    golden = {"peer": peer, "config": config, "shapes": shapes, "asked": asked, "answer": answer}
+def make_vit():
+    import timm
+    import transformers
+
+    ours = {"classes": 3, "image": 12, "patch": 4, "width": 8, "heads": 2, "layers": 2, "ffn": 12}
+    sizes = {"img_size": 12, "patch_size": 4, "embed_dim": 8, "depth": 2, "num_heads": 2, "mlp_ratio": 1.5}
+    for name, model, architecture in (("timm_vit", "vit", "vit_base_patch16_224"), ("timm_deit", "deit", DISTILLED)):
+        images(name, timm, timm.create_model(architecture, num_classes=3, **sizes), model, ours)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 12}
+    sizes |= {"image_size": 12, "patch_size": 4, "num_labels": 3}
+    hf = ours | {"eps": 1e-12, "positions": "learned(antialias=False)"}
+    vit = transformers.ViTForImageClassification(transformers.ViTConfig(**sizes))
+    images("hf_vit", transformers, vit, "vit", hf)
+    deit = transformers.DeiTForImageClassificationWithTeacher(transformers.DeiTConfig(**sizes))
+    images("hf_deit", transformers, deit, "deit", hf)
+
+
+def make_google_vit():
+    """Its own program needs flax; timm reads the same files."""
+    import tempfile
+
+    import numpy as np
+    import timm
+
+    from regard.models.vit import Config, ViT
+    from regard.weights import google_vit
+    from regard.weights.table import write as written
+
+    ours = {"classes": 3, "image": 12, "patch": 4, "width": 8, "heads": 2, "layers": 2, "ffn": 12, "feed": "gelu_tanh"}
+    config = Config(**ours)
+    shapes = {name: list(value.shape) for name, value in written(google_vit.table(config), ViT(config)).items()}
+    sizes = {"img_size": 12, "patch_size": 4, "embed_dim": 8, "depth": 2, "num_heads": 2, "mlp_ratio": 1.5}
+    model = timm.create_model("vit_base_patch16_224", num_classes=3, act_layer="gelu_tanh", **sizes).double().eval()
+    with tempfile.NamedTemporaryFile(suffix=".npz") as file:
+        np.savez(file.name, **{name: value.numpy() for name, value in weights(shapes).items()})
+        model.load_pretrained(file.name)
+    with torch.no_grad():
+        answer = model(vectors(2, 3, 12, 12))
+    asked = {"images": [2, 3, 12, 12]}
+    write("google_vit", f"timm {timm.__version__}, which reads its files", ours, shapes, asked, answer, model="vit")
+
+
+def make_vit_pytorch():
+    from importlib.metadata import version
+
+    import vit_pytorch
+
+    sizes = {"image_size": 12, "patch_size": 4, "dim": 8, "depth": 2, "heads": 2, "dim_head": 4, "mlp_dim": 12}
+    ours = {"classes": 3, "image": 12, "patch": 4, "width": 8, "heads": 2, "layers": 2, "ffn": 12}
+    vit_pytorch.__version__ = version("vit-pytorch")
+    theirs = vit_pytorch.ViT(num_classes=3, **sizes)
+    images("vit_pytorch", vit_pytorch, theirs, "vit", ours | {"stem": "normed", "eps": 1e-5})
+
+
+def make_swin():
+    import timm
+    import transformers
+
+    ours = {"classes": 3, "image": 24, "patch": 2, "width": 8, "heads": (2, 4), "layers": (2, 1), "window": 4}
+    sizes = {"img_size": 24, "patch_size": 2, "embed_dim": 8, "num_heads": (2, 4), "depths": (2, 1), "window_size": 4}
+    asked = {"shape": (2, 3, 24, 24)}
+    for version, size in (("", "tiny_patch4_window7_224"), ("v2", "tiny_window8_256")):
+        theirs = timm.create_model(f"swin{version}_{size}", num_classes=3, **sizes)
+        images(f"timm_swin{version}", timm, theirs, f"swin{version}", ours | {"padding": "shifted"}, **asked)
+    sizes = {"image_size": 24, "patch_size": 2, "embed_dim": 8, "num_heads": (2, 4), "depths": (2, 1), "window_size": 4}
+    for version in ("", "v2"):
+        config = getattr(transformers, f"Swin{version}Config")(num_labels=3, **sizes)
+        theirs = getattr(transformers, f"Swin{version}ForImageClassification")(config)
+        images(f"hf_swin{version}", transformers, theirs, f"swin{version}", ours | {"padding": "attend"}, **asked)
+
+
+def make_mvit():
+    import timm
+    import torchvision
+    from timm.models.mvitv2 import MultiScaleVit, MultiScaleVitCfg
+    from torchvision.models.video.mvit import MSBlockConfig, MViT
+
+    ours = {"layers": [1, 2, 1, 1], "width": 4, "image": 32, "classes": 5, "class_token": True}
+    cfg = MultiScaleVitCfg(depths=(1, 2, 1, 1), embed_dim=4, num_heads=1, use_cls_token=True)
+    images("timm_mvitv2", timm, MultiScaleVit(cfg, img_size=32, num_classes=5), "mvit", ours, (2, 3, 32, 32))
+    ours = {"layers": [1, 1], "width": 4, "image": 16, "frames": 4, "keys": 2, "classes": 5}
+    ours |= {"class_token": True, "residual": "patches"}
+    every, settings = [3, 3, 3], {"residual_pool": True, "residual_with_cls_embed": False}
+    blocks = [
+        MSBlockConfig(1, 4, 4, every, every, [1, 1, 1], [1, 2, 2]),
+        MSBlockConfig(2, 4, 8, every, every, [1, 2, 2], [1, 1, 1]),
+    ]
+    theirs = MViT((16, 16), 4, blocks, **settings, rel_pos_embed=True, proj_after_attn=True, num_classes=5)
+    images("torchvision_mvit", torchvision, theirs, "mvit", ours, (2, 3, 4, 16, 16))
+
+
+DISTILLED = "deit_base_distilled_patch16_224"
+
+
+def images(name, peer, theirs, model, config, shape=(2, 3, 12, 12)):
+    """What an image model of a peer's answers to a batch of this shape; ours is called `model`, with this Config."""
+    theirs = theirs.double().eval()
+    shapes = {n: list(v.shape) for n, v in theirs.state_dict().items()}
+    theirs.load_state_dict(weights(shapes))
+    with torch.no_grad():
+        answer = theirs(vectors(*shape))
+    answer = getattr(answer, "logits", answer)
+    said = f"{peer.__name__} {peer.__version__}"
+    write(name, said, config, shapes, {"images": list(shape)}, answer, model=model)
+
+
+def make_timm_resnet():
+    import timm
+    from timm.models.resnet import BasicBlock, ResNet
+
+    ours = {"classes": 3, "image": 24, "layers": [1, 1, 1, 1]}
+    theirs = ResNet(BasicBlock, [1, 1, 1, 1], num_classes=3)
+    images("timm_resnet", timm, theirs, "resnet", ours, (2, 3, 24, 24))
+
+
+def make_timm_hybrid():
+    import timm
+    from timm.layers import HybridEmbed
+    from timm.models.vision_transformer import VisionTransformer
+    from timm.models.vision_transformer_hybrid import _resnetv2
+
+    backbone = _resnetv2((1, 1))
+    sizes = {"img_size": 16, "patch_size": 1, "embed_dim": 8, "depth": 1, "num_heads": 2, "mlp_ratio": 1.5}
+    theirs = VisionTransformer(embed_layer=partial(HybridEmbed, backbone=backbone), num_classes=3, **sizes)
+    ours = {"classes": 3, "image": 16, "patch": 1, "width": 8, "heads": 2, "layers": 1, "ffn": 12}
+    images("timm_hybrid", timm, theirs, "vit", ours | {"stem": "hybrid(layers=(1, 1))"}, (2, 3, 16, 16))
+
+
+def make_vit_pytorch_cct():
+    from importlib.metadata import version
+
+    import vit_pytorch
+    from vit_pytorch.cct import CCT
+
+    sizes = {"img_size": 12, "embedding_dim": 8, "n_conv_layers": 2, "kernel_size": 3, "stride": 1, "padding": 1}
+    sizes |= {"num_layers": 2, "num_heads": 2, "mlp_ratio": 2, "num_classes": 3, "positional_embedding": "learnable"}
+    ours = {
+        "classes": 3,
+        "image": 12,
+        "kernel": 3,
+        "convolutions": 2,
+        "width": 8,
+        "heads": 2,
+        "layers": 2,
+        "ratio": 2.0,
+    }
+    vit_pytorch.__version__ = version("vit-pytorch")
+    images("vit_pytorch_cct", vit_pytorch, CCT(**sizes), "cct", ours)
+
+
+def rounded(values):
+    return [rounded(value) for value in values] if isinstance(values, list) else round(values, 9)
+
+
+def write(name, peer, config, shapes, asked, answer, **more):
+    answer = rounded(answer.tolist())
+    golden = {"peer": peer, "config": config, "shapes": shapes, "asked": asked, "answer": answer} | more
     (HERE / f"{name}.json").write_text(json.dumps(golden) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
     make_bert()
+    make_google_vit()
     make_gpt2()
     make_marian()
+    make_mvit()
+    make_swin()
     make_t5()
     make_torch_transformer()
+    make_vit()
+    make_vit_pytorch()
+    make_vit_pytorch_cct()
+    make_timm_hybrid()
+    make_timm_resnet()
