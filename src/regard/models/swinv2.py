@@ -55,8 +55,8 @@ class Config:
 _B = {"width": 128, "heads": (4, 8, 16, 32), "layers": (2, 2, 18, 2), "drop_path": 0.5}
 _L = {"width": 192, "heads": (6, 12, 24, 48), "layers": (2, 2, 18, 2)}
 
-# The paper's, section 4 and its code (drop path); the number is the window where it is not 8. Those with 24 were
-# trained with 12 at 192 pixels. The one called tiny is nobody's: for small images, and to try things.
+# The paper's, section 4 and its code (drop path); the number is the window where it is not 8. L was trained with 12 at
+# 192 pixels, and so were those with 24 before they were moved. The one called tiny is nobody's: for small images, and to try things.
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": {
         "classes": 10, "image": 32, "patch": 2, "width": 24, "heads": (2, 4, 8), "layers": (2, 2, 2), "window": 4,
@@ -64,7 +64,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "t": {},
     "s": {"layers": (2, 2, 18, 2), "drop_path": 0.3},
     "b": _B,
-    "l": _L,
+    "l": _L | {"image": 192, "window": 12},
     "t16": {"window": 16},
     "s16": {"window": 16, "layers": (2, 2, 18, 2), "drop_path": 0.3},
     "b16": _B | {"window": 16},
