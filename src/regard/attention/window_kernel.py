@@ -236,7 +236,7 @@ if triton is not None:  # no_type_check: what is compiled from its source must n
         sizes = _sizes(qkv, wy, wx, sy, sx, ry, rx, FORWARD)
         steps = dict(zip(("step_b", "step_y", "step_x", "step_part", "step_h"), qkv.stride()[:5], strict=True))
         torch.library.wrap_triton(_forward_kernel)[(sizes["slots"] * heads,)](
-            qkv, out, out if bias is None else bias, out if scales is None else scales, scale,
+            qkv, out, qkv if bias is None else bias, qkv if scales is None else scales, scale,
             BIASED=bias is not None, SCALED=scales is not None, UNIT=unit, **sizes, **steps,
         )  # fmt: skip
         return out
