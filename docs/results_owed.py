@@ -171,6 +171,12 @@ OWED_SPEED = {
     "encode-cuda": Owed("Reading with BERT-base on a GPU", "python benchmarks/encode.py --device cuda"),
     "train-cuda": Owed("Training a Transformer on a GPU", "python benchmarks/train.py --model transformer"),
     "train-gpt2-cuda": Owed("Training GPT-2 124M on a GPU", "python benchmarks/train.py"),
+    "vision-cpu": Owed("Images to classes on a CPU, beside timm", "python benchmarks/vision.py"),
+    "vision-cuda": Owed("Images to classes on a GPU, beside timm", "python benchmarks/vision.py --device cuda"),
+    "vision-training-cuda": Owed(
+        "Training vision models on a GPU, beside timm", "python benchmarks/vision.py --device cuda --what training"
+    ),
+    "windows-cuda": Owed("Attention within windows on a GPU", "python benchmarks/windows.py"),
     "word2vec-cpu": Owed("Training word2vec on a CPU, beside gensim", "python benchmarks/word2vec.py"),
     "probe": Owed(
         "Noun or verb, with MiniLM beside word2vec and ELMo",

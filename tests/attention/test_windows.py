@@ -161,7 +161,7 @@ def test_the_kernel_gives_value_and_gradient_of_the_plain_form(tmp_path):
 @pytest.mark.parametrize("name", CASES)
 def test_the_kernel_on_a_gpu_gives_the_same(name, dtype):
     made = case(**CASES[name], dtype=dtype, device="cuda")
-    much = {torch.float32: 1e-5, torch.float16: 3e-3, torch.bfloat16: 2e-2}[dtype]
+    much = {torch.float32: 2e-5, torch.float16: 3e-3, torch.bfloat16: 2e-2}[dtype]
     close(both(made, "triton"), both(made, "plain", torch.float64), much)
 
 

@@ -30,7 +30,7 @@ try:
 except ImportError:  # PyTorch for CPUs comes without it
     triton = None
 
-MOST_CELLS, MOST_WIDTH = 64, 128
+MOST_CELLS, MOST_WIDTH = 64, 64
 TYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
@@ -212,6 +212,8 @@ if triton is not None:  # no_type_check: what is compiled from its source must n
         batch, rows, columns, _, heads, width = qkv.shape
         ny, nx = -(-rows // wy), -(-columns // wx)
         windows, cells = batch * ny * nx, max(16, triton.next_power_of_2(wy * wx))
+        # two sets of larger tiles would take more memory than some GPUs have
+        small = qkv.element_size() == 2 and width <= 32
         return {
             "windows": windows, "slots": max(1, min(windows, launch.programs // heads)),
             "ny": ny, "nx": nx, "Y": rows, "X": columns,
@@ -219,7 +221,8 @@ if triton is not None:  # no_type_check: what is compiled from its source must n
             "H": heads, "D": width, "WY": wy, "WX": wx,
             "NP": cells, "DP": max(16, triton.next_power_of_2(width)),
             "SHIFTED": sy > 0 or sx > 0, "PADDED": (ry, rx) != (ny * wy, nx * wx),
-            "STAGES": launch.stages, "num_warps": min(launch.warps, cells // 16),  # a warp has 16 rows of scores
+            "STAGES": launch.stages if small else 1,
+            "num_warps": min(launch.warps, cells // 16),  # a warp has 16 rows of scores
         }  # fmt: skip
 
     @torch.library.triton_op("regard::windows", mutates_args={})
@@ -233,7 +236,7 @@ if triton is not None:  # no_type_check: what is compiled from its source must n
         sizes = _sizes(qkv, wy, wx, sy, sx, ry, rx, FORWARD)
         steps = dict(zip(("step_b", "step_y", "step_x", "step_part", "step_h"), qkv.stride()[:5], strict=True))
         torch.library.wrap_triton(_forward_kernel)[(sizes["slots"] * heads,)](
-            qkv, out, out if bias is None else bias, out if scales is None else scales, scale,
+            qkv, out, qkv if bias is None else bias, qkv if scales is None else scales, scale,
             BIASED=bias is not None, SCALED=scales is not None, UNIT=unit, **sizes, **steps,
         )  # fmt: skip
         return out
