@@ -219,7 +219,10 @@ def _full(side: str) -> Callable[[nn.Module, Shape], Tensor]:
 
 
 def _images(model: nn.Module, shape: Shape) -> Tensor:
-    return torch.zeros(shape.batch, *picture(getattr(model, "config", None), shape))
+    config = getattr(model, "config", None)
+    channels, *sides = picture(config, shape)
+    frames = getattr(config, "frames", None)  # of a clip
+    return torch.zeros(shape.batch, channels, *([frames] if frames else []), *sides)
 
 
 def _vectors(field: str) -> Callable[[nn.Module, Shape], Tensor]:
