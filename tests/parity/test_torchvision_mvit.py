@@ -139,6 +139,6 @@ def test_the_published_ones_answer_like_torchvisions_in_float32(size, name):
 
 
 def test_what_torchvision_has_no_place_for_is_refused():
-    for settings in ({"frames": 0}, {"class_token": False}, {"residual": "all"}, {"pooling": "mean"}):
+    for settings in ({"frames": None}, {"class_token": False}, {"residual": "all"}, {"pooling": "mean"}):
         with pytest.raises(Unsupported, match=next(iter(settings))):
             torchvision_mvit.table(Config(**KINDS["v2"] | settings))

@@ -36,7 +36,7 @@ class Config:
 
     classes: int = 1000  # 0: no head, the pooled vector
     image: int | tuple[int, int] = 224  # rows and columns it was trained at
-    frames: int = 0  # of a clip; 0: images
+    frames: int | None = None  # of a clip; None: it reads images
     channels: int = 3
     patch: int = 4  # pixels from one token to the next; each sees nearly two of them
     width: int = 96  # of the first stage
@@ -57,7 +57,7 @@ _SMALL, _BASE, _LARGE = {"layers": (1, 2, 11, 2)}, {"layers": (2, 3, 16, 3)}, {"
 _V1: dict[str, Any] = {**_SMALL, "positions": "added", "widen": "feed", "residual": "none", "class_token": True}
 _CLIPS: dict[str, Any] = {"classes": 400, "frames": 16, "keys": 8}
 
-# MViTv2, Tables 7 and 8 (t to h), MViT, Tables 2 and 9 (v1-b), and both on clips of Kinetics (16 frames, every fourth).
+# MViTv2 on images (t to h), MViT on images (v1-b), and both on clips of 16 frames, as they were trained on Kinetics.
 # Those called tiny and cifar are nobody's: for images of 32 x 32, a token for every second pixel.
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"classes": 10, "image": 32, "patch": 2, "width": 24, "layers": (1, 1, 2, 1), "keys": 2},
@@ -84,7 +84,7 @@ class MViT(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config, self.prefix = config, int(config.class_token)
-        self.stem = OverlappingPatches(config.channels, config.width, config.patch, clips=config.frames > 0)
+        self.stem = OverlappingPatches(config.channels, config.width, config.patch, clips=config.frames is not None)
         self.first = nn.Parameter(torch.zeros(1, config.width)) if config.class_token else None
         shape = self.stem.cells((*([config.frames] if config.frames else []), *_sides(config.image)))
         self.positions = AddedPositions(config.width, shape, self.prefix) if config.positions == "added" else None

@@ -139,7 +139,7 @@ def _linear(theirs: str, ours: str) -> list[Row]:
 def _check(config: Config) -> None:
     """Refuse what timm's have no place for."""
     needed = {
-        "frames": (0, not config.frames),
+        "frames": (None, config.frames is None),
         "positions": ("relative", config.positions == "relative"),
         "residual": ("all", config.residual == "all"),
         "pooling": ("conv", config.pooling == "conv"),

@@ -72,7 +72,7 @@ def _linear(theirs: str, ours: str) -> list[Row]:
 def _check(config: Config) -> None:
     """Refuse what torchvision's have no place for."""
     needed = {
-        "frames": ("16 or another number", config.frames > 0),
+        "frames": ("16 or another number", config.frames is not None),
         "class_token": (True, config.class_token),
         "residual": ("patches or none", config.residual in ("patches", "none")),
         "pooling": ("conv", config.pooling == "conv"),
