@@ -115,7 +115,7 @@ class ImageClasses(Parted[Any]):
     def card(self) -> str:
         """One line on the data, for the run's first line."""
         train, side = self.part("train"), self.data.pixels
-        skipped = f" ({len(train.skipped):,} files left out)" if train.skipped else ""
+        skipped = f" ({len(train.skipped):,} left out)" if train.skipped else ""
         return f"{self.data.path}, {len(train):,} images of {side} x {side}{skipped}, {len(self.labels)} labels"
 
     @torch.no_grad()

@@ -8,7 +8,7 @@ Every operation is one of three kinds, so a batch in which each image has anothe
 warp, one sum. An image whose operation is of another kind keeps its pixels, to the bit.
 
 Strengths run from 0 to 10 and have these meanings at 10: turned 30 degrees, sheared 0.3, moved 0.45 of a side, factors
-1 ± 0.9, all bits gone, everything solarized, 110 added; signs are drawn.
+1 ± 0.9, one bit left, everything solarized, 110 added; signs are drawn.
 
 Cubuk, Zoph, Shlens, Le: RandAugment. 2019. arXiv:1909.13719; ranges that increase with the strength as in timm
 """
@@ -54,7 +54,7 @@ def _table(pixels: Pixels, which: Tensor, strength: Tensor, sign: Tensor) -> Pix
         tables.autocontrast(pixels),
         tables.equalize(pixels),
         tables.invert(strength),
-        tables.posterize(4 - (level * 4).long(), strength),
+        tables.posterize((4 - (level * 4).long()).clamp(min=1), strength),
         tables.solarize(256 - (level * 256).floor()),
         tables.solarize_add(level * 110),
         tables.contrast(pixels, f),
