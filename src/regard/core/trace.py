@@ -31,6 +31,26 @@ class Slots:
             return self.share * real
         return real / real.sum(-1, keepdim=True).clamp(min=1)
 
+    def read(self, values: Float[Tensor, "B *any inn"]) -> Float[Tensor, "B *any G N"]:
+        """What each slot holds where the cells hold these values."""
+        cells = self._beside(self.cells, values)  # #B *1 G N P
+        index = cells.clamp(min=0).expand(*values.shape[:-1], *cells.shape[-3:])
+        found = values.gather(-1, index.flatten(-3)).unflatten(-1, cells.shape[-3:])
+        return (found * self._beside(self.shares().to(values), values)).sum(-1)  # padding has share 0
+
+    def spread(self, values: Float[Tensor, "B *any G N"]) -> Float[Tensor, "B *any inn"]:
+        """The same the other way: what each slot holds is given to its cells, by their shares."""
+        lead = values.flatten(-2)[..., 0]
+        cells = self._beside(self.cells, values.flatten(-2))
+        parts = values[..., None] * self._beside(self.shares().to(values), values.flatten(-2))
+        flat = values.new_zeros(*lead.shape, prod(self.grid))
+        return flat.scatter_add_(-1, cells.clamp(min=0).expand(parts.shape).flatten(-3), parts.flatten(-3))
+
+    @staticmethod
+    def _beside(own: Tensor, values: Tensor) -> Tensor:
+        """Cells or shares #B G N P with an axis of one for each that values B *any x have more."""
+        return own[(slice(None), *[None] * (values.ndim - 2))].to(values.device)
+
     def only(self, batch: int) -> Slots:
         """The slots of one input of the batch; those that are the same for all stay."""
 
@@ -69,6 +89,19 @@ class Geometry:
         flat.scatter_add_(2, index, (parts * real.to(parts.dtype)).flatten(2))
         return flat[..., :-1].unflatten(2, (rows, columns))
 
+    def pull(
+        self, weights: Float[Tensor, "BG H N M"], rows: Float[Tensor, "B #H Q out"]
+    ) -> Float[Tensor, "B H Q inn"]:
+        """``rows @ operator(weights)`` without forming the operator, which is large where windows are many."""
+        w = weights.unflatten(0, (-1, self.queries.cells.shape[1]))  # B G H N M
+        return self.keys.spread(torch.einsum("bhqgn,bghnm->bhqgm", self.queries.read(rows), w))
+
+    def totals(self, weights: Float[Tensor, "BG H N M"]) -> Float[Tensor, "B H out"]:
+        """The row sums of ``operator(weights)``."""
+        w = weights.unflatten(0, (-1, self.queries.cells.shape[1]))
+        whole = self.keys.shares().to(w).sum(-1)[:, :, None, None]  # #B G 1 1 M: what is real of each key
+        return self.queries.spread((w * whole).sum(-1).transpose(1, 2))
+
 
 @dataclass(frozen=True, eq=False)
 class Trace:
@@ -84,33 +117,63 @@ class Trace:
     rows: tuple[str, ...] | None = None  # names of the queries, for pictures
     columns: tuple[str, ...] | None = None
     centres: Float[Tensor, "B H N P"] | None = None  # where an aligner that has centres put them, in columns from 0
+    gradient: Float[Tensor, "B H N M"] | None = None  # of what was differentiated, with respect to the weights
 
     def label(self, rows: Sequence[str], columns: Sequence[str]) -> Trace:
         """The same trace with its rows and columns named; longer ones (padding) are cut off."""
         if self.geometry is not None:
             return replace(self, rows=tuple(rows), columns=tuple(columns))
+        names = {"rows": tuple(rows), "columns": tuple(columns)}
         w = self.weights[..., : len(rows), : len(columns)]
         centres = None if self.centres is None else self.centres[..., : len(rows), :]
-        return replace(self, weights=w, rows=tuple(rows), columns=tuple(columns), centres=centres)
+        gradient = None if self.gradient is None else self.gradient[..., : len(rows), : len(columns)]
+        return replace(self, weights=w, centres=centres, gradient=gradient, **names)
 
     def only(self, batch: int) -> Trace:
         """The trace of one input of the batch (still with a batch axis, of one)."""
         if self.geometry is None:
             centres = None if self.centres is None else self.centres[batch : batch + 1]
-            return replace(self, weights=self.weights[batch : batch + 1], centres=centres)
+            gradient = None if self.gradient is None else self.gradient[batch : batch + 1]
+            return replace(self, weights=self.weights[batch : batch + 1], centres=centres, gradient=gradient)
         groups = self.geometry.queries.cells.shape[1]
         own = slice(batch * groups, (batch + 1) * groups)
-        return replace(self, weights=self.weights[own], geometry=self.geometry.only(batch))
+        gradient = None if self.gradient is None else self.gradient[own]
+        return replace(self, weights=self.weights[own], geometry=self.geometry.only(batch), gradient=gradient)
 
     def operator(self) -> Float[Tensor, "B H out inn"]:
         """The map on the input grid; the weights themselves where tokens were not regrouped."""
         return self.weights if self.geometry is None else self.geometry.operator(self.weights)
+
+    def pull(self, rows: Float[Tensor, "B #H Q out"], weights: Tensor | None = None) -> Float[Tensor, "B H Q inn"]:
+        """``rows @ operator()``; of other weights of the same geometry (heads fused, say) where they are given."""
+        w = self.weights if weights is None else weights
+        return rows @ w if self.geometry is None else self.geometry.pull(w, rows)
+
+    @property
+    def reads(self) -> int:
+        """How many cells the layer reads."""
+        return self.weights.shape[-1] if self.geometry is None else prod(self.geometry.keys.grid)
+
+    @property
+    def writes(self) -> int:
+        """How many cells it writes."""
+        return self.weights.shape[-2] if self.geometry is None else prod(self.geometry.queries.grid)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, weights rounded to 5 digits."""
         plain = {"name": self.name, "kind": self.kind, "rows": self.rows, "columns": self.columns}
         arrays = {"weights": self.weights} | ({} if self.centres is None else {"centres": self.centres})
         return plain | {name: _rounded(array) for name, array in arrays.items()}
+
+
+def moved(name: str, slots: Slots, batch: int, like: Tensor) -> Trace:
+    """A module that only moves tokens (cuts patches, merges neighbours) as a trace: each slot looks at itself alone."""
+    cells, share = slots.cells.flatten(1, 2), None if slots.share is None else slots.share.flatten(1, 2)
+    count = cells.shape[1]
+    own = torch.arange(count, device=cells.device)[None, :, None, None]  # a group a slot, of one query and one key
+    keys = Slots(cells[:, :, None], slots.grid, None if share is None else share[:, :, None])
+    one = like.new_ones((), dtype=torch.promote_types(like.dtype, torch.float32)).expand(batch * count, 1, 1, 1)
+    return Trace(name, one, "move", geometry=Geometry(Slots(own, (count,)), keys))
 
 
 def _rounded(array: Float[Tensor, "B H N M"]) -> list[list[list[list[float]]]]:
