@@ -21,19 +21,31 @@ from regard.positions import POSITIONS
 
 
 class EncoderBlock(Residual):
-    """Mix, then feed forward."""
+    """Mix, then feed forward; `scales` are those of what each of the two adds."""
 
-    def __init__(self, mix: nn.Module, feed: nn.Module, norms: Sequence[nn.Module], pre: bool, dropout: float) -> None:
-        super().__init__(pre, dropout)
+    def __init__(
+        self,
+        mix: nn.Module,
+        feed: nn.Module,
+        norms: Sequence[nn.Module],
+        pre: bool,
+        dropout: float,
+        drop_path: float = 0.0,
+        scales: Sequence[nn.Module | None] = (None, None),
+    ) -> None:
+        super().__init__(pre, dropout, drop_path)
         self.mix, self.feed = mix, feed
         self.mix_norm, self.feed_norm = norms
+        self.mix_scale, self.feed_scale = scales
 
     def forward(
         self, x: Tensor, mask: Mask | None = None, positions: Where | None = None, memo: Place | None = None
     ) -> Tensor:
         """One block."""
-        x = self.around(x, self.mix_norm, lambda x: self.mix(x, mask=mask, positions=positions, memo=memo))
-        return self.around(x, self.feed_norm, self.feed)
+        x = self.around(
+            x, self.mix_norm, lambda x: self.mix(x, mask=mask, positions=positions, memo=memo), self.mix_scale
+        )
+        return self.around(x, self.feed_norm, self.feed, self.feed_scale)
 
 
 class Stack(nn.Module):
@@ -103,3 +115,14 @@ class Encoder(Stack):
         for depth, block in enumerate(self.blocks):
             x = block(x, mask, where, memo.at(depth))
         return self.leave(x)
+
+    def depths(
+        self, x: Float[Tensor, "B N C"], after: Sequence[int], mask: Mask | None = None
+    ) -> list[Float[Tensor, "B N C"]]:
+        """What stands between the blocks: after the first so many of them, for each of these counts, not normed."""
+        memo, index = Memo(), torch.arange(x.shape[1], device=x.device)[None]
+        x, where = self.enter(x, index), self.where(index, index)
+        found = {0: x}
+        for depth, block in enumerate(self.blocks):
+            found[depth + 1] = x = block(x, mask, where, memo.at(depth))
+        return [found[many] for many in after]

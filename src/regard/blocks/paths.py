@@ -1,7 +1,7 @@
 """Residual branches of deep vision models: dropped whole at random, and scaled by channel.
 
-    drop path     x + m f(x) / (1 - p),  m ∈ {0, 1} drawn once for each image     Huang et al. 2016, arXiv:1603.09382
-    layer scale   x + γ ⊙ f(x),  γ learned from a small start                     Touvron et al. 2021, arXiv:2103.17239
+drop path     x + m f(x) / (1 - p),  m ∈ {0, 1} drawn once for each image     Huang et al. 2016, arXiv:1603.09382
+layer scale   x + γ ⊙ f(x),  γ learned from a small start                     Touvron et al. 2021, arXiv:2103.17239
 """
 
 from __future__ import annotations

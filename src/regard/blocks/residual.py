@@ -2,6 +2,8 @@
 
 post-norm (2017)    norm(x + drop(f(x)))
 pre-norm            x + drop(f(norm(x)))       Xiong et al. 2020, arXiv:2002.04745
+
+What is added may be scaled by channel, and left out whole for some inputs while training (blocks.paths).
 """
 
 from __future__ import annotations
@@ -10,20 +12,29 @@ from collections.abc import Callable
 
 from torch import nn
 
+from regard.blocks.paths import DropPath
 from regard.core.shapes import Tensor
 
 
 class Residual(nn.Module):
     """What a block's sublayers have in common: where the norm stands, and dropout. Subclassed by the blocks."""
 
-    def __init__(self, pre: bool, dropout: float) -> None:
+    def __init__(self, pre: bool, dropout: float, drop_path: float = 0.0) -> None:
         super().__init__()
         self.pre = pre
         self.drop = nn.Dropout(dropout)
+        self.path = DropPath(drop_path) if drop_path else None
 
-    def around(self, x: Tensor, norm: nn.Module, f: Callable[[Tensor], Tensor]) -> Tensor:
+    def around(
+        self, x: Tensor, norm: nn.Module, f: Callable[[Tensor], Tensor], scale: nn.Module | None = None
+    ) -> Tensor:
         """One sublayer with its residual path."""
         if self.pre:
-            return x + self.drop(f(norm(x)))
-        out: Tensor = norm(x + self.drop(f(x)))
+            return x + self._added(f(norm(x)), scale)
+        out: Tensor = norm(x + self._added(f(x), scale))
         return out
+
+    def _added(self, branch: Tensor, scale: nn.Module | None) -> Tensor:
+        branch = self.drop(branch)
+        branch = branch if scale is None else scale(branch)
+        return branch if self.path is None else self.path(branch)

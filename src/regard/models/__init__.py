@@ -30,6 +30,7 @@ MODELS: Table = {
     "handwriting": ("regard.models.handwriting", "Handwriting"),
     "ctc": ("regard.models.ctc", "CTC"),
     "listener": ("regard.models.listener", "Listener"),
+    "vit": ("regard.models.vit", "ViT"),
 }
 
 

@@ -20,3 +20,8 @@ POSITIONS: Table = {
     "alibi": ("regard.positions.biased.alibi", "AlibiPositions"),
     "none": ("regard.positions.none", "NoPositions"),
 }
+
+# Of tokens on a grid of rows and columns: told by the grid's size, not by an index.
+GRIDS: Table = {
+    "learned": ("regard.positions.added.grid", "GridPositions"),
+}

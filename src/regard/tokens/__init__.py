@@ -1,7 +1,19 @@
-"""Tokens: anything -> a sequence. Text becomes whole numbers, ready for a table of vectors; sounds become frames.
+"""Tokens: anything -> a sequence. Text becomes whole numbers, ready for a table of vectors; sounds become frames, images
+a grid of patches.
 
 | part     | file        | what it reads                                                                       |
 |----------|-------------|-------------------------------------------------------------------------------------|
 | `Text`   | `text.py`   | lines of text; six kinds of vocabulary, trained here or read from a tokenizer.json  |
 | `Frames` | `frames.py` | waves; spectra on the mel scale, a hundred a second, with their slopes              |
+| stems    | `patches.py` | images; one vector a patch, in its place                                           |
 """
+
+from __future__ import annotations
+
+from regard.core.spec import Table
+
+# How images become tokens in their places, B C Y X -> B Y X C.
+STEMS: Table = {
+    "patches": ("regard.tokens.patches", "Patches"),
+    "normed": ("regard.tokens.patches", "NormedPatches"),
+}

@@ -1,0 +1,199 @@
+"""ViT: an image is a sequence of patches, and a Transformer reads it like a text.
+
+    tokens      patches of P × P pixels, each mapped to a vector (tokens.patches; or any stem that gives B Y X C), and
+                before them one learned token that belongs to no place: the class
+    positions   a learned grid, added; drawn larger or smaller where the image has another size or shape
+    attention   softmax with H heads, every patch sees every patch; norm before each sublayer
+    head        a linear map of the class token, or of the mean of the patches
+
+``model(images)`` are the classes' logits, ``model.pooled(images)`` what the head reads, ``model.grid(images)`` the last
+tokens in their places, ``model.features(images)`` a pyramid of four. An image of any size is read; where the patch does
+not divide it, zeros fill it up.
+
+Dosovitskiy et al.: An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale. ICLR 2021.
+arXiv:2010.11929; Zhai, Kolesnikov, Houlsby, Beyer: Scaling Vision Transformers (g, G). CVPR 2022. arXiv:2106.04560;
+Touvron et al.: DeiT (Ti, S). ICML 2021. arXiv:2012.12877; Touvron et al.: Going Deeper with Image Transformers
+(layer scale). ICCV 2021. arXiv:2103.17239; Darcet et al.: Vision Transformers Need Registers. ICLR 2024. arXiv:2309.16588
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from regard.attention.multihead import MultiHead
+from regard.blocks import FEEDFORWARDS
+from regard.blocks.encoder import Encoder, EncoderBlock
+from regard.blocks.paths import LayerScale, rates
+from regard.core.errors import RegardError
+from regard.core.shapes import Float, Tensor
+from regard.core.spec import cycle, make
+from regard.positions import GRIDS
+from regard.positions.none import NoPositions
+from regard.tokens import STEMS
+from regard.tokens.patches import cells
+
+STRIDES = (4, 8, 16, 32)  # of a pyramid of features, in pixels
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that shapes a ViT; the defaults are the paper's ViT-B/16."""
+
+    classes: int = 1000  # 0: no head, the pooled vector itself
+    image: int | tuple[int, int] = 224  # rows and columns it is trained at; others are read too
+    channels: int = 3
+    patch: int | tuple[int, int] = 16
+    width: int = 768
+    heads: int = 12
+    layers: int = 12
+    ffn: int | None = None  # None: four times the width
+    prefix: int = 1  # learned tokens before the patches: the first is the class, further ones are registers
+    pool: Literal["token", "mean", "mean_norm"] = "token"  # of normed tokens; mean_norm: the norm is of the mean
+    representation: int | None = None  # the width of a tanh layer before the head, as in the paper's pre-training
+    layer_scale: float | None = None  # where the factors of every channel start; None: there are none
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    drop_path: float = 0.0  # of the last layer; the first is never left out
+    attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module of one's own
+    positions: str = "learned"  # a spec of GRIDS
+    stem: Any = "patches"  # a spec of STEMS, or a module of one's own that gives B Y X C and knows its stride
+    feed: str = "gelu"
+    eps: float = 1e-6
+
+
+def _size(width: int, heads: int, layers: int, patch: int, **more: Any) -> dict[str, Any]:
+    return {"patch": patch, "width": width, "heads": heads, "layers": layers, **more}
+
+
+# Ti and S are DeiT's; B, L and H the paper's, table 1; g and G those of Zhai et al., table 2. The number is the patch.
+SIZES: dict[str, dict[str, Any]] = {
+    "ti16": _size(192, 3, 12, 16),
+    "s32": _size(384, 6, 12, 32),
+    "s16": _size(384, 6, 12, 16),
+    "s14": _size(384, 6, 12, 14),
+    "s8": _size(384, 6, 12, 8),
+    "b32": _size(768, 12, 12, 32),
+    "b16": _size(768, 12, 12, 16),
+    "b14": _size(768, 12, 12, 14),
+    "b8": _size(768, 12, 12, 8),
+    "l32": _size(1024, 16, 24, 32),
+    "l16": _size(1024, 16, 24, 16),
+    "l14": _size(1024, 16, 24, 14),
+    "h14": _size(1280, 16, 32, 14),
+    "g14": _size(1408, 16, 40, 14, ffn=6144),
+    "G14": _size(1664, 16, 48, 14, ffn=8192),
+}
+
+
+class ViT(nn.Module):
+    """Images in; out, the logits of the classes."""
+
+    entries = ("pooled", "grid", "features")  # what is called on a model beside itself
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        if config.pool == "token" and not config.prefix:
+            raise RegardError("pool='token' reads a class token: give prefix=1, or pool='mean'")
+        self.config, self.prefix = config, config.prefix
+        self.stem = make(STEMS, config.stem, "stem", channels=config.channels, width=config.width, patch=config.patch)
+        self.first = nn.Parameter(torch.empty(config.prefix, config.width)) if config.prefix else None
+        grid = cells(config.image, self.stem.stride)
+        self.positions = make(
+            GRIDS, config.positions, "positions on a grid", width=config.width, grid=grid, prefix=config.prefix
+        )
+        late = config.pool == "mean_norm"
+        blocks = [_block(config, layer) for layer in range(config.layers)]
+        self.encoder = Encoder(blocks, NoPositions(), None if late else _norm(config), config.dropout)
+        self.pool_norm = _norm(config) if late else None
+        self.represent = nn.Linear(config.width, config.representation) if config.representation else None
+        self.head = nn.Linear(config.representation or config.width, config.classes) if config.classes else None
+        self.reset()
+
+    def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B classes"]:
+        """The lecture's pseudocode, line by line."""
+        patches = self.stem(images)  # created and embedded: B Y X C
+        sequence = self.sequence(patches)  # concat(class token, patches) + positions
+        hidden = self.encoder(sequence)
+        return self.classify(self.pool(hidden))
+
+    def pooled(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B D"]:
+        """What the head reads."""
+        return self.pool(self.encoder(self.sequence(self.stem(images))))
+
+    def grid(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B y x D"]:
+        """The last tokens of the patches in their places, normed."""
+        patches = self.stem(images)
+        return self._placed(self._normed(self.encoder(self.sequence(patches))), patches.shape[1:3])
+
+    def features(self, images: Float[Tensor, "B C Y X"]) -> list[Float[Tensor, "B D y x"]]:
+        """A pyramid at strides 4, 8, 16 and 32: the tokens of four depths, the last the deepest, normed and resampled.
+
+        All depths of a ViT have one grid, so that the maps are drawn larger or smaller (bilinear) without parameters.
+        """
+        patches = self.stem(images)
+        quarters = [-(-len(self.encoder.blocks) * i // 4) for i in (1, 2, 3, 4)]
+        found = self.encoder.depths(self.sequence(patches), quarters)
+        norm = self.pool_norm or self.encoder.norm
+        maps = [self._placed(norm(x), patches.shape[1:3]).permute(0, 3, 1, 2) for x in found]  # type: ignore[misc]
+        sizes = [cells(images.shape[-2:], stride) for stride in STRIDES]
+        return [
+            F.interpolate(x, size, mode="bilinear", align_corners=False, antialias=True)
+            for x, size in zip(maps, sizes, strict=True)
+        ]
+
+    def sequence(self, patches: Float[Tensor, "B y x D"]) -> Float[Tensor, "B N D"]:
+        """The learned tokens and the patches after them, row by row, told where they are."""
+        tokens = patches.flatten(1, 2)
+        if self.first is not None:
+            tokens = torch.cat([self.first.to(tokens.dtype).expand(len(tokens), -1, -1), tokens], 1)
+        placed: Tensor = self.positions(tokens, (patches.shape[1], patches.shape[2]))
+        return placed
+
+    def pool(self, hidden: Float[Tensor, "B N D"]) -> Float[Tensor, "B D"]:
+        """One vector of the whole image."""
+        x = hidden[:, 0] if self.config.pool == "token" else hidden[:, self.prefix :].mean(1)
+        x = x if self.pool_norm is None else self.pool_norm(x)
+        return x if self.represent is None else torch.tanh(self.represent(x))
+
+    def classify(self, pooled: Float[Tensor, "B D"]) -> Float[Tensor, "B classes"]:
+        """The head's answer to pooled vectors; without a head, these themselves."""
+        return pooled if self.head is None else self.head(pooled)
+
+    def _normed(self, hidden: Tensor) -> Tensor:
+        """Tokens normed, where the last norm stands behind the mean."""
+        return hidden if self.pool_norm is None else self.pool_norm(hidden)
+
+    def _placed(self, tokens: Float[Tensor, "B N D"], grid: Any) -> Float[Tensor, "B y x D"]:
+        return tokens[:, self.prefix :].unflatten(1, tuple(grid))
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Fresh weights, as DeiT's: normal with 0.02, cut off at two of them, biases 0; patches by their pixels."""
+        for name, module in self.named_modules():
+            if isinstance(module, nn.Linear) and not name.startswith("stem."):
+                nn.init.trunc_normal_(module.weight, std=0.02)
+                if module.bias is not None:
+                    module.bias.zero_()
+        if self.first is not None:
+            nn.init.trunc_normal_(self.first, std=0.02)
+
+
+def _block(config: Config, layer: int) -> EncoderBlock:
+    mix = MultiHead(
+        config.width, config.heads, attention=cycle(config.attention, layer), dropout=config.attention_dropout
+    )
+    hidden = 4 * config.width if config.ffn is None else config.ffn
+    feed = make(FEEDFORWARDS, config.feed, "feed-forward", width=config.width, hidden=hidden, dropout=config.dropout)
+    start = config.layer_scale
+    scales = [None if start is None else LayerScale(config.width, start) for _ in range(2)]
+    path = rates(config.drop_path, config.layers)[layer]
+    return EncoderBlock(mix, feed, [_norm(config), _norm(config)], True, config.dropout, path, scales)
+
+
+def _norm(config: Config) -> nn.Module:
+    return nn.LayerNorm(config.width, eps=config.eps)

@@ -1,0 +1,48 @@
+"""Grid positions: one learned vector for each place of a Y × X grid, and the grid is drawn larger or smaller at need.
+
+    p = [P_prefix, resize(P_grid, to Y × X)]        x + p        P_grid: the grid of the images trained on
+
+Neighbouring places have learned alike vectors, so that a grid of another size, or another shape, is read off between
+them (bicubic). `antialias` smooths where the grid shrinks, as timm does; without it the cubic has another slope too,
+as in transformers. At the size it was trained at nothing is touched. Tokens that stand before the grid (class,
+distillation) have rows of their own, `prefix` of them, which are never resized; tokens in front without a row get none.
+
+Dosovitskiy et al.: An Image is Worth 16x16 Words, section 3.2. ICLR 2021. arXiv:2010.11929
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from regard.core.shapes import Float, Tensor
+
+
+class GridPositions(nn.Module):
+    """Adds a row of a table to every token of a grid, and to those before it."""
+
+    kind: ClassVar[str] = "added"
+
+    def __init__(self, width: int, grid: tuple[int, int], prefix: int = 0, antialias: bool = True) -> None:
+        super().__init__()
+        self.grid, self.prefix, self.antialias = (grid[0], grid[1]), prefix, antialias
+        self.table = nn.Parameter(torch.empty(prefix + grid[0] * grid[1], width))
+        nn.init.trunc_normal_(self.table, std=0.02)
+
+    def forward(self, x: Float[Tensor, "B N C"], grid: tuple[int, int]) -> Float[Tensor, "B N C"]:
+        """The tokens, told where they are; those of the grid stand at the end, row after row."""
+        return x + self.vectors(grid, x.shape[1] - grid[0] * grid[1]).to(x.dtype)
+
+    def vectors(self, grid: tuple[int, int], before: int = 0) -> Float[Tensor, "N C"]:
+        """What is added for a grid of this size, with so many tokens before it."""
+        table = self.table if tuple(grid) == self.grid else torch.cat([self.table[: self.prefix], self._resized(grid)])
+        return F.pad(table, (0, 0, before - self.prefix, 0)) if before != self.prefix else table
+
+    def _resized(self, grid: tuple[int, int]) -> Float[Tensor, "N C"]:
+        image = self.table[self.prefix :].unflatten(0, self.grid).permute(2, 0, 1)[None]
+        wide = image.to(torch.promote_types(image.dtype, torch.float32))  # half the bits would lose the differences
+        drawn = F.interpolate(wide, size=tuple(grid), mode="bicubic", align_corners=False, antialias=self.antialias)
+        return drawn[0].flatten(1).mT.to(image.dtype)

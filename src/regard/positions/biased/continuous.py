@@ -1,0 +1,50 @@
+"""Continuous positions: the bias of a step is not looked up but computed, by a small network that knows any step.
+
+    window        s_nm = q_n · k_m + r_h[Δy, Δx]
+    continuous    s_nm = q_n · k_m + 16 σ( W ReLU(V (l(Δy), l(Δx)) + b) )_h        l(Δ) = sign(Δ) log₂(1 + 8 |Δ| / (w - 1)) / 3
+
+Steps are measured in widths of the window that was trained with, and by their logarithm, so that a window twice as wide
+lies only a little outside of what the network has seen: a model trained with small windows can be given larger ones
+(`trained` keeps the measure). Between 0 and 16, a bias cannot drown the scores.
+
+Liu et al.: Swin Transformer V2: Scaling Up Capacity and Resolution. CVPR 2022. arXiv:2111.09883
+"""
+
+from __future__ import annotations
+
+from math import log2
+
+import torch
+from torch import nn
+
+from regard.core.shapes import Float, Tensor
+from regard.positions.biased.window import Pair, WindowPositions, pair
+
+
+class ContinuousPositions(WindowPositions):
+    """Computes the table of steps; `trained` is the window whose width is the unit (None: this one)."""
+
+    def __init__(self, heads: int, window: int | Pair = 8, trained: int | Pair | None = None) -> None:
+        super().__init__(heads, window)
+        del self.table
+        self.trained = self.window if trained is None else pair(trained)
+        self.up = nn.Linear(2, 512)
+        self.down = nn.Linear(512, heads, bias=False)
+        self.register_buffer("measured", self._measured(), persistent=False)  # S 2
+
+    def row(self) -> Float[Tensor, "H S"]:
+        """The bias of every step: between 0 and 16."""
+        found: Tensor = self.down(self.up(self.measured).relu())
+        return 16 * found.sigmoid().T
+
+    def _measured(self) -> Float[Tensor, "S 2"]:
+        """Every step, in logarithms of trained windows."""
+        axes = []
+        for here, there in zip(self.window, self.trained, strict=True):
+            step = torch.arange(1 - here, here, dtype=torch.float32) / max(there - 1, 1) * 8
+            axes.append(step.sign() * torch.log2(step.abs() + 1) / log2(8))
+        return torch.cartesian_prod(*axes)
+
+    def extra_repr(self) -> str:
+        """How it was made."""
+        return f"window={self.window}, trained={self.trained}"
