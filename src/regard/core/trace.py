@@ -24,11 +24,11 @@ class Slots:
     grid: tuple[int, ...]  # what the cells count: (Y, X), (T,), (points,), ...
     share: Float[Tensor, "#B G N P"] | None = None  # None: the mean of the P cells
 
-    def shares(self) -> Float[Tensor, "#B G N P"]:
+    def shares(self, dtype: torch.dtype = torch.float32) -> Float[Tensor, "#B G N P"]:
         """The share of every cell, padding at zero."""
-        real = (self.cells >= 0).to(torch.float32)
+        real = (self.cells >= 0).to(dtype)
         if self.share is not None:
-            return self.share * real
+            return self.share.to(dtype) * real
         return real / real.sum(-1, keepdim=True).clamp(min=1)
 
     def read(self, values: Float[Tensor, "B *any inn"]) -> Float[Tensor, "B *any G N"]:
@@ -36,15 +36,15 @@ class Slots:
         cells = self._beside(self.cells, values)  # #B *1 G N P
         index = cells.clamp(min=0).expand(*values.shape[:-1], *cells.shape[-3:])
         found = values.gather(-1, index.flatten(-3)).unflatten(-1, cells.shape[-3:])
-        return (found * self._beside(self.shares().to(values), values)).sum(-1)  # padding has share 0
+        return (found * self._beside(self.shares(values.dtype), values)).sum(-1)  # padding has share 0
 
     def spread(self, values: Float[Tensor, "B *any G N"]) -> Float[Tensor, "B *any inn"]:
         """The same the other way: what each slot holds is given to its cells, by their shares."""
-        lead = values.flatten(-2)[..., 0]
-        cells = self._beside(self.cells, values.flatten(-2))
-        parts = values[..., None] * self._beside(self.shares().to(values), values.flatten(-2))
-        flat = values.new_zeros(*lead.shape, prod(self.grid))
-        return flat.scatter_add_(-1, cells.clamp(min=0).expand(parts.shape).flatten(-3), parts.flatten(-3))
+        flat = values.flatten(-2)
+        cells, shares = (self._beside(own, flat) for own in (self.cells, self.shares(values.dtype)))
+        parts = values[..., None] * shares  # B *any G N P
+        out = values.new_zeros(*flat.shape[:-1], prod(self.grid))
+        return out.scatter_add_(-1, cells.clamp(min=0).expand(parts.shape).flatten(-3), parts.flatten(-3))
 
     @staticmethod
     def _beside(own: Tensor, values: Tensor) -> Tensor:
@@ -80,7 +80,7 @@ class Geometry:
         w = weights.unflatten(0, (-1, groups)).transpose(1, 2)  # B H G N M
         rows, columns = prod(self.queries.grid), prod(self.keys.grid)
         cells = self.keys.cells[:, None, :, None]  # #B 1 G 1 M P
-        parts = w[..., None] * self.keys.shares().to(w.dtype)[:, None, :, None]  # B H G N M P
+        parts = w[..., None] * self.keys.shares(w.dtype)[:, None, :, None]  # B H G N M P
         to = self.queries.cells[:, None, :, :, :1, None]  # #B 1 G N 1 1
         index = to * columns + cells
         real = (to >= 0) & (cells >= 0)
@@ -89,9 +89,7 @@ class Geometry:
         flat.scatter_add_(2, index, (parts * real.to(parts.dtype)).flatten(2))
         return flat[..., :-1].unflatten(2, (rows, columns))
 
-    def pull(
-        self, weights: Float[Tensor, "BG H N M"], rows: Float[Tensor, "B #H Q out"]
-    ) -> Float[Tensor, "B H Q inn"]:
+    def pull(self, weights: Float[Tensor, "BG H N M"], rows: Float[Tensor, "B #H Q out"]) -> Float[Tensor, "B H Q inn"]:
         """``rows @ operator(weights)`` without forming the operator, which is large where windows are many."""
         w = weights.unflatten(0, (-1, self.queries.cells.shape[1]))  # B G H N M
         return self.keys.spread(torch.einsum("bhqgn,bghnm->bhqgm", self.queries.read(rows), w))
@@ -99,7 +97,7 @@ class Geometry:
     def totals(self, weights: Float[Tensor, "BG H N M"]) -> Float[Tensor, "B H out"]:
         """The row sums of ``operator(weights)``."""
         w = weights.unflatten(0, (-1, self.queries.cells.shape[1]))
-        whole = self.keys.shares().to(w).sum(-1)[:, :, None, None]  # #B G 1 1 M: what is real of each key
+        whole = self.keys.shares(w.dtype).sum(-1)[:, :, None, None]  # #B G 1 1 M: what is real of each key
         return self.queries.spread((w * whole).sum(-1).transpose(1, 2))
 
 

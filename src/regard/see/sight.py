@@ -27,7 +27,7 @@ import torch
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
-from regard.core.trace import Trace
+from regard.core.trace import Slots, Trace
 from regard.see.rollout import Fuse, mean_of_heads
 
 Place = tuple[float, float]  # down and right from the top left corner, as shares of the image's height and width
@@ -91,7 +91,7 @@ class Sight:
                 rows = step.pull(rows)
                 continue
             fused = fuse(_real(step.weights))[:, None]
-            whole = residual * _around_totals(step) + (1 - residual) * _totals(step, fused)
+            whole = _totals(step, fused, residual)
             rows = rows / torch.where(whole == 0, 1.0, whole)[:, :, None]
             rows = residual * _around(step, rows) + (1 - residual) * step.pull(rows, fused)
         return self._map(rows)[0, 0, 0]
@@ -138,9 +138,9 @@ class Sight:
         there = torch.zeros(1, prod(self.cells), dtype=torch.float64)
         there[0, down * self.cells[1] + right] = 1.0
         for step in self.steps[: at + 1]:
-            if step.geometry is None or there.shape[-1] + self.prefix == step.reads:
-                there = torch.cat([there.new_zeros(1, step.reads - there.shape[-1]), there], -1)
-            if step.geometry is not None and (slots := _slots(step)) is not None:
+            if there.shape[-1] + self.prefix == step.reads:  # the class token comes in
+                there = torch.cat([there.new_zeros(1, self.prefix), there], -1)
+            if (slots := _slots(step)) is not None:
                 there = slots.read(there.to(slots.cells.device)).flatten(1)
         return int(there.argmax())
 
@@ -156,27 +156,25 @@ class Sight:
         return self._cut(rows, prod(self.cells)).unflatten(-1, self.cells)
 
 
-def _slots(step: Trace):  # type: ignore[no-untyped-def]
+def _slots(step: Trace) -> Slots | None:
     """How a step carries tokens where it does not attend; None: each stays in its place."""
-    assert step.geometry is not None
+    if step.geometry is None:
+        return None
     return step.geometry.keys if step.kind == "move" else step.geometry.skip
 
 
 def _around(step: Trace, rows: Tensor) -> Tensor:
     """Rows down through a step, past its attention."""
-    if step.geometry is None or (slots := _slots(step)) is None:
-        return rows
-    return slots.spread(rows.unflatten(-1, slots.cells.shape[1:3]))
+    slots = _slots(step)
+    return rows if slots is None else slots.spread(rows.unflatten(-1, slots.cells.shape[1:3]))
 
 
-def _around_totals(step: Trace) -> Tensor | float:
-    if step.geometry is None or step.geometry.skip is None:
-        return 1.0
-    return step.geometry.skip.shares().flatten(1).unflatten(1, (-1, step.geometry.skip.cells.shape[3])).sum(-1)[:, None]
-
-
-def _totals(step: Trace, weights: Tensor) -> Tensor:
-    return weights.sum(-1) if step.geometry is None else step.geometry.totals(weights)
+def _totals(step: Trace, fused: Tensor, residual: float) -> Float[Tensor, "B 1 N"]:
+    """The row sums of a layer with its way around."""
+    own = fused.sum(-1) if step.geometry is None else step.geometry.totals(fused)
+    slots = _slots(step)
+    around = 1.0 if slots is None else slots.shares(own.dtype).sum(-1).flatten(1)[:, None].to(own.device)
+    return residual * around + (1 - residual) * own
 
 
 def _real(weights: Tensor) -> Tensor:
