@@ -31,6 +31,8 @@ MODELS: Table = {
     "ctc": ("regard.models.ctc", "CTC"),
     "listener": ("regard.models.listener", "Listener"),
     "vit": ("regard.models.vit", "ViT"),
+    "swin": ("regard.models.swin", "Swin"),
+    "swinv2": ("regard.models.swinv2", "SwinV2"),
 }
 
 

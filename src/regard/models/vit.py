@@ -13,7 +13,8 @@ not divide it, zeros fill it up.
 Dosovitskiy et al.: An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale. ICLR 2021.
 arXiv:2010.11929; Zhai, Kolesnikov, Houlsby, Beyer: Scaling Vision Transformers (g, G). CVPR 2022. arXiv:2106.04560;
 Touvron et al.: DeiT (Ti, S). ICML 2021. arXiv:2012.12877; Touvron et al.: Going Deeper with Image Transformers
-(layer scale). ICCV 2021. arXiv:2103.17239; Darcet et al.: Vision Transformers Need Registers. ICLR 2024. arXiv:2309.16588
+(layer scale). ICCV 2021. arXiv:2103.17239; Darcet et al.: Vision Transformers Need Registers. ICLR 2024.
+arXiv:2309.16588
 """
 
 from __future__ import annotations
@@ -71,7 +72,9 @@ def _size(width: int, heads: int, layers: int, patch: int, **more: Any) -> dict[
 
 
 # Ti and S are DeiT's; B, L and H the paper's, table 1; g and G those of Zhai et al., table 2. The number is the patch.
+# The one called tiny is nobody's: for small images, and to try things.
 SIZES: dict[str, dict[str, Any]] = {
+    "tiny": _size(96, 3, 4, 4, image=32, classes=10),
     "ti16": _size(192, 3, 12, 16),
     "s32": _size(384, 6, 12, 32),
     "s16": _size(384, 6, 12, 16),
@@ -140,7 +143,7 @@ class ViT(nn.Module):
         found = self.encoder.depths(self.sequence(patches), quarters)
         norm = self.pool_norm or self.encoder.norm
         maps = [self._placed(norm(x), patches.shape[1:3]).permute(0, 3, 1, 2) for x in found]  # type: ignore[misc]
-        sizes = [cells(images.shape[-2:], stride) for stride in STRIDES]
+        sizes = [cells((images.shape[2], images.shape[3]), stride) for stride in STRIDES]
         return [
             F.interpolate(x, size, mode="bilinear", align_corners=False, antialias=True)
             for x, size in zip(maps, sizes, strict=True)

@@ -1,5 +1,5 @@
-"""Tokens: anything -> a sequence. Text becomes whole numbers, ready for a table of vectors; sounds become frames, images
-a grid of patches.
+"""Tokens: anything -> a sequence. Text becomes whole numbers, ready for a table of vectors; sounds become frames, and
+images a grid of patches.
 
 | part     | file        | what it reads                                                                       |
 |----------|-------------|-------------------------------------------------------------------------------------|

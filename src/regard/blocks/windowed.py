@@ -1,0 +1,190 @@
+"""Attention within windows of a grid: every cell looks at the cells of its own window, and at no other.
+
+    everywhere    all Y X cells see one another                       O((Y X)² C)
+    windowed      the N cells of a window see one another             O(Y X N C)
+    shifted       the same, of a grid that was turned by half a window: what was a border lies inside one now
+
+The grid is filled up to whole windows. What becomes of the padding is the user's choice:
+
+    mask       it is no key; the cells there are see each other as if the window had been smaller
+    attend     it is a key like any other, its value the bias of the projection; as the authors' and transformers' Swin
+    shifted    the same, but put in after the turn; as timm's, where the padding lies in another place
+
+`Windowed` is Swin's mixer; `CosineWindowed`, of Swin v2, compares directions of q and k only.
+
+Liu et al.: Swin Transformer. ICCV 2021. arXiv:2103.14030; Swin Transformer V2. CVPR 2022. arXiv:2111.09883
+"""
+
+from __future__ import annotations
+
+from math import log
+from typing import Any, Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from regard.attention.mask import Mask
+from regard.attention.mechanisms import MECHANISMS
+from regard.attention.multihead import Join, Projection
+from regard.core.errors import RegardError, UnknownName, nearest
+from regard.core.memo import Place
+from regard.core.shapes import Float, Int, Tensor
+from regard.core.spec import make
+from regard.core.trace import Geometry, Slots
+from regard.core.where import Given
+from regard.positions.biased.window import WindowPositions
+from regard.tokens.windows import Pair, cut, join, regions, whole
+
+Padding = Literal["mask", "attend", "shifted"]
+
+
+class Windowed(nn.Module):
+    """A grid B Y X C in and out; positions give the bias between the cells of a window, and with it the window."""
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        positions: WindowPositions,
+        shifted: bool = False,
+        *,
+        attention: Any = "softmax",
+        dropout: float = 0.0,
+        padding: Padding = "mask",
+    ) -> None:
+        super().__init__()
+        if width % heads:
+            raise RegardError(f"{heads} heads must divide the width {width}")
+        if padding not in get_args(Padding):
+            raise UnknownName(f"no padding of windows is called '{padding}'; {nearest(padding, get_args(Padding))}")
+        self.window, self.shifted, self.padding = positions.window, shifted, padding
+        self.project = self.projection(width, heads)
+        self.positions = positions
+        self.attend = make(MECHANISMS, attention, "attention", dropout=dropout, scale=self.scale)
+        self.join = Join(width, True)
+
+    scale: float | None = None  # of the scores; None: 1/√D
+
+    @staticmethod
+    def projection(width: int, heads: int) -> Projection:
+        """What makes q, k and v."""
+        return Projection(width, heads, heads, True)
+
+    def forward(
+        self,
+        x: Float[Tensor, "B Y X C"],
+        context: None = None,
+        mask: None = None,
+        positions: None = None,
+        memo: Place | None = None,
+    ) -> Float[Tensor, "B Y X C"]:
+        """Every cell mixed with those of its window; who sees whom and where they are is the windows' affair."""
+        real, shift = (x.shape[1], x.shape[2]), self.shift(x)
+        x = self.fill(x, shift)
+        grid = (x.shape[1], x.shape[2])
+        q, k, v = self.project(cut(x, self.window, shift))  # (B G) H N D
+        groups = regions(grid, self.window, shift, grid if self.padding != "mask" else real, x.device)
+        together = None if groups is None else Regions(groups)
+        mixed = self.join(self.attend(q, k, v, together, Given(self.positions()[None]), memo=memo))
+        return self.trim(join(mixed, grid, self.window, shift), shift, real)
+
+    def geometry(self, x: Float[Tensor, "B Y X C"]) -> Geometry:
+        """Which cells of the grid the windows hold, in the order they are attended to in; exact."""
+        real, shift = (x.shape[1], x.shape[2]), self.shift(x)
+        cells = torch.arange(1, real[0] * real[1] + 1, device=x.device).view(1, *real, 1)
+        slots = Slots(cut(self.fill(cells, shift), self.window, shift)[None] - 1, real)  # padding was 0
+        return Geometry(slots, slots)
+
+    def shift(self, x: Tensor) -> Pair:
+        """How far the grid is turned; not at all along a side that is no longer than a window."""
+        if not self.shifted:
+            return 0, 0
+        down, right = (w // 2 if size > w else 0 for size, w in zip(x.shape[1:3], self.window, strict=True))
+        return down, right
+
+    def fill(self, x: Tensor, shift: Pair) -> Tensor:
+        """The grid with zeros below and at the right, to whole windows."""
+        size = (x.shape[1], x.shape[2])
+        grid = whole(size, self.window)
+        if grid == size:
+            return x
+        late = self.padding == "shifted" and any(shift)
+        x = x.roll((-shift[0], -shift[1]), (1, 2)) if late else x
+        x = F.pad(x, (0, 0, 0, grid[1] - size[1], 0, grid[0] - size[0]))
+        return x.roll(shift, (1, 2)) if late else x
+
+    def trim(self, x: Tensor, shift: Pair, real: Pair) -> Tensor:
+        """The grid without its padding."""
+        if real == (x.shape[1], x.shape[2]):
+            return x
+        if self.padding == "shifted" and any(shift):
+            x = x.roll((-shift[0], -shift[1]), (1, 2))[:, : real[0], : real[1]]
+            return x.roll(shift, (1, 2))
+        return x[:, : real[0], : real[1]]
+
+    def extra_repr(self) -> str:
+        """What a printed model shows."""
+        return f"window={self.window}, shifted={self.shifted}, padding={self.padding}"
+
+
+class CosineWindowed(Windowed):
+    """Scores are the cosine of q and k, times a learned number for each head: at most 100."""
+
+    scale = 1.0  # the projection's
+
+    @staticmethod
+    def projection(width: int, heads: int) -> Projection:
+        """What makes q, k and v."""
+        return CosineProjection(width, heads)
+
+
+class CosineProjection(Projection):
+    """x -> q, k, v, with q and k of length one and q then scaled; keys have no bias."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__(width, heads, heads, False)
+        self.bias = nn.Parameter(torch.zeros(heads, 2, self.depth))  # of q and v
+        self.log_scale = nn.Parameter(torch.full((heads,), log(10.0)))
+
+    def forward(self, x: Float[Tensor, "B N C"]) -> tuple[Tensor, Tensor, Tensor]:
+        """All three at once."""
+        q, k, v = self.every(x).unflatten(-1, (-1, 3, self.depth)).unbind(3)  # B N H D
+        q, k = (F.normalize(each, dim=-1) for each in (q, k))  # under autocast these answer in float32
+        q, k = (q * self.scale()[:, None]).to(v.dtype), k.to(v.dtype)
+        return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+
+    def every(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B D"]:
+        """q, k and v in one product, neither normed nor scaled."""
+        bias = torch.stack([self.bias[:, 0], torch.zeros_like(self.bias[:, 0]), self.bias[:, 1]], 1)
+        return F.linear(x, self.qkv.weight, bias.flatten())
+
+    def scale(self) -> Float[Tensor, " H"]:
+        """What each head multiplies a cosine with."""
+        return self.log_scale.clamp(max=log(100.0)).exp()
+
+
+class Regions(Mask):
+    """Cells of the same region of a window; inputs are windows, those of one image one after another."""
+
+    batched = True
+
+    def __init__(self, region: Int[Tensor, "G N"]) -> None:
+        self.region = region
+
+    def allow(self, b: Tensor, n: Tensor, m: Tensor) -> Tensor:
+        """Equal regions."""
+        own = b % len(self.region)
+        return self.region[own, n] == self.region[own, m]
+
+    def sdpa(
+        self, batch: int, n: int, m: int, dtype: torch.dtype, device: torch.device, bias: Tensor | None = None
+    ) -> dict[str, Any]:
+        """Made for the windows of one image, and repeated for the others."""
+        together = (self.region[:, :, None] == self.region[:, None])[:, None]
+        added = torch.zeros((), dtype=dtype, device=device) if bias is None else bias.to(dtype)
+        added = torch.where(together, added, float("-inf"))  # G H N N
+        return {"attn_mask": added.repeat(batch // len(added), 1, 1, 1)}
+
+    def __repr__(self) -> str:
+        return f"Regions({tuple(self.region.shape)})"

@@ -1,0 +1,183 @@
+"""Swin: a Transformer that looks through windows and sees the image at four scales.
+
+    tokens      patches of 4 x 4 pixels, normed; between the stages four neighbours become one of twice the width
+    positions   a learned number for every step within a window, added to the scores (positions.biased.window)
+    attention   softmax within windows of 7 x 7; every other layer's windows are shifted by half of one
+    head        a linear map of the mean of the last tokens
+
+Its cost grows with the number of pixels, not with its square, so that it reads large images; and its four stages are a
+pyramid of features. Images of any size are read: where windows do not divide a grid, it is filled up, and the padding
+is masked (`padding`, blocks.windowed). No window is larger than its stage's grid at the size the model is trained at.
+
+Liu et al.: Swin Transformer: Hierarchical Vision Transformer using Shifted Windows. ICCV 2021. arXiv:2103.14030
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from regard.blocks import FEEDFORWARDS
+from regard.blocks.encoder import EncoderBlock
+from regard.blocks.paths import rates
+from regard.blocks.windowed import Padding, Windowed
+from regard.core.errors import RegardError
+from regard.core.shapes import Float, Tensor
+from regard.core.spec import cycle, make
+from regard.positions.biased.window import WindowPositions
+from regard.tokens.merging import Merging
+from regard.tokens.patches import Patches, cells
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that shapes a Swin; the defaults are the paper's Swin-T."""
+
+    classes: int = 1000  # 0: no head, the pooled vector itself
+    image: int | tuple[int, int] = 224  # rows and columns it is trained at; others are read too
+    channels: int = 3
+    patch: int = 4
+    width: int = 96  # of the first stage; every further one has twice as much
+    heads: tuple[int, ...] = (3, 6, 12, 24)  # stage by stage
+    layers: tuple[int, ...] = (2, 2, 6, 2)
+    window: int = 7  # cells on a side
+    ratio: float = 4.0  # how much wider the feed-forward layers are
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    drop_path: float = 0.2  # of the last layer; the first is never left out
+    attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module of one's own
+    padding: Padding = "mask"  # what fills a grid up to whole windows: no key, or one (attend, shifted)
+
+
+# The paper's, section 3.3 and appendix A2 (drop path); L is the one fine-tuned from ImageNet-22K. The number is the
+# side of an image. The one called tiny is nobody's: for small images, and to try things.
+SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {
+        "classes": 10, "image": 32, "patch": 2, "width": 24, "heads": (2, 4, 8), "layers": (2, 2, 2), "window": 4,
+    },
+    "t": {},
+    "s": {"layers": (2, 2, 18, 2), "drop_path": 0.3},
+    "b": {"width": 128, "heads": (4, 8, 16, 32), "layers": (2, 2, 18, 2), "drop_path": 0.5},
+    "l": {"width": 192, "heads": (6, 12, 24, 48), "layers": (2, 2, 18, 2)},
+    "b384": {
+        "image": 384, "window": 12, "width": 128, "heads": (4, 8, 16, 32), "layers": (2, 2, 18, 2), "drop_path": 0.5,
+    },
+    "l384": {"image": 384, "window": 12, "width": 192, "heads": (6, 12, 24, 48), "layers": (2, 2, 18, 2)},
+}  # fmt: skip
+
+
+class Swin(nn.Module):
+    """Images in; out, the logits of the classes."""
+
+    entries = ("pooled", "grid", "features")  # what is called on a model beside itself
+    prefix = 0  # no token stands before the patches
+    merging: type[Merging] = Merging
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        if len(config.heads) != len(config.layers):
+            raise RegardError(f"heads={config.heads} and layers={config.layers} must name as many stages")
+        self.config = config
+        self.stem = Patches(config.channels, config.width, config.patch)
+        self.enter_norm = nn.LayerNorm(config.width)
+        self.stages = nn.ModuleList(self._stage(stage) for stage in range(len(config.layers)))
+        last = config.width * 2 ** (len(config.layers) - 1)
+        self.norm = nn.LayerNorm(last)
+        self.head = nn.Linear(last, config.classes) if config.classes else None
+        self.reset()
+
+    def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B K"]:
+        """The logits of the classes; the pooled vector where there are none."""
+        x = self.pooled(images)
+        return x if self.head is None else self.head(x)
+
+    def pooled(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B D"]:
+        """What the head reads: the mean of the last tokens."""
+        return self.grid(images).mean((1, 2))
+
+    def grid(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B y x D"]:
+        """The last tokens in their places, normed: one for every 32 x 32 pixels."""
+        out: Tensor = self.norm(self._scales(images)[-1])
+        return out
+
+    def features(self, images: Float[Tensor, "B C Y X"]) -> list[Tensor]:
+        """What each stage gives, B C Y X at strides 4, 8, 16 and 32 of the published sizes; not normed."""
+        return [x.permute(0, 3, 1, 2) for x in self._scales(images)]
+
+    def _scales(self, images: Tensor) -> list[Tensor]:
+        x, found = self.enter_norm(self.stem(images)), []
+        for stage in self.stages:
+            x = stage(x)
+            found.append(x)
+        return found
+
+    def _stage(self, stage: int) -> Stage:
+        """Merging, but for the first; then blocks, every other one with shifted windows."""
+        config, before = self.config, sum(self.config.layers[:stage])
+        width = config.width * 2**stage
+        drops = rates(config.drop_path, sum(config.layers))[before:]
+        blocks = [
+            self._block(self._mixer(width, stage, layer), width, drops[layer]) for layer in range(config.layers[stage])
+        ]
+        return Stage(self.merging(width // 2) if stage else None, blocks)
+
+    def _mixer(self, width: int, stage: int, layer: int) -> Windowed:
+        positions = WindowPositions(self.config.heads[stage], self._window(stage))
+        return Windowed(width, self.config.heads[stage], positions, **self._looks(stage, layer))
+
+    def _block(self, mix: nn.Module, width: int, drop: float) -> EncoderBlock:
+        norms = [nn.LayerNorm(width), nn.LayerNorm(width)]
+        return EncoderBlock(mix, self._feed(width), norms, True, self.config.dropout, drop_path=drop)
+
+    def _feed(self, width: int) -> nn.Module:
+        hidden = int(width * self.config.ratio)
+        part: nn.Module = make(
+            FEEDFORWARDS, "gelu", "feed-forward", width=width, hidden=hidden, dropout=self.config.dropout
+        )
+        return part
+
+    def _looks(self, stage: int, layer: int) -> dict[str, Any]:
+        """What the mixers of both versions are told."""
+        config = self.config
+        return {
+            "shifted": layer % 2 == 1,
+            "attention": cycle(config.attention, sum(config.layers[:stage]) + layer),
+            "dropout": config.attention_dropout,
+            "padding": config.padding,
+        }
+
+    def _window(self, stage: int) -> Pair:
+        """The window of a stage: its whole grid where that is smaller."""
+        down, right = (
+            min(self.config.window, side) for side in cells(self.config.image, self.config.patch * 2**stage)
+        )
+        return down, right
+
+    def reset(self) -> None:
+        """Fresh weights, as the paper's: normal with 0.02 and cut off, biases 0."""
+        for module in self.modules():
+            if isinstance(module, (nn.Linear, nn.Conv2d)):
+                nn.init.trunc_normal_(module.weight, std=0.02)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+
+
+class Stage(nn.Module):
+    """Blocks at one scale, and the merging that leads there."""
+
+    def __init__(self, merge: nn.Module | None, blocks: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.merge = merge
+        self.blocks = nn.ModuleList(blocks)
+
+    def forward(self, x: Float[Tensor, "B Y X C"]) -> Float[Tensor, "B y x D"]:
+        """A grid in, one half as wide and high out, but for the first stage."""
+        x = x if self.merge is None else self.merge(x)
+        for block in self.blocks:
+            x = block(x)
+        return x
