@@ -11,8 +11,18 @@ import typer
 from regard.core.errors import BadInput
 
 # what a part is counted in
-UNITS = ("sentences", "recordings", "tokens", "words", "texts", "questions", "episodes", "points")
-SHARES = ("accuracy", "macro_f1", "matthews", "precision", "recall", "f1", "exact_match", "next_accuracy")  # 0 to 1
+UNITS = ("sentences", "recordings", "tokens", "words", "texts", "questions", "episodes", "points", "images")
+SHARES = (
+    "accuracy",
+    "macro_f1",
+    "matthews",
+    "precision",
+    "recall",
+    "f1",
+    "exact_match",
+    "next_accuracy",
+    "top5",
+)  # 0 to 1
 ERRORS = ("word_error", "label_error")  # edits for each that is true: 0, and rarely above 1
 OWN = ("digits", "right", "place", "pen", "line")  # what sums, recordings and handwriting are measured by besides
 _BUCKET = ("from", "to", "count")

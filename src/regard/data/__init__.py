@@ -14,6 +14,9 @@ Pronounced   words, letter by letter, and their sounds                  pronounc
 Mixture      several text-to-text tasks in one stream                   mixture.py, text_tasks.py
 Spans        running text with pieces taken out, to be written down     spans.py
 Pictures     images out of sample shards                                pictures.py
+ImageSet     images with labels, whole in memory: CIFAR-10, a folder    images.py
+decoding     image files of any kind to pixels                          decoding.py
+augment      images changed at random, batched on their device          augment/
 Control      what others did with a pendulum, to learn acting from      control.py, pendulum.py
 Arithmetic   sums of long numbers, short ones first                     arithmetic.py
 pack_text, pack_images   files and folders into shards                  packing.py, writing.py
@@ -55,6 +58,7 @@ DATA: Table = {
     "digits": ("regard.data.speech", "Digits"),
     "an4": ("regard.data.an4", "AN4"),
     "arithmetic": ("regard.data.arithmetic", "Arithmetic"),
+    "images": ("regard.data.images", "ImageSet"),
 }
 
 # What a mixture is made of: tasks whose inputs and outputs are both text.

@@ -485,7 +485,7 @@ def _verified(paths: Sequence[Path], workers: int) -> Iterator[tuple[bytes, str]
 
 
 def _verify(path: Path) -> tuple[bytes, str]:
-    from regard.data.pictures import decoded
+    from regard.data.decoding import decoded
 
     try:
         if path.stat().st_size > LARGEST:

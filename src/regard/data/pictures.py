@@ -9,7 +9,6 @@ Nothing of a file is run: it is decoded by Pillow, which refuses images of absur
 
 from __future__ import annotations
 
-import io
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from jaxtyping import UInt8
 from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
 from regard.data.batching import Stream, mixed
+from regard.data.decoding import decoded
 from regard.data.index import Index
 from regard.data.shards import chosen, located, mapped
 from regard.data.shuffle import Shuffle
@@ -31,7 +31,6 @@ from regard.data.shuffle import Shuffle
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")  # none that calls another program
 HEAD = struct.Struct("<iI")
 
 
@@ -46,7 +45,7 @@ class Picture(NamedTuple):
 class Images(NamedTuple):
     """A batch of images of one size."""
 
-    pixels: UInt8[Tensor, "B 3 Y X"]
+    pixels: UInt8[Tensor, "B C Y X"]
     labels: Int[Tensor, " B"]  # -1 where there is none
 
     def to(self, device: torch.device | str) -> Images:
@@ -184,26 +183,6 @@ class _Epoch:
 
 
 _CHECK = "regard data check looks at every file"
-
-
-def decoded(content: bytes, small: bool = False) -> Image:
-    """The image in some bytes, upright, in RGB; `small`: all of it read, but where that is faster at an eighth."""
-    from PIL import Image, ImageOps
-
-    try:
-        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
-            most = Image.MAX_IMAGE_PIXELS or 2**31
-            if image.width * image.height > most:  # Pillow warns here, and refuses from twice as many on
-                raise BadInput(f"{image.width:,} x {image.height:,} pixels are more than the {most:,} that are allowed")
-            if small:
-                image.draft("RGB", (max(1, image.width // 8), max(1, image.height // 8)))
-            return ImageOps.exif_transpose(image).convert("RGB")
-    except BadInput:
-        raise
-    except Exception as error:  # decoders raise whatever they come across
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        known = "cannot identify" not in first  # that message names an object of ours
-        raise BadInput(f"cannot be read as an image{f' ({first})' if known and first else ''}") from None
 
 
 def record(picture: Picture) -> bytes:

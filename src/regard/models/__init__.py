@@ -33,6 +33,7 @@ MODELS: Table = {
     "vit": ("regard.models.vit", "ViT"),
     "swin": ("regard.models.swin", "Swin"),
     "swinv2": ("regard.models.swinv2", "SwinV2"),
+    "deit": ("regard.models.deit", "DeiT"),
 }
 
 

@@ -25,6 +25,7 @@ TASKS: Table = {
     "transcription": ("regard.tasks.transcription", "Transcription"),
     "listening": ("regard.tasks.listening", "Listening"),
     "arithmetic": ("regard.tasks.arithmetic", "Adding"),
+    "images": ("regard.tasks.images", "ImageClasses"),
 }
 
 # What a saved model of each task is used with: model and vocabulary in, something to call out.
@@ -46,4 +47,5 @@ PREDICTORS: Table = {
     "transcription": ("regard.tasks.transcriber", "Transcriber"),
     "listening": ("regard.tasks.hearer", "Hearer"),
     "arithmetic": ("regard.tasks.arithmetic", "Calculator"),
+    "images": ("regard.tasks.image_classifier", "ImageClassifier"),
 }

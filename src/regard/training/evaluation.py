@@ -89,7 +89,7 @@ def _saved(folder: Path, data: Any) -> tuple[nn.Module, Any]:
     name = (saved.task or {}).get("name")
     if name is None:
         raise BadInput(f"{folder} was saved without a task, so there is nothing to measure it by")
-    if saved.text is None:
+    if saved.text is None and name != "images":
         raise BadInput(f"{folder} holds no vocabulary, so its model cannot be measured on text")
     if isinstance(data, str):
         data = named(folder, data)

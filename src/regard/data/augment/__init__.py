@@ -1,0 +1,28 @@
+"""Images changed at random so that a model sees none of them twice: a whole batch at a time, on the device it lies on.
+
+    AUGMENTS    bytes B C Y X in, bytes of the same shape out       each image changed in a way of its own
+    BLENDS      how much of itself each image keeps, B 1 Y X        the rest is another image of the batch (pairs.py)
+
+All random numbers come from the generator handed in; drawing them never waits for the device, and what is done with
+them has the same shape whatever was drawn. So a batch costs the same every time, and a run that is taken up again draws
+what it would have drawn.
+"""
+
+from __future__ import annotations
+
+from regard.core.spec import Table
+
+AUGMENTS: Table = {
+    "crop": ("regard.data.augment.crop", "Crop"),
+    "resized_crop": ("regard.data.augment.resized_crop", "ResizedCrop"),
+    "flip": ("regard.data.augment.flip", "Flip"),
+    "colour_jitter": ("regard.data.augment.colour_jitter", "ColourJitter"),
+    "randaugment": ("regard.data.augment.randaugment", "RandAugment"),
+    "trivial": ("regard.data.augment.trivial", "Trivial"),
+    "erase": ("regard.data.augment.erase", "Erase"),
+}
+
+BLENDS: Table = {
+    "mixup": ("regard.data.augment.mixup", "Mixup"),
+    "cutmix": ("regard.data.augment.cutmix", "CutMix"),
+}

@@ -1,0 +1,31 @@
+"""CutMix: a rectangle of one image put into another, and the label in the parts of the areas.
+
+    kept = 0 in a rectangle of the area 1 - λ, 1 around it,    λ ~ Beta(α, α) for each image
+
+The rectangle has the image's shape and lies inside it. The label goes by the pixels that were really kept.
+
+Yun, Han, Oh, Chun, Choe, Yoo: CutMix. ICCV 2019. arXiv:1905.04899
+"""
+
+from __future__ import annotations
+
+import torch
+
+from regard.core.errors import BadInput
+from regard.core.shapes import Float, Tensor
+from regard.data.augment.draws import boxes, inside
+from regard.data.augment.mixup import beta
+
+
+class CutMix:
+    """How much of itself an image keeps: all of it or nothing, pixel by pixel."""
+
+    def __init__(self, alpha: float = 1.0) -> None:
+        if alpha <= 0:
+            raise BadInput(f"cutmix(alpha={alpha}): alpha is above 0")
+        self.alpha = alpha
+
+    def __call__(self, b: int, y: int, x: int, generator: torch.Generator) -> Float[Tensor, "b 1 y x"]:
+        """One around a rectangle of each image, zero in it."""
+        side = (1 - beta(b, self.alpha, generator)).sqrt()
+        return 1 - inside(boxes(side * y, side * x, y, x, generator), y, x).float()

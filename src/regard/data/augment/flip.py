@@ -1,0 +1,24 @@
+"""Half of the images as in a mirror: left and right exchanged.
+
+Not for what reads from left to right: digits, letters, traffic signs.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import UInt8
+
+from regard.core.shapes import Tensor
+from regard.data.augment.draws import coins
+
+
+class Flip:
+    """Left and right exchanged, with a chance."""
+
+    def __init__(self, chance: float = 0.5) -> None:
+        self.chance = chance
+
+    def __call__(self, pixels: UInt8[Tensor, "B C Y X"], generator: torch.Generator) -> UInt8[Tensor, "B C Y X"]:
+        """Each image as it is or mirrored."""
+        turned = coins(len(pixels), self.chance, generator)
+        return torch.where(turned[:, None, None, None], pixels.flip(-1), pixels)

@@ -1,0 +1,38 @@
+"""A piece of each image, magnified to the size of the whole: its area and its shape drawn at random.
+
+    area     between `least` and `most` of the image's, evenly
+    shape    width over height between 3/4 and 4/3, its logarithm evenly; a side is never longer than the image's
+
+Pixels are interpolated and never averaged over, so shrink images to about the size the model reads beforehand.
+
+Szegedy et al.: Going Deeper with Convolutions. CVPR 2015. arXiv:1409.4842, section 6
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import UInt8
+
+from regard.core.errors import BadInput
+from regard.core.shapes import Tensor
+from regard.data.augment.draws import log_uniform, uniform
+from regard.data.augment.warp import matrix, warped
+
+
+class ResizedCrop:
+    """A magnified piece."""
+
+    def __init__(self, least: float = 0.08, most: float = 1.0, ratio: float = 4 / 3) -> None:
+        if not 0 < least <= most <= 1:
+            raise BadInput(f"resized_crop(least={least}, most={most}): both are shares of the area, least first")
+        self.least, self.most, self.ratio = least, most, ratio
+
+    def __call__(self, pixels: UInt8[Tensor, "B C Y X"], generator: torch.Generator) -> UInt8[Tensor, "B C Y X"]:
+        """A piece of each image."""
+        b, _, y, x = pixels.shape
+        area = uniform(b, self.least, self.most, generator)
+        shape = log_uniform(b, 1 / self.ratio, self.ratio, generator)
+        wide, tall = (area * shape).sqrt().clamp(max=1), (area / shape).sqrt().clamp(max=1)  # shares of the sides
+        left = (uniform(b, -1, 1, generator) * (1 - wide)) * (x / 2)  # of the middle of the piece from the image's
+        top = (uniform(b, -1, 1, generator) * (1 - tall)) * (y / 2)
+        return warped(pixels, matrix(wide, 0.0, left, 0.0, tall, top), outside=None)

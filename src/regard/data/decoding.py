@@ -1,0 +1,150 @@
+"""Image files to pixels, whatever the files are like: an upright image in RGB, or one line that says why not.
+
+    turned by EXIF             turned upright
+    transparent, palette       over white
+    CMYK, grey, one bit        as RGB
+    16 bits, floating point    scaled to 8 bits
+    animated                   the first picture
+    cut off, damaged, empty    refused, and so is what is no image of a few formats (none of them calls a program)
+    absurdly large             refused before it is unpacked: a file of some kB may hold 400 million pixels
+
+What a model gets is cut out of the middle: the shorter side is resized to size / crop, then size x size is cut out.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from regard.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")  # none that calls another program
+ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+RESAMPLE = ("bicubic", "bilinear", "nearest", "lanczos")
+
+
+def decoded(content: bytes, small: bool = False) -> Image:
+    """The image in some bytes, upright, in RGB; `small`: all of it read, but where that is faster at an eighth."""
+    from PIL import Image, ImageOps
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # such an image is refused here
+            with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+                most = Image.MAX_IMAGE_PIXELS or 2**31
+                if image.width * image.height > most:  # Pillow itself refuses from twice as many on
+                    raise BadInput(
+                        f"{image.width:,} x {image.height:,} pixels are more than the {most:,} that are allowed"
+                    )
+                if small:
+                    image.draft("RGB", (max(1, image.width // 8), max(1, image.height // 8)))
+                return rgb(ImageOps.exif_transpose(image))
+    except BadInput:
+        raise
+    except Image.DecompressionBombError:
+        raise BadInput(f"it holds more than the {Image.MAX_IMAGE_PIXELS:,} pixels that are allowed") from None
+    except Exception as error:  # decoders raise whatever they come across
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        known = "cannot identify" not in first  # that message names an object of ours
+        raise BadInput(f"cannot be read as an image{f' ({first})' if known and first else ''}") from None
+
+
+def rgb(image: Image) -> Image:
+    """An image of any mode in RGB: what is transparent over white, what has more than 8 bits scaled down to them."""
+    from PIL import Image
+
+    if image.mode == "RGB":
+        image.load()
+        return image
+    if image.mode.startswith(("I", "F")):
+        return _eight_bits(image).convert("RGB")
+    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+        clear = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", clear.size, "white"), clear).convert("RGB")
+    return image.convert("RGB")
+
+
+def _eight_bits(image: Image) -> Image:
+    """Grey values as bytes: whole numbers are out of 65535, others out of 1, 255 or 65535, whatever holds them all."""
+    from PIL import Image
+
+    values = np.nan_to_num(np.asarray(image, dtype=np.float64))
+    top = float(values.max(initial=0.0))
+    scales = (1.0, 255.0, 65535.0, top) if image.mode == "F" else (65535.0, top)
+    shown = values * (255.0 / next(scale for scale in scales if top <= scale))
+    return Image.fromarray(shown.clip(0, 255).round().astype(np.uint8))
+
+
+def opened(source: Any) -> Image:
+    """The image of a path, of some bytes, or of a PIL image: upright, in RGB."""
+    from PIL import Image, ImageOps
+
+    if isinstance(source, Image.Image):
+        return rgb(ImageOps.exif_transpose(source))
+    if isinstance(source, bytes):
+        return decoded(source)
+    if isinstance(source, (str, Path)):
+        return decoded(content_of(Path(source)))
+    raise BadInput(f"a {type(source).__name__} is no image; give a path, the bytes of a file, or a PIL image")
+
+
+def content_of(path: Path) -> bytes:
+    """The bytes of a file."""
+    try:
+        return path.expanduser().read_bytes()
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from None
+
+
+def framed(image: Image, size: tuple[int, int], crop: float = 1.0, resample: str = "bicubic") -> Image:
+    """The middle of an image in a given size (Y, X), as models are shown it."""
+    from PIL import Image
+
+    if resample not in RESAMPLE:
+        raise BadInput(f"resample={resample}: choose one of {', '.join(RESAMPLE)}")
+    grown = max(math.floor(size[0] / crop) / image.height, math.floor(size[1] / crop) / image.width)
+    width, height = (math.floor(side * grown + 1e-6) for side in (image.width, image.height))
+    width, height = max(width, size[1]), max(height, size[0])  # what was rounded away
+    if (width, height) != image.size:
+        image = image.resize((width, height), Image.Resampling[resample.upper()])
+    left, top = round((width - size[1]) / 2), round((height - size[0]) / 2)
+    return image.crop((left, top, left + size[1], top + size[0]))
+
+
+def files_in(folder: Path) -> list[Path]:
+    """The image files in a folder and below it, by their endings, in order."""
+    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in ENDINGS and path.is_file())
+
+
+def every(
+    paths: Sequence[Path], make: Callable[[Image], np.ndarray], workers: int = 4
+) -> tuple[list[tuple[int, np.ndarray]], dict[Path, str]]:
+    """What is made of each image that can be read, with its number, and for the others why not."""
+
+    def one(path: Path) -> np.ndarray | str:
+        try:
+            return make(opened(path))
+        except BadInput as error:
+            return str(error)
+
+    with ThreadPoolExecutor(workers) as pool:
+        found: Iterable[np.ndarray | str] = list(pool.map(one, paths))
+    good = [(number, x) for number, x in enumerate(found) if not isinstance(x, str)]
+    return good, {path: x for path, x in zip(paths, found, strict=True) if isinstance(x, str)}
+
+
+def left_out(skipped: dict[Path, str], of: int, show: int = 3) -> str:
+    """One line that counts and names the files which could not be read."""
+    named = ", ".join(f"{path} ({why})" for path, why in list(skipped.items())[:show])
+    more = f", and {len(skipped) - show:,} more" if len(skipped) > show else ""
+    return f"{len(skipped):,} of {of:,} images cannot be read and are left out: {named}{more}"

@@ -1,0 +1,321 @@
+"""Sets of images with labels, whole in memory as bytes: MNIST, Fashion-MNIST, CIFAR-10, or a folder of image files.
+
+    ImageSet("cifar10")            50,000 images of 32 x 32, a tenth of them for validation, and 10,000 for the test
+    ImageSet("pets", size=64)      pets/train/cat/*.jpg and pets/val/..., or pets/cat/*.jpg, a tenth for validation
+
+A set of this size fits on the device whole (CIFAR-10: 150 MB). So what is drawn ahead and sent there is a batch of row
+numbers, 8 bytes an image; `to(device)` takes the pixels out of the copy that lies there, and everything that is done to
+them (data.augment) is done there: the host has nothing to do with pixels.
+
+With `repeats` every image stands so often in its batch, augmented anew each time, and an epoch takes as many batches as
+before: fewer images, seen more often side by side.
+
+LeCun et al. 1998 (MNIST); Xiao, Rasul, Vollgraf: Fashion-MNIST. arXiv:1708.07747; Krizhevsky 2009 (CIFAR-10)
+Hoffer et al.: Augment Your Batch. CVPR 2020. arXiv:1901.09335 (repeats)
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+
+from regard.core.errors import BadInput
+from regard.core.shapes import Int, Tensor
+from regard.data import home
+from regard.data.batching import RowBatches, Stream, mixed
+from regard.data.decoding import every, files_in, framed, left_out
+from regard.data.pictures import Images
+from regard.data.shards import chosen
+from regard.data.shuffle import Shuffle
+
+log = logging.getLogger("regard")
+
+HELD = 8 * 2**30  # bytes of pixels that are held in memory; larger sets are packed (data.pictures)
+PARTS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a set of a name is like."""
+
+    file: str
+    labels: tuple[str, ...]
+    size: int
+    mean: tuple[float, ...]  # of a channel, of values from 0 to 1
+    std: tuple[float, ...]
+
+
+CLOTHES = "t-shirt, trouser, pullover, dress, coat, sandal, shirt, sneaker, bag, ankle boot"
+THINGS = "airplane, automobile, bird, cat, deer, dog, frog, horse, ship, truck"
+KNOWN = {
+    "mnist": Known("mnist.npz", tuple("0123456789"), 28, (0.1307,), (0.3081,)),
+    "fashion_mnist": Known("fashion_mnist.npz", tuple(CLOTHES.split(", ")), 28, (0.2860,), (0.3530,)),
+    "cifar10": Known(
+        "cifar10_jpeg.npz", tuple(THINGS.split(", ")), 32, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+    ),
+}
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of photographs: those of ImageNet
+
+
+class Picked(NamedTuple):
+    """A batch that is not there yet: which images it holds, and of what."""
+
+    numbers: Int[Tensor, " B"]
+    held: Held
+
+    def to(self, device: torch.device | str) -> Images:
+        """The images themselves, taken where they lie on the device."""
+        whole = self.held.on(device)
+        numbers = self.numbers.to(device, non_blocking=True)
+        return Images(whole.pixels[numbers], whole.labels[numbers])
+
+    def pin(self) -> Picked:
+        """The same batch in page-locked memory."""
+        return Picked(self.numbers.pin_memory(), self.held)
+
+    def rows(self, n: int) -> Picked:
+        """Only the first n images."""
+        return Picked(self.numbers[:n], self.held)
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Which images, how large, which of them are for validation, and how many go into a batch."""
+
+    path: str = "cifar10"  # mnist, fashion_mnist, cifar10; or a folder of images
+    size: int | None = None  # pixels a side; None: as they are, of a folder 224
+    rows: int = 128  # in a batch, all processes together
+    repeats: int = 1  # times an image stands in its batch
+    val: float = 0.1  # the share of the training images that is for validation, where there is no part for it
+    share: float = 1.0  # of what is left, so much of every class is trained on
+    seed: int = 0  # by which both are drawn
+    limit: int | None = None  # only so many images of every part
+
+    def __post_init__(self) -> None:
+        if not 0 < self.val < 1 or not 0 < self.share <= 1:
+            raise BadInput(f"data.val={self.val} and data.share={self.share}: both are shares, from 0 to 1")
+        if self.repeats < 1 or self.rows % self.repeats:
+            raise BadInput(f"data.repeats={self.repeats} does not divide the {self.rows} rows of a batch")
+
+    def quick(self) -> ImageSet:
+        """A few images: enough to see that everything runs."""
+        rows = min(self.rows, 4 * self.repeats)
+        return replace(self, rows=rows, limit=48, size=None if self.known else min(self.size or 32, 32))
+
+    @property
+    def known(self) -> Known | None:
+        """What is known of the set, where it is one of a name."""
+        return KNOWN.get(self.path)
+
+    @property
+    def pixels(self) -> int:
+        """The side of an image."""
+        return self.size or (self.known.size if self.known else 224)
+
+    @property
+    def mean(self) -> tuple[float, ...]:
+        """The mean of every channel; of a folder, that of photographs."""
+        return self.known.mean if self.known else MEAN
+
+    @property
+    def std(self) -> tuple[float, ...]:
+        """The spread of every channel."""
+        return self.known.std if self.known else STD
+
+    def labels(self) -> list[str]:
+        """What the images are of."""
+        return [*self.known.labels] if self.known else _classes(_parts(home.folder(self.path))["train"])
+
+    def splits(self) -> list[str]:
+        """The parts there are."""
+        folder = home.folder(self.path)
+        return sorted(PARTS) if self.known else sorted(_parts(folder).keys() | {"val"})
+
+    def split(self, name: str) -> str:
+        """The full name of a part; the beginning of it will do where it is the only one."""
+        return chosen(name, self.splits(), self.path)
+
+    def load(self, split: str) -> Held:
+        """The images of a part."""
+        part = self.split(split)
+        held = self._named(part) if self.known else self._folder(part)
+        if not len(held):
+            raise BadInput(f"the part '{part}' of {self.path} holds no image")
+        return held
+
+    # -- sets of a name ------------------------------------------------------------------------------------------------
+
+    def _named(self, part: str) -> Held:
+        known = KNOWN[self.path]
+        file = home.folder(self.path) / known.file
+        if not file.is_file():
+            raise BadInput(f"there is no {file}; the set '{self.path}' is read out of it")
+        stored = "test" if part == "test" else "train"
+        labels = _member(file, f"{stored}_labels").astype(np.int64)
+        rows = self._rows(labels, part, own=part == "test")
+        pixels = (
+            _scans(file, stored, rows) if "jpeg" in known.file else _member(file, f"{stored}_images")[rows][:, None]
+        )
+        held = torch.from_numpy(np.ascontiguousarray(pixels))
+        if self.pixels != known.size:
+            held = _resized(held, self.pixels)
+        return Held(self, held, torch.from_numpy(labels[rows]))
+
+    def _rows(self, labels: np.ndarray, part: str, own: bool) -> np.ndarray:
+        """Which images of a file (or a folder) belong to a part, `own` where all of them do."""
+        order = Shuffle(len(labels), self.seed)(np.arange(len(labels)))
+        many = 0 if own else max(1, round(self.val * len(labels)))
+        rows = (order[:many] if part == "val" and not own else order[many:])[: self.limit]
+        if part == "train" and self.share < 1:
+            each = [rows[labels[rows] == label] for label in np.unique(labels)]
+            rows = np.concatenate([some[: max(1, round(self.share * len(some)))] for some in each])
+        return np.sort(rows)
+
+    # -- folders -------------------------------------------------------------------------------------------------------
+
+    def _folder(self, part: str) -> Held:
+        parts = _parts(home.folder(self.path))
+        classes, own = _classes(parts["train"]), part in parts and (part != "train" or "val" in parts)
+        folder = parts.get(part, parts["train"])
+        if strange := set(_classes(folder)) - set(classes):
+            raise BadInput(f"{folder} has a class '{min(strange)}' that {parts['train']} has not")
+        files = [(path, classes.index(name)) for name in _classes(folder) for path in files_in(folder / name)]
+        if not files:
+            raise BadInput(f"{folder} holds no image ({', '.join(_classes(folder)[:3])}, ...)")
+        rows = self._rows(np.array([label for _, label in files]), part, own)
+        side = self.pixels
+        if (size := len(rows) * 3 * side * side) > HELD:
+            raise BadInput(
+                f"{len(rows):,} images of {side} x {side} are {size / 2**30:.0f} GiB, more than are held in memory: "
+                f"pack them (regard data pack {self.path} --images) and train on data.pictures, or lower data.size"
+            )
+        wanted = [files[row][0] for row in rows]
+        good, skipped = every(wanted, lambda image: np.asarray(framed(image, (side, side))))
+        if skipped:
+            log.warning(left_out(skipped, len(wanted)))
+        if not good:
+            raise BadInput(f"no image of {folder} can be read: {left_out(skipped, len(wanted), 1)}")
+        pixels = torch.from_numpy(np.stack([x for _, x in good])).permute(0, 3, 1, 2).contiguous()
+        return Held(self, pixels, torch.tensor([files[rows[number]][1] for number, _ in good]), skipped)
+
+
+class Held:
+    """The images of one part, all of one size, with their labels."""
+
+    def __init__(
+        self,
+        settings: ImageSet,
+        pixels: UInt8[Tensor, "N C Y X"],
+        labels: Int[Tensor, " N"],
+        skipped: dict[Path, str] | None = None,
+    ) -> None:
+        self.settings, self.pixels, self.labels = settings, pixels, labels
+        self.skipped = skipped or {}  # files that could not be read, and why
+        self._there: dict[str, Images] = {}
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def on(self, device: torch.device | str) -> Images:
+        """All of them on a device; they are copied there once."""
+        if str(device) not in self._there:
+            self._there[str(device)] = Images(self.pixels.to(device), self.labels.to(device))
+        return self._there[str(device)]
+
+    def stream(self, seed: int) -> Stream[Picked]:
+        """Training batches without end."""
+        rows, repeats = self.settings.rows, self.settings.repeats
+
+        def order(epoch: int) -> RowBatches | Repeated:
+            once = RowBatches(len(self), rows // repeats, mixed(seed, epoch))
+            return once if repeats == 1 else Repeated(once, repeats)
+
+        return Stream(order, lambda numbers: Picked(numbers, self), lambda batch: len(batch.numbers))
+
+    def in_order(self, rows: int) -> Iterator[Picked]:
+        """Every image once, so many in a batch."""
+        for numbers in torch.arange(len(self)).split(rows):
+            yield Picked(numbers, self)
+
+    def fingerprint(self) -> str:
+        """A few letters that change when the images or their labels do."""
+        found = blake2b(digest_size=8)
+        for x in (self.pixels, self.labels):
+            found.update(x.numpy().data)
+        return found.hexdigest()
+
+
+class Repeated:
+    """The batches of one epoch with every image several times in its batch, and no more batches than without that."""
+
+    def __init__(self, once: RowBatches, times: int) -> None:
+        self.once, self.times = once, times
+
+    def __len__(self) -> int:
+        return max(1, len(self.once) // self.times)
+
+    def __getitem__(self, i: int) -> Int[Tensor, " B"]:
+        if not 0 <= i < len(self):
+            raise IndexError(i)
+        return self.once[i].repeat_interleave(self.times)
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4)  # of a large file: train and val come out of one member, and unpacking takes seconds
+def _member(file: Path, name: str) -> np.ndarray:
+    try:
+        with np.load(file) as stored:
+            found: np.ndarray = stored[name]
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise BadInput(f"{file} cannot be read: {error}") from None
+    except Exception as error:  # a damaged archive raises what its decompressor does
+        raise BadInput(f"{file} is damaged: {type(error).__name__}: {error}") from None
+    return found
+
+
+def _scans(file: Path, part: str, rows: np.ndarray) -> np.ndarray:
+    """Images that are stored as JPEG scans which share one header."""
+    from PIL import Image
+
+    head, ends = _member(file, "jpeg_header").tobytes(), _member(file, f"{part}_offsets")
+    scans = _member(file, f"{part}_scan")
+    found = []
+    for row in rows.tolist():
+        content = head + scans[ends[row] : ends[row + 1]].tobytes() + b"\xff\xd9"
+        found.append(np.asarray(Image.open(io.BytesIO(content), formats=("JPEG",))))
+    return np.stack(found).transpose(0, 3, 1, 2)
+
+
+def _resized(pixels: UInt8[Tensor, "N C Y X"], side: int) -> UInt8[Tensor, "N C S S"]:
+    """All images in another size, a few at a time."""
+    some = [
+        torch.nn.functional.interpolate(x.float(), (side, side), mode="bicubic", antialias=True, align_corners=False)
+        for x in pixels.split(1000)
+    ]
+    return torch.cat([x.round().clamp(0, 255).byte() for x in some])
+
+
+def _parts(folder: Path) -> dict[str, Path]:
+    """The parts of a folder of images; one without train/ is all training data."""
+    found = {part: folder / part for part in PARTS if (folder / part).is_dir()}
+    return found if "train" in found else {"train": folder}
+
+
+def _classes(folder: Path) -> list[str]:
+    """The classes of a part: its folders, in order."""
+    found = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    if not found:
+        raise BadInput(f"{folder} has no folders; give one folder of images for each class")
+    return found

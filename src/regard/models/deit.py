@@ -1,0 +1,75 @@
+"""DeiT: a ViT with one token more, which is asked what a teacher says.
+
+    tokens      a ViT's, and after the class token a second learned one: the distillation token
+    positions   a ViT's
+    attention   a ViT's; the two tokens see the same patches, and learn to look at them differently
+    head        two linear maps: the class token's is trained on the labels, the distillation token's on a teacher's
+                answers (tasks.distillation); asked together, they answer with their mean
+
+A convolutional teacher knows what a Transformer has to learn from data: that neighbours belong together, and that a
+thing is the same wherever it stands. The DeiT without a distillation token is a plain ViT (``vit``).
+
+Touvron, Cord, Douze, Massa, Sablayrolles, Jégou: Training data-efficient image transformers & distillation through
+attention. ICML 2021. arXiv:2012.12877
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from regard.core.errors import RegardError
+from regard.core.shapes import Float, Tensor
+from regard.models import vit
+from regard.models.vit import ViT
+
+
+@dataclass(frozen=True)
+class Config(vit.Config):
+    """A ViT's, with two learned tokens before the patches; the defaults are the paper's DeiT-B."""
+
+    prefix: int = 2  # the class token and the distillation token; further ones are registers
+
+
+# Table 1 of the paper; b16_384 is DeiT-B trained on at a larger size. Tiny is nobody's: for small images.
+SIZES: dict[str, dict[str, Any]] = {
+    "tiny": vit.SIZES["tiny"],
+    "ti16": vit.SIZES["ti16"],
+    "s16": vit.SIZES["s16"],
+    "b16": vit.SIZES["b16"],
+    "b16_384": vit.SIZES["b16"] | {"image": 384},
+}
+
+
+class DeiT(ViT):
+    """Images in; out, the mean of what the two heads answer."""
+
+    config: Config
+    entries = (*ViT.entries, "both")
+
+    def __init__(self, config: Config) -> None:
+        if config.prefix < 2 or config.pool != "token" or config.representation:
+            raise RegardError("DeiT reads two tokens: it needs prefix=2 (or more), pool='token', representation=None")
+        super().__init__(config)
+        self.distilled_head = nn.Linear(config.width, config.classes) if config.classes else None
+        if self.distilled_head is not None:
+            nn.init.trunc_normal_(self.distilled_head.weight, std=0.02)
+            nn.init.zeros_(self.distilled_head.bias)
+
+    def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B classes"]:
+        """The mean of the two heads' logits."""
+        one, other = self.both(images)
+        return (one + other) / 2
+
+    def both(self, images: Float[Tensor, "B C Y X"]) -> tuple[Float[Tensor, "B classes"], Float[Tensor, "B classes"]]:
+        """What the class token's head answers, and what the distillation token's does."""
+        hidden = self.encoder(self.sequence(self.stem(images)))
+        if self.head is None or self.distilled_head is None:
+            return hidden[:, 0], hidden[:, 1]
+        return self.head(hidden[:, 0]), self.distilled_head(hidden[:, 1])
+
+    def pool(self, hidden: Float[Tensor, "B N D"]) -> Float[Tensor, "B D"]:
+        """The mean of the two tokens: each is read by a head of its own, and the answers are averaged."""
+        return hidden[:, :2].mean(1)

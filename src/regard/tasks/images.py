@@ -1,0 +1,159 @@
+"""Image classification: what is in a picture.
+
+    objective    cross-entropy of the label, summed over the images; labels smoothed and mixed as the images are
+    metric       accuracy, top5: the right label is among the five likeliest; loss (nats an image)
+    decoding     none
+    predict      `ImageClassifier`: images in, labels with their probabilities out (tasks.image_classifier)
+
+On its way to the model a batch of bytes is augmented (data.augment), turned into numbers of mean 0 and spread 1, and
+mixed in pairs; all of it on the batch's device, and all that is random in it drawn from the run's own generator.
+
+Dosovitskiy et al.: An Image is Worth 16x16 Words. ICLR 2021. arXiv:2010.11929; Touvron et al.: DeiT. ICML 2021.
+arXiv:2012.12877 (how it is trained on little data)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import UInt8
+from torch import nn
+
+from regard.core.errors import BadInput
+from regard.core.shapes import Float, Tensor
+from regard.core.spec import make
+from regard.data.augment import AUGMENTS
+from regard.data.augment.cutmix import CutMix
+from regard.data.augment.draws import on
+from regard.data.augment.mixup import Mixup
+from regard.data.augment.pairs import Blend, blended
+from regard.data.images import ImageSet
+from regard.data.pictures import Images
+from regard.tasks.parts import Parted
+
+ROWS = 500  # images that go through a model at a time where nothing is trained
+
+
+@dataclass(frozen=True)
+class Config:
+    """How a classifier of images is trained."""
+
+    smoothing: float = 0.0
+    augment: tuple[str, ...] = ()  # specs in order (data.augment): "crop(padding=4)", "flip", "randaugment"
+    mixup: float = 0.0  # alpha; 0: none
+    cutmix: float = 0.0  # alpha; 0: none. With both a coin decides for each image
+    mix_until: int = 0  # the update after which images are mixed no longer; 0: always
+
+    def build(self, data: ImageSet, seed: int = 0, folder: Path | None = None) -> ImageClasses:
+        """The task on these data."""
+        return ImageClasses(self, data, seed)
+
+    @staticmethod
+    def measured(corpus: str, saved: Mapping[str, Any], **changes: Any) -> ImageSet:
+        """The images of a name to measure a saved model on, whose config.json this is."""
+        return measured_on(corpus, saved, changes)
+
+
+class ImageClasses(Parted[Any]):
+    """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
+
+    headline = "accuracy"
+    name = "images"
+    ragged = False  # all batches have one shape
+
+    def __init__(self, config: Config, data: ImageSet, seed: int = 0) -> None:
+        super().__init__(data, seed)
+        self.config, self.labels = config, data.labels()
+        self.augments = [make(AUGMENTS, spec, "augmentation") for spec in config.augment]
+        self.blends: list[Blend] = [Mixup(config.mixup)] if config.mixup else []
+        self.blends += [CutMix(config.cutmix)] if config.cutmix else []
+        self.objective: Callable[..., Tensor] = F.cross_entropy
+
+    def fit(self, config: Any) -> Any:
+        """A model's Config with what only the data know: classes, channels, and the size of an image."""
+        return replace(config, classes=len(self.labels), channels=len(self.data.mean), image=self.data.pixels)
+
+    def count(self, batch: Images) -> int:
+        """The number of images."""
+        return len(batch.labels)
+
+    def loss(
+        self, model: nn.Module, batch: Images, step: int = 0, rng: torch.Generator | None = None
+    ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
+        """Cross-entropy summed over the images."""
+        values, targets = self.prepared(batch, step, rng)
+        total = self.objective(model(values).float(), targets, reduction="sum", label_smoothing=self.config.smoothing)
+        return total, {"loss": total.detach()}
+
+    def prepared(
+        self, batch: Images, step: int = 0, rng: torch.Generator | None = None
+    ) -> tuple[Float[Tensor, "B C Y X"], Float[Tensor, "B K"]]:
+        """A batch as it is trained on: augmented, normalised, mixed; and the share of each label in each image."""
+        generator, pixels = on(batch.pixels.device, rng), batch.pixels
+        for augment in self.augments:
+            pixels = augment(pixels, generator)
+        mixing = self.blends if not self.config.mix_until or step < self.config.mix_until else []
+        targets = F.one_hot(batch.labels, len(self.labels)).float()
+        return blended(self.normalised(pixels), targets, mixing, generator)
+
+    def normalised(self, pixels: UInt8[Tensor, "B C Y X"]) -> Float[Tensor, "B C Y X"]:
+        """Bytes as numbers of about mean 0 and spread 1 a channel."""
+        return normalised(pixels, self.data.mean, self.data.std)
+
+    def describe(self) -> dict[str, Any]:
+        """The task as plain values, to stand beside a saved model."""
+        data = self.data
+        how = {"image": data.pixels, "channels": len(data.mean), "mean": [*data.mean], "std": [*data.std]}
+        return {"name": "images", "labels": self.labels, **how, "crop": 1.0, "resample": "bicubic"}
+
+    def card(self) -> str:
+        """One line on the data, for the run's first line."""
+        train, side = self.part("train"), self.data.pixels
+        skipped = f" ({len(train.skipped):,} files left out)" if train.skipped else ""
+        return f"{self.data.path}, {len(train):,} images of {side} x {side}{skipped}, {len(self.labels)} labels"
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
+        """How good a model is on a part of the data. Keys: loss (nats an image), accuracy, top5, images."""
+        part, device = self.part(split), next(model.parameters()).device
+        model.eval()
+        sums = torch.zeros(3, dtype=torch.float64, device=device)
+        for some in part.in_order(ROWS):
+            batch = some.to(device)
+            logits = model(self.normalised(batch.pixels)).float()
+            nll = F.cross_entropy(logits, batch.labels, reduction="sum")
+            right = logits.topk(min(5, logits.shape[-1]), -1).indices == batch.labels[:, None]
+            sums += torch.stack([nll, right[:, 0].sum(), right.sum()]).double()
+        loss, first, five = (sums / len(part)).tolist()
+        return {"loss": loss, "accuracy": first, "top5": five, "images": len(part)}
+
+
+def normalised(pixels: UInt8[Tensor, "B C Y X"], mean: Any, std: Any) -> Float[Tensor, "B C Y X"]:
+    """Bytes less the mean over the spread of their channel, both given for values from 0 to 1."""
+    middle, spread = (_channels(tuple(x), pixels.device, torch.get_default_dtype()) for x in (mean, std))
+    return (pixels - middle) / spread
+
+
+@lru_cache(maxsize=64)  # copied to the device once
+def _channels(values: tuple[float, ...], device: torch.device, dtype: torch.dtype) -> Float[Tensor, "C 1 1"]:
+    return 255 * torch.tensor(values, dtype=dtype, device=device)[:, None, None]
+
+
+def measured_on(corpus: str, saved: Mapping[str, Any], changes: Mapping[str, Any]) -> ImageSet:
+    """The images of a name as a saved model reads them; they must have its labels and its channels."""
+    task = saved["task"]
+    if other := changes.keys() - {"limit"}:
+        raise BadInput(f"a model of images is measured on images as they are; it has no {min(other)}")
+    data = ImageSet(corpus, size=task["image"], **changes)
+    if data.labels() != list(task["labels"]):
+        raise BadInput(f"{corpus} has the labels {', '.join(data.labels())}; this model knows "
+                       f"{', '.join(task['labels'])}")  # fmt: skip
+    if len(data.mean) != task["channels"]:
+        raise BadInput(f"{corpus} has {len(data.mean)} channels, this model reads {task['channels']}")
+    return data
