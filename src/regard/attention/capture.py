@@ -139,7 +139,8 @@ def watch(
     def move_hook(name: str) -> Any:
         def look(module: Any, args: tuple[Any, ...]) -> None:
             if not _recomputing():
-                seen._passed.append(([moved(name, module.slots(args[0]), args[0].shape[0], args[0])], 0))
+                x, exact = args[0], bool(getattr(module, "exact_geometry", True))
+                seen._passed.append(([moved(name, module.slots(x), x.shape[0], x, exact)], 0))
 
         return look
 

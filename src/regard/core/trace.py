@@ -164,14 +164,14 @@ class Trace:
         return plain | {name: _rounded(array) for name, array in arrays.items()}
 
 
-def moved(name: str, slots: Slots, batch: int, like: Tensor) -> Trace:
+def moved(name: str, slots: Slots, batch: int, like: Tensor, exact: bool = True) -> Trace:
     """A module that only moves tokens (cuts patches, merges neighbours) as a trace: each slot looks at itself alone."""
     cells, share = slots.cells.flatten(1, 2), None if slots.share is None else slots.share.flatten(1, 2)
     count = cells.shape[1]
     own = torch.arange(count, device=cells.device)[None, :, None, None]  # a group a slot, of one query and one key
     keys = Slots(cells[:, :, None], slots.grid, None if share is None else share[:, :, None])
     one = like.new_ones((), dtype=torch.promote_types(like.dtype, torch.float32)).expand(batch * count, 1, 1, 1)
-    return Trace(name, one, "move", geometry=Geometry(Slots(own, (count,)), keys))
+    return Trace(name, one, "move", geometry=Geometry(Slots(own, (count,)), keys), exact=exact)
 
 
 def _rounded(array: Float[Tensor, "B H N M"]) -> list[list[list[list[float]]]]:

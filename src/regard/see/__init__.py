@@ -3,7 +3,7 @@
     heads, alignment, layers, mask     grids of maps, as matplotlib figures          grid.py
     path, compare                      where an aligner walks; several side by side  walks.py
     page                               one HTML file to explore, needs no network    page.py
-    draw                               an alignment in the terminal                  text.py
+    draw, shade                        an alignment, a map in the terminal           text.py
     rollout, through                   several layers as one map                     rollout.py
     curve                              a training run's losses and scores            curve.py
     lengths                            a score over the length of the input          lengths.py
@@ -35,7 +35,7 @@ from regard.see.save import save
 from regard.see.sight import Sight
 from regard.see.sound import lattice, listened
 from regard.see.strokes import strokes
-from regard.see.text import draw
+from regard.see.text import draw, shade
 
 if TYPE_CHECKING:
     from regard.see.grid import alignment, heads, layers, mask
@@ -65,6 +65,7 @@ __all__ = [
     "rollout",
     "rollouts",
     "save",
+    "shade",
     "strokes",
     "through",
 ]

@@ -3,10 +3,10 @@
     overlay(photo, weights)             the photo, and the map over it
     overlays(photo, maps)               a map each: heads, or layers downwards and heads across
 
-The photo turns pale and grey, the map lies over it in the colours of all maps, the stronger the more opaque. A map may
-be coarser than the photo: each of its cells then covers what it stands for, and edges stay hard, so that nobody takes
-a smooth hill for something that was measured. Attention is told in multiples of an even look: at 1 a cell gets what it
-would get if all were looked at alike.
+The photo turns grey, and the map lies over it in the colours of all maps, dark where it is least. A map may be coarser
+than the photo: each of its cells then covers what it stands for, and edges stay hard, so that nobody takes a smooth
+hill for something that was measured. Colours run from the least to the most of what is shown; the bar says how much
+that is. Attention is told in multiples of an even look: at 1 a cell gets what it would get if all were looked at alike.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EVEN = "× an even look"
 SHARE = "share of the largest"
 _LONG, _GAP = 3.6, 0.2  # inches: the longer side of a large picture, and between pictures
 _SMALL, _WIDEST = 1.5, 12.0  # of a small one at most, and of all of them together
-_FAINT, _STRONG = 0.15, 0.85  # how opaque the map is at its least and at its most
+_FAINT, _STRONG = 0.5, 0.8  # how opaque the map is at its least and at its most
 _RING = "#38c7b4"  # the place that is asked about, on magma
 
 
@@ -55,7 +55,8 @@ def overlay(
     path: str | os.PathLike[str] | None = None,
 ) -> Figure:
     """The photo and the map over it; `place` (shares of height and width) gets a ring. Also written to `path`."""
-    from regard.see.grid import root
+    from matplotlib.colors import Normalize
+
     from regard.see.sheet import EDGE, INK, PALE, Sheet, font
 
     photo, weights = _photo(photo), _map(weights)
@@ -63,7 +64,7 @@ def overlay(
     left, top = EDGE + 0.35, EDGE + 0.36 + (0.2 if caption else 0.0)
     full = left + 2 * width + _GAP
     sheet = Sheet(full + 0.85, top + height + 0.35)
-    norm = root([weights])
+    norm = Normalize(*_span([weights]))
     for x, laid in ((left, None), (left + width + _GAP, weights)):
         axes = sheet.axes(x, top, width, height)
         _lay(axes, photo, laid, norm, place)
@@ -90,7 +91,9 @@ def overlays(
     path: str | os.PathLike[str] | None = None,
 ) -> Figure:
     """Many small maps over one photo, on one scale: {name: Y X}, or rows of those, [(name of the row, {name: Y X})]."""
-    from regard.see.grid import across_of, root
+    from matplotlib.colors import PowerNorm
+
+    from regard.see.grid import across_of
     from regard.see.sheet import EDGE, PALE, Sheet, widest
 
     photo = _photo(photo)
@@ -104,7 +107,7 @@ def overlays(
     full = left + most * (width + gap) - gap
     whole = len(rows) * (height + line + gap) - gap
     sheet = Sheet(max(full + 0.85, 3.2), top + whole + EDGE)
-    norm = root([weights for _, row in rows for weights in row.values()])
+    norm = PowerNorm(0.5, *_span([weights for _, row in rows for weights in row.values()]))
     for y, (name, row) in enumerate(rows):
         down = top + y * (height + line + gap)
         sheet.write(left - 0.1, down + line + height / 2 - 0.06, name, 8, align="right") if name else None
@@ -152,6 +155,12 @@ def _map(weights: Any) -> np.ndarray:
     return array
 
 
+def _span(maps: list[np.ndarray]) -> tuple[float, float]:
+    """The least and the most; where all is even, it is drawn dark."""
+    low, high = float(min(w.min() for w in maps)), float(max(w.max() for w in maps))
+    return low, high if high - low > 1e-6 * max(abs(high), 1e-30) else low + (abs(low) or 1.0)
+
+
 def _lay(axes: Axes, photo: np.ndarray, weights: np.ndarray | None, norm: Normalize, place: Any) -> None:
     """The photo, pale under a map where there is one, and a ring at a place."""
     from matplotlib import colormaps
@@ -164,11 +173,11 @@ def _lay(axes: Axes, photo: np.ndarray, weights: np.ndarray | None, norm: Normal
     if weights is None:
         axes.imshow(photo, extent=span, interpolation=kind)
     else:
-        grey = photo @ np.array([0.299, 0.587, 0.114]) / 255
-        axes.imshow(0.1 + 0.9 * grey, cmap="gray", vmin=0, vmax=1, extent=span, interpolation=kind)
+        grey = 25 + 0.9 * (photo @ np.array([0.299, 0.587, 0.114]))
+        axes.imshow(grey.astype(np.uint8), cmap="gray", vmin=0, vmax=255, extent=span, interpolation=kind)
         level = np.clip(np.asarray(norm(weights), dtype=np.float64), 0, 1)
-        colours = colormaps[COLOURS](level)
-        colours[..., 3] = _FAINT + (_STRONG - _FAINT) * level
+        colours = colormaps[COLOURS](level, bytes=True)
+        colours[..., 3] = 255 * (_FAINT + (_STRONG - _FAINT) * level)
         axes.imshow(colours, extent=span, interpolation="nearest" if max(weights.shape) <= 400 else "antialiased")
     if place is not None:
         y, x = place[0] * high - 0.5, place[1] * wide - 0.5
