@@ -46,3 +46,8 @@ READERS: Table = {
     "gru": ("regard.blocks.recurrent", "GRUReader"),
     "none": ("regard.blocks.recurrent", "NoReader"),
 }
+
+POOLINGS: Table = {
+    "conv": ("regard.blocks.pooled", "ConvPooling"),
+    "mean": ("regard.blocks.pooled", "MeanPooling"),
+}

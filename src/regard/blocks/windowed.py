@@ -26,14 +26,17 @@ from torch import nn
 
 from regard.attention.mask import Mask
 from regard.attention.mechanisms import MECHANISMS
+from regard.attention.mechanisms.softmax import SoftmaxAttention
 from regard.attention.multihead import Join, Projection
+from regard.attention.window_kernel import offered
+from regard.attention.windows import windowed_qkv
 from regard.core.errors import RegardError, UnknownName, nearest
 from regard.core.memo import Place
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import make
 from regard.core.trace import Geometry, Slots
 from regard.core.where import Given
-from regard.positions.biased.window import WindowPositions
+from regard.positions.biased.window import StepPositions
 from regard.tokens.windows import Pair, cut, join, regions, whole
 
 Padding = Literal["mask", "attend", "shifted"]
@@ -46,7 +49,7 @@ class Windowed(nn.Module):
         self,
         width: int,
         heads: int,
-        positions: WindowPositions,
+        positions: StepPositions,
         shifted: bool = False,
         *,
         attention: Any = "softmax",
@@ -64,7 +67,8 @@ class Windowed(nn.Module):
         self.attend = make(MECHANISMS, attention, "attention", dropout=dropout, scale=self.scale)
         self.join = Join(width, True)
 
-    scale: float | None = None  # of the scores; None: 1/√D
+    scale: float | None = None  # of the scores that the mechanism is given; None: 1/√D
+    unit = False  # whether q and k are of length one
 
     @staticmethod
     def projection(width: int, heads: int) -> Projection:
@@ -80,14 +84,50 @@ class Windowed(nn.Module):
         memo: Place | None = None,
     ) -> Float[Tensor, "B Y X C"]:
         """Every cell mixed with those of its window; who sees whom and where they are is the windows' affair."""
+        if self._fuses(x):
+            return self.fused(x)
         real, shift = (x.shape[1], x.shape[2]), self.shift(x)
         x = self.fill(x, shift)
         grid = (x.shape[1], x.shape[2])
         q, k, v = self.project(cut(x, self.window, shift))  # (B G) H N D
-        groups = regions(grid, self.window, shift, grid if self.padding != "mask" else real, x.device)
+        groups = regions(grid, self.window, shift, real if self.padding == "mask" else grid, x.device)
         together = None if groups is None else Regions(groups)
         mixed = self.join(self.attend(q, k, v, together, Given(self.positions()[None]), memo=memo))
         return self.trim(join(mixed, grid, self.window, shift), shift, real)
+
+    def fused(self, x: Float[Tensor, "B Y X C"], backend: str = "triton") -> Float[Tensor, "B Y X C"]:
+        """The same where the windows are read in their places: nothing is cut, turned or joined."""
+        real, shift = (x.shape[1], x.shape[2]), self.shift(x)
+        x = x if self.padding == "mask" else self.fill(x, shift)
+        qkv = self.every(x).unflatten(-1, (-1, 3, self.project.depth)).transpose(3, 4)  # B Y X 3 H D
+        mixed = windowed_qkv(
+            qkv,
+            self.positions(),
+            window=self.window,
+            shift=shift,
+            real=(x.shape[1], x.shape[2]),
+            scale=self.scales(),
+            unit=self.unit,
+            backend=backend,
+        )
+        return self.trim(self.join.out(mixed.flatten(3)), shift, real)
+
+    def every(self, x: Float[Tensor, "B Y X C"]) -> Float[Tensor, "B Y X D"]:
+        """q, k and v of every cell, head by head."""
+        out: Tensor = self.project.qkv(x)
+        return out
+
+    def scales(self) -> Float[Tensor, " H"] | float:
+        """What scores are multiplied with."""
+        return self.project.depth**-0.5
+
+    def _fuses(self, x: Tensor) -> bool:
+        """On a GPU, for plain softmax that nobody watches: a kernel has no weights to show, and none to drop."""
+        attend = self.attend
+        if not x.is_cuda or type(attend) is not SoftmaxAttention or attend._forward_pre_hooks:
+            return False
+        dropped = attend.dropout > 0 and attend.training
+        return not dropped and offered(self.window[0] * self.window[1], self.project.depth, x.dtype)
 
     def geometry(self, x: Float[Tensor, "B Y X C"]) -> Geometry:
         """Which cells of the grid the windows hold, in the order they are attended to in; exact."""
@@ -131,12 +171,21 @@ class Windowed(nn.Module):
 class CosineWindowed(Windowed):
     """Scores are the cosine of q and k, times a learned number for each head: at most 100."""
 
-    scale = 1.0  # the projection's
+    scale, unit = 1.0, True  # the projection scales
+    project: CosineProjection
 
     @staticmethod
     def projection(width: int, heads: int) -> Projection:
         """What makes q, k and v."""
         return CosineProjection(width, heads)
+
+    def every(self, x: Float[Tensor, "B Y X C"]) -> Float[Tensor, "B Y X D"]:
+        """q, k and v of every cell, head by head, of any length."""
+        return self.project.every(x)
+
+    def scales(self) -> Float[Tensor, " H"] | float:
+        """What scores are multiplied with."""
+        return self.project.scale()
 
 
 class CosineProjection(Projection):

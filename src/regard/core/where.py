@@ -29,6 +29,15 @@ class Bias(Protocol):
 
 
 @runtime_checkable
+class Folding(Bias, Protocol):
+    """A bias that is a product of what the query says and where the key is, so that it can join theirs."""
+
+    def fold(self, q: Float[Tensor, "B H N D"], k: Float[Tensor, "B G M D"], scale: float) -> tuple[Tensor, Tensor]:
+        """q and k with more coordinates: scale (q · k) is the score and the bias."""
+        ...
+
+
+@runtime_checkable
 class Turner(Protocol):
     """Something done to q and k after projection (rotary and its relatives)."""
 

@@ -31,9 +31,10 @@ MODELS: Table = {
     "ctc": ("regard.models.ctc", "CTC"),
     "listener": ("regard.models.listener", "Listener"),
     "vit": ("regard.models.vit", "ViT"),
+    "deit": ("regard.models.deit", "DeiT"),
     "swin": ("regard.models.swin", "Swin"),
     "swinv2": ("regard.models.swinv2", "SwinV2"),
-    "deit": ("regard.models.deit", "DeiT"),
+    "mvit": ("regard.models.mvit", "MViT"),
 }
 
 

@@ -20,14 +20,15 @@ from typing import Any
 
 from torch import nn
 
-from regard.blocks import FEEDFORWARDS
 from regard.blocks.encoder import EncoderBlock
+from regard.blocks.feedforward import GeluFeedForward
 from regard.blocks.paths import rates
 from regard.blocks.windowed import Padding, Windowed
 from regard.core.errors import RegardError
 from regard.core.shapes import Float, Tensor
 from regard.core.spec import cycle, make
-from regard.positions.biased.window import WindowPositions
+from regard.positions import WINDOWS
+from regard.positions.biased.window import StepPositions
 from regard.tokens.merging import Merging
 from regard.tokens.patches import Patches, cells
 
@@ -50,6 +51,7 @@ class Config:
     dropout: float = 0.0
     attention_dropout: float = 0.0
     drop_path: float = 0.2  # of the last layer; the first is never left out
+    positions: str = "table"  # a spec of WINDOWS
     attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module of one's own
     padding: Padding = "mask"  # what fills a grid up to whole windows: no key, or one (attend, shifted)
 
@@ -76,7 +78,7 @@ class Swin(nn.Module):
 
     entries = ("pooled", "grid", "features")  # what is called on a model beside itself
     prefix = 0  # no token stands before the patches
-    merging: type[Merging] = Merging
+    merging, mixing, block = Merging, Windowed, EncoderBlock  # the parts that a later version has otherwise
 
     def __init__(self, config: Any) -> None:
         super().__init__()
@@ -121,41 +123,34 @@ class Swin(nn.Module):
         config, before = self.config, sum(self.config.layers[:stage])
         width = config.width * 2**stage
         drops = rates(config.drop_path, sum(config.layers))[before:]
-        blocks = [
-            self._block(self._mixer(width, stage, layer), width, drops[layer]) for layer in range(config.layers[stage])
-        ]
+        blocks = []
+        for layer in range(config.layers[stage]):
+            feed = GeluFeedForward(width, int(width * config.ratio), config.dropout)
+            norms = [nn.LayerNorm(width), nn.LayerNorm(width)]
+            mix = self._mixer(width, stage, layer)
+            blocks.append(self.block(mix, feed, norms, True, config.dropout, drops[layer]))
         return Stage(self.merging(width // 2) if stage else None, blocks)
 
     def _mixer(self, width: int, stage: int, layer: int) -> Windowed:
-        positions = WindowPositions(self.config.heads[stage], self._window(stage))
-        return Windowed(width, self.config.heads[stage], positions, **self._looks(stage, layer))
-
-    def _block(self, mix: nn.Module, width: int, drop: float) -> EncoderBlock:
-        norms = [nn.LayerNorm(width), nn.LayerNorm(width)]
-        return EncoderBlock(mix, self._feed(width), norms, True, self.config.dropout, drop_path=drop)
-
-    def _feed(self, width: int) -> nn.Module:
-        hidden = int(width * self.config.ratio)
-        part: nn.Module = make(
-            FEEDFORWARDS, "gelu", "feed-forward", width=width, hidden=hidden, dropout=self.config.dropout
-        )
-        return part
-
-    def _looks(self, stage: int, layer: int) -> dict[str, Any]:
-        """What the mixers of both versions are told."""
         config = self.config
-        return {
-            "shifted": layer % 2 == 1,
-            "attention": cycle(config.attention, sum(config.layers[:stage]) + layer),
-            "dropout": config.attention_dropout,
-            "padding": config.padding,
-        }
+        return self.mixing(
+            width,
+            config.heads[stage],
+            self._positions(stage),
+            shifted=layer % 2 == 1,
+            attention=cycle(config.attention, sum(config.layers[:stage]) + layer),
+            dropout=config.attention_dropout,
+            padding=config.padding,
+        )
+
+    def _positions(self, stage: int, **more: Any) -> StepPositions:
+        window, heads = self._window(stage), self.config.heads[stage]
+        part: StepPositions = make(WINDOWS, self.config.positions, "positions", heads=heads, window=window, **more)
+        return part
 
     def _window(self, stage: int) -> Pair:
         """The window of a stage: its whole grid where that is smaller."""
-        down, right = (
-            min(self.config.window, side) for side in cells(self.config.image, self.config.patch * 2**stage)
-        )
+        down, right = (min(self.config.window, side) for side in cells(self.config.image, self.config.patch * 2**stage))
         return down, right
 
     def reset(self) -> None:

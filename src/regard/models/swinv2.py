@@ -25,7 +25,7 @@ from regard.blocks.encoder import EncoderBlock
 from regard.blocks.windowed import CosineWindowed, Padding
 from regard.core.shapes import Tensor
 from regard.models.swin import Swin
-from regard.positions.biased.continuous import ContinuousPositions
+from regard.positions.biased.window import StepPositions
 from regard.tokens.merging import MergingV2
 
 
@@ -41,11 +41,12 @@ class Config:
     heads: tuple[int, ...] = (3, 6, 12, 24)  # stage by stage
     layers: tuple[int, ...] = (2, 2, 6, 2)
     window: int = 8  # cells on a side
-    trained: tuple[int, ...] | None = None  # the windows of an earlier training, stage by stage; None: these ones
+    trained: tuple[int, ...] | None = None  # the windows of an earlier training, stage by stage; None, 0: this one
     ratio: float = 4.0  # how much wider the feed-forward layers are
     dropout: float = 0.0
     attention_dropout: float = 0.0
     drop_path: float = 0.2  # of the last layer; the first is never left out
+    positions: str = "continuous"  # a spec of WINDOWS
     attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module of one's own
     padding: Padding = "mask"  # what fills a grid up to whole windows: no key, or one (attend, shifted)
 
@@ -71,29 +72,6 @@ SIZES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-class SwinV2(Swin):
-    """Images in; out, the logits of the classes."""
-
-    merging = MergingV2
-
-    def _mixer(self, width: int, stage: int, layer: int) -> CosineWindowed:
-        heads, trained = self.config.heads[stage], self.config.trained
-        positions = ContinuousPositions(heads, self._window(stage), None if trained is None else trained[stage])
-        return CosineWindowed(width, heads, positions, **self._looks(stage, layer))
-
-    def _block(self, mix: nn.Module, width: int, drop: float) -> EncoderBlock:
-        norms = [nn.LayerNorm(width), nn.LayerNorm(width)]
-        return ResPostNormBlock(mix, self._feed(width), norms, True, self.config.dropout, drop_path=drop)
-
-    def reset(self) -> None:
-        """Fresh weights: normal with 0.02 and cut off; blocks add nothing at first, since their norms are zero."""
-        super().reset()
-        for module in self.modules():
-            if isinstance(module, ResPostNormBlock):
-                nn.init.zeros_(module.mix_norm.weight)
-                nn.init.zeros_(module.feed_norm.weight)
-
-
 class ResPostNormBlock(EncoderBlock):
     """x + norm(f(x))."""
 
@@ -102,6 +80,24 @@ class ResPostNormBlock(EncoderBlock):
     ) -> Tensor:
         """One sublayer with its residual path."""
         return x + self._added(norm(f(x)), scale)
+
+
+class SwinV2(Swin):
+    """Images in; out, the logits of the classes."""
+
+    merging, mixing, block = MergingV2, CosineWindowed, ResPostNormBlock
+
+    def _positions(self, stage: int, **more: Any) -> StepPositions:
+        trained = self.config.trained
+        return super()._positions(stage, trained=None if trained is None else trained[stage] or None)
+
+    def reset(self) -> None:
+        """Fresh weights: normal with 0.02 and cut off; blocks add nothing at first, since their norms are zero."""
+        super().reset()
+        for module in self.modules():
+            if isinstance(module, ResPostNormBlock):
+                for norm in (module.mix_norm, module.feed_norm):
+                    nn.init.zeros_(norm.weight)  # type: ignore[arg-type]
 
 
 def transfer(model: SwinV2, image: int | tuple[int, int], window: int) -> SwinV2:

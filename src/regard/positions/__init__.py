@@ -25,3 +25,9 @@ POSITIONS: Table = {
 GRIDS: Table = {
     "learned": ("regard.positions.added.grid", "GridPositions"),
 }
+
+# Between the cells of a window of rows and columns: a bias for every step, told by the window's size.
+WINDOWS: Table = {
+    "table": ("regard.positions.biased.window", "WindowPositions"),
+    "continuous": ("regard.positions.biased.continuous", "ContinuousPositions"),
+}

@@ -13,8 +13,6 @@ Liu et al.: Swin Transformer: Hierarchical Vision Transformer using Shifted Wind
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import torch
 
 from regard.core.shapes import Int, Tensor
@@ -44,7 +42,6 @@ def join(windows: Tensor, grid: Pair, window: Pair, shift: Pair = (0, 0)) -> Ten
     return x.roll(shift, (1, 2)) if any(shift) else x
 
 
-@lru_cache(maxsize=256)
 def regions(grid: Pair, window: Pair, shift: Pair, real: Pair, device: torch.device) -> Int[Tensor, "G N"] | None:
     """A number for each cell of each window, equal where cells may see one another; -1 is padding, beyond `real`.
 

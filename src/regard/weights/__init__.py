@@ -5,6 +5,7 @@
 | table | rows, operations, `read` and `write` |
 | folder | safetensors, config.json, tokenizer.json and a card, written all or nothing |
 | bert, gpt2, marian, t5, torch_transformer | one peer each |
+| timm_mvitv2, torchvision_mvit | images and clips |
 """
 
 from __future__ import annotations
@@ -18,4 +19,6 @@ TABLES: Table = {
     "marian": ("regard.weights.marian", "table"),
     "t5": ("regard.weights.t5", "table"),
     "torch_transformer": ("regard.weights.torch_transformer", "table"),
+    "timm_mvitv2": ("regard.weights.timm_mvitv2", "table"),
+    "torchvision_mvit": ("regard.weights.torchvision_mvit", "table"),
 }

@@ -2,10 +2,11 @@
 
     softmax    o_n = Σ_m exp(q_n·k_m / √D) v_m  /  Σ_m exp(q_n·k_m / √D)        O(N M D)
 
-Scores between all pairs, a softmax over the keys, a mean of the values. A query that may see no key gives zeros. Four
+Scores between all pairs, a softmax over the keys, a mean of the values. A query that may see no key gives zeros. Five
 backends compute it, each a function of one signature: written out (`plain`), PyTorch's fused kernels (`sdpa`),
-FlexAttention (`flex`), which skips the blocks that a mask rules out, and two batched products (`products`), which on a
-CPU are the fastest for the few queries of a decoding step.
+FlexAttention (`flex`), which skips the blocks that a mask rules out, two batched products (`products`), which on a CPU
+are the fastest for the few queries of a decoding step, and `folded`: the fused kernels again, with a bias that is a
+product as more coordinates of q and k, since the fastest of them know of no bias. On a GPU `sdpa` does so by itself.
 
 Vaswani et al.: Attention Is All You Need. NeurIPS 2017. arXiv:1706.03762
 """
@@ -26,7 +27,7 @@ from regard.attention.protocol import Mechanism, Traits
 from regard.core.errors import UnknownName, Unsupported, nearest
 from regard.core.memo import Place
 from regard.core.shapes import Float, Rows, Tensor
-from regard.core.where import Bias
+from regard.core.where import Bias, Folding
 
 Backend = Callable[[Tensor, Tensor, Tensor, "Mask | None", "Bias | None", float, float], Tensor]
 
@@ -91,6 +92,8 @@ def sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None, 
     """PyTorch's fused kernels; texts laid end to end are attended to text by text."""
     if isinstance(mask, Documents) and bias is None and q.shape == k.shape:
         return apart(q, k, v, mask, scale, dropout)
+    if q.is_cuda and isinstance(bias, Folding):
+        return folded(q, k, v, mask, bias, scale, dropout)
     dense = None if bias is None else bias.dense().to(q.dtype)
     if mask is not None:
         how = mask.sdpa(k.shape[0], q.shape[2], k.shape[2], q.dtype, q.device, dense)
@@ -143,7 +146,19 @@ def products(
     return torch.bmm(weights, v).view(b, h, n, -1)
 
 
-BACKENDS: dict[str, Backend] = {"plain": plain, "sdpa": sdpa, "flex": flex, "products": products}
+def folded(
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None, scale: float, dropout: float
+) -> Tensor:
+    """PyTorch's fused kernels; a bias that is a product joins q and k, so nothing of size N × M is made for it."""
+    if not isinstance(bias, Folding):
+        return sdpa(q, k, v, mask, bias, scale, dropout)
+    q, k = bias.fold(q, k, scale)
+    width = -(-q.shape[-1] // 8) * 8  # flash kernels want one width for all three, in eights
+    q, k, padded = (F.pad(x, (0, width - x.shape[-1])) for x in (q, k, v))
+    return sdpa(q, k, padded, mask, None, scale, dropout)[..., : v.shape[-1]]
+
+
+BACKENDS: dict[str, Backend] = {"plain": plain, "sdpa": sdpa, "flex": flex, "products": products, "folded": folded}
 
 
 def _each_head(x: Tensor, heads: int) -> Tensor:

@@ -1,7 +1,8 @@
 """Continuous positions: the bias of a step is not looked up but computed, by a small network that knows any step.
 
     window        s_nm = q_n · k_m + r_h[Δy, Δx]
-    continuous    s_nm = q_n · k_m + 16 σ( W ReLU(V (l(Δy), l(Δx)) + b) )_h        l(Δ) = sign(Δ) log₂(1 + 8 |Δ| / (w - 1)) / 3
+    continuous    s_nm = q_n · k_m + 16 σ( W ReLU(V (l(Δy), l(Δx)) + b) )_h
+                  l(Δ) = sign(Δ) log₂(1 + 8 |Δ| / (w - 1)) / 3
 
 Steps are measured in widths of the window that was trained with, and by their logarithm, so that a window twice as wide
 lies only a little outside of what the network has seen: a model trained with small windows can be given larger ones
@@ -18,22 +19,23 @@ import torch
 from torch import nn
 
 from regard.core.shapes import Float, Tensor
-from regard.positions.biased.window import Pair, WindowPositions, pair
+from regard.positions.biased.window import Pair, StepPositions, pair
 
 
-class ContinuousPositions(WindowPositions):
-    """Computes the table of steps; `trained` is the window whose width is the unit (None: this one)."""
+class ContinuousPositions(StepPositions):
+    """Computes the bias of every step; `trained` is the window whose width is the unit (None: this one)."""
 
-    def __init__(self, heads: int, window: int | Pair = 8, trained: int | Pair | None = None) -> None:
-        super().__init__(heads, window)
-        del self.table
+    def __init__(
+        self, heads: int, window: int | Pair = 8, trained: int | Pair | None = None, hidden: int = 512
+    ) -> None:
+        super().__init__(window)
         self.trained = self.window if trained is None else pair(trained)
-        self.up = nn.Linear(2, 512)
-        self.down = nn.Linear(512, heads, bias=False)
+        self.up = nn.Linear(2, hidden)
+        self.down = nn.Linear(hidden, heads, bias=False)
         self.register_buffer("measured", self._measured(), persistent=False)  # S 2
 
     def row(self) -> Float[Tensor, "H S"]:
-        """The bias of every step: between 0 and 16."""
+        """Between 0 and 16."""
         found: Tensor = self.down(self.up(self.measured).relu())
         return 16 * found.sigmoid().T
 

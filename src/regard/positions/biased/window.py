@@ -4,97 +4,63 @@
     window     s_nm = q_n · k_m + r_h[y_n - y_m, x_n - x_m]
 
 A window of wy x wx cells has (2 wy - 1)(2 wx - 1) different steps; the table has a row for each, and all windows of a
-layer share it. Index n counts the cells row by row.
+layer share it. Cells are counted row by row.
 
 Liu et al.: Swin Transformer. ICCV 2021. arXiv:2103.14030
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import ClassVar
 
 import torch
 from torch import nn
 
-from regard.core.errors import BadInput
-from regard.core.shapes import Float, Int, Rows, Tensor
+from regard.core.shapes import Float, Tensor
 
 Pair = tuple[int, int]
 
 
-class WindowPositions(nn.Module):
-    """A table of steps, of `window` cells: one number, or rows and columns."""
+class StepPositions(nn.Module):
+    """What depends on the step between two cells only; a part writes `row`, the bias of every step."""
 
     kind: ClassVar[str] = "biased"
+    steps: Tensor
 
-    def __init__(self, heads: int, window: int | Pair = 7) -> None:
+    def __init__(self, window: int | Pair) -> None:
         super().__init__()
         self.window = pair(window)
-        self.table = nn.Parameter(torch.empty(self.steps, heads))
-        nn.init.trunc_normal_(self.table, std=0.02)
-        cells = torch.arange(self.window[0] * self.window[1])
-        self.register_buffer("pairs", self.step(cells[:, None], cells).flatten(), persistent=False)  # (N N)
-
-    @property
-    def steps(self) -> int:
-        """How many different steps there are between two cells."""
-        return (2 * self.window[0] - 1) * (2 * self.window[1] - 1)
+        (rows, columns), n = self.window, torch.arange(self.window[0] * self.window[1])
+        y, x = n // columns, n % columns
+        steps = (y[:, None] - y + rows - 1) * (2 * columns - 1) + x[:, None] - x + columns - 1
+        self.register_buffer("steps", steps.flatten(), persistent=False)  # (N N), numbers of rows
 
     def row(self) -> Float[Tensor, "H S"]:
-        """The bias of every step."""
-        return self.table.T
+        """The bias of every step, from the farthest up and left to the farthest down and right."""
+        raise NotImplementedError
 
     def forward(self) -> Float[Tensor, "H N N"]:
-        """The bias between all cells of a window."""
+        """The bias between all cells of a window: queries by keys."""
         cells = self.window[0] * self.window[1]
-        return self.row().index_select(1, self.pairs).unflatten(1, (cells, cells))
-
-    def bias(self, queries: Int[Tensor, "#B N"], keys: Int[Tensor, "#B M"]) -> StepBias:
-        """The bias between these cells."""
-        self._check(queries)
-        self._check(keys)
-        return StepBias(self.row(), self.step(queries[:, :, None], keys[:, None]))
-
-    def step(self, n: Int[Tensor, "*S"], m: Int[Tensor, "*S"]) -> Int[Tensor, "*S"]:
-        """The row of the table for queries n and keys m."""
-        (rows, columns), wide = self.window, self.window[1]
-        down, right = n // wide - m // wide, n % wide - m % wide
-        return (down + rows - 1) * (2 * columns - 1) + right + columns - 1
-
-    def _check(self, index: Int[Tensor, "#B N"]) -> None:
-        """Refuse cells that no window has. Not on a GPU: to read one there is to wait."""
-        cells = self.window[0] * self.window[1]
-        if index.device.type != "cpu" or torch.compiler.is_compiling() or not index.numel():
-            return
-        low, high = (int(i) for i in index.aminmax())
-        if low < 0 or high >= cells:
-            raise BadInput(f"cell {low if low < 0 else high} is not in a window of {cells}; they count from 0")
+        return self.row().index_select(1, self.steps).unflatten(1, (cells, cells))
 
     def extra_repr(self) -> str:
         """How it was made."""
         return f"window={self.window}"
 
 
-class StepBias:
-    """The numbers of a row at these steps; a `core.where.Bias`."""
+class WindowPositions(StepPositions):
+    """A table of steps; `window` counts cells: on a side, or rows and columns."""
 
-    def __init__(self, row: Float[Tensor, "H S"], steps: Int[Tensor, "#B N M"]) -> None:
-        self.row, self.steps = row, steps
+    def __init__(self, heads: int, window: int | Pair = 7) -> None:
+        super().__init__(window)
+        rows, columns = self.window
+        self.table = nn.Parameter(torch.empty((2 * rows - 1) * (2 * columns - 1), heads))
+        nn.init.trunc_normal_(self.table, std=0.02)
 
-    def dense(self, rows: Rows = slice(None)) -> Float[Tensor, "#B H N M"]:
-        """Looked up, for the asked rows."""
-        steps = self.steps[:, rows]
-        return self.row.index_select(1, steps.flatten()).unflatten(1, steps.shape).transpose(0, 1)
-
-    def score(self) -> Callable[..., Tensor]:
-        """The same as a FlexAttention ``score_mod(score, b, h, n, m)``."""
-        many = self.steps.shape[0] > 1
-
-        def add(score: Tensor, b: Tensor, h: Tensor, n: Tensor, m: Tensor) -> Tensor:
-            return score + self.row[h, self.steps[b if many else 0, n, m]]
-
-        return add
+    def row(self) -> Float[Tensor, "H S"]:
+        """The table, head by head."""
+        return self.table.T
 
 
 def pair(size: int | Pair) -> Pair:

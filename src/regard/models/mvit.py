@@ -1,0 +1,214 @@
+"""MViT: a vision Transformer that is a pyramid; it pools queries, keys and values inside attention.
+
+    tokens      overlapping patches, 7 x 7 pixels every 4; in clips 3 frames every 2; perhaps a class token first
+    positions   v1: a learned table for places and one for frames, added; v2: decomposed relative positions, a layer
+    attention   softmax over pooled keys; the first block of a stage pools its queries too, and halves the grid
+    head        norm, then the class token or the mean of the last grid, then a linear layer
+
+Four stages; each has half the rows and columns of the one before and twice its width and heads. An image has the shape
+(Y, X), a clip (T, Y, X); other sizes than the trained one are read by stretching what was learned of positions.
+
+Fan, Xiong, Mangalam, Li, Yan, Malik, Feichtenhofer: Multiscale Vision Transformers. ICCV 2021. arXiv:2104.11227
+Li, Wu, Fan, Mangalam, Xiong, Malik, Feichtenhofer: MViTv2: Improved Multiscale Vision Transformers for Classification
+and Detection. CVPR 2022. arXiv:2112.01526
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from regard.blocks.paths import rates
+from regard.blocks.pooled import EPS, PooledAttention, PooledBlock, Shape, joined, parted
+from regard.core.errors import BadInput
+from regard.core.shapes import Float, Tensor
+from regard.core.spec import cycle
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that shapes an MViT; the defaults are MViTv2-T."""
+
+    classes: int = 1000  # 0: no head, the pooled vector
+    image: int | tuple[int, int] = 224  # rows and columns it was trained at
+    frames: int = 0  # of a clip; 0: images
+    channels: int = 3
+    patch: tuple[int, int] = (7, 4)  # pixels a side, and every how many pixels
+    width: int = 96  # of the first stage
+    heads: int = 1  # of the first stage
+    layers: tuple[int, ...] = (1, 2, 5, 2)  # of each stage
+    keys: int = 4  # the stride of keys and values in the first stage; half of it in the next, down to 1
+    pooling: str = "conv"  # of blocks.pooled.POOLINGS
+    positions: Literal["relative", "added"] = "relative"
+    widen: Literal["attention", "feed"] = "attention"  # of a stage's first block, or feed of the last block before it
+    residual: Literal["all", "patches", "none"] = "all"  # what pooled queries are added to; none: v1
+    class_token: bool = False
+    dropout: float = 0.0  # before the head
+    drop_path: float = 0.0
+    attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module of one's own
+
+
+_SMALL, _BASE, _LARGE = {"layers": (1, 2, 11, 2)}, {"layers": (2, 3, 16, 3)}, {"layers": (2, 6, 36, 4), "heads": 2}
+_V1: dict[str, Any] = {**_SMALL, "positions": "added", "widen": "feed", "residual": "none", "class_token": True}
+_CLIPS: dict[str, Any] = {"classes": 400, "frames": 16, "keys": 8}
+
+# MViTv2, Tables 7 and 8 (t to h), MViT, Tables 2 and 9 (v1-b), and both on clips of Kinetics (16 frames, every fourth).
+# Those called tiny and cifar are nobody's: for images of 32 x 32, a token for every second pixel.
+SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {"classes": 10, "image": 32, "patch": (3, 2), "width": 24, "layers": (1, 1, 2, 1), "keys": 2},
+    "cifar": {"classes": 10, "image": 32, "patch": (3, 2), "width": 48, "layers": (1, 2, 4, 1), "keys": 2},
+    "t": {},
+    "s": _SMALL,
+    "b": _BASE,
+    "l": {**_LARGE, "width": 144, "widen": "feed"},
+    "s-token": {**_SMALL, "class_token": True},
+    "b-token": {**_BASE, "class_token": True},
+    "l-token": {**_LARGE, "width": 144, "class_token": True},
+    "h-token": {"layers": (4, 8, 60, 8), "width": 192, "heads": 3, "class_token": True},
+    "v1-b": _V1,
+    "v1-b-clips": _V1 | _CLIPS,
+    "s-clips": {**_SMALL, **_CLIPS, "residual": "patches", "class_token": True},
+}
+
+
+class MViT(nn.Module):
+    """Images or clips in, scores of classes out."""
+
+    entries = ("pooled", "grid", "features")  # what is called on a model beside itself
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.patches = _patches(config)
+        self.prefix = int(config.class_token)
+        self.token = nn.Parameter(torch.zeros(config.width)) if config.class_token else None
+        shape = _cells(config)
+        self.positions = AddedPositions(config.width, shape, self.prefix) if config.positions == "added" else None
+        self.stages: Any = nn.ModuleList()
+        for stage in range(len(config.layers)):
+            blocks = [_block(config, stage, layer, shape) for layer in range(config.layers[stage])]
+            self.stages.append(nn.ModuleList(blocks))
+            shape = blocks[0].mix.q_pool.shape(shape)
+        last = config.width * 2 ** (len(config.layers) - 1)
+        self.norm, self.drop = nn.LayerNorm(last, EPS), nn.Dropout(config.dropout)
+        self.head = nn.Linear(last, config.classes) if config.classes else nn.Identity()
+        self.reset()
+
+    def forward(self, images: Float[Tensor, "B I *S"]) -> Float[Tensor, "B K"]:
+        """Scores of the classes."""
+        out: Tensor = self.head(self.drop(self.pooled(images)))
+        return out
+
+    def pooled(self, images: Float[Tensor, "B I *S"]) -> Float[Tensor, "B C"]:
+        """The class token, where there is one; else the mean of the last grid."""
+        *_, (x, _) = self.pyramid(images)
+        return self.norm(x[:, 0]) if self.prefix else self.norm(x).mean(1)
+
+    def grid(self, images: Float[Tensor, "B I *S"]) -> Float[Tensor, "B *G C"]:
+        """The last tokens in their places, normed: B Y X C, of clips B T Y X C."""
+        *_, (x, shape) = self.pyramid(images)
+        return self.norm(parted(x, shape)[0])
+
+    def features(self, images: Float[Tensor, "B I *S"]) -> list[Tensor]:
+        """What each stage ends with, B C Y X (B C T Y X), at strides of 1, 2, 4 and 8 patches: 4, 8, 16, 32 pixels."""
+        return [parted(x, shape)[0].movedim(-1, 1) for x, shape in self.pyramid(images)]
+
+    def pyramid(self, images: Float[Tensor, "B I *S"]) -> Iterator[tuple[Float[Tensor, "B N C"], Shape]]:
+        """The tokens after each stage, and the shape of their grid."""
+        x = self.patches(self._checked(images)).movedim(1, -1)
+        shape = tuple(x.shape[1:-1])
+        x = joined(x, None if self.token is None else self.token.expand(len(x), 1, -1))
+        x = x if self.positions is None else x + self.positions(shape)
+        for stage in self.stages:
+            for block in stage:
+                x, shape = block(x, shape)
+            yield x, shape
+
+    def _checked(self, images: Tensor) -> Tensor:
+        axes = "channels, rows, columns" if not self.config.frames else "channels, frames, rows, columns"
+        if images.ndim != self.patches.weight.ndim or images.shape[1] != self.config.channels:
+            raise BadInput(
+                f"this MViT reads batches of {self.config.channels} {axes}; the shape {tuple(images.shape)} is another"
+            )
+        return images
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Fresh weights, as the paper's: truncated normal with 0.02, biases 0; filters as torch makes them."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.trunc_normal_(module.weight, std=0.02)
+                nn.init.zeros_(module.bias)
+        if self.token is not None:
+            nn.init.trunc_normal_(self.token, std=0.02)
+
+
+class AddedPositions(nn.Module):
+    """A vector for each place, one for each frame, and one for each token before the grid; resized where asked for."""
+
+    def __init__(self, width: int, shape: Shape, before: int) -> None:
+        super().__init__()
+        *frames, self.rows, self.columns = shape
+        self.space = nn.Parameter(torch.empty(self.rows * self.columns, width))
+        self.time = nn.Parameter(torch.empty(frames[0], width)) if frames else None
+        self.before = nn.Parameter(torch.empty(before, width)) if before else None
+        for table in self.parameters():
+            nn.init.trunc_normal_(table, std=0.02)
+
+    def forward(self, shape: Shape) -> Float[Tensor, "N C"]:
+        """The sum for every token of a grid of this shape."""
+        *frames, rows, columns = shape
+        table = self.space.unflatten(0, (self.rows, self.columns))  # Y X C
+        if (rows, columns) != (self.rows, self.columns):
+            table = F.interpolate(table.movedim(-1, 0)[None], (rows, columns), mode="bicubic")[0].movedim(0, -1)
+        if self.time is not None:
+            time = self.time.T[None]  # 1 C T
+            time = time if time.shape[2] == frames[0] else F.interpolate(time, frames[0], mode="linear")
+            table = time[0].T[:, None, None] + table
+        return joined(table[None], None if self.before is None else self.before[None])[0]
+
+
+def _patches(config: Config) -> nn.Module:
+    kernel, stride = config.patch
+    if not config.frames:
+        return nn.Conv2d(config.channels, config.width, kernel, stride, kernel // 2)
+    half = kernel // 2
+    return nn.Conv3d(config.channels, config.width, (3, kernel, kernel), (2, stride, stride), (1, half, half))
+
+
+def _cells(config: Config) -> Shape:
+    """The grid of patches of an image of the trained size."""
+    sides = (config.image,) * 2 if isinstance(config.image, int) else config.image
+    space = tuple(-(-side // config.patch[1]) for side in sides)
+    return (-(-config.frames // 2), *space) if config.frames else space
+
+
+def _block(config: Config, stage: int, layer: int, shape: Shape) -> PooledBlock:
+    """Block `layer` of a stage; `shape` is the grid that the stage is given."""
+    first, last = layer == 0, layer == config.layers[stage] - 1
+    own, feeds = config.width * 2**stage, config.widen == "feed"
+    before = sum(config.layers[:stage]) + layer
+    halves, still = first and stage > 0, (1,) if config.frames else ()
+    stride, keys = (2 if halves else 1,) * 2, (max(config.keys >> stage, 1),) * 2
+    if not first and stage > 0:
+        shape = (*shape[:-2], *(-(-n // 2) for n in shape[-2:]))
+    longest = max(-(-max(shape[-2:]) // min(stride[0], keys[0])), 1)
+    mix = PooledAttention(
+        own // 2 if halves and not feeds else own,
+        own,
+        config.heads * 2**stage,
+        stride=(*still, *stride),
+        keys=(*still, *keys),
+        pooling=config.pooling,
+        longest=(*shape[:-2], longest, longest) if config.positions == "relative" else None,
+        residual=config.residual,
+        before=int(config.class_token),
+        attention=cycle(config.attention, before),
+    )
+    out = 2 * own if feeds and last and stage < len(config.layers) - 1 else own
+    return PooledBlock(mix, out, rates(config.drop_path, sum(config.layers))[before])

@@ -1,0 +1,191 @@
+"""Swin of Hugging Face transformers, both ways.
+
+    theirs                                           ours
+    embeddings                                       stem, enter_norm
+    layers.{s}.downsample, after stage s             stages.{s+1}.merge, before the next
+    attention.self.query, key, value                 one qkv matrix, rows by head
+    attention.self.relative_position_bias_table      positions.table
+    SwinModel, SwinForImageClassification            classes 0, classes K
+
+    model, _ = hf_swin.load(folder)                  a folder with config.json and model.safetensors
+    hf_swin.save("mine", model)                      SwinForImageClassification.from_pretrained("mine") reads it
+
+Their padding is looked at (padding="attend"). Names are those of the files; in memory transformers has newer ones.
+Where one side of a grid is no longer than a window and the other is, theirs shift along neither, ours along one.
+
+Liu et al.: Swin Transformer. ICCV 2021. arXiv:2103.14030
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.core.config import from_dict
+from regard.core.errors import Unsupported
+from regard.models.swin import Config, Swin
+from regard.tokens.patches import cells
+from regard.weights.folder import read_json, read_tensors, replacing, write_json, write_tensors
+from regard.weights.table import Row, read, same, stack, write
+from regard.weights.theirs import completed, holds, refuse, softmax_only
+from regard.weights.timm_swin import both
+
+
+def table(config: Config) -> list[Row]:
+    """The rows for a model of ours with this configuration."""
+    check("transformers' Swin", config)
+    smallest = min(cells(config.image, config.patch * 2 ** (len(config.layers) - 1)))
+    if smallest < config.window:
+        raise Unsupported(
+            f"transformers' Swin has windows of one size in all stages; here the last grid has a side of {smallest}, "
+            f"the window {config.window}"
+        )
+    rows, body = outside(config, "swin"), "swin." if config.classes else ""
+    for stage, heads in enumerate(config.heads):
+        there, here = f"{body}encoder.layers.{stage}.blocks.{{}}.attention.self", f"stages.{stage}.blocks.{{}}.mix"
+        rows += [
+            Row(f"{there}.relative_position_bias_table", f"{here}.positions.table", same),
+            Row(f"{there}.relative_position_index", None, reason="counted, not learned"),
+            *(
+                Row(
+                    tuple(f"{there}.{name}.{part}" for name in ("query", "key", "value")),
+                    f"{here}.project.qkv.{part}",
+                    stack("three (h d) ... -> (h three d) ...", three=3, h=heads),
+                )
+                for part in ("weight", "bias")
+            ),
+        ]
+    return rows
+
+
+def ours(theirs: Mapping[str, Any]) -> Config:
+    """Our configuration from their config.json; what it does not say is what transformers takes it to be."""
+    return from_dict(Config, values(completed(theirs, "swin", DEFAULTS, FIXED)))
+
+
+def theirs(config: Config) -> dict[str, Any]:
+    """Their config.json from our configuration."""
+    check("transformers' Swin", config)
+    return described(config, "swin", "Swin")
+
+
+def load(folder: str | Path) -> tuple[Swin, None]:
+    """A model from a local folder of theirs, in eval mode."""
+    return loaded(Path(folder), ours, Swin, table), None
+
+
+def save(folder: str | Path, model: Swin) -> None:
+    """Write a folder that transformers reads; all of it or nothing."""
+    saved(Path(folder), "swin", theirs(model.config), write(table(model.config), model))
+
+
+# -- what both versions of Swin have in common -------------------------------------------------------------------------
+
+
+def outside(config: Any, name: str) -> list[Row]:
+    """All that is not who looks at whom."""
+    body, last = f"{name}." if config.classes else "", len(config.layers) - 1
+    rows = [
+        *both(f"{body}embeddings.patch_embeddings.projection", "stem.embed"),
+        *both(f"{body}embeddings.norm", "enter_norm"),
+        *both(f"{body}layernorm", "norm"),
+    ]
+    for stage in range(last + 1):
+        there, here = f"{body}encoder.layers.{stage}", f"stages.{stage}.blocks.{{}}"
+        rows += [
+            *both(f"{there}.blocks.{{}}.layernorm_before", f"{here}.mix_norm"),
+            *both(f"{there}.blocks.{{}}.attention.output.dense", f"{here}.mix.join.out"),
+            *both(f"{there}.blocks.{{}}.layernorm_after", f"{here}.feed_norm"),
+            *both(f"{there}.blocks.{{}}.intermediate.dense", f"{here}.feed.up"),
+            *both(f"{there}.blocks.{{}}.output.dense", f"{here}.feed.down"),
+        ]
+        if stage < last:
+            rows += both(f"{there}.downsample.norm", f"stages.{stage + 1}.merge.norm")
+            rows += [Row(f"{there}.downsample.reduction.weight", f"stages.{stage + 1}.merge.narrow.weight", same)]
+    return rows + (both("classifier", "head") if config.classes else [])
+
+
+def values(said: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of our Config that a config.json fills."""
+    named = next(iter(said.get("architectures") or ()), "")
+    labels = len(said.get("id2label") or ()) or said.get("num_labels", 2)
+    found = {field: said[name] for field, name in FIELDS.items()}
+    return found | {"classes": 0 if named.endswith("Model") else labels, "padding": "attend"}
+
+
+def described(config: Any, kind: str, name: str) -> dict[str, Any]:
+    """A config.json."""
+    labels = {str(n): f"LABEL_{n}" for n in range(config.classes)}
+    return {
+        "model_type": kind,
+        "architectures": [f"{name}ForImageClassification" if config.classes else f"{name}Model"],
+        **{theirs: getattr(config, field) for field, theirs in FIELDS.items()},
+        **({"id2label": labels, "label2id": {name: int(n) for n, name in labels.items()}} if labels else {}),
+        **FIXED,
+    }
+
+
+def loaded(
+    folder: Path, ours: Callable[..., Any], kind: Callable[[Any], Any], table: Callable[[Any], list[Row]]
+) -> Any:
+    """A model in eval mode from a folder."""
+    config = ours(read_json(folder / "config.json"))
+    with torch.random.fork_rng(devices=[]):
+        model: nn.Module = kind(config)
+    read(table(config), read_tensors(folder), model)
+    return model.eval()
+
+
+def saved(folder: Path, kind: str, config: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+    """Write a folder; all of it or nothing."""
+    with replacing(folder, holds(kind, {"config.json", "model.safetensors", "preprocessor_config.json"})) as new:
+        write_json(new / "config.json", dict(config))
+        write_tensors(new / "model.safetensors", dict(state))
+
+
+def check(whose: str, config: Any) -> None:
+    """Refuse what theirs have no place for."""
+    refuse(whose, config, {"attention": softmax_only(config)})
+
+
+FIELDS = {  # ours -> theirs, where they mean the same
+    "image": "image_size",
+    "channels": "num_channels",
+    "patch": "patch_size",
+    "width": "embed_dim",
+    "heads": "num_heads",
+    "layers": "depths",
+    "window": "window_size",
+    "ratio": "mlp_ratio",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "drop_path": "drop_path_rate",
+}
+
+# What a Swin must have for ours to be the same.
+FIXED: dict[str, Any] = {
+    "hidden_act": "gelu",
+    "qkv_bias": True,
+    "use_absolute_embeddings": False,
+    "layer_norm_eps": 1e-5,
+}
+
+# What transformers assumes of a config.json that does not say.
+DEFAULTS: dict[str, Any] = {
+    **FIXED,
+    "image_size": 224,
+    "num_channels": 3,
+    "patch_size": 4,
+    "embed_dim": 96,
+    "num_heads": (3, 6, 12, 24),
+    "depths": (2, 2, 6, 2),
+    "window_size": 7,
+    "mlp_ratio": 4.0,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "drop_path_rate": 0.1,
+}
