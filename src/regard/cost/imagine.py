@@ -22,7 +22,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from regard.blocks.experts import experts
@@ -37,6 +38,7 @@ VOCABULARY = 8000  # where a model needs one and none is given, as in `regard sh
 TEXT, IMAGE = 128, 224  # where no length or size is given and the model has none of its own
 WRITTEN = 5  # characters of a line by hand
 HIDDEN = 0.15  # of the words, where hidden ones are guessed
+MAY_BE_NONE = ("pad", "bos", "eos", "classes", "prefix")  # fields of a Config that may be 0
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,15 @@ def imagined() -> Iterator[None]:
     """Inside, tensors have no numbers and take no memory."""
     with FakeTensorMode(allow_non_fake_inputs=True):
         yield
+
+
+class _Unasked(TorchDispatchMode):
+    """Draws weights that have no numbers: where torch looks which of them to draw again, none is."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten._local_scalar_dense.default and isinstance(args[0], FakeTensor):
+            return {torch.bool: False}.get(args[0].dtype, 1)
+        return func(*args, **(kwargs or {}))
 
 
 def named(word: str) -> tuple[str, str | None]:
@@ -110,10 +121,11 @@ def build(config: Any) -> nn.Module:
         if module == type(config).__module__:
             for field in fields(config):
                 value = getattr(config, field.name)
-                if field.type in ("int", int) and field.name not in ("pad", "bos", "eos") and value < 1:
-                    raise BadInput(f"{field.name} is {value}; at least 1 is needed")
+                if field.type in ("int", int) and value < (least := 0 if field.name in MAY_BE_NONE else 1):
+                    raise BadInput(f"{field.name} is {value}; at least {least} is needed")
             try:
-                made: nn.Module = resolve(MODELS, name, "model")(config)
+                with _Unasked():
+                    made: nn.Module = resolve(MODELS, name, "model")(config)
             except (RuntimeError, ValueError, ZeroDivisionError) as error:
                 raise BadInput(f"{name} cannot have this shape: {_first_line(error)}") from None
             _mind_positions(made)

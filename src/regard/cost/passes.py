@@ -72,6 +72,7 @@ class Passes:
     cache: int = 0  # what writing remembers
     items: int = 0
     unit: str = "tokens"
+    stride: tuple[int, int] | None = None  # pixels from one token to the next, where a stem makes them of an image
 
     @property
     def total(self) -> int:
@@ -321,6 +322,8 @@ def _about(model: nn.Module, way: Way) -> tuple[Passes, dict[str, str]]:
     cuts = _cut(model, way)
     found.parameters = by_part(model) if cuts else whole
     found.buffers = sum(b.numel() * b.element_size() for b in model.buffers())
+    patch = getattr(getattr(model, "config", None), "patch", None)
+    found.stride = getattr(getattr(model, "stem", None), "stride", (patch, patch) if isinstance(patch, int) else None)
     found.blocks = [sum(p.numel() for p in b.parameters()) for blocks in stacks.stacks(model).values() for b in blocks]
     return found, cuts
 
@@ -376,7 +379,7 @@ def _noting(model: nn.Module, cuts: dict[str, str], meter: Meter) -> Iterator[No
         return look
 
     for path, module in model.named_modules():
-        name = re.sub(r"\.\d+(?=\.|$)", ".*", path).removesuffix(".attend")
+        name = re.sub(r"\.\d+(?=\.\D*$|$)", ".*", path).removesuffix(".attend")  # layers together, stages apart
         if isinstance(module, Mechanism):
             handles.append(module.register_forward_pre_hook(mechanism(name), with_kwargs=True))
         elif callable(getattr(module, "weights", None)) and callable(getattr(module, "keys", None)):  # an Aligner
@@ -393,15 +396,20 @@ def _noting(model: nn.Module, cuts: dict[str, str], meter: Meter) -> Iterator[No
 
 
 def part_of(path: str) -> str:
-    """The part a module or parameter belongs to: layers together, norms together; ``decoder.blocks.*.feed``."""
+    """The part a module or parameter belongs to: layers together, norms together; ``decoder.blocks.*.feed``, and of
+    stages ``stages.*.blocks.*.mix``."""
     words = path.split(".")
     numbers = [i for i, word in enumerate(words) if word.isdigit()]
     if not numbers:
         return ".".join(words[:2]) if len(words) > 2 and words[1] in ("norm", "positions") else words[0]
     end = numbers[0] + 2
+    while end < len(words) and words[end].isdigit():  # a list within a list
+        end += 2
+    if end == len(words) and words[-1] in ("weight", "bias"):  # of a layer that stands in the list itself
+        end -= 1
     last = words[min(end, len(words)) - 1]
     shown = ["*" if word.isdigit() else word for word in words[:end]]
-    if last.endswith("norm"):
+    if last.rstrip("0123456789").endswith("norm"):
         shown[-1] = "norms"
     return ".".join(shown)
 

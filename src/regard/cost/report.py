@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import log10
+from math import ceil, log10, prod
 from typing import Any
 
 from regard.cost import lectures
@@ -84,21 +84,40 @@ def sections(cost: Cost, advice: bool = True) -> Iterator[Section]:
 
 
 def _as_in_lectures(cost: Cost) -> Section | None:
-    """The maps of a model that cuts images into patches, as the lectures count them."""
-    config = cost.ask.config
-    found = [getattr(config, name, None) for name in ("patch", "layers", "heads")]
-    if cost.passes.unit != "images" or not all(isinstance(n, int) for n in found):
+    """The maps of a model that reads images, as the lectures count them."""
+    config, maps = cost.ask.config, cost.passes.maps
+    if cost.passes.unit != "images" or not maps or cost.ask.mode == "decode":
         return None
-    patch, layers, heads = (int(n or 1) for n in found)
     channels, y, x = picture(config, cost.ask.shape)
-    n = lectures.tokens(y, x, patch)
-    rows: Rows = [
-        ("the image as patches", str(lectures.patch_matrix(y, x, patch, channels))),
-        ("entries of a map", f"{lectures.map_entries(n):,}"),
-        ("bytes of a map", size(lectures.map_bytes(n))),
-        (f"all maps, {layers} layers, {heads} heads", size(lectures.map_bytes(n, layers=layers, heads=heads))),
-    ]
-    return "As the lectures count it: one image, float32, no class token", ("",), rows
+    layers, heads = getattr(config, "layers", None), getattr(config, "heads", None)
+    if isinstance(layers, int) and isinstance(heads, int) and cost.passes.stride is not None:
+        n = ceil(y / cost.passes.stride[0]) * ceil(x / cost.passes.stride[1])
+        cut = getattr(config, "patch", None) in (cost.passes.stride, cost.passes.stride[0])
+        first = ("the image as patches", str((n, channels * prod(cost.passes.stride)))) if cut else ("tokens", f"{n:,}")
+        rows: Rows = [
+            first,
+            ("entries of a map", f"{lectures.map_entries(n):,}"),
+            ("bytes of a map", size(lectures.map_bytes(n))),
+            (f"all maps, {layers} layers, {heads} heads", size(lectures.map_bytes(n, layers=layers, heads=heads))),
+        ]
+        return "As the lectures count it: one image, float32, no class token", ("",), rows
+    each = {name: n // cost.passes.items for name, n in maps.items()}
+    rows = [(name, f"{n:,}", size(FLOAT * n)) for name, n in each.items()]
+    rows.append(("all maps", f"{sum(each.values()):,}", size(FLOAT * sum(each.values()))))
+    if (whole := _unwindowed(config, y, x)) is not None:
+        rows.append(("were every cell to see every other", f"{whole:,}", size(FLOAT * whole)))
+    return "Maps of one image, all layers and heads of a stage, float32", ("entries", "bytes"), rows
+
+
+def _unwindowed(config: Any, y: int, x: int) -> int | None:
+    """Entries of all maps of a model with windows, were there none."""
+    if not isinstance(getattr(config, "window", None), int):
+        return None
+    found = 0
+    for stage, (layers, heads) in enumerate(zip(config.layers, config.heads, strict=True)):
+        stride = config.patch * 2**stage
+        found += layers * heads * lectures.map_entries(ceil(y / stride) * ceil(x / stride))
+    return found
 
 
 def heading(name: str, cost: Cost) -> list[str]:
@@ -161,8 +180,12 @@ def _work(cost: Cost) -> Section:
         mine = cost.items / ask.shares
         every = cost.operations / 2 * ask.tensor / mine
         unit = cost.passes.unit.removesuffix("s")
-        rows.append((f"a {unit}, all devices together", f"{count(every)} = {every / cost.parameters:.2f} x parameters"))
-    rows.append(("attention maps, were they stored in float32", size(_maps(cost))))
+        article = "an" if unit[0] in "aeiou" else "a"
+        rows.append(
+            (f"{article} {unit}, all devices together", f"{count(every)} = {every / cost.parameters:.2f} x parameters")
+        )
+    if cost.passes.maps:
+        rows.append(("attention maps, were they stored in float32", size(_maps(cost))))
     return "Work of one device (two operations a multiply-add)", ("multiply-adds",), rows
 
 

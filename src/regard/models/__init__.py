@@ -30,6 +30,8 @@ MODELS: Table = {
     "handwriting": ("regard.models.handwriting", "Handwriting"),
     "ctc": ("regard.models.ctc", "CTC"),
     "listener": ("regard.models.listener", "Listener"),
+    "resnet": ("regard.models.resnet", "ResNet"),
+    "cct": ("regard.models.cct", "CCT"),
     "vit": ("regard.models.vit", "ViT"),
     "deit": ("regard.models.deit", "DeiT"),
     "swin": ("regard.models.swin", "Swin"),

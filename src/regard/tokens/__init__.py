@@ -16,4 +16,5 @@ from regard.core.spec import Table
 STEMS: Table = {
     "patches": ("regard.tokens.patches", "Patches"),
     "normed": ("regard.tokens.patches", "NormedPatches"),
+    "hybrid": ("regard.blocks.hybrid", "HybridStem"),
 }

@@ -18,6 +18,8 @@ TABLES: Table = {
     "gpt2": ("regard.weights.gpt2", "table"),
     "marian": ("regard.weights.marian", "table"),
     "t5": ("regard.weights.t5", "table"),
+    "timm_resnet": ("regard.weights.timm_resnet", "table"),
+    "vit_pytorch_cct": ("regard.weights.vit_pytorch_cct", "table"),
     "torch_transformer": ("regard.weights.torch_transformer", "table"),
     "timm_mvitv2": ("regard.weights.timm_mvitv2", "table"),
     "torchvision_mvit": ("regard.weights.torchvision_mvit", "table"),

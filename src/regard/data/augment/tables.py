@@ -69,7 +69,7 @@ def autocontrast(pixels: UInt8[Tensor, "B C Y X"]) -> Tables:
     flat = pixels.flatten(2).float()
     low, high = flat.amin(-1, keepdim=True), flat.amax(-1, keepdim=True)
     i, wide = steps(flat), high - low
-    return _bytes(torch.where(wide > 0, (i - low) * (255 / wide.clamp(min=1)), i))
+    return _bytes(torch.where(wide > 0, (i - low) / (wide.clamp(min=1) * (1 / 255)), i))
 
 
 def equalize(pixels: UInt8[Tensor, "B C Y X"]) -> Tables:

@@ -1,0 +1,90 @@
+"""Hybrid stem: a ResNet reads the image, a Vision Transformer reads the ResNet's grid.
+
+    stem        7 x 7 with stride 2, a pool with stride 2, then stages of bottlenecks, each on half the grid of the last
+    tokens      patches of that grid, mostly of 1 x 1, through one linear map
+
+It is the ResNet of Big Transfer: norms by groups of channels instead of by batches, and convolutions whose weights are
+standardised, w ← (w - mean) / deviation for each channel that they make. Zeros stand around an image so that every
+stride divides its rows and columns, more of them below and at the right ("same").
+
+Dosovitskiy et al.: An Image is Worth 16x16 Words. ICLR 2021. arXiv:2010.11929; Steiner et al.: How to train your ViT?
+2021. arXiv:2106.10270; Kolesnikov et al.: Big Transfer. ECCV 2020. arXiv:1912.11370; Qiao, Wang, Liu, Shen, Yuille:
+Weight Standardization. 2019. arXiv:1903.10520
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from regard.blocks.residual_convolution import Bottleneck, stages
+from regard.core.shapes import Float, Tensor
+from regard.core.trace import Slots
+from regard.tokens.patches import Size, check, filled, pair, pixels
+
+GROUPS = 32
+
+
+class HybridStem(nn.Module):
+    """Images in, a grid of tokens out, B Y X C; `layers` are the bottlenecks of each stage, `base` is their width."""
+
+    exact_geometry = False  # a token has seen far more pixels than those it stands for
+
+    def __init__(
+        self, channels: int, width: int, patch: Size = 1, layers: Sequence[int] = (3, 4, 9), base: int = 64
+    ) -> None:
+        super().__init__()
+        self.channels, self.patch = channels, pair(patch)
+        down = 4 * 2 ** max(0, len(layers) - 1)
+        self.stride = (down * self.patch[0], down * self.patch[1])
+        self.conv, self.norm = _conv(channels, base, 7, 2), _norm(base)
+        self.stages = stages("bottleneck", base, layers, base, _conv, _norm, [0.0] * sum(layers))
+        wide = base * 2 ** (len(layers) - 1) * Bottleneck.widening if layers else base
+        self.embed = nn.Conv2d(wide, width, self.patch, self.patch)
+
+    def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B y x D"]:
+        """One token for every `stride` pixels."""
+        check(images, self.channels)
+        x = images.contiguous(memory_format=torch.channels_last)
+        x = F.relu(self.norm(self.conv(x)))
+        x = F.max_pool2d(_around(x, 3, 2), 3, 2)  # after a ReLU nothing is below the zeros of the padding
+        for stage in self.stages:
+            x = stage(x)
+        tokens: Tensor = self.embed(filled(x, self.patch))
+        return tokens.permute(0, 2, 3, 1)
+
+    def slots(self, images: Float[Tensor, "B C Y X"]) -> Slots:
+        """The pixels that every token stands for; around them it has seen more."""
+        return pixels(images, self.stride)
+
+
+class StandardConv(nn.Conv2d):
+    """A convolution whose weights are standardised, with as much padding as its stride needs."""
+
+    eps = 1e-8
+
+    def forward(self, x: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B E Z W"]:
+        """Rows and columns divided by the stride, rounded up."""
+        variance, mean = torch.var_mean(self.weight, (1, 2, 3), correction=0, keepdim=True)
+        weight = (self.weight - mean) * torch.rsqrt(variance + self.eps)
+        return F.conv2d(_around(x, self.kernel_size[0], self.stride[0]), weight, self.bias, self.stride)
+
+
+def _around(x: Tensor, kernel: int, stride: int) -> Tensor:
+    """Zeros around a picture, so that a kernel fits once for every stride; an odd one stands below or at the right."""
+    missing = [max(0, (-(-n // stride) - 1) * stride + kernel - n) for n in x.shape[:1:-1]]  # columns, rows
+    sides = [side for n in missing for side in (n // 2, n - n // 2)]
+    return F.pad(x, sides) if any(sides) else x
+
+
+def _conv(inward: int, out: int, kernel: int, stride: int) -> nn.Module:
+    conv = StandardConv(inward, out, kernel, stride, bias=False)
+    nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
+    return conv
+
+
+def _norm(width: int) -> nn.Module:
+    return nn.GroupNorm(GROUPS, width)

@@ -1,0 +1,211 @@
+"""Compact convolutional transformer: a Vision Transformer that learns from tens of thousands of images.
+
+    tokens      convolutions with ReLU and a pool instead of patches: neighbours overlap, nothing is cut at an edge
+    positions   a learned table over the grid, added to the tokens; resampled for images of another size
+    attention   softmax, every token sees every token
+    head        linear, on the tokens weighted by a learned score of each (sequence pooling): no class token
+
+    sequence pooling    z = Σ_n softmax_n(w·x_n + b) x_n
+
+The blocks are those of the authors' program: the norm before the feed-forward stands on the path itself, not beside it.
+
+    x = x + attend(norm(x));    x = norm(x);    x = x + feed(x)
+
+Hassani, Walton, Shah, Abuduweili, Li, Shi: Escaping the Big Data Paradigm with Compact Transformers. 2021.
+arXiv:2104.05704
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from regard.attention.mask import Mask
+from regard.attention.mechanisms.softmax import SoftmaxAttention
+from regard.attention.multihead import Join, MultiHead
+from regard.blocks import FEEDFORWARDS
+from regard.blocks.encoder import Encoder
+from regard.blocks.paths import DropPath, rates
+from regard.core.memo import Place
+from regard.core.shapes import Float, Tensor
+from regard.core.spec import cycle, make
+from regard.core.trace import Slots
+from regard.core.where import Where
+from regard.positions.added.grid import GridPositions
+from regard.positions.none import NoPositions
+from regard.tokens.patches import cells, check, pixels
+
+STRIDES = (4, 8, 16, 32)  # of a pyramid of features, in pixels
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that shapes a CCT; the defaults are CCT-14/7x2, for ImageNet."""
+
+    classes: int = 1000  # 0: no head, the pooled vector itself
+    image: int | tuple[int, int] = 224  # what it is trained at; any other size works
+    channels: int = 3
+    kernel: int = 7  # of the convolutions
+    convolutions: int = 2  # each followed by a pool that halves the grid; a kernel of 7 halves it once more
+    width: int = 384
+    heads: int = 6
+    layers: int = 14
+    ratio: float = 3.0  # of the feed-forward's hidden width to the width
+    dropout: float = 0.0
+    attention_dropout: float = 0.1
+    drop_path: float = 0.1
+    attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module of one's own
+
+
+_MEDIUM: dict[str, Any] = {"width": 256, "heads": 4, "ratio": 2.0}
+_SMALL: dict[str, Any] = {"width": 128, "heads": 2, "ratio": 1.0}
+_CIFAR: dict[str, Any] = {"image": 32, "classes": 10, "kernel": 3}
+
+# The paper's: layers - kernel x convolutions.
+SIZES: dict[str, dict[str, Any]] = {
+    "2-3x2": {**_SMALL, **_CIFAR, "layers": 2, "convolutions": 2},
+    "4-3x2": {**_SMALL, **_CIFAR, "layers": 4, "convolutions": 2},
+    "6-3x1": {**_MEDIUM, **_CIFAR, "layers": 6, "convolutions": 1},
+    "7-3x1": {**_MEDIUM, **_CIFAR, "layers": 7, "convolutions": 1},
+    "7-3x2": {**_MEDIUM, **_CIFAR, "layers": 7, "convolutions": 2},
+    "7-7x2": {**_MEDIUM, "layers": 7},
+    "14-7x2": {},
+}
+
+
+class CCT(nn.Module):
+    """Images in, logits of classes out."""
+
+    prefix = 0  # tokens before those of the grid
+    entries = ("pooled", "grid", "features")  # what is called on a model beside itself
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.stem = ConvolvedTokens(config.channels, config.width, config.kernel, config.convolutions)
+        self.positions = GridPositions(config.width, cells(config.image, self.stem.stride))
+        drop = rates(config.drop_path, config.layers)
+        blocks = [CompactBlock(config, layer, drop[layer]) for layer in range(config.layers)]
+        self.encoder = Encoder(blocks, NoPositions(), nn.LayerNorm(config.width), config.dropout)
+        self.pool = SequencePool(config.width)
+        self.head = nn.Linear(config.width, config.classes) if config.classes else None
+        self.reset()
+
+    def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B K"]:
+        """Logits of the classes; the pooled vector where there are none."""
+        tokens = self.stem(images)
+        hidden = self.encoder(self.sequence(tokens))
+        pooled = self.pool(hidden)
+        return pooled if self.head is None else self.head(pooled)
+
+    def pooled(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B E"]:
+        """All tokens, weighted by their scores."""
+        out: Tensor = self.pool(self.encoder(self.sequence(self.stem(images))))
+        return out
+
+    def grid(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B Z W E"]:
+        """The last tokens in their places, normed."""
+        tokens = self.stem(images)
+        return self.encoder(self.sequence(tokens)).unflatten(1, tokens.shape[1:3])
+
+    def features(self, images: Float[Tensor, "B C Y X"]) -> list[Tensor]:
+        """Tokens of four depths, normed, B C Y X, resampled without parameters to strides 4, 8, 16 and 32."""
+        tokens, layers = self.stem(images), self.config.layers
+        depths = self.encoder.depths(self.sequence(tokens), [-(-layers * part // 4) for part in (1, 2, 3, 4)])
+        found = []
+        for x, stride in zip(depths, STRIDES, strict=True):
+            x = self.encoder.leave(x).unflatten(1, tokens.shape[1:3]).movedim(-1, 1)
+            size = cells((images.shape[-2], images.shape[-1]), stride)
+            found.append(F.interpolate(x, size, mode="bilinear", align_corners=False, antialias=True))
+        return found
+
+    def sequence(self, tokens: Float[Tensor, "B Z W E"]) -> Float[Tensor, "B N E"]:
+        """The tokens row by row, told where they are."""
+        placed: Tensor = self.positions(tokens.flatten(1, 2), (tokens.shape[1], tokens.shape[2]))
+        return placed
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Fresh weights, as the authors': normal with 0.02, positions with 0.2, convolutions after He et al. 2015."""
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight)
+            elif isinstance(module, nn.Linear):
+                nn.init.trunc_normal_(module.weight, std=0.02)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+        nn.init.trunc_normal_(self.positions.table, std=0.2)
+
+
+class ConvolvedTokens(nn.Module):
+    """Images as overlapping tokens: convolutions, each with a ReLU and a pool of 3 x 3 that halves the grid."""
+
+    exact_geometry = False  # neighbours overlap
+    between = 64  # channels of all convolutions but the last
+
+    def __init__(self, channels: int, width: int, kernel: int, convolutions: int) -> None:
+        super().__init__()
+        self.channels = channels
+        wide = [channels, *[self.between] * (convolutions - 1), width]
+        stride, around = max(1, kernel // 2 - 1), max(1, kernel // 2)
+        self.stride = ((2 * stride) ** convolutions,) * 2
+        self.convs = nn.ModuleList(
+            nn.Conv2d(inward, out, kernel, stride, around, bias=False) for inward, out in pairwise(wide)
+        )
+        self.pool = nn.MaxPool2d(3, 2, 1)
+
+    def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B Z W E"]:
+        """A grid of tokens."""
+        check(images, self.channels)
+        x = images.contiguous(memory_format=torch.channels_last)  # tokens come out side by side, without a copy
+        for conv in self.convs:
+            x = self.pool(F.relu(conv(x)))
+        return x.movedim(1, -1)
+
+    def slots(self, images: Float[Tensor, "B C Y X"]) -> Slots:
+        """The pixels that every token stands for; around them it has seen some more."""
+        return pixels(images, self.stride)
+
+
+class CompactBlock(nn.Module):
+    """Mix, then feed forward; the second norm stands on the path."""
+
+    def __init__(self, config: Config, layer: int, drop_path: float) -> None:
+        super().__init__()
+        width, hidden = config.width, int(config.ratio * config.width)
+        attention = cycle(config.attention, layer)
+        self.mix_norm, self.feed_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.mix = MultiHead(width, config.heads, attention=attention, bias=False, dropout=config.attention_dropout)
+        self.mix.join = Join(width, bias=True)  # theirs has a bias behind the heads, and none before
+        self.feed = make(FEEDFORWARDS, "gelu", "feed-forward", width=width, hidden=hidden, dropout=config.dropout)
+        self.drop, self.drop_path = nn.Dropout(config.dropout), DropPath(drop_path)
+
+    def forward(
+        self, x: Tensor, mask: Mask | None = None, positions: Where | None = None, memo: Place | None = None
+    ) -> Tensor:
+        """One block."""
+        mixed = self.mix(self.mix_norm(x), mask=mask, positions=positions, memo=memo)
+        x = self.feed_norm(x + self.drop_path(self.drop(mixed)))
+        return x + self.drop_path(self.drop(self.feed(x)))
+
+
+class SequencePool(nn.Module):
+    """One vector of all tokens: attention whose only query is learned."""
+
+    kind = "cross"
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.score = nn.Linear(width, 1)
+        self.attend = SoftmaxAttention(scale=1.0, backend="products")
+
+    def forward(self, x: Float[Tensor, "B N C"]) -> Float[Tensor, "B C"]:
+        """A mean, weighted by what the tokens score; as a mechanism, so that it can be watched."""
+        scores = self.score(x)[:, None]  # B 1 N 1: keys of one number
+        out: Tensor = self.attend(torch.ones_like(scores[:, :, :1]), scores, x[:, None])
+        return out[:, 0, 0]

@@ -1,0 +1,130 @@
+"""ResNet: convolutions that add to what they were given; what Vision Transformers are measured against.
+
+    tokens      none: a grid of channels, halved three times (and twice by the stem of large images)
+    positions   none: a convolution knows its neighbours by their places
+    attention   none: every cell sees those around it
+    head        linear, on the mean of the last grid
+
+Everything is normed by the mean and variance of a batch, in evaluation by those of training. Two stems: a convolution
+of 7 x 7 and a pool for images of 224, and one of 3 x 3 for those of 32, where a quarter of the rows would be too few.
+The last norm of every block begins at zero, so that at first each block is the identity (Goyal et al. 2017).
+
+He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition. CVPR 2016. arXiv:1512.03385; Goyal et al.: Accurate,
+Large Minibatch SGD. 2017. arXiv:1706.02677
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from regard.blocks.paths import rates
+from regard.blocks.residual_convolution import BLOCKS, ConvolutionBlock, stages
+from regard.core.shapes import Float, Tensor
+from regard.tokens.patches import check
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that shapes a ResNet; the defaults are ResNet-18."""
+
+    classes: int = 1000  # 0: no head, the pooled vector itself
+    image: int | tuple[int, int] = 224  # what it is trained at; any other size works
+    channels: int = 3
+    block: Literal["basic", "bottleneck"] = "basic"
+    layers: tuple[int, ...] = (2, 2, 2, 2)  # blocks of each stage
+    width: int = 64  # of the first stage; each doubles it, and a bottleneck ends four times as wide
+    stem: Literal["large", "small"] = "large"  # 7 x 7 with stride 2 and a pool, or 3 x 3
+    dropout: float = 0.0
+    drop_path: float = 0.0
+
+
+_SMALL: dict[str, Any] = {"stem": "small", "image": 32, "classes": 10}
+
+# The paper's table 1. `cifar` ones have the stem for small images; cifar-narrow has as many weights as a small ViT.
+SIZES: dict[str, dict[str, Any]] = {
+    "18": {},
+    "34": {"layers": (3, 4, 6, 3)},
+    "50": {"layers": (3, 4, 6, 3), "block": "bottleneck"},
+    "101": {"layers": (3, 4, 23, 3), "block": "bottleneck"},
+    "152": {"layers": (3, 8, 36, 3), "block": "bottleneck"},
+    "18-cifar": {**_SMALL},
+    "50-cifar": {**_SMALL, "layers": (3, 4, 6, 3), "block": "bottleneck"},
+    "18-cifar-narrow": {**_SMALL, "width": 36},
+}
+
+
+class ResNet(nn.Module):
+    """Images in, logits of classes out."""
+
+    prefix = 0  # tokens before those of the grid
+    entries = ("pooled", "grid", "features")  # what is called on a model beside itself
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.stem = Stem(config.channels, config.width, large=config.stem == "large")
+        drop = rates(config.drop_path, sum(config.layers))
+        self.stages = stages(config.block, config.width, config.layers, config.width, _conv, nn.BatchNorm2d, drop)
+        self.width = config.width * 2 ** (len(config.layers) - 1) * BLOCKS[config.block].widening
+        self.drop = nn.Dropout(config.dropout)
+        self.head = nn.Linear(self.width, config.classes) if config.classes else None
+        self.reset()
+
+    def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B K"]:
+        """Logits of the classes; the pooled vector where there are none."""
+        x = self.drop(self.pooled(images))
+        return x if self.head is None else self.head(x)
+
+    def pooled(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B E"]:
+        """The mean of the last grid."""
+        return self.features(images)[-1].mean((2, 3))
+
+    def grid(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B Z W E"]:
+        """The last grid: Y/32 x X/32, with the small stem Y/8 x X/8."""
+        return self.features(images)[-1].movedim(1, -1)
+
+    def features(self, images: Float[Tensor, "B C Y X"]) -> list[Tensor]:
+        """What each stage gives, B C Y X, at strides 4, 8, 16 and 32; with the small stem at 1, 2, 4 and 8."""
+        check(images, self.config.channels)
+        x = self.stem(images.contiguous(memory_format=torch.channels_last))  # the order that convolutions are fast in
+        found = []
+        for stage in self.stages:
+            x = stage(x)
+            found.append(x)
+        return found
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Fresh weights: normal, keeping the size of gradients (He et al. 2015); blocks begin as identities."""
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            elif isinstance(module, (nn.BatchNorm2d, nn.Linear)):
+                module.reset_parameters()
+        for module in self.modules():
+            if isinstance(module, ConvolutionBlock):
+                nn.init.zeros_(module.last.weight)  # type: ignore[arg-type]
+
+
+class Stem(nn.Module):
+    """What stands before the stages."""
+
+    def __init__(self, channels: int, width: int, large: bool) -> None:
+        super().__init__()
+        self.conv = _conv(channels, width, 7 if large else 3, 2 if large else 1)
+        self.norm = nn.BatchNorm2d(width)
+        self.pool = nn.MaxPool2d(3, 2, 1) if large else nn.Identity()
+
+    def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B E Z W"]:
+        """A quarter of the rows and columns, or all of them."""
+        out: Tensor = self.pool(F.relu(self.norm(self.conv(images)), inplace=True))
+        return out
+
+
+def _conv(inward: int, out: int, kernel: int, stride: int) -> nn.Module:
+    return nn.Conv2d(inward, out, kernel, stride, kernel // 2, bias=False)

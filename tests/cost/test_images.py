@@ -1,0 +1,161 @@
+"""Models that read images: counted as torch counts, as the allocator finds, as papers and lectures say."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from regard import cli
+from regard.cost import imagine, lectures, report
+from regard.cost.estimate import Ask, estimate
+from regard.cost.imagine import Shape, config_of, named
+from regard.cost.passes import Way, reading, training
+
+from .real import Real
+
+STILL = ["dropout=0", "drop_path=0"]
+DEAF = ["attention_dropout=0"]  # a CPU has no fused attention with dropout and takes the long way
+MODELS = {
+    "vit:b16": (["width=48", "heads=4", "layers=6", "image=56", "patch=8", "classes=7", *STILL, *DEAF], Shape(batch=3)),
+    "cct:7-3x1": (["width=40", "heads=4", *STILL, *DEAF], Shape(batch=3, image=(20, 28))),
+    "resnet:18": (["width=12", "classes=7", *STILL], Shape(batch=2, image=(64, 96))),
+    "resnet:50-cifar": (["width=8", *STILL], Shape(batch=3)),
+    "swin:tiny": ([*STILL, *DEAF], Shape(batch=3, image=(36, 44))),
+    "swinv2:tiny": ([*STILL, *DEAF], Shape(batch=3)),
+}
+HYBRID = ["stem='hybrid(layers=(1, 2), base=32)'", "patch=1"]
+WORDS = [*MODELS, "hybrid"]
+
+
+def case(word):
+    settings, shape = MODELS["vit:b16" if word == "hybrid" else word]
+    more = HYBRID if word == "hybrid" else []
+    return config_of(*named("vit:b16" if word == "hybrid" else word), [*settings, *more]), shape
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_forward_as_torch_counts_it(word):
+    config, shape = case(word)
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+        counted = Real(config, shape, Way("float32")).operations(backward=False)
+    assert reading(config, shape, Way("float32")).operations("forward") == pytest.approx(counted, rel=0.01)
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_training_as_torch_counts_it(word):
+    config, shape = case(word)
+    found = training(config, shape, Way("float32", host=True))
+    counted = Real(config, shape, Way("float32")).operations()
+    assert found.operations("forward", "loss", "backward") == pytest.approx(counted, rel=0.01)
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_peak_memory_is_what_a_real_update_allocates(word):
+    config, shape = case(word)
+    found, measured = training(config, shape, Way("float32", host=True)), Real(config, shape, Way("float32")).peak()
+    assert sum(found.peak.values()) == pytest.approx(measured, rel=0.15)
+
+
+# Parameters in millions and multiply-adds in thousands of millions, as published: He et al., table 1 (whose ResNet-50
+# halves the grid a convolution earlier, 3.8; 4.1 is its usual form), Dosovitskiy et al., table 1 and Touvron et al.
+# (ViT), Liu et al., table 1 (Swin), Hassani et al., tables 1 and 2 (CCT).
+PUBLISHED = {
+    "resnet-18": (11.7, 1.8),
+    "resnet-34": (21.8, 3.6),
+    "resnet-50": (25.6, 4.1),
+    "vit-b16": (86, 17.6),
+    "vit-l16": (304, 61.6),
+    "swin-t": (28.3, 4.5),
+    "swin-s": (49.6, 8.7),
+    "cct-7-3x1": (3.76, 1.19),
+    "cct-14-7x2": (22.36, 5.53),
+}
+
+
+@pytest.mark.parametrize("word", PUBLISHED)
+def test_parameters_and_multiply_adds_are_those_published(word):
+    found = reading(config_of(*named(word), []), Shape(batch=1), Way())
+    parameters, work = PUBLISHED[word]
+    assert found.total / 1e6 == pytest.approx(parameters, rel=0.01)
+    assert found.operations("forward") / 2e9 == pytest.approx(work, rel=0.03)
+
+
+def last_table(word, settings=(), shape=None):
+    cost = estimate(Ask(config_of(*named(word), list(settings)), shape or Shape(batch=2), mode="infer"))
+    *_, table = report.sections(cost)
+    return table
+
+
+def test_a_vit_is_counted_as_in_the_lectures():
+    title, _, rows = last_table("vit-b16", ["layers=48", "heads=16"])
+    assert "lectures" in title
+    assert [cells[1] for cells in rows] == ["(196, 768)", "38,416", "150 KiB", "113 MiB"]  # slides round down: 112
+    _, _, rows = last_table("vit-b14", ["layers=48", "heads=16"])
+    assert [cells[1] for cells in rows][1:] == ["65,536", "256 KiB", "192 MiB"]
+    _, _, rows = last_table("vit-b16", ["patch=4", "width=48"])
+    assert rows[1][1] == f"{56**4:,}"  # 9.8 million
+
+
+def test_all_maps_of_pixels_would_take_768_gib():
+    settings = ["patch=1", "image=128", "layers=48", "heads=16", "width=16", "classes=2"]
+    _, _, rows = last_table("vit-b16", settings, Shape(batch=1))
+    assert rows[-1] == ("all maps, 48 layers, 16 heads", "768 GiB")
+
+
+def test_tokens_of_convolutions_are_counted_by_their_stride():
+    _, _, rows = last_table("cct-7-3x1")
+    assert rows[0] == ("tokens", "256")
+    _, _, rows = last_table("vit-b16", HYBRID, Shape(batch=1, image=(64, 96)))
+    assert rows[0] == ("tokens", f"{8 * 12}")
+
+
+@pytest.mark.parametrize("image", [(224, 224), (448, 224), (200, 310)])
+def test_windows_hold_m2_y_x_entries_a_head_and_layer(image):
+    config, batch = config_of("swin", "t", []), 2
+    found = reading(config, Shape(batch=batch, image=image), Way()).maps
+    for stage, (layers, heads) in enumerate(zip(config.layers, config.heads, strict=True)):
+        cells = [-(-side // (config.patch * 2**stage)) for side in image]
+        whole = [-(-side // config.window) * config.window for side in cells]  # windows at the edge are whole ones
+        wanted = lectures.window_entries(*whole, config.window)
+        assert found[f"stages.{stage}.blocks.*.mix"] == batch * layers * heads * wanted
+
+
+def test_windows_are_shown_beside_what_they_save():
+    title, _, rows = last_table("swin-t")
+    assert "one image" in title
+    first, every, free = rows[0], rows[-2], rows[-1]
+    assert first[1] == f"{2 * 3 * lectures.window_entries(56, 56, 7):,}"
+    assert free[0] == "were every cell to see every other"
+    assert int(free[1].replace(",", "")) > 2 * 3 * lectures.map_entries(56 * 56)
+    assert int(every[1].replace(",", "")) == sum(int(cells[1].replace(",", "")) for cells in rows[:-2])
+
+
+def test_a_model_without_attention_has_no_table_of_maps():
+    title, _, _ = last_table("resnet-18", [], Shape(batch=1, image=(64, 64)))
+    assert title == "Time"
+
+
+def test_work_of_stages_is_found_where_it_is_done():
+    for word in ("swin:tiny", "resnet:18"):
+        config, shape = case(word)
+        found = reading(config, shape, Way("float32"))
+        assert "" not in found.work
+        assert sum(found.work.values()) == found.operations("forward")
+        assert found.work.keys() <= found.parameters.keys()
+
+
+def test_what_is_left_out_may_be_0_and_no_less():
+    config = config_of("vit", "b16", ["classes=0", "prefix=0", "pool=mean", "layers=1"])
+    assert "head" not in reading(config, Shape(batch=1), Way()).parameters
+    with pytest.raises(imagine.BadInput, match="classes is -1; at least 0"):
+        reading(replace(config, classes=-1), Shape(batch=1), Way())
+
+
+def test_the_command_takes_image_models(capsys):
+    assert cli.main(["cost", "vit-b16", "--image", "224", "--infer"]) == 0
+    out = capsys.readouterr().out
+    assert "86.6 M parameters" in out
+    assert "(196, 768)" in out
+    assert cli.main(["cost", "resnet-18", "--image", "64x96", "--batch", "4"]) == 0
+    assert "4 images" in capsys.readouterr().out
