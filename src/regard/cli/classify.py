@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 def classify(
     text: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TEXT...", help="Texts, or files and folders of images; without them, lines are read from stdin."),
+        typer.Argument(
+            metavar="TEXT...", help="Texts, or files and folders of images; without them, lines are read from stdin."
+        ),
     ] = None,
     model: Annotated[
         str | None,

@@ -41,15 +41,16 @@ def means_images(words: Sequence[str] | None) -> bool:
     return any(is_image(word) or (there(word) and Path(word).is_dir() and _inside(word)) for word in words or ())
 
 
-def chosen(name: str | None, found: Any = None, device: str = "auto") -> tuple[str, ImageClassifier]:
-    """The classifier of images of a name or a folder (`found`: opened before), made ready; else the one that ships."""
+def chosen(word: str, name: str | None, found: Any = None, device: str = "auto") -> tuple[str, ImageClassifier]:
+    """The classifier of images of a name or a folder (`found`: opened before), made ready for what a word means; else
+    the one that ships."""
     from regard.cli.ready import opened, ready
     from regard.tasks.image_classifier import ImageClassifier
 
     name = shipped() if name is None else name
     found = opened(name) if found is None else found
     if not isinstance(found, ImageClassifier):
-        raise BadInput(f"{name} is a {type(found).__name__}, which does not look at images; see regard list zoo")
+        raise BadInput(f"{word} is an image, and {name} is a {type(found).__name__}, which looks at none; give another")
     return name, ready(found, device)
 
 
@@ -82,7 +83,9 @@ def classify(
 
     named = any(Path(word).is_dir() for word in words or () if there(word))
     windows: Iterable[list[Line]] = _windows(_files(words)) if words else lines.windows(lines.stdin("names of images"))
-    name, classifier = chosen(model, found, device)
+    name, classifier = chosen(words[0] if words else "", model, found, device)
+    if words and not any(there(word) for word in words):
+        raise BadInput(f"{name} looks at images, and there is no file '{words[0][:60]}'")
     say(known(name, classifier))
     work = _Work(classifier, every, as_json, named)
     status = work.through(windows, "classify")
@@ -171,23 +174,31 @@ def look(
     from regard.tasks.looking import look
 
     _fits(view, layer, head, label)
-    name, classifier = chosen(model, opened, "cpu")
+    name, classifier = chosen(file, model, opened, "cpu")
     place = None if query is None else _place(query, classifier.size)
-    photo = classifier.shown(file)
+    photo = _shown(classifier, file)
     sight, found = look(classifier, file, (label or True) if view == "relevance" else False)
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it likes to talk about its font cache
+    drawn, caption, unit = _drawn(sight, view, layer, head, place, label or found.label)
     say(known(name, classifier))
     likely = list(found.probabilities.items())[:3]
     print("   ".join(f"{kind} {100 * share:.1f} %" for kind, share in likely), end="\n\n")
-    drawn, caption, unit = _drawn(sight, view, layer, head, place, label or found.label)
     title = f"{Path(file).name}: {found.label} ({100 * found.probability:.0f} %)"
     large = not isinstance(drawn, list | dict)
     if large:
         print(see.shade(drawn), end="\n\n")
     for picture in files:
-        (see.overlay if large else see.overlays)(photo, drawn, title, caption, unit, place, picture)  # type: ignore[operator]
+        (see.overlay if large else see.overlays)(photo, drawn, title, caption, unit, place, picture)
         print(f"drawn: {picture}")
     return 0
+
+
+def _shown(classifier: ImageClassifier, file: str) -> Any:
+    """A file as the model sees it; an error names the file."""
+    try:
+        return classifier.shown(file)
+    except BadInput as error:
+        raise BadInput(str(error) if file in str(error) else f"{file}: {error}") from None
 
 
 def _fits(view: str, layer: int | None, head: int | None, label: str | None) -> None:
@@ -216,6 +227,8 @@ def _drawn(
     sight: Sight, view: str, layer: int | None, head: int | None, place: Place | None, label: str
 ) -> tuple[Any, str, str]:
     """What a view shows: one map, or many by their names; what stands above it, and the unit."""
+    import numpy as np
+
     from regard.see.overlay import EVEN, SHARE, even, share
 
     which = "this place" if place is not None else _asked(sight)
@@ -234,9 +247,9 @@ def _drawn(
         return maps, f"{which}, layer {number}{rough}", EVEN
     if head is not None and head >= len(maps):
         raise BadInput(f"there is no head {head} in layer {number}; there are 0 to {len(maps) - 1}")
-    every = list(maps.values())
+    every = np.stack(list(maps.values()))
     who = f"head {head}" if head is not None else "its head" if len(maps) == 1 else f"mean of {len(maps)} heads"
-    own = every[head] if head is not None else sum(every) / len(every)
+    own = every[head] if head is not None else every.mean(0)
     return own, f"{which}, layer {number}, {who}{_missing(own)}{rough}", EVEN
 
 

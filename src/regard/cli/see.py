@@ -45,7 +45,9 @@ IMAGES = (View.class_, View.heads, View.layers, View.rollout, View.relevance)  #
 def see(
     text: Annotated[
         str,
-        typer.Argument(metavar="TEXT", help="A sentence to translate, to read or to write on from; an image or a sound file."),
+        typer.Argument(
+            metavar="TEXT", help="A sentence to translate, to read or to write on from; an image or a sound file."
+        ),
     ],
     to: Annotated[
         str | None, typer.Option("--to", metavar="LANGUAGE", help="Language to translate to.", show_default="de")
@@ -81,7 +83,10 @@ def see(
         ),
     ] = None,
     layer: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Which layer, from 0.", show_default="the last but one; of images the last")
+        int | None,
+        typer.Option(
+            min=0, metavar="N", help="Which layer, from 0.", show_default="the last but one; of images the last"
+        ),
     ] = None,
     head: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Which head, from 0.", show_default="their mean")

@@ -119,13 +119,13 @@ class Trace:
 
     def label(self, rows: Sequence[str], columns: Sequence[str]) -> Trace:
         """The same trace with its rows and columns named; longer ones (padding) are cut off."""
+        named = replace(self, rows=tuple(rows), columns=tuple(columns))
         if self.geometry is not None:
-            return replace(self, rows=tuple(rows), columns=tuple(columns))
-        names = {"rows": tuple(rows), "columns": tuple(columns)}
+            return named
         w = self.weights[..., : len(rows), : len(columns)]
         centres = None if self.centres is None else self.centres[..., : len(rows), :]
         gradient = None if self.gradient is None else self.gradient[..., : len(rows), : len(columns)]
-        return replace(self, weights=w, centres=centres, gradient=gradient, **names)
+        return replace(named, weights=w, centres=centres, gradient=gradient)
 
     def only(self, batch: int) -> Trace:
         """The trace of one input of the batch (still with a batch axis, of one)."""
