@@ -25,12 +25,11 @@ from torch import nn
 
 from regard.attention.mechanisms import MECHANISMS
 from regard.blocks import POOLINGS
-from regard.blocks.feedforward import GeluFeedForward
 from regard.blocks.paths import DropPath
 from regard.core.errors import RegardError
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import make
-from regard.core.trace import Geometry, Slots
+from regard.core.trace import Geometry, Slots, windows
 from regard.positions.biased.decomposed import DecomposedPositions
 
 Shape = tuple[int, ...]  # of a grid, (Y, X) or (T, Y, X), or a stride along each of its axes
@@ -147,12 +146,17 @@ class PooledAttention(nn.Module):
         return Slots(torch.cat([first, cells])[None, None], (self.before + prod(grid),), share)
 
 
-class WideningFeed(GeluFeedForward):
+class WideningFeed(nn.Module):
     """A feed-forward layer four times as wide inside, whose way back may end in another width."""
 
     def __init__(self, width: int, out: int) -> None:
-        super().__init__(width, 4 * width)
-        self.down = nn.Linear(4 * width, out)
+        super().__init__()
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, out)
+
+    def forward(self, x: Float[Tensor, "B N C"]) -> Float[Tensor, "B N E"]:
+        """Each token on its own."""
+        out: Tensor = self.down(F.gelu(self.up(x)))
+        return out
 
 
 # -- pooling: B *S (H D) and the tokens before the grid B P (H D) -> B N H D -------------------------------------------
@@ -216,17 +220,6 @@ class ConvPooling(NoPooling):
         size = self.filter.weight.detach().flatten(1).to(torch.float32).norm(dim=0)  # over the channels
         share = size * (cells >= 0)
         return cells, share / share.sum(-1, keepdim=True).clamp(min=1e-12)
-
-
-def windows(shape: Shape, kernel: Shape, stride: Shape, device: torch.device) -> Int[Tensor, "N P"]:
-    """The cells under a filter at each of its places, padded by half of it; -1 beyond the edge."""
-    cells = torch.zeros((1, 1), dtype=torch.long, device=device)
-    for n, k, s in zip(shape, kernel, stride, strict=True):
-        at = torch.arange(0, n, s, device=device)[:, None] - k // 2 + torch.arange(k, device=device)
-        real = (at >= 0) & (at < n) & (cells >= 0)[:, None, :, None]  # places before, places, taps before, taps
-        flat = torch.where(real, cells[:, None, :, None] * n + at[:, None], -1)
-        cells = flat.flatten(2).flatten(0, 1)
-    return cells
 
 
 def joined(x: Float[Tensor, "B *S C"], first: Float[Tensor, "B P C"] | None) -> Float[Tensor, "B N C"]:

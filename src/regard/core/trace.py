@@ -174,5 +174,18 @@ def moved(name: str, slots: Slots, batch: int, like: Tensor, exact: bool = True)
     return Trace(name, one, "move", geometry=Geometry(Slots(own, (count,)), keys), exact=exact)
 
 
+def windows(
+    shape: Sequence[int], kernel: Sequence[int], stride: Sequence[int], device: torch.device
+) -> Int[Tensor, "N P"]:
+    """The cells of a grid under a filter at each of its places, the first of them centred on cell 0; -1 is outside."""
+    cells = torch.zeros((1, 1), dtype=torch.long, device=device)
+    for n, k, s in zip(shape, kernel, stride, strict=True):
+        at = torch.arange(0, n, s, device=device)[:, None] - k // 2 + torch.arange(k, device=device)
+        at, before = at[:, None], cells[:, None, :, None]  # places so far, places here, taps so far, taps here
+        real = (at >= 0) & (at < n) & (before >= 0)
+        cells = torch.where(real, before * n + at, -1).flatten(2).flatten(0, 1)
+    return cells
+
+
 def _rounded(array: Float[Tensor, "B H N M"]) -> list[list[list[list[float]]]]:
     return [[[[round(v, 5) for v in r] for r in h] for h in b] for b in array.double().cpu().tolist()]

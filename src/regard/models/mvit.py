@@ -25,9 +25,9 @@ from torch import nn
 
 from regard.blocks.paths import rates
 from regard.blocks.pooled import EPS, PooledAttention, PooledBlock, Shape, joined, parted
-from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 from regard.core.spec import cycle
+from regard.tokens.overlapping import OverlappingPatches
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Config:
     image: int | tuple[int, int] = 224  # rows and columns it was trained at
     frames: int = 0  # of a clip; 0: images
     channels: int = 3
-    patch: tuple[int, int] = (7, 4)  # pixels a side, and every how many pixels
+    patch: int = 4  # pixels from one token to the next; each sees nearly two of them
     width: int = 96  # of the first stage
     heads: int = 1  # of the first stage
     layers: tuple[int, ...] = (1, 2, 5, 2)  # of each stage
@@ -60,8 +60,8 @@ _CLIPS: dict[str, Any] = {"classes": 400, "frames": 16, "keys": 8}
 # MViTv2, Tables 7 and 8 (t to h), MViT, Tables 2 and 9 (v1-b), and both on clips of Kinetics (16 frames, every fourth).
 # Those called tiny and cifar are nobody's: for images of 32 x 32, a token for every second pixel.
 SIZES: dict[str, dict[str, Any]] = {
-    "tiny": {"classes": 10, "image": 32, "patch": (3, 2), "width": 24, "layers": (1, 1, 2, 1), "keys": 2},
-    "cifar": {"classes": 10, "image": 32, "patch": (3, 2), "width": 48, "layers": (1, 2, 4, 1), "keys": 2},
+    "tiny": {"classes": 10, "image": 32, "patch": 2, "width": 24, "layers": (1, 1, 2, 1), "keys": 2},
+    "cifar": {"classes": 10, "image": 32, "patch": 2, "width": 48, "layers": (1, 2, 4, 1), "keys": 2},
     "t": {},
     "s": _SMALL,
     "b": _BASE,
@@ -83,11 +83,10 @@ class MViT(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.config = config
-        self.patches = _patches(config)
-        self.prefix = int(config.class_token)
-        self.token = nn.Parameter(torch.zeros(config.width)) if config.class_token else None
-        shape = _cells(config)
+        self.config, self.prefix = config, int(config.class_token)
+        self.stem = OverlappingPatches(config.channels, config.width, config.patch, clips=config.frames > 0)
+        self.first = nn.Parameter(torch.zeros(1, config.width)) if config.class_token else None
+        shape = self.stem.cells((*([config.frames] if config.frames else []), *_sides(config.image)))
         self.positions = AddedPositions(config.width, shape, self.prefix) if config.positions == "added" else None
         self.stages: Any = nn.ModuleList()
         for stage in range(len(config.layers)):
@@ -120,22 +119,14 @@ class MViT(nn.Module):
 
     def pyramid(self, images: Float[Tensor, "B I *S"]) -> Iterator[tuple[Float[Tensor, "B N C"], Shape]]:
         """The tokens after each stage, and the shape of their grid."""
-        x = self.patches(self._checked(images)).movedim(1, -1)
+        x = self.stem(images)
         shape = tuple(x.shape[1:-1])
-        x = joined(x, None if self.token is None else self.token.expand(len(x), 1, -1))
+        x = joined(x, None if self.first is None else self.first.expand(len(x), -1, -1))
         x = x if self.positions is None else x + self.positions(shape)
         for stage in self.stages:
             for block in stage:
                 x, shape = block(x, shape)
             yield x, shape
-
-    def _checked(self, images: Tensor) -> Tensor:
-        axes = "channels, rows, columns" if not self.config.frames else "channels, frames, rows, columns"
-        if images.ndim != self.patches.weight.ndim or images.shape[1] != self.config.channels:
-            raise BadInput(
-                f"this MViT reads batches of {self.config.channels} {axes}; the shape {tuple(images.shape)} is another"
-            )
-        return images
 
     @torch.no_grad()
     def reset(self) -> None:
@@ -144,8 +135,8 @@ class MViT(nn.Module):
             if isinstance(module, nn.Linear):
                 nn.init.trunc_normal_(module.weight, std=0.02)
                 nn.init.zeros_(module.bias)
-        if self.token is not None:
-            nn.init.trunc_normal_(self.token, std=0.02)
+        if self.first is not None:
+            nn.init.trunc_normal_(self.first, std=0.02)
 
 
 class AddedPositions(nn.Module):
@@ -173,19 +164,8 @@ class AddedPositions(nn.Module):
         return joined(table[None], None if self.before is None else self.before[None])[0]
 
 
-def _patches(config: Config) -> nn.Module:
-    kernel, stride = config.patch
-    if not config.frames:
-        return nn.Conv2d(config.channels, config.width, kernel, stride, kernel // 2)
-    half = kernel // 2
-    return nn.Conv3d(config.channels, config.width, (3, kernel, kernel), (2, stride, stride), (1, half, half))
-
-
-def _cells(config: Config) -> Shape:
-    """The grid of patches of an image of the trained size."""
-    sides = (config.image,) * 2 if isinstance(config.image, int) else config.image
-    space = tuple(-(-side // config.patch[1]) for side in sides)
-    return (-(-config.frames // 2), *space) if config.frames else space
+def _sides(image: int | tuple[int, int]) -> tuple[int, int]:
+    return (image, image) if isinstance(image, int) else image
 
 
 def _block(config: Config, stage: int, layer: int, shape: Shape) -> PooledBlock:

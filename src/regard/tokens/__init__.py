@@ -17,4 +17,5 @@ STEMS: Table = {
     "patches": ("regard.tokens.patches", "Patches"),
     "normed": ("regard.tokens.patches", "NormedPatches"),
     "hybrid": ("regard.blocks.hybrid", "HybridStem"),
+    "overlapping": ("regard.tokens.overlapping", "OverlappingPatches"),
 }

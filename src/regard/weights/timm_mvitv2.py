@@ -1,7 +1,7 @@
 """MViTv2 of timm (mvitv2_tiny to mvitv2_huge_cls), both ways.
 
     theirs                                          ours
-    patch_embed.proj, cls_token                     patches, token
+    patch_embed.proj, cls_token                     stem.embed, first
     stages.{s}.blocks.{b}.attn.qkv                  stages.{s}.{b}.mix.qkv: q, k, v, each by head
     ....attn.pool_q, norm_q (k, v)                  ....mix.q_pool.filter, q_pool.norm
     ....attn.rel_pos_h, rel_pos_w                   ....mix.positions.tables.0, tables.1
@@ -24,9 +24,9 @@ from regard.weights.theirs import refuse, softmax_only
 def table(config: Config) -> list[Row]:
     """The rows for a model of ours with this configuration."""
     _check(config)
-    rows = [*_linear("patch_embed.proj", "patches"), *_linear("norm", "norm")]
+    rows = [*_linear("patch_embed.proj", "stem.embed"), *_linear("norm", "norm")]
     if config.class_token:
-        rows.append(Row("cls_token", "token", view("1 1 c -> c")))
+        rows.append(Row("cls_token", "first", view("1 n c -> n c")))
     there, here = "stages.{s}.blocks.{b}", "stages.{s}.{b}"
     for part in ("q", "k", "v"):
         rows.append(Row(f"{there}.attn.pool_{part}.weight", f"{here}.mix.{part}_pool.filter.weight", same))

@@ -1,8 +1,8 @@
 """MViT of torchvision, which reads clips (mvit_v1_b, mvit_v2_s), both ways.
 
     theirs                                      ours
-    conv_proj                                   patches
-    pos_encoding.class_token                    token
+    conv_proj                                   stem.embed
+    pos_encoding.class_token                    first
     pos_encoding.spatial_pos, temporal_pos      positions.space, positions.time; of the class token: positions.before
     blocks.{n}.attn.qkv                         stages.{s}.{b}.mix.qkv: q, k, v, each by head
     ....attn.pool_q.pool, .norm_act.0 (k, v)    ....mix.q_pool.filter, q_pool.norm
@@ -26,8 +26,8 @@ def table(config: Config) -> list[Row]:
     """The rows for a model of ours with this configuration."""
     _check(config)
     rows = [
-        *_linear("conv_proj", "patches"),
-        Row("pos_encoding.class_token", "token", same),
+        *_linear("conv_proj", "stem.embed"),
+        Row("pos_encoding.class_token", "first", view("c -> 1 c")),
         *_linear("norm", "norm"),
         *(_linear("head.1", "head") if config.classes else []),
     ]

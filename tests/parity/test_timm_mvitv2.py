@@ -1,0 +1,146 @@
+"""timm's MViTv2 and ours, from the same weights: values, features, gradients, maps; sizes with and without a token."""
+
+import pytest
+import torch
+
+from regard.attention.capture import watch
+from regard.core.errors import BadInput, Unsupported
+from regard.models import build
+from regard.models.mvit import Config, MViT
+from regard.weights import timm_mvitv2
+from regard.weights.table import read, write
+
+timm = pytest.importorskip("timm")
+mvitv2 = pytest.importorskip("timm.models.mvitv2")
+
+SMALL = {"width": 6, "heads": 1, "layers": (1, 2, 2, 1), "image": 64, "classes": 5}
+KINDS = {
+    "plain": {},
+    "two heads, wider in the feed-forward": {"heads": 2, "widen": "feed"},
+    "class token": {"class_token": True},
+    "keys as fine as queries": {"keys": 1},
+    "four channels": {"channels": 4},
+}
+
+
+def peer(config, image=64):
+    cfg = mvitv2.MultiScaleVitCfg(
+        depths=config.layers,
+        embed_dim=config.width,
+        num_heads=config.heads,
+        use_cls_token=config.class_token,
+        expand_attn=config.widen == "attention",
+        stride_kv_adaptive=(config.keys, config.keys),
+    )
+    theirs = mvitv2.MultiScaleVit(cfg, img_size=image, in_chans=config.channels, num_classes=config.classes)
+    theirs = theirs.double().eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    return theirs
+
+
+def pair(**settings):
+    ours = MViT(Config(**SMALL | settings)).double().eval()
+    theirs = peer(ours.config)
+    read(timm_mvitv2.table(ours.config), theirs.state_dict(), ours)
+    return theirs, ours
+
+
+def images(ours, side=64):
+    return torch.randn(2, ours.config.channels, side, side, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_and_features_are_those_of_timm(kind):
+    theirs, ours = pair(**KINDS[kind])
+    given = images(ours)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(given), theirs(given), rtol=1e-10, atol=1e-10)
+        theirs_features = theirs.forward_intermediates(given, intermediates_only=True)
+        for mine, wanted in zip(ours.features(given), theirs_features, strict=True):
+            torch.testing.assert_close(mine, wanted, rtol=1e-10, atol=1e-10)
+        whole = theirs.forward_features(given)
+        torch.testing.assert_close(ours.grid(given).flatten(1, 2), whole[:, ours.prefix :], rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(ours.pooled(given), theirs.forward_head(whole, pre_logits=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_of_all_parameters_are_those_of_timm(kind):
+    theirs, ours = pair(**KINDS[kind])
+    given, pull = images(ours), torch.randn(2, 5, dtype=torch.float64)
+    (ours(given) * pull).sum().backward()
+    (theirs(given) * pull).sum().backward()
+    twin = MViT(ours.config).double()
+    read(timm_mvitv2.table(ours.config), {n: p.grad for n, p in theirs.named_parameters()}, twin)
+    for (name, mine), wanted in zip(ours.named_parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(
+            mine.grad, wanted, rtol=1e-9, atol=1e-10, msg=lambda said, name=name: f"{name} {said}"
+        )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_maps_are_those_of_timm(kind, monkeypatch):
+    theirs, ours = pair(**KINDS[kind])
+    given, maps = images(ours), []
+    softmax = torch.Tensor.softmax
+
+    def heard(self, *args, **kwargs):
+        maps.append(softmax(self, *args, **kwargs))
+        return maps[-1]
+
+    with torch.no_grad():
+        with watch(ours) as seen:
+            ours(given)
+        monkeypatch.setattr(torch.Tensor, "softmax", heard)
+        theirs(given)
+    assert len(maps) == len(seen) == sum(ours.config.layers)
+    for mine, wanted in zip(seen.traces(), maps, strict=True):
+        torch.testing.assert_close(mine.weights, wanted, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("side", [32, 96, 128])
+def test_other_sizes_are_read_as_timm_stretches_its_tables(side):
+    """timm makes another model for another size, and resizes the tables of positions when it loads the weights."""
+    theirs, ours = pair()
+    other = peer(ours.config, side)
+    other.load_state_dict(mvitv2.checkpoint_filter_fn(theirs.state_dict(), other))
+    with torch.no_grad():
+        given = images(ours, side)
+        torch.testing.assert_close(ours(given), other(given), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_go_back_bit_for_bit(kind):
+    theirs, ours = pair(**KINDS[kind])
+    state = write(timm_mvitv2.table(ours.config), ours)
+    assert state.keys() == theirs.state_dict().keys()
+    for name, value in theirs.state_dict().items():
+        assert torch.equal(state[name], value), name
+
+
+def test_published_sizes_have_the_tensors_of_timm():
+    names = {"t": "tiny", "s": "small", "b": "base", "l": "large"}
+    names |= {f"{size}-token": f"{name}_cls" for size, name in ((*names.items(), ("h", "huge"))) if size != "t"}
+    with torch.device("meta"):
+        for size, name in names.items():
+            theirs, ours = timm.create_model(f"mvitv2_{name}", num_classes=1000), build("mvit", size=size)
+            wanted = {n: v.shape for n, v in theirs.state_dict().items()}
+            assert {n: v.shape for n, v in write(timm_mvitv2.table(ours.config), ours).items()} == wanted
+
+
+def test_the_published_tiny_one_answers_like_timms_in_float32():
+    theirs, ours = timm.create_model("mvitv2_tiny").eval(), build("mvit", size="t").eval()
+    read(timm_mvitv2.table(ours.config), theirs.state_dict(), ours)
+    given = torch.randn(1, 3, 224, 224)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(given), theirs(given), rtol=1e-4, atol=1e-5)
+
+
+def test_what_timm_has_no_place_for_is_refused():
+    for settings in ({"frames": 4}, {"positions": "added"}, {"residual": "none"}, {"pooling": "mean"}):
+        with pytest.raises(Unsupported, match=next(iter(settings))):
+            timm_mvitv2.table(Config(**SMALL | settings))
+    theirs, ours = pair()
+    with pytest.raises(BadInput, match="do not fit"):
+        read(timm_mvitv2.table(ours.config), theirs.state_dict(), MViT(Config(**SMALL | {"layers": (1, 1, 2, 1)})))

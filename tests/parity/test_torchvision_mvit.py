@@ -1,0 +1,144 @@
+"""torchvision's MViT for clips and ours, the first and the second version, from the same weights."""
+
+import pytest
+import torch
+
+from regard.attention.capture import watch
+from regard.core.errors import Unsupported
+from regard.models import build
+from regard.models.mvit import SIZES, Config, MViT
+from regard.weights import torchvision_mvit
+from regard.weights.table import read, write
+
+video = pytest.importorskip("torchvision.models.video")
+from torchvision.models.video.mvit import MSBlockConfig  # noqa: E402
+from torchvision.models.video.mvit import MViT as Theirs  # noqa: E402
+
+SMALL = {"width": 6, "layers": (1, 2, 2, 1), "image": 32, "frames": 4, "classes": 5}
+KINDS = {
+    "v1": SIZES["v1-b-clips"] | SMALL,
+    "v2": SIZES["s-clips"] | SMALL,
+    "v2, not square": SIZES["s-clips"] | SMALL | {"image": (32, 64)},
+    "v1, not square": SIZES["v1-b-clips"] | SMALL | {"image": (64, 32), "frames": 6},
+}
+
+
+def peer(config):
+    blocks, first = [], config.positions == "added"
+    for stage, layers in enumerate(config.layers):
+        for layer in range(layers):
+            own, halves = config.width * 2**stage, stage and not layer
+            wider = 2 * own if first and layer == layers - 1 and stage < len(config.layers) - 1 else own
+            every = [3, 3, 3]
+            blocks.append(
+                MSBlockConfig(
+                    num_heads=config.heads * 2**stage,
+                    input_channels=own // 2 if halves and not first else own,
+                    output_channels=wider,
+                    kernel_q=every if halves or not first else [],
+                    kernel_kv=every,
+                    stride_q=[1, 2, 2] if halves else [] if first else [1, 1, 1],
+                    stride_kv=[1, *[max(config.keys >> stage, 1)] * 2],
+                )
+            )
+    sides = (config.image,) * 2 if isinstance(config.image, int) else config.image
+    theirs = Theirs(
+        sides,
+        config.frames,
+        blocks,
+        residual_pool=not first,
+        residual_with_cls_embed=False,
+        rel_pos_embed=not first,
+        proj_after_attn=not first,
+        num_classes=config.classes,
+    )
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    return theirs.double().eval()
+
+
+def pair(kind):
+    ours = MViT(Config(**KINDS[kind])).double().eval()
+    theirs = peer(ours.config)
+    read(torchvision_mvit.table(ours.config), theirs.state_dict(), ours)
+    return theirs, ours
+
+
+def clips(ours):
+    sides = (ours.config.image,) * 2 if isinstance(ours.config.image, int) else ours.config.image
+    return torch.randn(2, 3, ours.config.frames, *sides, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_are_those_of_torchvision(kind):
+    theirs, ours = pair(kind)
+    given = clips(ours)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(given), theirs(given), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_of_all_parameters_are_those_of_torchvision(kind):
+    theirs, ours = pair(kind)
+    given, pull = clips(ours), torch.randn(2, 5, dtype=torch.float64)
+    (ours(given) * pull).sum().backward()
+    (theirs(given) * pull).sum().backward()
+    twin = MViT(ours.config).double()
+    read(torchvision_mvit.table(ours.config), {n: p.grad for n, p in theirs.named_parameters()}, twin)
+    for (name, mine), wanted in zip(ours.named_parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(
+            mine.grad, wanted, rtol=1e-9, atol=1e-10, msg=lambda said, name=name: f"{name} {said}"
+        )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_maps_are_those_of_torchvision(kind, monkeypatch):
+    theirs, ours = pair(kind)
+    given, maps = clips(ours), []
+    softmax = torch.Tensor.softmax
+
+    def heard(self, *args, **kwargs):
+        maps.append(softmax(self, *args, **kwargs))
+        return maps[-1]
+
+    with torch.no_grad():
+        with watch(ours) as seen:
+            ours(given)
+        monkeypatch.setattr(torch.Tensor, "softmax", heard)
+        theirs(given)
+    for mine, wanted in zip(seen.traces(), maps, strict=True):
+        torch.testing.assert_close(mine.weights, wanted, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_go_back_bit_for_bit(kind):
+    theirs, ours = pair(kind)
+    state = write(torchvision_mvit.table(ours.config), ours)
+    assert state.keys() == theirs.state_dict().keys()
+    for name, value in theirs.state_dict().items():
+        assert torch.equal(state[name], value), name
+
+
+def test_published_sizes_have_the_tensors_of_torchvision():
+    with torch.device("meta"):
+        for size, name in (("v1-b-clips", "mvit_v1_b"), ("s-clips", "mvit_v2_s")):
+            theirs, ours = getattr(video, name)(), build("mvit", size=size)
+            wanted = {n: v.shape for n, v in theirs.state_dict().items()}
+            assert {n: v.shape for n, v in write(torchvision_mvit.table(ours.config), ours).items()} == wanted
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("size", "name"), [("v1-b-clips", "mvit_v1_b"), ("s-clips", "mvit_v2_s")])
+def test_the_published_ones_answer_like_torchvisions_in_float32(size, name):
+    theirs, ours = getattr(video, name)().eval(), build("mvit", size=size).eval()
+    read(torchvision_mvit.table(ours.config), theirs.state_dict(), ours)
+    given = torch.randn(1, 3, 16, 224, 224)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(given), theirs(given), rtol=1e-4, atol=1e-5)
+
+
+def test_what_torchvision_has_no_place_for_is_refused():
+    for settings in ({"frames": 0}, {"class_token": False}, {"residual": "all"}, {"pooling": "mean"}):
+        with pytest.raises(Unsupported, match=next(iter(settings))):
+            torchvision_mvit.table(Config(**KINDS["v2"] | settings))
