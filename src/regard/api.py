@@ -31,6 +31,19 @@ THEIRS = {
 }
 
 
+# Folders of image models that can be read as they are -> the table that reads them: by the model_type of transformers,
+# and by the first word of an architecture of timm.
+PICTURES = {
+    "vit": "regard.weights.hf_vit",
+    "deit": "regard.weights.hf_deit",
+}
+TIMM = {
+    "vit": "regard.weights.timm_vit",
+    "deit": "regard.weights.timm_deit",
+    "deit3": "regard.weights.timm_vit",
+}
+
+
 def zoo() -> dict[str, Path]:
     """The trained models that ship with the package: name -> folder."""
     here = Path(__file__).parent / "zoo"
@@ -45,7 +58,7 @@ def load(source: str | Path, device: str | torch.device = "cpu") -> Any:
     """What was saved: a task, ready to be called, or a bare model where it was saved without one.
 
     `source` is the name of a model that ships with the package, or a folder (``"./en-de"`` where both exist), also one
-    of sentence-transformers, or of transformers' of a kind in `THEIRS`.
+    of sentence-transformers, of transformers' of a kind in `THEIRS` or `PICTURES`, or of timm's in `TIMM`.
     """
     from regard.tasks import PREDICTORS
     from regard.weights import sentences
@@ -59,6 +72,8 @@ def load(source: str | Path, device: str | torch.device = "cpu") -> Any:
         return Embedder(model.to(device), text, **how)
     if (kind := _theirs(folder)) in THEIRS:
         return _read(folder, kind, device)
+    if room := PICTURES.get(kind) or _timm(folder):
+        return _pictured(folder, room, device)
     found = load_model(folder, device)
     if found.task is None:
         return found.model
@@ -150,3 +165,30 @@ def _read(folder: Path, kind: str, device: str | torch.device) -> Any:
     model = model.to(device)
     bare = text is None or (kind == "bert" and model.config.head not in ("masked", "pretraining"))
     return model if bare else resolve(PREDICTORS, task, "task")(model, text)
+
+
+def _timm(folder: Path) -> str | None:
+    """The table that reads a folder of timm; None where it is none."""
+    from regard.weights.folder import CONFIG, read_json
+
+    config = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
+    name = config.get("architecture")
+    if "format" in config or not isinstance(name, str):
+        return None
+    family = name.partition("_")[0]
+    if family not in TIMM:
+        raise BadInput(
+            f"{folder} holds timm's '{name}'; of timm can be read: {', '.join(f'{each}_...' for each in TIMM)}"
+        )
+    return TIMM[family]
+
+
+def _pictured(folder: Path, room: str, device: str | torch.device) -> Any:
+    """What a folder of someone's image model holds: a task where it has classes and reads pictures, else the model."""
+    from regard.tasks import PREDICTORS
+
+    model, shown = import_module(room).load(folder)
+    model = model.to(device)
+    if not model.config.classes or model.config.channels not in (1, 3):
+        return model
+    return resolve(PREDICTORS, "images", "task")(model, **shown)

@@ -1,14 +1,16 @@
 """What peers once answered, kept in files: holds without the peer, and when the peer changes."""
 
 import json
+from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 import torch
 
+from regard.core.config import from_dict
 from regard.core.spec import resolve
-from regard.models import gpt
+from regard.models import MODELS, gpt
 from regard.models.transformer import Config, Transformer
 from regard.weights import TABLES, bert, gpt2, marian, t5, torch_transformer
 from regard.weights.table import _several, read
@@ -75,10 +77,24 @@ def answer_torch_transformer(kept, make):
     return model.decoder(make.vectors(2, 3, 8), model.encoder(make.vectors(2, 5, 8)))
 
 
+def of_images(kept):
+    """The Config of an image model of ours: its file says which."""
+    return from_dict(import_module(MODELS[kept["model"]][0]).Config, kept["config"])
+
+
+def answer_images(kept, make, name):
+    config, room = of_images(kept), import_module(TABLES[name][0])
+    model = resolve(MODELS, kept["model"], "model")(config)
+    named = getattr(room, "named", lambda state: state)
+    read(room.table(config), named(make.weights(kept["shapes"])), model.eval())
+    return model(make.vectors(*kept["asked"]["images"]))
+
+
 @pytest.mark.parametrize("name", TABLES)
 def test_every_table_names_every_tensor_once(name):
+    kept = golden(name)
     own = {"bert": bert.Config(vocab=4), "gpt2": gpt.Config(vocab=4), "t5": t5.Config(vocab=4)}
-    config = own.get(name, Config(vocab=4, positions="sinusoidal"))
+    config = of_images(kept) if "model" in kept else own.get(name, Config(vocab=4, positions="sinusoidal"))
     rows = resolve(TABLES, name, "table")(config)
     for side in ("theirs", "ours"):
         names = [each for row in rows for each in _several(getattr(row, side)) if each]
@@ -90,7 +106,8 @@ def test_every_table_names_every_tensor_once(name):
 def test_every_table_gives_the_answers_its_peer_once_gave(name):
     kept = golden(name)
     with torch.no_grad():
-        found = globals()[f"answer_{name}"](kept, formulas())
+        answer = globals().get(f"answer_{name}")
+        found = answer_images(kept, formulas(), name) if answer is None else answer(kept, formulas())
     expected = torch.tensor(kept["answer"])
     assert expected.std() > 0.1  # the answers say something
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)

@@ -34,7 +34,7 @@ from regard.core.shapes import Int, Tensor
 from regard.data import home
 from regard.data.batching import RowBatches, Stream, mixed
 from regard.data.decoding import every, files_in, framed, left_out
-from regard.data.pictures import Images
+from regard.data.pictures import MEAN, STD, Images
 from regard.data.shards import chosen
 from regard.data.shuffle import Shuffle
 
@@ -64,7 +64,6 @@ KNOWN = {
         "cifar10_jpeg.npz", tuple(THINGS.split(", ")), 32, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
     ),
 }
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of photographs: those of ImageNet
 
 
 class Picked(NamedTuple):
@@ -197,7 +196,7 @@ class ImageSet:
         if (size := len(rows) * 3 * side * side) > HELD:
             raise BadInput(
                 f"{len(rows):,} images of {side} x {side} are {size / 2**30:.0f} GiB, more than are held in memory: "
-                f"pack them (regard data pack {self.path} --images) and train on data.pictures, or lower data.size"
+                f"pack them (regard data pack {self.path} --images) and train on Pictures, or lower data.size"
             )
         wanted = [files[row][0] for row in rows]
         good, skipped = every(wanted, lambda image: np.asarray(framed(image, (side, side))))

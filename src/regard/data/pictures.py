@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 HEAD = struct.Struct("<iI")
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of photographs, values from 0 to 1: those of ImageNet
 
 
 class Picture(NamedTuple):
@@ -86,6 +87,27 @@ class Pictures:
             raise BadInput(f"{self.folder} holds {index.kind}, not images; images are packed with --images")
         return index
 
+    def labels(self) -> list[str]:
+        """What the images are of: the folders they were packed from."""
+        if not (found := self.index().classes):
+            raise BadInput(f"{self.folder} was packed without labels; pack one folder for each class")
+        return [*found]
+
+    @property
+    def pixels(self) -> int:
+        """The side of an image."""
+        return self.size
+
+    @property
+    def mean(self) -> tuple[float, ...]:
+        """The mean of every channel: that of photographs."""
+        return MEAN
+
+    @property
+    def std(self) -> tuple[float, ...]:
+        """The spread of every channel."""
+        return STD
+
     def splits(self) -> list[str]:
         """The parts there are."""
         return sorted(self.index().parts)
@@ -102,6 +124,8 @@ class Pictures:
 
 class Album:
     """The images of one part: ``album[i]`` is the i-th as it was packed."""
+
+    skipped: dict[Path, str] = {}  # noqa: RUF012  those were left out when it was packed
 
     def __init__(self, settings: Pictures, split: str, index: Index) -> None:
         self.settings, self.split, self.index = settings, split, index

@@ -96,7 +96,7 @@ SIZES: dict[str, dict[str, Any]] = {
 class ViT(nn.Module):
     """Images in; out, the logits of the classes."""
 
-    entries = ("pooled", "grid", "features")  # what is called on a model beside itself
+    entries: tuple[str, ...] = ("pooled", "grid", "features")  # what is called on a model beside itself
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class ViT(nn.Module):
         hidden = self.encoder(sequence)
         return self.classify(self.pool(hidden))
 
-    def pooled(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B D"]:
+    def pooled(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B R"]:
         """What the head reads."""
         return self.pool(self.encoder(self.sequence(self.stem(images))))
 
@@ -157,13 +157,13 @@ class ViT(nn.Module):
         placed: Tensor = self.positions(tokens, (patches.shape[1], patches.shape[2]))
         return placed
 
-    def pool(self, hidden: Float[Tensor, "B N D"]) -> Float[Tensor, "B D"]:
+    def pool(self, hidden: Float[Tensor, "B N D"]) -> Float[Tensor, "B R"]:
         """One vector of the whole image."""
         x = hidden[:, 0] if self.config.pool == "token" else hidden[:, self.prefix :].mean(1)
         x = x if self.pool_norm is None else self.pool_norm(x)
         return x if self.represent is None else torch.tanh(self.represent(x))
 
-    def classify(self, pooled: Float[Tensor, "B D"]) -> Float[Tensor, "B classes"]:
+    def classify(self, pooled: Float[Tensor, "B R"]) -> Float[Tensor, "B classes"]:
         """The head's answer to pooled vectors; without a head, these themselves."""
         return pooled if self.head is None else self.head(pooled)
 

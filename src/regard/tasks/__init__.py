@@ -26,6 +26,7 @@ TASKS: Table = {
     "listening": ("regard.tasks.listening", "Listening"),
     "arithmetic": ("regard.tasks.arithmetic", "Adding"),
     "images": ("regard.tasks.images", "ImageClasses"),
+    "distillation": ("regard.tasks.distillation", "Distillation"),
 }
 
 # What a saved model of each task is used with: model and vocabulary in, something to call out.

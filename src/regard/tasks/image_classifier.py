@@ -22,7 +22,7 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 from regard.core.trace import Trace
 from regard.data.decoding import framed, opened
-from regard.data.images import MEAN, STD
+from regard.data.pictures import MEAN, STD
 from regard.tasks.classifier import Classified, ranked
 from regard.tasks.images import normalised
 

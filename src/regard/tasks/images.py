@@ -34,7 +34,7 @@ from regard.data.augment.draws import on
 from regard.data.augment.mixup import Mixup
 from regard.data.augment.pairs import Blend, blended
 from regard.data.images import ImageSet
-from regard.data.pictures import Images
+from regard.data.pictures import Images, Pictures
 from regard.tasks.parts import Parted
 
 ROWS = 500  # images that go through a model at a time where nothing is trained
@@ -50,8 +50,8 @@ class Config:
     cutmix: float = 0.0  # alpha; 0: none. With both a coin decides for each image
     mix_until: int = 0  # the update after which images are mixed no longer; 0: always
 
-    def build(self, data: ImageSet, seed: int = 0, folder: Path | None = None) -> ImageClasses:
-        """The task on these data."""
+    def build(self, data: Any, seed: int = 0, folder: Path | None = None) -> ImageClasses:
+        """The task on these data: an ImageSet, or Pictures."""
         return ImageClasses(self, data, seed)
 
     @staticmethod
@@ -67,7 +67,7 @@ class ImageClasses(Parted[Any]):
     name = "images"
     ragged = False  # all batches have one shape
 
-    def __init__(self, config: Config, data: ImageSet, seed: int = 0) -> None:
+    def __init__(self, config: Config, data: ImageSet | Pictures, seed: int = 0) -> None:
         super().__init__(data, seed)
         self.config, self.labels = config, data.labels()
         self.augments = [make(AUGMENTS, spec, "augmentation") for spec in config.augment]
@@ -99,7 +99,7 @@ class ImageClasses(Parted[Any]):
         for augment in self.augments:
             pixels = augment(pixels, generator)
         mixing = self.blends if not self.config.mix_until or step < self.config.mix_until else []
-        targets = F.one_hot(batch.labels, len(self.labels)).float()
+        targets = (batch.labels[:, None] == torch.arange(len(self.labels), device=pixels.device)).float()
         return blended(self.normalised(pixels), targets, mixing, generator)
 
     def normalised(self, pixels: UInt8[Tensor, "B C Y X"]) -> Float[Tensor, "B C Y X"]:

@@ -160,7 +160,7 @@ SMALL = {"width": 32, "ffn": 64, "hidden": 32, "heads": 2, "layers": 1, "encoder
 def quickened(recipe: Recipe) -> Recipe:
     """The same recipe shrunk to seconds: a tiny model, a few hundred rows, a dozen updates; every part still runs."""
     given = {f.name: getattr(recipe.model, f.name) for f in fields(recipe.model) if f.name in SMALL}
-    sizes = {name: min(SMALL[name], size) for name, size in given.items() if size is not None}
+    sizes = {name: _least(size, SMALL[name]) for name, size in given.items() if size is not None}
     if getattr(recipe.model, "groups", None):
         sizes["groups"] = 1
     train = replace(
@@ -175,6 +175,11 @@ def quickened(recipe: Recipe) -> Recipe:
     )
     task, data = (part.quick() if hasattr(part, "quick") else part for part in (recipe.task, recipe.data))
     return replace(recipe, model=replace(recipe.model, **sizes), task=task, data=data, train=train)
+
+
+def _least(size: Any, most: int) -> Any:
+    """A size, or one a stage, made small."""
+    return tuple(min(each, most) for each in size) if isinstance(size, (tuple, list)) else min(size, most)
 
 
 # -- to and from JSON --------------------------------------------------------------------------------------------------

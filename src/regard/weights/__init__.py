@@ -5,6 +5,7 @@
 | table | rows, operations, `read` and `write` |
 | folder | safetensors, config.json, tokenizer.json and a card, written all or nothing |
 | bert, gpt2, marian, t5, torch_transformer | one peer each |
+| timm_vit, timm_deit, hf_vit, hf_deit, google_vit, vit_pytorch | ViT and DeiT as four others name them |
 | timm_mvitv2, torchvision_mvit | images and clips |
 """
 
@@ -21,6 +22,12 @@ TABLES: Table = {
     "timm_resnet": ("regard.weights.timm_resnet", "table"),
     "vit_pytorch_cct": ("regard.weights.vit_pytorch_cct", "table"),
     "torch_transformer": ("regard.weights.torch_transformer", "table"),
+    "timm_vit": ("regard.weights.timm_vit", "table"),
+    "timm_deit": ("regard.weights.timm_deit", "table"),
+    "hf_vit": ("regard.weights.hf_vit", "table"),
+    "hf_deit": ("regard.weights.hf_deit", "table"),
+    "google_vit": ("regard.weights.google_vit", "table"),
+    "vit_pytorch": ("regard.weights.vit_pytorch", "table"),
     "timm_mvitv2": ("regard.weights.timm_mvitv2", "table"),
     "torchvision_mvit": ("regard.weights.torchvision_mvit", "table"),
 }

@@ -68,3 +68,74 @@ def holds(kind: str, files: set[str]) -> Callable[[Path], bool]:
         return False
 
     return is_theirs
+
+
+# -- images ----------------------------------------------------------------------------------------------------------
+
+
+def timm_architecture(said: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The name of an architecture of timm that a config.json gives, and what its constructor is told beside it."""
+    name, arguments = said.get("architecture"), said.get("model_args") or {}
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        raise BadInput("their config.json names no architecture of timm")
+    return name, dict(arguments)
+
+
+def shown_by_timm(said: Mapping[str, Any], config: Any) -> dict[str, Any]:
+    """How images are shown to a model of timm, as an ImageClassifier takes it; what is not said is timm's default."""
+    how = said.get("pretrained_cfg") or {}
+    names = said.get("label_names") or how.get("label_names") or range(config.classes)
+    words = said.get("label_descriptions") or how.get("label_descriptions") or {}
+    labels = [names[key] for key in sorted(names, key=int)] if isinstance(names, dict) else list(names)
+    return {
+        "labels": [str(words.get(label, label)) for label in labels],
+        "image": config.image,
+        "channels": config.channels,
+        "mean": list(how.get("mean") or _IMAGENET[0]),
+        "std": list(how.get("std") or _IMAGENET[1]),
+        "crop": float(how.get("crop_pct") or 0.875),
+        "resample": str(how.get("interpolation") or "bicubic"),
+    }
+
+
+def shown_by_transformers(folder: Path, said: Mapping[str, Any], config: Any) -> dict[str, Any]:
+    """How images are shown to a model of transformers, as an ImageClassifier takes it.
+
+    preprocessor_config.json says it where it is there. Theirs may squeeze an image into a square; ours cuts its middle
+    out.
+    """
+    file = folder / "preprocessor_config.json"
+    how = read_json(file) if file.is_file() else {}
+    names = said.get("id2label") or {n: f"LABEL_{n}" for n in range(config.classes)}
+    size, cut = _side(how.get("size")), _side(how.get("crop_size"))
+    crop = cut / size if how.get("do_center_crop") and size and cut and cut < size else 1.0
+    return {
+        "labels": [str(names[key]) for key in sorted(names, key=int)],
+        "image": config.image,
+        "channels": config.channels,
+        "mean": list(how.get("image_mean") or [0.5] * config.channels),
+        "std": list(how.get("image_std") or [0.5] * config.channels),
+        "crop": crop,
+        "resample": {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}.get(how.get("resample", 2), "bilinear"),
+    }
+
+
+def holds_timm(files: set[str]) -> Callable[[Path], bool]:
+    """Whether a folder is one of timm's, and holds nothing else."""
+
+    def is_theirs(folder: Path) -> bool:
+        with suppress(BadInput):
+            return only_holds(folder, files) and "architecture" in read_json(folder / "config.json")
+        return False
+
+    return is_theirs
+
+
+_IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and deviation of the photos most models are trained on
+
+
+def _side(size: Any) -> int | None:
+    """The pixels of a side, which are written down in three ways."""
+    if isinstance(size, Mapping):
+        size = size.get("shortest_edge") or size.get("height")
+    return size if isinstance(size, int) else None

@@ -147,15 +147,91 @@ def make_torch_transformer():
     write("torch_transformer", f"torch {torch.__version__}", settings, shapes, {}, out)
 
 
-def write(name, peer, config, shapes, asked, answer):
-    answer = [[[round(value, 9) for value in row] for row in each] for each in answer.tolist()]
-    golden = {"peer": peer, "config": config, "shapes": shapes, "asked": asked, "answer": answer}
+def make_vit():
+    import timm
+    import transformers
+
+    ours = {"classes": 3, "image": 12, "patch": 4, "width": 8, "heads": 2, "layers": 2, "ffn": 12}
+    sizes = {"img_size": 12, "patch_size": 4, "embed_dim": 8, "depth": 2, "num_heads": 2, "mlp_ratio": 1.5}
+    for name, model, architecture in (("timm_vit", "vit", "vit_base_patch16_224"), ("timm_deit", "deit", DISTILLED)):
+        images(name, timm, timm.create_model(architecture, num_classes=3, **sizes), model, ours)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 12}
+    sizes |= {"image_size": 12, "patch_size": 4, "num_labels": 3}
+    hf = ours | {"eps": 1e-12, "positions": "learned(antialias=False)"}
+    vit = transformers.ViTForImageClassification(transformers.ViTConfig(**sizes))
+    images("hf_vit", transformers, vit, "vit", hf)
+    deit = transformers.DeiTForImageClassificationWithTeacher(transformers.DeiTConfig(**sizes))
+    images("hf_deit", transformers, deit, "deit", hf)
+
+
+def make_google_vit():
+    """Its own program needs flax; timm reads the same files."""
+    import tempfile
+
+    import numpy as np
+    import timm
+
+    from regard.models.vit import Config, ViT
+    from regard.weights import google_vit
+    from regard.weights.table import write as written
+
+    ours = {"classes": 3, "image": 12, "patch": 4, "width": 8, "heads": 2, "layers": 2, "ffn": 12, "feed": "gelu_tanh"}
+    config = Config(**ours)
+    shapes = {name: list(value.shape) for name, value in written(google_vit.table(config), ViT(config)).items()}
+    sizes = {"img_size": 12, "patch_size": 4, "embed_dim": 8, "depth": 2, "num_heads": 2, "mlp_ratio": 1.5}
+    model = timm.create_model("vit_base_patch16_224", num_classes=3, act_layer="gelu_tanh", **sizes).double().eval()
+    with tempfile.NamedTemporaryFile(suffix=".npz") as file:
+        np.savez(file.name, **{name: value.numpy() for name, value in weights(shapes).items()})
+        model.load_pretrained(file.name)
+    with torch.no_grad():
+        answer = model(vectors(2, 3, 12, 12))
+    asked = {"images": [2, 3, 12, 12]}
+    write("google_vit", f"timm {timm.__version__}, which reads its files", ours, shapes, asked, answer, model="vit")
+
+
+def make_vit_pytorch():
+    from importlib.metadata import version
+
+    import vit_pytorch
+
+    sizes = {"image_size": 12, "patch_size": 4, "dim": 8, "depth": 2, "heads": 2, "dim_head": 4, "mlp_dim": 12}
+    ours = {"classes": 3, "image": 12, "patch": 4, "width": 8, "heads": 2, "layers": 2, "ffn": 12}
+    vit_pytorch.__version__ = version("vit-pytorch")
+    theirs = vit_pytorch.ViT(num_classes=3, **sizes)
+    images("vit_pytorch", vit_pytorch, theirs, "vit", ours | {"stem": "normed", "eps": 1e-5})
+
+
+DISTILLED = "deit_base_distilled_patch16_224"
+
+
+def images(name, peer, theirs, model, config, shape=(2, 3, 12, 12)):
+    """What an image model of a peer's answers to a batch of this shape; ours is called `model`, with this Config."""
+    theirs = theirs.double().eval()
+    shapes = {n: list(v.shape) for n, v in theirs.state_dict().items()}
+    theirs.load_state_dict(weights(shapes))
+    with torch.no_grad():
+        answer = theirs(vectors(*shape))
+    answer = getattr(answer, "logits", answer)
+    said = f"{peer.__name__} {peer.__version__}"
+    write(name, said, config, shapes, {"images": list(shape)}, answer, model=model)
+
+
+def rounded(values):
+    return [rounded(value) for value in values] if isinstance(values, list) else round(values, 9)
+
+
+def write(name, peer, config, shapes, asked, answer, **more):
+    answer = rounded(answer.tolist())
+    golden = {"peer": peer, "config": config, "shapes": shapes, "asked": asked, "answer": answer} | more
     (HERE / f"{name}.json").write_text(json.dumps(golden) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
     make_bert()
+    make_google_vit()
     make_gpt2()
     make_marian()
     make_t5()
     make_torch_transformer()
+    make_vit()
+    make_vit_pytorch()

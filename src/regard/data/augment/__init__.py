@@ -16,6 +16,7 @@ AUGMENTS: Table = {
     "crop": ("regard.data.augment.crop", "Crop"),
     "resized_crop": ("regard.data.augment.resized_crop", "ResizedCrop"),
     "flip": ("regard.data.augment.flip", "Flip"),
+    "affine": ("regard.data.augment.affine", "Affine"),
     "colour_jitter": ("regard.data.augment.colour_jitter", "ColourJitter"),
     "randaugment": ("regard.data.augment.randaugment", "RandAugment"),
     "trivial": ("regard.data.augment.trivial", "Trivial"),

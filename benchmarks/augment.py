@@ -1,0 +1,194 @@
+"""Augmentation: ours, a batch at a time and each image in its own way, beside torchvision.transforms.v2, taking turns.
+
+    python benchmarks/augment.py                   CPU, one thread          -> results/augment-cpu.json
+    python benchmarks/augment.py --device cuda     GPU                      -> results/augment-cuda.json
+    add --quick for seconds (nothing written)
+
+    ours         every image of the batch is changed in a way of its own
+    images       torchvision, image by image: what a DataLoader over single images does; the same law as ours
+    batch        torchvision on the whole batch at once: all images are changed alike, which teaches less
+
+`cifar` is what recipes/cct_cifar10.py does to a batch (crop, flip, RandAugment, normalise, mix); torchvision
+is given its nearest equivalents. Batches of bytes lie on the device at the start, and stay there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import harness
+
+harness.PACKAGES = (*harness.PACKAGES, "torchvision")
+
+SIZES = {"32": (256, 32), "224": (32, 224)}  # images, pixels a side
+CASES = ("crop", "flip", "resized_crop", "colour_jitter", "randaugment", "trivial", "erase", "mixup", "cutmix", "cifar")
+CONTENDERS = ("ours", "images", "batch")
+SPECS = {"crop": "crop(padding=4)", "colour_jitter": "colour_jitter(hue=0.1)", "randaugment": "randaugment(chance=1.0)"}
+MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+
+Step = Callable[[Any, Any], Any]
+
+
+def ours(case: str, device: str) -> Step:
+    """What a name means here."""
+    import torch
+
+    from regard.core.spec import make
+    from regard.data.augment import AUGMENTS, BLENDS
+    from regard.data.augment.draws import on
+    from regard.data.augment.pairs import blended
+    from regard.tasks.images import normalised
+
+    rng = torch.Generator().manual_seed(0)
+    blends = ["mixup", "cutmix"] if case == "cifar" else [case] if case in BLENDS else []
+    specs = ["resized_crop(least=0.8)", "flip", "randaugment"] if case == "cifar" else [SPECS.get(case, case)]
+    steps = [make(AUGMENTS, spec, "augmentation") for spec in specs if spec not in BLENDS]
+    mixing = [make(BLENDS, name, "blend") for name in blends]
+
+    def step(pixels: Any, labels: Any) -> Any:
+        generator = on(pixels.device, rng)
+        for one in steps:
+            pixels = one(pixels, generator)
+        if not mixing:
+            return pixels
+        targets = (labels[:, None] == torch.arange(10, device=pixels.device)).float()
+        return blended(normalised(pixels, MEAN, STD), targets, mixing, generator)[0]
+
+    return step
+
+
+def theirs(case: str, side: int, single: bool) -> Step:
+    """torchvision's nearest equivalent."""
+    import torch
+    from torchvision.transforms import v2
+
+    named: dict[str, Any] = {
+        "crop": lambda: v2.RandomCrop(side, padding=4),
+        "flip": v2.RandomHorizontalFlip,
+        "resized_crop": lambda: v2.RandomResizedCrop(side, antialias=False),
+        "colour_jitter": lambda: v2.ColorJitter(0.4, 0.4, 0.4, 0.1),
+        "randaugment": lambda: v2.RandAugment(2, 9, interpolation=v2.InterpolationMode.BILINEAR),
+        "trivial": lambda: v2.TrivialAugmentWide(interpolation=v2.InterpolationMode.BILINEAR),
+        "erase": lambda: v2.RandomErasing(0.25),
+        "mixup": lambda: v2.MixUp(alpha=0.8, num_classes=10),
+        "cutmix": lambda: v2.CutMix(alpha=1.0, num_classes=10),
+    }
+    mixes = case in ("mixup", "cutmix", "cifar")
+    first: Any = None
+    if case == "cifar":
+        crop = v2.RandomResizedCrop(side, scale=(0.8, 1.0), antialias=False)
+        first = v2.Compose([crop, v2.RandomHorizontalFlip(), named["randaugment"]()])
+    elif not mixes:
+        first = named[case]()
+    values = v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)])
+    last = (
+        v2.RandomChoice([named["mixup"](), named["cutmix"]()]) if case == "cifar" else named[case]() if mixes else None
+    )
+
+    def step(pixels: Any, labels: Any) -> Any:
+        if first is not None:
+            pixels = torch.stack([first(one) for one in pixels]) if single else first(pixels)
+        return pixels if last is None else last(values(pixels), labels)[0]  # mixing is always of a batch
+
+    return step
+
+
+def child(name: str, device: str) -> None:
+    """Make a batch, then change it for as long as asked."""
+    import torch
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+
+    def do(case: str, size: str, seconds: float) -> dict[str, float]:
+        many, side = SIZES[size]
+        rough = torch.rand(many, 3, 8, 8)
+        smooth = torch.nn.functional.interpolate(rough, (side, side), mode="bilinear")
+        pixels, labels = (smooth * 255).byte().to(device), torch.randint(10, (many,)).to(device)
+        step = ours(case, device) if name == "ours" else theirs(case, side, name == "images")
+        step(pixels, labels)
+        _wait(device)
+        images, start = 0, time.perf_counter()
+        while time.perf_counter() - start < seconds:
+            step(pixels, labels)
+            images += many
+        _wait(device)
+        return {"images_per_second": images / (time.perf_counter() - start)}
+
+    harness.answer(do)
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        import torch
+
+        torch.cuda.synchronize()
+
+
+def compare(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Contender beside contender, round by round, case by case."""
+    steal, record = harness.Steal(), harness.machine(arguments.device)
+    children = [harness.Child(name, __file__, ["--device", arguments.device], 1) for name in CONTENDERS]
+    cases = []
+    for size in arguments.sizes.split(","):
+        for case in arguments.cases.split(","):
+            request = {"case": case, "size": size, "seconds": arguments.seconds}
+            turns = harness.rounds(children, arguments.rounds, 0.05, **request)
+            speed = {name: [turn[name]["images_per_second"] for turn in turns] for name in CONTENDERS}
+            found: dict[str, Any] = {"case": case, "images": SIZES[size][0], "side": SIZES[size][1]}
+            found["contenders"] = {
+                name: {"images_per_second": harness.spread(values)} for name, values in speed.items()
+            }
+            for other in CONTENDERS[1:]:
+                pairs = zip(speed["ours"], speed[other], strict=True)
+                found[f"ours / {other}"] = harness.spread(a / b for a, b in pairs)
+            cases.append(found)
+    for one in children:
+        one.close()
+    return record | {"rounds": arguments.rounds, "steal": steal.share(), "threads": 1, "cases": cases}
+
+
+def show(record: dict[str, Any]) -> str:
+    """The record as a table."""
+    rows: list[list[Any]] = [["case", "side", *CONTENDERS, "ours / images", "range", "ours / batch", "range"]]
+    for case in record["cases"]:
+        row = [case["case"], case["side"]]
+        row += [f"{case['contenders'][name]['images_per_second']['median']:,.0f}" for name in CONTENDERS]
+        for other in CONTENDERS[1:]:
+            ratio = case[f"ours / {other}"]
+            row += [f"{ratio['median']:.2f}", f"{ratio['min']:.2f}-{ratio['max']:.2f}"]
+        rows.append(row)
+    return harness.table(rows)
+
+
+def main() -> None:
+    """Run, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--child", choices=CONTENDERS)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--sizes", default=",".join(SIZES))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1.0, help="of a contender's turn")
+    parser.add_argument("--quick", action="store_true", help="two short rounds at one size; nothing is written")
+    arguments = parser.parse_args()
+    if arguments.child:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        child(arguments.child, arguments.device)
+        return
+    if arguments.quick:
+        arguments.sizes, arguments.rounds, arguments.seconds = "32", 2, 0.1
+    record = compare(arguments)
+    print(show(record))
+    if not arguments.quick:
+        print(os.path.relpath(harness.write(f"augment-{arguments.device}.json", record)), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""CIFAR-10 with a DeiT: the plain Vision Transformer, taught by a ResNet-18 through a token of its own, 100 epochs.
+
+task       say which of ten things is in a small picture, as the label says and as the teacher says
+data       CIFAR-10 as JPEG of quality 75: 45,000 images to train on, 5,000 to choose by, 10,000 to test
+licence    CIFAR-10's licence is not stated: a recipe, and no model that ships
+paper      Touvron et al., Training data-efficient image transformers & distillation through attention, ICML 2021,
+           arXiv:2012.12877; all else as in vit_cifar10, so that the two may be compared
+machine    one GPU; 100 epochs (17,500 updates of 256 images), 3.7 million parameters; after its teacher
+expected   better than vit_cifar10, which is the same model without the teacher (and without its token)
+measured   not measured yet
+command    regard train resnet_cifar10 --out runs/resnet
+           regard train deit_cifar10 --out runs/deit
+           regard train deit_cifar10 --out runs/deit-soft task.kind=soft task.share=0.1
+           regard eval runs/deit
+"""
+
+from regard.data.images import ImageSet
+from regard.models.deit import Config
+from regard.tasks import distillation
+from regard.training.recipe import Recipe, Train
+
+
+def recipe() -> Recipe:
+    return Recipe(
+        model=Config(
+            classes=10, image=32, patch=4, width=256, heads=4, layers=7, ffn=512, attention_dropout=0.1, drop_path=0.1
+        ),
+        task=distillation.Config(
+            teacher="runs/resnet",
+            kind="hard",
+            share=0.5,
+            smoothing=0.1,
+            augment=("resized_crop(least=0.8)", "flip", "randaugment(many=2, strength=9, spread=0.5, chance=0.5)"),
+            mixup=0.8,
+            cutmix=1.0,
+            mix_until=10_200,
+        ),
+        data=ImageSet("cifar10", rows=256),
+        train=Train(
+            steps=17_500,
+            rate=8e-4,
+            schedule="cosine",
+            warmup=1000,
+            floor=0.02,
+            betas=(0.9, 0.999),
+            eps=1e-8,
+            decay=0.06,
+            ema=0.9995,
+            evaluate=1750,
+            save=1750,
+            log=100,
+            metric="accuracy",
+        ),
+    )

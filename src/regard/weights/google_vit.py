@@ -1,0 +1,153 @@
+"""ViT of google-research/vision_transformer: its .npz files, both ways.
+
+    theirs                                                ours
+    embedding                 P P C width                 stem.embed
+    cls, Transformer/posembed_input                       first, positions.table
+    query, key, value         C H D each                  one qkv matrix, rows by head
+    MultiHead.../out          H D C                       mix.join.out
+    pre_logits                                            represent
+    kernels with the input first                          weights with the output first
+
+    model = google_vit.load("ViT-B_16.npz")
+    google_vit.save("mine.npz", model)
+
+The files hold nothing but arrays, and these say all there is to know but one thing: their GELU is flax's, which is
+computed by a tanh, so ours has feed="gelu_tanh" (timm and transformers load the same files with the exact one). A file
+is read as data; pickled objects in it are refused.
+
+Dosovitskiy et al.: An Image is Worth 16x16 Words. ICLR 2021. arXiv:2010.11929
+Steiner et al.: How to train your ViT? TMLR 2022. arXiv:2106.10270 (the files of Ti and S)
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from regard.core.errors import BadInput
+from regard.core.files import write as write_file
+from regard.core.shapes import Tensor
+from regard.core.spec import Spec
+from regard.models.vit import Config, ViT
+from regard.weights.table import Row, read, same, stack, transpose, view, write
+from regard.weights.theirs import refuse, softmax_only
+
+
+def table(config: Config) -> list[Row]:
+    """The rows for a model of ours with this configuration."""
+    _check(config)
+    there, here, h = "Transformer/encoderblock_{}", "encoder.blocks.{}", config.heads
+    attention = f"{there}/MultiHeadDotProductAttention_1"
+    mlp = f"{there}/MlpBlock_3"
+    names = ("query", "key", "value")
+    rows = [
+        Row("embedding/kernel", "stem.embed.weight", view("p q c w -> w c p q")),
+        Row("embedding/bias", "stem.embed.bias", same),
+        Row("Transformer/posembed_input/pos_embedding", "positions.table", view("one n c -> (one n) c", one=1)),
+        *_norm(f"{there}/LayerNorm_0", f"{here}.mix_norm"),
+        Row(
+            tuple(f"{attention}/{name}/kernel" for name in names),
+            f"{here}.mix.project.qkv.weight",
+            stack("three c h d -> (h three d) c", three=3, h=h),
+        ),
+        Row(
+            tuple(f"{attention}/{name}/bias" for name in names),
+            f"{here}.mix.project.qkv.bias",
+            stack("three h d -> (h three d)", three=3, h=h),
+        ),
+        Row(f"{attention}/out/kernel", f"{here}.mix.join.out.weight", view("h d c -> c (h d)", h=h)),
+        Row(f"{attention}/out/bias", f"{here}.mix.join.out.bias", same),
+        *_norm(f"{there}/LayerNorm_2", f"{here}.feed_norm"),
+        *_dense(f"{mlp}/Dense_0", f"{here}.feed.up"),
+        *_dense(f"{mlp}/Dense_1", f"{here}.feed.down"),
+        *_norm("Transformer/encoder_norm", "encoder.norm"),
+    ]
+    rows += [Row("cls", "first", view("one p c -> (one p) c", one=1))] if config.prefix else []
+    rows += _dense("pre_logits", "represent") if config.representation else []
+    return rows + (_dense("head", "head") if config.classes else [])
+
+
+def ours(theirs: Mapping[str, Tensor]) -> Config:
+    """Our configuration, read off their arrays; the images are taken to be square."""
+    try:
+        p, q, channels, width = theirs["embedding/kernel"].shape
+        heads = theirs["Transformer/encoderblock_0/MultiHeadDotProductAttention_1/query/kernel"].shape[1]
+        ffn = theirs["Transformer/encoderblock_0/MlpBlock_3/Dense_0/kernel"].shape[1]
+        many = theirs["Transformer/posembed_input/pos_embedding"].shape[1] - ("cls" in theirs)
+    except (KeyError, ValueError, IndexError):
+        raise BadInput("these are not the arrays of a ViT of google-research: its first block is not there") from None
+    side = math.isqrt(many)
+    if side * side != many:
+        raise BadInput(f"{many} positions are no square of patches")
+    return Config(
+        classes=theirs["head/kernel"].shape[1] if "head/kernel" in theirs else 0,
+        image=side * p if p == q else (side * p, side * q),
+        channels=channels,
+        patch=p if p == q else (p, q),
+        width=width,
+        heads=heads,
+        layers=sum(name.endswith("LayerNorm_0/scale") for name in theirs),
+        ffn=ffn,
+        prefix=1 if "cls" in theirs else 0,
+        pool="token" if "cls" in theirs else "mean",
+        representation=theirs["pre_logits/kernel"].shape[1] if "pre_logits/kernel" in theirs else None,
+        feed="gelu_tanh",
+    )
+
+
+def load(file: str | Path) -> ViT:
+    """The model of an .npz file, in eval mode."""
+    state = _read(Path(file))
+    with torch.random.fork_rng(devices=[]):
+        model = ViT(ours(state))
+    read(table(model.config), state, model)
+    return model.eval()
+
+
+def save(file: str | Path, model: ViT) -> None:
+    """Write an .npz file as theirs are."""
+    arrays = {name: value.detach().float().cpu().numpy() for name, value in write(table(model.config), model).items()}
+    content = io.BytesIO()
+    np.savez(content, **arrays)  # type: ignore[arg-type]
+    write_file(content.getvalue(), file)
+
+
+def _read(file: Path) -> dict[str, Tensor]:
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            return {name: torch.from_numpy(np.asarray(arrays[name])) for name in arrays.files}
+    except FileNotFoundError:
+        raise BadInput(f"there is no file {file}") from None
+    except (OSError, ValueError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise BadInput(f"{file} is no .npz file of arrays: {reason}") from None
+
+
+def _dense(theirs: str, ours: str) -> list[Row]:
+    return [Row(f"{theirs}/kernel", f"{ours}.weight", transpose), Row(f"{theirs}/bias", f"{ours}.bias", same)]
+
+
+def _norm(theirs: str, ours: str) -> list[Row]:
+    return [Row(f"{theirs}/scale", f"{ours}.weight", same), Row(f"{theirs}/bias", f"{ours}.bias", same)]
+
+
+def _check(config: Config) -> None:
+    """Refuse what theirs have no place for; positions at other sizes of images are drawn their own way."""
+    place = Spec.parse(config.positions)
+    needed = {
+        "attention": softmax_only(config),
+        "feed": ("gelu_tanh or gelu", config.feed in ("gelu_tanh", "gelu")),
+        "stem": ("patches", config.stem == "patches"),
+        "positions": ("learned", place.name == "learned" and place.arguments.keys() <= {"antialias"}),
+        "prefix": (1 if config.pool == "token" else 0, config.prefix == (1 if config.pool == "token" else 0)),
+        "pool": ("token or mean", config.pool in ("token", "mean")),
+        "layer_scale": (None, config.layer_scale is None),
+        "eps": (1e-6, config.eps == 1e-6),
+    }
+    refuse("the ViT of google-research", config, needed)

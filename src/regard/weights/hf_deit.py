@@ -1,0 +1,85 @@
+"""DeiT of Hugging Face transformers, both ways.
+
+    theirs                                        ours
+    embeddings.cls_token, distillation_token      first
+    DeiTForImageClassificationWithTeacher         a DeiT: cls_classifier is head, distillation_classifier distilled_head
+    DeiTForImageClassification                    a ViT with prefix=2: its head reads the class token alone
+    all else                                      as in hf_vit
+
+    model, shown = hf_deit.load(folder)           config.json and model.safetensors, perhaps preprocessor_config.json
+    hf_deit.save("mine", model)                   their class for it reads it with from_pretrained("mine")
+
+Touvron et al.: Training data-efficient image transformers & distillation through attention. ICML 2021. arXiv:2012.12877
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.core.config import from_dict
+from regard.core.errors import Unsupported
+from regard.models import vit
+from regard.models.deit import Config, DeiT
+from regard.models.vit import ViT
+from regard.weights import hf_vit
+from regard.weights.folder import read_json, read_tensors, replacing, write_json, write_tensors
+from regard.weights.table import Row, concat, read, write
+from regard.weights.theirs import completed, holds, shown_by_transformers
+
+named = hf_vit.named
+ONE, TWO = "DeiTForImageClassification", "DeiTForImageClassificationWithTeacher"
+
+
+def table(config: Config | vit.Config) -> list[Row]:
+    """The rows for a DeiT of ours, or a ViT with two tokens before the patches, with this configuration."""
+    hf_vit.check(config, 2)
+    if not config.classes:
+        raise Unsupported("transformers' DeiT has classes; this model has none")
+    parts = ["one p c -> (one p) c"] * 2
+    first = concat(*parts, lengths=(1, 1), along="p", then="p c -> p c", one=1)
+    names = tuple(f"deit.embeddings.{name}" for name in ("cls_token", "distillation_token"))
+    rows = [*hf_vit.shared(config, "deit."), Row(names, "first", first)]
+    if not isinstance(config, Config):
+        return rows + hf_vit.linear("classifier", "head")
+    heads = {"cls_classifier": "head", "distillation_classifier": "distilled_head"}
+    return rows + [row for theirs, ours in heads.items() for row in hf_vit.linear(theirs, ours)]
+
+
+def ours(theirs: Mapping[str, Any]) -> Config | vit.Config:
+    """Our configuration from their config.json."""
+    said = completed(theirs, "deit", hf_vit.DEFAULTS, hf_vit.FIXED)
+    named = next(iter(said.get("architectures") or ()), "DeiTModel")
+    if named not in (ONE, TWO):
+        raise Unsupported(f"their {named} is not among: {ONE}, {TWO}")
+    values = hf_vit.fields(said, True) | {"prefix": 2}
+    return from_dict(Config, values) if named == TWO else from_dict(vit.Config, values)
+
+
+def theirs(config: Config | vit.Config) -> dict[str, Any]:
+    """Their config.json from our configuration."""
+    hf_vit.check(config, 2)
+    named = TWO if isinstance(config, Config) else ONE
+    return {"model_type": "deit", "architectures": [named], **hf_vit.said(config)}
+
+
+def load(folder: str | Path) -> tuple[ViT, dict[str, Any]]:
+    """A model from a local folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ..."""
+    folder = Path(folder)
+    said = read_json(folder / "config.json")
+    config = ours(said)
+    with torch.random.fork_rng(devices=[]):
+        model = DeiT(config) if isinstance(config, Config) else ViT(config)
+    read(table(config), hf_vit.with_biases(read_tensors(folder)), model)
+    return model.eval(), shown_by_transformers(folder, said, config)
+
+
+def save(folder: str | Path, model: ViT) -> None:
+    """Write a folder that transformers reads; all of it or nothing."""
+    state = write(table(model.config), model)
+    with replacing(Path(folder), holds("deit", hf_vit.FILES)) as new:
+        write_json(new / "config.json", theirs(model.config))
+        write_tensors(new / "model.safetensors", state)

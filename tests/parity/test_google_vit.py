@@ -1,0 +1,148 @@
+"""The arrays of google-research's ViT, against their meaning written out with einsum, and against timm's reader."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from regard.core.errors import BadInput, Unsupported
+from regard.models.vit import Config, ViT
+from regard.weights import google_vit
+from regard.weights.table import read, write
+
+from .vision import same, shaken
+
+SMALL = Config(classes=5, image=24, patch=6, width=24, heads=3, layers=2, ffn=40, feed="gelu_tanh")
+KINDS = {
+    "token": SMALL,
+    "mean": Config(**vars(SMALL) | {"prefix": 0, "pool": "mean"}),
+    "pre-training": Config(**vars(SMALL) | {"representation": 8}),
+    "no head, one channel": Config(**vars(SMALL) | {"classes": 0, "channels": 1}),
+}
+
+
+def norm(arrays, name, x):
+    return F.layer_norm(x, x.shape[-1:], arrays[f"{name}/scale"], arrays[f"{name}/bias"], 1e-6)
+
+
+def dense(arrays, name, x):
+    return x @ arrays[f"{name}/kernel"] + arrays[f"{name}/bias"]
+
+
+def meaning(arrays, images, layers):
+    """What flax makes of these arrays; images B Y X C, as there."""
+    kernel = arrays["embedding/kernel"]
+    p, q = kernel.shape[:2]
+    patches = images.unfold(1, p, p).unfold(2, q, q)  # B y x C P P
+    x = (torch.einsum("byxcpq,pqcw->byxw", patches, kernel) + arrays["embedding/bias"]).flatten(1, 2)
+    if "cls" in arrays:
+        x = torch.cat([arrays["cls"].expand(len(x), 1, -1), x], 1)
+    x = x + arrays["Transformer/posembed_input/pos_embedding"]
+    for layer in range(layers):
+        block = f"Transformer/encoderblock_{layer}"
+        y, mix = norm(arrays, f"{block}/LayerNorm_0", x), f"{block}/MultiHeadDotProductAttention_1"
+        q, k, v = (
+            torch.einsum("bnc,chd->bhnd", y, arrays[f"{mix}/{name}/kernel"]) + arrays[f"{mix}/{name}/bias"][:, None]
+            for name in ("query", "key", "value")
+        )
+        heads = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
+        x = x + torch.einsum("bhnd,hdc->bnc", heads, arrays[f"{mix}/out/kernel"]) + arrays[f"{mix}/out/bias"]
+        y = dense(arrays, f"{block}/MlpBlock_3/Dense_0", norm(arrays, f"{block}/LayerNorm_2", x))
+        x = x + dense(arrays, f"{block}/MlpBlock_3/Dense_1", F.gelu(y, approximate="tanh"))
+    x = norm(arrays, "Transformer/encoder_norm", x)
+    x = x[:, 0] if "cls" in arrays else x.mean(1)
+    x = torch.tanh(dense(arrays, "pre_logits", x)) if "pre_logits/kernel" in arrays else x
+    return dense(arrays, "head", x) if "head/kernel" in arrays else x
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_arrays_mean_what_flax_makes_of_them(kind):
+    ours = shaken(ViT(KINDS[kind]))
+    arrays = write(google_vit.table(ours.config), ours)
+    x = torch.randn(2, ours.config.channels, 24, 24, dtype=torch.float64)
+    with torch.no_grad():
+        same(ours(x), meaning(arrays, x.permute(0, 2, 3, 1), 2))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_comes_back_with_its_configuration(tmp_path, kind):
+    ours = shaken(ViT(KINDS[kind])).float()
+    google_vit.save(tmp_path / "vit.npz", ours)
+    found = google_vit.load(tmp_path / "vit.npz")
+    assert found.config == ours.config
+    for name, value in ours.state_dict().items():
+        assert torch.equal(found.state_dict()[name], value), name
+
+
+@pytest.mark.parametrize("kind", ["token"])
+def test_timm_reads_the_files_that_we_write(tmp_path, kind):
+    timm = pytest.importorskip("timm")
+    ours = shaken(ViT(KINDS[kind])).float()
+    google_vit.save(tmp_path / "vit.npz", ours)
+    settings = {"img_size": 24, "patch_size": 6, "embed_dim": 24, "depth": 2, "num_heads": 3, "num_classes": 5}
+    theirs = timm.create_model("vit_base_patch16_224", **settings, mlp_ratio=40 / 24, act_layer="gelu_tanh").eval()
+    theirs.load_pretrained(str(tmp_path / "vit.npz"))
+    x = torch.randn(2, 3, 24, 24)
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(x), ours(x), rtol=1e-4, atol=1e-4)
+
+
+def test_the_arrays_of_a_file_have_the_names_and_shapes_of_those_published():
+    ours = ViT(Config(image=32, layers=1, feed="gelu_tanh"))  # of ViT-B_16
+    arrays = write(google_vit.table(ours.config), ours)
+    block = "Transformer/encoderblock_0"
+    assert {name: tuple(value.shape) for name, value in arrays.items()} == {
+        "cls": (1, 1, 768),
+        "embedding/kernel": (16, 16, 3, 768),
+        "embedding/bias": (768,),
+        "Transformer/posembed_input/pos_embedding": (1, 5, 768),
+        f"{block}/LayerNorm_0/scale": (768,),
+        f"{block}/LayerNorm_0/bias": (768,),
+        **{f"{block}/MultiHeadDotProductAttention_1/{n}/kernel": (768, 12, 64) for n in ("query", "key", "value")},
+        **{f"{block}/MultiHeadDotProductAttention_1/{n}/bias": (12, 64) for n in ("query", "key", "value")},
+        f"{block}/MultiHeadDotProductAttention_1/out/kernel": (12, 64, 768),
+        f"{block}/MultiHeadDotProductAttention_1/out/bias": (768,),
+        f"{block}/LayerNorm_2/scale": (768,),
+        f"{block}/LayerNorm_2/bias": (768,),
+        f"{block}/MlpBlock_3/Dense_0/kernel": (768, 3072),
+        f"{block}/MlpBlock_3/Dense_0/bias": (3072,),
+        f"{block}/MlpBlock_3/Dense_1/kernel": (3072, 768),
+        f"{block}/MlpBlock_3/Dense_1/bias": (768,),
+        "Transformer/encoder_norm/scale": (768,),
+        "Transformer/encoder_norm/bias": (768,),
+        "head/kernel": (768, 1000),
+        "head/bias": (1000,),
+    }
+
+
+def test_files_that_are_something_else_are_refused(tmp_path):
+    file = tmp_path / "x.npz"
+    with pytest.raises(BadInput, match="there is no file"):
+        google_vit.load(file)
+    file.write_bytes(b"nonsense")
+    with pytest.raises(BadInput, match=r"no \.npz file"):
+        google_vit.load(file)
+    np.savez(file, a=np.zeros(3))
+    with pytest.raises(BadInput, match="not the arrays of a ViT"):
+        google_vit.load(file)
+    np.savez(file, a=np.array([{}], dtype=object))
+    with pytest.raises(BadInput, match=r"no \.npz file"):
+        google_vit.load(file)
+
+
+def test_weights_of_another_model_are_refused_and_nothing_is_changed():
+    ours = ViT(SMALL)
+    before = {name: value.clone() for name, value in ours.state_dict().items()}
+    arrays = write(google_vit.table(ours.config), ViT(Config(**vars(SMALL) | {"layers": 3})))
+    with pytest.raises(BadInput, match="encoderblock_2"):
+        read(google_vit.table(ours.config), arrays, ours)
+    assert all(torch.equal(before[name], value) for name, value in ours.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    "settings", [{"pool": "mean_norm"}, {"layer_scale": 1.0}, {"eps": 1e-5}, {"feed": "relu"}], ids=str
+)
+def test_what_theirs_cannot_be_is_refused(settings):
+    (name,) = settings
+    with pytest.raises(Unsupported, match=name if name != "pool" else "prefix|pool"):
+        google_vit.table(Config(**settings))

@@ -1,0 +1,188 @@
+"""transformers' ViT and DeiT and ours, from the same weights: values, gradients, maps, other sizes, folders."""
+
+import json
+
+import pytest
+import torch
+
+import regard
+from regard.attention.capture import watch
+from regard.core.errors import BadInput, Unsupported
+from regard.models.deit import Config as DeiTConfig
+from regard.models.deit import DeiT
+from regard.models.vit import Config, ViT
+from regard.weights import hf_deit, hf_vit
+from regard.weights.table import read
+
+from .vision import gradients_agree, round_trip, same, shaken
+
+transformers = pytest.importorskip("transformers")
+transformers.utils.logging.disable_progress_bar()
+
+CLASSES = [
+    "ViTForImageClassification",
+    "ViTModel",
+    "DeiTForImageClassification",
+    "DeiTForImageClassificationWithTeacher",
+]
+SIZES = [(24, 24), (36, 36), (12, 12), (48, 18)]
+
+
+def peer(name, attention="sdpa", **settings):
+    """A tiny random model in float64, every tensor of it away from its initial value."""
+    sizes = {
+        "hidden_size": 24,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 3,
+        "intermediate_size": 40,
+        "image_size": 24,
+        "patch_size": 6,
+        "num_labels": 5,
+    }
+    kind = transformers.DeiTConfig if name.startswith("DeiT") else transformers.ViTConfig
+    config = kind(**sizes | settings)
+    config._attn_implementation = attention  # eager, the softmax would be in float32
+    config.architectures = [name]
+    return shaken(getattr(transformers, name)(config))
+
+
+def pair(name, **settings):
+    theirs = peer(name, **settings)
+    room = hf_deit if name.startswith("DeiT") else hf_vit
+    config = room.ours(theirs.config.to_dict())
+    ours = (DeiT if isinstance(config, DeiTConfig) else ViT)(config).double().eval()
+    rows = room.table(config)
+    read(rows, hf_vit.with_biases(hf_vit.named(theirs.state_dict())), ours)
+    return theirs, ours, rows
+
+
+def answer(theirs, x):
+    out = theirs(x, interpolate_pos_encoding=True)
+    return out.pooler_output if hasattr(out, "pooler_output") else out.logits
+
+
+def images(*size, channels=3):
+    return torch.randn(2, channels, *size, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("name", CLASSES)
+def test_answers_are_those_of_transformers_at_every_size(name, size):
+    theirs, ours, _ = pair(name)
+    x = images(*size)
+    with torch.no_grad():
+        same(ours(x), answer(theirs, x))
+
+
+@pytest.mark.parametrize("settings", [{"hidden_act": "relu"}, {"layer_norm_eps": 1e-3}, {"num_channels": 1},
+    {"qkv_bias": False}, {"pooler_output_size": 7}], ids=str)  # fmt: skip
+def test_answers_are_those_of_transformers_with_other_settings(settings):
+    for name in CLASSES[:2]:
+        theirs, ours, _ = pair(name, **settings)
+        x = images(24, 24, channels=theirs.config.num_channels)
+        with torch.no_grad():
+            same(ours(x), answer(theirs, x))
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_gradients_of_all_parameters_are_those_of_transformers(name):
+    theirs, ours, rows = pair(name)
+    x = images(36, 18)
+    gradients_agree(theirs, answer(theirs, x), ours, ours(x), rows, hf_vit.named)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_maps_and_tokens_are_those_of_transformers(name):
+    theirs, ours, _ = pair(name, attention="eager")
+    x = images(24, 24)
+    with torch.no_grad(), watch(ours) as seen:
+        ours(x)
+        out = theirs(x, output_attentions=True, output_hidden_states=True)
+        for trace, expected in zip(seen.values(), out.attentions, strict=True):
+            same(trace.weights, expected, 1e-6)
+        between = ours.encoder.depths(ours.sequence(ours.stem(x)), [0, 1, 2])
+        for mine, wanted in zip(between, out.hidden_states[:3], strict=True):
+            same(mine, wanted, 1e-6)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_there_and_back_is_the_same_to_the_bit(name):
+    theirs, ours, rows = pair(name)
+    round_trip(hf_vit.named(theirs.state_dict()), rows, ours)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_transformers_reads_what_we_write_and_we_what_it_writes(tmp_path, name):
+    theirs, ours, _ = pair(name)
+    room = hf_deit if name.startswith("DeiT") else hf_vit
+    room.save(tmp_path / "a", ours.float())
+    assert json.loads((tmp_path / "a/config.json").read_text())["architectures"] == [name]
+    again, info = getattr(transformers, name).from_pretrained(tmp_path / "a", output_loading_info=True)
+    assert not [kind for kind in ("unexpected_keys", "mismatched_keys", "missing_keys") if info[kind]]
+    x = images(24, 24).float()
+    with torch.no_grad():
+        torch.testing.assert_close(answer(again.eval(), x), ours(x), rtol=1e-4, atol=1e-4)
+    theirs.float().save_pretrained(tmp_path / "b")
+    found, _ = room.load(tmp_path / "b")
+    assert found.config == ours.config
+    with torch.no_grad():
+        assert torch.equal(found(x), ours(x))
+    room.save(tmp_path / "a", found)  # what stands there is theirs: it may be replaced
+
+
+@pytest.mark.parametrize("name", [*CLASSES[:1], *CLASSES[2:]])
+def test_load_gives_a_classifier_that_shows_images_as_their_processor_does(tmp_path, name):
+    theirs = peer(name, id2label=dict(enumerate("abcde"))).float()
+    theirs.save_pretrained(tmp_path)
+    how = {"image_mean": [0.4, 0.5, 0.6], "image_std": [0.1, 0.2, 0.3], "resample": 3, "do_center_crop": True,
+        "size": {"shortest_edge": 30}, "crop_size": {"height": 24, "width": 24}}  # fmt: skip
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(how))
+    classify = regard.load(tmp_path)
+    assert (classify.labels, classify.mean, classify.std) == ([*"abcde"], [0.4, 0.5, 0.6], [0.1, 0.2, 0.3])
+    assert (classify.image, classify.crop, classify.resample) == (24, 0.8, "bicubic")
+    from PIL import Image
+
+    picture = Image.effect_noise((50, 40), 60).convert("RGB")
+    (found,) = classify([picture])
+    with torch.no_grad():
+        expected = answer(theirs, classify.prepare(picture)).softmax(-1)[0]
+    assert found.label == "abcde"[int(expected.argmax())]
+    assert found.probability == pytest.approx(float(expected.max()), abs=1e-4)
+
+
+def test_a_body_alone_is_loaded_as_a_model(tmp_path):
+    theirs = peer("ViTModel").float()
+    theirs.save_pretrained(tmp_path)
+    model = regard.load(tmp_path)
+    assert isinstance(model, ViT)
+    x = images(24, 24).float()
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), theirs(x).pooler_output, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"model_type": "dinov2"}, "'dinov2'"),
+        ({"hidden_act": "quick_gelu"}, "'quick_gelu'"),
+        ({"pooler_act": "relu"}, "pooler_act"),
+        ({"architectures": ["ViTForMaskedImageModeling"]}, "ViTForMaskedImageModeling"),
+    ],
+)
+def test_what_ours_cannot_be_is_refused(change, said):
+    with pytest.raises(Unsupported, match=said):
+        hf_vit.ours(peer("ViTForImageClassification").config.to_dict() | change)
+
+
+@pytest.mark.parametrize("settings", [{"pool": "mean"}, {"prefix": 2}, {"layer_scale": 1.0}, {"feed": "swiglu"},
+    {"representation": 4}, {"positions": "learned(prefix=0)"}], ids=str)  # fmt: skip
+def test_what_theirs_cannot_be_is_refused(settings):
+    (name,) = settings
+    with pytest.raises(Unsupported, match=f"transformers' ViT has {name}"):
+        hf_vit.table(Config(**settings))
+
+
+def test_weights_of_another_model_are_refused_with_both_lists():
+    _, ours, rows = pair("ViTForImageClassification")
+    with pytest.raises(BadInput, match=r"vit\.encoder\.layer\.3\.attention\.attention\.query\.weight"):
+        read(rows, hf_vit.named(peer("ViTForImageClassification", num_hidden_layers=4).state_dict()), ours)

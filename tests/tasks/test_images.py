@@ -1,0 +1,288 @@
+"""Image classification: what is trained on, how it is measured, and that a run goes on to the bit with all of it on."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from PIL import Image
+
+import regard
+from regard.core.errors import BadInput, RegardError
+from regard.data.batching import Place
+from regard.data.images import ImageSet
+from regard.data.packing import pack_images
+from regard.data.pictures import Images, Pictures
+from regard.models import vit
+from regard.tasks import images
+from regard.tasks.image_classifier import ImageClassifier
+from regard.training import evaluate, train
+from regard.training.recipe import Recipe, Train, override
+from tests.training.test_resume import assert_equal_runs, end, in_pieces, rows
+
+EVERYTHING = (
+    "crop(padding=2)", "resized_crop(least=0.5)", "affine", "flip", "randaugment", "trivial", "colour_jitter(hue=0.1)",
+    "erase(chance=0.5)",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory):
+    """Light or dark on the left, in colours: two classes that a small model learns at once."""
+    folder, dice = tmp_path_factory.mktemp("shapes"), np.random.default_rng(0)
+    for label, name in enumerate(("left", "right")):
+        (folder / name).mkdir()
+        for number in range(40):
+            pixels = dice.integers(0, 60, (12, 12, 3), np.uint8)
+            pixels[:, 6 * label : 6 * label + 6] += 150
+            Image.fromarray(pixels).save(folder / name / f"{number:02d}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def recipe(shapes):
+    return Recipe(
+        vit.Config(image=12, patch=4, width=16, heads=2, layers=1, ffn=24, dropout=0.1, drop_path=0.1),
+        images.Config(),
+        ImageSet(str(shapes), size=12, rows=10, val=0.2),
+        Train(steps=10, rate=3e-3, warmup=2, evaluate=3, save=4, log=4, device="cpu", ema=0.9, metric="accuracy"),
+        "shapes",
+    )
+
+
+def task(recipe, **settings):
+    return replace(recipe.task, **settings).build(recipe.data)
+
+
+def batch(recipe, rows=10):
+    return Images(*(x[::6][:rows] for x in recipe.data.load("train").on("cpu")))  # of both classes
+
+
+def test_without_augmentation_the_model_reads_the_normalised_images_and_the_loss_is_cross_entropy(recipe):
+    made, some = task(recipe), batch(recipe)
+    values, targets = made.prepared(some)
+    mean, std = (torch.tensor(x)[:, None, None] for x in (recipe.data.mean, recipe.data.std))
+    assert torch.allclose(values, (some.pixels / 255 - mean) / std, atol=1e-5)
+    assert torch.equal(targets.argmax(-1), some.labels)
+    model = vit.ViT(made.fit(recipe.model)).eval()
+    total, parts = made.loss(model, some, 1, torch.Generator())
+    assert torch.allclose(total, F.cross_entropy(model(values), some.labels, reduction="sum"))
+    assert torch.equal(parts["loss"], total.detach())
+    assert made.count(some) == 10
+
+
+def test_what_is_trained_on_comes_from_the_generator_alone(recipe):
+    made, some = task(recipe, augment=EVERYTHING, mixup=0.8, cutmix=1.0), batch(recipe)
+    one, again, other = (made.prepared(some, 1, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
+    assert torch.equal(one[0], again[0])
+    assert torch.equal(one[1], again[1])
+    assert not torch.equal(one[0], other[0])
+    assert torch.allclose(one[1].sum(-1), torch.ones(10))
+
+
+def test_images_are_mixed_up_to_an_update_and_not_after_it(recipe):
+    made, some = task(recipe, mixup=1.0, mix_until=5), batch(recipe)
+    hard = [
+        bool((made.prepared(some, step, torch.Generator().manual_seed(0))[1].amax(-1) == 1).all()) for step in (4, 5, 6)
+    ]
+    assert hard == [False, True, True]
+
+
+def test_a_run_with_every_augmentation_on_goes_on_to_the_bit(recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr("regard.training.loop._Run._draw", lambda self, force=False: None)
+    whole = replace(
+        recipe,
+        task=images.Config(smoothing=0.1, augment=EVERYTHING, mixup=0.8, cutmix=1.0, mix_until=8),
+        data=replace(recipe.data, repeats=2),
+    )
+    train(whole, tmp_path / "straight")
+    (place,) = in_pieces(whole, tmp_path / "stopped", [5], monkeypatch)
+    assert place > 0
+    assert_equal_runs(tmp_path / "straight", tmp_path / "stopped", end(tmp_path / "straight"))
+    train(override(whole, ["task.augment=('flip',)"]), tmp_path / "other")
+    assert rows(tmp_path / "other") != rows(tmp_path / "straight")  # it was on
+
+
+@pytest.fixture(scope="module")
+def trained(recipe, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "shapes"
+    longer = override(recipe, ["train.steps=60", "train.evaluate=60", "train.save=60", "train.log=60"])
+    return out, train(longer, out)
+
+
+def test_a_small_vit_learns_left_from_right_and_is_measured(trained):
+    out, result = trained
+    found = result["valid"][result["kept"]]
+    assert found["accuracy"] > 0.9
+    assert found["images"] == 16
+    assert found["top5"] == 1.0
+    assert 0 < found["loss"] < 0.5
+    with pytest.raises(BadInput, match="no test part"):
+        evaluate(out)
+    assert evaluate(out, ["val"])["results"]["val"]["accuracy"] == found["accuracy"]
+
+
+def test_a_saved_model_is_measured_on_images_of_a_name_with_its_labels(trained, shapes, tmp_path):
+    out, _ = trained
+    assert evaluate(out / "model", ["val"], data=str(shapes))["results"]["val"]["accuracy"] > 0.9
+    (tmp_path / "cat").mkdir()
+    Image.new("RGB", (9, 9)).save(tmp_path / "cat" / "a.png")
+    with pytest.raises(BadInput, match="has the labels cat; this model knows left, right"):
+        evaluate(out / "model", ["val"], data=str(tmp_path))
+
+
+@pytest.mark.parametrize(("logits", "second"), [((9, 4, 8, 7, 6, 0), True), ((9, 0, 8, 7, 6, 5), False)])
+def test_accuracy_and_top5_are_counted_as_they_are_meant(recipe, logits, second):
+    class Fixed(torch.nn.Linear):
+        def forward(self, images):
+            return torch.tensor(logits).float().expand(len(images), 6)  # the first; the second is fifth or sixth
+
+    first = float((recipe.data.load("val").labels == 0).double().mean())
+    found = task(recipe).evaluate(Fixed(1, 1), "val")
+    assert found["accuracy"] == pytest.approx(first)
+    assert found["top5"] == pytest.approx(1.0 if second else first)
+
+
+def test_packed_images_are_trained_on_alike(recipe, shapes, tmp_path):
+    pack_images([shapes], tmp_path / "packed", val=0.2)
+    packed = replace(recipe, data=Pictures(str(tmp_path / "packed"), size=12, rows=10))
+    longer = override(packed, ["train.steps=60", "train.evaluate=60", "train.save=60", "train.log=60"])
+    result = train(longer, tmp_path / "run")
+    assert result["valid"][result["kept"]]["accuracy"] > 0.9
+    assert regard.load(tmp_path / "run" / "model").labels == ["left", "right"]
+
+
+# -- the predictor -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def classify(trained):
+    return regard.load(trained[0] / "model")
+
+
+def test_a_saved_model_tells_files_bytes_and_pictures_apart_in_order(classify, shapes):
+    assert isinstance(classify, ImageClassifier)
+    files = [shapes / name / "03.png" for name in ("right", "left", "right")]
+    found = classify([str(files[0]), files[1].read_bytes(), Image.open(files[2])])
+    assert [each.label for each in found] == ["right", "left", "right"]
+    assert found[0] == classify([files[0]])[0]
+    for each in found:
+        assert sum(each.probabilities.values()) == pytest.approx(1)
+        assert next(iter(each.probabilities)) == each.label
+    assert classify([]) == []
+
+
+def test_company_does_not_change_what_is_seen(classify, shapes, monkeypatch):
+    classify.model.double()
+    files = sorted(shapes.rglob("*.png"))[:11]
+    together = classify(files)
+    monkeypatch.setattr("regard.tasks.image_classifier.PIXELS", 300)  # two at a time
+    for each in (classify(files), [classify([file])[0] for file in files]):
+        for a, b in zip(together, each, strict=True):
+            assert a.label == b.label
+            assert a.probability == pytest.approx(b.probability, abs=1e-12)
+
+
+def test_what_is_shown_is_what_is_read(classify, shapes):
+    file = shapes / "left" / "05.png"
+    shown, values = classify.shown(file), classify.prepare(file)
+    assert shown.size == (12, 12)
+    assert values.shape == (1, 3, 12, 12)
+    mean, std = (torch.tensor(x)[:, None, None] for x in (classify.mean, classify.std))
+    pixels = torch.from_numpy(np.array(shown)).permute(2, 0, 1) / 255
+    assert torch.allclose(values[0], (pixels - mean) / std, atol=1e-5)
+
+
+def test_training_and_predicting_see_the_same_numbers(classify, recipe, shapes):
+    held = recipe.data.load("val")
+    made = task(recipe)
+    values = made.normalised(held.pixels)
+    found = {tuple(x.flatten().tolist()) for x in values}
+    files = sorted(shapes.rglob("*.png"))
+    assert sum(tuple(classify.prepare(file).flatten().tolist()) in found for file in files) == len(held)
+
+
+def test_grey_models_are_shown_grey_and_oblong_ones_oblong(shapes):
+    model = vit.ViT(vit.Config(classes=2, image=(8, 16), channels=1, patch=4, width=16, heads=2, layers=1))
+    classify = ImageClassifier(model, ["a", "b"], (8, 16), 1, (0.5,), (0.25,), crop=0.9, resample="bilinear")
+    file = shapes / "left" / "05.png"
+    assert classify.shown(file).mode == "L"
+    assert classify.prepare(file).shape == (1, 1, 8, 16)
+    assert len(classify([file])) == 1
+
+
+def test_a_model_survives_saving_with_its_way_of_seeing(classify, shapes, tmp_path):
+    regard.save(classify, tmp_path / "again")
+    again = regard.load(tmp_path / "again")
+    file = shapes / "left" / "05.png"
+    assert again([file]) == classify([file])
+    assert again.labels == ["left", "right"]
+
+
+def test_maps_of_an_image_come_from_the_predictor(classify, shapes):
+    (trace,) = classify.attention(shapes / "left" / "05.png")
+    assert trace.weights.shape[-1] == 10  # a class token and 3 x 3 patches
+
+
+def test_bad_images_are_named(classify, shapes, tmp_path):
+    (tmp_path / "broken.jpg").write_bytes(b"nothing")
+    good = shapes / "left" / "05.png"
+    with pytest.raises(BadInput, match=r"broken\.jpg: cannot be read as an image"):
+        classify([good, tmp_path / "broken.jpg"])
+    with pytest.raises(BadInput, match="image 2: cannot be read"):
+        classify([good, b"nothing"])
+    with pytest.raises(BadInput, match=r"cannot read .*none\.png"):
+        classify([tmp_path / "none.png"])
+    with pytest.raises(BadInput, match="give a list of images"):
+        classify(str(good))
+
+
+def test_settings_that_make_no_sense_are_one_line(recipe):
+    with pytest.raises(RegardError, match="did you mean 'flip'"):
+        task(recipe, augment=("flipp",))
+    with pytest.raises(RegardError, match="takes no argument 'size'"):
+        task(recipe, augment=("crop(size=3)",))
+    model = vit.ViT(vit.Config(classes=2, image=8, patch=4, width=16, heads=2, layers=1))
+    with pytest.raises(BadInput, match="1 or 3 channels"):
+        ImageClassifier(model, ["a", "b"], 8, channels=5)
+    with pytest.raises(BadInput, match="means"):
+        ImageClassifier(model, ["a", "b"], 8, channels=1)
+
+
+# -- on a GPU ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+def test_the_host_never_waits_for_the_gpu_while_a_batch_is_made(recipe):
+    """Pixels are picked, augmented, normalised and mixed there; the host sends row numbers and one seed."""
+    made = task(recipe, augment=EVERYTHING, mixup=0.8, cutmix=1.0, smoothing=0.1)
+    picked = next(iter(made.batches().start(Place()))).batch.pin()
+    device, rng = torch.device("cuda", 0), torch.Generator()
+    made.prepared(picked.to(device), 1, rng)  # copies the set and what is constant
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        values, targets = made.prepared(picked.to(device), 1, rng)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert values.device == targets.device == device
+
+
+@pytest.mark.gpu
+def test_what_is_drawn_on_a_gpu_comes_from_the_runs_generator_too(recipe):
+    made = task(recipe, augment=EVERYTHING, mixup=0.8, cutmix=1.0)
+    some = batch(recipe).to("cuda")
+    one, again, other = (made.prepared(some, 1, torch.Generator().manual_seed(seed))[0] for seed in (1, 1, 2))
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+
+
+@pytest.mark.gpu
+def test_a_run_on_a_gpu_with_every_augmentation_goes_on_to_the_bit(recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr("regard.training.loop._Run._draw", lambda self, force=False: None)
+    whole = replace(recipe, task=images.Config(augment=EVERYTHING, mixup=0.8, cutmix=1.0))
+    whole = override(whole, ["train.device=cuda", "train.deterministic=true", "train.compile=false"])
+    train(whole, tmp_path / "straight")
+    in_pieces(whole, tmp_path / "stopped", [5], monkeypatch)
+    assert_equal_runs(tmp_path / "straight", tmp_path / "stopped", end(tmp_path / "straight"))
