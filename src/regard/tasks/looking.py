@@ -64,7 +64,7 @@ def _sight(model: nn.Module, passed: list[Trace]) -> Sight:
 
 def _read(model: nn.Module, tokens: int, prefix: int) -> Float[Tensor, " N"]:
     """The share that the head reads of each of the last tokens."""
-    shares = torch.zeros(tokens)
+    shares = torch.zeros(tokens, dtype=torch.float64)
     if getattr(model.config, "pool", "token" if prefix else "mean") == "token":
         first = 2 if hasattr(model, "distilled_head") else 1  # DeiT answers with the mean of two heads
         shares[:first] = 1 / first
