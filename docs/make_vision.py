@@ -1,10 +1,10 @@
-"""Draws the pictures of docs/how/vision.md into docs/assets/, with models trained for a few minutes on nine photos.
+"""Draws the pictures of docs/how/vision.md into docs/assets/.
 
-    python docs/make_vision.py crops FOLDER           pieces of the photos, one folder for each
-    python docs/make_vision.py draw VIT SWIN MVIT     the pictures, with three models trained on them
+    python docs/make_vision.py crops FOLDER     pieces of nine photos, one folder for each
+    python docs/make_vision.py draw MODEL       the pictures, with a ViT trained on them and with untrained others
 
-The photos are those of the data home (photos/, see its README for who made them). The models learn which photo a piece
-was cut out of, and nothing else: `commands` says how they are trained.
+The photos are those of the data home (photos/, see its README for who made them). The ViT learns which photo a piece was
+cut out of, and nothing else; the page has the command.
 """
 
 from __future__ import annotations
@@ -12,12 +12,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
 
+import regard
 from regard import cli
 from regard.data import home
+from regard.tasks.image_classifier import ImageClassifier
 
 ASSETS = Path(__file__).resolve().parent / "assets"
 PHOTOS = {
@@ -60,30 +65,39 @@ def collage(file: Path) -> Path:
     return file
 
 
-def draw(vit: str, swin: str, mvit: str) -> None:
+def untrained(name: str, folder: str, **sizes: Any) -> str:
+    """A fresh model, saved as a classifier of these photos."""
+    torch.manual_seed(0)
+    model = regard.build(name, classes=len(PHOTOS), image=2 * SIDE, **sizes)
+    regard.save(ImageClassifier(model, list(PHOTOS), 2 * SIDE), folder)
+    return folder
+
+
+def draw(vit: str) -> None:
     """The pictures, through the command line."""
-    both = str(collage(ASSETS / "vision-both.png"))
     cat = str(home.folder("photos") / "chelsea.jpg")
-    for name, words in {
-        "vision-class": [cat, "--model", vit],
-        "vision-heads": [cat, "--model", vit, "--view", "heads"],
-        "vision-layers": [cat, "--model", swin, "--view", "layers", "--query", "30,45"],
-        "vision-rollout-vit": [cat, "--model", vit, "--view", "rollout"],
-        "vision-rollout-swin": [cat, "--model", swin, "--view", "rollout"],
-        "vision-rollout-mvit": [cat, "--model", mvit, "--view", "rollout"],
-        "vision-cat": [both, "--model", vit, "--view", "relevance", "--label", "cat"],
-        "vision-coffee": [both, "--model", vit, "--view", "relevance", "--label", "coffee"],
-    }.items():
-        if cli.main(["see", *words, "--output", str(ASSETS / f"{name}.png")]):
-            raise SystemExit(1)
+    with TemporaryDirectory() as place:
+        both = str(collage(Path(place) / "both.png"))
+        swin = untrained("swin", f"{place}/swin", width=32, heads=(1, 2, 4), layers=(2, 2, 2), window=6)
+        mvit = untrained("mvit", f"{place}/mvit", width=32, layers=(1, 2, 2), keys=4)
+        for name, words in {
+            "class": [cat, "--model", vit],
+            "heads": [cat, "--model", vit, "--view", "heads"],
+            "rollout-swin": [cat, "--model", swin, "--view", "rollout", "--query", "72,62"],
+            "rollout-mvit": [cat, "--model", mvit, "--view", "rollout", "--query", "72,62"],
+            "cat": [both, "--model", vit, "--view", "relevance", "--label", "cat"],
+            "coffee": [both, "--model", vit, "--view", "relevance", "--label", "coffee"],
+        }.items():
+            if cli.main(["see", *words, "--output", str(ASSETS / f"vision-{name}.png")]):
+                raise SystemExit(1)
 
 
 def main(words: Sequence[str]) -> int:
     """Make the pieces, or draw."""
     if len(words) == 2 and words[0] == "crops":
         crops(Path(words[1]))
-    elif len(words) == 4 and words[0] == "draw":
-        draw(*words[1:])
+    elif len(words) == 2 and words[0] == "draw":
+        draw(words[1])
     else:
         print(__doc__)
         return 2
