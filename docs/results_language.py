@@ -36,6 +36,7 @@ METRICS = {
     "perplexity": Metric("perplexity"),
     "accuracy": Metric("right, % of {}s", 100),
     "next_accuracy": Metric("what follows, right, %", 100),
+    "top5": Metric("among the first five, %", 100),
     "macro_f1": Metric("macro F1, %", 100),
     "matthews": Metric("Matthews correlation", digits=4),
     "f1": Metric("F1, %", 100),
@@ -78,6 +79,8 @@ TASKS = {
     "reinforced_listening": Counted("label", "label", "recordings"),
     "handwriting": Counted("point", "point", "lines"),
     "arithmetic": Counted("digit", "digit", "tokens"),
+    "images": Counted("image", "image", "images"),
+    "distillation": Counted("image", "image", "images"),
 }
 HEARD = ("transcription", "listening", "reinforced_listening")  # their errors are shares
 SAID = ("pronunciation", "reinforced_pronunciation")

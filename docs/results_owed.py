@@ -135,6 +135,15 @@ OWED_RUNS = {
         "The same without a wanted return: cloning",
         "regard train decision_pendulum --out runs/clone task.wanting=false",
     ),
+    "cct-cifar10": Owed("CIFAR-10, CCT-7/3x1, 300 epochs", "regard train cct_cifar10 --out runs/cct-300"),
+    "vit-cifar10": Owed("CIFAR-10, plain ViT, 100 epochs", "regard train vit_cifar10 --out runs/vit-100"),
+    "swin-cifar10": Owed("CIFAR-10, small Swin, 100 epochs", "regard train swin_cifar10 --out runs/swin_cifar10"),
+    "mvit-cifar10": Owed("CIFAR-10, small MViT v2, 100 epochs", "regard train mvit_cifar10 --out runs/mvit_cifar10"),
+    "resnet-cifar10": Owed("CIFAR-10, ResNet-18, 100 epochs", "regard train resnet_cifar10 --out runs/resnet"),
+    "deit-cifar10": Owed("CIFAR-10, DeiT taught by that ResNet", "regard train deit_cifar10 --out runs/deit"),
+    "cifar10-minute": Owed("CIFAR-10 in a minute of one H200", "regard train cifar10_minute --out runs/cifar10_minute"),
+    "cct-mnist": Owed("MNIST, small CCT", "regard train cct_mnist --out runs/cct_mnist"),
+    "cct-fashion": Owed("Fashion-MNIST, small CCT", "regard train cct_fashion --out runs/fashion"),
     "pronounce-cpu": Owed("Spelling to sounds, ships as sounds-en", "regard train pronounce_cpu --out runs/sounds"),
     **{
         f"pronounce-{aligner}": Owed(
@@ -174,6 +183,8 @@ OWED_SPEED = {
     "long-sources": Owed(
         "Sounds of words strung together to over 1,000 letters, by aligner", "python benchmarks/long_sources.py"
     ),
+    "augment-cpu": Owed("Images changed at random, on a CPU", "python benchmarks/augment.py"),
+    "augment-cuda": Owed("Images changed at random, on a GPU", "python benchmarks/augment.py --device cuda"),
     "shards": Owed("Batches from shards", "python benchmarks/shards.py"),
     "startup": Owed("Start-up time", "python benchmarks/startup.py"),
 }

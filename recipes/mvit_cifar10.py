@@ -22,7 +22,7 @@ from regard.training.recipe import Recipe, Train
 
 def recipe() -> Recipe:
     return Recipe(
-        model=Config(classes=10, image=32, patch=(3, 2), width=48, layers=(1, 2, 4, 1), keys=2, drop_path=0.1),
+        model=Config(classes=10, image=32, patch=2, width=48, layers=(1, 2, 4, 1), keys=2, drop_path=0.1),
         task=images.Config(
             smoothing=0.1,
             augment=("resized_crop(least=0.8)", "flip", "randaugment(many=2, strength=9, spread=0.5, chance=0.5)"),

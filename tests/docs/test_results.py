@@ -308,6 +308,14 @@ REPORTS = {  # of every task: its data, what its report holds, and what stands i
         )
         for task in ("transcription", "listening", "reinforced_listening")
     },
+    **{
+        task: (
+            {"name": "images", "path": "cifar10"},
+            {"loss": 0.2, "accuracy": 0.95, "top5": 0.99, "images": 100},
+            {("loss", "image", 0.2), ("accuracy", "image", 0.95), ("top5", "", 0.99)},
+        )
+        for task in ("images", "distillation")
+    },
     "handwriting": ({"name": "strokes", "corpus": "uji"}, {"loss": -2.5, "points": 90, "lines": 3},
                     {("loss", "point", -2.5)}),
     "arithmetic": ({"name": "arithmetic", "digits": 8}, {"loss": 0.1, "digits": 0.99, "right": 0.9, "tokens": 5},

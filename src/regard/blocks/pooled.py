@@ -212,12 +212,13 @@ class ConvPooling(NoPooling):
         filters = self.filter.weight.repeat(heads, *(1,) * (self.filter.weight.ndim - 1))
         pooled = conv(x.movedim(-1, 1), filters, None, self.stride, 1, 1, x.shape[-1])
         out: Tensor = self.norm(super().forward(pooled.movedim(1, -1), first))
-        return out
+        return out.to(pooled.dtype)  # under autocast a norm answers in float32
 
     def cells(self, shape: Shape, device: torch.device) -> tuple[Int[Tensor, "N P"], Float[Tensor, "N P"] | None]:
         """The receptive field of each token, every cell with the share that the weights have of the filter there."""
         cells = windows(shape, (3,) * len(shape), self.stride, device)
-        size = self.filter.weight.detach().flatten(1).to(torch.float32).norm(dim=0)  # over the channels
+        weight = self.filter.weight.detach().flatten(1)
+        size = weight.to(torch.promote_types(weight.dtype, torch.float32)).norm(dim=0)  # over the channels
         share = size * (cells >= 0)
         return cells, share / share.sum(-1, keepdim=True).clamp(min=1e-12)
 

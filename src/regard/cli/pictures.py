@@ -231,7 +231,7 @@ def _drawn(
 
     from regard.see.overlay import EVEN, SHARE, even, share
 
-    which = "this place" if place is not None else _asked(sight)
+    which = "from this place" if place is not None else _asked(sight)
     rough = "" if sight.exact else "; what convolutions pool is taken for their receptive field"
     if view == "rollout":
         return even(sight.rollout(place).numpy()), f"{which}, through {len(sight.layers)} layers{rough}", EVEN

@@ -16,6 +16,6 @@ from regard.core.spec import Table
 STEMS: Table = {
     "patches": ("regard.tokens.patches", "Patches"),
     "normed": ("regard.tokens.patches", "NormedPatches"),
-    "hybrid": ("regard.blocks.hybrid", "HybridStem"),
     "overlapping": ("regard.tokens.overlapping", "OverlappingPatches"),
+    "hybrid": ("regard.blocks.hybrid", "HybridStem"),
 }

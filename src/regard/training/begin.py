@@ -1,8 +1,9 @@
-"""Beginning from given weights: those of a run, of a saved model (also a BERT, GPT-2 or T5 folder of transformers), or
-of one that ships with the package.
+"""Beginning from given weights: those of a run, of a saved model (also a BERT, GPT-2, T5, ViT or DeiT folder of
+transformers), or of one that ships with the package.
 
     same name, same shape             taken
     a head (or the pooler before it)  new, where it is missing there or has another shape
+    positions of another grid         drawn larger or smaller, as they are for a larger image (positions.added.grid)
     any other difference              an error that names it
 
 The vocabulary is taken too, since the numbers of words mean nothing without it. A run that is resumed goes on with its
@@ -18,12 +19,21 @@ import torch
 from torch import nn
 
 from regard.core.errors import BadInput, RegardError
+from regard.core.shapes import Tensor
+from regard.positions.added.grid import GridPositions
 from regard.training.average import tensors
 from regard.training.slices import fill
 
 # what reads folders of transformers, by kind
-THEIRS = {"bert": "regard.weights.bert", "gpt2": "regard.weights.gpt2", "t5": "regard.weights.t5"}
-HEADS = ("head.", "pool.")  # what belongs to a task rather than to the reading of a text
+THEIRS = {
+    "bert": "regard.weights.bert",
+    "gpt2": "regard.weights.gpt2",
+    "t5": "regard.weights.t5",
+    "vit": "regard.weights.hf_vit",
+    "deit": "regard.weights.hf_deit",
+}
+# what belongs to a task rather than to the reading of a text or an image
+HEADS = ("head.", "distilled_head.", "represent.", "pool.")
 
 
 def folder(name: str) -> Path:
@@ -54,6 +64,8 @@ def take(model: nn.Module, source: Path) -> str:
     for name, x in own.items():
         if name in there and there[name].shape == x.shape:
             fill(x, there[name])
+        elif (drawn := _redrawn(model, given, name)) is not None:
+            fill(x, drawn)
         elif name.startswith(HEADS):
             new.append(name)
         else:
@@ -67,6 +79,15 @@ def take(model: nn.Module, source: Path) -> str:
     said = f"begins from {source}: {len(own) - len(new)} tensors taken"
     said += f"; new: {', '.join(new)}" if new else ""
     return said + (f"; left there: {', '.join(left)}" if left else "")
+
+
+def _redrawn(model: nn.Module, given: nn.Module, name: str) -> Tensor | None:
+    """A table of positions for the grid of this model, from one for another grid; None where it is no such table."""
+    path, _, last = name.rpartition(".")
+    mine, theirs = model.get_submodule(path), given.get_submodule(path) if name in tensors(given) else None
+    if not (isinstance(mine, GridPositions) and isinstance(theirs, GridPositions) and last == "table"):
+        return None
+    return theirs.vectors(mine.grid, theirs.prefix) if mine.prefix == theirs.prefix else None
 
 
 def _model(source: Path) -> nn.Module:

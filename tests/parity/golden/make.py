@@ -201,6 +201,26 @@ def make_vit_pytorch():
     images("vit_pytorch", vit_pytorch, theirs, "vit", ours | {"stem": "normed", "eps": 1e-5})
 
 
+def make_mvit():
+    import timm
+    import torchvision
+    from timm.models.mvitv2 import MultiScaleVit, MultiScaleVitCfg
+    from torchvision.models.video.mvit import MSBlockConfig, MViT
+
+    ours = {"layers": [1, 2, 1, 1], "width": 4, "image": 32, "classes": 5, "class_token": True}
+    cfg = MultiScaleVitCfg(depths=(1, 2, 1, 1), embed_dim=4, num_heads=1, use_cls_token=True)
+    images("timm_mvitv2", timm, MultiScaleVit(cfg, img_size=32, num_classes=5), "mvit", ours, (2, 3, 32, 32))
+    ours = {"layers": [1, 1], "width": 4, "image": 16, "frames": 4, "keys": 2, "classes": 5}
+    ours |= {"class_token": True, "residual": "patches"}
+    every, settings = [3, 3, 3], {"residual_pool": True, "residual_with_cls_embed": False}
+    blocks = [
+        MSBlockConfig(1, 4, 4, every, every, [1, 1, 1], [1, 2, 2]),
+        MSBlockConfig(2, 4, 8, every, every, [1, 2, 2], [1, 1, 1]),
+    ]
+    theirs = MViT((16, 16), 4, blocks, **settings, rel_pos_embed=True, proj_after_attn=True, num_classes=5)
+    images("torchvision_mvit", torchvision, theirs, "mvit", ours, (2, 3, 4, 16, 16))
+
+
 DISTILLED = "deit_base_distilled_patch16_224"
 
 
@@ -231,6 +251,7 @@ if __name__ == "__main__":
     make_google_vit()
     make_gpt2()
     make_marian()
+    make_mvit()
     make_t5()
     make_torch_transformer()
     make_vit()

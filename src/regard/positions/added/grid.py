@@ -1,11 +1,12 @@
 """Grid positions: one learned vector for each place of a Y × X grid, and the grid is drawn larger or smaller at need.
 
-    p = [P_prefix, resize(P_grid, to Y × X)]        x + p        P_grid: the grid of the images trained on
+    p = [P_prefix, R_Y P_grid R_Xᵀ]        x + p        P_grid: the grid of the images trained on
 
 Neighbouring places have learned alike vectors, so that a grid of another size, or another shape, is read off between
-them (bicubic). `antialias` smooths where the grid shrinks, as timm does; without it the cubic has another slope too,
-as in transformers. At the size it was trained at nothing is touched. Tokens that stand before the grid (class,
-distillation) have rows of their own, `prefix` of them, which are never resized; tokens in front without a row get none.
+them: R_Y and R_X hold the weights of a bicubic resize, of rows and of columns. `antialias` smooths where the grid
+shrinks, as timm does; without it the cubic has another slope too, as in transformers. At the size it was trained at
+nothing is touched. Tokens that stand before the grid (class, distillation) have rows of their own, `prefix` of them,
+which are never resized; tokens in front without a row get none.
 
 Dosovitskiy et al.: An Image is Worth 16x16 Words, section 3.2. ICLR 2021. arXiv:2010.11929
 """
@@ -42,7 +43,16 @@ class GridPositions(nn.Module):
         return F.pad(table, (0, 0, before - self.prefix, 0)) if before != self.prefix else table
 
     def _resized(self, grid: tuple[int, int]) -> Float[Tensor, "N C"]:
-        image = self.table[self.prefix :].unflatten(0, self.grid).permute(2, 0, 1)[None]
-        wide = image.to(torch.promote_types(image.dtype, torch.float32))  # half the bits would lose the differences
-        drawn = F.interpolate(wide, size=tuple(grid), mode="bicubic", align_corners=False, antialias=self.antialias)
-        return drawn[0].flatten(1).mT.to(image.dtype)
+        wide = torch.promote_types(self.table.dtype, torch.float32)  # half the bits would lose the differences
+        image = self.table[self.prefix :].unflatten(0, self.grid).to(wide)
+        rows, columns = (self._weights(old, new, image) for old, new in zip(self.grid, grid, strict=True))
+        with torch.autocast(image.device.type, enabled=False):
+            drawn = torch.einsum("yh,hwc,xw->yxc", rows, image, columns)
+        return drawn.flatten(0, 1).to(self.table.dtype)
+
+    @torch.no_grad()
+    def _weights(self, old: int, new: int, like: Tensor) -> Float[Tensor, "new old"]:
+        """How much of every old place each new one takes, along one side: what a resize makes of the unit vectors."""
+        units = torch.eye(old, dtype=like.dtype, device=like.device)[None, None]
+        drawn = F.interpolate(units, size=(new, old), mode="bicubic", align_corners=False, antialias=self.antialias)
+        return drawn[0, 0]

@@ -1,0 +1,98 @@
+"""Decomposed relative positions: the formula pair by pair, and the three ways to add it to the scores."""
+
+import pytest
+import torch
+
+from regard.attention.mechanisms.softmax import BACKENDS, _eager_flex, plain
+from regard.core.where import Bias, Folding
+from regard.positions.biased.decomposed import DecomposedPositions, distances
+
+GRIDS = {
+    "as fine": ((3, 5), (3, 5)),
+    "keys coarser": ((6, 4), (3, 2)),
+    "queries coarser": ((2, 3), (4, 6)),
+    "sides that do not divide": ((7, 5), (4, 2)),
+    "clips": ((2, 4, 3), (2, 2, 3)),
+}
+
+
+def made(grid, before, longest=7, depth=6):
+    queries, keys = GRIDS[grid]
+    positions = DecomposedPositions(depth, [longest] * len(queries))
+    n, m = (before + torch.Size(shape).numel() for shape in (queries, keys))
+    q, k, v = torch.randn(2, 3, n, depth), torch.randn(2, 3, m, depth), torch.randn(2, 3, m, 5)
+    return positions, (q.requires_grad_(), k.requires_grad_(), v.requires_grad_()), queries, keys
+
+
+def places(shape):
+    return [tuple(at) for at in torch.cartesian_prod(*map(torch.arange, shape)).tolist()]
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("before", [0, 1])
+@pytest.mark.parametrize("grid", GRIDS)
+def test_a_bias_is_what_its_query_says_to_each_distance(grid, before):
+    positions, (q, *_), queries, keys = made(grid, before)
+    # As long as the tables were made, nothing is stretched: then a row stands for a distance.
+    longest = [max(a, b) for a, b in zip(queries, keys, strict=True)]
+    positions = DecomposedPositions(6, longest)
+    bias = positions.bias(q, queries, keys)
+    dense = bias.dense()
+    assert isinstance(bias, Bias)
+    assert isinstance(bias, Folding)
+    expected = torch.zeros_like(dense)
+    for n, at in enumerate(places(queries)):
+        for m, there in enumerate(places(keys)):
+            for axis, (i, j) in enumerate(zip(at, there, strict=True)):
+                fine = max(queries[axis], keys[axis])
+                far = int(i * fine / queries[axis] + (keys[axis] - 1 - j) * fine / keys[axis] + 1e-9)
+                expected[:, :, before + n, before + m] += q[:, :, before + n] @ positions.tables[axis][far]
+    torch.testing.assert_close(dense, expected)
+    assert torch.equal(bias.dense([before, 0]), dense[:, :, [before, 0]])
+
+
+def test_distances_count_from_the_farthest_key_on_the_one_side_to_the_farthest_on_the_other():
+    assert distances(3, 3).tolist() == [[2, 1, 0], [3, 2, 1], [4, 3, 2]]
+    assert distances(4, 2).tolist() == [[2, 0], [3, 1], [4, 2], [5, 3]]
+    assert distances(2, 4).tolist() == [[3, 2, 1, 0], [5, 4, 3, 2]]
+    for n in range(1, 12):
+        for m in range(1, 12):
+            found = distances(n, m)
+            assert found.min() >= 0
+            assert found.max() <= 2 * max(n, m) - 2
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("before", [0, 1])
+@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize("backend", ["sdpa", "products", "folded"])
+def test_folded_into_q_and_k_it_is_the_same_in_value_and_gradient(grid, before, backend):
+    positions, given, queries, keys = made(grid, before)
+    results = []
+    for which in ("plain", backend):
+        out = BACKENDS[which](*given, None, positions.bias(given[0], queries, keys), 0.3, 0.0)
+        results.append((out, *torch.autograd.grad(out.square().sum(), (*given, *positions.parameters()))))
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.usefixtures("double", "unchecked")
+@pytest.mark.parametrize("before", [0, 1])
+@pytest.mark.parametrize("grid", ["keys coarser", "clips"])
+def test_as_a_formula_of_flex_attention_it_is_the_same(grid, before):
+    positions, given, queries, keys = made(grid, before)
+    with torch.no_grad():
+        given = [x.detach() for x in given]
+        bias = positions.bias(given[0], queries, keys)
+        found = _eager_flex(*given, score_mod=bias.score(), scale=0.3)
+        torch.testing.assert_close(found, plain(*given, None, bias, 0.3, 0.0), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.usefixtures("double")
+def test_nothing_is_made_of_the_size_of_the_scores_when_folded():
+    """The widest tensor of the folded form has N (D + rows + columns) numbers, not N M."""
+    positions, (q, k, _), queries, keys = made("as fine", 0)
+    asked, offered = positions.bias(q, queries, keys).fold(q, k, 0.3)
+    assert asked.shape == (2, 3, 15, 6 + 3 + 5)
+    assert offered.shape == (2, 3, 15, 6 + 3 + 5)
+    assert torch.equal(offered[0, 0, :, 6:].sum(-1), torch.full((15,), 2.0))

@@ -1,0 +1,202 @@
+"""Distillation: the loss as the paper writes it, what the teacher is shown, and that a run goes on to the bit."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from PIL import Image
+
+import regard
+from regard.core.errors import BadInput, RegardError
+from regard.data.images import ImageSet
+from regard.data.pictures import Images
+from regard.models import deit, vit
+from regard.tasks import distillation, images
+from regard.tasks.distillation import UNTRAINED, Teacher
+from regard.tasks.image_classifier import ImageClassifier
+from regard.training import train
+from regard.training.recipe import Recipe, Train
+from tests.training.test_resume import assert_equal_runs, end, in_pieces
+
+TEACHER = vit.Config(classes=2, image=12, patch=6, width=16, heads=2, layers=1, ffn=24)
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory):
+    """Light or dark on the left: two classes."""
+    folder, dice = tmp_path_factory.mktemp("shapes"), np.random.default_rng(0)
+    for label, name in enumerate(("left", "right")):
+        (folder / name).mkdir()
+        for number in range(30):
+            pixels = dice.integers(0, 60, (12, 12, 3), np.uint8)
+            pixels[:, 6 * label : 6 * label + 6] += 150
+            Image.fromarray(pixels).save(folder / name / f"{number:02d}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data(shapes):
+    return ImageSet(str(shapes), size=12, rows=10, val=0.2)
+
+
+def taught(folder, data, config=TEACHER, **how):
+    """A teacher in a folder, with random weights."""
+    torch.manual_seed(3)
+    shown = {"labels": ["left", "right"], "image": 12, "mean": data.mean, "std": data.std} | how
+    regard.save(ImageClassifier(vit.ViT(config), **shown), folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def teacher(data, tmp_path_factory):
+    return taught(tmp_path_factory.mktemp("teacher") / "t", data)
+
+
+def some(data):
+    return Images(*(x[::6][:8] for x in data.load("train").on("cpu")))
+
+
+def student(task, **settings):
+    torch.manual_seed(5)
+    config = deit.Config(patch=4, width=16, heads=2, layers=1, ffn=24, **settings)
+    return deit.DeiT(task.fit(config)).eval()
+
+
+@pytest.mark.parametrize("kind", ["hard", "soft"])
+def test_the_loss_is_that_of_the_paper(data, teacher, kind):
+    task = distillation.Config(teacher=teacher, kind=kind, share=0.3, temperature=2.0, smoothing=0.1).build(data)
+    model, batch = student(task), some(data)
+    total, parts = task.loss(model, batch)
+    values = task.normalised(batch.pixels)
+    one, other = model.both(values)
+    said = regard.load(teacher).model(values)
+    labels = F.cross_entropy(one, batch.labels, reduction="sum", label_smoothing=0.1)
+    if kind == "hard":
+        wanted = -torch.log_softmax(other, -1)[torch.arange(8), said.argmax(-1)].sum()
+    else:
+        p, q = torch.softmax(said / 2, -1), torch.softmax(other / 2, -1)
+        wanted = 4 * (p * (p.log() - q.log())).sum()
+    torch.testing.assert_close(total, 0.7 * labels + 0.3 * wanted)
+    torch.testing.assert_close(parts["teacher"], wanted.detach())
+    torch.testing.assert_close(parts["labels"], labels.detach())
+
+
+@pytest.mark.parametrize("kind", ["hard", "soft"])
+def test_labels_teach_one_head_and_the_teacher_the_other(data, teacher, kind):
+    """With the whole loss the teacher's, nothing reaches the head of the class token, and the other way about."""
+    for share, idle in ((1.0, "head"), (0.0, "distilled_head")):
+        task = distillation.Config(teacher=teacher, kind=kind, share=share).build(data)
+        model = student(task)
+        task.loss(model, some(data))[0].backward()
+        idle_one, busy = (model.head, model.distilled_head) if idle == "head" else (model.distilled_head, model.head)
+        assert not idle_one.weight.grad.any()
+        assert busy.weight.grad.any()
+
+
+def test_a_student_with_one_head_learns_both_from_it(data, teacher):
+    task = distillation.Config(teacher=teacher).build(data)
+    model, batch = vit.ViT(task.fit(replace(TEACHER, patch=4))).eval(), some(data)
+    logits, said = model(task.normalised(batch.pixels)), regard.load(teacher).model(task.normalised(batch.pixels))
+    wanted = 0.5 * F.cross_entropy(logits, batch.labels, reduction="sum")
+    wanted += 0.5 * F.cross_entropy(logits, said.argmax(-1), reduction="sum")
+    torch.testing.assert_close(task.loss(model, batch)[0], wanted)
+
+
+def test_the_teacher_sees_the_very_pictures_in_its_own_colours(data, tmp_path):
+    how = {"mean": (0.3, 0.4, 0.5), "std": (0.2, 0.3, 0.4)}
+    asked = Teacher(taught(tmp_path / "t", data, **how), data, ["left", "right"])
+    task = images.Config(augment=("flip",), mixup=0.8).build(data)
+    values, _ = task.prepared(some(data), 0, torch.Generator().manual_seed(1))
+    mean, std = (torch.tensor(x)[:, None, None] for x in (data.mean, data.std))
+    own = ((values * std + mean) - torch.tensor(how["mean"])[:, None, None]) / torch.tensor(how["std"])[:, None, None]
+    torch.testing.assert_close(asked(values), regard.load(tmp_path / "t").model(own), rtol=1e-4, atol=1e-5)
+
+
+def test_a_teacher_of_another_size_is_shown_its_own_size(data, tmp_path):
+    config = replace(TEACHER, image=(24, 18))
+    asked = Teacher(taught(tmp_path / "t", data, config, image=(24, 18)), data, ["left", "right"])
+    seen = []
+    asked.model.register_forward_pre_hook(lambda module, args: seen.append(args[0].shape))
+    asked(torch.randn(2, 3, 12, 12))
+    assert seen == [(2, 3, 24, 18)]
+
+
+def test_the_teacher_is_never_trained_nor_changed(data, teacher):
+    task = distillation.Config(teacher=teacher).build(data)
+    before = {name: value.clone() for name, value in task.teacher.model.state_dict().items()}
+    model = student(task).train()
+    task.loss(model, some(data))[0].backward()
+    task.after_update(model, 1)
+    assert not task.teacher.model.training
+    assert all(p.grad is None for p in task.teacher.model.parameters())
+    assert all(torch.equal(before[name], value) for name, value in task.teacher.model.state_dict().items())
+
+
+@pytest.fixture(scope="module")
+def recipe(data, teacher):
+    return Recipe(
+        deit.Config(image=12, patch=4, width=16, heads=2, layers=1, ffn=24, dropout=0.1, drop_path=0.1),
+        distillation.Config(teacher=teacher, augment=("flip", "crop(padding=1)"), mixup=0.5),
+        data,
+        Train(steps=10, rate=3e-3, warmup=2, evaluate=5, save=4, log=4, device="cpu", metric="accuracy"),
+        "distilled",
+    )
+
+
+def test_a_run_goes_on_to_the_bit_and_not_under_another_teacher(recipe, data, tmp_path, monkeypatch):
+    monkeypatch.setattr("regard.training.loop._Run._draw", lambda self, force=False: None)
+    train(recipe, tmp_path / "straight")
+    (place,) = in_pieces(recipe, tmp_path / "stopped", [5], monkeypatch)
+    assert place > 0
+    assert_equal_runs(tmp_path / "straight", tmp_path / "stopped", end(tmp_path / "straight"))
+    other = Teacher(UNTRAINED, data, ["left", "right"])
+    assert recipe.task.build(data).fingerprint() != replace(recipe.task, teacher=UNTRAINED).build(data).fingerprint()
+    assert other.fingerprint == Teacher(UNTRAINED, data, ["left", "right"]).fingerprint
+    saved = json.loads((tmp_path / "straight" / "model" / "config.json").read_text())
+    assert (saved["model"], saved["task"]["name"]) == ("deit", "images")  # what comes out needs no teacher
+    assert isinstance(regard.load(tmp_path / "straight" / "model"), ImageClassifier)
+
+
+def test_a_run_of_its_own_kind_may_be_the_teacher(recipe, tmp_path):
+    train(replace(recipe, task=images.Config(), model=TEACHER), tmp_path / "first")
+    made = replace(recipe.task, teacher=str(tmp_path / "first")).build(recipe.data)
+    assert type(made.teacher.model) is vit.ViT
+    assert "taught by" in made.card()
+
+
+def test_a_student_agrees_with_its_teacher_more_and_more(recipe, data, tmp_path):
+    """Labels left out: it learns what the teacher says, right or wrong."""
+    longer = replace(recipe.train, steps=80, evaluate=80, save=80, log=80)
+    task = distillation.Config(teacher=recipe.task.teacher, share=1.0)
+    asked = task.build(data)
+    model = deit.DeiT(asked.fit(recipe.model)).eval()
+    before = float(asked.loss(model, some(data))[1]["teacher"])
+    train(replace(recipe, task=task, train=longer), tmp_path / "run")
+    after = float(asked.loss(regard.load(tmp_path / "run" / "model").model, some(data))[1]["teacher"])
+    assert after < 0.5 * before
+
+
+def test_teachers_that_cannot_teach_are_refused_in_one_line(data, tmp_path, teacher):
+    with pytest.raises(BadInput, match="needs a teacher"):
+        distillation.Config().build(data)
+    with pytest.raises(BadInput, match=r"task\.teacher=.*nowhere"):
+        distillation.Config(teacher=str(tmp_path / "nowhere")).build(data)
+    regard.save(vit.ViT(TEACHER), tmp_path / "bare")
+    with pytest.raises(BadInput, match="no model that was saved for images"):
+        distillation.Config(teacher=str(tmp_path / "bare")).build(data)
+    with pytest.raises(BadInput, match="knows cat, dog; the data have left, right"):
+        distillation.Config(teacher=taught(tmp_path / "pets", data, labels=["cat", "dog"])).build(data)
+    grey = {"channels": 1, "mean": (0.5,), "std": (0.5,)}
+    with pytest.raises(BadInput, match="reads 1 channels, the data have 3"):
+        distillation.Config(teacher=taught(tmp_path / "g", data, replace(TEACHER, channels=1), **grey)).build(data)
+    with pytest.raises(RegardError, match=r"task\.share=2"):
+        distillation.Config(teacher=teacher, share=2).build(data)
+
+
+def test_quick_needs_no_teacher_from_elsewhere(data):
+    made = distillation.Config(teacher="runs/that/nobody/has").quick().build(data)
+    assert made.teacher.name == UNTRAINED
+    assert np.isfinite(made.loss(student(made), some(data))[0].item())

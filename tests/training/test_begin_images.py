@@ -1,0 +1,74 @@
+"""Runs on images that begin from given weights: at another size, with another head, from a folder of someone else's."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import regard
+from regard.core.errors import BadInput
+from regard.data.images import ImageSet
+from regard.models import deit, vit
+from regard.tasks import images
+from regard.training import begin, train
+from regard.training.recipe import Recipe, Train
+
+SMALL = {"patch": 4, "width": 16, "heads": 2, "layers": 2, "ffn": 24}
+
+
+def made(**settings):
+    return vit.ViT(vit.Config(**SMALL | {"image": 12, "classes": 3} | settings))
+
+
+def test_positions_are_drawn_for_the_new_grid_and_all_else_is_taken(tmp_path):
+    old, new = made(), made(image=(20, 28), classes=5)
+    regard.save(old, tmp_path / "old")
+    head = new.head.weight.clone()
+    said = begin.take(new, tmp_path / "old")
+    assert "new: head.weight, head.bias" in said
+    assert torch.equal(new.head.weight, head)
+    x = torch.randn(2, 3, 20, 28)
+    with torch.no_grad():  # what the old one sees in an image of this size, the new one sees too
+        torch.testing.assert_close(new.eval().pooled(x), old.eval().pooled(x))
+    assert torch.equal(new.positions.table[:1], old.positions.table[:1])
+
+
+def test_other_differences_are_still_refused(tmp_path):
+    regard.save(made(), tmp_path / "old")
+    with pytest.raises(BadInput, match=r"stem\.embed\.weight"):
+        begin.take(made(patch=6), tmp_path / "old")
+    with pytest.raises(BadInput, match=r"positions\.table is \(10, 16\) there, \(9, 16\) here"):
+        begin.take(made(positions="learned(prefix=0)"), tmp_path / "old")
+    with pytest.raises(BadInput, match="it is a ViT, the model is a DeiT"):
+        begin.take(deit.DeiT(deit.Config(**SMALL, image=12, classes=3)), tmp_path / "old")
+
+
+def test_a_folder_of_transformers_is_a_beginning_for_a_run(tmp_path, monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.setattr("regard.training.loop._Run._draw", lambda self, force=False: None)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+    config = transformers.ViTConfig(**sizes, image_size=12, patch_size=4, num_labels=7)
+    theirs = transformers.ViTForImageClassification(config)
+    theirs.save_pretrained(tmp_path / "theirs")
+    dice = np.random.default_rng(0)
+    for name in ("a", "b"):
+        (tmp_path / "pictures" / name).mkdir(parents=True)
+        for number in range(10):
+            Image.fromarray(dice.integers(0, 255, (16, 16, 3), np.uint8)).save(
+                tmp_path / f"pictures/{name}/{number}.png"
+            )
+    recipe = Recipe(
+        vit.Config(**SMALL, eps=1e-12, positions="learned(antialias=False)"),
+        images.Config(),
+        ImageSet(str(tmp_path / "pictures"), size=16, rows=4, val=0.2),
+        Train(steps=2, rate=0.0, evaluate=2, save=2, log=2, device="cpu", begin=str(tmp_path / "theirs")),
+        "pictures",
+    )
+    train(recipe, tmp_path / "run")
+    found = regard.load(tmp_path / "run" / "model").model
+    assert found.head.weight.shape == (2, 16)
+    assert torch.equal(found.encoder.norm.weight, theirs.vit.layernorm.weight)
+    x = torch.randn(2, 3, 16, 16)
+    with torch.no_grad():
+        expected = theirs.eval().vit(x, interpolate_pos_encoding=True).last_hidden_state[:, 0]
+        torch.testing.assert_close(found.pooled(x), expected, rtol=1e-4, atol=1e-5)
