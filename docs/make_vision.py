@@ -68,8 +68,8 @@ def collage(file: Path) -> Path:
 def untrained(name: str, folder: str, **sizes: Any) -> str:
     """A fresh model, saved as a classifier of these photos."""
     torch.manual_seed(0)
-    model = regard.build(name, classes=len(PHOTOS), image=2 * SIDE, **sizes)
-    regard.save(ImageClassifier(model, list(PHOTOS), 2 * SIDE), folder)
+    model = regard.build(name, classes=len(PHOTOS), image=SIDE, **sizes)
+    regard.save(ImageClassifier(model, list(PHOTOS), SIDE), folder)
     return folder
 
 
@@ -83,15 +83,14 @@ def draw(vit: str) -> None:
         for name, words in {
             "class": [cat, "--model", vit],
             "heads": [cat, "--model", vit, "--view", "heads"],
-            "rollout-swin": [cat, "--model", swin, "--view", "rollout", "--query", "72,62"],
-            "rollout-mvit": [cat, "--model", mvit, "--view", "rollout", "--query", "72,62"],
+            "rollout-swin": [cat, "--model", swin, "--view", "rollout", "--query", "36,31"],
+            "rollout-mvit": [cat, "--model", mvit, "--view", "rollout", "--query", "36,31"],
             "cat": [both, "--model", vit, "--view", "relevance", "--label", "cat"],
             "coffee": [both, "--model", vit, "--view", "relevance", "--label", "coffee"],
         }.items():
             picture = ASSETS / f"vision-{name}.png"
             if cli.main(["see", *words, "--output", str(picture)]):
                 raise SystemExit(1)
-            Image.open(picture).convert("RGB").quantize(256).save(picture, optimize=True)  # a third of the bytes
 
 
 def main(words: Sequence[str]) -> int:
