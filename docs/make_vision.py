@@ -3,8 +3,8 @@
     python docs/make_vision.py crops FOLDER     pieces of nine photos, one folder for each
     python docs/make_vision.py draw MODEL       the pictures, with a ViT trained on them and with untrained others
 
-The photos are those of the data home (photos/, see its README for who made them). The ViT learns which photo a piece was
-cut out of, and nothing else; the page has the command.
+The photos are those of the data home (photos/, see its README for who made them). The ViT learns which photo a piece
+was cut out of, and nothing else; the page has the command.
 """
 
 from __future__ import annotations
