@@ -2,7 +2,7 @@
 
     python benchmarks/cost.py                   CPU: the allocator's record, torch's counter -> results/cost-cpu.json
     python benchmarks/cost.py --device cuda     GPU: eager and compiled, and seconds         -> results/cost-cuda.json
-    add --quick for seconds (two small cases, no file written)
+    add --quick for seconds (four small cases, no file written)
 
 Memory is what an update holds at its fullest moment, weights, gradients and moments with it. On a CPU it is the sum of
 the allocator's own events (torch.profiler), on a GPU its own peak (torch.cuda.max_memory_allocated). Operations are
@@ -29,6 +29,7 @@ from regard.cost.passes import Way, _optimiser, training
 from regard.training.spread import recompute_blocks
 
 STILL = ["dropout=0", "attention_dropout=0"]  # a CPU has no fused attention with dropout
+CALM = ["drop_path=0"]  # whole branches left out at random keep more or less
 CASES: dict[str, list[tuple[str, list[str], Shape, Way]]] = {
     "cpu": [
         ("transformer:base", [], Shape(batch=8, length=50), Way("float32")),
@@ -42,6 +43,15 @@ CASES: dict[str, list[tuple[str, list[str], Shape, Way]]] = {
         ("gpt:gpt2", ["vocab=50257", *STILL], Shape(batch=1, length=512), Way("float32", optimiser="muon")),
         ("gpt:gpt2", ["vocab=50257", *STILL], Shape(batch=1, length=512), Way("float32", optimiser="adafactor")),
         ("rnnsearch:small", [], Shape(batch=16, length=20), Way("float32")),
+        ("vit:s16", [], Shape(batch=4), Way("float32")),
+        ("vit:s16", [], Shape(batch=4), Way("float32", recompute=True)),
+        ("vit:r26-s32", [], Shape(batch=4), Way("float32")),
+        ("deit:ti16", [], Shape(batch=4), Way("float32")),
+        ("swin:t", CALM, Shape(batch=2), Way("float32")),
+        ("swinv2:t", CALM, Shape(batch=2), Way("float32")),
+        ("mvit:t", CALM, Shape(batch=2), Way("float32")),
+        ("resnet:50", [], Shape(batch=4), Way("float32")),
+        ("cct:7-3x1", [*CALM, "attention_dropout=0"], Shape(batch=16), Way("float32")),
     ],
     "cuda": [
         ("transformer:base", [], Shape(batch=64, length=64), Way()),
@@ -52,11 +62,20 @@ CASES: dict[str, list[tuple[str, list[str], Shape, Way]]] = {
         ("gpt:medium", ["vocab=50304", *STILL], Shape(batch=16, length=1024), Way()),
         ("gpt:xl", ["vocab=50304", *STILL], Shape(batch=8, length=1024), Way(recompute=True)),
         ("gpt:xl", ["vocab=50304", *STILL], Shape(batch=8, length=1024), Way(optimiser="muon")),
+        ("vit:b16", [], Shape(batch=128), Way()),
+        ("vit:b16", [], Shape(batch=128), Way(recompute=True)),
+        ("vit:l16", [], Shape(batch=64), Way()),
+        ("swin:t", CALM, Shape(batch=128), Way()),
+        ("swinv2:t", CALM, Shape(batch=64), Way()),
+        ("mvit:t", CALM, Shape(batch=64), Way()),
+        ("resnet:50", [], Shape(batch=128), Way()),
     ],
 }
 QUICK = [
     ("transformer:tiny", [], Shape(batch=8, length=20), Way("float32")),
     ("gpt:tiny", [], Shape(batch=8), Way("float32")),
+    ("vit:tiny", [], Shape(batch=8), Way("float32")),
+    ("resnet:tiny", [], Shape(batch=8), Way("float32")),
 ]
 
 
@@ -152,7 +171,7 @@ def compare(word: str, settings: list[str], shape: Shape, way: Way, device: str)
     how += [f"{way.accumulate} passes"] if way.accumulate > 1 else []
     case: dict[str, Any] = {
         "model": word,
-        "rows": f"{shape.batch} x {shape.length or config.length}",
+        "rows": " x ".join(map(str, (shape.batch, *_each(config, shape)))),
         "how": ", ".join(how),
     }
     case["contenders"] = {
@@ -163,6 +182,11 @@ def compare(word: str, settings: list[str], shape: Shape, way: Way, device: str)
             ratio = contenders["imagined"]["memory_mib"] / contenders[name]["memory_mib"]
             case[f"imagined / {name}"] = {"median": round(ratio, 4), "min": round(ratio, 4), "max": round(ratio, 4)}
     return case
+
+
+def _each(config: Any, shape: Shape) -> tuple[int, ...]:
+    """How large a row is: tokens, or rows and columns of pixels."""
+    return imagine.picture(config, shape)[1:] if hasattr(config, "image") else (shape.length or config.length,)
 
 
 def main() -> None:

@@ -32,15 +32,26 @@ THEIRS = {
 
 
 # Folders of image models that can be read as they are -> the table that reads them: by the model_type of transformers,
-# and by the first word of an architecture of timm.
+# and by how an architecture of timm begins, the longest such beginning that is known.
 PICTURES = {
+    "swin": "regard.weights.hf_swin",
+    "swinv2": "regard.weights.hf_swinv2",
     "vit": "regard.weights.hf_vit",
     "deit": "regard.weights.hf_deit",
 }
 TIMM = {
+    "swin": "regard.weights.timm_swin",
+    "swinv2": "regard.weights.timm_swinv2",
+    "mvitv2": "regard.weights.timm_mvitv2",
     "vit": "regard.weights.timm_vit",
     "deit": "regard.weights.timm_deit",
     "deit3": "regard.weights.timm_vit",
+    **{f"resnet{n}": "regard.weights.timm_resnet" for n in (18, 34, 50, 101, 152)},
+    **{
+        f"vit_{size}_{net}": "regard.weights.timm_hybrid"
+        for size in ("tiny", "small", "base", "large")
+        for net in ("r", "r26", "r50")
+    },
 }
 
 
@@ -175,12 +186,12 @@ def _timm(folder: Path) -> str | None:
     name = config.get("architecture")
     if "format" in config or not isinstance(name, str):
         return None
-    family = name.partition("_")[0]
-    if family not in TIMM:
+    known = [each for each in TIMM if name == each or name.startswith(f"{each}_")]
+    if not known:
         raise BadInput(
             f"{folder} holds timm's '{name}'; of timm can be read: {', '.join(f'{each}_...' for each in TIMM)}"
         )
-    return TIMM[family]
+    return TIMM[max(known, key=len)]
 
 
 def _pictured(folder: Path, room: str, device: str | torch.device) -> Any:

@@ -10,6 +10,7 @@ from regard import cli
 from regard.cost import imagine, lectures, report
 from regard.cost.estimate import Ask, estimate
 from regard.cost.imagine import Shape, config_of, named
+from regard.cost.meter import Meter
 from regard.cost.passes import Way, reading, training
 
 from .real import Real
@@ -23,6 +24,8 @@ MODELS = {
     "resnet:50-cifar": (["width=8", *STILL], Shape(batch=3)),
     "swin:tiny": ([*STILL, *DEAF], Shape(batch=3, image=(36, 44))),
     "swinv2:tiny": ([*STILL, *DEAF], Shape(batch=3)),
+    "mvit:tiny": ([*STILL], Shape(batch=3)),
+    "deit:tiny": ([*STILL, *DEAF], Shape(batch=3)),
 }
 HYBRID = ["stem='hybrid(layers=(1, 2), base=32)'", "patch=1"]
 WORDS = [*MODELS, "hybrid"]
@@ -39,15 +42,43 @@ def test_forward_as_torch_counts_it(word):
     config, shape = case(word)
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
         counted = Real(config, shape, Way("float32")).operations(backward=False)
-    assert reading(config, shape, Way("float32")).operations("forward") == pytest.approx(counted, rel=0.01)
+    found = reading(config, shape, Way("float32", host=True))
+    assert found.operations("forward") == pytest.approx(counted, rel=0.01)
 
 
-@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("word", [word for word in WORDS if not word.startswith("mvit")])  # see the test after this
 def test_training_as_torch_counts_it(word):
     config, shape = case(word)
     found = training(config, shape, Way("float32", host=True))
     counted = Real(config, shape, Way("float32")).operations()
     assert found.operations("forward", "loss", "backward") == pytest.approx(counted, rel=0.01)
+
+
+def test_gradients_of_a_convolution_in_groups_are_as_many_of_smaller_ones():
+    """torch's counter takes the gradient of the weights as if all channels met, which they do not."""
+
+    def counted(channels, groups):
+        conv, x = torch.nn.Conv2d(channels, channels, 3, groups=groups), torch.zeros(2, channels, 9, 7)
+        with Meter() as meter, meter.during("here"):
+            conv(x.requires_grad_()).sum().backward()
+        return sum(kernel.operations * n for kernel, n in meter.tape.kernels()["here"].items())
+
+    assert counted(12, groups=4) == 4 * counted(3, groups=1)
+    assert counted(12, groups=12) == 12 * counted(1, groups=1)
+    assert counted(1, groups=1) == 3 * 2 * (2 * 7 * 5) * 9
+
+
+def test_windows_are_one_kernel_on_a_gpu_and_as_much_work():
+    config, shape = config_of("swin", "tiny", [*STILL, *DEAF]), Shape(batch=3, image=(64, 64))  # windows divide 64
+    here, there = (training(config, shape, Way("float32", host=host)) for host in (True, False))
+    assert there.operations("forward") == here.operations("forward")
+    kinds = [{kernel.kind for kernel in found.kernels["forward"]} for found in (here, there)]
+    assert "attention" in kinds[1] - kinds[0]
+    assert sum(found.kernels["forward"].total() for found in (there,)) < here.kernels["forward"].total()
+    assert there.kept < here.kept
+    assert there.maps == here.maps
+    wide = config_of("swinv2", "tiny", ["window=16", "image=64", *STILL, *DEAF])  # 256 cells are too many for it
+    assert reading(wide, shape, Way("float32")).operations("forward") > 0
 
 
 @pytest.mark.parametrize("word", WORDS)
@@ -57,9 +88,8 @@ def test_peak_memory_is_what_a_real_update_allocates(word):
     assert sum(found.peak.values()) == pytest.approx(measured, rel=0.15)
 
 
-# Parameters in millions and multiply-adds in thousands of millions, as published: He et al., table 1 (whose ResNet-50
-# halves the grid a convolution earlier, 3.8; 4.1 is its usual form), Dosovitskiy et al., table 1 and Touvron et al.
-# (ViT), Liu et al., table 1 (Swin), Hassani et al., tables 1 and 2 (CCT).
+# Parameters in millions and multiply-adds in thousands of millions, as the papers have them (quoted, not looked up
+# again). ResNet-50 is the one of today, which halves the grid a convolution later than the paper's.
 PUBLISHED = {
     "resnet-18": (11.7, 1.8),
     "resnet-34": (21.8, 3.6),
@@ -68,6 +98,9 @@ PUBLISHED = {
     "vit-l16": (304, 61.6),
     "swin-t": (28.3, 4.5),
     "swin-s": (49.6, 8.7),
+    "swinv2-t": (28.3, 5.9),
+    "mvit-t": (24, 4.7),
+    "mvit-s": (35, 7.0),
     "cct-7-3x1": (3.76, 1.19),
     "cct-14-7x2": (22.36, 5.53),
 }

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import regard
 from regard.attention.capture import watch
 from regard.core.errors import BadInput, Unsupported
 from regard.models import build
@@ -136,6 +137,39 @@ def test_the_published_tiny_one_answers_like_timms_in_float32():
     given = torch.randn(1, 3, 224, 224)
     with torch.no_grad():
         torch.testing.assert_close(ours(given), theirs(given), rtol=1e-4, atol=1e-5)
+
+
+def test_timm_reads_the_folder_that_we_write_and_we_read_theirs(tmp_path):
+    from timm.models._hub import save_for_hf
+
+    ours = build("mvit", size="t", image=64, classes=5, drop_path=0.1).eval()
+    timm_mvitv2.save(tmp_path / "ours", ours)
+    theirs = timm.create_model(f"local-dir:{tmp_path / 'ours'}", pretrained=True).eval()
+    given = torch.randn(1, 3, 64, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(given), ours(given), rtol=1e-4, atol=1e-5)
+    back, _ = timm_mvitv2.load(tmp_path / "ours")
+    assert back.config == ours.config
+    said = {"label_names": ["a", "b", "c", "d", "e"]}
+    save_for_hf(theirs, tmp_path / "theirs", said, model_args={"img_size": 64}, safe_serialization=True)
+    classify = regard.load(tmp_path / "theirs")
+    assert (classify.labels, classify.image) == (["a", "b", "c", "d", "e"], 64)
+    with torch.no_grad():
+        torch.testing.assert_close(classify.model(given), ours(given), rtol=1e-4, atol=1e-5)
+
+
+def test_folders_of_other_kinds_are_refused():
+    with pytest.raises(Unsupported, match="published sizes only"):
+        timm_mvitv2.theirs(Config(**SMALL))
+    with pytest.raises(Unsupported, match="square images"):
+        timm_mvitv2.theirs(Config(image=(64, 96)))
+    state = {"patch_embed.proj.weight": torch.zeros(96, 3, 7, 7)}
+    with pytest.raises(Unsupported, match="'mvit_unheard' is not among"):
+        timm_mvitv2.ours({"architecture": "mvit_unheard"}, state)
+    with pytest.raises(Unsupported, match="global_pool='avg'"):
+        timm_mvitv2.ours({"architecture": "mvitv2_base_cls", "model_args": {"global_pool": "avg"}}, state)
+    with pytest.raises(BadInput, match="patch_embed is not there"):
+        timm_mvitv2.ours({"architecture": "mvitv2_tiny"}, {})
 
 
 def test_what_timm_has_no_place_for_is_refused():

@@ -90,9 +90,9 @@ def test_as_a_formula_of_flex_attention_it_is_the_same(grid, before):
 
 @pytest.mark.usefixtures("double")
 def test_nothing_is_made_of_the_size_of_the_scores_when_folded():
-    """The widest tensor of the folded form has N (D + rows + columns) numbers, not N M."""
+    """The widest tensor of the folded form has N (D + rows + columns) numbers, up to the next eight, not N M."""
     positions, (q, k, _), queries, keys = made("as fine", 0)
     asked, offered = positions.bias(q, queries, keys).fold(q, k, 0.3)
-    assert asked.shape == (2, 3, 15, 6 + 3 + 5)
-    assert offered.shape == (2, 3, 15, 6 + 3 + 5)
+    assert asked.shape == (2, 3, 15, 16)
+    assert offered.shape == (2, 3, 15, 16)
     assert torch.equal(offered[0, 0, :, 6:].sum(-1), torch.full((15,), 2.0))

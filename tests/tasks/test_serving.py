@@ -135,6 +135,20 @@ def test_a_part_that_stands_twice_stays_one(way):
     assert ready["a"][0] is ready["b"][0]
 
 
+@pytest.mark.parametrize("name", ["vit", "swin", "swinv2", "mvit"])
+def test_models_of_images_are_served_too(name, monkeypatch):
+    monkeypatch.setattr(serving, "LARGE", 0)
+    torch.manual_seed(0)
+    model, images = build(name, "tiny").eval(), torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        for weight in model.parameters():  # a norm of zero would hide everything
+            weight += 0.02 * torch.randn_like(weight)
+        expected = model(images)
+        serving.prepare(model)
+        assert any(isinstance(part, serving._Served) for part in model.modules())
+        torch.testing.assert_close(model(images), expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_recurrent_models_are_served_too(way):
     plain = model("rnnsearch")

@@ -8,7 +8,8 @@ and walks over many windows; what the shift wrapped around is told by comparing 
 Backward takes the scores again from q and k: nothing is kept but what came in. The gradient of the bias is summed over
 a program's windows in registers and over programs afterwards, always in the same order.
 
-Memory a window and head, in numbers: 4 N D forward, 7 N D backward. Products in the type of qkv, all else in float32.
+Memory a window and head, in numbers: 4 N D forward, 7 N D backward. Products in the type of qkv (float32 as three of
+tf32), all else in float32.
 
 Dao et al.: FlashAttention. NeurIPS 2022. arXiv:2205.14135; Liu et al.: Swin Transformer. ICCV 2021. arXiv:2103.14030
 """
@@ -42,7 +43,7 @@ class Launch:
     stages: int
 
 
-FORWARD, BACKWARD = Launch(programs=4224, warps=4, stages=2), Launch(programs=1056, warps=4, stages=1)
+FORWARD, BACKWARD = Launch(programs=3168, warps=4, stages=2), Launch(programs=1056, warps=4, stages=2)
 
 
 def interpreted() -> bool:
@@ -118,7 +119,7 @@ if triton is not None:  # no_type_check: what is compiled from its source must n
         step_b, step_y, step_x, step_part, step_h,
         H: tl.constexpr, D: tl.constexpr, WY: tl.constexpr, WX: tl.constexpr, NP: tl.constexpr, DP: tl.constexpr,
         BIASED: tl.constexpr, SCALED: tl.constexpr, UNIT: tl.constexpr, SHIFTED: tl.constexpr, PADDED: tl.constexpr,
-        PRECISION: tl.constexpr, STAGES: tl.constexpr,
+        STAGES: tl.constexpr,
     ):  # fmt: skip
         head, slot = tl.program_id(0) % H, tl.program_id(0) // H
         n, d = tl.arange(0, NP), tl.arange(0, DP)
@@ -135,9 +136,9 @@ if triton is not None:  # no_type_check: what is compiled from its source must n
             if UNIT:
                 q, _ = _unit(q)
                 k, _ = _unit(k)
-            products = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+            products = tl.dot(q, tl.trans(k), input_precision="tf32x3")
             weights, total = _weights(products, factor, added, real, side, SHIFTED, PADDED)
-            out = tl.dot(weights.to(v.dtype), v, input_precision=PRECISION) / total[:, None]
+            out = tl.dot(weights.to(v.dtype), v, input_precision="tf32x3") / total[:, None]
             stored = (n < WY * WX) & (y < Y) & (x < X)
             if PADDED:
                 out = tl.where(real[:, None], out, 0.0)
@@ -152,7 +153,7 @@ if triton is not None:  # no_type_check: what is compiled from its source must n
         step_b, step_y, step_x, step_part, step_h, to_b, to_y, to_x, to_part, to_h,
         H: tl.constexpr, D: tl.constexpr, WY: tl.constexpr, WX: tl.constexpr, NP: tl.constexpr, DP: tl.constexpr,
         BIASED: tl.constexpr, SCALED: tl.constexpr, UNIT: tl.constexpr, SHIFTED: tl.constexpr, PADDED: tl.constexpr,
-        PRECISION: tl.constexpr, STAGES: tl.constexpr,
+        STAGES: tl.constexpr,
     ):  # fmt: skip
         head, slot = tl.program_id(0) % H, tl.program_id(0) // H
         n, d = tl.arange(0, NP), tl.arange(0, DP)
@@ -175,19 +176,19 @@ if triton is not None:  # no_type_check: what is compiled from its source must n
             if UNIT:
                 q, q_share = _unit(q)
                 k, k_share = _unit(k)
-            products = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+            products = tl.dot(q, tl.trans(k), input_precision="tf32x3")
             weights, total = _weights(products, factor, added, real, side, SHIFTED, PADDED)
             weights = weights / total[:, None]
-            by_weight = tl.dot(slope, tl.trans(v), input_precision=PRECISION)
+            by_weight = tl.dot(slope, tl.trans(v), input_precision="tf32x3")
             by_score = weights * (by_weight - tl.sum(weights * by_weight, 1)[:, None])
             if BIASED:
                 dbias += by_score
             if SCALED:
                 dscale += tl.sum(by_score * products, 1)
             near = by_score.to(v.dtype)
-            dv = tl.dot(tl.trans(weights.to(v.dtype)), slope, input_precision=PRECISION)
-            dq = tl.dot(near, k, input_precision=PRECISION) * factor
-            dk = tl.dot(tl.trans(near), q, input_precision=PRECISION) * factor
+            dv = tl.dot(tl.trans(weights.to(v.dtype)), slope, input_precision="tf32x3")
+            dq = tl.dot(near, k, input_precision="tf32x3") * factor
+            dk = tl.dot(tl.trans(near), q, input_precision="tf32x3") * factor
             if UNIT:
                 dq = _through_unit(dq, q, q_share)
                 dk = _through_unit(dk, k, k_share)
@@ -210,16 +211,15 @@ if triton is not None:  # no_type_check: what is compiled from its source must n
         """What both kernels are told about the image and its windows."""
         batch, rows, columns, _, heads, width = qkv.shape
         ny, nx = -(-rows // wy), -(-columns // wx)
-        windows = batch * ny * nx
+        windows, cells = batch * ny * nx, max(16, triton.next_power_of_2(wy * wx))
         return {
             "windows": windows, "slots": max(1, min(windows, launch.programs // heads)),
             "ny": ny, "nx": nx, "Y": rows, "X": columns,
             "shift_y": sy, "shift_x": sx, "real_y": ry, "real_x": rx,
             "H": heads, "D": width, "WY": wy, "WX": wx,
-            "NP": max(16, triton.next_power_of_2(wy * wx)), "DP": max(16, triton.next_power_of_2(width)),
+            "NP": cells, "DP": max(16, triton.next_power_of_2(width)),
             "SHIFTED": sy > 0 or sx > 0, "PADDED": (ry, rx) != (ny * wy, nx * wx),
-            "PRECISION": "ieee" if qkv.dtype == torch.float32 else "tf32",
-            "STAGES": launch.stages, "num_warps": launch.warps,
+            "STAGES": launch.stages, "num_warps": min(launch.warps, cells // 16),  # a warp has 16 rows of scores
         }  # fmt: skip
 
     @torch.library.triton_op("regard::windows", mutates_args={})

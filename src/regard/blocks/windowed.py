@@ -18,7 +18,7 @@ Liu et al.: Swin Transformer. ICCV 2021. arXiv:2103.14030; Swin Transformer V2. 
 from __future__ import annotations
 
 from math import log
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -31,7 +31,7 @@ from regard.attention.mechanisms.softmax import SoftmaxAttention
 from regard.attention.multihead import Join, Projection
 from regard.attention.window_kernel import offered
 from regard.attention.windows import windowed_qkv
-from regard.core.errors import RegardError, UnknownName, nearest
+from regard.core.errors import RegardError
 from regard.core.memo import Place
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import make
@@ -60,8 +60,6 @@ class Windowed(nn.Module):
         super().__init__()
         if width % heads:
             raise RegardError(f"{heads} heads must divide the width {width}")
-        if padding not in get_args(Padding):
-            raise UnknownName(f"no padding of windows is called '{padding}'; {nearest(padding, get_args(Padding))}")
         self.window, self.shifted, self.padding = positions.window, shifted, padding
         self.project = self.projection(width, heads)
         self.positions = positions
@@ -192,9 +190,11 @@ class CosineWindowed(Windowed):
 class CosineProjection(Projection):
     """x -> q, k, v, with q and k of length one and q then scaled; keys have no bias."""
 
+    reads_weights = True  # the matrix is multiplied together with a bias made here (tasks.serving)
+
     def __init__(self, width: int, heads: int) -> None:
         super().__init__(width, heads, heads, False)
-        self.bias = nn.Parameter(torch.zeros(heads, 2, self.depth))  # of q and v
+        self.bias = nn.Parameter(torch.zeros(2 * width))  # of q and v, head by head
         self.log_scale = nn.Parameter(torch.full((heads,), log(10.0)))
 
     def forward(self, x: Float[Tensor, "B N C"]) -> tuple[Tensor, Tensor, Tensor]:
@@ -206,8 +206,8 @@ class CosineProjection(Projection):
 
     def every(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B D"]:
         """q, k and v in one product, neither normed nor scaled."""
-        bias = torch.stack([self.bias[:, 0], torch.zeros_like(self.bias[:, 0]), self.bias[:, 1]], 1)
-        return F.linear(x, self.qkv.weight, bias.flatten())
+        q, v = self.bias.unflatten(0, (-1, 2, self.depth)).unbind(1)
+        return F.linear(x, self.qkv.weight, torch.stack([q, torch.zeros_like(q), v], 1).flatten())
 
     def scale(self) -> Float[Tensor, " H"]:
         """What each head multiplies a cosine with."""

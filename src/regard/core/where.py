@@ -33,7 +33,7 @@ class Folding(Bias, Protocol):
     """A bias that is a product of what the query says and where the key is, so that it can join theirs."""
 
     def fold(self, q: Float[Tensor, "B H N D"], k: Float[Tensor, "B G M D"], scale: float) -> tuple[Tensor, Tensor]:
-        """q and k with more coordinates: scale (q · k) is the score and the bias."""
+        """q and k with more coordinates, a multiple of eight: scale (q · k) is the score and the bias."""
         ...
 
 

@@ -38,7 +38,7 @@ VOCABULARY = 8000  # where a model needs one and none is given, as in `regard sh
 TEXT, IMAGE = 128, 224  # where no length or size is given and the model has none of its own
 WRITTEN = 5  # characters of a line by hand
 HIDDEN = 0.15  # of the words, where hidden ones are guessed
-MAY_BE_NONE = ("pad", "bos", "eos", "classes", "prefix")  # fields of a Config that may be 0
+MAY_BE_NONE = ("pad", "bos", "eos", "classes", "prefix", "frames")  # fields of a Config that may be 0
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,11 @@ def _full(side: str) -> Callable[[nn.Module, Shape], Tensor]:
 
 
 def _images(model: nn.Module, shape: Shape) -> Tensor:
-    return torch.zeros(shape.batch, *picture(getattr(model, "config", None), shape))
+    """Images; clips of them, where the model says how many frames they have."""
+    config = getattr(model, "config", None)
+    channels, y, x = picture(config, shape)
+    frames = getattr(config, "frames", 0)
+    return torch.zeros(shape.batch, channels, *((frames,) if frames else ()), y, x)
 
 
 def _vectors(field: str) -> Callable[[nn.Module, Shape], Tensor]:

@@ -2,6 +2,7 @@
 
     attention     fused: keeps q, k, v, its output and one number a row, never the map
                   forward: two products over all pairs; backward: five, since the scores are computed again
+    windows       one kernel reads them where they lie: nothing is cut, turned, masked by hand or joined
     rms norm      one kernel, which keeps its input and one number a row
     dropout       keeps a byte for each number
     loss          one kernel makes it and its gradient of the logits, both in their type
@@ -20,6 +21,9 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
+from regard.attention import window_kernel
+from regard.attention.mechanisms.softmax import SoftmaxAttention
+from regard.blocks import windowed
 from regard.core.shapes import Tensor
 from regard.cost.meter import Meter
 from regard.tasks import linear_loss
@@ -38,13 +42,14 @@ class AsOnGPU(TorchFunctionMode):
         self.meter = meter
 
     def __enter__(self) -> AsOnGPU:
-        self.before = linear_loss.fits, linear_loss.slope
+        self.before = linear_loss.fits, linear_loss.slope, windowed.windowed_qkv, windowed.Windowed._fuses
         linear_loss.fits, linear_loss.slope = (lambda z: True), self.slope
+        windowed.windowed_qkv, windowed.Windowed._fuses = self.windows, _fuses  # type: ignore[assignment, method-assign]
         super().__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        linear_loss.fits, linear_loss.slope = self.before
+        linear_loss.fits, linear_loss.slope, windowed.windowed_qkv, windowed.Windowed._fuses = self.before  # type: ignore[method-assign]
         super().__exit__(*error)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -88,6 +93,13 @@ class AsOnGPU(TorchFunctionMode):
         if attn_mask is not None:
             torch.broadcast_shapes(attn_mask.shape, (*q.shape[:-1], k.shape[-2]))
         out: Tensor = _Fused.apply(q, k, v, attn_mask, self.meter)
+        return out
+
+    def windows(
+        self, qkv: Tensor, bias: Tensor | None, *, window: tuple[int, int], scale: Tensor | float, **_: Any
+    ) -> Tensor:
+        """Attention within windows that reads them where they lie."""
+        out: Tensor = _Windows.apply(qkv, bias, scale if isinstance(scale, Tensor) else None, window, self.meter)
         return out
 
 
@@ -136,6 +148,37 @@ class _Fused(torch.autograd.Function):
         ctx.meter.add("attention", operations, (q, k, v, out, gradients[0]), made)
         wanted = mask is not None and ctx.needs_input_grad[3]
         return *made, mask.new_empty(mask.shape) if wanted else None, None
+
+
+class _Windows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, bias: Any, scale: Any, window: tuple[int, int], meter: Meter) -> Tensor:
+        out = qkv.new_empty((*qkv.shape[:3], *qkv.shape[4:]))
+        ctx.save_for_backward(qkv, bias, scale)
+        ctx.meter, ctx.products = meter, _product_in_windows(qkv, window)
+        meter.add("attention", 2 * ctx.products, (qkv,), (out,))
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        made = [None if x is None else torch.empty_like(x) for x in ctx.saved_tensors]
+        ctx.meter.add("attention", 5 * ctx.products, (ctx.saved_tensors[0], gradients[0]), (made[0],))
+        return *made, None, None
+
+
+def _fuses(mixer: windowed.Windowed, x: Tensor) -> bool:
+    """Whether the kernel would be taken on a GPU."""
+    attend, cells = mixer.attend, mixer.window[0] * mixer.window[1]
+    dropped = getattr(attend, "dropout", 0) > 0 and attend.training
+    small = cells <= window_kernel.MOST_CELLS and mixer.project.depth <= window_kernel.MOST_WIDTH
+    return type(attend) is SoftmaxAttention and not dropped and small
+
+
+def _product_in_windows(qkv: Tensor, window: tuple[int, int]) -> int:
+    """Operations of one product over all pairs of all windows, those at the edge being whole ones."""
+    batch, rows, columns, _, heads, depth = qkv.shape
+    windows = batch * -(-rows // window[0]) * -(-columns // window[1])
+    return 2 * windows * heads * (window[0] * window[1]) ** 2 * depth
 
 
 def attention_operations(q: Tensor, k: Tensor, v: Tensor, backward: bool = False) -> int:

@@ -66,7 +66,9 @@ class Meter(TorchDispatchMode):
 
     def _count(self, func: Any, given: list[Tensor], made: list[Tensor], args: Any, kwargs: Any, out: Any) -> None:
         packet = func.overloadpacket
-        if packet in flop_registry:
+        if packet is aten.convolution_backward and args[9] > 1 and not args[7]:
+            self.add("product", _grouped_backward(*args), given, made)
+        elif packet in flop_registry:
             self.add("product", int(flop_registry[packet](*args, **kwargs, out_val=out)), given, made)
         elif packet in PICKED:
             self.add("other", 0, made, made)
@@ -162,6 +164,15 @@ def _summed_by_autograd(args: Any) -> bool:
     storage = a.untyped_storage()
     spread = storage.nbytes() != a.numel() * a.element_size()  # one number in many places
     return not spread and torch._C._storage_Use_Count(storage._cdata) <= 2
+
+
+def _grouped_backward(out: Tensor, x: Tensor, weight: Tensor, *rest: Any) -> int:
+    """The gradients of a convolution in groups of channels, each as much work as the convolution.
+
+    torch's own formula takes the gradient of the weights as if all channels met.
+    """
+    wanted = sum(map(bool, rest[-1][:2]))
+    return wanted * 2 * out.numel() * weight[0].numel()
 
 
 def _is_view(func: Any, given: list[Tensor], made: list[Tensor]) -> bool:

@@ -26,6 +26,7 @@ from torch._subclasses.fake_tensor import DynamicOutputShapeException
 from regard.attention.mechanisms.softmax import SoftmaxAttention
 from regard.attention.protocol import Mechanism
 from regard.blocks.experts import experts
+from regard.blocks.windowed import Windowed
 from regard.core.errors import BadInput, RegardError, Unsupported
 from regard.core.shapes import Tensor
 from regard.cost import imagine, slicing, stacks
@@ -34,6 +35,7 @@ from regard.cost.kernels import AsOnGPU
 from regard.cost.meter import Meter
 from regard.cost.tape import Kernel, Tape
 from regard.positions.added.learned import LearnedPositions
+from regard.tokens.windows import whole
 
 FLOAT = 4  # bytes: weights, their gradients and moments are float32 whatever products are computed in
 GRADIENT = "gradients"
@@ -372,6 +374,14 @@ def _noting(model: nn.Module, cuts: dict[str, str], meter: Meter) -> Iterator[No
 
         return look
 
+    def windows(name: str) -> Any:
+        def look(mixer: Windowed, args: tuple[Any, ...]) -> None:
+            y, x = whole((args[0].shape[1], args[0].shape[2]), mixer.window)
+            heads = args[0].shape[3] // mixer.project.depth
+            meter.note(f"map {name}", args[0].shape[0] * heads * y * x * mixer.window[0] * mixer.window[1])
+
+        return look
+
     def aligner(name: str) -> Any:
         def look(_: nn.Module, args: tuple[Any, ...], out: Any) -> None:
             meter.note(f"map {name}", out[0].numel())
@@ -380,7 +390,9 @@ def _noting(model: nn.Module, cuts: dict[str, str], meter: Meter) -> Iterator[No
 
     for path, module in model.named_modules():
         name = re.sub(r"\.\d+(?=\.\D*$|$)", ".*", path).removesuffix(".attend")  # layers together, stages apart
-        if isinstance(module, Mechanism):
+        if isinstance(module, Windowed):  # its mechanism may never be called: a GPU has a kernel for windows
+            handles.append(module.register_forward_pre_hook(windows(name)))
+        elif isinstance(module, Mechanism) and not isinstance(model.get_submodule(path.rpartition(".")[0]), Windowed):
             handles.append(module.register_forward_pre_hook(mechanism(name), with_kwargs=True))
         elif callable(getattr(module, "weights", None)) and callable(getattr(module, "keys", None)):  # an Aligner
             handles.append(module.register_forward_hook(aligner(name)))
@@ -402,12 +414,13 @@ def part_of(path: str) -> str:
     numbers = [i for i, word in enumerate(words) if word.isdigit()]
     if not numbers:
         return ".".join(words[:2]) if len(words) > 2 and words[1] in ("norm", "positions") else words[0]
-    end = numbers[0] + 2
-    while end < len(words) and words[end].isdigit():  # a list within a list
-        end += 2
-    if end == len(words) and words[-1] in ("weight", "bias"):  # of a layer that stands in the list itself
-        end -= 1
-    last = words[min(end, len(words)) - 1]
+    at = numbers[0] + 1
+    while at < len(words) and any(word.isdigit() for word in words[at : at + 2]):  # a list within a list
+        at += 1
+    if at < len(words) - 1 or words[-1] not in ("weight", "bias"):  # else a layer that stands in the list itself
+        at += 1
+    end = min(at, len(words))
+    last = words[end - 1]
     shown = ["*" if word.isdigit() else word for word in words[:end]]
     if last.rstrip("0123456789").endswith("norm"):
         shown[-1] = "norms"

@@ -66,8 +66,9 @@ _MEDIUM: dict[str, Any] = {"width": 256, "heads": 4, "ratio": 2.0}
 _SMALL: dict[str, Any] = {"width": 128, "heads": 2, "ratio": 1.0}
 _CIFAR: dict[str, Any] = {"image": 32, "classes": 10, "kernel": 3}
 
-# The paper's: layers - kernel x convolutions.
+# The paper's: layers - kernel x convolutions. The one called tiny is nobody's: to try things.
 SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {**_SMALL, **_CIFAR, "width": 48, "layers": 2, "convolutions": 2},
     "2-3x2": {**_SMALL, **_CIFAR, "layers": 2, "convolutions": 2},
     "4-3x2": {**_SMALL, **_CIFAR, "layers": 4, "convolutions": 2},
     "6-3x1": {**_MEDIUM, **_CIFAR, "layers": 6, "convolutions": 1},

@@ -23,6 +23,7 @@ from torch import nn
 
 from regard.blocks.encoder import EncoderBlock
 from regard.blocks.windowed import CosineWindowed, Padding
+from regard.core.errors import Unsupported
 from regard.core.shapes import Tensor
 from regard.models.swin import Swin
 from regard.positions.biased.window import StepPositions
@@ -103,14 +104,15 @@ class SwinV2(Swin):
 def transfer(model: SwinV2, image: int | tuple[int, int], window: int) -> SwinV2:
     """The same weights with other windows, for images of another size; steps keep the measure of the first training."""
     config: Config = model.config
-    before = config.trained or tuple(_side(stage) for stage in model.stages)
+    before = config.trained or tuple(_side(model._window(stage)) for stage in range(len(config.layers)))
     with torch.random.fork_rng(devices=[]):
-        moved = SwinV2(replace(config, image=image, window=window, trained=before))
-    weight = model.norm.weight
+        moved = SwinV2(replace(config, image=image, window=window, trained=before)).to(model.norm.weight)
     moved.load_state_dict(model.state_dict())
-    return moved.to(weight.device, weight.dtype).train(model.training)
+    return moved.train(model.training)
 
 
-def _side(stage: Any) -> int:
-    side: int = stage.blocks[0].mix.window[0]
-    return side
+def _side(window: tuple[int, int]) -> int:
+    down, right = window
+    if down != right:
+        raise Unsupported(f"steps are measured by a square window; this model was trained with {down} x {right}")
+    return down

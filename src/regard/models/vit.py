@@ -90,6 +90,16 @@ SIZES: dict[str, dict[str, Any]] = {
     "h14": _size(1280, 16, 32, 14),
     "g14": _size(1408, 16, 40, 14, ffn=6144),
     "G14": _size(1664, 16, 48, 14, ffn=8192),
+    # a ResNet first (blocks.hybrid; Steiner et al. 2021): the patch counts cells of its grid, the number pixels
+    "r-ti32": _size(192, 3, 12, 8, stem="hybrid(layers=())"),
+    "r26-s32": _size(384, 6, 12, 1, stem="hybrid(layers=(2, 2, 2, 2))"),
+    "r26-b32": _size(768, 12, 12, 1, stem="hybrid(layers=(2, 2, 2, 2))"),
+    "r50-b16": _size(768, 12, 12, 1, stem="hybrid(layers=(3, 4, 9))"),
+    "r50-l32": _size(1024, 16, 24, 1, stem="hybrid(layers=(3, 4, 6, 3))"),
+    # for CIFAR, after the ViT-Lite of Hassani et al. 2021 (models.cct)
+    "lite6-4": _size(256, 4, 6, 4, ffn=512, image=32, classes=10),
+    "lite7-4": _size(256, 4, 7, 4, ffn=512, image=32, classes=10),
+    "lite7-8": _size(256, 4, 7, 8, ffn=512, image=32, classes=10),
 }
 
 

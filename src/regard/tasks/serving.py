@@ -203,6 +203,9 @@ def _exchange(model: nn.Module, make: type[_Served]) -> nn.Module:
         above = name.rpartition(".")[0]
         if not name or above in inside:
             continue
+        if getattr(part, "reads_weights", False):  # of its linear maps: these have to stay matrices
+            inside.add(name)
+            continue
         if _is_feed(part):
             inside.add(name)
         if name in inside or _is_linear(part):

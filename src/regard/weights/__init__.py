@@ -4,8 +4,11 @@
 |---|---|
 | table | rows, operations, `read` and `write` |
 | folder | safetensors, config.json, tokenizer.json and a card, written all or nothing |
+| timm_swin, timm_swinv2, hf_swin, hf_swinv2 | Swin and Swin v2 of timm and of transformers |
 | bert, gpt2, marian, t5, torch_transformer | one peer each |
 | timm_vit, timm_deit, hf_vit, hf_deit, google_vit, vit_pytorch | ViT and DeiT as four others name them |
+| timm_hybrid | a ResNet before a ViT |
+| timm_resnet, vit_pytorch_cct | what ViT is measured against, and what is smaller |
 | timm_mvitv2, torchvision_mvit | images and clips |
 """
 
@@ -19,6 +22,11 @@ TABLES: Table = {
     "gpt2": ("regard.weights.gpt2", "table"),
     "marian": ("regard.weights.marian", "table"),
     "t5": ("regard.weights.t5", "table"),
+    "timm_hybrid": ("regard.weights.timm_hybrid", "table"),
+    "timm_swin": ("regard.weights.timm_swin", "table"),
+    "timm_swinv2": ("regard.weights.timm_swinv2", "table"),
+    "hf_swin": ("regard.weights.hf_swin", "table"),
+    "hf_swinv2": ("regard.weights.hf_swinv2", "table"),
     "timm_resnet": ("regard.weights.timm_resnet", "table"),
     "vit_pytorch_cct": ("regard.weights.vit_pytorch_cct", "table"),
     "torch_transformer": ("regard.weights.torch_transformer", "table"),

@@ -7,7 +7,7 @@
     attention.self.relative_position_bias_table      positions.table
     SwinModel, SwinForImageClassification            classes 0, classes K
 
-    model, _ = hf_swin.load(folder)                  a folder with config.json and model.safetensors
+    model, shown = hf_swin.load(folder)                  a folder with config.json and model.safetensors
     hf_swin.save("mine", model)                      SwinForImageClassification.from_pretrained("mine") reads it
 
 Their padding is looked at (padding="attend"). Names are those of the files; in memory transformers has newer ones.
@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from regard.core.config import from_dict
 from regard.core.errors import Unsupported
@@ -31,13 +30,13 @@ from regard.models.swin import Config, Swin
 from regard.tokens.patches import cells
 from regard.weights.folder import read_json, read_tensors, replacing, write_json, write_tensors
 from regard.weights.table import Row, read, same, stack, write
-from regard.weights.theirs import completed, holds, refuse, softmax_only
-from regard.weights.timm_swin import both
+from regard.weights.theirs import completed, holds, shown_by_transformers
+from regard.weights.timm_swin import both, check
 
 
 def table(config: Config) -> list[Row]:
     """The rows for a model of ours with this configuration."""
-    check("transformers' Swin", config)
+    check("transformers' Swin", config, "table")
     smallest = min(cells(config.image, config.patch * 2 ** (len(config.layers) - 1)))
     if smallest < config.window:
         raise Unsupported(
@@ -69,18 +68,37 @@ def ours(theirs: Mapping[str, Any]) -> Config:
 
 def theirs(config: Config) -> dict[str, Any]:
     """Their config.json from our configuration."""
-    check("transformers' Swin", config)
+    check("transformers' Swin", config, "table")
     return described(config, "swin", "Swin")
 
 
-def load(folder: str | Path) -> tuple[Swin, None]:
-    """A model from a local folder of theirs, in eval mode."""
-    return loaded(Path(folder), ours, Swin, table), None
+def load(folder: str | Path) -> tuple[Swin, dict[str, Any]]:
+    """A model from a local folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ..."""
+    return loaded(Path(folder), ours, Swin, table)
 
 
 def save(folder: str | Path, model: Swin) -> None:
     """Write a folder that transformers reads; all of it or nothing."""
     saved(Path(folder), "swin", theirs(model.config), write(table(model.config), model))
+
+
+def named(state: Mapping[str, Any]) -> dict[str, Any]:
+    """What the modules of transformers 5 hold, under the names that files have."""
+    renamed = {}
+    for name, value in state.items():
+        for new, old in _RENAMED.items():
+            name = name.replace(new, old)
+        renamed[name] = value
+    return renamed
+
+
+_RENAMED = {
+    **{f"attention.{name[0]}_proj.": f"attention.self.{name}." for name in ("query", "key", "value")},
+    "attention.relative_position_bias.": "attention.self.",
+    "attention.o_proj.": "attention.output.dense.",
+    "mlp.fc1.": "intermediate.dense.",
+    "mlp.fc2.": "output.dense.",
+}
 
 
 # -- what both versions of Swin have in common -------------------------------------------------------------------------
@@ -131,13 +149,14 @@ def described(config: Any, kind: str, name: str) -> dict[str, Any]:
 
 def loaded(
     folder: Path, ours: Callable[..., Any], kind: Callable[[Any], Any], table: Callable[[Any], list[Row]]
-) -> Any:
-    """A model in eval mode from a folder."""
-    config = ours(read_json(folder / "config.json"))
+) -> tuple[Any, dict[str, Any]]:
+    """A model in eval mode, and how images are shown to it."""
+    said = read_json(folder / "config.json")
+    config = ours(said)
     with torch.random.fork_rng(devices=[]):
-        model: nn.Module = kind(config)
+        model = kind(config)
     read(table(config), read_tensors(folder), model)
-    return model.eval()
+    return model.eval(), shown_by_transformers(folder, said, config)
 
 
 def saved(folder: Path, kind: str, config: Mapping[str, Any], state: Mapping[str, Any]) -> None:
@@ -145,11 +164,6 @@ def saved(folder: Path, kind: str, config: Mapping[str, Any], state: Mapping[str
     with replacing(folder, holds(kind, {"config.json", "model.safetensors", "preprocessor_config.json"})) as new:
         write_json(new / "config.json", dict(config))
         write_tensors(new / "model.safetensors", dict(state))
-
-
-def check(whose: str, config: Any) -> None:
-    """Refuse what theirs have no place for."""
-    refuse(whose, config, {"attention": softmax_only(config)})
 
 
 FIELDS = {  # ours -> theirs, where they mean the same

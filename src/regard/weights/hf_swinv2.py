@@ -7,7 +7,7 @@
     pretrained_window_sizes                              trained
     Swinv2Model, Swinv2ForImageClassification            classes 0, classes K
 
-    model, _ = hf_swinv2.load(folder)                    a folder with config.json and model.safetensors
+    model, shown = hf_swinv2.load(folder)                    a folder with config.json and model.safetensors
     hf_swinv2.save("mine", model)                        Swinv2ForImageClassification.from_pretrained("mine") reads it
 
 All else is as in transformers' Swin (weights.hf_swin), padding too; but theirs decide once, by the size they were made
@@ -24,15 +24,15 @@ from typing import Any
 
 from regard.core.config import from_dict
 from regard.models.swinv2 import Config, SwinV2
-from regard.weights.hf_swin import DEFAULTS, FIXED, check, described, loaded, outside, saved, values
+from regard.weights.hf_swin import DEFAULTS, FIXED, described, loaded, outside, saved, values
 from regard.weights.table import Row, same, stack, view, write
 from regard.weights.theirs import completed
-from regard.weights.timm_swin import both
+from regard.weights.timm_swin import both, check
 
 
 def table(config: Config) -> list[Row]:
     """The rows for a model of ours with this configuration."""
-    check("transformers' Swin v2", config)
+    check("transformers' Swin v2", config, "continuous")
     rows, body = outside(config, "swinv2"), "swinv2." if config.classes else ""
     for stage, heads in enumerate(config.heads):
         there, here = f"{body}encoder.layers.{stage}.blocks.{{}}.attention.self", f"stages.{stage}.blocks.{{}}.mix"
@@ -46,7 +46,7 @@ def table(config: Config) -> list[Row]:
             Row(
                 (f"{there}.query.bias", f"{there}.value.bias"),
                 f"{here}.project.bias",
-                stack("two (h d) -> h two d", two=2, h=heads),
+                stack("two (h d) -> (h two d)", two=2, h=heads),
             ),
             Row(f"{there}.logit_scale", f"{here}.project.log_scale", view("h 1 1 -> h")),
             *both(f"{network}.0", f"{here}.positions.up"),
@@ -68,14 +68,14 @@ def ours(theirs: Mapping[str, Any]) -> Config:
 
 def theirs(config: Config) -> dict[str, Any]:
     """Their config.json from our configuration."""
-    check("transformers' Swin v2", config)
+    check("transformers' Swin v2", config, "continuous")
     before = config.trained or (0,) * len(config.layers)
     return described(config, "swinv2", "Swinv2") | {"pretrained_window_sizes": before}
 
 
-def load(folder: str | Path) -> tuple[SwinV2, None]:
-    """A model from a local folder of theirs, in eval mode."""
-    return loaded(Path(folder), ours, SwinV2, table), None
+def load(folder: str | Path) -> tuple[SwinV2, dict[str, Any]]:
+    """A model from a local folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ..."""
+    return loaded(Path(folder), ours, SwinV2, table)
 
 
 def save(folder: str | Path, model: SwinV2) -> None:

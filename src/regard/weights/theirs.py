@@ -91,8 +91,8 @@ def shown_by_timm(said: Mapping[str, Any], config: Any) -> dict[str, Any]:
         "labels": [str(words.get(label, label)) for label in labels],
         "image": config.image,
         "channels": config.channels,
-        "mean": list(how.get("mean") or _IMAGENET[0]),
-        "std": list(how.get("std") or _IMAGENET[1]),
+        "mean": _each(how.get("mean") or _IMAGENET[0], config.channels),
+        "std": _each(how.get("std") or _IMAGENET[1], config.channels),
         "crop": float(how.get("crop_pct") or 0.875),
         "resample": str(how.get("interpolation") or "bicubic"),
     }
@@ -132,6 +132,11 @@ def holds_timm(files: set[str]) -> Callable[[Path], bool]:
 
 
 _IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and deviation of the photos most models are trained on
+
+
+def _each(values: Any, channels: int) -> list[float]:
+    """A number for every channel; their mean, where a model was told of three colours and reads another number."""
+    return list(values) if len(values) == channels else [sum(values) / len(values)] * channels
 
 
 def _side(size: Any) -> int | None:

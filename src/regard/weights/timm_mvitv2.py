@@ -8,17 +8,43 @@
     ....shortcut_proj_attn, shortcut_proj_mlp       ....mix_skip, feed_skip
     norm, head.fc                                   norm, head
 
-Their tables of relative positions are for square images whose sides the strides divide, and other sizes are other
-checkpoints; ours stretch theirs where an image of another size comes.
+    model, shown = timm_mvitv2.load(folder)         config.json and model.safetensors, as timm's save_for_hf writes them
+    timm_mvitv2.save("mine", model)                 timm.create_model("local-dir:mine", pretrained=True) reads it
+
+A folder of theirs says which of the published sizes it is, so only these can be written. Their tables of relative
+positions are for square images whose sides the strides divide, and other sizes are other checkpoints; ours stretch
+theirs where an image of another size comes.
 
 Li et al.: MViTv2. CVPR 2022. arXiv:2112.01526; Wightman: PyTorch Image Models.
 """
 
 from __future__ import annotations
 
-from regard.models.mvit import Config
-from regard.weights.table import Row, same, view
-from regard.weights.theirs import refuse, softmax_only
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.core.errors import BadInput, Unsupported
+from regard.core.shapes import Tensor
+from regard.models.mvit import SIZES, Config, MViT
+from regard.weights.folder import read_json, read_tensors, replacing, write_json, write_tensors
+from regard.weights.table import Row, read, same, view, write
+from regard.weights.theirs import holds_timm, refuse, shown_by_timm, softmax_only, timm_architecture
+
+# theirs -> ours
+ARCHITECTURES = {
+    "mvitv2_tiny": "t",
+    "mvitv2_small": "s",
+    "mvitv2_base": "b",
+    "mvitv2_large": "l",
+    "mvitv2_small_cls": "s-token",
+    "mvitv2_base_cls": "b-token",
+    "mvitv2_large_cls": "l-token",
+    "mvitv2_huge_cls": "h-token",
+}
 
 
 def table(config: Config) -> list[Row]:
@@ -44,6 +70,65 @@ def table(config: Config) -> list[Row]:
         *_linear(f"{there}.shortcut_proj_mlp", f"{here}.feed_skip"),
     ]
     return rows + (_linear("head.fc", "head") if config.classes else [])
+
+
+def ours(said: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config:
+    """Our configuration from their config.json and their tensors."""
+    name, arguments = timm_architecture(said)
+    if name not in ARCHITECTURES:
+        raise Unsupported(f"timm's architecture '{name}' is not among: {', '.join(ARCHITECTURES)}")
+    if other := arguments.keys() - {"img_size", "in_chans", "num_classes", "drop_rate", "drop_path_rate"}:
+        raise Unsupported(f"timm's {name} was made with {min(other)}={arguments[min(other)]!r}, which cannot be read")
+    if "patch_embed.proj.weight" not in state:
+        raise BadInput("these are not the tensors of an MViTv2 of timm: patch_embed is not there")
+    size = arguments.get("img_size") or list((said.get("pretrained_cfg") or {}).get("input_size") or [224])[-1]
+    return Config(
+        **SIZES[ARCHITECTURES[name]],
+        classes=len(state["head.fc.weight"]) if "head.fc.weight" in state else 0,
+        image=size if isinstance(size, int) else size[0],
+        channels=state["patch_embed.proj.weight"].shape[1],
+        dropout=float(arguments.get("drop_rate", 0.0)),
+        drop_path=float(arguments.get("drop_path_rate", 0.0)),
+    )
+
+
+def theirs(config: Config) -> dict[str, Any]:
+    """Their config.json from our configuration: an architecture, and what its constructor is told beside it."""
+    _check(config)
+    free = {name: getattr(config, name) for name in ("classes", "image", "channels", "dropout", "drop_path")}
+    plain = {name: replace(Config(**SIZES[size]), **free) for name, size in ARCHITECTURES.items()}
+    found = next((name for name, each in plain.items() if asdict(each) == asdict(config)), None)
+    if found is None or not isinstance(config.image, int):
+        raise Unsupported("timm's MViTv2 has the published sizes only, and square images; this model has another")
+    arguments: dict[str, Any] = {"img_size": config.image, "in_chans": config.channels}
+    arguments |= {"drop_rate": config.dropout, "drop_path_rate": config.drop_path}
+    input_size = [config.channels, config.image, config.image]
+    return {
+        "architecture": found,
+        "num_classes": config.classes,
+        "num_features": config.width * 8,
+        "model_args": arguments,
+        "pretrained_cfg": {"input_size": input_size, "num_classes": config.classes},
+    }
+
+
+def load(folder: str | Path) -> tuple[MViT, dict[str, Any]]:
+    """A model from a local folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ..."""
+    folder = Path(folder)
+    said, state = read_json(folder / "config.json"), read_tensors(folder)
+    config = ours(said, state)
+    with torch.random.fork_rng(devices=[]):
+        model = MViT(config)
+    read(table(config), state, model)
+    return model.eval(), shown_by_timm(said, config)
+
+
+def save(folder: str | Path, model: MViT) -> None:
+    """Write a folder that timm reads; all of it or nothing."""
+    state = write(table(model.config), model)
+    with replacing(Path(folder), holds_timm({"config.json", "model.safetensors"})) as new:
+        write_json(new / "config.json", theirs(model.config))
+        write_tensors(new / "model.safetensors", state)
 
 
 def _linear(theirs: str, ours: str) -> list[Row]:

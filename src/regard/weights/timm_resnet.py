@@ -1,29 +1,108 @@
-"""ResNets of timm and of torchvision, which name their tensors alike.
+"""ResNets of timm and of torchvision, which name their tensors alike, both ways.
 
 timm's ``resnet18``, ``resnet34``, ``resnet50``, ``resnet101``, ``resnet152`` and torchvision's functions of these
 names; not their variants (deep stems, pooled shortcuts, groups).
+
+    theirs                          ours
+    conv1, bn1                      stem.conv, stem.norm
+    layer1.{}.conv1, bn1, ...       stages.0.blocks.{}.conv1, norm1, ...
+    layer1.{}.downsample.0, 1       stages.0.blocks.{}.down.conv, norm
+    fc                              head
+
+    model, shown = timm_resnet.load(folder)       config.json and model.safetensors, as timm's save_for_hf writes them
+    timm_resnet.save("mine", model)               timm.create_model("local-dir:mine", pretrained=True) reads it
+
+He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition. CVPR 2016. arXiv:1512.03385
 """
 
 from __future__ import annotations
 
-from regard.models.resnet import Config
-from regard.weights.table import Row, same
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+import torch
+
+from regard.core.config import from_dict
+from regard.core.errors import Unsupported
+from regard.core.shapes import Tensor
+from regard.models.resnet import SIZES, Config, ResNet
+from regard.tokens.patches import pair
+from regard.weights.folder import read_json, read_tensors, replacing, write_json, write_tensors
+from regard.weights.table import Row, read, same, write
+from regard.weights.theirs import holds_timm, refuse, shown_by_timm, timm_architecture
+
+FILES = {"config.json", "model.safetensors"}
+KNOWN = ("18", "34", "50", "101", "152")
+ARGUMENTS = {"in_chans", "num_classes", "drop_rate", "drop_path_rate"}  # of their constructor, that a folder may set
 _NORM = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
 
 
 def table(config: Config) -> list[Row]:
-    """Their ResNet and ours."""
-    rows = [*_pair("conv1", "bn1", "stem.conv", "stem.norm")]
-    convolutions = 2 if config.block == "basic" else 3
+    """The rows for a model of ours with this configuration."""
+    refuse("their ResNet", config, {"stem": ("large", config.stem == "large")})
+    rows = _pair("conv1", "bn1", "stem.conv", "stem.norm")
     for stage in range(len(config.layers)):
         theirs, ours = f"layer{stage + 1}.{{b}}", f"stages.{stage}.blocks.{{b}}"
-        for n in range(1, convolutions + 1):
+        for n in range(1, 3 if config.block == "basic" else 4):
             rows += _pair(f"{theirs}.conv{n}", f"{theirs}.bn{n}", f"{ours}.conv{n}", f"{ours}.norm{n}")
         rows += _pair(f"{theirs}.downsample.0", f"{theirs}.downsample.1", f"{ours}.down.conv", f"{ours}.down.norm")
     if config.classes:
         rows += [Row(f"fc.{part}", f"head.{part}", same) for part in ("weight", "bias")]
     return rows
+
+
+def ours(said: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config:
+    """Our configuration from their config.json and their tensors."""
+    name, arguments = timm_architecture(said)
+    found = re.fullmatch(r"resnet(\d+)", name)
+    if not found or found[1] not in KNOWN:
+        raise Unsupported(f"timm's architecture '{name}' is not among resnet{', resnet'.join(KNOWN)}")
+    if other := arguments.keys() - ARGUMENTS:
+        raise Unsupported(f"timm's {name} was made with {min(other)}={arguments[min(other)]!r}, which cannot be read")
+    size = list((said.get("pretrained_cfg") or {}).get("input_size") or [])[1:] or [224, 224]
+    values = {
+        "classes": state["fc.weight"].shape[0] if "fc.weight" in state else 0,
+        "image": size[0] if size[0] == size[-1] else tuple(size),
+        "channels": state["conv1.weight"].shape[1] if "conv1.weight" in state else 3,
+    }
+    return from_dict(Config, SIZES[found[1]] | values)
+
+
+def theirs(config: Config) -> dict[str, Any]:
+    """Their config.json from our configuration."""
+    fixed: dict[str, Any] = {"classes": config.classes, "image": config.image, "channels": config.channels,
+        "dropout": config.dropout, "drop_path": config.drop_path}  # fmt: skip
+    name = next((size for size in KNOWN if replace(Config(**SIZES[size]), **fixed) == config), None)
+    if name is None:
+        raise Unsupported(f"this ResNet is none of timm's resnet{', resnet'.join(KNOWN)}: {config}")
+    return {
+        "architecture": f"resnet{name}",
+        "num_classes": config.classes,
+        "model_args": {"in_chans": config.channels},
+        "pretrained_cfg": {"input_size": [config.channels, *pair(config.image)], "num_classes": config.classes},
+    }
+
+
+def load(folder: str | Path) -> tuple[ResNet, dict[str, Any]]:
+    """A model from a local folder of theirs, in eval mode, and how images are shown to it."""
+    folder = Path(folder)
+    said, state = read_json(folder / "config.json"), read_tensors(folder)
+    config = ours(said, state)
+    with torch.random.fork_rng(devices=[]):
+        model = ResNet(config)
+    read(table(config), state, model)
+    return model.eval(), shown_by_timm(said, config)
+
+
+def save(folder: str | Path, model: ResNet) -> None:
+    """Write a folder that timm reads; all of it or nothing."""
+    said, state = theirs(model.config), write(table(model.config), model)
+    with replacing(Path(folder), holds_timm(FILES)) as new:
+        write_json(new / "config.json", said)
+        write_tensors(new / "model.safetensors", state)
 
 
 def _pair(conv: str, norm: str, our_conv: str, our_norm: str) -> list[Row]:

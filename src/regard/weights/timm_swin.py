@@ -6,24 +6,41 @@
     attn.qkv, rows by q, k and v            project.qkv, rows by head
     attn.relative_position_bias_table       positions.table
 
+    model, shown = timm_swin.load(folder)   config.json and model.safetensors, as timm's save_for_hf writes them
+    timm_swin.save("mine", model)           timm.create_model("local-dir:mine", pretrained=True) reads it
+
 timm turns the grid before it fills it up to whole windows, and looks at what it filled in: that is padding="shifted".
-It makes a difference only where windows do not divide a grid.
+It makes a difference only where windows do not divide a grid. Those of S3, with other windows in every stage, are
+refused.
 
 Liu et al.: Swin Transformer. ICCV 2021. arXiv:2103.14030
+Wightman: PyTorch Image Models. 2019. doi:10.5281/zenodo.4414861
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
-from regard.models.swin import Config
-from regard.weights.table import Op, Row, same, view
-from regard.weights.theirs import refuse, softmax_only
+import torch
+
+from regard.core.config import from_dict
+from regard.core.errors import BadInput, Unsupported
+from regard.core.shapes import Tensor
+from regard.models.swin import Config, Swin
+from regard.tokens.patches import pair
+from regard.weights.folder import read_json, read_tensors, replacing, write_json, write_tensors
+from regard.weights.table import Op, Row, read, same, view, write
+from regard.weights.theirs import holds_timm, refuse, shown_by_timm, softmax_only, timm_architecture
+
+PLAIN = re.compile(r"swin_(?:tiny|small|base|large)_patch4_window(?P<window>\d+)_(?P<image>\d+)")
 
 
 def table(config: Config) -> list[Row]:
     """The rows for a model of ours with this configuration."""
-    refuse("timm's Swin", config, {"attention": softmax_only(config)})
+    check("timm's Swin", config, "table")
     rows = outside(config)
     for stage, heads in enumerate(config.heads):
         there, here = f"layers.{stage}.blocks.{{}}.attn", f"stages.{stage}.blocks.{{}}.mix"
@@ -35,8 +52,33 @@ def table(config: Config) -> list[Row]:
     return rows
 
 
+def ours(said: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config:
+    """Our configuration from their config.json and their tensors."""
+    found, _ = fields(said, state, PLAIN, "relative_position_bias_table", 1)
+    return from_dict(Config, found)
+
+
+def theirs(config: Config) -> dict[str, Any]:
+    """Their config.json from our configuration: an architecture, and what its constructor is told beside it."""
+    check("timm's Swin", config, "table")
+    return described(config, "swin_tiny_patch4_window7_224", {})
+
+
+def load(folder: str | Path) -> tuple[Swin, dict[str, Any]]:
+    """A model from a local folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ..."""
+    return loaded(Path(folder), ours, Swin, table)
+
+
+def save(folder: str | Path, model: Swin) -> None:
+    """Write a folder that timm reads; all of it or nothing."""
+    saved(Path(folder), theirs(model.config), write(table(model.config), model))
+
+
+# -- what both versions of Swin have in common -------------------------------------------------------------------------
+
+
 def outside(config: Any) -> list[Row]:
-    """All that is not who looks at whom: the same in both versions of Swin."""
+    """The rows of all that is not who looks at whom."""
     rows = [*both("patch_embed.proj", "stem.embed"), *both("patch_embed.norm", "enter_norm"), *both("norm", "norm")]
     for stage in range(len(config.layers)):
         there, here = f"layers.{stage}.blocks.{{}}", f"stages.{stage}.blocks.{{}}"
@@ -56,3 +98,96 @@ def outside(config: Any) -> list[Row]:
 def both(theirs: str, ours: str, op: Op = same) -> list[Row]:
     """A linear map or a norm: a weight and a bias."""
     return [Row(f"{theirs}.{part}", f"{ours}.{part}", op) for part in ("weight", "bias")]
+
+
+def check(whose: str, config: Any, positions: str) -> None:
+    """Refuse what theirs have no place for."""
+    needed = {"attention": softmax_only(config), "positions": (positions, config.positions == positions)}
+    refuse(whose, config, needed)
+
+
+def fields(
+    said: Mapping[str, Any], state: Mapping[str, Tensor], plain: re.Pattern[str], counts: str, axis: int
+) -> tuple[dict[str, Any], re.Match[str]]:
+    """The fields of our configuration, and what an architecture's name says; `counts` is a tensor that shows heads."""
+    name, arguments = timm_architecture(said)
+    if (found := plain.fullmatch(name)) is None:
+        raise Unsupported(f"timm's architecture '{name}' is not among the plain ones that can be read")
+    if other := arguments.keys() - _ARGUMENTS:
+        raise Unsupported(f"timm's {name} was made with {min(other)}={arguments[min(other)]!r}, which cannot be read")
+    try:
+        width, channels, patch, _ = state["patch_embed.proj.weight"].shape
+        hidden = len(state["layers.0.blocks.0.mlp.fc1.weight"])
+    except (KeyError, ValueError):
+        raise BadInput("these are not the tensors of a Swin of timm: patch_embed or layers are not there") from None
+    image: Any = arguments.get("img_size") or list((said.get("pretrained_cfg") or {}).get("input_size") or [])[1:]
+    rows, columns = pair(image) if image else pair(int(found["image"]))
+    last = f".blocks.0.attn.{counts}"
+    heads = {int(key.split(".")[1]): value.shape[axis] for key, value in state.items() if key.endswith(last)}
+    layers = [0] * len(heads)
+    for key in state:
+        if key.endswith(".attn.proj.weight"):
+            layers[int(key.split(".")[1])] += 1
+    return {
+        "classes": len(state["head.fc.weight"]) if "head.fc.weight" in state else 0,
+        "image": rows if rows == columns else (rows, columns),
+        "channels": channels,
+        "patch": patch,
+        "width": width,
+        "heads": [heads[stage] for stage in sorted(heads)],
+        "layers": layers,
+        "window": arguments.get("window_size") or int(found["window"]),
+        "ratio": hidden / width,
+        "drop_path": float(arguments.get("drop_path_rate", 0.1)),
+        "padding": "shifted",
+    }, found
+
+
+def described(config: Any, architecture: str, more: Mapping[str, Any]) -> dict[str, Any]:
+    """A config.json of theirs: `architecture` made with all that our configuration says."""
+    size = list(pair(config.image))
+    arguments = {
+        "img_size": size,
+        "patch_size": config.patch,
+        "in_chans": config.channels,
+        "embed_dim": config.width,
+        "depths": list(config.layers),
+        "num_heads": list(config.heads),
+        "window_size": config.window,
+        "mlp_ratio": config.ratio,
+        "drop_path_rate": config.drop_path,
+        "strict_img_size": False,  # else v2 cannot be made where windows do not divide a grid
+    }
+    return {
+        "architecture": architecture,
+        "num_classes": config.classes,
+        "num_features": config.width * 2 ** (len(config.layers) - 1),
+        "model_args": arguments | dict(more),
+        "pretrained_cfg": {"input_size": [config.channels, *size], "num_classes": config.classes},
+    }
+
+
+def loaded(
+    folder: Path, ours: Callable[..., Any], kind: Callable[[Any], Any], table: Callable[[Any], list[Row]]
+) -> tuple[Any, dict[str, Any]]:
+    """A model in eval mode, and how images are shown to it."""
+    said, state = read_json(folder / "config.json"), read_tensors(folder)
+    config = ours(said, state)
+    with torch.random.fork_rng(devices=[]):
+        model = kind(config)
+    read(table(config), state, model)
+    return model.eval(), shown_by_timm(said, config)
+
+
+def saved(folder: Path, config: Mapping[str, Any], state: Mapping[str, Tensor]) -> None:
+    """Write a folder; all of it or nothing."""
+    with replacing(folder, holds_timm({"config.json", "model.safetensors"})) as new:
+        write_json(new / "config.json", dict(config))
+        write_tensors(new / "model.safetensors", dict(state))
+
+
+_ARGUMENTS = {  # of their constructor, that a folder may set
+    *("img_size", "patch_size", "in_chans", "num_classes", "embed_dim", "depths", "num_heads", "window_size"),
+    *("mlp_ratio", "global_pool", "drop_rate", "proj_drop_rate", "attn_drop_rate", "drop_path_rate"),
+    *("pretrained_window_sizes", "strict_img_size", "weight_init"),
+}

@@ -6,6 +6,7 @@ python tests/parity/golden/make.py        from the root, with the peers installe
 import json
 import math
 import os
+from functools import partial
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -21,7 +22,8 @@ def weights(shapes):
     for k, (name, shape) in enumerate(shapes.items()):
         index = torch.arange(math.prod(shape), dtype=torch.float64)
         values = torch.sin(index * (0.7 + 0.013 * k) + k).reshape(shape)
-        state[name] = 1 + 0.2 * values if "norm" in name and name.endswith("weight") else 0.4 * values
+        scales = ("norm" in name and name.endswith("weight")) or name.endswith("running_var")  # which are near 1
+        state[name] = 1 + 0.2 * values if scales else 0.4 * values
     return state
 
 
@@ -201,6 +203,23 @@ def make_vit_pytorch():
     images("vit_pytorch", vit_pytorch, theirs, "vit", ours | {"stem": "normed", "eps": 1e-5})
 
 
+def make_swin():
+    import timm
+    import transformers
+
+    ours = {"classes": 3, "image": 24, "patch": 2, "width": 8, "heads": (2, 4), "layers": (2, 1), "window": 4}
+    sizes = {"img_size": 24, "patch_size": 2, "embed_dim": 8, "num_heads": (2, 4), "depths": (2, 1), "window_size": 4}
+    asked = {"shape": (2, 3, 24, 24)}
+    for version, size in (("", "tiny_patch4_window7_224"), ("v2", "tiny_window8_256")):
+        theirs = timm.create_model(f"swin{version}_{size}", num_classes=3, **sizes)
+        images(f"timm_swin{version}", timm, theirs, f"swin{version}", ours | {"padding": "shifted"}, **asked)
+    sizes = {"image_size": 24, "patch_size": 2, "embed_dim": 8, "num_heads": (2, 4), "depths": (2, 1), "window_size": 4}
+    for version in ("", "v2"):
+        config = getattr(transformers, f"Swin{version}Config")(num_labels=3, **sizes)
+        theirs = getattr(transformers, f"Swin{version}ForImageClassification")(config)
+        images(f"hf_swin{version}", transformers, theirs, f"swin{version}", ours | {"padding": "attend"}, **asked)
+
+
 def make_mvit():
     import timm
     import torchvision
@@ -236,6 +255,50 @@ def images(name, peer, theirs, model, config, shape=(2, 3, 12, 12)):
     write(name, said, config, shapes, {"images": list(shape)}, answer, model=model)
 
 
+def make_timm_resnet():
+    import timm
+    from timm.models.resnet import BasicBlock, ResNet
+
+    ours = {"classes": 3, "image": 24, "layers": [1, 1, 1, 1]}
+    theirs = ResNet(BasicBlock, [1, 1, 1, 1], num_classes=3)
+    images("timm_resnet", timm, theirs, "resnet", ours, (2, 3, 24, 24))
+
+
+def make_timm_hybrid():
+    import timm
+    from timm.layers import HybridEmbed
+    from timm.models.vision_transformer import VisionTransformer
+    from timm.models.vision_transformer_hybrid import _resnetv2
+
+    backbone = _resnetv2((1, 1))
+    sizes = {"img_size": 16, "patch_size": 1, "embed_dim": 8, "depth": 1, "num_heads": 2, "mlp_ratio": 1.5}
+    theirs = VisionTransformer(embed_layer=partial(HybridEmbed, backbone=backbone), num_classes=3, **sizes)
+    ours = {"classes": 3, "image": 16, "patch": 1, "width": 8, "heads": 2, "layers": 1, "ffn": 12}
+    images("timm_hybrid", timm, theirs, "vit", ours | {"stem": "hybrid(layers=(1, 1))"}, (2, 3, 16, 16))
+
+
+def make_vit_pytorch_cct():
+    from importlib.metadata import version
+
+    import vit_pytorch
+    from vit_pytorch.cct import CCT
+
+    sizes = {"img_size": 12, "embedding_dim": 8, "n_conv_layers": 2, "kernel_size": 3, "stride": 1, "padding": 1}
+    sizes |= {"num_layers": 2, "num_heads": 2, "mlp_ratio": 2, "num_classes": 3, "positional_embedding": "learnable"}
+    ours = {
+        "classes": 3,
+        "image": 12,
+        "kernel": 3,
+        "convolutions": 2,
+        "width": 8,
+        "heads": 2,
+        "layers": 2,
+        "ratio": 2.0,
+    }
+    vit_pytorch.__version__ = version("vit-pytorch")
+    images("vit_pytorch_cct", vit_pytorch, CCT(**sizes), "cct", ours)
+
+
 def rounded(values):
     return [rounded(value) for value in values] if isinstance(values, list) else round(values, 9)
 
@@ -252,7 +315,11 @@ if __name__ == "__main__":
     make_gpt2()
     make_marian()
     make_mvit()
+    make_swin()
     make_t5()
     make_torch_transformer()
     make_vit()
     make_vit_pytorch()
+    make_vit_pytorch_cct()
+    make_timm_hybrid()
+    make_timm_resnet()

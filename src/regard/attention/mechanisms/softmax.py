@@ -153,9 +153,8 @@ def folded(
     if not isinstance(bias, Folding):
         return sdpa(q, k, v, mask, bias, scale, dropout)
     q, k = bias.fold(q, k, scale)
-    width = -(-q.shape[-1] // 8) * 8  # flash kernels want one width for all three, in eights
-    q, k, padded = (F.pad(x, (0, width - x.shape[-1])) for x in (q, k, v))
-    return sdpa(q, k, padded, mask, None, scale, dropout)[..., : v.shape[-1]]
+    wide = F.pad(v, (0, q.shape[-1] - v.shape[-1]))  # flash kernels want one width for all three
+    return sdpa(q, k, wide, mask, None, scale, dropout)[..., : v.shape[-1]]
 
 
 BACKENDS: dict[str, Backend] = {"plain": plain, "sdpa": sdpa, "flex": flex, "products": products, "folded": folded}

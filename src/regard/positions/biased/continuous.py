@@ -36,7 +36,7 @@ class ContinuousPositions(StepPositions):
 
     def row(self) -> Float[Tensor, "H S"]:
         """Between 0 and 16."""
-        found: Tensor = self.down(self.up(self.measured).relu())
+        found: Tensor = self.down(self.up(self.measured.to(self.up.weight.dtype)).relu())
         return 16 * found.sigmoid().T
 
     def _measured(self) -> Float[Tensor, "S 2"]:

@@ -77,13 +77,16 @@ class DecomposedBias:
         return F.pad(flat, (self.before, 0)) if self.before else flat
 
     def fold(self, q: Float[Tensor, "B H N D"], k: Float[Tensor, "B H M D"], scale: float) -> tuple[Tensor, Tensor]:
-        """q and k with as many coordinates more as there are rows and columns: scale (q · k) is score and bias."""
-        more = k.new_zeros(k.shape[2], sum(self.keys))
+        """q and k with as many coordinates more as there are rows and columns: scale (q · k) is score and bias.
+
+        Their number is filled up with zeros to a multiple of eight, which the fastest kernels ask for.
+        """
+        spare = -(q.shape[-1] + sum(self.keys)) % 8
+        asked = [q, *(part.to(q.dtype) / scale for part in self.parts), q.new_zeros(*q.shape[:3], spare)]
         eyes = [torch.eye(n, dtype=k.dtype, device=k.device) for n in self.keys]
-        wide = [eye[at] for eye, at in zip(eyes, _places(self.keys, k.device), strict=True)]
-        more[self.before :] = torch.cat(wide, -1)
-        asked = torch.cat([q, *(part.to(q.dtype) / scale for part in self.parts)], -1)
-        return asked, torch.cat([k, more.expand(*k.shape[:2], -1, -1)], -1)
+        rows = torch.cat([eye[at] for eye, at in zip(eyes, _places(self.keys, k.device), strict=True)], -1)
+        offered = F.pad(rows, (0, spare, self.before, 0)).expand(*k.shape[:2], -1, -1)
+        return torch.cat(asked, -1), torch.cat([k, offered], -1)
 
     def score(self) -> Callable[..., Tensor]:
         """The same as a FlexAttention ``score_mod(score, b, h, n, m)``."""

@@ -1,0 +1,133 @@
+"""ResNets of timm and torchvision and ours, from the same weights: values, gradients, statistics, folders."""
+
+import pytest
+import torch
+
+import regard
+from regard.core.errors import BadInput, Unsupported
+from regard.models.resnet import SIZES, Config, ResNet
+from regard.weights import timm_resnet
+from regard.weights.table import read, write
+
+from .vision import round_trip, same, shaken
+
+timm = pytest.importorskip("timm")
+torchvision = pytest.importorskip("torchvision")
+from timm.models import resnet as timms  # noqa: E402
+from torchvision.models import resnet as torchvisions  # noqa: E402
+
+LAYERS = {"basic": (1, 2, 1, 1), "bottleneck": (1, 1, 2, 1)}
+PEERS = [(whose, block) for whose in ("timm", "torchvision") for block in LAYERS]
+
+
+def peer(whose, block, classes=5):
+    room = timms if whose == "timm" else torchvisions
+    kind = {"basic": room.BasicBlock, "bottleneck": room.Bottleneck}[block]
+    theirs = shaken(room.ResNet(kind, LAYERS[block], num_classes=classes), by=0.05)
+    for name, buffer in theirs.named_buffers():
+        if name.endswith("running_var"):
+            buffer.uniform_(0.5, 1.5)
+        elif name.endswith("running_mean"):
+            buffer.normal_(std=0.2)
+    return theirs
+
+
+def pair(whose, block, classes=5):
+    theirs = peer(whose, block, classes)
+    ours = ResNet(Config(classes=classes, block=block, layers=LAYERS[block])).double().eval()
+    read(timm_resnet.table(ours.config), theirs.state_dict(), ours)
+    return theirs, ours
+
+
+def images(*size):
+    return torch.randn(3, 3, *size, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(("whose", "block"), PEERS)
+def test_logits_are_theirs_at_any_size(whose, block):
+    theirs, ours = pair(whose, block)
+    for size in ((64, 64), (37, 70)):
+        x = images(*size)
+        with torch.no_grad():
+            expected = theirs(x)
+            same(ours(x), expected)
+        assert expected.std() > 0.01
+
+
+def test_features_are_those_of_torchvisions_stages():
+    theirs, ours = pair("torchvision", "basic")
+    x = images(50, 66)
+    with torch.no_grad():
+        grid = theirs.maxpool(theirs.relu(theirs.bn1(theirs.conv1(x))))
+        for n, found in enumerate(ours.features(x), 1):
+            grid = getattr(theirs, f"layer{n}")(grid)
+            same(found, grid)
+        same(ours.grid(x), grid.permute(0, 2, 3, 1))
+        same(ours.pooled(x), grid.mean((2, 3)))
+
+
+@pytest.mark.parametrize(("whose", "block"), PEERS)
+def test_statistics_of_a_batch_are_kept_as_theirs_are(whose, block):
+    theirs, ours = pair(whose, block)
+    x = images(40, 48)
+    with torch.no_grad():
+        same(ours.train()(x), theirs.train()(x), 1e-8)
+        found, expected = write(timm_resnet.table(ours.config), ours), theirs.state_dict()
+    assert expected["bn1.num_batches_tracked"] == 1
+    for name, value in expected.items():
+        same(found[name], value, 1e-8)
+
+
+@pytest.mark.parametrize("block", LAYERS)
+def test_gradients_of_all_parameters_are_theirs(block):
+    theirs, ours = pair("torchvision", block)
+    x, pull = images(40, 48), torch.randn(3, 5, dtype=torch.float64)
+    (theirs(x) * pull).sum().backward()
+    (ours(x) * pull).sum().backward()
+    held = ResNet(ours.config).double()
+    with torch.no_grad():
+        for mine, parameter in zip(held.parameters(), ours.parameters(), strict=True):
+            mine.copy_(parameter.grad)
+    mapped = write(timm_resnet.table(ours.config), held)
+    for name, parameter in theirs.named_parameters():
+        torch.testing.assert_close(mapped[name], parameter.grad, rtol=1e-7, atol=1e-9, msg=name)
+
+
+@pytest.mark.parametrize(("whose", "block"), PEERS)
+def test_there_and_back_is_the_same_to_the_bit(whose, block):
+    theirs, ours = pair(whose, block)
+    round_trip(theirs.state_dict(), timm_resnet.table(ours.config), ours)
+
+
+@pytest.mark.parametrize("size", ["18", "34", "50", "101"])
+def test_sizes_have_as_many_parameters_as_theirs(size):
+    with torch.device("meta"):
+        ours, theirs = ResNet(Config(**SIZES[size])), getattr(torchvision.models, f"resnet{size}")()
+    assert sum(p.numel() for p in ours.parameters()) == sum(p.numel() for p in theirs.parameters())
+
+
+def test_a_folder_goes_there_and_back(tmp_path):
+    theirs = timm.create_model("resnet18", num_classes=5, in_chans=1).eval()
+    timm.models.save_for_hf(theirs, tmp_path / "theirs", model_args={"in_chans": 1}, safe_serialization=True)
+    (tmp_path / "theirs" / "pytorch_model.bin").unlink(missing_ok=True)
+    model, shown = timm_resnet.load(tmp_path / "theirs")
+    assert (model.config.classes, model.config.channels, len(shown["labels"])) == (5, 1, 5)
+    x = torch.randn(2, 1, 64, 64)
+    with torch.no_grad():
+        expected = theirs(x)
+        torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-4)
+        timm_resnet.save(tmp_path / "ours", model)
+        again = timm.create_model(f"local-dir:{tmp_path / 'ours'}", pretrained=True).eval()
+        torch.testing.assert_close(again(x), expected, rtol=1e-4, atol=1e-4)
+    assert regard.load(tmp_path / "theirs").model.config == model.config
+
+
+def test_what_has_no_place_is_refused():
+    with pytest.raises(Unsupported, match="stem='large'"):
+        timm_resnet.table(Config(stem="small"))
+    with pytest.raises(Unsupported, match="none of timm's"):
+        timm_resnet.theirs(Config(width=32))
+    with pytest.raises(Unsupported, match="not among resnet18"):
+        timm_resnet.ours({"architecture": "resnet26d"}, {})
+    with pytest.raises(BadInput, match=r"layer1\.0\.conv3"):
+        read(timm_resnet.table(Config()), peer("timm", "bottleneck", 1000).state_dict(), ResNet(Config()))
