@@ -136,3 +136,61 @@ def test_an_aligner_is_seen_pass_by_pass():
     (trace,) = seen.traces()
     assert trace.weights.shape == (2, 1, 2, 6)
     assert trace.queries == (3, 0)
+
+
+@pytest.mark.parametrize("backend", ["plain", "sdpa"])
+def test_gradients_of_weights_are_those_that_autograd_finds(backend):
+    torch.manual_seed(2)
+    attention = f"softmax(backend='{backend}')"
+    model = build("transformer", vocab=13, width=12, heads=3, ffn=7, encoder_layers=2, decoder_layers=1, length=9)
+    watched = build(
+        "transformer", vocab=13, width=12, heads=3, ffn=7, encoder_layers=2, decoder_layers=1, length=9,
+        attention=attention,
+    )  # fmt: skip
+    watched.load_state_dict(model.state_dict())
+    model, watched = model.double().eval(), watched.double().eval()
+    batch = torch.randint(3, 13, (2, 5)), torch.randint(3, 13, (2, 4)), torch.tensor([5, 3])
+    with watch(watched, gradients=True) as seen:
+        watched(*batch)[0, 2, 7].backward()
+
+    found = {}
+    names = {module.attend: name for name, module in model.named_modules() if hasattr(module, "attend")}
+
+    def written_out(module, q, k, v, mask, bias, memo=None):  # the same softmax, its weights kept for autograd
+        w = module.weights(q, k, mask, bias)
+        w.retain_grad()
+        found[names[module]] = w
+        return w @ v
+
+    for attend in names:
+        attend.forward = written_out.__get__(attend)
+    model(*batch)[0, 2, 7].backward()
+    assert set(found) == set(seen)
+    for name, w in found.items():
+        torch.testing.assert_close(seen[name].gradient, w.grad, rtol=1e-9, atol=1e-13)
+    assert max(float(w.grad.abs().max()) for w in found.values()) > 1e-4
+
+
+def test_gradients_are_of_the_heads_and_rows_that_were_asked_for_and_of_the_latest_answer(model, batch):
+    model.double().eval()
+    with watch(model, gradients=True) as whole, watch(model, heads=[1], queries=[3, 0], gradients=True) as some:
+        out = model(*batch)
+        assert whole["decoder.blocks.0.cross"].gradient is None
+        out[0, 3, 5].backward(retain_graph=True)
+        before = whole["decoder.blocks.0.cross"].gradient
+        out[1, 3, 6].backward()
+    latest = whole["decoder.blocks.0.cross"].gradient
+    assert before[1].abs().max() == 0 == latest[0].abs().max()  # rows of a batch do not meet
+    torch.testing.assert_close(some["decoder.blocks.0.cross"].gradient, latest[:, [1]][:, :, [3, 0]])
+
+
+def test_gradients_without_a_graph_are_refused(model, batch):
+    with pytest.raises(RegardError, match="keeps no graph"), torch.no_grad(), watch(model, gradients=True):
+        model(*batch)
+
+
+def test_what_a_pass_went_through_is_kept_in_order_and_is_of_the_latest_pass(model, batch):
+    with watch(model.eval()) as seen:
+        model(*batch)
+        model(*batch)
+    assert [trace.name for trace in seen.passed()] == list(seen)

@@ -1,7 +1,7 @@
 import torch
 
 from regard.core.memo import Memo
-from regard.core.trace import Geometry, Slots, Trace
+from regard.core.trace import Geometry, Slots, Trace, moved
 
 
 def windows(batch, width, size):
@@ -55,3 +55,38 @@ def test_a_memo_is_keyed_by_depth_so_that_recomputing_overwrites():
     assert memo.at(0).below("scores") is None
     assert memo.loss("balance") == 3
     assert memo.loss("other") is None
+
+
+def _overlapping(batch=2):
+    """Three groups of two queries and three keys over 7 cells, keys of up to two cells, some of them padding."""
+    torch.manual_seed(3)
+    keys = Slots(torch.randint(-1, 7, (1, 3, 3, 2)), (7,))
+    queries = Slots(torch.tensor([[[[0], [3]], [[1], [-1]], [[4], [2]]]]), (5,))
+    weights = torch.rand(batch * 3, 4, 2, 3, dtype=torch.float64).softmax(-1)
+    return Geometry(queries, keys), weights
+
+
+def test_rows_pulled_are_rows_times_the_operator():
+    geometry, weights = _overlapping()
+    rows = torch.rand(2, 4, 6, 5, dtype=torch.float64)
+    torch.testing.assert_close(geometry.pull(weights, rows), rows @ geometry.operator(weights), rtol=0, atol=1e-14)
+    torch.testing.assert_close(geometry.totals(weights), geometry.operator(weights).sum(-1), rtol=0, atol=1e-14)
+    one = torch.rand(2, 1, 6, 5, dtype=torch.float64)  # the same rows for every head
+    torch.testing.assert_close(geometry.pull(weights, one), one @ geometry.operator(weights), rtol=0, atol=1e-14)
+
+
+def test_slots_read_what_they_spread():
+    slots = Slots(torch.tensor([[[[0, 1, 2], [2, -1, -1]], [[3, 4, -1], [-1, -1, -1]]]]), (5,))
+    values = torch.tensor([[3.0, 6.0, 9.0, 1.0, 5.0]])
+    assert slots.read(values).tolist() == [[[6.0, 9.0], [3.0, 0.0]]]
+    spread = slots.spread(torch.tensor([[[3.0, 7.0], [4.0, 100.0]]]))  # what padding holds is lost
+    assert spread.tolist() == [[1.0, 1.0, 8.0, 2.0, 2.0]]
+
+
+def test_a_move_is_a_trace_that_takes_the_mean_of_its_cells():
+    trace = moved(
+        "merge", Slots(torch.tensor([[[[0, 1], [2, 3], [4, -1]]]]), (5,)), 2, torch.zeros(2, dtype=torch.float64)
+    )
+    expected = torch.tensor([[0.5, 0.5, 0, 0, 0], [0, 0, 0.5, 0.5, 0], [0, 0, 0, 0, 1]], dtype=torch.float64)
+    assert torch.equal(trace.operator(), expected.expand(2, 1, 3, 5))
+    assert (trace.reads, trace.writes, trace.kind) == (5, 3, "move")

@@ -73,6 +73,51 @@ def test_every_model_of_the_table_is_sound(name, tied):
     assert all(p.grad is None and p.dtype == torch.float32 for p in model.parameters())
 
 
+IMAGES = {
+    "vit": {"image": (20, 24), "patch": 4, "width": 12, "heads": 2, "layers": 2},
+    "deit": {"image": 20, "patch": 8, "width": 12, "heads": 2, "layers": 2},
+    "swin": {"image": 28, "patch": 2, "width": 8, "heads": (1, 2), "layers": (2, 2), "window": 3},
+    "swinv2": {"image": 28, "patch": 2, "width": 8, "heads": (1, 2), "layers": (2, 1), "window": 4},
+    "mvit": {"image": 24, "patch": 2, "width": 8, "heads": 1, "layers": (1, 1, 1), "keys": 2},
+    "cct": {"image": 24, "width": 12, "heads": 2, "layers": 2, "convolutions": 1},
+    "resnet": {"image": 32, "size": "18"},
+}
+
+
+def test_every_model_over_images_is_examined():
+    assert set(IMAGES) == {
+        name for name, (room, _) in MODELS.items() if "image" in import_module(room).Config.__dataclass_fields__
+    }
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_every_model_over_images_is_sound(name):
+    report = check(regard.build(name, classes=5, channels=2, **IMAGES[name]))
+    assert report.ok, str(report)
+    words = {"padding", "empty", "causal", "steps", "decoding"}  # an image has none of these
+    assert {f.check for f in report if f.state == "ok"} >= set(CHECKS) - words
+
+
+def test_what_waits_behind_a_scale_of_zero_learns_and_what_nothing_waits_for_does_not():
+    class Gated(nn.Module):
+        def __init__(self, dead):
+            super().__init__()
+            self.inner, self.gate = nn.Linear(3, 3), nn.Parameter(torch.zeros(3))
+            self.second = nn.Parameter(torch.zeros(3)) if dead else None
+
+        def forward(self, x):
+            gate = self.gate if self.second is None else self.gate * self.second
+            return x + gate * self.inner(x)
+
+    report = check(Gated(False), torch.randn(2, 4, 3))
+    assert report.ok, str(report)
+    assert (
+        report["learns"].said == "a gradient reaches all 3 parameter tensors (2 of them once what is still 0 has moved)"
+    )
+    report = check(Gated(True), torch.randn(2, 4, 3))  # each of two zeros keeps the other from learning, for ever
+    assert failed(report) == {"learns"}
+
+
 @pytest.mark.parametrize("kind", ["rotary", "alibi", "learned"])
 def test_positions_of_every_kind_are_sound(kind):
     model = regard.build("transformer", vocab=37, positions=kind, norm="pre", groups=1, **TINY["transformer"])

@@ -22,6 +22,12 @@ def test_a_token_depends_on_the_pixels_of_its_slot_and_no_others(double, clips, 
         assert seen == sorted(cell for cell in slots.cells[0, 0, n].tolist() if cell >= 0)
 
 
+def test_all_tokens_together_count_every_pixel_alike(double):
+    stem, images = OverlappingPatches(1, 2, 4), torch.zeros(1, 1, 20, 24)
+    counted = stem.slots(images).spread(torch.ones(1, 1, 5 * 6)).view(20, 24)
+    torch.testing.assert_close(counted[4:17, 4:21], torch.full((13, 17), 1 / 16))  # at the edge a neighbour is missing
+
+
 def test_what_is_no_batch_of_images_is_refused():
     stem = OverlappingPatches(3, 4, 4)
     for given in (torch.zeros(1, 1, 8, 8), torch.zeros(3, 8, 8), torch.zeros(1, 3, 2, 8, 8)):

@@ -8,6 +8,12 @@ Whatever has `weights(same arguments as forward)` gets a hook that computes the 
 chunks, for the asked rows only. Outside the block nothing is paid; inside it the output is unchanged to the bit, and so
 is the random state. Hooks do not fire in compiled code, so a compiled model runs eagerly inside the block, and a
 warning says so.
+
+    with regard.watch(model, gradients=True) as seen:
+        model(source, target)[0, -1, 7].backward()
+    seen["decoder.blocks.5.cross"].gradient     # B H N M, of what was differentiated, with respect to the weights
+
+A mechanism is linear in v, o = w v; so that gradient is (∂ / ∂o) vᵀ, whatever kernel ran.
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from fnmatch import fnmatch
 from typing import Any
 
@@ -24,7 +31,7 @@ from torch import nn
 from regard.attention.protocol import Mechanism
 from regard.core.errors import RegardError
 from regard.core.shapes import Rows, Tensor
-from regard.core.trace import Geometry, Trace
+from regard.core.trace import Geometry, Trace, moved
 
 CHUNK = 1024  # query rows computed at a time
 
@@ -38,6 +45,7 @@ class Seen(Mapping[str, Trace]):
     def __init__(self, rows: Rows = slice(None)) -> None:
         self._calls: dict[str, list[Trace]] = {}
         self._fresh: dict[str, int] = {}  # the first call of the model's latest pass
+        self._passed: list[tuple[list[Trace], int]] = []  # where each step of that pass is kept
         self._rows = rows
 
     def __getitem__(self, name: str) -> Trace:
@@ -63,6 +71,11 @@ class Seen(Mapping[str, Trace]):
         every = [self[name] for name in self]
         return [trace for trace in every if kind is None or trace.kind == kind]
 
+    def passed(self) -> list[Trace]:
+        """All maps of the model's latest pass with what moved tokens between them (kind "move": patches cut, neighbours
+        merged), in the order they ran: what the rollout of a model over images is taken through."""
+        return [calls[at] for calls, at in self._passed]
+
     def __repr__(self) -> str:
         return "Seen(" + ", ".join(f"{n}: {tuple(t.weights.shape)}" for n, t in self.items()) + ")"
 
@@ -73,8 +86,12 @@ def watch(
     only: str = "*",
     heads: Sequence[int] | None = None,
     queries: slice | Sequence[int] | None = None,
+    gradients: bool = False,
 ) -> Iterator[Seen]:
-    """Record the attention maps of everything in `model` that attends and whose path matches `only`."""
+    """Record the attention maps of everything in `model` that attends and whose path matches `only`.
+
+    With `gradients`, those of their weights too, as soon as something that was made of them is differentiated.
+    """
     rows: Rows = slice(None) if queries is None else queries if isinstance(queries, slice) else list(queries)
     seen, geometries = Seen(rows), list[Geometry | None]()
     inner = getattr(model, "_orig_mod", model)  # what torch.compile wrapped
@@ -98,6 +115,32 @@ def watch(
                 exact=bool(getattr(mixer, "exact_geometry", True)),
             )
             seen._calls.setdefault(name, []).append(trace)
+            seen._passed.append((seen._calls[name], len(seen._calls[name]) - 1))
+
+        return look
+
+    def gradient_hook(name: str) -> Any:
+        def look(module: Mechanism, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
+            if _recomputing():
+                return
+            if not output.requires_grad:
+                raise RegardError("gradients are asked for, but this pass keeps no graph; leave out torch.no_grad()")
+            calls, v = seen._calls[name], (args[2] if len(args) > 2 else kwargs["v"]).detach()
+            at = len(calls) - 1
+
+            def keep(grad: Tensor) -> None:
+                every = grad[:, :, rows] @ v.repeat_interleave(grad.shape[1] // v.shape[1], dim=1).mT
+                calls[at] = replace(calls[at], gradient=every if heads is None else every[:, list(heads)])
+
+            output.register_hook(keep)
+
+        return look
+
+    def move_hook(name: str) -> Any:
+        def look(module: Any, args: tuple[Any, ...]) -> None:
+            if not _recomputing():
+                x, exact = args[0], bool(getattr(module, "exact_geometry", True))
+                seen._passed.append(([moved(name, module.slots(x), x.shape[0], x, exact)], 0))
 
         return look
 
@@ -113,6 +156,7 @@ def watch(
 
     def begin(module: nn.Module, args: tuple[Any, ...]) -> None:
         seen._fresh = {name: len(calls) for name, calls in seen._calls.items()}
+        seen._passed = []
 
     def push(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         geometries.append(module.geometry(args[0] if args else kwargs["x"]))
@@ -126,12 +170,16 @@ def watch(
             if callable(getattr(module, "geometry", None)):
                 handles.append(module.register_forward_pre_hook(push, with_kwargs=True))
                 handles.append(module.register_forward_hook(pop, always_call=True))
+            if callable(getattr(module, "slots", None)):
+                handles.append(module.register_forward_pre_hook(move_hook(path)))
             if isinstance(module, Mechanism):
                 name, _, last = path.rpartition(".")  # a mechanism is known by the mixer that holds it
                 name = name if last == "attend" else path
                 if fnmatch(name, only):
                     hook = mechanism_hook(name, modules.get(name))
                     handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+                    if gradients:
+                        handles.append(module.register_forward_hook(gradient_hook(name), with_kwargs=True))
                     watched += 1
             elif _is_aligner(module) and fnmatch(path, only):
                 handles.append(module.register_forward_hook(aligner_hook(path)))

@@ -25,6 +25,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.attention.mask import Mask
+from regard.attention.masked import precise
 from regard.attention.mechanisms import MECHANISMS
 from regard.attention.mechanisms.softmax import SoftmaxAttention
 from regard.attention.multihead import Join, Projection
@@ -199,7 +200,7 @@ class CosineProjection(Projection):
     def forward(self, x: Float[Tensor, "B N C"]) -> tuple[Tensor, Tensor, Tensor]:
         """All three at once."""
         q, k, v = self.every(x).unflatten(-1, (-1, 3, self.depth)).unbind(3)  # B N H D
-        q, k = (F.normalize(each, dim=-1) for each in (q, k))  # under autocast these answer in float32
+        q, k = (F.normalize(precise(each), dim=-1) for each in (q, k))  # in float16 the key of padding is 0 / 0
         q, k = (q * self.scale()[:, None]).to(v.dtype), k.to(v.dtype)
         return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
 

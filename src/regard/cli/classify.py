@@ -1,4 +1,4 @@
-"""``regard classify``: texts in, labels out, in the same order.
+"""``regard classify``: texts or image files in, labels out, in the same order.
 
 A line that cannot be used leaves an empty line, so that line 7 of the output is always line 7 of the input, and one
 line on stderr; the status at the end is 1.
@@ -22,14 +22,16 @@ if TYPE_CHECKING:
 def classify(
     text: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TEXT...", help="What to classify; without it, lines are read from stdin."),
+        typer.Argument(
+            metavar="TEXT...", help="Texts, or files and folders of images; without them, lines are read from stdin."
+        ),
     ] = None,
     model: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
             help="A classifier by name (regard list zoo), a folder, or a run.",
-            show_default="languages; with --labels minilm",
+            show_default="languages; with --labels minilm; for images the one that ships",
         ),
     ] = None,
     labels: Annotated[
@@ -43,35 +45,42 @@ def classify(
     as_json: Json = False,
     device: Device = "auto",
 ) -> int:
-    """Say what kind of text each one is, and how sure that is.
+    """Say what kind of text or image each one is, and how sure that is.
 
     The model that ships tells English, French and German apart; with --labels any labels will do. Output line n belongs
-    to input line n: label, probability.
+    to input line n: label, probability. Of a folder every line begins with the name of its file.
 
     \b
       regard classify "Wo ist der Bahnhof?"
       regard classify "The keeper saved a penalty." --labels sport,politics,music --all
       regard classify --model runs/sst2 < reviews.txt
+      regard classify photo.png more/photos --model runs/birds --all
     """
     if labels is not None and pairs:
         raise typer.BadParameter("--labels are compared with one text at a time; leave out --pairs")
-    from regard.cli import lines
+    from regard.cli import lines, pictures
+    from regard.cli.ready import opened
+    from regard.tasks.image_classifier import ImageClassifier
 
+    images = pictures.means_images(text)
+    if images and (labels is not None or pairs):
+        raise typer.BadParameter("--labels and --pairs are for texts; leave them out for images")
+    name = model or ("languages" if labels is None else "minilm")
+    found = None if images and model is None else opened(name)
+    if images or (isinstance(found, ImageClassifier) and labels is None and not pairs):
+        return pictures.classify(text, model, found, every, as_json, device)
     windows = lines.read(text, "texts")
-    return _Work(chosen(model, labels, device), pairs, every, as_json).through(windows, "classify")
+    return _Work(fitting(found, name, labels, device), pairs, every, as_json).through(windows, "classify")
 
 
-def chosen(model: str | None, labels: str | None, device: str = "auto") -> Any:
-    """The classifier of a name or a folder, or one made of labels and sentence vectors."""
-    import regard
-    from regard.cli.ready import place, ready
+def fitting(found: Any, name: str, labels: str | None, device: str = "auto") -> Any:
+    """What was opened under a name as a classifier made ready, or as one made of labels and sentence vectors."""
+    from regard.cli.ready import ready
     from regard.core.errors import BadInput
     from regard.tasks.classifier import Classifier
     from regard.tasks.embedder import Embedder
     from regard.tasks.zeroshot import ZeroShot
 
-    name = place(model or ("languages" if labels is None else "minilm"))
-    found = regard.load(name)
     if labels is None:
         if not isinstance(found, Classifier):
             hint = "; give it --labels" if isinstance(found, Embedder) else ""

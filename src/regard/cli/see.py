@@ -1,4 +1,5 @@
-"""``regard see``: translate a sentence, read it or write on from it, and look at what each word looked at."""
+"""``regard see``: translate a sentence, read it or write on from it, and look at what each word looked at; or an image,
+and look at what a model looked at in it."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from regard.core.trace import Trace
+    from regard.tasks.image_classifier import ImageClassifier
     from regard.tasks.translator import Translator
     from regard.tasks.writer import Writer
 
@@ -33,12 +35,19 @@ class View(StrEnum):
     layers = "layers"  # every layer and head of the cross-attention, small
     rollout = "rollout"  # output words looking at input words, through all layers of the encoder
     path = "path"  # where an aligner stands over the input words, step by step
+    class_ = "class"  # of an image: what the token looks at that the answer is read from
+    relevance = "relevance"  # of an image: what spoke for an answer
+
+
+IMAGES = (View.class_, View.heads, View.layers, View.rollout, View.relevance)  # the views of an image
 
 
 def see(
     text: Annotated[
         str,
-        typer.Argument(metavar="TEXT", help="A sentence to translate, to read or to write on from, or a sound file."),
+        typer.Argument(
+            metavar="TEXT", help="A sentence to translate, to read or to write on from; an image or a sound file."
+        ),
     ],
     to: Annotated[
         str | None, typer.Option("--to", metavar="LANGUAGE", help="Language to translate to.", show_default="de")
@@ -68,12 +77,16 @@ def see(
         typer.Option(
             help="cross, heads: output to input, mean or every head; encoder, decoder: within one side; "
             "layers: all at once; rollout: through the encoder (of a language model: through all of it); "
-            "path: where it walks over the input.",
-            show_default="cross; heads of what only reads, decoder of a language model",
+            "path: where it walks over the input. Of an image: class (what the answer is read from), heads, layers, "
+            "rollout, relevance (what spoke for the answer).",
+            show_default="cross; heads of what only reads, decoder of a language model, class of an image",
         ),
     ] = None,
     layer: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Which layer, from 0.", show_default="the last but one")
+        int | None,
+        typer.Option(
+            min=0, metavar="N", help="Which layer, from 0.", show_default="the last but one; of images the last"
+        ),
     ] = None,
     head: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Which head, from 0.", show_default="their mean")
@@ -85,6 +98,14 @@ def see(
             help="Whether special tokens are drawn of a model that only reads: [CLS] outshines all.",
         ),
     ] = True,
+    query: Annotated[
+        str | None,
+        typer.Option(metavar="Y,X", help="Of an image: what is looked at from there, in pixels as the model sees it."),
+    ] = None,
+    label: Annotated[
+        str | None,
+        typer.Option(metavar="LABEL", help="Of an image: relevance to this label.", show_default="the likeliest"),
+    ] = None,
     output: Annotated[
         list[Path] | None,
         typer.Option(
@@ -97,7 +118,7 @@ def see(
     ] = None,
     beams: Annotated[int, typer.Option(min=1, max=256, metavar="N", help="Outputs kept while searching.")] = 4,
 ) -> int:
-    """Translate a sentence, read it or write on from it, and draw who looked at whom.
+    """Translate a sentence, read it or write on from it, and draw who looked at whom; of an image, what was looked at.
 
     A small drawing comes to the terminal, the picture to a file.
 
@@ -109,9 +130,11 @@ def see(
       regard see "ROMEO: I love" --model shakespeare --view layers
       regard see xylophone --model sounds-en
       regard see digits.wav --output lattice.png
+      regard see photo.jpg --model runs/birds --view rollout
     """
-    from regard.cli import lines, transcribe
+    from regard.cli import lines, pictures, transcribe
     from regard.cli.ready import opened
+    from regard.tasks.image_classifier import ImageClassifier
     from regard.tasks.reading import Reader
     from regard.tasks.writer import Writer
 
@@ -122,12 +145,19 @@ def see(
         if ignored := [option for option, value in given.items() if value is not None]:
             raise BadInput(f"{text} is a sound, of which there is one picture: leave out {', '.join(ignored)}")
         return transcribe.look(Path(text), model or transcribe.DEFAULT, translation, beams, files)
+    if pictures.is_image(text):
+        return _image(text, model, None, view, layer, head, query, label, files, (to, from_, tokens, translation))
     (window,) = lines.given([text])
     if len(window) != 1 or not window[0].text.strip():
         why = next((f"it {line.wrong.split(':')[0]}" for line in window if line.wrong), "give one line of text")
         raise BadInput(f"cannot look at this text: {why}")
     line = window[0].text
     found = None if model is None else opened(model)
+    if isinstance(found, ImageClassifier):
+        return _image(line, model, found, view, layer, head, query, label, files, (to, from_, tokens, translation))
+    if view in (View.class_, View.relevance) or query is not None or label is not None:
+        what = "--query" if query is not None else "--label" if label is not None else f"--view {view}"
+        raise BadInput(f"{what} is for images, and this is a text; regard see photo.jpg looks at one")
     if isinstance(found, (Reader, Writer)) and (to or from_ or translation is not None):
         raise BadInput(f"{model} translates nothing: leave out --to, --from and --translation")
     if tokens is not None and not isinstance(found, Writer):
@@ -148,6 +178,32 @@ def see(
     for file in draw(traces, seen, view, head, "  →  ".join(said), files):
         print(f"drawn: {file}")
     return 0
+
+
+def _image(
+    file: str,
+    model: str | None,
+    found: ImageClassifier | None,
+    view: View | None,
+    layer: int | None,
+    head: int | None,
+    query: str | None,
+    label: str | None,
+    files: Sequence[Path],
+    of_texts: Sequence[object],
+) -> int:
+    """An image file, and what a model looks at in it."""
+    from regard.cli import pictures
+
+    if not pictures.is_image(file) and not pictures.there(file):
+        raise BadInput(f"{model} looks at images, and there is no file '{file[:60]}'")
+    names = ("--to", "--from", "--tokens", "--translation")
+    if ignored := [name for name, value in zip(names, of_texts, strict=True) if value is not None]:
+        raise BadInput(f"{file} is an image: leave out {', '.join(ignored)}")
+    if view is not None and view not in IMAGES:
+        raise BadInput(f"--view {view} is for texts; an image has {', '.join(IMAGES)}")
+    check(files, page=False)
+    return pictures.look(file, model, found, view or View.class_, layer, head, query, label, files)
 
 
 def _inside(trace: Trace) -> Trace:

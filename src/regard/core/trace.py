@@ -24,12 +24,32 @@ class Slots:
     grid: tuple[int, ...]  # what the cells count: (Y, X), (T,), (points,), ...
     share: Float[Tensor, "#B G N P"] | None = None  # None: the mean of the P cells
 
-    def shares(self) -> Float[Tensor, "#B G N P"]:
+    def shares(self, dtype: torch.dtype = torch.float32) -> Float[Tensor, "#B G N P"]:
         """The share of every cell, padding at zero."""
-        real = (self.cells >= 0).to(torch.float32)
+        real = (self.cells >= 0).to(dtype)
         if self.share is not None:
-            return self.share * real
+            return self.share.to(dtype) * real
         return real / real.sum(-1, keepdim=True).clamp(min=1)
+
+    def read(self, values: Float[Tensor, "B *any inn"]) -> Float[Tensor, "B *any G N"]:
+        """What each slot holds where the cells hold these values."""
+        cells = self._beside(self.cells, values)  # #B *1 G N P
+        index = cells.clamp(min=0).expand(*values.shape[:-1], *cells.shape[-3:])
+        found = values.gather(-1, index.flatten(-3)).unflatten(-1, cells.shape[-3:])
+        return (found * self._beside(self.shares(values.dtype), values)).sum(-1)  # padding has share 0
+
+    def spread(self, values: Float[Tensor, "B *any G N"]) -> Float[Tensor, "B *any inn"]:
+        """The same the other way: what each slot holds is given to its cells, by their shares."""
+        flat = values.flatten(-2)
+        cells, shares = (self._beside(own, flat) for own in (self.cells, self.shares(values.dtype)))
+        parts = values[..., None] * shares  # B *any G N P
+        out = values.new_zeros(*flat.shape[:-1], prod(self.grid))
+        return out.scatter_add_(-1, cells.clamp(min=0).expand(parts.shape).flatten(-3), parts.flatten(-3))
+
+    @staticmethod
+    def _beside(own: Tensor, values: Tensor) -> Tensor:
+        """Cells or shares #B G N P with an axis of one for each that values B *any x have more."""
+        return own[(slice(None), *[None] * (values.ndim - 2))].to(values.device)
 
     def only(self, batch: int) -> Slots:
         """The slots of one input of the batch; those that are the same for all stay."""
@@ -60,7 +80,7 @@ class Geometry:
         w = weights.unflatten(0, (-1, groups)).transpose(1, 2)  # B H G N M
         rows, columns = prod(self.queries.grid), prod(self.keys.grid)
         cells = self.keys.cells[:, None, :, None]  # #B 1 G 1 M P
-        parts = w[..., None] * self.keys.shares().to(w.dtype)[:, None, :, None]  # B H G N M P
+        parts = w[..., None] * self.keys.shares(w.dtype)[:, None, :, None]  # B H G N M P
         to = self.queries.cells[:, None, :, :, :1, None]  # #B 1 G N 1 1
         index = to * columns + cells
         real = (to >= 0) & (cells >= 0)
@@ -68,6 +88,17 @@ class Geometry:
         flat = parts.new_zeros(*index.shape[:2], rows * columns + 1)
         flat.scatter_add_(2, index, (parts * real.to(parts.dtype)).flatten(2))
         return flat[..., :-1].unflatten(2, (rows, columns))
+
+    def pull(self, weights: Float[Tensor, "BG H N M"], rows: Float[Tensor, "B #H Q out"]) -> Float[Tensor, "B H Q inn"]:
+        """``rows @ operator(weights)`` without forming the operator, which is large where windows are many."""
+        w = weights.unflatten(0, (-1, self.queries.cells.shape[1]))  # B G H N M
+        return self.keys.spread(torch.einsum("bhqgn,bghnm->bhqgm", self.queries.read(rows), w))
+
+    def totals(self, weights: Float[Tensor, "BG H N M"]) -> Float[Tensor, "B H out"]:
+        """The row sums of ``operator(weights)``."""
+        w = weights.unflatten(0, (-1, self.queries.cells.shape[1]))
+        whole = self.keys.shares(w.dtype).sum(-1)[:, :, None, None]  # #B G 1 1 M: what is real of each key
+        return self.queries.spread((w * whole).sum(-1).transpose(1, 2))
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,33 +115,63 @@ class Trace:
     rows: tuple[str, ...] | None = None  # names of the queries, for pictures
     columns: tuple[str, ...] | None = None
     centres: Float[Tensor, "B H N P"] | None = None  # where an aligner that has centres put them, in columns from 0
+    gradient: Float[Tensor, "B H N M"] | None = None  # of what was differentiated, with respect to the weights
 
     def label(self, rows: Sequence[str], columns: Sequence[str]) -> Trace:
         """The same trace with its rows and columns named; longer ones (padding) are cut off."""
+        named = replace(self, rows=tuple(rows), columns=tuple(columns))
         if self.geometry is not None:
-            return replace(self, rows=tuple(rows), columns=tuple(columns))
+            return named
         w = self.weights[..., : len(rows), : len(columns)]
         centres = None if self.centres is None else self.centres[..., : len(rows), :]
-        return replace(self, weights=w, rows=tuple(rows), columns=tuple(columns), centres=centres)
+        gradient = None if self.gradient is None else self.gradient[..., : len(rows), : len(columns)]
+        return replace(named, weights=w, centres=centres, gradient=gradient)
 
     def only(self, batch: int) -> Trace:
         """The trace of one input of the batch (still with a batch axis, of one)."""
         if self.geometry is None:
             centres = None if self.centres is None else self.centres[batch : batch + 1]
-            return replace(self, weights=self.weights[batch : batch + 1], centres=centres)
+            gradient = None if self.gradient is None else self.gradient[batch : batch + 1]
+            return replace(self, weights=self.weights[batch : batch + 1], centres=centres, gradient=gradient)
         groups = self.geometry.queries.cells.shape[1]
         own = slice(batch * groups, (batch + 1) * groups)
-        return replace(self, weights=self.weights[own], geometry=self.geometry.only(batch))
+        gradient = None if self.gradient is None else self.gradient[own]
+        return replace(self, weights=self.weights[own], geometry=self.geometry.only(batch), gradient=gradient)
 
     def operator(self) -> Float[Tensor, "B H out inn"]:
         """The map on the input grid; the weights themselves where tokens were not regrouped."""
         return self.weights if self.geometry is None else self.geometry.operator(self.weights)
+
+    def pull(self, rows: Float[Tensor, "B #H Q out"], weights: Tensor | None = None) -> Float[Tensor, "B H Q inn"]:
+        """``rows @ operator()``; of other weights of the same geometry (heads fused, say) where they are given."""
+        w = self.weights if weights is None else weights
+        return rows @ w if self.geometry is None else self.geometry.pull(w, rows)
+
+    @property
+    def reads(self) -> int:
+        """How many cells the layer reads."""
+        return self.weights.shape[-1] if self.geometry is None else prod(self.geometry.keys.grid)
+
+    @property
+    def writes(self) -> int:
+        """How many cells it writes."""
+        return self.weights.shape[-2] if self.geometry is None else prod(self.geometry.queries.grid)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, weights rounded to 5 digits."""
         plain = {"name": self.name, "kind": self.kind, "rows": self.rows, "columns": self.columns}
         arrays = {"weights": self.weights} | ({} if self.centres is None else {"centres": self.centres})
         return plain | {name: _rounded(array) for name, array in arrays.items()}
+
+
+def moved(name: str, slots: Slots, batch: int, like: Tensor, exact: bool = True) -> Trace:
+    """A module that only moves tokens (cuts patches, merges neighbours) as a trace: each slot looks at itself alone."""
+    cells, share = slots.cells.flatten(1, 2), None if slots.share is None else slots.share.flatten(1, 2)
+    count = cells.shape[1]
+    own = torch.arange(count, device=cells.device)[None, :, None, None]  # a group a slot, of one query and one key
+    keys = Slots(cells[:, :, None], slots.grid, None if share is None else share[:, :, None])
+    one = like.new_ones((), dtype=torch.promote_types(like.dtype, torch.float32)).expand(batch * count, 1, 1, 1)
+    return Trace(name, one, "move", geometry=Geometry(Slots(own, (count,)), keys), exact=exact)
 
 
 def windows(

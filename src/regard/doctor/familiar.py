@@ -4,6 +4,7 @@
     (source, target)    an encoder and a decoder: both have padding, the output may not look ahead in the target
     (tokens, segments)  one text or two, read in both directions: it has padding
     (tokens)            one text: it has padding, the output may not look ahead in it
+    (images)            normalised images B C Y X, of a size that few patches and windows divide; clips B C T Y X
 
 Lengths and sizes are odd ones that no width or number of heads is likely to share, and no two columns are alike, so
 that what comes out of a part of the model can be told apart by its shape and by its values.
@@ -12,6 +13,7 @@ that what comes out of a part of the model can be told apart by its shape and by
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import torch
 from torch import nn
@@ -20,6 +22,7 @@ from regard.doctor.patient import Reads
 from regard.models import MODELS
 
 SOURCE, TARGET = [11, 3, 7, 1], [9, 5, 1, 7]  # tokens in each row, padded to the longest
+ROWS, COLUMNS, FRAMES = 44, 58, 6  # of images; small, since what is trained on large ones reads these too
 KINDS: dict[tuple[str, ...], tuple[tuple[list[int], ...], int | None]] = {
     ("source", "target"): ((SOURCE, TARGET), 1),
     ("tokens", "segments"): ((SOURCE,), None),  # one segment, where nothing is said
@@ -39,6 +42,8 @@ def family(model: nn.Module) -> str | None:
 def made_up(model: nn.Module) -> Reads:
     """Something for a model of ours to read; nothing where it is not known what it reads."""
     names = tuple(inspect.signature(model.forward).parameters)
+    if family(model) is not None and names[:1] == ("images",):
+        return Reads((_images(model),), (None,), ("images",))
     for reads, (sizes, causal) in KINDS.items():
         if family(model) is not None and names[: len(reads)] == reads:
             tokens = tuple(_tokens(model, size, seed) for seed, size in enumerate(sizes))
@@ -47,6 +52,15 @@ def made_up(model: nn.Module) -> Reads:
             call = _whole if reads == ("tokens", "segments") else None
             return Reads(tokens, lengths, reads[: len(tokens)], causal, call)
     return Reads()
+
+
+def _images(model: nn.Module) -> torch.Tensor:
+    """Four images; those of a model trained on smaller ones are no larger."""
+    config: Any = model.config
+    sides = (config.image, config.image) if isinstance(config.image, int) else config.image
+    clip = (min(FRAMES, config.frames),) if getattr(config, "frames", 0) else ()
+    shape = (4, config.channels, *clip, min(ROWS, sides[0]), min(COLUMNS, sides[1]))
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
 
 
 def _whole(model: nn.Module, tokens: torch.Tensor, lengths: torch.Tensor | None) -> torch.Tensor:

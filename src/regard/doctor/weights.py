@@ -10,6 +10,7 @@ from torch import nn
 
 from regard.core import machine
 from regard.core.errors import BadInput, nearest
+from regard.core.shapes import Tensor
 from regard.doctor.familiar import family
 from regard.doctor.follow import first, recording, weighted
 from regard.doctor.patient import Patient
@@ -86,18 +87,37 @@ def learns(p: Patient) -> str:
     frozen = sum(not weight.requires_grad for weight in model.parameters())
     if not named:
         raise Skipped("no parameter wants a gradient")
-    with torch.enable_grad():
-        weighted(p.run(model=model), p.real).backward()
-    grads = {name: weight.grad for name, weight in named.items()}
+    grads = _gradients(p, model, named)
     if wrong := [name for name, grad in grads.items() if grad is not None and not bool(grad.isfinite().all())]:
         raise Failed(f"the gradient is not finite in {some(wrong)}", wrong[0])
     choosers = tuple(f"{path}." for path, part in model.named_modules() if callable(getattr(part, "told", None)))
     chosen = [name for name in grads if name.startswith(choosers)]  # drawn choices: a task teaches them (REINFORCE)
-    if dead := [name for name, grad in grads.items() if name not in chosen and (grad is None or not bool(grad.any()))]:
+    dead = [name for name in _unmoved(grads) if name not in chosen]
+    behind = []
+    closed = [name for name, weight in named.items() if name not in dead and not bool(weight.any())]
+    if dead and closed:
+        with torch.no_grad():  # a branch may begin at nothing, its last scale at 0: what learns first is that scale
+            for name in closed:
+                named[name].normal_(std=0.1)
+        still = _unmoved(_gradients(p, model, named))
+        behind, dead = [name for name in dead if name not in still], [name for name in dead if name in still]
+    if dead:
         raise Failed(f"no gradient reaches {some(dead)}")
-    notes = [f"{frozen} more are frozen"] * bool(frozen) + [f"{some(chosen)}: choices, for the task"] * bool(chosen)
+    notes = [f"{len(behind)} of them once what is still 0 has moved"] * bool(behind)
+    notes += [f"{frozen} more are frozen"] * bool(frozen) + [f"{some(chosen)}: choices, for the task"] * bool(chosen)
     note = f" ({'; '.join(notes)})" if notes else ""
     return f"a gradient reaches all {len(named) - len(chosen)} parameter tensors{note}"
+
+
+def _gradients(p: Patient, model: nn.Module, named: dict[str, nn.Parameter]) -> dict[str, Tensor | None]:
+    model.zero_grad()
+    with torch.enable_grad():
+        weighted(p.run(model=model), p.real).backward()
+    return {name: weight.grad for name, weight in named.items()}
+
+
+def _unmoved(grads: dict[str, Tensor | None]) -> list[str]:
+    return [name for name, grad in grads.items() if grad is None or not bool(grad.any())]
 
 
 def narrow(dtype: str) -> Callable[[Patient], str]:

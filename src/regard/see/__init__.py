@@ -3,7 +3,7 @@
     heads, alignment, layers, mask     grids of maps, as matplotlib figures          grid.py
     path, compare                      where an aligner walks; several side by side  walks.py
     page                               one HTML file to explore, needs no network    page.py
-    draw                               an alignment in the terminal                  text.py
+    draw, shade                        an alignment, a map in the terminal           text.py
     rollout, through                   several layers as one map                     rollout.py
     curve                              a training run's losses and scores            curve.py
     lengths                            a score over the length of the input          lengths.py
@@ -11,6 +11,8 @@
     plane                              vectors with names, in two dimensions         plane.py
     strokes                            handwriting, and what was read at each point  strokes.py
     lattice, listened                  what was heard in a sound, where in time      sound.py
+    overlay, overlays                  maps over a photo                             overlay.py
+    Sight                              a model's look at an image, on its pixels     sight.py
     save                               a figure or a page to disk, whole or not      save.py
 
 Importing this room never imports matplotlib; the first figure does.
@@ -25,19 +27,22 @@ from typing import TYPE_CHECKING, Any
 from regard.see.curve import curve
 from regard.see.estimates import estimates
 from regard.see.lengths import lengths
+from regard.see.overlay import overlay, overlays
 from regard.see.page import page
 from regard.see.plane import plane
 from regard.see.rollout import max_of_heads, mean_of_heads, min_of_heads, rollout, rollouts, through
 from regard.see.save import save
+from regard.see.sight import Sight
 from regard.see.sound import lattice, listened
 from regard.see.strokes import strokes
-from regard.see.text import draw
+from regard.see.text import draw, shade
 
 if TYPE_CHECKING:
     from regard.see.grid import alignment, heads, layers, mask
     from regard.see.walks import compare, path
 
 __all__ = [
+    "Sight",
     "alignment",
     "compare",
     "curve",
@@ -52,12 +57,15 @@ __all__ = [
     "max_of_heads",
     "mean_of_heads",
     "min_of_heads",
+    "overlay",
+    "overlays",
     "page",
     "path",
     "plane",
     "rollout",
     "rollouts",
     "save",
+    "shade",
     "strokes",
     "through",
 ]

@@ -102,7 +102,7 @@ def _around(geometry: Geometry | None, fused: Tensor) -> Tensor:
                 f"a map of {rows} rows and {columns} columns has no residual path; rollout takes self-attention"
             )
         return torch.eye(rows, dtype=fused.dtype, device=fused.device)
-    shares = geometry.skip.shares().flatten(1, 2).to(fused)  # #B out P
+    shares = geometry.skip.shares(fused.dtype).flatten(1, 2).to(fused.device)  # #B out P
     cells = geometry.skip.cells.flatten(1, 2).to(fused.device)
     flat = shares.new_zeros(*shares.shape[:2], columns)
     return flat.scatter_add_(2, cells.clamp(min=0), shares)  # padding has share 0, so cell 0 gains nothing

@@ -2,6 +2,7 @@
 
 Each output word is a row, each input word a column of shaded cells, and the best match stands at the end of the row.
 Column names are written downwards. Where the matrix is wider than the terminal, each row lists its best three instead.
+`shade` draws a map over an image the same way, without names.
 """
 
 from __future__ import annotations
@@ -26,6 +27,22 @@ def draw(seen: Seen, head: int | None = None, width: int = 80) -> str:
     if left + 2 + 2 * len(columns) + 2 + best > width:
         return "\n".join(_listed(rows, columns, weights, left))
     return "\n".join([*_heading(columns, left), *_shaded(rows, columns, weights, left)])
+
+
+def shade(weights: np.ndarray, most: int = 14) -> str:
+    """A map Y X as shaded cells, at most so many in a row, from where least is to where most is."""
+    array = np.asarray(weights, dtype=np.float64)
+    fold = max(1.0, max(array.shape) / most)
+    rows, columns = (max(1, round(n / fold)) for n in array.shape)
+    means = _thinned(_thinned(array, rows).T, columns).T
+    low, high = float(means.min()), float(means.max())
+    level = np.round((means - low) / ((high - low) or 1.0) * (len(_SHADES) - 1)).astype(int)
+    return "\n".join(f"│{''.join(_SHADES[k] * 2 for k in row)}│" for row in level)
+
+
+def _thinned(array: np.ndarray, many: int) -> np.ndarray:
+    """The means of so many groups of neighbouring rows."""
+    return np.stack([some.mean(0) for some in np.array_split(array, many)])
 
 
 def _heading(columns: list[str], left: int) -> list[str]:

@@ -21,6 +21,8 @@ from regard.core.trace import Slots, windows
 class OverlappingPatches(nn.Module):
     """Images B C Y X (clips B C T Y X) in, a grid of tokens B Y X C (B T Y X C) out."""
 
+    exact_geometry = False  # neighbours share pixels, and a filter weighs them
+
     def __init__(self, channels: int, width: int, patch: int, clips: bool = False) -> None:
         super().__init__()
         time = (1,) if clips else ()
@@ -46,6 +48,15 @@ class OverlappingPatches(nn.Module):
         return tuple(-(-n // step) for n, step in zip(shape, self.stride, strict=True))
 
     def slots(self, images: Float[Tensor, "B C *S"]) -> Slots:
-        """The pixels that every token has seen; near the edge fewer."""
+        """The pixels that every token has seen, those in its middle most; near the edge fewer.
+
+        Shares fall off evenly towards the neighbours, so that all tokens together count every pixel alike.
+        """
         shape = tuple(images.shape[2:])
-        return Slots(windows(shape, self.kernel, self.stride, torch.device(images.device))[None, None], shape)
+        cells = windows(shape, self.kernel, self.stride, torch.device(images.device))
+        tent = torch.ones(1, device=images.device)
+        for step in self.stride:
+            side = step - (torch.arange(2 * step - 1, device=images.device) - (step - 1)).abs()
+            tent = (tent[:, None] * side).flatten()
+        share = tent * (cells >= 0)
+        return Slots(cells[None, None], shape, (share / share.sum(-1, keepdim=True))[None, None])

@@ -73,7 +73,7 @@ def ours(said: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config:
 
 def theirs(config: Config) -> dict[str, Any]:
     """Their config.json from our configuration."""
-    fixed = {"classes": config.classes, "image": config.image, "channels": config.channels,
+    fixed: dict[str, Any] = {"classes": config.classes, "image": config.image, "channels": config.channels,
         "dropout": config.dropout, "drop_path": config.drop_path}  # fmt: skip
     name = next((size for size in KNOWN if replace(Config(**SIZES[size]), **fixed) == config), None)
     if name is None:

@@ -1,0 +1,286 @@
+"""Image files on the command line: which words mean one, what is in them, and what a model looks at in them.
+
+``regard classify`` and ``regard see`` come here with the names of image files; both say what the model knows, since it
+has a label of its own for whatever it is shown.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard.cli.work import Work
+from regard.core.errors import BadInput
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from regard.cli.lines import Line
+    from regard.see.sight import Place, Sight
+    from regard.tasks.classifier import Classified
+    from regard.tasks.image_classifier import ImageClassifier
+
+FEW = 64  # images in a window
+NAMED = 10  # labels that are listed
+
+
+def is_image(word: str) -> bool:
+    """Whether a word on the command line means an image file: a sentence that ends like one does not."""
+    from regard.data.decoding import ENDINGS
+
+    if not word.lower().endswith(ENDINGS) or "\n" in word:
+        return False
+    return len(word.split()) == 1 or there(word)
+
+
+def means_images(words: Sequence[str] | None) -> bool:
+    """Whether any of these words is an image file, or a folder of some."""
+    return any(is_image(word) or (there(word) and Path(word).is_dir() and _inside(word)) for word in words or ())
+
+
+def chosen(word: str, name: str | None, found: Any = None, device: str = "auto") -> tuple[str, ImageClassifier]:
+    """The classifier of images of a name or a folder (`found`: opened before), made ready for what a word means; else
+    the one that ships."""
+    from regard.cli.ready import opened, ready
+    from regard.tasks.image_classifier import ImageClassifier
+
+    name = shipped() if name is None else name
+    found = opened(name) if found is None else found
+    if not isinstance(found, ImageClassifier):
+        raise BadInput(f"{word} is an image, and {name} is a {type(found).__name__}, which looks at none; give another")
+    return name, ready(found, device)
+
+
+def shipped() -> str:
+    """The name of the classifier of images that ships with the package."""
+    from regard.api import zoo
+
+    for name, folder in zoo().items():
+        task = json.loads((folder / "config.json").read_text("utf-8")).get("task") or {}
+        if task.get("name") == "images":
+            return name
+    raise BadInput("no model over images ships with this version: give one with --model, or train one (regard train)")
+
+
+def known(name: str, classifier: ImageClassifier) -> str:
+    """What a classifier knows, in one line."""
+    labels = classifier.labels
+    more = f" and {len(labels) - NAMED:,} more" if len(labels) > NAMED else ""
+    return f"{name} knows {', '.join(labels[:NAMED])}{more}; it says one of them whatever it is shown"
+
+
+# -- classify ----------------------------------------------------------------------------------------------------------
+
+
+def classify(
+    words: Sequence[str] | None, model: str | None, found: Any, every: bool, as_json: bool, device: str
+) -> int:
+    """Say what is in each file, or each line of stdin that names one; the status."""
+    from regard.cli import lines, say
+
+    named = any(Path(word).is_dir() for word in words or () if there(word))
+    windows: Iterable[list[Line]] = _windows(_files(words)) if words else lines.windows(lines.stdin("names of images"))
+    name, classifier = chosen(words[0] if words else "", model, found, device)
+    if words and not any(there(word) for word in words):
+        raise BadInput(f"{name} looks at images, and there is no file '{words[0][:60]}'")
+    say(known(name, classifier))
+    work = _Work(classifier, every, as_json, named)
+    status = work.through(windows, "classify")
+    if named and work.bad:
+        say(f"{work.bad:,} of {work.bad + work.done:,} files could not be read")
+    return status
+
+
+def _files(words: Sequence[str]) -> Iterator[str]:
+    """The files that words mean: a folder means the images in it and below it, in order."""
+    for word in words:
+        if there(word) and Path(word).is_dir():
+            found = _inside(word)
+            if not found:
+                raise BadInput(f"there are no image files in {word}")
+            yield from map(str, found)
+        else:
+            yield word
+
+
+def _windows(files: Iterable[str]) -> Iterator[list[Line]]:
+    from regard.cli.lines import Line
+
+    every = [Line(number, file) for number, file in enumerate(files, 1)]
+    for at in range(0, len(every), FEW):
+        yield every[at : at + FEW]
+
+
+class _Work(Work["Classified | None"]):
+    """Windows of file names in, labels out; keeps count."""
+
+    failed = "{}"
+
+    def __init__(self, classifier: ImageClassifier, every: bool, as_json: bool, named: bool) -> None:
+        super().__init__()
+        self.classifier, self.every, self.as_json, self.named = classifier, every, as_json, named
+
+    def __call__(self, window: list[Line]) -> list[str]:
+        """The output lines of a window."""
+        self.check(window)
+        usable = [line for line in window if line.text.strip()]
+        found = dict(zip([line.number for line in usable], self.answered(usable, lost=None), strict=True))
+        self.done += sum(each is not None for each in found.values())
+        return [self._shown(line, found.get(line.number)) for line in window]
+
+    def answers(self, some: list[Line]) -> list[Classified | None]:
+        """What is in each."""
+        return list(self.classifier([line.text for line in some]))
+
+    def complain(self, line: Line, what: str) -> None:
+        """A file that could not be used; what the decoder says names it."""
+        from regard.cli import say
+
+        self.bad += 1
+        say(what if line.text and line.text in what else f"line {line.number} {what}")
+
+    def _shown(self, line: Line, found: Classified | None) -> str:
+        if self.as_json:
+            said = {} if found is None else {"label": found.label, "probability": found.probability}
+            more = {} if found is None else {"probabilities": found.probabilities}
+            return json.dumps({"number": line.number, "file": line.text, **said, **more}, ensure_ascii=False)
+        if found is None:
+            return line.text if self.named else ""
+        shown = found.probabilities if self.every else {found.label: found.probability}
+        cells = [f"{label}\t{share:.4f}" for label, share in shown.items()]
+        return "\t".join([line.text, *cells] if self.named else cells)
+
+
+# -- see ---------------------------------------------------------------------------------------------------------------
+
+
+def look(
+    file: str,
+    model: str | None,
+    opened: Any,
+    view: str,
+    layer: int | None,
+    head: int | None,
+    query: str | None,
+    label: str | None,
+    files: Sequence[Path],
+) -> int:
+    """Say what is in an image, and draw what the model looked at, over it."""
+    from regard import see
+    from regard.cli import say
+    from regard.tasks.looking import look
+
+    _fits(view, layer, head, label)
+    name, classifier = chosen(file, model, opened, "cpu")
+    place = None if query is None else _place(query, classifier.size)
+    photo = _shown(classifier, file)
+    sight, found = look(classifier, file, (label or True) if view == "relevance" else False)
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it likes to talk about its font cache
+    drawn, caption, unit = _drawn(sight, view, layer, head, place, label or found.label)
+    say(known(name, classifier))
+    likely = list(found.probabilities.items())[:3]
+    print("   ".join(f"{kind} {100 * share:.1f} %" for kind, share in likely), end="\n\n")
+    title = f"{Path(file).name}: {found.label} ({100 * found.probability:.0f} %)"
+    large = not isinstance(drawn, list | dict)
+    if large:
+        print(see.shade(drawn), end="\n\n")
+    for picture in files:
+        (see.overlay if large else see.overlays)(photo, drawn, title, caption, unit, place, picture)
+        print(f"drawn: {picture}")
+    return 0
+
+
+def _shown(classifier: ImageClassifier, file: str) -> Any:
+    """A file as the model sees it; an error names the file."""
+    try:
+        return classifier.shown(file)
+    except BadInput as error:
+        raise BadInput(str(error) if file in str(error) else f"{file}: {error}") from None
+
+
+def _fits(view: str, layer: int | None, head: int | None, label: str | None) -> None:
+    """Refuse options that a view has no use for."""
+    for option, value, views in (
+        ("--layer", layer, ("class", "heads")),
+        ("--head", head, ("class",)),
+        ("--label", label, ("relevance",)),
+    ):
+        if value is not None and view not in views:
+            raise BadInput(f"{option} is for --view {' and '.join(views)}; {view} has no use for it")
+
+
+def _place(query: str, size: tuple[int, int]) -> Place:
+    """A place y,x in pixels of the image as the model sees it, as shares of its sides."""
+    numbers = query.replace(" ", "").split(",")
+    if len(numbers) != 2 or not all(n.isdecimal() for n in numbers):
+        raise BadInput(f"--query is a row and a column, as 56,112; not '{query}'")
+    y, x = map(int, numbers)
+    if y >= size[0] or x >= size[1]:
+        raise BadInput(f"--query {y},{x} is not on the image, of which the model sees {size[0]} x {size[1]} pixels")
+    return (y + 0.5) / size[0], (x + 0.5) / size[1]
+
+
+def _drawn(
+    sight: Sight, view: str, layer: int | None, head: int | None, place: Place | None, label: str
+) -> tuple[Any, str, str]:
+    """What a view shows: one map, or many by their names; what stands above it, and the unit."""
+    import numpy as np
+
+    from regard.see.overlay import EVEN, SHARE, even, share
+
+    which = "from this place" if place is not None else _asked(sight)
+    rough = "" if sight.exact else "; what convolutions pool is taken for their receptive field"
+    if view == "rollout":
+        return even(sight.rollout(place).numpy()), f"{which}, through {len(sight.layers)} layers{rough}", EVEN
+    if view == "relevance":
+        said = f"what spoke for {label}: attention times its gradient, through {len(sight.layers)} layers{rough}"
+        return share(sight.relevance(place).numpy()), said, SHARE
+    if view == "layers":
+        rows = [(f"layer {n}", _heads(sight, n, place)) for n in range(len(sight.layers))]
+        return rows, f"{which}, every layer and head{rough}", EVEN
+    number = len(sight.layers) - 1 if layer is None else layer
+    maps = _heads(sight, number, place)
+    if view == "heads":
+        return maps, f"{which}, layer {number}{rough}", EVEN
+    if head is not None and head >= len(maps):
+        raise BadInput(f"there is no head {head} in layer {number}; there are 0 to {len(maps) - 1}")
+    every = np.stack(list(maps.values()))
+    who = f"head {head}" if head is not None else "its head" if len(maps) == 1 else f"mean of {len(maps)} heads"
+    own = every[head] if head is not None else every.mean(0)
+    return own, f"{which}, layer {number}, {who}{_missing(own)}{rough}", EVEN
+
+
+def _heads(sight: Sight, layer: int, place: Place | None) -> dict[str, np.ndarray]:
+    from regard.see.overlay import even
+
+    return {f"head {h}": even(w.numpy()) for h, w in enumerate(sight.heads(layer, place))}
+
+
+def _asked(sight: Sight) -> str:
+    """Whose look is drawn."""
+    if sight.reads[: sight.prefix].sum() < 0.5:
+        return "the tokens that the answer is read from"
+    return "the class token" if int((sight.reads > 0).sum()) == 1 else "the class and the distillation token"
+
+
+def _missing(weights: np.ndarray) -> str:
+    """What of a look fell on no pixel."""
+    gone = 1 - float(weights.mean())
+    return f"; {100 * gone:.0f} % of it is at no pixel" if gone > 0.005 else ""
+
+
+def there(word: str) -> bool:
+    """Whether there is a file or a folder of this name; a sentence may be longer than a name can be."""
+    try:
+        return Path(word).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _inside(folder: str) -> list[Path]:
+    from regard.data.decoding import files_in
+
+    return files_in(Path(folder))

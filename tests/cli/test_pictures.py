@@ -1,0 +1,153 @@
+"""``regard classify`` and ``regard see`` with image files: labels, maps, and which word means what."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import regard
+from regard import cli
+from regard.cli.pictures import is_image
+from regard.tasks.image_classifier import ImageClassifier
+
+LABELS = ["cat", "dog", "bird", "fish"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    torch.manual_seed(0)
+    sizes = {"image": (24, 32), "patch": 8, "width": 12, "heads": 3, "layers": 2, "ffn": 20}
+    place = tmp_path_factory.mktemp("zoo") / "vit"
+    regard.save(ImageClassifier(regard.build("vit", classes=4, **sizes), LABELS, [24, 32]), place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    place = tmp_path_factory.mktemp("photos")
+    for n, name in enumerate(("b.png", "a.jpg")):
+        pixels = np.random.default_rng(n).integers(0, 256, (40, 50, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(place / name)
+    (place / "inner").mkdir()
+    (place / "inner" / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (place / "notes.txt").write_text("no image", encoding="utf-8")
+    return place
+
+
+def call(*words):
+    return cli.main([str(word) for word in words])
+
+
+def test_words_that_mean_an_image(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my photo.jpg").write_bytes(b"")
+    for word in ("photo.jpg", "a/b.PNG", "none.webp", "my photo.jpg"):
+        assert is_image(word)
+    for word in ("Look at photo.jpg", "photo", "A dog.", "a\nb.png", "jpg", "x" * 5000 + " .png"):
+        assert not is_image(word)
+
+
+def test_labels_of_files_in_their_order(folder, photos, capsys):
+    names = [photos / "b.png", photos / "a.jpg"]
+    assert call("classify", *names, "--model", folder, "--device", "cpu") == 0
+    seen = capsys.readouterr()
+    expected = regard.load(folder)(names)
+    assert seen.out.splitlines() == [f"{each.label}\t{each.probability:.4f}" for each in expected]
+    assert seen.err == f"regard: {folder} knows cat, dog, bird, fish; it says one of them whatever it is shown\n"
+
+
+def test_a_folder_is_its_images_by_name_and_bad_ones_are_named_and_counted(folder, photos, capsys):
+    assert call("classify", photos, "--model", folder, "--device", "cpu") == 1
+    seen = capsys.readouterr()
+    lines = [line.split("\t") for line in seen.out.splitlines()]
+    assert [line[0] for line in lines] == [str(photos / name) for name in ("a.jpg", "b.png", "inner/broken.png")]
+    assert [len(line) for line in lines] == [3, 3, 1]
+    _, broken, count = seen.err.splitlines()
+    assert broken.startswith(f"regard: {photos / 'inner/broken.png'}: cannot be read as an image")
+    assert count == "regard: 1 of 3 files could not be read"
+
+
+def test_json_and_all_labels(folder, photos, capsys):
+    call("classify", photos / "a.jpg", photos / "none.jpg", "--model", folder, "--json", "--device", "cpu")
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (first["number"], first["file"]) == (1, str(photos / "a.jpg"))
+    assert sorted(first["probabilities"]) == sorted(LABELS)
+    assert second == {"number": 2, "file": str(photos / "none.jpg")}
+    call("classify", photos / "a.jpg", "--model", folder, "--all", "--device", "cpu")
+    assert sorted(capsys.readouterr().out.rstrip("\n").split("\t")[::2]) == sorted(LABELS)
+
+
+VIEWS = {
+    "class": ["--layer", "0", "--head", "2"],
+    "rollout": [],
+    "relevance": ["--label", "bird"],
+    "heads": ["--layer", "1", "--query", "23,31"],
+    "layers": ["--query", "0,0"],
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_view_is_drawn(view, folder, photos, tmp_path, capsys):
+    picture = tmp_path / "seen.png"
+    assert call("see", photos / "a.jpg", "--model", folder, "--view", view, *VIEWS[view], "-o", picture) == 0
+    seen = capsys.readouterr()
+    assert seen.out.splitlines()[-1] == f"drawn: {picture}"
+    assert seen.out.splitlines()[0].count("%") == 3
+    assert ("│" in seen.out) == (view in ("class", "rollout", "relevance"))
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_views_of_one_image_differ(folder, photos, tmp_path):
+    ways = [["class"], ["class", "--layer", "0"], ["class", "--head", "1"], ["class", "--query", "3,3"], ["rollout"]]
+    ways += [["relevance"], ["relevance", "--label", "cat"], ["relevance", "--label", "dog"]]
+    files = []
+    for n, (view, *how) in enumerate(ways):
+        files.append(tmp_path / f"{n}.png")
+        call("see", photos / "a.jpg", "--model", folder, "--view", view, *how, "-o", files[-1])
+    assert len({file.read_bytes() for file in files}) >= len(files) - 1  # one of the labels is the likeliest
+
+
+ONE_LINE = [
+    (["see", "PHOTO", "--model", "en-de"], "is an image, and en-de is a Translator, which looks at none"),
+    (["classify", "PHOTO", "--model", "languages"], "is an image, and languages is a Classifier"),
+    (["see", "Two dogs.", "--model", "MODEL"], "looks at images, and there is no file 'Two dogs.'"),
+    (["classify", "Two dogs.", "--model", "MODEL"], "looks at images, and there is no file 'Two dogs.'"),
+    (["see", "PHOTO", "--model", "MODEL", "--to", "de"], "is an image: leave out --to"),
+    (["see", "PHOTO", "--model", "MODEL", "--view", "cross"], "an image has class, heads, layers, rollout, relevance"),
+    (["see", "PHOTO", "--model", "MODEL", "-o", "x.html"], "end the name in .png or .svg"),
+    (["see", "PHOTO", "--model", "MODEL", "--query", "24,0"], "the model sees 24 x 32 pixels"),
+    (["see", "PHOTO", "--model", "MODEL", "--query", "a,b"], "--query is a row and a column"),
+    (["see", "PHOTO", "--model", "MODEL", "--layer", "2"], "there is no layer 2; there are 0 to 1"),
+    (["see", "PHOTO", "--model", "MODEL", "--head", "3"], "there is no head 3 in layer 1; there are 0 to 2"),
+    (["see", "PHOTO", "--model", "MODEL", "--view", "rollout", "--head", "1"], "--head is for --view class"),
+    (["see", "PHOTO", "--model", "MODEL", "--label", "cat"], "--label is for --view relevance"),
+    (["see", "PHOTO", "--model", "MODEL", "--view", "relevance", "--label", "cap"], "did you mean 'cat'?"),
+    (["see", "Two dogs.", "--view", "class"], "--view class is for images, and this is a text"),
+    (["see", "Two dogs.", "--query", "1,2"], "--query is for images, and this is a text"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), ONE_LINE)
+def test_what_does_not_fit_is_said_in_one_line(words, said, folder, photos, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    known = {"PHOTO": photos / "a.jpg", "MODEL": folder}
+    assert call(*(known.get(word, word) for word in words)) == 1
+    seen = capsys.readouterr()
+    assert said in seen.err
+    assert len(seen.err.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_net_in_which_nothing_attends_has_nothing_to_see(photos, tmp_path, capsys):
+    model = regard.build("resnet", size="18", classes=4, image=32)
+    regard.save(ImageClassifier(model, LABELS, 32), tmp_path / "resnet")
+    assert call("see", photos / "a.jpg", "--model", tmp_path / "resnet") == 1
+    assert capsys.readouterr().err == "regard: nothing attends in this ResNet\n"
+
+
+def test_labels_and_pairs_are_for_texts(photos, capsys):
+    for how in (["--labels", "cat,dog"], ["--pairs"]):
+        assert call("classify", photos / "a.jpg", *how) == 2
+        assert "for texts" in capsys.readouterr().err

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from PIL import Image
+
+from regard.core.errors import BadInput
+from regard.see import overlay, overlays
+from regard.see.overlay import even, share
+
+PHOTO = np.random.default_rng(0).integers(0, 256, (30, 45, 3), dtype=np.uint8)
+HILL = np.outer(np.hanning(6), np.hanning(9))
+
+
+def test_a_map_is_laid_where_it_looks():
+    """Where the map is strong its colour shows, where it is nothing the grey photo does."""
+    grey = np.full((40, 40, 3), 200, np.uint8)
+    corner = np.zeros((4, 4))
+    corner[0, 3] = 1.0
+    figure = overlay(grey, corner)
+    axes = figure.axes[1]
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    image = np.asarray(canvas.buffer_rgba())[:, :, :3].astype(int)
+    box = axes.get_window_extent()
+    height = image.shape[0]
+
+    def at(y, x):  # shares of the picture, from its top left
+        return image[int(height - box.y1 + y * box.height), int(box.x0 + x * box.width)]
+
+    assert at(0.1, 0.9).sum() > 600  # magma's bright end
+    assert at(0.1, 0.9)[0] > at(0.1, 0.9)[2] + 20  # and it is yellowish, not grey
+    dark = at(0.8, 0.2)
+    assert dark.max() - dark.min() < 12  # grey
+
+
+def test_photos_of_all_kinds_are_taken(tmp_path):
+    for photo in (
+        PHOTO,
+        PHOTO[:, :, 0],
+        PHOTO[:, :, :1],
+        Image.fromarray(PHOTO),
+        Image.fromarray(PHOTO).convert("RGBA"),
+    ):
+        overlay(photo, HILL, path=tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_many_small_ones_share_a_scale():
+    figure = overlays(PHOTO, {f"head {h}": HILL * h for h in range(1, 6)}, "title", "caption")
+    assert len(figure.axes) == 6  # and a bar
+    tops = [axes.images[1].get_array()[..., 3].max() for axes in figure.axes[:5]]
+    assert tops == sorted(tops)
+    assert tops[0] < tops[-1]
+
+
+def test_layers_downwards_and_heads_across():
+    rows = [(f"layer {y}", {f"head {x}": HILL for x in range(y + 1)}) for y in range(3)]
+    figure = overlays(PHOTO, rows)
+    assert len(figure.axes) == 1 + 2 + 3 + 1
+
+
+def test_the_same_input_gives_the_same_file(tmp_path):
+    for name in ("a.svg", "b.svg"):
+        overlays(PHOTO, {"one": HILL}, "title", place=(0.5, 0.25), path=tmp_path / name)
+    a, b = ((tmp_path / name).read_text("utf-8") for name in ("a.svg", "b.svg"))
+    assert len(a) == len(b)
+
+
+def test_units():
+    assert even(np.full((4, 5), 1 / 20)).max() == pytest.approx(1)
+    assert share(HILL).max() == 1
+    assert share(np.zeros((2, 2))).max() == 0
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 300), (300, 1), (2000, 3)])
+def test_photos_of_odd_shapes_can_be_drawn(shape, tmp_path):
+    photo = np.zeros((*shape, 3), np.uint8)
+    figure = overlay(photo, np.ones((1, 1)), "t" * 300, "c" * 300, place=(0.0, 0.0), path=tmp_path / "a.png")
+    assert max(figure.get_size_inches()) < 12
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: overlay(PHOTO.astype(float), HILL), "a photo is bytes"),
+        (lambda: overlay(PHOTO[0, 0], HILL), "a photo is bytes"),
+        (lambda: overlay(PHOTO[:0], HILL), "a photo is bytes"),
+        (lambda: overlay(PHOTO, HILL[0]), "rows and columns"),
+        (lambda: overlay(PHOTO, HILL * np.nan), "NaN"),
+        (lambda: overlays(PHOTO, {}), "no map"),
+        (lambda: overlays(PHOTO, [("layer 0", {})]), "no map"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_in_one_line(call, said):
+    with pytest.raises(BadInput, match=said) as error:
+        call()
+    assert "\n" not in str(error.value)
