@@ -140,7 +140,9 @@ OWED_RUNS = {
     "swin-cifar10": Owed("CIFAR-10, small Swin, 100 epochs", "regard train swin_cifar10 --out runs/swin_cifar10"),
     "mvit-cifar10": Owed("CIFAR-10, small MViT v2, 100 epochs", "regard train mvit_cifar10 --out runs/mvit_cifar10"),
     "resnet-cifar10": Owed("CIFAR-10, ResNet-18, 100 epochs", "regard train resnet_cifar10 --out runs/resnet"),
-    "deit-cifar10": Owed("CIFAR-10, DeiT taught by that ResNet", "regard train deit_cifar10 --out runs/deit"),
+    "deit-cifar10": Owed(
+        "CIFAR-10, DeiT taught by that ResNet", "regard train deit_cifar10 task.teacher=runs/resnet --out runs/deit"
+    ),
     "cifar10-minute": Owed("CIFAR-10 in a minute of one H200", "regard train cifar10_minute --out runs/cifar10_minute"),
     "cct-mnist": Owed("MNIST, small CCT", "regard train cct_mnist --out runs/cct_mnist"),
     "cct-fashion": Owed("Fashion-MNIST, small CCT", "regard train cct_fashion --out runs/fashion"),

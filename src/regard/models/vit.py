@@ -186,7 +186,7 @@ class ViT(nn.Module):
 
     @torch.no_grad()
     def reset(self) -> None:
-        """Fresh weights, as DeiT's: normal with 0.02, cut off at two of them, biases 0; patches by their pixels."""
+        """Fresh weights, as DeiT's: normal with 0.02, cut off at 2, biases 0; patches by their pixels."""
         for name, module in self.named_modules():
             if isinstance(module, nn.Linear) and not name.startswith("stem."):
                 nn.init.trunc_normal_(module.weight, std=0.02)
