@@ -126,7 +126,7 @@ OWED_RUNS = {
         "word2vec of four corpora, skip-gram", "regard train word2vec_english --out runs/word2vec_english"
     ),
     "word2vec-cbow": Owed("word2vec of four corpora, CBOW", "regard train word2vec_cbow --out runs/word2vec_cbow"),
-    "elmo-brown": Owed("A small ELMo of the Brown corpus", "regard train elmo_brown_cpu --out runs/elmo"),
+    "elmo-brown": Owed("A small ELMo of the Brown corpus", "regard train elmo_brown_cpu --out runs/elmo-brown"),
     "elmo-english": Owed("ELMo of four corpora", "regard train elmo_english --out runs/elmo"),
     "decision-pendulum": Owed(
         "Decision Transformer, a pendulum", "regard train decision_pendulum train.seed=1 --out runs/pendulum", 3
