@@ -31,30 +31,6 @@ THEIRS = {
 }
 
 
-# Folders of image models that can be read as they are -> the table that reads them: by the model_type of transformers,
-# and by how an architecture of timm begins, the longest such beginning that is known.
-PICTURES = {
-    "swin": "regard.weights.hf_swin",
-    "swinv2": "regard.weights.hf_swinv2",
-    "vit": "regard.weights.hf_vit",
-    "deit": "regard.weights.hf_deit",
-}
-TIMM = {
-    "swin": "regard.weights.timm_swin",
-    "swinv2": "regard.weights.timm_swinv2",
-    "mvitv2": "regard.weights.timm_mvitv2",
-    "vit": "regard.weights.timm_vit",
-    "deit": "regard.weights.timm_deit",
-    "deit3": "regard.weights.timm_vit",
-    **{f"resnet{n}": "regard.weights.timm_resnet" for n in (18, 34, 50, 101, 152)},
-    **{
-        f"vit_{size}_{net}": "regard.weights.timm_hybrid"
-        for size in ("tiny", "small", "base", "large")
-        for net in ("r", "r26", "r50")
-    },
-}
-
-
 def zoo() -> dict[str, Path]:
     """The trained models that ship with the package: name -> folder."""
     here = Path(__file__).parent / "zoo"
@@ -69,10 +45,11 @@ def load(source: str | Path, device: str | torch.device = "cpu") -> Any:
     """What was saved: a task, ready to be called, or a bare model where it was saved without one.
 
     `source` is the name of a model that ships with the package, or a folder (``"./en-de"`` where both exist), also one
-    of sentence-transformers, of transformers' of a kind in `THEIRS` or `PICTURES`, or of timm's in `TIMM`.
+    of sentence-transformers, of transformers' of a kind in `THEIRS`, or of a model over images of timm's or transformers'
+    (weights.pictures).
     """
     from regard.tasks import PREDICTORS
-    from regard.weights import sentences
+    from regard.weights import pictures, sentences
     from regard.weights.folder import load_model
 
     folder = _folder(source)
@@ -83,8 +60,8 @@ def load(source: str | Path, device: str | torch.device = "cpu") -> Any:
         return Embedder(model.to(device), text, **how)
     if (kind := _theirs(folder)) in THEIRS:
         return _read(folder, kind, device)
-    if room := PICTURES.get(kind) or _timm(folder):
-        return _pictured(folder, room, device)
+    if (pictured := pictures.load(folder)) is not None:
+        return _pictured(*pictured, device)
     found = load_model(folder, device)
     if found.task is None:
         return found.model
@@ -178,27 +155,10 @@ def _read(folder: Path, kind: str, device: str | torch.device) -> Any:
     return model if bare else resolve(PREDICTORS, task, "task")(model, text)
 
 
-def _timm(folder: Path) -> str | None:
-    """The table that reads a folder of timm; None where it is none."""
-    from regard.weights.folder import CONFIG, read_json
-
-    config = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
-    name = config.get("architecture")
-    if "format" in config or not isinstance(name, str):
-        return None
-    known = [each for each in TIMM if name == each or name.startswith(f"{each}_")]
-    if not known:
-        raise BadInput(
-            f"{folder} holds timm's '{name}'; of timm can be read: {', '.join(f'{each}_...' for each in TIMM)}"
-        )
-    return TIMM[max(known, key=len)]
-
-
-def _pictured(folder: Path, room: str, device: str | torch.device) -> Any:
+def _pictured(model: Any, shown: dict[str, Any], device: str | torch.device) -> Any:
     """What a folder of someone's image model holds: a task where it has classes and reads pictures, else the model."""
     from regard.tasks import PREDICTORS
 
-    model, shown = import_module(room).load(folder)
     model = model.to(device)
     if not model.config.classes or model.config.channels not in (1, 3):
         return model

@@ -65,10 +65,13 @@ class ImageClasses(Parted[Any]):
 
     headline = "accuracy"
     name = "images"
+    unit = "images"  # what a loss is counted in
     ragged = False  # all batches have one shape
 
     def __init__(self, config: Config, data: ImageSet | Pictures, seed: int = 0) -> None:
         super().__init__(data, seed)
+        if not 0 <= config.smoothing < 1:
+            raise BadInput(f"task.smoothing={config.smoothing}: a share, from 0 to less than 1")
         self.config, self.labels = config, data.labels()
         self.augments = [make(AUGMENTS, spec, "augmentation") for spec in config.augment]
         self.blends: list[Blend] = [Mixup(config.mixup)] if config.mixup else []

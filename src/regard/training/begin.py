@@ -1,5 +1,5 @@
-"""Beginning from given weights: those of a run, of a saved model (also a BERT, GPT-2, T5, ViT or DeiT folder of
-transformers), or of one that ships with the package.
+"""Beginning from given weights: those of a run, of a saved model (also a BERT, GPT-2 or T5 folder of transformers, or a
+folder of a model over images of timm's or transformers', weights.pictures), or of one that ships with the package.
 
     same name, same shape             taken
     a head (or the pooler before it)  new, where it is missing there or has another shape
@@ -29,8 +29,6 @@ THEIRS = {
     "bert": "regard.weights.bert",
     "gpt2": "regard.weights.gpt2",
     "t5": "regard.weights.t5",
-    "vit": "regard.weights.hf_vit",
-    "deit": "regard.weights.hf_deit",
 }
 # what belongs to a task rather than to the reading of a text or an image
 HEADS = ("head.", "distilled_head.", "represent.", "pool.")
@@ -91,11 +89,14 @@ def _redrawn(model: nn.Module, given: nn.Module, name: str) -> Tensor | None:
 
 
 def _model(source: Path) -> nn.Module:
-    """The model of a folder, ours or transformers'."""
+    """The model of a folder, ours or someone else's."""
+    from regard.weights import pictures
     from regard.weights.folder import load_model, read_json
 
     kind = read_json(source / "config.json").get("model_type")
     if kind in THEIRS:
         given: nn.Module = import_module(THEIRS[kind]).load(source)[0]
         return given
+    if (pictured := pictures.load(source)) is not None:
+        return pictured[0]
     return load_model(source).model

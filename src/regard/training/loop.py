@@ -93,6 +93,7 @@ class _Run:
             recipe.data, seed=streams.derived(s.seed, "data"), folder=begun if latest is None else out
         )
         self.task.ready(bool(s.score))
+        self.unit = str(getattr(self.task, "unit", "tokens"))  # what is counted: tokens, images
         self.fingerprint = self.task.fingerprint()
         fitted = replace(recipe, model=self.task.fit(recipe.model))
         if latest is not None:
@@ -294,7 +295,7 @@ class _Run:
             row["lost_updates"] = lost
         self.metrics.add(row)
         self.writers.add(row)
-        progress.at(self.step, {**numbers, "lr": rate, "tokens/s": row["tokens_per_second"]})
+        progress.at(self.step, {**numbers, "lr": rate, f"{self.unit}/s": row["tokens_per_second"]})
         self.sums, self.since = {}, {"updates": 0, "count": 0, "seconds": 0.0}
         if lost == updates:
             newest = self.checkpoints.newest()
@@ -314,7 +315,7 @@ class _Run:
         count = max(1, self.since["count"])
         speed = count / max(self.since["seconds"] + time.monotonic() - self.clock, 1e-9)
         own = count / self.world.shares  # about: this process's part stands for all
-        progress.at(self.step, {"loss": float(self.sums["loss"]) / max(own, 1), "tokens/s": speed})
+        progress.at(self.step, {"loss": float(self.sums["loss"]) / max(own, 1), f"{self.unit}/s": speed})
 
     def _look(self, progress: Progress) -> None:
         """Measure on the validation part; remember the best, count the looks without one."""
