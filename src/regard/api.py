@@ -45,8 +45,8 @@ def load(source: str | Path, device: str | torch.device = "cpu") -> Any:
     """What was saved: a task, ready to be called, or a bare model where it was saved without one.
 
     `source` is the name of a model that ships with the package, or a folder (``"./en-de"`` where both exist), also one
-    of sentence-transformers, of transformers' of a kind in `THEIRS`, or of a model over images of timm's or transformers'
-    (weights.pictures).
+    of sentence-transformers, of transformers' of a kind in `THEIRS`, or of someone's model over images (of timm's or
+    transformers', weights.pictures).
     """
     from regard.tasks import PREDICTORS
     from regard.weights import pictures, sentences

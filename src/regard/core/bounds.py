@@ -1,8 +1,8 @@
 """What the numbers of a model over images may be, so that what makes no model is said before one is built.
 
-    shares         0 <= x < 1: how much is left out
-    counts         1 or more, each of them where there are several; `classes` and `prefix` may be 0
-    None           nobody said: not looked at
+shares         0 <= x < 1: how much is left out
+counts         1 or more, each of them where there are several; `classes` and `prefix` may be 0
+None           nobody said: not looked at
 """
 
 from __future__ import annotations

@@ -203,14 +203,14 @@ class ImageSet:
                 f"pack them (regard data pack {self.path} --images) and train on Pictures, or lower data.size"
             )
         if not len(rows):
-            raise BadInput(
-                f"{folder} holds {len(files):,} image{'s' if len(files) > 1 else ''}, of which none is left for the part "
-                f"'{part}': give more of them"
-            )
+            many = f"{len(files):,} image{'s' if len(files) > 1 else ''}"
+            raise BadInput(f"{folder} holds {many}, of which none is left for the part '{part}': give more of them")
         wanted = [files[row][0] for row in rows]
         good, skipped = every(wanted, lambda image: np.asarray(framed(image, (side, side))))
         if not good:
-            raise BadInput(f"no image of the part '{part}' of {folder} can be read: {left_out(skipped, len(wanted), 1)}")
+            raise BadInput(
+                f"no image of the part '{part}' of {folder} can be read: {left_out(skipped, len(wanted), 1)}"
+            )
         if skipped:
             log.warning(left_out(skipped, len(wanted)))
         pixels = torch.from_numpy(np.stack([x for _, x in good])).permute(0, 3, 1, 2).contiguous()
