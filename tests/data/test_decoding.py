@@ -186,6 +186,20 @@ def test_what_is_wrong_with_a_file_is_said(monkeypatch):
             decoded(content(Image.new("L", (side, side))))
 
 
+def test_what_is_no_file_and_what_is_far_too_large_is_never_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(BadInput, match=r"pipe\.png is no file but a pipe or a device; save the image in a file first"):
+        opened(tmp_path / "pipe.png")
+    with open(tmp_path / "hole.png", "wb") as file:
+        file.truncate(2**31)
+    with pytest.raises(BadInput, match=r"hole\.png has 2\.0 GiB, more than the 1 GiB"):
+        opened(tmp_path / "hole.png")
+    with pytest.raises(BadInput, match=r"cannot read .*: is a directory"):
+        opened(tmp_path)
+    with pytest.raises(BadInput, match=r"cannot read a.*b: embedded null"):
+        opened("a\0b")
+
+
 def test_links_that_lead_nowhere_and_closed_folders_are_named(tmp_path, monkeypatch, caplog):
     (tmp_path / "a.png").write_bytes(content(noise()))
     (tmp_path / "gone.png").symlink_to(tmp_path / "nowhere.png")

@@ -118,7 +118,9 @@ def test_a_photo_upright_or_turned_by_its_note_is_the_same(model, tmp_path):
     upright.rotate(90, expand=True).save(tmp_path / "turned.png", exif=exif)
     done = run("classify", tmp_path / "upright.png", tmp_path / "turned.png", "--model", model, "--all")
     assert done.status == 0
-    assert done.lines[0] == done.lines[1]
+    (first, *one), (second, *other) = (line.split("\t") for line in done.lines)
+    assert (first, second) == (str(tmp_path / "upright.png"), str(tmp_path / "turned.png"))
+    assert one == other
 
 
 def test_texts_and_images_are_not_taken_for_one_another(model, translator_folder, tmp_path):

@@ -18,6 +18,7 @@ import logging
 import math
 import os
 import re
+import stat
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +36,7 @@ log = logging.getLogger("regard")
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")  # none that calls another program
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+LARGEST = 2**30  # bytes of a file
 RESAMPLE = ("bicubic", "bilinear", "nearest", "lanczos")
 
 
@@ -112,9 +114,16 @@ def opened(source: Any) -> Image:
 def content_of(path: Path) -> bytes:
     """The bytes of a file."""
     try:
-        return path.expanduser().read_bytes()
-    except OSError as error:
-        raise BadInput(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from None
+        path = path.expanduser()
+        about = path.stat()
+        if not (stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)):  # a pipe may never end, nor ever begin
+            raise BadInput(f"{path} is no file but a pipe or a device; save the image in a file first")
+        if about.st_size > LARGEST:
+            raise BadInput(f"{path} has {about.st_size / 2**30:.1f} GiB, more than the 1 GiB that an image may have")
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        why = (getattr(error, "strerror", None) or str(error)).lower()
+        raise BadInput(f"cannot read {path}: {why}") from None
 
 
 def framed(image: Image, size: tuple[int, int], crop: float = 1.0, resample: str = "bicubic") -> Image:
