@@ -31,30 +31,6 @@ THEIRS = {
 }
 
 
-# Folders of image models that can be read as they are -> the table that reads them: by the model_type of transformers,
-# and by how an architecture of timm begins, the longest such beginning that is known.
-PICTURES = {
-    "swin": "regard.weights.hf_swin",
-    "swinv2": "regard.weights.hf_swinv2",
-    "vit": "regard.weights.hf_vit",
-    "deit": "regard.weights.hf_deit",
-}
-TIMM = {
-    "swin": "regard.weights.timm_swin",
-    "swinv2": "regard.weights.timm_swinv2",
-    "mvitv2": "regard.weights.timm_mvitv2",
-    "vit": "regard.weights.timm_vit",
-    "deit": "regard.weights.timm_deit",
-    "deit3": "regard.weights.timm_vit",
-    **{f"resnet{n}": "regard.weights.timm_resnet" for n in (18, 34, 50, 101, 152)},
-    **{
-        f"vit_{size}_{net}": "regard.weights.timm_hybrid"
-        for size in ("tiny", "small", "base", "large")
-        for net in ("r", "r26", "r50")
-    },
-}
-
-
 def zoo() -> dict[str, Path]:
     """The trained models that ship with the package: name -> folder."""
     here = Path(__file__).parent / "zoo"
@@ -69,11 +45,13 @@ def load(source: str | Path, device: str | torch.device = "cpu") -> Any:
     """What was saved: a task, ready to be called, or a bare model where it was saved without one.
 
     `source` is the name of a model that ships with the package, or a folder (``"./en-de"`` where both exist), also one
-    of sentence-transformers, of transformers' of a kind in `THEIRS` or `PICTURES`, or of timm's in `TIMM`.
+    of sentence-transformers, of transformers' of a kind in `THEIRS`, or one of image
+    models of transformers or timm that `weights.theirs` knows.
     """
     from regard.tasks import PREDICTORS
     from regard.weights import sentences
     from regard.weights.folder import load_model
+    from regard.weights.theirs import image_reader
 
     folder = _folder(source)
     if sentences.is_one(folder):
@@ -83,7 +61,7 @@ def load(source: str | Path, device: str | torch.device = "cpu") -> Any:
         return Embedder(model.to(device), text, **how)
     if (kind := _theirs(folder)) in THEIRS:
         return _read(folder, kind, device)
-    if room := PICTURES.get(kind) or _timm(folder):
+    if room := image_reader(folder):
         return _pictured(folder, room, device)
     found = load_model(folder, device)
     if found.task is None:
@@ -176,22 +154,6 @@ def _read(folder: Path, kind: str, device: str | torch.device) -> Any:
     model = model.to(device)
     bare = text is None or (kind == "bert" and model.config.head not in ("masked", "pretraining"))
     return model if bare else resolve(PREDICTORS, task, "task")(model, text)
-
-
-def _timm(folder: Path) -> str | None:
-    """The table that reads a folder of timm; None where it is none."""
-    from regard.weights.folder import CONFIG, read_json
-
-    config = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
-    name = config.get("architecture")
-    if "format" in config or not isinstance(name, str):
-        return None
-    known = [each for each in TIMM if name == each or name.startswith(f"{each}_")]
-    if not known:
-        raise BadInput(
-            f"{folder} holds timm's '{name}'; of timm can be read: {', '.join(f'{each}_...' for each in TIMM)}"
-        )
-    return TIMM[max(known, key=len)]
 
 
 def _pictured(folder: Path, room: str, device: str | torch.device) -> Any:

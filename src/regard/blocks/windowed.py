@@ -33,12 +33,12 @@ from regard.attention.window_kernel import offered
 from regard.attention.windows import windowed_qkv
 from regard.core.errors import RegardError
 from regard.core.memo import Place
-from regard.core.shapes import Float, Int, Tensor
+from regard.core.shapes import Float, Int, Pair, Tensor
 from regard.core.spec import make
 from regard.core.trace import Geometry, Slots
 from regard.core.where import Given
 from regard.positions.biased.window import StepPositions
-from regard.tokens.windows import Pair, cut, join, regions, whole
+from regard.tokens.windows import cut, join, regions, whole
 
 Padding = Literal["mask", "attend", "shifted"]
 

@@ -30,13 +30,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.core.errors import BadInput, RegardError
-from regard.core.shapes import Float, Tensor
+from regard.core.shapes import Float, Tensor, pair
 from regard.data.images import ImageSet
 from regard.data.pictures import Images
 from regard.models import build
 from regard.tasks import images
 from regard.tasks.images import ImageClasses
-from regard.tokens.patches import pair
 from regard.weights.folder import load_model
 
 UNTRAINED = "untrained"  # a teacher with random weights, for quick trials: everything runs, nothing is learned

@@ -319,7 +319,7 @@ def _migrated(config: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The configuration in today's format."""
     if "format" not in config and "model_type" in config:
         kind = config["model_type"]
-        own = {"vit": "hf_vit", "deit": "hf_deit"}
+        own = {each: f"hf_{each}" for each in ("vit", "deit", "swin", "swinv2")}
         reader = own.get(kind) or (kind if kind in ("bert", "gpt2", "t5") else "marian")
         raise BadInput(f"{folder} is a '{kind}' folder of transformers; read it with regard.weights.{reader}.load")
     number = config.get("format")
