@@ -418,8 +418,10 @@ def _arguments(cls: type) -> builtins.list[tuple[str, str]]:
 
 
 def _settings(config: type) -> str:
-    """The fields of a Config with their defaults and the words beside them in the source."""
-    comments = dict(re.findall(r"^    (\w+): .*?  # (.+)$", inspect.getsource(config), re.MULTILINE))
+    """The fields of a Config with their defaults and the words beside them in the source, or in what it was made of."""
+    comments: dict[str, str] = {}
+    for cls in reversed(config.__mro__[:-1]):
+        comments |= re.findall(r"^    (\w+): .*?  # (.+)$", inspect.getsource(cls), re.MULTILINE)
     rows = []
     for f in fields(config):
         default = "(needed)" if f.default is MISSING and f.default_factory is MISSING else repr(f.default)

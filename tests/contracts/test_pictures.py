@@ -11,6 +11,7 @@ from torch import nn
 
 from regard.core.errors import BadInput
 from regard.models import MODELS, build
+from regard.training.optimiser import Optimiser, spared
 
 NAMES = [
     name
@@ -88,6 +89,15 @@ class TestEveryModelOfImages:
         (model(images(model, 32, 32)) ** 2).sum().backward()
         still = [n for n, p in model.named_parameters() if p.grad is None]
         assert still == []
+
+    def test_only_maps_decay(self, name):
+        """As published: norms, biases, learned tokens and all that says where a token is are spared."""
+        model = build(name, size="tiny")
+        parts = Optimiser(dict(model.named_parameters()), decay=0.1, spares=spared(model)).parts
+        decaying = {part.name for part in parts if part.decay}
+        maps = (nn.Linear, nn.Conv2d)
+        linear = {f"{path}.weight" for path, part in model.named_modules() if isinstance(part, maps)}
+        assert decaying == {each for each in linear if ".positions." not in each}
 
     def test_reads_other_numbers_of_channels_and_refuses_a_wrong_one(self, name):
         model = made(name, channels=1)

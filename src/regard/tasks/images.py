@@ -64,6 +64,7 @@ class ImageClasses(Parted[Any]):
     """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
 
     headline = "accuracy"
+    unit = "images"
     name = "images"
     ragged = False  # all batches have one shape
 
