@@ -98,9 +98,10 @@ def _simple(room: str, attribute: str) -> Callable[[], builtins.list[Row]]:
 
     def rows() -> builtins.list[Row]:
         found: Table = getattr(import_module(room), attribute)
+        rooms = [room for room, _ in found.values()]  # of several in one file, each is told by its own docstring
         return [
-            {"name": name, "paper": _paper(module), "what": _first(module)}
-            for name, _, module in _parts(found, attribute.lower())
+            {"name": name, "paper": _paper(module), "what": _first(module if rooms.count(found[name][0]) == 1 else cls)}
+            for name, cls, module in _parts(found, attribute.lower())
         ]
 
     return rows
@@ -121,13 +122,15 @@ def _aligners() -> builtins.list[Row]:
     ]
 
 
-def _positions() -> builtins.list[Row]:
-    from regard.positions import POSITIONS
+def _positions(attribute: str) -> Callable[[], builtins.list[Row]]:
+    def rows() -> builtins.list[Row]:
+        found: Table = getattr(import_module("regard.positions"), attribute)
+        return [
+            {"name": name, "where": cls.kind, "paper": _paper(module), "what": _first(module)}  # type: ignore[attr-defined]
+            for name, cls, module in _parts(found, "positions")
+        ]
 
-    return [
-        {"name": name, "where": cls.kind, "paper": _paper(module), "what": _first(module)}  # type: ignore[attr-defined]
-        for name, cls, module in _parts(POSITIONS, "positions")
-    ]
+    return rows
 
 
 def _models() -> builtins.list[Row]:
@@ -184,10 +187,15 @@ KINDS: dict[str, Callable[[], builtins.list[Row]]] = {
     "attention": _mechanisms,
     "aligners": _aligners,
     "mixers": _simple("regard.attention", "MIXERS"),
-    "positions": _positions,
+    "positions": _positions("POSITIONS"),
+    "grids": _positions("GRIDS"),
+    "windows": _positions("WINDOWS"),
     "models": _models,
     "tokens": _vocabularies,
+    "stems": _simple("regard.tokens", "STEMS"),
+    "poolings": _simple("regard.blocks", "POOLINGS"),
     "augmentations": _simple("regard.data.augment", "AUGMENTS"),
+    "blends": _simple("regard.data.augment", "BLENDS"),
     "tasks": _tasks,
     "recipes": _recipes,
     "zoo": _zoo,
@@ -357,9 +365,14 @@ CARDS: dict[str, Callable[[str], str]] = {
     "aligners": _part("aligners", "regard.attention", "ALIGNERS"),
     "mixers": _part("mixers", "regard.attention", "MIXERS"),
     "positions": _part("positions", "regard.positions", "POSITIONS"),
+    "grids": _part("grids", "regard.positions", "GRIDS"),
+    "windows": _part("windows", "regard.positions", "WINDOWS"),
     "models": _model,
     "tokens": _vocabulary,
+    "stems": _part("stems", "regard.tokens", "STEMS"),
+    "poolings": _part("poolings", "regard.blocks", "POOLINGS"),
     "augmentations": _part("augmentations", "regard.data.augment", "AUGMENTS"),
+    "blends": _part("blends", "regard.data.augment", "BLENDS"),
     "tasks": _task,
     "recipes": _recipe,
     "zoo": _shipped,
@@ -376,8 +389,8 @@ def _kind(kind: str) -> str:
     return name
 
 
-def _first(module: ModuleType) -> str:
-    return (module.__doc__ or "").strip().split("\n")[0]
+def _first(part: ModuleType | type) -> str:
+    return (part.__doc__ or "").strip().split("\n")[0]
 
 
 def _paper(module: ModuleType) -> str:
@@ -420,7 +433,7 @@ def _arguments(cls: type) -> builtins.list[tuple[str, str]]:
 def _settings(config: type) -> str:
     """The fields of a Config with their defaults and the words beside them in the source, or in what it was made of."""
     comments: dict[str, str] = {}
-    for cls in reversed(config.__mro__[:-1]):
+    for cls in reversed(config.__mro__[:-1]):  # all but object
         comments |= re.findall(r"^    (\w+): .*?  # (.+)$", inspect.getsource(cls), re.MULTILINE)
     rows = []
     for f in fields(config):
