@@ -68,7 +68,7 @@ def test_other_questions(words, said, capsys):
         (["gpt2"], 1, "regard cost gpt:gpt2"),
         (["gpt", "width=100", "heads=3"], 1, "must divide the width"),
         (["gpt", "haeds=3"], 1, "did you mean 'heads'?"),
-        (["gpt:tiny", "--length", "100"], 1, "100 positions are needed, but 64 are learned"),
+        (["gpt:tiny", "--length", "100"], 1, "100 positions are needed"),
         (["gpt:tiny", "--decode", "--length", "100"], 1, "100 positions are needed, but 64 are learned"),
         (["gpt:tiny", "--devices", "5"], 1, "cannot be cut into 5 equal parts; take --batch 30"),
         (["gpt:tiny", "--device", "h2000"], 1, "did you mean 'h200'?"),
@@ -89,3 +89,8 @@ def test_what_cannot_be_is_one_line_and_a_status(words, status, said, capsys):
     assert said in captured.err
     assert captured.err.count("\n") == 1
     assert captured.out == ""
+
+
+def test_a_size_as_it_is_published_has_nothing_in_brackets(capsys):
+    assert cli.main(["cost", "vit-b16", "--image", "32", "--batch", "1"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "vit:b16: 86.6 M parameters"

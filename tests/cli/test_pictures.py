@@ -54,7 +54,8 @@ def test_labels_of_files_in_their_order(folder, photos, capsys):
     assert call("classify", *names, "--model", folder, "--device", "cpu") == 0
     seen = capsys.readouterr()
     expected = regard.load(folder)(names)
-    assert seen.out.splitlines() == [f"{each.label}\t{each.probability:.4f}" for each in expected]
+    said = [f"{each.label}\t{each.probability:.4f}" for each in expected]
+    assert seen.out.splitlines() == [f"{name}\t{line}" for name, line in zip(names, said, strict=True)]
     assert seen.err == f"regard: {folder} knows cat, dog, bird, fish; it says one of them whatever it is shown\n"
 
 
@@ -67,6 +68,36 @@ def test_a_folder_is_its_images_by_name_and_bad_ones_are_named_and_counted(folde
     _, broken, count = seen.err.splitlines()
     assert broken.startswith(f"regard: {photos / 'inner/broken.png'}: cannot be read as an image")
     assert count == "regard: 1 of 3 files could not be read"
+
+
+def test_one_file_is_its_label_alone(folder, photos, capsys):
+    assert call("classify", photos / "a.jpg", "--model", folder, "--device", "cpu") == 0
+    assert len(capsys.readouterr().out.split("\t")) == 2
+
+
+def test_an_empty_folder_among_others_costs_only_itself(folder, photos, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    assert call("classify", tmp_path / "empty", photos / "a.jpg", "--model", folder, "--device", "cpu") == 1
+    seen = capsys.readouterr()
+    assert [line.split("\t")[0] for line in seen.out.splitlines()] == [str(photos / "a.jpg")]
+    assert f"regard: there are no image files in {tmp_path / 'empty'}" in seen.err.splitlines()
+    assert call("classify", tmp_path / "empty", "--model", folder, "--device", "cpu") == 1
+    assert capsys.readouterr().err == f"regard: there are no image files in {tmp_path / 'empty'}\n"
+
+
+def test_a_name_that_would_break_a_line_is_spelled_out(folder, photos, tmp_path, capsys):
+    good, bad = tmp_path / "new\nline\tand tab.png", tmp_path / "torn\noff.png"
+    good.write_bytes((photos / "b.png").read_bytes())
+    bad.write_bytes(b"")
+    assert call("classify", tmp_path, "--model", folder, "--device", "cpu") == 1
+    seen = capsys.readouterr()
+    first, second = seen.out.splitlines()
+    assert first.startswith(f"{tmp_path}/new\\nline\\tand tab.png\t")
+    assert len(first.split("\t")) == 3
+    assert second == f"{tmp_path}/torn\\noff.png"
+    assert f"regard: {tmp_path}/torn\\noff.png: cannot be read as an image (the file is empty)" in seen.err.splitlines()
+    assert call("classify", tmp_path, "--model", folder, "--json", "--device", "cpu") == 1
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["file"] == str(good)
 
 
 def test_json_and_all_labels(folder, photos, capsys):
@@ -124,6 +155,7 @@ ONE_LINE = [
     (["see", "PHOTO", "--model", "MODEL", "--view", "rollout", "--head", "1"], "--head is for --view class"),
     (["see", "PHOTO", "--model", "MODEL", "--label", "cat"], "--label is for --view relevance"),
     (["see", "PHOTO", "--model", "MODEL", "--view", "relevance", "--label", "cap"], "did you mean 'cat'?"),
+    (["see", "PHOTOS", "--model", "MODEL"], "is a folder; give one of the images in it"),
     (["see", "Two dogs.", "--view", "class"], "--view class is for images, and this is a text"),
     (["see", "Two dogs.", "--query", "1,2"], "--query is for images, and this is a text"),
 ]
@@ -132,7 +164,7 @@ ONE_LINE = [
 @pytest.mark.parametrize(("words", "said"), ONE_LINE)
 def test_what_does_not_fit_is_said_in_one_line(words, said, folder, photos, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    known = {"PHOTO": photos / "a.jpg", "MODEL": folder}
+    known = {"PHOTO": photos / "a.jpg", "PHOTOS": photos, "MODEL": folder}
     assert call(*(known.get(word, word) for word in words)) == 1
     seen = capsys.readouterr()
     assert said in seen.err

@@ -1,6 +1,8 @@
 """Every kind of bad and odd image has one clear outcome: an upright RGB image, or one line."""
 
 import io
+import logging
+import os
 import struct
 import warnings
 import zlib
@@ -169,5 +171,38 @@ def test_files_that_cannot_be_read_are_counted_and_named(tmp_path):
     assert [number for number, _ in good] == [0, 1, 2, 3]
     line = left_out(skipped, len(paths))
     assert line.startswith("4 of 8 images cannot be read and are left out: ")
-    assert "bad.jpg (cannot be read as an image)" in line
+    assert "bad.jpg (cannot be read as an image (it is none of JPEG, PNG, " in line
     assert line.endswith("and 1 more")
+
+
+def test_what_is_wrong_with_a_file_is_said(monkeypatch):
+    with pytest.raises(BadInput, match=r"\(the file is empty\)"):
+        decoded(b"")
+    with pytest.raises(BadInput, match=r"none of JPEG, PNG, .*, or its beginning is damaged"):
+        decoded(b"hello")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    for side, size in ((40, "40 x 40"), (50, "2,500")):  # above the limit, and where Pillow itself refuses
+        with pytest.raises(BadInput, match=f"{size} pixels are more than the 1,000 that are allowed; scale it down"):
+            decoded(content(Image.new("L", (side, side))))
+
+
+def test_links_that_lead_nowhere_and_closed_folders_are_named(tmp_path, monkeypatch, caplog):
+    (tmp_path / "a.png").write_bytes(content(noise()))
+    (tmp_path / "gone.png").symlink_to(tmp_path / "nowhere.png")
+    (tmp_path / "folder.png").mkdir()
+    (tmp_path / "closed").mkdir()
+    paths = files_in(tmp_path)
+    assert [path.name for path in paths] == ["a.png", "gone.png"]
+    _, skipped = every(paths, lambda image: np.asarray(image))
+    assert [path.name for path in skipped] == ["gone.png"]
+    look = os.scandir
+
+    def refused(path):
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return look(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    with caplog.at_level(logging.WARNING, "regard"):
+        assert files_in(tmp_path) == paths
+    assert f"cannot look into {tmp_path / 'closed'}: permission denied; it is left out" in caplog.text

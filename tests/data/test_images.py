@@ -194,8 +194,10 @@ def test_folders_that_hold_no_set_of_images_are_one_line(pets, tmp_path):
     with pytest.raises(BadInput, match="holds no image"):
         ImageSet(str(tmp_path)).load("train")
     (tmp_path / "cat" / "a.png").write_bytes(b"nothing")
-    with pytest.raises(BadInput, match=r"no image of .* can be read"):
+    with pytest.raises(BadInput, match=r"no image of the part 'val' of .* can be read"):
         ImageSet(str(tmp_path), val=0.01).load("val")
+    with pytest.raises(BadInput, match="holds 1 image, of which none is left for the part 'train': give more"):
+        ImageSet(str(tmp_path), val=0.01).load("train")
     (tmp_path / "both" / "train").mkdir(parents=True)
     (tmp_path / "both" / "train" / "cat").symlink_to(pets / "cat", target_is_directory=True)
     (tmp_path / "both" / "val" / "wolf").mkdir(parents=True)
@@ -209,7 +211,19 @@ def test_a_folder_that_does_not_fit_into_memory_says_what_to_do(pets, monkeypatc
         ImageSet(str(pets), size=32).load("train")
 
 
-@pytest.mark.parametrize("wrong", [{"val": 0.0}, {"val": 1.0}, {"share": 0.0}, {"share": 1.5}, {"repeats": 0}])
+WRONG = [
+    {"val": 0.0},
+    {"val": 1.0},
+    {"share": 0.0},
+    {"share": 1.5},
+    {"repeats": 0},
+    {"size": 0},
+    {"rows": 0},
+    {"limit": 0},
+]
+
+
+@pytest.mark.parametrize("wrong", [*WRONG, {"size": -5}])
 def test_settings_that_make_no_sense_are_refused(wrong):
     with pytest.raises(BadInput):
         ImageSet("mnist", **wrong)

@@ -97,3 +97,18 @@ def test_what_cannot_be_drawn_is_refused_in_one_line(call, said):
     with pytest.raises(BadInput, match=said) as error:
         call()
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_what_is_said_under_a_title_is_said_whole(many):
+    caption = "the tokens that the answer is read from, every layer and head; what is pooled is a receptive field"
+    if many:
+        figure = overlays(PHOTO, {"head 0": HILL}, "a", caption)
+    else:
+        figure = overlay(PHOTO, HILL, "a", f"{caption} {caption}")
+    said = [text.get_text() for text in figure.texts]
+    assert caption in " ".join(said)
+    assert not any("…" in text for text in said)
+    boxes = [text.get_window_extent(FigureCanvasAgg(figure).get_renderer()) for text in figure.texts[-2:]]
+    assert boxes[0].y0 >= boxes[1].y1 - 1  # one under the other
+    assert min(box.y0 for box in boxes) > max(axes.get_window_extent().y1 for axes in figure.axes)  # above all maps

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 from unicodedata import east_asian_width
 
+import numpy as np
 import torch
 from alignments import ENGLISH, GERMAN, cross
 
 from regard.core.trace import Trace
-from regard.see import draw
+from regard.see import draw, shade
 from regard.see.words import short, visible
 
 
@@ -66,3 +67,15 @@ def test_short_keeps_both_ends():
 def torch_trace(words: tuple[str, ...]) -> Trace:
     n = len(words)
     return Trace("odd", torch.eye(n)[None, None], rows=words, columns=words)
+
+
+def test_a_map_of_patches_is_shaded_in_whole_cells():
+    """8 x 8 patches of 4 pixels: 32 rows do not go into 14, but into 8, and every patch is one cell."""
+    corner = np.zeros((8, 8))
+    corner[0, 7] = 1.0
+    lines = shade(np.kron(corner, np.ones((4, 4)))).splitlines()
+    assert len(lines) == 8
+    assert [line.count("█") for line in lines] == [2] + [0] * 7
+    assert len(shade(np.zeros((224, 224))).splitlines()) == 14
+    assert len(shade(np.zeros((31, 31))).splitlines()) == 14  # a prime: as near as it goes
+    assert {len(line) for line in shade(np.zeros((224, 320))).splitlines()} == {22}

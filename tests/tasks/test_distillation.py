@@ -186,3 +186,18 @@ def test_quick_needs_no_teacher_from_elsewhere(data):
     made = distillation.Config(teacher="runs/that/nobody/has").quick().build(data)
     assert made.teacher.name == UNTRAINED
     assert np.isfinite(made.loss(student(made), some(data))[0].item())
+
+
+def test_a_folder_of_transformers_may_be_the_teacher(data, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+    names = {0: "left", 1: "right"}
+    config = transformers.ViTConfig(**sizes, image_size=12, patch_size=6, id2label=names)
+    theirs = transformers.ViTForImageClassification(config).eval()
+    theirs.save_pretrained(tmp_path / "theirs")
+    teacher = Teacher(str(tmp_path / "theirs"), data, ["left", "right"])
+    bytes_ = some(data).pixels.float() / 255
+    mean, std = (torch.tensor(x)[:, None, None] for x in (data.mean, data.std))
+    with torch.no_grad():  # theirs reads -1 to 1
+        expected = theirs(2 * bytes_ - 1).logits
+    torch.testing.assert_close(teacher((bytes_ - mean) / std), expected, rtol=1e-4, atol=1e-5)

@@ -280,3 +280,21 @@ def test_a_run_on_a_gpu_with_every_augmentation_goes_on_to_the_bit(recipe, tmp_p
     train(whole, tmp_path / "straight")
     in_pieces(whole, tmp_path / "stopped", [5], monkeypatch)
     assert_equal_runs(tmp_path / "straight", tmp_path / "stopped", end(tmp_path / "straight"))
+
+
+def test_a_run_counts_images_and_other_sets_must_have_its_labels(trained, recipe, tmp_path, capsys):
+    from regard.cli import main
+
+    out, _ = trained
+    train(replace(recipe, train=replace(recipe.train, steps=2, evaluate=2, save=2)), tmp_path / "run")
+    said = capsys.readouterr().err
+    assert " images/s; kept" in said
+    assert "tokens/s" not in said
+    (tmp_path / "other" / "up").mkdir(parents=True)
+    assert main(["eval", str(out), "--data", str(tmp_path / "other")]) == 1
+    assert "has the labels up; this model knows left, right" in capsys.readouterr().err
+
+
+def test_a_smoothing_that_is_no_share_is_one_line(shapes):
+    with pytest.raises(BadInput, match=r"task\.smoothing=2\.0: a share"):
+        images.Config(smoothing=2.0).build(ImageSet(str(shapes), size=12))

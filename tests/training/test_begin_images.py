@@ -1,5 +1,6 @@
 """Runs on images that begin from given weights: at another size, with another head, from a folder of someone else's."""
 
+from dataclasses import replace
 from importlib import import_module
 
 import numpy as np
@@ -98,3 +99,34 @@ def test_the_reader_that_an_error_names_is_there(tmp_path, kind):
     with pytest.raises(BadInput, match=rf"read it with regard\.weights\.hf_{kind}\.load"):
         load_model(tmp_path)
     assert import_module(f"regard.weights.hf_{kind}").load
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("vit_tiny_patch16_224", {"embed_dim": 16, "depth": 2, "num_heads": 2, "img_size": 32}),
+        ("resnet18", {}),
+    ],
+)
+def test_a_folder_of_timm_is_a_beginning(name, settings, tmp_path):
+    timm = pytest.importorskip("timm")
+    theirs = timm.create_model(name, num_classes=4, **settings).eval()
+    timm.models.save_for_hf(theirs, tmp_path / "theirs", model_args=settings | {"num_classes": 4})
+    given = regard.load(tmp_path / "theirs").model
+    new = type(given)(replace(given.config, classes=3))
+    said = begin.take(new, begin.folder(str(tmp_path / "theirs")))
+    assert said.endswith("new: head.weight, head.bias")
+    x = torch.randn(1, 3, 64, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(new.eval().pooled(x), given.pooled(x))
+
+
+def test_a_kind_that_nobody_reads_is_said_with_those_that_are(tmp_path):
+    (tmp_path / "beit").mkdir()
+    (tmp_path / "beit" / "config.json").write_text('{"model_type": "beit"}', encoding="utf-8")
+    for read in (regard.load, lambda folder: begin.take(made(), folder)):
+        with pytest.raises(BadInput, match=r"a 'beit' folder of transformers; of those can be read: .*swin.*vit"):
+            read(tmp_path / "beit")
+    (tmp_path / "beit" / "config.json").write_text('{"architecture": "convnext_atto"}', encoding="utf-8")
+    with pytest.raises(BadInput, match="timm's 'convnext_atto'; of timm can be read: ViT, DeiT, Swin"):
+        regard.load(tmp_path / "beit")

@@ -48,7 +48,7 @@ def classify(
     """Say what kind of text or image each one is, and how sure that is.
 
     The model that ships tells English, French and German apart; with --labels any labels will do. Output line n belongs
-    to input line n: label, probability. Of a folder every line begins with the name of its file.
+    to input line n: label, probability. Of several images, or a folder, every line begins with the name of its file.
 
     \b
       regard classify "Wo ist der Bahnhof?"

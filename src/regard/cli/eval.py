@@ -140,12 +140,16 @@ def _data(folder: Path, corpus: str | None, changes: dict[str, Any]) -> Any:
     """The data to measure on: the run's own, changed as asked for (None: not at all); those named for a saved model."""
     from dataclasses import replace
 
+    from regard.data.images import ImageSet
     from regard.training.evaluation import named
     from regard.training.recipe import stored
+    from regard.weights.folder import CONFIG
 
     changes = {key: value for key, value in changes.items() if value is not None}
     if (folder / "recipe.json").is_file():
         own = stored(folder).data
+        if corpus is not None and isinstance(own, ImageSet) and (folder / "model" / CONFIG).is_file():
+            return named(folder / "model", corpus, **changes)  # which must have the model's labels
         if corpus is not None:
             changes["corpus" if hasattr(own, "corpus") else "path"] = corpus
         if wrong := [key for key in changes if not hasattr(own, key)]:

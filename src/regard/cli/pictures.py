@@ -79,29 +79,32 @@ def classify(
     words: Sequence[str] | None, model: str | None, found: Any, every: bool, as_json: bool, device: str
 ) -> int:
     """Say what is in each file, or each line of stdin that names one; the status."""
-    from regard.cli import lines, say
+    from regard.cli import FAILED, lines, say
 
-    named = any(Path(word).is_dir() for word in words or () if there(word))
+    folders = [word for word in words or () if there(word) and Path(word).is_dir()]
+    named = bool(folders) or words is None or len(words) != 1
     windows: Iterable[list[Line]] = _windows(_files(words)) if words else lines.windows(lines.stdin("names of images"))
     name, classifier = chosen(words[0] if words else "", model, found, device)
     if words and not any(there(word) for word in words):
         raise BadInput(f"{name} looks at images, and there is no file '{words[0][:60]}'")
+    empty = [word for word in folders if not _inside(word)]
+    if words and len(empty) == len(words):
+        raise BadInput(f"there are no image files in {' or '.join(empty)}")
     say(known(name, classifier))
     work = _Work(classifier, every, as_json, named)
     status = work.through(windows, "classify")
+    for word in empty:
+        say(f"there are no image files in {word}")
     if named and work.bad:
         say(f"{work.bad:,} of {work.bad + work.done:,} files could not be read")
-    return status
+    return FAILED if empty else status
 
 
 def _files(words: Sequence[str]) -> Iterator[str]:
     """The files that words mean: a folder means the images in it and below it, in order."""
     for word in words:
         if there(word) and Path(word).is_dir():
-            found = _inside(word)
-            if not found:
-                raise BadInput(f"there are no image files in {word}")
-            yield from map(str, found)
+            yield from map(str, _inside(word))
         else:
             yield word
 
@@ -140,7 +143,8 @@ class _Work(Work["Classified | None"]):
         from regard.cli import say
 
         self.bad += 1
-        say(what if line.text and line.text in what else f"line {line.number} {what}")
+        told = " ".join(line.text.split())  # a line that is said has no others in it
+        say(what.replace(told, _told(line.text)) if told and told in what else f"line {line.number} {what}")
 
     def _shown(self, line: Line, found: Classified | None) -> str:
         if self.as_json:
@@ -148,10 +152,15 @@ class _Work(Work["Classified | None"]):
             more = {} if found is None else {"probabilities": found.probabilities}
             return json.dumps({"number": line.number, "file": line.text, **said, **more}, ensure_ascii=False)
         if found is None:
-            return line.text if self.named else ""
+            return _told(line.text) if self.named else ""
         shown = found.probabilities if self.every else {found.label: found.probability}
         cells = [f"{label}\t{share:.4f}" for label, share in shown.items()]
-        return "\t".join([line.text, *cells] if self.named else cells)
+        return "\t".join([_told(line.text), *cells] if self.named else cells)
+
+
+def _told(name: str) -> str:
+    """The name of a file in one line and one column: what cannot be printed, ends a line or is a tab is spelled out."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)
 
 
 # -- see ---------------------------------------------------------------------------------------------------------------
@@ -195,6 +204,8 @@ def look(
 
 def _shown(classifier: ImageClassifier, file: str) -> Any:
     """A file as the model sees it; an error names the file."""
+    if there(file) and Path(file).is_dir():
+        raise BadInput(f"{file} is a folder; give one of the images in it, or ask regard classify about all of them")
     try:
         return classifier.shown(file)
     except BadInput as error:

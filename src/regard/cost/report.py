@@ -124,6 +124,7 @@ def heading(name: str, cost: Cost) -> list[str]:
     """What is estimated, in two lines."""
     ask = cost.ask
     changed = ", ".join(f"{k}={v}" for k, v in settings_of(ask.config).items())
+    changed = f" ({changed})" if changed else ""
     what = {"train": "one update", "infer": "one reading", "decode": "one step of writing"}[ask.mode]
     rows = ask.shape.batch * (ask.accumulate if ask.mode == "train" else 1)
     of = f"{cost.items:,} {cost.passes.unit}" if ask.mode != "decode" else f"{ask.beams} beams each"
@@ -135,7 +136,7 @@ def heading(name: str, cost: Cost) -> list[str]:
     ways += [ask.precision] + (["recomputing"] if ask.recompute and ask.mode == "train" else [])
     active = f", {count(cost.active, 'B')} of them active" if cost.active < cost.parameters else ""
     return [
-        f"{name}: {count(cost.parameters, 'B')} parameters{active} ({changed})",
+        f"{name}: {count(cost.parameters, 'B')} parameters{active}{changed}",
         f"{what}: {rows:,} rows, {of}{times}; {ask.devices:,} x {ask.device.name}, {', '.join(ways)}",
     ]
 

@@ -14,7 +14,10 @@ What a model gets is cut out of the middle: the shorter side is resized to size 
 from __future__ import annotations
 
 import io
+import logging
 import math
+import os
+import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +30,8 @@ from regard.core.errors import BadInput
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+log = logging.getLogger("regard")
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")  # none that calls another program
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
@@ -43,20 +48,26 @@ def decoded(content: bytes, small: bool = False) -> Image:
             with Image.open(io.BytesIO(content), formats=FORMATS) as image:
                 most = Image.MAX_IMAGE_PIXELS or 2**31
                 if image.width * image.height > most:  # Pillow itself refuses from twice as many on
-                    raise BadInput(
-                        f"{image.width:,} x {image.height:,} pixels are more than the {most:,} that are allowed"
-                    )
+                    raise BadInput(_too_large(f"{image.width:,} x {image.height:,}", most))
                 if small:
                     image.draft("RGB", (max(1, image.width // 8), max(1, image.height // 8)))
                 return rgb(ImageOps.exif_transpose(image))
     except BadInput:
         raise
-    except Image.DecompressionBombError:
-        raise BadInput(f"it holds more than the {Image.MAX_IMAGE_PIXELS:,} pixels that are allowed") from None
+    except Image.DecompressionBombError as error:  # it knows how many pixels there are, not how they lie
+        found = re.search(r"\((\d+) pixels\)", str(error))
+        raise BadInput(_too_large(f"{int(found[1]):,}" if found else "its", Image.MAX_IMAGE_PIXELS or 0)) from None
     except Exception as error:  # decoders raise whatever they come across
         first = (str(error).splitlines() or [type(error).__name__])[0]
-        known = "cannot identify" not in first  # that message names an object of ours
-        raise BadInput(f"cannot be read as an image{f' ({first})' if known and first else ''}") from None
+        if not content:
+            first = "the file is empty"
+        elif "cannot identify" in first:  # that message names an object of ours
+            first = f"it is none of {', '.join(FORMATS)}, or its beginning is damaged"
+        raise BadInput(f"cannot be read as an image ({first})") from None
+
+
+def _too_large(how: str, most: int) -> str:
+    return f"{how} pixels are more than the {most:,} that are allowed; scale it down first"
 
 
 def rgb(image: Image) -> Image:
@@ -122,8 +133,17 @@ def framed(image: Image, size: tuple[int, int], crop: float = 1.0, resample: str
 
 
 def files_in(folder: Path) -> list[Path]:
-    """The image files in a folder and below it, by their endings, in order."""
-    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in ENDINGS and path.is_file())
+    """The image files in a folder and below it, by their endings, in order; links that lead nowhere are among them, so
+    that they are missed by name. A folder that cannot be looked into is named."""
+
+    def closed(error: OSError) -> None:
+        log.warning(f"cannot look into {error.filename}: {(error.strerror or str(error)).lower()}; it is left out")
+
+    found = []
+    for where, _, names in os.walk(folder, onerror=closed):
+        paths = (Path(where, name) for name in names if name.lower().endswith(ENDINGS))
+        found += [path for path in paths if path.is_file() or (path.is_symlink() and not path.exists())]
+    return sorted(found)
 
 
 def every(

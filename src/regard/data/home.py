@@ -26,7 +26,7 @@ def folder(name: str | Path) -> Path:
     places = ", ".join(str(home) for home in looked)
     raise BadInput(
         f"no dataset '{name}' (looked in {places}); set REGARD_DATA to the folder that holds '{name}', "
-        f"or give the path of a folder with train.en, train.de and so on"
+        f"or give the path of a folder of your own"
     )
 
 

@@ -103,6 +103,10 @@ class ImageSet:
     def __post_init__(self) -> None:
         if not 0 < self.val < 1 or not 0 < self.share <= 1:
             raise BadInput(f"data.val={self.val} and data.share={self.share}: both are shares, from 0 to 1")
+        if self.size is not None and self.size < 1:
+            raise BadInput(f"data.size={self.size}: the side of an image is at least 1 pixel")
+        if self.rows < 1 or (self.limit is not None and self.limit < 1):
+            raise BadInput(f"data.rows={self.rows} and data.limit={self.limit}: at least 1 image is needed")
         if self.repeats < 1 or self.rows % self.repeats:
             raise BadInput(f"data.repeats={self.repeats} does not divide the {self.rows} rows of a batch")
 
@@ -198,12 +202,17 @@ class ImageSet:
                 f"{len(rows):,} images of {side} x {side} are {size / 2**30:.0f} GiB, more than are held in memory: "
                 f"pack them (regard data pack {self.path} --images) and train on Pictures, or lower data.size"
             )
+        if not len(rows):
+            many = f"{len(files):,} image{'s' if len(files) > 1 else ''}"
+            raise BadInput(f"{folder} holds {many}, of which none is left for the part '{part}': give more of them")
         wanted = [files[row][0] for row in rows]
         good, skipped = every(wanted, lambda image: np.asarray(framed(image, (side, side))))
+        if not good:
+            raise BadInput(
+                f"no image of the part '{part}' of {folder} can be read: {left_out(skipped, len(wanted), 1)}"
+            )
         if skipped:
             log.warning(left_out(skipped, len(wanted)))
-        if not good:
-            raise BadInput(f"no image of {folder} can be read: {left_out(skipped, len(wanted), 1)}")
         pixels = torch.from_numpy(np.stack([x for _, x in good])).permute(0, 3, 1, 2).contiguous()
         return Held(self, pixels, torch.tensor([files[rows[number]][1] for number, _ in good]), skipped)
 

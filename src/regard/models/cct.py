@@ -32,6 +32,7 @@ from regard.blocks import FEEDFORWARDS
 from regard.blocks.encoder import Encoder
 from regard.blocks.paths import DropPath, rates
 from regard.blocks.pyramid import depths, resampled
+from regard.core.bounds import within
 from regard.core.memo import Place
 from regard.core.shapes import Float, Tensor
 from regard.core.spec import cycle, make
@@ -86,6 +87,7 @@ class CCT(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        within(config)
         self.config = config
         self.stem = ConvolvedTokens(config.channels, config.width, config.kernel, config.convolutions)
         self.positions = GridPositions(config.width, cells(config.image, self.stem.stride))

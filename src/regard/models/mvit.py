@@ -25,6 +25,7 @@ from torch import nn
 
 from regard.blocks.paths import rates
 from regard.blocks.pooled import EPS, PooledAttention, PooledBlock, Shape, joined, parted
+from regard.core.bounds import within
 from regard.core.shapes import Float, Tensor, pair
 from regard.core.spec import cycle
 from regard.tokens.overlapping import OverlappingPatches
@@ -84,6 +85,7 @@ class MViT(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        within(config)
         self.config, self.prefix = config, int(config.class_token)
         self.stem = OverlappingPatches(config.channels, config.width, config.patch, clips=config.frames is not None)
         self.first = nn.Parameter(torch.zeros(1, config.width)) if config.class_token else None

@@ -24,6 +24,7 @@ from torch import nn
 
 from regard.blocks.paths import rates
 from regard.blocks.residual_convolution import BLOCKS, ConvolutionBlock, stages
+from regard.core.bounds import within
 from regard.core.shapes import Float, Tensor
 from regard.tokens.patches import check
 
@@ -68,6 +69,7 @@ class ResNet(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        within(config)
         self.config = config
         self.stem = Stem(config.channels, config.width, large=config.stem == "large")
         drop = rates(config.drop_path, sum(config.layers))

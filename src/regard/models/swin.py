@@ -24,6 +24,7 @@ from regard.blocks.encoder import EncoderBlock
 from regard.blocks.feedforward import GeluFeedForward
 from regard.blocks.paths import rates
 from regard.blocks.windowed import Padding, Windowed
+from regard.core.bounds import within
 from regard.core.errors import RegardError
 from regard.core.shapes import Float, Pair, Tensor
 from regard.core.spec import cycle, make
@@ -80,6 +81,7 @@ class Swin(nn.Module):
 
     def __init__(self, config: Any) -> None:
         super().__init__()
+        within(config)
         if len(config.heads) != len(config.layers):
             raise RegardError(f"heads={config.heads} and layers={config.layers} must name as many stages")
         self.config = config

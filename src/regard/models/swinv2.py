@@ -23,7 +23,7 @@ from torch import nn
 
 from regard.blocks.encoder import EncoderBlock
 from regard.blocks.windowed import CosineWindowed
-from regard.core.errors import Unsupported
+from regard.core.errors import RegardError, Unsupported
 from regard.core.shapes import Tensor
 from regard.models import swin
 from regard.models.swin import Swin
@@ -75,6 +75,11 @@ class SwinV2(Swin):
     """Images in; out, the logits of the classes."""
 
     merging, mixing, block = MergingV2, CosineWindowed, ResPostNormBlock
+
+    def __init__(self, config: Config) -> None:
+        if config.trained is not None and len(config.trained) != len(config.layers):
+            raise RegardError(f"trained={config.trained} and layers={config.layers} must name as many stages")
+        super().__init__(config)
 
     def _positions(self, stage: int, **more: Any) -> StepPositions:
         trained = self.config.trained

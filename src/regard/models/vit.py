@@ -30,6 +30,7 @@ from regard.blocks import FEEDFORWARDS
 from regard.blocks.encoder import Encoder, EncoderBlock
 from regard.blocks.paths import LayerScale, rates
 from regard.blocks.pyramid import depths, resampled
+from regard.core.bounds import within
 from regard.core.errors import RegardError
 from regard.core.shapes import Float, Tensor
 from regard.core.spec import cycle, make
@@ -109,6 +110,7 @@ class ViT(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        within(config)
         if config.pool == "token" and not config.prefix:
             raise RegardError("pool='token' reads a class token: give prefix=1, or pool='mean'")
         self.config, self.prefix = config, config.prefix

@@ -30,6 +30,7 @@ EVEN = "× an even look"
 SHARE = "share of the largest"
 _LONG, _GAP = 3.6, 0.2  # inches: the longer side of a large picture, and between pictures
 _SMALL, _WIDEST = 1.5, 12.0  # of a small one at most, and of all of them together
+_LINE = 0.16  # from one line under the title to the next
 _FAINT, _STRONG = 0.5, 0.8  # how opaque the map is at its least and at its most
 _RING = "#38c7b4"  # the place that is asked about, on magma
 
@@ -61,8 +62,11 @@ def overlay(
 
     photo, weights = _photo(photo), _map(weights)
     width, height = _sides(photo, _LONG)
-    left, top = EDGE + 0.35, EDGE + 0.36 + (0.2 if caption else 0.0)
+    left = EDGE + 0.35
     full = left + 2 * width + _GAP
+    room = full + 0.85 - 2 * EDGE
+    under = _broken(caption, room, 8)
+    top = EDGE + 0.36 + (0.04 + _LINE * len(under) if under else 0.0)
     sheet = Sheet(full + 0.85, top + height + 0.35)
     norm = Normalize(*_span([weights]))
     for x, laid in ((left, None), (left + width + _GAP, weights)):
@@ -74,10 +78,7 @@ def overlay(
         if laid is None:
             axes.set_yticks(_ticks(high), map(str, _ticks(high)), font=font(7), color=INK)
     sheet.bar(full + 0.12, top, height, norm, unit)
-    room = full + 0.85 - 2 * EDGE
-    sheet.write(EDGE, EDGE, _fitting(title, room, 11), 11)
-    if caption:
-        sheet.write(EDGE, EDGE + 0.25, _fitting(caption, room, 8), 8, PALE)
+    _head(sheet, title, under, room)
     return _done(sheet.figure, path)
 
 
@@ -94,7 +95,7 @@ def overlays(
     from matplotlib.colors import PowerNorm
 
     from regard.see.grid import across_of
-    from regard.see.sheet import EDGE, PALE, Sheet, widest
+    from regard.see.sheet import EDGE, Sheet, widest
 
     photo = _photo(photo)
     rows = _rows(maps, across_of)
@@ -103,8 +104,11 @@ def overlays(
     long = min(_SMALL, (_WIDEST - beside) / most * 1.05)
     width, height = _sides(photo, long)
     line, gap = (0.2, 0.08) if most <= 12 else (0.14, 0.03)
-    left, top = EDGE + beside, EDGE + 0.36 + (0.2 if caption else 0.0)
+    left = EDGE + beside
     full = left + most * (width + gap) - gap
+    room = max(full + 0.85, 3.2) - 2 * EDGE
+    under = _broken(caption, room, 8)
+    top = EDGE + 0.36 + (0.04 + _LINE * len(under) if under else 0.0)
     whole = len(rows) * (height + line + gap) - gap
     sheet = Sheet(max(full + 0.85, 3.2), top + whole + EDGE)
     norm = PowerNorm(0.5, *_span([weights for _, row in rows for weights in row.values()]))
@@ -116,10 +120,7 @@ def overlays(
             sheet.write(at, down + 0.03, head, 8 if most <= 12 else 5)
             _lay(sheet.axes(at, down + line, width, height), photo, weights, norm, place)
     sheet.bar(full + 0.12, top + line, min(whole - line, 6.0), norm, unit)
-    room = max(full + 0.85, 3.2) - 2 * EDGE
-    sheet.write(EDGE, EDGE, _fitting(title, room, 11), 11)
-    if caption:
-        sheet.write(EDGE, EDGE + 0.25, _fitting(caption, room, 8), 8, PALE)
+    _head(sheet, title, under, room)
     return _done(sheet.figure, path)
 
 
@@ -205,6 +206,23 @@ def _fitting(text: str, room: float, size: float) -> str:
     many = int(room / widest(["n"], size))
     shown = visible(text) if text else ""
     return shown if len(shown) <= many else f"{shown[: many - 1].rstrip()}…"
+
+
+def _broken(text: str, room: float, size: float) -> list[str]:
+    """A text in as many lines as it takes in so many inches: what is said under a title is said whole."""
+    from textwrap import wrap
+
+    from regard.see.sheet import widest
+
+    return wrap(visible(text), max(8, int(room / widest(["n"], size)))) if text else []
+
+
+def _head(sheet: Any, title: str, under: Sequence[str], room: float) -> None:
+    from regard.see.sheet import EDGE, PALE
+
+    sheet.write(EDGE, EDGE, _fitting(title, room, 11), 11)
+    for number, line in enumerate(under):
+        sheet.write(EDGE, EDGE + 0.25 + _LINE * number, line, 8, PALE)
 
 
 def _done(figure: Figure, path: str | os.PathLike[str] | None) -> Figure:

@@ -7,6 +7,7 @@ Column names are written downwards. Where the matrix is wider than the terminal,
 
 from __future__ import annotations
 
+from math import ceil
 from unicodedata import combining, east_asian_width
 
 import numpy as np
@@ -30,9 +31,14 @@ def draw(seen: Seen, head: int | None = None, width: int = 80) -> str:
 
 
 def shade(weights: np.ndarray, most: int = 14) -> str:
-    """A map Y X as shaded cells, at most so many in a row, from where least is to where most is."""
+    """A map Y X as shaded cells, at most so many in a row, from where least is to where most is.
+
+    Where that comes near enough, a cell is a whole number of rows and columns, so that patches stay of one size.
+    """
     array = np.asarray(weights, dtype=np.float64)
     fold = max(1.0, max(array.shape) / most)
+    whole = (k for k in range(ceil(fold), int(2 * fold) + 1) if not any(n % k for n in array.shape))
+    fold = next(whole, fold)
     rows, columns = (max(1, round(n / fold)) for n in array.shape)
     means = _thinned(_thinned(array, rows).T, columns).T
     low, high = float(means.min()), float(means.max())

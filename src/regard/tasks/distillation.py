@@ -9,8 +9,9 @@
             spread, and the size, that the teacher knows
     metric, decoding, predict       those of image classification (tasks.images)
 
-The teacher is any saved model of images: a run's folder, or one that regard.save wrote. It stays as it is, and stands
-in no checkpoint; its weights are part of the fingerprint, so that a run is never resumed under another teacher.
+The teacher is any saved model of images: a run's folder, one that regard.save wrote, or one of timm's or transformers'
+(weights.theirs) that has the labels of the data. It stays as it is, and stands in no checkpoint; its weights are part
+of the fingerprint, so that a run is never resumed under another teacher.
 
 Touvron et al.: Training data-efficient image transformers & distillation through attention. ICML 2021. arXiv:2012.12877
 (hard with α = 0.5; soft with α = 0.1, τ = 3); Hinton, Vinyals, Dean: Distilling the Knowledge in a Neural Network.
@@ -22,6 +23,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,6 +39,7 @@ from regard.models import build
 from regard.tasks import images
 from regard.tasks.images import ImageClasses
 from regard.weights.folder import load_model
+from regard.weights.theirs import image_reader
 
 UNTRAINED = "untrained"  # a teacher with random weights, for quick trials: everything runs, nothing is learned
 
@@ -152,6 +155,9 @@ def _saved(name: str) -> tuple[nn.Module, dict[str, Any]]:
     asked = Path(name).expanduser()
     place = asked / "model" if (asked / "model" / "config.json").is_file() else asked  # a run keeps its model there
     try:
+        if room := image_reader(place):
+            model, shown = import_module(room).load(place)
+            return model, shown
         found = load_model(place)
     except RegardError as error:
         raise BadInput(f"task.teacher={name}: {error}") from None

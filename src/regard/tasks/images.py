@@ -70,6 +70,8 @@ class ImageClasses(Parted[Any]):
 
     def __init__(self, config: Config, data: ImageSet | Pictures, seed: int = 0) -> None:
         super().__init__(data, seed)
+        if not 0 <= config.smoothing < 1:
+            raise BadInput(f"task.smoothing={config.smoothing}: a share, from 0 to less than 1")
         self.config, self.labels = config, data.labels()
         self.augments = [make(AUGMENTS, spec, "augmentation") for spec in config.augment]
         self.blends: list[Blend] = [Mixup(config.mixup)] if config.mixup else []

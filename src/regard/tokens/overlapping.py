@@ -37,6 +37,8 @@ class OverlappingPatches(nn.Module):
         axes = "B C Y X" if len(self.stride) == 2 else "clips B C T Y X"
         if images.ndim != len(self.stride) + 2 or images.shape[1] != self.channels:
             raise BadInput(f"images are {axes} with {self.channels} channels here, not {tuple(images.shape)}")
+        if 0 in images.shape[2:]:
+            raise BadInput(f"images of {' x '.join(map(str, images.shape[2:]))} have no pixel; at least one is needed")
         if not images.is_floating_point():
             kind = str(images.dtype).removeprefix("torch.")
             raise BadInput(f"images are given to a model as normalised floats, not as {kind}")

@@ -100,6 +100,8 @@ def check(images: Tensor, channels: int) -> None:
     """Refuse what is no batch of images of so many channels."""
     if images.ndim != 4 or images.shape[1] != channels:
         raise BadInput(f"images are B C Y X with {channels} channels here, not {tuple(images.shape)}")
+    if not images.shape[2] or not images.shape[3]:
+        raise BadInput(f"images of {images.shape[2]} x {images.shape[3]} have no pixel; at least one is needed")
     if not images.is_floating_point():
         kind = str(images.dtype).removeprefix("torch.")
         raise BadInput(f"images are given to a model as normalised floats, not as {kind}")

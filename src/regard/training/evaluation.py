@@ -48,7 +48,9 @@ def evaluate(
     model = model.to(place).float().eval()
     parts = list(splits) if splits else [part for part in task.data.splits() if part.startswith("test")]
     if not parts:
-        raise BadInput(f"the data have no test part; choose from {', '.join(task.data.splits())}")
+        raise BadInput(
+            f"the data have no test part; say which to measure on (--split): {', '.join(task.data.splits())}"
+        )
     return {
         "model": str(folder),
         "recipe": name,

@@ -37,6 +37,11 @@ from regard.tokens.text import Text
 from regard.weights.rounded import restored, rounded
 from regard.weights.table import fit
 
+# folders of transformers that a table of ours reads: model_type -> the table
+READERS = {
+    **{kind: kind for kind in ("bert", "gpt2", "marian", "t5")},
+    **{kind: f"hf_{kind}" for kind in ("deit", "swin", "swinv2", "vit")},
+}
 FORMAT = 2  # 2: weights may be stored in eight bits. A folder is written in the oldest format that can hold it
 
 # What makes a config.json of format n one of format n + 1; tests/weights/formats keeps an example of every format.
@@ -319,8 +324,9 @@ def _migrated(config: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The configuration in today's format."""
     if "format" not in config and "model_type" in config:
         kind = config["model_type"]
-        own = {each: f"hf_{each}" for each in ("vit", "deit", "swin", "swinv2")}
-        reader = own.get(kind) or (kind if kind in ("bert", "gpt2", "t5") else "marian")
+        if kind not in READERS:
+            raise BadInput(f"{folder} is a '{kind}' folder of transformers; of those can be read: {', '.join(READERS)}")
+        reader = READERS[kind]
         raise BadInput(f"{folder} is a '{kind}' folder of transformers; read it with regard.weights.{reader}.load")
     number = config.get("format")
     if not isinstance(number, int) or isinstance(number, bool):

@@ -114,9 +114,8 @@ def image_reader(folder: Path) -> str | None:
         return None
     known = [each for each in TIMM if name == each or name.startswith(f"{each}_")]
     if not known:
-        raise BadInput(
-            f"{folder} holds timm's '{name}'; of timm can be read: {', '.join(f'{each}_...' for each in TIMM)}"
-        )
+        families = "ViT, DeiT, Swin, Swin v2, MViT v2, ResNet-18 to -152 and the hybrids of both (vit_..._r50_...)"
+        raise BadInput(f"{folder} holds timm's '{name}'; of timm can be read: {families}")
     return TIMM[max(known, key=len)]
 
 
