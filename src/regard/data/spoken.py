@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 import torch
@@ -99,21 +99,30 @@ def masked(
 
 def read(path: str | Path, rate: int) -> Float[Tensor, " samples"]:
     """A sound file as one row of samples from -1 to 1 at a rate: channels are averaged, other rates resampled."""
-    soundfile, path = reader(), Path(path)
+    path = Path(path)
     if not path.is_file():
         raise BadInput(f"there is no file {path}" if not path.exists() else f"{path} is not a file")
     try:
         with path.open("rb") as file:  # opened here: its name may be no text
-            samples, own = soundfile.read(file, dtype="float32", always_2d=True)
+            return decoded(file, rate, str(path))
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
+
+
+def decoded(file: BinaryIO, rate: int, name: str = "this") -> Float[Tensor, " samples"]:
+    """The same of an open file, or of bytes in memory (io.BytesIO); `name` is what it is called in an error."""
+    soundfile = reader()
+    try:
+        samples, own = soundfile.read(file, dtype="float32", always_2d=True)
     except (soundfile.SoundFileError, RuntimeError, OSError) as error:
         why = (getattr(error, "strerror", None) or str(error).split(": ")[-1]).strip().rstrip(".").lower()
-        raise BadInput(f"{path} is not a sound that can be read ({why}); give .wav, .flac or .ogg") from None
+        raise BadInput(f"{name} is not a sound that can be read ({why}); give .wav, .flac or .ogg") from None
     if own < SLOWEST:
-        raise BadInput(f"{path} has {own} samples a second, in which nothing can be said; give {SLOWEST:,} or more")
+        raise BadInput(f"{name} has {own} samples a second, in which nothing can be said; give {SLOWEST:,} or more")
     if not len(samples):
-        raise BadInput(f"{path} holds no sound: it has no samples")
+        raise BadInput(f"{name} holds no sound: it has no samples")
     if not np.isfinite(samples).all():
-        raise BadInput(f"{path} holds samples that are not finite numbers")
+        raise BadInput(f"{name} holds samples that are not finite numbers")
     return resample(torch.from_numpy(samples.mean(1)), own, rate)
 
 
