@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import math
 import signal
 import socket
@@ -154,6 +155,7 @@ def serve(app: FastAPI, waiting: socket.socket) -> None:
 def server(app: FastAPI) -> Server:
     """A server for an app of serve.app, with its limits."""
     settings: Settings = app.state.settings
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # what strangers send is not worth a line each
     http = type("Connection", (Connection,), {"patience": settings.patience})
     config = uvicorn.Config(
         app,
