@@ -134,12 +134,13 @@ function chip(side, index) {
 
 /** The tokens with the gaps between them: none where one begins at the character where the last one ended. */
 function* flowing(side, indices, chips) {
+  const letters = Array.from(side.text ?? ""); // places count whole characters, a string counts halves of some
   let end = null;
   for (const index of indices) {
     const place = side.places[index]?.text;
     if (end !== null && !(place && place[0] === end)) yield " ";
     yield chips.get(index);
-    if (side.tokens[index].includes("\n")) yield element("br");
+    if (place && letters.slice(...place).includes("\n")) yield element("br");
     end = place ? place[1] : -1;
   }
 }

@@ -216,7 +216,7 @@ export class Store {
 
   /** The picture the model saw, or the spectrogram it heard, as a Blob. */
   picture() {
-    return this.get(["picture"], () => this.source.picture(this.look.id));
+    return this.get(["picture"], () => this.source.picture(this.look.id, this.look.sound ? "spectrogram" : "picture"));
   }
 
   /** Post JSON to a route and get JSON back: for panes with a route of their own. */
