@@ -290,6 +290,20 @@ def test_a_recurrent_model_has_no_rollout(load):
             ask(0)
 
 
+def test_a_model_that_can_only_be_run_is_looked_at_without_relevance():
+    from regard.tasks.serving import prepare, quantise
+
+    for change in (prepare, quantise):
+        predictor = regard.load("en-de")
+        change(predictor.model)
+        found = look(predictor, GIVEN["en-de"])
+        everything_can_be_asked(found)
+        assert found.about()["relevance"] == []
+        assert found.rollout(1).sum() > 0
+        with pytest.raises(Unsupported, match="no gradients"):
+            found.relevance(1)
+
+
 def test_what_would_take_too_long_is_refused(load, monkeypatch):
     from regard.tasks.looks import paths
 

@@ -59,27 +59,36 @@ class Held:
         """The matrix, of these heads and query rows (None: all)."""
         raise NotImplementedError
 
-    def lines(self, queries: Sequence[int], heads: Sequence[int] | None = None) -> Float[Tensor, "B H n M"]:
-        """Some rows of the map over all its columns; the same as `weights` where tokens were not regrouped."""
+    def lines(
+        self, queries: Sequence[int], heads: Sequence[int] | None = None, valued: bool = False
+    ) -> Float[Tensor, "B H n M"]:
+        """Some rows of the map over all its columns; `valued`: every weight times the length of its value."""
         _within(queries, self.rows, "query")
+        w = self._valued(self.weights(heads, list(queries) if self.geometry is None else None), heads, valued)
         if self.geometry is None:
-            return self.weights(heads, list(queries))
-        w = self.weights(heads)
+            return w
         asked = w.new_zeros(1, 1, len(queries), self.rows)
         asked[0, 0, range(len(queries)), list(queries)] = 1
         return self.geometry.pull(w, asked.expand(w.shape[0] // self.geometry.queries.cells.shape[1], -1, -1, -1))
 
-    def columns_of(self, keys: Sequence[int], head: int) -> Float[Tensor, "B N n"]:
+    def columns_of(self, keys: Sequence[int], head: int, valued: bool = False) -> Float[Tensor, "B N n"]:
         """Some columns of one head over all its rows."""
         _within(keys, self.columns, "key")
+        w = self._valued(self.weights([head]), [head], valued)
         if self.geometry is None:
-            return self.weights([head])[:, 0, :, list(keys)]
-        w, own = self.weights([head]), self.geometry
+            return w[:, 0, :, list(keys)]
+        own = self.geometry
         asked = w.new_zeros(1, len(keys), self.columns)
         asked[0, range(len(keys)), list(keys)] = 1
         groups = w[:, 0].unflatten(0, (-1, own.queries.cells.shape[1]))  # B G N M
         slots = own.keys.read(asked.expand(len(groups), -1, -1))  # B n G M
         return own.queries.spread(torch.einsum("bgnm,bkgm->bkgn", groups, slots)).mT
+
+    def _valued(self, w: Float[Tensor, "B h n M"], heads: Sequence[int] | None, valued: bool) -> Tensor:
+        if not valued:
+            return w
+        lengths = self.values_norm()
+        return w * (lengths if heads is None else lengths[:, list(heads)])[:, :, None]
 
     def column(self, head: int, key: int) -> Float[Tensor, "B N"]:
         """Who looked at one key, and how much."""
@@ -119,7 +128,7 @@ class Asked(Held):
         return sum(x.numel() * x.element_size() for x in (self.q, self.k, self.norms) if x is not None)
 
     @torch.no_grad()
-    def columns_of(self, keys: Sequence[int], head: int) -> Float[Tensor, "B N n"]:
+    def columns_of(self, keys: Sequence[int], head: int, valued: bool = False) -> Float[Tensor, "B N n"]:
         """Some columns of one head over all its rows.
 
         A mechanism is linear in v: attending to values that are one at these keys gives their columns, through the
@@ -127,13 +136,13 @@ class Asked(Held):
         """
         rest, own = self.rest, self.module
         if self.geometry is not None or not self.apart or own.training or rest.get("bias") is not None:
-            return super().columns_of(keys, head)
+            return super().columns_of(keys, head, valued)
         _within(keys, self.columns, "key")
         _within([head], self.heads, "head")
         group = head // (self.heads // self.k.shape[1])
         q, k = self.q[:, [head]], self.k[:, [group]]
         v = q.new_zeros(len(k), 1, k.shape[2], len(keys))
-        v[:, 0, list(keys), range(len(keys))] = 1
+        v[:, 0, list(keys), range(len(keys))] = self.values_norm()[:, head, list(keys)].to(v) if valued else 1
         return own.forward(q, k, v, rest.get("mask"), memo=rest.get("memo"))[:, 0]
 
     @torch.no_grad()

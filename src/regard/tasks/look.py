@@ -38,6 +38,7 @@ from regard.attention.kept import MOST, Held, Kept, kept
 from regard.core.errors import BadInput, UnknownName, Unsupported, nearest
 from regard.core.spec import Table, resolve
 from regard.tasks.looks.views import binned, eight_bits, plain, rested, resting, stretched
+from regard.tasks.serving import only_runs
 
 View = Literal["raw", "without_sink", "value"]
 VIEWS = ("raw", "without_sink", "value")
@@ -152,7 +153,7 @@ class Look:
             "picture": self.picture is not None,
             "sound": None if self.sound is None else {"seconds": self.sound["seconds"]},
             "rollout": self.output_side,
-            "relevance": self.targets,
+            "relevance": [] if only_runs(self.predictor.model) else self.targets,
             "maps": maps,
             "bytes": self.bytes,
         }
@@ -161,6 +162,10 @@ class Look:
     def bytes(self) -> int:
         """What is held of the pass."""
         return self.store.bytes + len(self.picture or b"")
+
+    def shape(self, name: str) -> tuple[int, int]:
+        """Rows and columns of a map."""
+        return self._shape(self._held(name))
 
     def sample(self, name: str, size: int = 32) -> tuple[np.ndarray, list[float]]:
         """A thumbnail of every head, uint8 H size size, where 255 is the largest weight of the head; and those.
@@ -194,11 +199,10 @@ class Look:
         held = self._held(name)
         n, m = self._shape(held)
         heads = self._heads(held, head)
-        w = plain(held.lines([_number(query, n, "query")], heads)[0])[:, 0, :m]
+        valued = self._view(held, view) == "value"
+        w = plain(held.lines([_number(query, n, "query")], heads, valued)[0])[:, 0, :m]
         which = list(range(held.heads)) if heads is None else heads
-        if self._view(held, view) == "value":
-            w = w * plain(held.values_norm()[0])[which, :m]
-        elif view == "without_sink":
+        if view == "without_sink":
             w = np.stack([rested(line, self.sinks(name)[h]) for line, h in zip(w, which, strict=True)])
         return np.ascontiguousarray(w.mean(0), dtype=np.float32)
 
@@ -256,7 +260,7 @@ class Look:
 
     @staticmethod
     def _views(held: Held) -> list[str]:
-        offered = {"without_sink": held.normalised, "value": held.norms is not None and held.geometry is None}
+        offered = {"without_sink": held.normalised, "value": held.norms is not None}
         return [view for view in VIEWS if offered.get(view, True)]
 
     def _view(self, held: Held, view: str) -> str:
@@ -281,6 +285,8 @@ class Look:
         return None if head == -1 else [_number(head, held.heads, "head")]
 
     def _one_column(self, held: Held, head: int, key: int, view: str) -> np.ndarray:
+        if view == "value" and held.geometry is not None:
+            return plain(held.columns_of([key], head, valued=True)[0, :, 0])[: self._shape(held)[0]]
         column = self._block(held, head, key)
         if view == "value":
             return column * float(held.values_norm()[0, head, key])
