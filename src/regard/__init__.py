@@ -29,7 +29,7 @@ _WHERE = {
     "RegardError": "regard.core.errors",
 }
 _ROOMS = (
-    "core", "tokens", "positions", "attention", "blocks", "models", "weights", "data", "see", "tasks", "training",
+    "core", "tokens", "positions", "attention", "blocks", "models", "weights", "data", "see", "tasks", "training", "serve",
     "cost", "doctor",
 )  # fmt: skip
 

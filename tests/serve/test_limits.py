@@ -48,7 +48,7 @@ def error(response, status, kind):
     return found["message"]
 
 
-# -- who -----------------------------------------------------------------------------------------------------------------
+# -- who ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_every_answer_carries_the_headers_that_bind_a_browser(small):
         assert "access-control-allow-origin" not in answer.headers
 
 
-# -- how much ------------------------------------------------------------------------------------------------------------
+# -- how much ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_body_that_is_too_large_is_refused_whatever_its_header_says(small):
@@ -253,7 +253,7 @@ def test_a_service_that_is_about_to_stop_says_503(small):
     assert client.get("/health").status_code == 200
 
 
-# -- what ----------------------------------------------------------------------------------------------------------------
+# -- what --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_a_bug_of_ours_says_nothing_of_this_machine(small):
     assert error(client.get("/path"), 422, "invalid") == "cannot read a file: no such file"
 
 
-# -- clients that leave ----------------------------------------------------------------------------------------------------
+# -- clients that leave ------------------------------------------------------------------------------------------------
 
 
 def test_a_client_that_hangs_up_has_its_request_ended(small):
