@@ -29,8 +29,8 @@ _WHERE = {
     "RegardError": "regard.core.errors",
 }
 _ROOMS = (
-    "core", "tokens", "positions", "attention", "blocks", "models", "weights", "data", "see", "tasks", "training", "serve",
-    "cost", "doctor",
+    "core", "tokens", "positions", "attention", "blocks", "models", "weights", "data", "see", "tasks", "training",
+    "serve", "cost", "doctor",
 )  # fmt: skip
 
 __all__ = ["Mask", "RegardError", "Trace", "build", "kept", "list", "load", "look", "save", "show", "watch"]
