@@ -69,7 +69,9 @@ def vectors(
         raise BadInput(f"sharpness is a number above 0, up to 100, not {sharpness}")
     learned = [None if known is None else known(token) for token in tokens]
     width = next((len(each) for each in learned if each is not None), width)
-    rows = [_drawn(token, width) if each is None else each.double() for token, each in zip(tokens, learned, strict=True)]
+    rows = [
+        _drawn(token, width) if each is None else each.double() for token, each in zip(tokens, learned, strict=True)
+    ]
     x = torch.stack(rows)
     x = x / x.norm(dim=-1, keepdim=True).clamp(min=1e-9)
     depth = width / 4
