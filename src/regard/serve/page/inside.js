@@ -1,0 +1,166 @@
+/**
+ * The look inside this very file as a source, with the functions of remote.js: an exported page has no server to ask.
+ *
+ * The file holds a block of JSON. A weight is one byte, the root of its share of the head's peak:
+ *
+ *     w ≈ peak · s |s|        s = (byte − zero) / (255 − zero)        zero is 0, or 128 where weights may be negative
+ *
+ * A map that would make the file too large is kept with fewer rows and columns; each kept cell is then the largest of the
+ * cells it stands for, and `cells` says how many there are.
+ */
+
+import { Refused } from "./remote.js";
+
+export { Refused };
+
+const BLOCK = "regard-look";
+let block = null;
+const codes = new WeakMap();
+
+/** Whether this page is such a file. */
+export const here = () => document.getElementById(BLOCK) !== null;
+
+/** All that the file holds: {about, maps: {name: {view: {cells, zero, peaks, bytes}}}, rollout, picture, sound}. */
+export function held() {
+  block ??= JSON.parse(document.getElementById(BLOCK).textContent);
+  return block;
+}
+
+/** The one model whose look this is; it is not here, so there is nothing to try. */
+export async function models() {
+  const { model, task, given } = held().about;
+  const input = given?.image !== undefined ? "image" : given?.sound !== undefined ? "sound" : "text";
+  return [{ name: model, task, input, examples: [], options: {} }];
+}
+
+/** Reading needs the model. */
+export async function read() {
+  throw new Refused("This file holds one look and no model. Run regard explore to have other inputs read.", { type: "exported" });
+}
+
+/** Everything else that needs the model. */
+export async function post() {
+  return read();
+}
+
+/** Thumbnails of all heads: the row in the middle of each bin, the largest weight of each bin of columns. */
+export async function sample(id, map, size) {
+  const { n, m, heads } = found(map);
+  const bytes = new Uint8Array(heads * size * size);
+  const { peaks } = kept(map, "raw");
+  for (let head = 0; head < heads; head++) {
+    for (let i = 0; i < size; i++) {
+      const weights = rowOf(map, head, Math.min(n - 1, Math.floor(((i + 0.5) * n) / size)), "raw");
+      binned(weights, 0, m, size, peaks[head]).forEach((byte, j) => (bytes[(head * size + i) * size + j] = byte));
+    }
+  }
+  return { bytes, scale: peaks };
+}
+
+/** Part of one head's map; a byte of 255 is the head's largest weight. */
+export async function tile(id, map, head, rows, columns, size) {
+  const { peaks } = kept(map, "raw");
+  const peak = head < 0 ? Math.max(...peaks) : peaks[head];
+  const bytes = new Uint8Array(size * size);
+  for (let i = 0; i < size; i++) {
+    const [first, past] = bin(i, size, rows);
+    for (let query = first; query < past; query++) {
+      binned(rowOf(map, head, query, "raw"), ...columns, size, peak).forEach((byte, j) => {
+        bytes[i * size + j] = Math.max(bytes[i * size + j], byte);
+      });
+    }
+  }
+  return bytes;
+}
+
+/** What one query looks at. */
+export async function row(id, map, head, query, view = "raw") {
+  return rowOf(map, head, query, view);
+}
+
+/** Who looks at one key. */
+export async function column(id, map, head, key, view = "raw") {
+  const { n } = found(map);
+  return Float32Array.from({ length: n }, (_, query) => weight(map, head, query, key, view));
+}
+
+/** Which input cells reach a token through all layers. */
+export async function rollout(id, query) {
+  const { rollout: all } = held();
+  if (!all || !(query in all.peaks)) throw new Refused("The rollout of this token is not in the file.", { type: "exported" });
+  const bytes = decoded(all), width = bytes.length / all.peaks.length;
+  return Float32Array.from({ length: width }, (_, k) => restored(bytes[query * width + k], all, all.peaks[query]));
+}
+
+/** Gradients need the model. */
+export async function relevance() {
+  throw new Refused("Relevance needs the model. Run regard explore to see it.", { type: "exported" });
+}
+
+/** The picture that was read. */
+export async function picture() {
+  const { picture: text } = held();
+  if (!text) throw new Refused("There is no picture in this file.", { type: "exported" });
+  return new Blob([unpacked(text)], { type: "image/png" });
+}
+
+/** A map's weights of all heads as nested lists, for those who want numbers. */
+export function numbers(map) {
+  const { n, heads } = found(map);
+  return Array.from({ length: heads }, (_, head) =>
+    Array.from({ length: n }, (_, query) => Array.from(rowOf(map, head, query, "raw"), (w) => Number(w.toFixed(5)))));
+}
+
+function found(map) {
+  const about = held().about.maps.find((each) => each.name === map);
+  if (!about) throw new Refused(`There is no map ${map} in this file.`, { type: "unknown" });
+  return about;
+}
+
+function kept(map, view) {
+  const part = held().maps[map]?.[view];
+  if (!part) throw new Refused("This view is not in the file. Run regard explore to see it.", { type: "exported" });
+  return part;
+}
+
+function rowOf(map, head, query, view) {
+  const { m } = found(map);
+  return Float32Array.from({ length: m }, (_, key) => weight(map, head, query, key, view));
+}
+
+function weight(map, head, query, key, view) {
+  const { n, m } = found(map), part = kept(map, view), bytes = decoded(part), [rows, columns] = part.cells;
+  const at = Math.floor((query * rows) / n) * columns + Math.floor((key * columns) / m);
+  const one = (h) => restored(bytes[h * rows * columns + at], part, part.peaks[h]);
+  return head < 0 ? part.peaks.reduce((sum, _, h) => sum + one(h), 0) / part.peaks.length : one(head);
+}
+
+function restored(byte, { zero }, peak) {
+  const root = (byte - zero) / (255 - zero);
+  return peak * root * Math.abs(root);
+}
+
+function decoded(part) {
+  if (!codes.has(part)) codes.set(part, unpacked(part.bytes));
+  return codes.get(part);
+}
+
+function unpacked(text) {
+  const plain = atob(text);
+  return Uint8Array.from({ length: plain.length }, (_, k) => plain.charCodeAt(k));
+}
+
+/** The cells [first, past) of bin i of `size` over [from, to): at least one. */
+function bin(i, size, [from, to]) {
+  const first = from + Math.floor((i * (to - from)) / size);
+  return [first, Math.max(first + 1, from + Math.floor(((i + 1) * (to - from)) / size))];
+}
+
+function binned(weights, from, to, size, peak) {
+  return Uint8Array.from({ length: size }, (_, j) => {
+    const [first, past] = bin(j, size, [from, to]);
+    let most = 0;
+    for (let k = first; k < past; k++) most = Math.max(most, weights[k]);
+    return peak > 0 ? Math.min(255, Math.round((255 * most) / peak)) : 0;
+  });
+}
