@@ -16,7 +16,8 @@ import * as words from "./words.js";
 import "./effect.js";
 
 const later = await import("./later.js");
-console.log(add(two, two), words.say("it"), new words.Thing().name, globalThis.effect, later.mount(), words.again(1, 2));
+const { name } = new words.Thing();
+console.log(add(two, two), words.say("it"), name, globalThis.effect, later.mount(), words.again(1, 2));
 """,
     "numbers.js": "export const TWO = 2;\nexport function add(a, b) {\n  return a + b;\n}\nconst hidden = 1;\n",
     "words.js": """import {

@@ -1,4 +1,4 @@
-"""An exported look is one file that loads nothing, runs nothing but its own script, and holds the weights it was given."""
+"""An exported look is one file that loads nothing, runs its own script alone, and holds the weights it was given."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from regard.see.page import restore
-from regard.serve.exported import Taken, numbers, page, smaller
+from regard.serve.exported import Taken, joined, numbers, page, picked
 
 from .taken import EVIL, taken
 
@@ -82,15 +82,16 @@ def test_nothing_is_loaded_from_anywhere(text):
         assert not any(name.startswith("on") for name in attributes)
 
 
-@pytest.mark.parametrize(("count", "most"), [(7, 3), (10, 5), (5, 5), (3, 8), (4096, 48), (97, 96)])
-def test_a_smaller_map_holds_the_largest_weight_where_the_page_looks_for_it(count, most):
+@pytest.mark.parametrize(("count", "most"), [(7, 3), (10, 9), (5, 5), (3, 8), (4096, 48), (97, 96), (1, 4)])
+def test_a_smaller_map_has_its_rows_and_columns_where_the_page_looks_for_them(count, most):
     weights = np.random.default_rng(1).random((2, 3, count)).astype(np.float32)
-    less = smaller(weights, 8, most)
+    less, rows = joined(weights, most), picked(count, most)
     kept = less.shape[2]
-    assert kept == min(count, most)
+    assert kept == len(rows) == min(count, most)
     for cell in range(kept):
         own = [k for k in range(count) if k * kept // count == cell]  # as inside.js reads it
         assert (less[..., cell] == weights[..., own].max(-1)).all()
+        assert rows[cell] in own
 
 
 def test_weights_below_zero_and_no_numbers_at_all_are_told():

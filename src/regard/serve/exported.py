@@ -4,9 +4,9 @@ The file loads nothing. Its policy allows its one script and its one style by th
 and nothing else. Words are data: they travel as JSON in which every character that could end the block is escaped, and
 the page sets them as text only.
 
-A weight takes one byte, the root of its share of the head's peak (see.page.quantise). Maps that would make the file
-larger than `room` are kept with fewer rows and columns, each cell the largest of those it stands for; the other views of a
-head (without its sink, weighted by values) go along where there is room for all of them.
+A weight takes one byte, the root of its share of the head's peak (see.page.quantise). A map may come with fewer rows
+and columns than it has (`picked`, `joined`); the page then says so. Without a look's predictor this is a pure function: of
+what `about()` tells, and of arrays.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from regard.see.words import visible
 from regard.serve.bundle import bundle
 
 FORMAT = 1
-VIEWS = ("raw", "without_sink", "value")
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,15 +74,24 @@ def numbers(taken: Taken) -> dict[str, Any]:
     return {"format": FORMAT, "about": taken.about, "maps": maps}
 
 
-def smaller(weights: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    """Maps with at most so many rows and columns; a cell is the largest of those it stands for."""
-    for axis, most in ((1, rows), (2, columns)):
-        count = weights.shape[axis]
-        if count > most:
-            # cell k of count goes to floor(k most / count), where the page looks for it
-            starts = -(-np.arange(most) * count // most)
-            weights = np.maximum.reduceat(weights, starts, axis=axis)
-    return weights
+def picked(count: int, most: int) -> np.ndarray:
+    """Which of `count` rows are kept where there is room for `most`: the middle of each bin, as the page looks for it."""
+    starts = _starts(count, most)
+    found: np.ndarray = (starts + np.append(starts[1:], count) - 1) // 2
+    return found
+
+
+def joined(weights: np.ndarray, most: int) -> np.ndarray:
+    """Maps with at most so many columns; each is the largest of those it stands for."""
+    found: np.ndarray = np.maximum.reduceat(weights, _starts(weights.shape[-1], most), axis=-1)
+    return found
+
+
+def _starts(count: int, most: int) -> np.ndarray:
+    """Where the bins begin: cell k of `count` is in bin floor(k most / count)."""
+    most = min(count, most)
+    found: np.ndarray = -(-np.arange(most) * count // most)
+    return found
 
 
 def block(data: Any) -> str:

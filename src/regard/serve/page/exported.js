@@ -42,5 +42,5 @@ function coarse() {
     return rows < n || columns < m;
   });
   find("coarse").hidden = !less.length;
-  find("coarse").textContent = `${less.length} of ${about.maps.length} maps are kept with fewer rows and columns than they have: a cell is the largest of those it stands for.`;
+  find("coarse").textContent = `${less.length} of ${about.maps.length} maps are kept with fewer rows and columns than they have: of several rows one is shown, of several columns the largest.`;
 }

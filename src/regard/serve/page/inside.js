@@ -5,8 +5,8 @@
  *
  *     w ≈ peak · s |s|        s = (byte − zero) / (255 − zero)        zero is 0, or 128 where weights may be negative
  *
- * A map that would make the file too large is kept with fewer rows and columns; each kept cell is then the largest of the
- * cells it stands for, and `cells` says how many there are.
+ * A map that would make the file too large is kept with fewer rows and columns, and `cells` says how many there are: of
+ * several rows one stands for all, of several columns the largest.
  */
 
 import { Refused } from "./remote.js";
