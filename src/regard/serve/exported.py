@@ -5,8 +5,8 @@ and nothing else. Words are data: they travel as JSON in which every character t
 the page sets them as text only.
 
 A weight takes one byte, the root of its share of the head's peak (see.page.quantise). A map may come with fewer rows
-and columns than it has (`picked`, `joined`); the page then says so. Without a look's predictor this is a pure function: of
-what `about()` tells, and of arrays.
+and columns than it has (`picked`, `joined`); the page then says so. All this is a pure function of what a look's
+`about()` tells and of arrays (serve.taking).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def numbers(taken: Taken) -> dict[str, Any]:
 
 
 def picked(count: int, most: int) -> np.ndarray:
-    """Which of `count` rows are kept where there is room for `most`: the middle of each bin, as the page looks for it."""
+    """Which of `count` rows are kept where there is room for `most`: the middle of each bin."""
     starts = _starts(count, most)
     found: np.ndarray = (starts + np.append(starts[1:], count) - 1) // 2
     return found
@@ -120,4 +120,4 @@ def _hash(text: str) -> str:
 
 
 def _file(name: str) -> str:
-    return files("regard.serve").joinpath("page", name).read_text("utf-8")
+    return (files("regard.serve") / "page" / name).read_text("utf-8")
