@@ -60,13 +60,9 @@ async function asked(id, format) {
 
 async function drawn(store, pen, suffix) {
   const { map: name, head } = store.selection, map = store.map();
-  const rows = Math.min(map.n, CELLS), columns = Math.min(map.m, CELLS), size = Math.max(rows, columns);
-  const bytes = await store.tile(name, head, [0, map.n], [0, map.m], size);
-  // a tile is square: its cells are looked up, since a map is not
-  const values = Float32Array.from({ length: rows * columns }, (_, k) => {
-    const i = Math.floor(((Math.floor(k / columns) + 0.5) * size) / rows), j = Math.floor((((k % columns) + 0.5) * size) / columns);
-    return bytes[i * size + j] / 255;
-  });
+  const rows = Math.min(map.n, CELLS), columns = Math.min(map.m, CELLS);
+  const bytes = await store.tile(name, head, [0, map.n], [0, map.m], Math.max(rows, columns));
+  const values = Float32Array.from(bytes, (byte) => byte / 255);
   const words = (side, count, most) => (count <= Math.min(WORDS, most) ? store.side(side)?.tokens ?? [] : []);
   const style = getComputedStyle(document.body);
   const picture = {

@@ -45,32 +45,25 @@ export async function post() {
 
 /** Thumbnails of all heads: the row in the middle of each bin, the largest weight of each bin of columns. */
 export async function sample(id, map, size) {
-  const { n, m, heads } = found(map);
-  const bytes = new Uint8Array(heads * size * size);
-  const { peaks } = kept(map, "raw");
+  const { n, m, heads } = found(map), bytes = new Uint8Array(heads * size * size), scale = [];
   for (let head = 0; head < heads; head++) {
-    for (let i = 0; i < size; i++) {
-      const weights = rowOf(map, head, Math.min(n - 1, Math.floor(((i + 0.5) * n) / size)), "raw");
-      binned(weights, 0, m, size, peaks[head]).forEach((byte, j) => (bytes[(head * size + i) * size + j] = byte));
-    }
+    const middle = (i) => Math.floor(((i + 0.5) * n) / size);
+    const lines = Array.from({ length: size }, (_, i) => largest(rowOf(map, head, middle(i), "raw"), 0, m, size));
+    scale.push(Math.max(...lines.map((line) => Math.max(...line))));
+    lines.forEach((line, i) => bytes.set(line.map((weight) => byte(weight, scale[head])), (head * size + i) * size));
   }
-  return { bytes, scale: peaks };
+  return { bytes, scale };
 }
 
-/** Part of one head's map; a byte of 255 is the head's largest weight. */
+/** Part of one head's map, at most `size` rows and columns: of several rows the middle one, of columns the largest. */
 export async function tile(id, map, head, rows, columns, size) {
-  const { peaks } = kept(map, "raw");
-  const peak = head < 0 ? Math.max(...peaks) : peaks[head];
-  const bytes = new Uint8Array(size * size);
-  for (let i = 0; i < size; i++) {
-    const [first, past] = bin(i, size, rows);
-    for (let query = first; query < past; query++) {
-      binned(rowOf(map, head, query, "raw"), ...columns, size, peak).forEach((byte, j) => {
-        bytes[i * size + j] = Math.max(bytes[i * size + j], byte);
-      });
-    }
-  }
-  return bytes;
+  const high = Math.min(size, rows[1] - rows[0]), wide = Math.min(size, columns[1] - columns[0]);
+  const lines = Array.from({ length: high }, (_, i) => {
+    const query = rows[0] + Math.floor(((i + 0.5) * (rows[1] - rows[0])) / high);
+    return largest(rowOf(map, head, query, "raw"), ...columns, wide);
+  });
+  const peak = Math.max(...lines.map((line) => Math.max(...line)));
+  return Uint8Array.from(lines.flatMap((line) => [...line]), (weight) => byte(weight, peak));
 }
 
 /** What one query looks at. */
@@ -150,17 +143,14 @@ function unpacked(text) {
   return Uint8Array.from({ length: plain.length }, (_, k) => plain.charCodeAt(k));
 }
 
-/** The cells [first, past) of bin i of `size` over [from, to): at least one. */
-function bin(i, size, [from, to]) {
-  const first = from + Math.floor((i * (to - from)) / size);
-  return [first, Math.max(first + 1, from + Math.floor(((i + 1) * (to - from)) / size))];
-}
-
-function binned(weights, from, to, size, peak) {
-  return Uint8Array.from({ length: size }, (_, j) => {
-    const [first, past] = bin(j, size, [from, to]);
-    let most = 0;
-    for (let k = first; k < past; k++) most = Math.max(most, weights[k]);
-    return peak > 0 ? Math.min(255, Math.round((255 * most) / peak)) : 0;
+/** `size` bins of the weights from one place to another, of each the largest; where there are fewer they are stretched. */
+function largest(weights, from, to, size) {
+  return Float32Array.from({ length: size }, (_, j) => {
+    const first = from + Math.floor((j * (to - from)) / size), past = from + Math.floor(((j + 1) * (to - from)) / size);
+    let most = weights[first];
+    for (let k = first + 1; k < past; k++) most = Math.max(most, weights[k]);
+    return most;
   });
 }
+
+const byte = (weight, peak) => (peak > 0 ? Math.max(0, Math.min(255, Math.round((255 * weight) / peak))) : 0);
