@@ -53,6 +53,11 @@ export function visible(token) {
   return token.replace(/\n/g, "↵").replace(/\t/g, "⇥").replace(/^ +$/, (spaces) => "␣".repeat(spaces.length));
 }
 
+/** A length or another plain number, in three digits. */
+export function number(value) {
+  return Number(value.toPrecision(3)).toString();
+}
+
 /** A share as a percentage, as fine as it deserves. */
 export function percent(share) {
   const value = 100 * share;

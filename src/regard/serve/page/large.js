@@ -5,6 +5,7 @@
 
 import { painted } from "./colours.js";
 import { element, visible } from "./element.js";
+import { view } from "./views.js";
 
 const MOST = 256; // cells to a side that are asked for; longer maps are sampled
 const NAMED = 28; // so many tokens to a side still have room for names
@@ -47,7 +48,7 @@ class Large {
       const bytes = await this.store.tile(map.name, head, [0, map.n], [0, map.m], size);
       if (turn !== this.turn) return;
       this.bytes = bytes;
-      this.size = size;
+      this.wide = Math.min(size, map.m);
       this.paint();
     } catch (error) {
       if (turn === this.turn) this.store.fail(error);
@@ -67,19 +68,25 @@ class Large {
 
   paint() {
     if (!this.bytes) return;
-    this.canvas.width = this.size;
-    this.canvas.height = this.bytes.length / this.size;
+    this.canvas.width = this.wide;
+    this.canvas.height = this.bytes.length / this.wide;
     this.canvas.getContext("2d").putImageData(painted(this.bytes, this.canvas.width, this.canvas.height), 0, 0);
   }
 
   mark() {
     const map = this.store.map();
     if (!map) return;
-    const { query, key } = this.store.at;
+    const { query, key, view: chosen } = this.store.at;
+    if (view(chosen).whole) return this.hideMarks();
     strip(this.rowMark, query, map.n, "insetBlockStart", "blockSize");
     strip(this.columnMark, key, map.m, "insetInlineStart", "inlineSize");
     [...this.rows.children].forEach((name, k) => name.classList.toggle("marked", k === query));
     [...this.columns.children].forEach((name, k) => name.classList.toggle("marked", k === key));
+  }
+
+  hideMarks() {
+    for (const mark of [this.rowMark, this.columnMark]) mark.hidden = true;
+    for (const name of [...this.rows.children, ...this.columns.children]) name.classList.remove("marked");
   }
 
   listen() {
@@ -89,9 +96,10 @@ class Large {
       const place = (share, count) => Math.max(0, Math.min(count - 1, Math.floor(share * count)));
       return { query: place((event.clientY - box.top) / box.height, n), key: place((event.clientX - box.left) / box.width, m) };
     };
-    this.canvas.addEventListener("pointermove", (event) => this.store.point(under(event)));
+    const single = () => !view(this.store.selection.view).whole;
+    this.canvas.addEventListener("pointermove", (event) => single() && this.store.point(under(event)));
     this.canvas.addEventListener("pointerleave", () => this.store.point({}));
-    this.canvas.addEventListener("click", (event) => this.store.select(under(event)));
+    this.canvas.addEventListener("click", (event) => this.store.select({ ...under(event), map: this.store.selection.map }));
   }
 }
 

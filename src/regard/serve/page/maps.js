@@ -91,15 +91,15 @@ class Grid {
   line(map, mean) {
     const heads = [...(mean ? [MEAN] : []), ...Array(map.heads).keys()];
     const cells = heads.map((head) => {
-      const name = head === MEAN ? "mean of heads" : `head ${head + 1}`;
+      const name = head === MEAN ? "mean of heads" : `head ${head}`;
       const canvas = element("canvas", { width: SIZE, height: SIZE, "aria-hidden": "true" });
       const attributes = { type: "button", role: "gridcell", class: head === MEAN ? "cell mean" : "cell", tabindex: "-1" };
       const choose = () => this.store.select({ map: map.name, head });
-      const made = element("button", { ...attributes, "data-head": head, "data-map": map.name, "aria-label": `Layer ${map.layer + 1}, ${name}`, on: { click: choose } }, canvas);
+      const made = element("button", { ...attributes, "data-head": head, "data-map": map.name, "aria-label": `Layer ${map.layer}, ${name}`, on: { click: choose } }, canvas);
       this.cells.set(key(map.name, head), made);
       return made;
     });
-    return element("div", { role: "row", class: "line" }, element("span", { role: "rowheader", class: "layer" }, String(map.layer + 1)), ...cells);
+    return element("div", { role: "row", class: "line" }, element("span", { role: "rowheader", class: "layer" }, String(map.layer)), ...cells);
   }
 
   /** Small maps of all layers, `AT_ONCE` requests at a time; a group that is no longer shown asks for no more. */
@@ -156,7 +156,7 @@ class Grid {
 }
 
 function header(heads, mean) {
-  const names = [...(mean ? ["x̄"] : []), ...Array.from({ length: heads }, (_, k) => String(k + 1))];
+  const names = [...(mean ? ["x̄"] : []), ...Array.from({ length: heads }, (_, k) => String(k))];
   const spans = names.map((name, k) => element("span", { role: "columnheader", class: mean && k === 0 ? "head-name mean" : "head-name" }, name));
   return element("div", { role: "row", class: "line names" }, element("span", { class: "layer" }), ...spans);
 }

@@ -3,6 +3,7 @@
  */
 
 import { element, percent } from "./element.js";
+import { barred } from "./list.js";
 
 const SHOWN = 5;
 
@@ -30,11 +31,7 @@ function ranked(value) {
 }
 
 function bars(name, shares) {
-  const items = shares.map(([label, share]) => {
-    const fill = element("span", { class: "bar-fill" });
-    fill.style.inlineSize = `${Math.max(1, Math.min(100, 100 * share))}%`;
-    return element("li", {}, element("span", { class: "word", dir: "auto" }, String(label)), element("span", { class: "bar-room" }, fill), element("span", { class: "share" }, percent(share)));
-  });
+  const items = shares.map(([label, share]) => barred(String(label), share, percent(share)));
   return element("div", { class: "list look" }, element("h3", {}, name.replaceAll("_", " ")), element("ol", {}, ...items));
 }
 

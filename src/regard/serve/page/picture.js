@@ -25,7 +25,7 @@ export class Picture {
     this.chips = loose.length ? new Chips(side, { label: `${label}, without a place`, which, point, pin, indices: loose }) : null;
     this.canvas = element("canvas", { class: "picture", tabindex: "0", role: "img", "aria-label": label });
     this.label = label;
-    this.element = element("div", { class: seconds === null ? "seen" : "seen sound" }, this.chips?.element, this.canvas);
+    this.element = element("div", { class: seconds === null ? "shown" : "shown sound" }, this.chips?.element, this.canvas);
     this.weights = null;
     this.marked = null;
     image.then((blob) => createImageBitmap(blob)).then((bitmap) => this.open(bitmap)).catch(() => this.open(null));

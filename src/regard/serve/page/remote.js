@@ -39,7 +39,7 @@ export async function sample(id, map, size) {
   return { bytes: new Uint8Array(await answer.arrayBuffer()), scale: JSON.parse(answer.headers.get("X-Scale") ?? "[]") };
 }
 
-/** Part of one head's map, `size` cells to a side, as bytes. */
+/** Part of one head's map, `size` cells to a side at most, as bytes. */
 export async function tile(id, map, head, rows, columns, size) {
   const wanted = new URLSearchParams({ map, head, rows: rows.join(":"), columns: columns.join(":"), size });
   return new Uint8Array(await (await ask(`/explore/looks/${id}/tile?${wanted}`)).arrayBuffer());

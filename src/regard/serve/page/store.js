@@ -14,6 +14,14 @@
 
 const ROOM = 64 * 1024 * 1024;
 const NOWHERE = { query: null, key: null };
+const WHOLE = ["rollout", "relevance"]; // views through all layers
+
+/** Whether a look has a view of a map: not every mechanism has values, not every model a way through all layers. */
+export function offers(look, map, view) {
+  if (view === "rollout") return Boolean(look.rollout);
+  if (view === "relevance") return Boolean(look.relevance?.length);
+  return map.views?.includes(view) ?? true;
+}
 
 export class Store {
   /** @param source where looks and their numbers come from: an object with the functions of remote.js */
@@ -95,28 +103,60 @@ export class Store {
     const same = look.maps.find((map) => map.name === this.selection.map);
     const map = same ?? look.maps.find((each) => each.kind === "cross") ?? look.maps[look.maps.length - 1] ?? null;
     const head = map && this.selection.head < map.heads ? this.selection.head : 0;
-    this.selection = { ...this.selection, map: map ? map.name : null, head, ...NOWHERE };
+    const view = offers(look, map, this.selection.view) ? this.selection.view : "raw";
+    this.selection = { map: map ? map.name : null, head, view, ...NOWHERE };
+    if (map) Object.assign(this.selection, this.opening());
     this.tell("look");
     this.tell("select");
   }
 
-  /** Change what is chosen: any of map, head (-1: the mean of all), query, key, view. */
+  /**
+   * Change what is chosen: any of map, head (-1: the mean of all), query, key, view. Another map or head is a wish to see
+   * that head, so a view of all layers gives way; a pinned token stays where there is one of that name to stay on.
+   */
   select(change) {
-    const map = change.map ?? this.selection.map;
-    const moved = map !== this.selection.map ? this.fitting(map) : {};
-    this.selection = { ...this.selection, ...moved, ...change };
+    const before = this.sides();
+    const next = { ...this.selection, ...change };
+    const moved = change.map !== undefined || change.head !== undefined;
+    if (moved && change.view === undefined && WHOLE.includes(next.view)) next.view = "raw";
+    const map = this.map(next.map);
+    if (map && next.head >= map.heads) next.head = 0;
+    if (map && !offers(this.look, map, next.view)) next.view = "raw";
+    this.selection = next;
+    const after = this.sides();
+    if (change.query === undefined && change.key === undefined && String(before) !== String(after)) {
+      const keep = next.query !== null && before[0] === after[0];
+      Object.assign(next, keep ? { key: after[0] === after[1] ? next.query : null } : this.opening());
+    }
     this.tell("select");
   }
 
-  /** What of the choice stays when the map changes: a pinned token where the other map has the same side. */
-  fitting(name) {
-    const [old, fresh] = [this.map(), this.map(name)];
-    if (!old || !fresh) return NOWHERE;
-    return {
-      head: this.selection.head < fresh.heads ? this.selection.head : 0,
-      query: old.rows === fresh.rows ? this.selection.query : null,
-      key: old.columns === fresh.columns ? this.selection.key : null,
-    };
+  /** The names of the two sides that are shown: who looks, and what is looked at. Answers are no side: null. */
+  sides() {
+    const { look } = this;
+    const map = this.map();
+    if (!map) return [null, null];
+    if (this.selection.view === "rollout") return [look.rollout, look.input];
+    if (this.selection.view === "relevance") return [null, look.input];
+    return [map.rows, map.columns];
+  }
+
+  /** Who looks, as a side: tokens, or the answers that relevance can be asked for. */
+  get looking() {
+    const name = this.sides()[0];
+    if (name !== null) return this.side(name);
+    const tokens = this.look.relevance;
+    return { name: "answers", tokens, places: tokens.map(() => ({ none: true })), special: tokens.map(() => false) };
+  }
+
+  /** A token worth beginning with: the class token of a picture, the first answer, a word past the middle. */
+  opening() {
+    const [rows, columns] = this.sides();
+    const { tokens, special } = this.looking;
+    const pictured = this.side(columns).places.some((place) => place.box);
+    const words = [...tokens.keys()].filter((k) => !special[k]);
+    const query = rows === null || (pictured && special[0]) ? 0 : (words[Math.floor(0.6 * words.length)] ?? 0);
+    return { query, key: rows === columns ? query : null };
   }
 
   /** The pointer or the focus is on a token (or on none): {query, key}, each a number or null. */

@@ -6,6 +6,7 @@
 export const VIEWS = [
   {
     value: "raw",
+    verb: "looks at",
     title: "Raw",
     says: "The weights as this head applied them.",
     hides:
@@ -14,14 +15,16 @@ export const VIEWS = [
   },
   {
     value: "without_sink",
+    verb: "looks at",
     title: "Without sink",
-    says: "The same, without the token that nearly everyone looks at, and scaled to sum to one again.",
+    says: "The same, without the tokens on which a head rests when it has nothing to look for.",
     hides:
       "Heads that have nothing to say look at a sink: a first token, a full stop, an end sign. Leaving it out shows " +
       "the rest larger than it is; a row that was nearly all sink is nearly all noise now.",
   },
   {
     value: "value",
+    verb: "takes from",
     title: "Value-weighted",
     says: "Each weight times the length of what is carried along: the value, after the output projection.",
     hides:
@@ -30,6 +33,7 @@ export const VIEWS = [
   },
   {
     value: "rollout",
+    verb: "is reached by",
     title: "Rollout",
     whole: true,
     says: "All layers multiplied, half of each going around attention: which parts of the input reach this token.",
@@ -39,6 +43,7 @@ export const VIEWS = [
   },
   {
     value: "relevance",
+    verb: "leans on",
     title: "Relevance",
     whole: true,
     says: "Weights times their gradients, through all layers: which parts of the input this answer leans on.",
