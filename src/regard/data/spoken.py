@@ -103,8 +103,8 @@ def masked(
 def read(source: str | Path | bytes, rate: int, longest: float | None = None) -> Float[Tensor, " samples"]:
     """A sound file as one row of samples from -1 to 1 at a rate: channels are averaged, other rates resampled.
 
-    `source` is its path or its bytes. One of more than `longest` seconds is refused, and read no further than that: some
-    kilobytes can hold hours of silence.
+    `source` is its path or its bytes. One of more than `longest` seconds is refused, and read no further than that:
+    some kilobytes can hold hours of silence.
     """
     soundfile = reader()
     named = "the sound" if isinstance(source, bytes) else str(source)
