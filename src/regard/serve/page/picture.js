@@ -7,9 +7,11 @@
 
 import { Chips } from "./chips.js";
 import { colour, dark, strength } from "./colours.js";
-import { element, visible } from "./element.js";
+import { element } from "./element.js";
+import { word } from "./words.js";
 
-const VEIL = 0.74;
+const VEIL = 0.6;
+const TINT = 0.72;
 const WIDEST = 1400; // pixels of the canvas, however large the picture is
 
 /** The same functions as `Chips`. `image` is a promise of a Blob, `seconds` the length of a sound. */
@@ -32,10 +34,10 @@ export class Picture {
     this.listen();
   }
 
-  light(weights, peak) {
+  light(weights, peak, shares = true) {
     this.weights = weights;
     this.peak = peak;
-    this.chips?.light(weights, peak);
+    this.chips?.light(weights, peak, shares);
     this.draw();
   }
 
@@ -43,7 +45,7 @@ export class Picture {
     this.marked = index;
     this.pinned = pinned;
     this.chips?.mark(index, pinned);
-    const name = index === null ? "" : `: ${visible(this.side.tokens[index])}`;
+    const name = index === null ? "" : `: ${word(this.side, index)}`;
     this.canvas.setAttribute("aria-label", `${this.label}${name}. Arrows move, Enter pins.`);
     this.draw();
   }
@@ -81,7 +83,9 @@ export class Picture {
     const { width, height } = this.canvas;
     pen.clearRect(0, 0, width, height);
     pen.imageSmoothingEnabled = this.bitmap ? this.bitmap.width > 96 : true;
+    pen.filter = this.weights ? "grayscale(1)" : "none"; // so that colour means weight, and nothing else
     if (this.bitmap) pen.drawImage(this.bitmap, 0, 0, width, height);
+    pen.filter = "none";
     if (this.weights) for (const [index, box] of this.boxes) this.cover(pen, box, strength(this.weights[index], this.peak));
     const box = this.boxes.get(this.marked);
     if (box) this.frame(pen, box);
@@ -91,8 +95,8 @@ export class Picture {
     pen.globalAlpha = VEIL * (1 - amount);
     pen.fillStyle = dark() ? "#0e1014" : "#fbfaf8";
     pen.fillRect(x, y, w, h);
-    pen.globalAlpha = 0.5 * amount;
-    pen.fillStyle = colour(dark() ? 0.75 : 0.7, this.which);
+    pen.globalAlpha = TINT * amount;
+    pen.fillStyle = colour(dark() ? 0.7 : 0.72, this.which);
     pen.fillRect(x, y, w, h);
     pen.globalAlpha = 1;
   }
