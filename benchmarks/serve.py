@@ -3,8 +3,8 @@
     python benchmarks/serve.py            200 clients, 60 s, about four minutes      -> results/serve.json
     python benchmarks/serve.py --quick    20 clients, 3 s a turn, nothing written
 
-Three questions to ``regard serve en-de``, whose clients live in a process of their own and ask again as soon as they are
-answered, each on one connection:
+Three questions to ``regard serve en-de``, whose clients live in a process of their own and ask again as soon as they
+are answered, each on one connection:
 
     load       does every request get its answer, how long does that take, does memory stay where it is?
     together   how many more are answered in a second than with --batch 1? The two services take turns.
