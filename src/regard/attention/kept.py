@@ -19,7 +19,7 @@ Kobayashi, Kuribayashi, Yokoi, Inui: Attention is Not Only a Weight: Analyzing T
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -120,6 +120,8 @@ class Asked(Held):
     k: Float[Tensor, "B G M D"]
     rest: Mapping[str, Any]
     module: Mechanism
+    compute: Callable[..., Tensor]  # the mechanism's `weights` as it was: whatever was put in its place stays known
+    apart: bool  # whether heads may be had one by one
 
     @property
     def slots(self) -> tuple[int, int]:
@@ -132,20 +134,38 @@ class Asked(Held):
         return sum(x.numel() * x.element_size() for x in (self.q, self.k, self.norms) if x is not None)
 
     @torch.no_grad()
+    def columns_of(self, keys: Sequence[int], head: int) -> Float[Tensor, "B N n"]:
+        """Some columns of one head over all its rows.
+
+        A mechanism is linear in v: attending to values that are one at these keys gives their columns, through the
+        fused kernels and without a matrix. They differ from `weights` in the last digit.
+        """
+        rest, own = self.rest, self.module
+        if self.geometry is not None or not self.apart or own.training or rest.get("bias") is not None:
+            return super().columns_of(keys, head)
+        _within(keys, self.columns, "key")
+        _within([head], self.heads, "head")
+        group = head // (self.heads // self.k.shape[1])
+        q, k = self.q[:, [head]], self.k[:, [group]]
+        v = q.new_zeros(len(k), 1, k.shape[2], len(keys))
+        v[:, 0, list(keys), range(len(keys))] = 1
+        return own.forward(q, k, v, rest.get("mask"), memo=rest.get("memo"))[:, 0]
+
+    @torch.no_grad()
     def weights(self, heads: Sequence[int] | None = None, queries: Rows | None = None) -> Float[Tensor, "B H n M"]:
         """The matrix that the mechanism applied, of these heads and query rows (None: all)."""
         rows: Rows = slice(None) if queries is None else queries
         if heads is None:
-            return in_chunks(self.module, self.q, self.k, self.rest, rows)
+            return in_chunks(self.compute, self.module.traits.rowwise, self.q, self.k, self.rest, rows)
         _within(heads, self.heads, "head")
-        if not self.module.traits.headwise:
-            return in_chunks(self.module, self.q, self.k, self.rest, rows)[:, list(heads)]
+        if not self.apart:
+            return self.weights(None, rows)[:, list(heads)]
         each = self.heads // self.k.shape[1]
         q, k = self.q[:, list(heads)], self.k[:, [head // each for head in heads]]
         rest = dict(self.rest)
         if rest.get("bias") is not None:
             rest["bias"] = OfHeads(rest["bias"], list(heads))
-        return in_chunks(self.module, q, k, rest, rows)
+        return in_chunks(self.compute, self.module.traits.rowwise, q, k, rest, rows)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -212,13 +232,20 @@ class Kept(Mapping[str, Held]):
     def __len__(self) -> int:
         return len(self._held)
 
+    def add(self, held: Held) -> None:
+        """Hold one more; where there is one of its name, in its place."""
+        self._order = [step for step in self._order if step is not self._held.get(held.name)]
+        self._order.append(held)
+        self._held[held.name] = held
+
     def names(self) -> list[str]:
         """All that attended, in the order it ran."""
         return list(self._held)
 
-    def moves(self) -> list[Trace]:
-        """What only moved tokens in the latest pass: patches cut, neighbours merged."""
-        return [step for step in self._order if isinstance(step, Trace)]
+    def steps(self) -> list[Held | Trace]:
+        """The latest pass in the order it ran: what attended, and as traces what only moved tokens (patches cut,
+        neighbours merged)."""
+        return list(self._order)
 
     def passed(self) -> list[Trace]:
         """All maps of the latest pass in full, with what moved tokens between them, in the order they ran."""
@@ -260,18 +287,21 @@ class _Keeping(Onlooker):
         if self.values:
             with torch.no_grad():
                 norms = _lengths(call, q.shape[1])
+        own = call.module
         held = Asked(
             name=call.name,
             kind=call.kind,
             heads=q.shape[1],
             geometry=call.geometry,
             exact=call.exact,
-            normalised=call.module.traits.normalised,
+            normalised=own.traits.normalised,
             norms=norms,
             q=q,
             k=k,
             rest=call.rest,
-            module=call.module,
+            module=own,
+            compute=own.weights,
+            apart=own.traits.headwise and "weights" not in vars(own),
         )
         self._keep(held)
 
@@ -281,17 +311,14 @@ class _Keeping(Onlooker):
         self.fresh.discard(name)
         normal = bool(getattr(module, "normalised", True))
         found = (*earlier, weights.detach()[:, None].clone())
-        self._keep(Recorded(name=name, kind="align", heads=1, normalised=normal, found=found), again=bool(earlier))
+        self._keep(Recorded(name=name, kind="align", heads=1, normalised=normal, found=found))
 
     def moves(self, name: str, module: Any, x: Tensor) -> None:
         exact = bool(getattr(module, "exact_geometry", True))
         self.store._order.append(moved(name, module.slots(x), x.shape[0], x, exact))
 
-    def _keep(self, held: Held, again: bool = False) -> None:
-        self.store._held[held.name] = held
-        if again:
-            self.store._order = [step for step in self.store._order if step.name != held.name]
-        self.store._order.append(held)
+    def _keep(self, held: Held) -> None:
+        self.store.add(held)
         if held.kind != "align" and self.store.bytes > self.most:
             raise BadInput(
                 f"what this model's attention is made of takes more than {self.most / 2**20:.0f} MiB here; "
