@@ -21,6 +21,7 @@ import torch
 from regard.core.errors import RegardError
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.steps import Steps
+from regard.tasks.observer import Offered
 from regard.tasks.sampling import DEAD, Sampling, top
 from regard.tasks.stepping import Hypothesis, Search, log_p
 from regard.tasks.walk import Walk
@@ -123,6 +124,7 @@ class _Beam(Search):
         p = self.held(log_p(self.scores()))
         start = p.shape[1] == 1 and self.live.shape[1] == 1
         words, parents, totals, ended = [], [], [], []
+        offered: list[Offered] = []
         chosen = p.new_zeros(p.shape[0], p.shape[2]) if self.groups > 1 else None
         length = (self.time + 1).double() ** self.penalty
         closing = self.time + 1 >= self.limit  # B
@@ -134,9 +136,10 @@ class _Beam(Search):
             ends = (word == self.eos) & (total > DEAD)
             ended.append(self.ending(total, parent + first, ends, length))
             # the best that go on; an input always has K of them, some perhaps dead
-            rank = torch.where(word == self.eos, DEAD, rank)
-            rank, place = rank.topk(each, dim=-1)
-            total = torch.where(rank == DEAD, DEAD, total.gather(1, place))
+            alive, place = torch.where(word == self.eos, DEAD, rank).topk(each, dim=-1)
+            if self.observer is not None:
+                offered.append(Offered(total, rank, word, parent + first, place))
+            total = torch.where(alive == DEAD, DEAD, total.gather(1, place))
             word, parent = word.gather(1, place), parent.gather(1, place) + first
             if chosen is not None:
                 chosen = chosen.scatter_add(1, word, torch.ones_like(total))
@@ -144,6 +147,8 @@ class _Beam(Search):
             parents.append(parent)
             totals.append(total)
         self.grow(torch.cat(words, 1), torch.cat(parents, 1), torch.cat(totals, 1), ended, length, closing)
+        if self.observer is not None:
+            self.observer.grew(self, offered)
 
     def ending(self, total: Tensor, parent: Tensor, ends: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The outputs that end here (among the best K), for a group's pool; none if the input is done."""
