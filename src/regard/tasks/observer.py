@@ -3,8 +3,8 @@
     with observed(tree):                               # tasks.tree writes down all that happens
         translate(["A dog runs."], beams=4)
 
-A search asks once, when it is made, whether somebody looks on, and tells him after every step what it offered itself and
-what it chose: the very tensors it went on with. Where nobody does, nothing is made and nothing is told. A search that
+A search asks once, when it is made, whether somebody looks on, and then says after every step what it had to choose
+from and what it chose: the very tensors it went on with. Where nobody does, nothing is made and nothing is told. A search that
 is looked on is never replayed from a recording (tasks.recorded), since a replay tells nothing.
 """
 

@@ -41,7 +41,9 @@ def step(search: Any, may_record: bool = True) -> Callable[[], None] | None:
     that is compiled may be compiled once more when it meets its own results).
     """
     model = search.model
-    if search.observer is not None or not isinstance(model, nn.Module) or not hasattr(model, "freeze") or watched(model):
+    if search.observer is not None:
+        return None
+    if not isinstance(model, nn.Module) or not hasattr(model, "freeze") or watched(model):
         return None
     search.state = model.freeze(search.state)  # type: ignore[operator]
     kept = _recordings.setdefault(model, OrderedDict())

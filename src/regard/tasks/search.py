@@ -174,7 +174,7 @@ class _Beam(Search):
         self.words.index_copy_(0, self.time[None], words[None])
         self.parents.index_copy_(0, self.time[None], parents[None])
         slot = torch.arange(self.beams, device=words.device).expand_as(words)
-        cut = torch.where((closing & ~self.done)[:, None], totals.double() / length - _CUT, DEAD)
+        cut = torch.where((closing & ~self.done)[:, None], totals.double() / length - CUT, DEAD)
         end = torch.stack([(self.time + 1).expand_as(slot), slot], -1)  # a token beyond: its parent is this layer
         for group in range(self.groups):
             own = slice(group * each, (group + 1) * each)
@@ -215,8 +215,8 @@ class _Beam(Search):
                     break
                 if self.groups > 1 and any(path == other.tokens for other in found):
                     continue  # two groups may come to the same
-                finished = key > -_CUT / 2
-                found.append(Hypothesis(path, key if finished else key + _CUT, float(totals[place, n]), finished))
+                finished = key > -CUT / 2
+                found.append(Hypothesis(path, key if finished else key + CUT, float(totals[place, n]), finished))
 
     def keep(self, rows: Tensor) -> None:
         """Keep only these rows."""
@@ -226,7 +226,7 @@ class _Beam(Search):
             setattr(self, name, getattr(self, name)[rows])
 
 
-_CUT = 1e6  # how far outputs that were cut off rank below the others (in float64, so that their order stays)
+CUT = 1e6  # how far outputs that were cut off rank below the others (in float64, so that their order stays)
 
 
 def _candidates(
