@@ -1,0 +1,152 @@
+/**
+ * What the model is to read: a text to type, a file to drop, or an example to pick.
+ */
+
+import { element } from "./element.js";
+import { answer } from "./output.js";
+
+const FILES = { image: "image/*", sound: "audio/*,.wav,.flac,.ogg" };
+const ASKS = { text: "Text", word: "Word", image: "Picture", sound: "Recording" };
+
+/** Build the pane of the input and the answer. */
+export function mount(host, store) {
+  new Input(host, store);
+}
+
+class Input {
+  constructor(host, store) {
+    this.store = store;
+    this.model = element("select", { id: "model", on: { change: () => store.choose(this.model.value) } });
+    this.form = element("form", { class: "ask", on: { submit: (event) => this.submit(event) } });
+    this.error = element("p", { class: "refused", role: "alert", hidden: true });
+    this.output = element("div", { class: "output", "aria-live": "polite" });
+    this.result = element("section", { class: "result", hidden: true, "aria-label": "Answer" }, element("h2", { class: "pane-title" }, "Answer"), this.output);
+    host.append(field("Model", this.model), this.form, this.error, this.result);
+    store.on("models", () => this.list());
+    store.on("model", () => this.build());
+    store.on("busy", () => this.wait());
+    store.on("error", () => this.fail());
+    store.on("look", () => this.show());
+  }
+
+  list() {
+    this.model.replaceChildren(...this.store.models.map(({ name, task }) => element("option", { value: name }, `${name}  (${task.replaceAll("_", " ")})`)));
+  }
+
+  /** The form that fits the model; its first example is read at once, so that there is something to see. */
+  build() {
+    const { model } = this.store;
+    if (!model) return;
+    this.model.value = model.name;
+    this.file = null;
+    this.options = optionFields(model.options ?? {});
+    const entry = FILES[model.input] ? this.drop(model.input) : this.type(model.input);
+    this.go = element("button", { type: "submit", class: "primary", id: "read" }, "Read");
+    const examples = (model.examples ?? []).map((example) => this.example(example));
+    const offered = examples.length ? element("div", { class: "examples", role: "group", "aria-label": "Examples" }, ...examples) : null;
+    this.form.replaceChildren(entry, offered ?? "", ...this.options.map((one) => one.element), this.go);
+    if (examples.length) examples[0].click();
+  }
+
+  type(kind) {
+    const rows = kind === "word" ? 1 : 4;
+    this.text = element("textarea", { id: "text", rows, spellcheck: "false", dir: "auto", placeholder: kind === "word" ? "A word" : "A sentence" });
+    this.text.addEventListener("keydown", (event) => {
+      const send = event.key === "Enter" && (event.ctrlKey || event.metaKey || (kind === "word" && !event.shiftKey));
+      if (!send) return;
+      event.preventDefault();
+      this.form.requestSubmit();
+    });
+    return field(ASKS[kind] ?? "Text", this.text);
+  }
+
+  drop(kind) {
+    this.text = null;
+    this.picker = element("input", { type: "file", id: "file", accept: FILES[kind], class: "sr", on: { change: () => this.take(this.picker.files[0]) } });
+    this.dropped = element("span", { class: "dropped" }, kind === "image" ? "Drop a picture here, or choose one" : "Drop a recording here, or choose one");
+    const zone = element("label", { class: "drop", for: "file" }, this.picker, this.dropped);
+    zone.addEventListener("dragover", (event) => {
+      event.preventDefault();
+      zone.classList.add("over");
+    });
+    zone.addEventListener("dragleave", () => zone.classList.remove("over"));
+    zone.addEventListener("drop", (event) => {
+      event.preventDefault();
+      zone.classList.remove("over");
+      this.take(event.dataTransfer.files[0]);
+    });
+    return element("div", { class: "field" }, element("span", { class: "label" }, ASKS[kind]), zone);
+  }
+
+  take(file) {
+    if (!file) return;
+    this.file = file;
+    this.given = null;
+    this.dropped.textContent = file.name;
+    this.form.requestSubmit();
+  }
+
+  /** An example: a text, or what is given to the model with a title. */
+  example(example) {
+    const given = typeof example === "string" ? { text: example } : (example.given ?? example);
+    const title = typeof example === "string" ? example : (example.title ?? example.text ?? example.name ?? given.text ?? "Example");
+    const use = () => {
+      if (this.text) this.text.value = given.text ?? "";
+      else this.dropped.textContent = title;
+      this.given = given;
+      this.file = null;
+      for (const option of this.options) option.set(given[option.name]);
+      this.form.requestSubmit();
+    };
+    return element("button", { type: "button", class: "example", dir: "auto", on: { click: use } }, title);
+  }
+
+  submit(event) {
+    event.preventDefault();
+    const { model } = this.store;
+    const chosen = Object.fromEntries(this.options.map((one) => [one.name, one.get()]).filter(([, value]) => value !== ""));
+    const given = this.text ? { text: this.text.value } : this.file ? { [model.input]: this.file } : this.given;
+    if (given) this.store.read({ ...given, ...chosen });
+    else this.store.fail(new Error(`Choose a ${model.input === "image" ? "picture" : "recording"} first.`));
+  }
+
+  wait() {
+    const { busy } = this.store;
+    document.documentElement.classList.toggle("busy", busy);
+    if (this.go) this.go.textContent = busy ? "Reading…" : "Read";
+    this.form.setAttribute("aria-busy", String(busy));
+  }
+
+  fail() {
+    const { error } = this.store;
+    this.error.hidden = !error;
+    this.error.textContent = error?.message ?? "";
+  }
+
+  show() {
+    const { look } = this.store;
+    this.result.hidden = !look;
+    if (look) answer(this.output, look.output);
+  }
+}
+
+function field(title, control) {
+  return element("label", { class: "field" }, element("span", { class: "label" }, title), control);
+}
+
+/** Options of a task: {name: default} or {name: {choices, default}}, each with a control that fits. */
+function optionFields(options) {
+  return Object.entries(options).map(([name, told]) => {
+    const detailed = told !== null && typeof told === "object" && !Array.isArray(told);
+    const choices = Array.isArray(told) ? told : detailed ? told.choices : null;
+    const start = Array.isArray(told) ? told[0] : detailed ? told.default : told;
+    const number = typeof start === "number" || told?.type === "integer" || told?.type === "number";
+    const control = choices
+      ? element("select", {}, ...choices.map((one) => element("option", { value: one }, String(one))))
+      : element("input", { type: number ? "number" : "text", step: "any", placeholder: told?.hint ?? "" });
+    if (start !== null && start !== undefined) control.value = String(start);
+    const get = () => (number && control.value !== "" ? Number(control.value) : control.value);
+    const set = (value) => value !== undefined && (control.value = String(value));
+    return { name, element: field(name.replaceAll("_", " "), control), get, set };
+  });
+}

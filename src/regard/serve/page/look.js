@@ -1,0 +1,177 @@
+/**
+ * The tokens where they are. Above: who looks (the rows of the chosen map). Below: what is looked at (its columns).
+ *
+ * Point at a token, or move to it with the keyboard: what it looks at lights up below in blue, who looks at it lights up
+ * above in orange; a click keeps it. Numbers are exact rows and columns, asked for when they are wanted; an answer that
+ * comes after the pointer has moved on is kept for later and not shown.
+ */
+
+import { Chips } from "./chips.js";
+import { choice, element, press } from "./element.js";
+import { list } from "./list.js";
+import { Picture } from "./picture.js";
+import { offers } from "./store.js";
+import { OF_A_HEAD, VIEWS, view } from "./views.js";
+
+/** Build the pane of tokens. */
+export function mount(host, store) {
+  new Tokens(host, store);
+}
+
+class Tokens {
+  constructor(host, store) {
+    this.store = store;
+    this.turn = 0;
+    this.compare = false;
+    this.heading = element("h2", { class: "pane-title" });
+    const toggle = { type: "button", class: "quiet", "aria-pressed": "false", id: "compare" };
+    this.beside = element("button", { ...toggle, on: { click: () => this.sideBySide() } }, "Side by side");
+    this.views = choice("Kind of weights", VIEWS.map((each) => ({ ...each, hint: each.says })), (value) => store.select({ view: value }));
+    this.says = element("p", { class: "says" });
+    this.board = element("div", { class: "board" });
+    this.told = element("div", { class: "told", "aria-live": "polite" });
+    this.hides = element("p");
+    this.note = element("aside", { class: "hides" }, element("h3", {}, "What this does not show"), this.hides);
+    this.body = element("div", {}, this.views, this.says, this.board, this.told, this.note);
+    host.append(element("div", { class: "bar" }, this.heading, this.beside), this.body);
+    store.on("look", () => (this.shown = null));
+    store.on("select", () => this.change());
+    store.on("point", () => this.light());
+    store.on("theme", () => this.panels?.forEach((panel) => panel.strip.repaint()));
+    this.change();
+  }
+
+  sideBySide() {
+    this.compare = !this.compare;
+    this.beside.setAttribute("aria-pressed", String(this.compare));
+    const whole = view(this.store.selection.view).whole;
+    this.store.select(this.compare && whole ? { view: "raw" } : {});
+  }
+
+  /** Build what has to be new, then light it. */
+  change() {
+    const { store } = this;
+    const map = store.map();
+    this.body.hidden = this.beside.hidden = !map;
+    if (!map) return this.heading.replaceChildren(store.look ? "This model has no attention to look at" : "Nothing read yet");
+    const chosen = view(store.selection.view);
+    const kinds = this.compare && !chosen.whole ? OF_A_HEAD.filter(({ value }) => offers(store.look, map, value)) : [chosen];
+    this.heading.replaceChildren(...titled(map, store.selection.head, chosen));
+    press(this.views, chosen.value);
+    for (const one of this.views.children) one.disabled = !offers(store.look, map, one.dataset.value);
+    this.says.textContent = kinds.length > 1 ? "The same row, read in different ways." : chosen.says;
+    this.hides.textContent = chosen.hides;
+    const wanted = JSON.stringify([store.look.id, ...store.sides(), kinds.map(({ value }) => (kinds.length > 1 ? value : ""))]);
+    if (wanted !== this.shown) this.build(kinds);
+    if (kinds.length === 1) this.below[0].kind = chosen;
+    this.shown = wanted;
+    this.light();
+  }
+
+  build(kinds) {
+    const { store } = this;
+    const [rows, columns] = store.sides();
+    const own = rows === columns;
+    const sides = Object.keys(store.look.sides).length > 1;
+    const title = (what, side) => (sides || !own ? `${what}: ${side.replaceAll("_", " ")}` : what);
+    this.above = this.panel(store.looking, "seen", title(rows === null ? "For which answer" : "Who looks", store.looking.name), "query", own);
+    this.below = kinds.map((kind) => {
+      const what = kinds.length > 1 ? kind.title : title("What is looked at", columns);
+      return { ...this.panel(store.side(columns), "look", what, kind.whole && !own ? null : "key", own), kind };
+    });
+    this.panels = [this.above, ...this.below];
+    const pictured = this.panels.every(({ strip }) => strip instanceof Picture && strip.seconds === null);
+    this.board.className = `board${pictured ? " pictured" : ""}${kinds.length > 1 ? " compared" : ""}`;
+    this.board.replaceChildren(this.above.element, element("div", { class: "below" }, ...this.below.map((panel) => panel.element)));
+  }
+
+  /** One side with a title. `as`: what a token of it is when it is pointed at, query or key; null: nothing. */
+  panel(side, which, title, as, own) {
+    const { store } = this;
+    const meant = (index) => (own ? { query: index, key: index } : { query: null, key: null, [as]: index });
+    const hooks = {
+      point: (index) => store.point(index === null || as === null ? {} : meant(index)),
+      pin: (index) => as !== null && this.pin(meant(index)),
+    };
+    const timed = side.places.some((place) => place.time);
+    const placed = timed || side.places.some((place) => place.box);
+    const options = { which, label: title, ...hooks };
+    const strip = placed
+      ? new Picture(side, { ...options, image: store.picture(), seconds: timed ? store.look.sound.seconds : null })
+      : new Chips(side, options);
+    const made = element("section", { class: `panel ${which}`, "aria-label": title }, element("h3", {}, title), strip.element);
+    return { element: made, strip, side };
+  }
+
+  /** Keep a token; the same one again lets it go. */
+  pin(meant) {
+    const { selection } = this.store;
+    const again = selection.query === meant.query && selection.key === meant.key;
+    this.store.select(again ? { query: null, key: null } : meant);
+  }
+
+  /** Ask for the numbers of what is pointed at and show them, unless the pointer has moved on. */
+  async light() {
+    const { store, above, below } = this;
+    if (!above || !store.map()) return;
+    const turn = ++this.turn;
+    const { at } = store;
+    const pinned = at === store.selection;
+    const whole = view(at.view).whole;
+    above.strip.mark(at.query, pinned);
+    for (const { strip } of below) strip.mark(whole ? null : at.key, pinned);
+    if (at.query === null && at.key === null) return this.dim("Point at a token to see what it looks at; click to keep it.");
+    try {
+      const rows = at.query === null ? [] : below.map(({ kind }) => this.row({ ...at, view: kind.value }));
+      const column = at.key === null || whole ? null : store.column(at);
+      const [seen, ...looks] = await Promise.all([column, ...rows]);
+      if (turn !== this.turn) return;
+      below.forEach(({ strip }, k) => strip.light(looks[k] ?? null, top(looks[k])));
+      above.strip.light(seen, top(seen));
+      this.tell(at, looks, seen);
+    } catch (error) {
+      if (turn === this.turn) this.dim(error.message, "refused");
+    }
+  }
+
+  async row(at) {
+    if (!view(at.view).whole) return this.store.row(at);
+    const cells = await (at.view === "rollout" ? this.store.rollout(at.query) : this.store.relevance(at.query));
+    return spread(cells, this.below[0].side);
+  }
+
+  dim(sentence, kind = "hint") {
+    for (const { strip } of this.panels) strip.light(null, 1);
+    this.told.replaceChildren(element("p", { class: kind }, sentence));
+  }
+
+  /** The largest numbers, in words. */
+  tell(at, looks, seen) {
+    const { above, below } = this;
+    const lists = looks.map((weights, k) => {
+      const { kind, side } = below[k];
+      const verb = looks.length > 1 ? kind.title.toLowerCase() : kind.verb;
+      return list(above.side.tokens[at.query], verb, weights, side, "look", kind.value);
+    });
+    if (seen) lists.push(list(below[0].side.tokens[at.key], "is looked at by", seen, above.side, "seen", at.view));
+    this.told.replaceChildren(element("div", { class: "lists" }, ...lists));
+  }
+}
+
+function titled(map, head, chosen) {
+  if (chosen.whole) return [chosen.title, element("span", { class: "aside" }, "through all layers")];
+  const which = head < 0 ? "mean of heads" : `head ${head}`;
+  const kind = map.exact === false ? `${map.kind}, approximate` : map.kind;
+  return [`Layer ${map.layer}, ${which}`, element("span", { class: "aside" }, kind)];
+}
+
+/** Numbers of input cells put where the tokens are: a token that stands nowhere is no cell. */
+function spread(cells, side) {
+  if (cells.length === side.tokens.length) return cells;
+  const out = new Float32Array(side.tokens.length);
+  const placed = [...side.tokens.keys()].filter((k) => !side.places[k].none);
+  placed.forEach((index, k) => (out[index] = cells[k] ?? 0));
+  return out;
+}
+
+const top = (weights) => (weights ? weights.reduce((most, weight) => Math.max(most, Math.abs(weight)), 0) : 1);
