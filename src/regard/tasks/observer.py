@@ -4,8 +4,8 @@
         translate(["A dog runs."], beams=4)
 
 A search asks once, when it is made, whether somebody looks on, and then says after every step what it had to choose
-from and what it chose: the very tensors it went on with. Where nobody does, nothing is made and nothing is told. A search that
-is looked on is never replayed from a recording (tasks.recorded), since a replay tells nothing.
+from and what it chose: the very tensors it went on with. Where nobody does, nothing is made and nothing is told. A
+search that is looked on is never replayed from a recording (tasks.recorded), since a replay tells nothing.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def play(predictor: Any, given: Mapping[str, Any], **search: Any) -> dict[str, A
     own = _play(predictor)
     if own is None:
         raise Unsupported(f"a {type(predictor).__name__} does not search for what it gives; there is nothing to play")
-    staging = Staging(**({"how": "greedy"} if "beam" not in own.ways else {}) | search)
+    staging = Staging(**{"how": own.ways[0]} | search)
     if staging.how not in own.ways:
         raise BadInput(f"'{staging.how}' cannot be played here; this model offers {', '.join(own.ways)}")
     return own.run(predictor, given, staging)
@@ -170,7 +170,7 @@ def _text(given: Mapping[str, Any]) -> str:
 
 
 def _sound(given: Mapping[str, Any]) -> Any:
-    """A sound as the predictor reads it; bytes are those of a file."""
+    """A sound as the predictor reads it."""
     sound = given.get("sound")
     if sound is None:
         raise BadInput("give a sound to search in: {'sound': ...}")
