@@ -140,11 +140,7 @@ def _given(wanted: Wanted, looks: Looks) -> dict[str, Any]:
     """What is searched for; a look may hold it."""
     if wanted.look is not None:
         return {name: value for name, value in looks.get(wanted.look).given.items() if name in ("text", "sound")}
-    text = wanted.given.text
-    for name, words in {"given.text": text or "", "search.prefix": wanted.search.prefix}.items():
-        if any("\ud800" <= letter <= "\udfff" for letter in words):
-            raise Wrong(422, f"{name} holds half a character", name)
-    return {} if text is None else {"text": text}
+    return wanted.given.model_dump(exclude_none=True)
 
 
 def _bodies() -> dict[str, Any]:

@@ -242,6 +242,9 @@ class Tree(Observer):
             best = max(node.score for node in self.live if node is not None)
             worst = min(output.score for output in step.outputs)
             step.stopped = f"no unfinished one, at {best:.2f} at best, beats the last of the outputs, {worst:.2f}"
+            for node in self.live:
+                if node is not None:
+                    node.why = "it would have gone on, but the search is over"
 
     # -- where the beams looked ----------------------------------------------------------------------------------------
 

@@ -69,10 +69,11 @@ export class Rows {
       const line = element("tr", { class: `${node.fate}${id === this.id ? " chosen" : ""}`, on: { click: () => this.select(id) } });
       line.append(element("th", { scope: "row", dir: "auto", title: node.text ?? node.piece }, visible(node.piece)));
       weights.forEach((weight, k) => line.append(cell(weight, peak, `${this.shown.source[k]}: ${percent(weight)}`)));
+      line.append(element("td", { class: "so-far", dir: "auto" }, ending(this.text(node))));
       body.append(line);
     }
     table.append(body);
-    const hint = element("p", { class: "hint" }, "A row is a word that was written, a column a piece of the source.");
+    const hint = element("p", { class: "hint" }, "A row is a word and what it stands behind, a column a piece of the source; numbers are percent.");
     return element("div", { class: "heat-scroll" }, table, hint);
   }
 
@@ -122,7 +123,7 @@ export class Rows {
     const mark = element("span", { class: "strip-mark" });
     mark.style.insetInlineStart = `${100 * uniform}%`;
     strip.append(part, mark);
-    const said = `${left.toLocaleString("en")} of ${of.toLocaleString("en")} words could be drawn. The random number ${uniform.toFixed(3)} falls on the share of the word that was.`;
+    const said = `${left.toLocaleString("en")} of ${of.toLocaleString("en")} tokens could be drawn. The random number ${uniform.toFixed(3)} falls on the share of the one that was.`;
     return [strip, element("p", { class: "hint" }, said)];
   }
 
@@ -171,6 +172,9 @@ function facts(node) {
   if (node.rank !== undefined) rows["ranked by, after what diversity costs"] = node.rank;
   return element("dl", { class: "facts" }, ...Object.entries(rows).flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value.toFixed(3))]));
 }
+
+/** The last words of a text. */
+const ending = (text) => (text.length > 40 ? `…${text.slice(-39)}` : text);
 
 function cell(weight, peak, title) {
   const made = element("td", { title });

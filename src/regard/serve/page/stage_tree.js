@@ -121,7 +121,7 @@ export class TreeStage {
   say(at) {
     const { nodes, outputs, stopped } = this.shown.steps[at];
     const count = (fate) => nodes.filter((node) => node.fate === fate).length;
-    const parts = [`Step ${at + 1} of ${this.length}: ${count("kept")} kept, ${count("ended")} ended`];
+    const parts = [`Step ${at + 1} of ${this.length}: ${count("kept")} ${this.own ? "taken" : "kept"}, ${count("ended")} ended`];
     if (!this.own) parts.push(`${count("pruned")} pruned`);
     const outputsSaid = outputs.length ? `. Outputs so far: ${outputs.length}` : "";
     return `${parts.join(", ")}${outputsSaid}${stopped ? `. Over: ${stopped}` : ""}.`;
