@@ -19,7 +19,7 @@ A mechanism is linear in v, o = w v; so that gradient is (∂ / ∂o) vᵀ, what
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
@@ -241,7 +241,7 @@ class _Watching(Onlooker):
     def attends(self, call: Call) -> None:
         q, k = call.args[:2]
         with torch.no_grad():
-            weights = in_chunks(call.module, q, k, call.rest, self.rows)
+            weights = in_chunks(call.module.weights, call.module.traits.rowwise, q, k, call.rest, self.rows)
             weights = weights if self.heads is None else weights[:, self.heads]
         trace = Trace(
             call.name,
@@ -280,13 +280,13 @@ class _Watching(Onlooker):
 
 
 def in_chunks(
-    module: Mechanism, q: Tensor, k: Tensor, rest: Mapping[str, Any], rows: Rows
+    weights: Callable[..., Tensor], rowwise: bool, q: Tensor, k: Tensor, rest: Mapping[str, Any], rows: Rows
 ) -> Float[Tensor, "B H rows M"]:
-    """The weights of the asked rows, so many at a time where a mechanism's rows can be had apart."""
+    """A mechanism's weights of the asked rows, so many at a time where its rows can be had apart."""
     asked = _asked(rows, q.shape[2])
-    if len(asked) <= CHUNK or not module.traits.rowwise:
-        return module.weights(q, k, **rest, queries=rows)
-    parts = [module.weights(q, k, **rest, queries=asked[i : i + CHUNK]) for i in range(0, len(asked), CHUNK)]
+    if len(asked) <= CHUNK or not rowwise:
+        return weights(q, k, **rest, queries=rows)
+    parts = [weights(q, k, **rest, queries=asked[i : i + CHUNK]) for i in range(0, len(asked), CHUNK)]
     return torch.cat(parts, dim=2)
 
 

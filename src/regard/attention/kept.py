@@ -19,7 +19,7 @@ Kobayashi, Kuribayashi, Yokoi, Inui: Attention is Not Only a Weight: Analyzing T
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -29,7 +29,7 @@ import torch
 from torch import nn
 
 from regard.attention.capture import Call, Onlooker, hooked, in_chunks
-from regard.attention.protocol import Mechanism
+from regard.attention.protocol import Traits
 from regard.core.errors import BadInput, RegardError, Unsupported
 from regard.core.shapes import Float, Rows, Tensor
 from regard.core.trace import Geometry, Trace, moved
@@ -119,7 +119,9 @@ class Asked(Held):
     q: Float[Tensor, "B H N D"]
     k: Float[Tensor, "B G M D"]
     rest: Mapping[str, Any]
-    module: Mechanism
+    traits: Traits
+    compute: Callable[..., Tensor]  # the mechanism's `weights` as it was: whatever was put in its place stays known
+    apart: bool  # whether heads may be had one by one
 
     @property
     def slots(self) -> tuple[int, int]:
@@ -136,16 +138,16 @@ class Asked(Held):
         """The matrix that the mechanism applied, of these heads and query rows (None: all)."""
         rows: Rows = slice(None) if queries is None else queries
         if heads is None:
-            return in_chunks(self.module, self.q, self.k, self.rest, rows)
+            return in_chunks(self.compute, self.traits.rowwise, self.q, self.k, self.rest, rows)
         _within(heads, self.heads, "head")
-        if not self.module.traits.headwise:
-            return in_chunks(self.module, self.q, self.k, self.rest, rows)[:, list(heads)]
+        if not self.apart:
+            return self.weights(None, rows)[:, list(heads)]
         each = self.heads // self.k.shape[1]
         q, k = self.q[:, list(heads)], self.k[:, [head // each for head in heads]]
         rest = dict(self.rest)
         if rest.get("bias") is not None:
             rest["bias"] = OfHeads(rest["bias"], list(heads))
-        return in_chunks(self.module, q, k, rest, rows)
+        return in_chunks(self.compute, self.traits.rowwise, q, k, rest, rows)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -212,13 +214,20 @@ class Kept(Mapping[str, Held]):
     def __len__(self) -> int:
         return len(self._held)
 
+    def add(self, held: Held) -> None:
+        """Hold one more; where there is one of its name, in its place."""
+        self._order = [step for step in self._order if step is not self._held.get(held.name)]
+        self._order.append(held)
+        self._held[held.name] = held
+
     def names(self) -> list[str]:
         """All that attended, in the order it ran."""
         return list(self._held)
 
-    def moves(self) -> list[Trace]:
-        """What only moved tokens in the latest pass: patches cut, neighbours merged."""
-        return [step for step in self._order if isinstance(step, Trace)]
+    def steps(self) -> list[Held | Trace]:
+        """The latest pass in the order it ran: what attended, and as traces what only moved tokens (patches cut,
+        neighbours merged)."""
+        return list(self._order)
 
     def passed(self) -> list[Trace]:
         """All maps of the latest pass in full, with what moved tokens between them, in the order they ran."""
@@ -260,18 +269,21 @@ class _Keeping(Onlooker):
         if self.values:
             with torch.no_grad():
                 norms = _lengths(call, q.shape[1])
+        own = call.module
         held = Asked(
             name=call.name,
             kind=call.kind,
             heads=q.shape[1],
             geometry=call.geometry,
             exact=call.exact,
-            normalised=call.module.traits.normalised,
+            normalised=own.traits.normalised,
             norms=norms,
             q=q,
             k=k,
             rest=call.rest,
-            module=call.module,
+            traits=own.traits,
+            compute=own.weights,
+            apart=own.traits.headwise and "weights" not in vars(own),
         )
         self._keep(held)
 
@@ -281,17 +293,14 @@ class _Keeping(Onlooker):
         self.fresh.discard(name)
         normal = bool(getattr(module, "normalised", True))
         found = (*earlier, weights.detach()[:, None].clone())
-        self._keep(Recorded(name=name, kind="align", heads=1, normalised=normal, found=found), again=bool(earlier))
+        self._keep(Recorded(name=name, kind="align", heads=1, normalised=normal, found=found))
 
     def moves(self, name: str, module: Any, x: Tensor) -> None:
         exact = bool(getattr(module, "exact_geometry", True))
         self.store._order.append(moved(name, module.slots(x), x.shape[0], x, exact))
 
-    def _keep(self, held: Held, again: bool = False) -> None:
-        self.store._held[held.name] = held
-        if again:
-            self.store._order = [step for step in self.store._order if step.name != held.name]
-        self.store._order.append(held)
+    def _keep(self, held: Held) -> None:
+        self.store.add(held)
         if held.kind != "align" and self.store.bytes > self.most:
             raise BadInput(
                 f"what this model's attention is made of takes more than {self.most / 2**20:.0f} MiB here; "

@@ -13,7 +13,7 @@ import io
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 import torch
@@ -103,8 +103,8 @@ def masked(
 def read(source: str | Path | bytes, rate: int, longest: float | None = None) -> Float[Tensor, " samples"]:
     """A sound file as one row of samples from -1 to 1 at a rate: channels are averaged, other rates resampled.
 
-    `source` is its path or its bytes. One of more than `longest` seconds is refused, and read no further than that: some
-    kilobytes can hold hours of silence.
+    `source` is its path or its bytes. One of more than `longest` seconds is refused, and read no further than that:
+    some kilobytes can hold hours of silence.
     """
     soundfile = reader()
     named = "the sound" if isinstance(source, bytes) else str(source)
@@ -136,6 +136,14 @@ def read(source: str | Path | bytes, rate: int, longest: float | None = None) ->
     if not np.isfinite(samples).all():
         raise BadInput(f"{named} holds samples that are not finite numbers")
     return resample(torch.from_numpy(samples.mean(1)), own, rate)
+
+
+def decoded(file: BinaryIO, rate: int, name: str = "this") -> Float[Tensor, " samples"]:
+    """The same of an open file, or of bytes in memory (io.BytesIO); `name` is what it is called in an error."""
+    try:
+        return read(file.read(), rate)
+    except BadInput as error:
+        raise BadInput(str(error).replace("the sound", name, 1)) from None
 
 
 def reader() -> Any:

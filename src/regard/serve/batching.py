@@ -1,16 +1,16 @@
 """Dynamic batching: requests that arrive together run together, and none changes another's answer.
 
     one thread for each model      nothing else computes with it, so nothing else has to lock it
-    one queue                      bounded; where it is full a request is refused at once (Busy), with a time to come back
+    one queue                      bounded; where it is full a request is refused at once, with a time to come back
     a group                        the oldest request, and those behind it that ask for the same thing in the same way
 
 A group is formed of what waits; only where nothing ran before it does the oldest wait for company, `wait` seconds at
 most. So a lone request is answered at once, and under load groups grow by themselves while the one before them runs.
 
 The work of a group is a function of all its items: a list of answers, or a generator that yields lists of (item, news)
-while it goes on and returns that list. Generators take turns, a step each, so that a long text holds nobody up; one whose
-requests are all gone (answered late, or their clients left) is closed. Where a group fails, its requests are tried one by
-one, so that each gets its own error or its own answer.
+while it goes on and returns that list. Generators take turns, a step each, so that a long text holds nobody up; one
+whose requests are all gone (answered late, or their clients left) is closed. Where a group fails, its requests are
+tried one by one, so that each gets its own error or its own answer.
 """
 
 from __future__ import annotations

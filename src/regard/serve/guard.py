@@ -19,6 +19,7 @@ import hmac
 import ipaddress
 import re
 import time
+from contextlib import suppress
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -71,11 +72,14 @@ class Guard:
         began, size = time.monotonic(), 0
         self.clients += 1
         try:
-            refused = self._refused(scope, Headers(scope=scope))
+            headers, body = Headers(scope=scope), bytearray()
+            refused = self._refused(scope, headers)
             if refused is not None:
+                call.close = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
                 return await refused(scope, receive, call.send)
-            body = bytearray()
-            await self._read(Headers(scope=scope), receive, body)
+            call.close = True  # what is refused while it comes in leaves something unread
+            await self._read(headers, receive, body)
+            call.close = False
             size = len(body)
             await self._answered(scope, receive, call, bytes(body))
         except _Gone:
@@ -91,7 +95,7 @@ class Guard:
             self.host.metrics.answered(route, call.status, time.monotonic() - began)
         return None
 
-    # -- before ------------------------------------------------------------------------------------------------------------
+    # -- before --------------------------------------------------------------------------------------------------------
 
     def _refused(self, scope: Scope, headers: Headers) -> Response | None:
         """What is said to somebody who may not come in."""
@@ -143,7 +147,8 @@ class Guard:
         return scope["method"] == "OPTIONS" and headers.get("origin") in self.settings.origins
 
     def _knows(self, headers: Headers) -> bool:
-        assert self.settings.token is not None and self.cookie is not None
+        assert self.settings.token is not None
+        assert self.cookie is not None
         kind, _, said = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and _same(said.strip(), self.settings.token):
             return True
@@ -155,7 +160,8 @@ class Guard:
 
     def _admitted(self, said: str) -> Response:
         """A browser that knows the token gets a cookie, and an address without it."""
-        assert self.settings.token is not None and self.cookie is not None
+        assert self.settings.token is not None
+        assert self.cookie is not None
         if not _same(said, self.settings.token):
             return problem(401, "this token is not the one of this service")
         response = RedirectResponse("/", 303)
@@ -171,9 +177,9 @@ class Guard:
         said = headers.get("content-length", "0")
         if not said.isascii() or not said.isdigit():
             raise Wrong(400, "the length of the body is no number")
-        if len(said) > 15 or int(said) > most:
-            raise Wrong(413, f"the body is larger than the {most:,} bytes that are allowed")
         try:
+            if len(said) > 15 or int(said) > most:
+                raise Wrong(413, f"the body is larger than the {most:,} bytes that are allowed")
             async with asyncio.timeout(self.settings.patience):
                 while True:
                     message = await receive()
@@ -190,11 +196,13 @@ class Guard:
                         return
         except BaseException as error:
             self.held -= len(body)
+            if isinstance(error, Wrong):
+                await _drained(receive)
             if isinstance(error, TimeoutError):
                 raise Wrong(408, f"the body did not come within {self.settings.patience:g} s") from None
             raise
 
-    # -- the request itself ------------------------------------------------------------------------------------------------
+    # -- the request itself --------------------------------------------------------------------------------------------
 
     async def _answered(self, scope: Scope, receive: Receive, call: _Call, body: bytes) -> None:
         """Hand it on; end it where the client hangs up before it is answered."""
@@ -234,7 +242,7 @@ class _Call:
 
     def __init__(self, scope: Scope, send: Send, origins: tuple[str, ...]) -> None:
         self._send, self.status = send, 500
-        self.begun = self.ended = False
+        self.begun = self.ended = self.close = False
         self.page = scope["path"] == "/" or scope["path"].startswith("/page/")
         self.shared = bool(origins)
 
@@ -243,6 +251,8 @@ class _Call:
         if message["type"] == "http.response.start":
             self.begun, self.status = True, message["status"]
             headers = MutableHeaders(scope=message)
+            if self.close:
+                headers["Connection"] = "close"
             for name, value in HEADERS.items():
                 if name == "Cross-Origin-Resource-Policy" and self.shared:
                     continue
@@ -255,6 +265,14 @@ class _Call:
 async def _hung_up(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def _drained(receive: Receive) -> None:
+    """Take some of what is not wanted: a client that is still sending would not hear the answer."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(1.0):
+            while (message := await receive())["type"] != "http.disconnect" and message.get("more_body", False):
+                pass
 
 
 def _query(scope: Scope, name: str) -> str | None:

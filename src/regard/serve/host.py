@@ -103,7 +103,7 @@ class Host:
 
     def lock(self, name: str) -> threading.RLock:
         """Held while a model computes."""
-        return self._model(name).batcher.lock  # type: ignore[return-value]
+        return self._model(name).batcher.lock
 
     async def run(self, name: str, work: Callable[[Any], Any], seconds: float = 30.0) -> Any:
         """Something done with a model alone, in its turn and on its own thread."""

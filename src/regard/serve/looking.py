@@ -139,8 +139,8 @@ def _asking(router: APIRouter, work: Work, looks: Looks) -> None:
         """Part of a map at a resolution; X-Shape: its rows and columns, X-Scale: the weight that 255 is."""
         look = looks.get(id)
         whole = next((each for each in look.about()["maps"] if each["name"] == map), {"n": 1, "m": 1})
-        spans = _span(rows, whole["n"]), _span(columns, whole["m"])
-        pixels, scale = await asyncio.to_thread(look.tile, map, head, *spans, size)
+        down, across = _span(rows, whole["n"]), _span(columns, whole["m"])
+        pixels, scale = await asyncio.to_thread(look.tile, map, head, down, across, size)
         return _pixels(pixels, scale)
 
     @router.get("/looks/{id}/row", responses=BYTES, response_class=Response)
@@ -187,7 +187,8 @@ def explorable(work: Work, name: str) -> Explorable | None:
     task = work.host.task(name)
     if task not in LOOKS:
         return None
-    takes = resolve(LOOKS, task, "look").takes
+    cls: Any = resolve(LOOKS, task, "look")
+    takes = cls.takes
     first, *rest = takes
     options = {option: _kind(takes[option]) for option in rest}
     return Explorable(name=name, task=task, input=first, examples=EXAMPLES.get(task, []), options=options)

@@ -202,11 +202,10 @@ async def _answers(work: Work, name: str, prompts: list[str], asked: shapes.Gene
     if asked.stream or asked.samples > 1 or asked.stop:
         raise Unsupported(f"{name} answers prompts as a whole: no stream, samples or stop")
     found = await work.answered(name, prompts, {"beams": asked.beams, "tokens": asked.tokens})
+    sizes = [len(ids) for ids in work.host.get(name).text.encode(found)]
     return [
-        shapes.Written(
-            prompt=n, sample=0, text=text, tokens=len(work.host.get(name).text.encode_one(text)), score=0.0, why="end"
-        )
-        for n, text in enumerate(found)
+        shapes.Written(prompt=n, sample=0, text=text, tokens=size, score=None, why="end")
+        for n, (text, size) in enumerate(zip(found, sizes, strict=True))
     ]
 
 

@@ -88,7 +88,7 @@ class Written(BaseModel):
     sample: int
     text: str
     tokens: int
-    score: float
+    score: float | None
     why: str
 
 

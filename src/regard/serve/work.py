@@ -36,13 +36,9 @@ class Work:
 
     async def translated(self, name: str, texts: Sequence[str], search: dict[str, Any]) -> list[Any]:
         """The candidates of every text, best first."""
-        translate, nothing = self.host.get(name), [[]]
+        translate = self.host.get(name)
         way: Any = object() if search.get("sample") else ("translate", _frozen(search))
-
-        def run(lines: list[str]) -> list[Any]:
-            return [found or nothing for found in translate.candidates(lines, **search)]
-
-        return await self.ask(name, way, self.checked(texts), run)
+        return await self.ask(name, way, self.checked(texts), lambda lines: translate.candidates(lines, **search))
 
     async def written(
         self, name: str, prompts: Sequence[str], how: dict[str, Any], tell: Tell | None = None

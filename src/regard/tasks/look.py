@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from threading import Lock
@@ -50,6 +50,12 @@ LOOKS: Table = {
     "translation": ("regard.tasks.looks.translation", "TranslationLook"),
     "language": ("regard.tasks.looks.language", "LanguageLook"),
     "masked": ("regard.tasks.looks.masked", "MaskedLook"),
+    "classification": ("regard.tasks.looks.classification", "ClassificationLook"),
+    "embedding": ("regard.tasks.looks.embedding", "EmbeddingLook"),
+    "images": ("regard.tasks.looks.images", "ImageLook"),
+    "transcription": ("regard.tasks.looks.transcription", "TranscriptionLook"),
+    "listening": ("regard.tasks.looks.listening", "ListeningLook"),
+    "pronunciation": ("regard.tasks.looks.pronunciation", "PronunciationLook"),
 }
 
 _LEAST, _TIMES = 1 / 3, 2.0  # what makes a key a sink: this share of the weight, so many times an equal share
@@ -128,7 +134,12 @@ class Look:
 
     def about(self) -> dict[str, Any]:
         """Everything but bytes and weights, as plain values."""
-        maps = [self._described(number, held) for number, held in enumerate(self.store.values())]
+        counted = Counter[tuple[str, str]]()
+        maps = []
+        for held in self.store.values():
+            stack = re.split(r"\d", held.name)[0], held.kind  # "decoder.blocks.", "cross"
+            maps.append(self._described(held, counted[stack]))
+            counted[stack] += 1
         return {
             "id": self.id,
             "model": self.model,
@@ -227,14 +238,13 @@ class Look:
         with torch.no_grad(), kept(self.predictor.model, values=True, most=self._most) as self.store:
             return self.predictor.model(*inputs)
 
-    def _described(self, number: int, held: Held) -> dict[str, Any]:
+    def _described(self, held: Held, layer: int) -> dict[str, Any]:
         rows, columns = self.sides_of(held)
         n, m = self._shape(held)
-        found = re.search(r"\d+", held.name)
         return {
             "name": held.name,
             "kind": held.kind,
-            "layer": int(found[0]) if found else number,
+            "layer": layer,
             "heads": held.heads,
             "rows": rows,
             "columns": columns,

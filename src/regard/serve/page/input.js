@@ -6,7 +6,11 @@ import { element } from "./element.js";
 import { answer } from "./output.js";
 
 const FILES = { image: "image/*", sound: "audio/*,.wav,.flac,.ogg" };
-const ASKS = { text: "Text", word: "Word", image: "Picture", sound: "Recording" };
+const ASKS = { text: "Text", texts: "Texts, one a line", word: "Word", image: "Picture", sound: "Recording" };
+const EXAMPLES = {
+  image: [{ title: "A cat", file: "cat.jpg" }],
+  sound: [{ title: "Six spoken digits", file: "digits.wav" }],
+};
 
 /** Build the pane of the input and the answer. */
 export function mount(host, store) {
@@ -39,12 +43,13 @@ class Input {
     if (!model) return;
     this.model.value = model.name;
     this.file = null;
-    this.options = optionFields(model.options ?? {});
+    this.options = optionFields(model.options);
     const entry = FILES[model.input] ? this.drop(model.input) : this.type(model.input);
     this.go = element("button", { type: "submit", class: "primary", id: "read" }, "Read");
-    const examples = (model.examples ?? []).map((example) => this.example(example));
+    const examples = (EXAMPLES[model.input] ?? model.examples).map((example) => this.example(example));
     const offered = examples.length ? element("div", { class: "examples", role: "group", "aria-label": "Examples" }, ...examples) : null;
-    this.form.replaceChildren(entry, offered ?? "", ...this.options.map((one) => one.element), this.go);
+    const more = this.options.length ? element("details", { class: "options" }, element("summary", {}, "Options"), ...this.options.map((one) => one.element)) : "";
+    this.form.replaceChildren(entry, offered ?? "", more, this.go);
     if (examples.length) examples[0].click();
   }
 
@@ -81,33 +86,29 @@ class Input {
   take(file) {
     if (!file) return;
     this.file = file;
-    this.given = null;
     this.dropped.textContent = file.name;
     this.form.requestSubmit();
   }
 
-  /** An example: a text, or what is given to the model with a title. */
+  /** A button for an example: a text, or a file that came with the page. */
   example(example) {
-    const given = typeof example === "string" ? { text: example } : (example.given ?? example);
-    const title = typeof example === "string" ? example : (example.title ?? example.text ?? example.name ?? given.text ?? "Example");
-    const use = () => {
-      if (this.text) this.text.value = given.text ?? "";
-      else this.dropped.textContent = title;
-      this.given = given;
-      this.file = null;
-      for (const option of this.options) option.set(given[option.name]);
-      this.form.requestSubmit();
+    const title = example.title ?? example;
+    const use = async () => {
+      if (this.text) {
+        this.text.value = example;
+        this.form.requestSubmit();
+      } else this.take(await fetched(example.file));
     };
-    return element("button", { type: "button", class: "example", dir: "auto", on: { click: use } }, title);
+    return element("button", { type: "button", class: "example", dir: "auto", title, on: { click: use } }, title);
   }
 
   submit(event) {
     event.preventDefault();
     const { model } = this.store;
     const chosen = Object.fromEntries(this.options.map((one) => [one.name, one.get()]).filter(([, value]) => value !== ""));
-    const given = this.text ? { text: this.text.value } : this.file ? { [model.input]: this.file } : this.given;
-    if (given) this.store.read({ ...given, ...chosen });
-    else this.store.fail(new Error(`Choose a ${model.input === "image" ? "picture" : "recording"} first.`));
+    const given = this.text ? this.text.value : this.file;
+    if (given) this.store.read({ [model.input]: given, ...chosen });
+    else this.store.fail(new Error(this.text ? "Type something first." : `Choose a ${ASKS[model.input].toLowerCase()} first.`));
   }
 
   wait() {
@@ -130,23 +131,22 @@ class Input {
   }
 }
 
+/** A file of the page, as if it had been dropped. */
+async function fetched(name) {
+  const answer = await fetch(new URL(name, import.meta.url));
+  return new File([await answer.blob()], name);
+}
+
 function field(title, control) {
   return element("label", { class: "field" }, element("span", { class: "label" }, title), control);
 }
 
-/** Options of a task: {name: default} or {name: {choices, default}}, each with a control that fits. */
+/** Fields for the options of a task, {name: kind}; what is left empty is for the task to choose. */
 function optionFields(options) {
-  return Object.entries(options).map(([name, told]) => {
-    const detailed = told !== null && typeof told === "object" && !Array.isArray(told);
-    const choices = Array.isArray(told) ? told : detailed ? told.choices : null;
-    const start = Array.isArray(told) ? told[0] : detailed ? told.default : told;
-    const number = typeof start === "number" || told?.type === "integer" || told?.type === "number";
-    const control = choices
-      ? element("select", {}, ...choices.map((one) => element("option", { value: one }, String(one))))
-      : element("input", { type: number ? "number" : "text", step: "any", placeholder: told?.hint ?? "" });
-    if (start !== null && start !== undefined) control.value = String(start);
-    const get = () => (number && control.value !== "" ? Number(control.value) : control.value);
-    const set = (value) => value !== undefined && (control.value = String(value));
-    return { name, element: field(name.replaceAll("_", " "), control), get, set };
+  return Object.entries(options).map(([name, kind]) => {
+    const numeric = kind.startsWith("number");
+    const control = element("input", { type: numeric ? "number" : "text", step: "any", placeholder: "as usual", name });
+    const get = () => (numeric && control.value !== "" ? Number(control.value) : control.value);
+    return { name, element: field(name.replaceAll("_", " "), control), get };
   });
 }

@@ -57,8 +57,8 @@ export const rollout = (id, query) => numbers(id, "rollout", { query });
 /** Gradient times weights, through all layers: which input cells the output depends on. */
 export const relevance = (id, target) => numbers(id, "relevance", { target });
 
-/** The picture that was read. */
-export const picture = async (id) => (await ask(`/explore/looks/${id}/picture`)).blob();
+/** The picture that was read, or the spectrogram of what was heard. */
+export const picture = async (id, what = "picture") => (await ask(`/explore/looks/${id}/${what}`)).blob();
 
 /** Post JSON, get JSON. */
 export async function post(path, body) {

@@ -43,7 +43,7 @@ class LanguageLook(Look):
             (found,) = writer.write([ids], **{"tokens": 24, "temperature": 0.0} | given)[0]
             whole, line = [*ids, *found.tokens], prompt + found.text
             places = texts.typed(text, ids, prompt) + [
-                _moved(place, len(prompt)) for place in texts.written(text, found.tokens, found.text)
+                texts.moved(place, len(prompt)) for place in texts.written(text, found.tokens, found.text)
             ]
             self.output = {"text": found.text, "why": found.why, "score": found.score}
         else:
@@ -96,7 +96,3 @@ class LanguageLook(Look):
     def _asked(self, target: int) -> None:
         if not 0 <= target < len(self.chosen):
             raise BadInput(f"there is no token {target} in the text; there are 0 to {len(self.chosen) - 1}")
-
-
-def _moved(place: dict[str, Any], by: int) -> dict[str, Any]:
-    return {"text": [place["text"][0] + by, place["text"][1] + by]} if "text" in place else place

@@ -28,7 +28,11 @@ class ReadingLook(Look):
             raise BadInput(f"the text has {len(ids)} tokens with its marks, this model reads {room}: shorten it")
         text = self.predictor.text
         self.sides = {"text": texts.side("text", text, ids, places, line, (1, 1))}
-        return self._run(torch.tensor([ids], device=next(self.predictor.model.parameters()).device), *more)
+        return self._run(torch.tensor([ids], device=self._device()), *more)
+
+    def _device(self) -> torch.device:
+        found: torch.device = next(self.predictor.model.parameters()).device
+        return found
 
     def sides_of(self, held: Held) -> tuple[str, str]:
         """Tokens look at one another."""

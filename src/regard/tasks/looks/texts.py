@@ -38,6 +38,11 @@ def written(text: Text, ids: Sequence[int], line: str) -> list[Place]:
     return places
 
 
+def moved(place: Place, by: int) -> Place:
+    """The same place so many characters on."""
+    return {"text": [place["text"][0] + by, place["text"][1] + by]} if "text" in place else place
+
+
 def side(
     name: str, text: Text, ids: Sequence[int], places: Sequence[Place], line: str, marks: tuple[int, int] = (0, 0)
 ) -> Side:

@@ -34,7 +34,7 @@ class TranslationLook(Look):
         """Translate where no translation is given, then read both once."""
         translator, text = self.predictor, self.predictor.text
         source = translator._one(self.given["text"], translator.source)
-        line = self._shown(self.given["text"], source, translator.source)
+        line = self._shown(self.given["text"])
         if asked := self.given.get("translation"):
             ids, score = translator._one(asked, translator.target), None
         else:
@@ -60,12 +60,12 @@ class TranslationLook(Look):
         if self.paths.whole:
             self.output_side = "target"
 
-    def _shown(self, line: str, ids: list[int], language: str) -> str:
+    def _shown(self, line: str) -> str:
         """The line as it was cut into tokens."""
         from regard.data import moses
 
         line = clean(line, 1)
-        return moses.tokenise([line], language)[0] if self.predictor.style == "moses" else line
+        return moses.tokenise([line], self.predictor.source)[0] if self.predictor.style == "moses" else line
 
     def _places(self, ids: list[int], line: str) -> list[Any]:
         return texts.typed(self.predictor.text, ids, line)
