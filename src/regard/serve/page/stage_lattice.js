@@ -7,7 +7,8 @@
  */
 
 import { colour } from "./colours.js";
-import { element, visible } from "./element.js";
+import { element } from "./element.js";
+import { visible } from "./words.js";
 
 const [LEFT, RIGHT, SPECTRUM, ROW, GAP] = [74, 14, 90, 16, 24];
 const LEAST = 0.02; // labels that are never likelier are not drawn
@@ -17,6 +18,7 @@ export class LatticeStage {
   /** @param shown what /explore/theatre gave; `go(frame)` is called when a frame is asked for */
   constructor(shown, go) {
     this.shown = shown;
+    this.go = go;
     this.length = shown.steps.length;
     this.labels = shown.labels.map((_, k) => k).filter((k) => shown.probabilities.some((row) => row[k] >= LEAST));
     this.canvas = element("canvas", { class: "lattice", role: "img", "aria-label": `The lattice of “${shown.found[0].text}”` });
@@ -41,8 +43,13 @@ export class LatticeStage {
     return `${(at * this.shown.seconds).toFixed(2)} s: the likeliest is ${name}, ${Math.round(100 * row[best])} %.`;
   }
 
-  /** Up and down: a second forward or back is what a longer step is here. */
-  choose() {}
+  /** Go to where the next word is heard, or the one before. */
+  choose(by) {
+    const starts = this.shown.found[0].words.map(({ start }) => Math.round(start / this.shown.seconds));
+    const [later, earlier] = [starts.filter((at) => at > this.at), starts.filter((at) => at < this.at)];
+    const at = by > 0 ? later[0] : earlier[earlier.length - 1];
+    if (at !== undefined) this.go(at);
+  }
 
   prefixes({ kept, pruned, of }) {
     const line = (one, fate) => {

@@ -6,12 +6,13 @@
  */
 
 import { colour, lightInk, strength } from "./colours.js";
-import { element, percent, visible } from "./element.js";
+import { element, percent } from "./element.js";
 
 export class Rows {
-  /** @param nodes all nodes by id, with their `time`; `select(id)` chooses one */
-  constructor(shown, nodes, select) {
+  /** @param nodes all nodes by id, with their `time`; `read(piece)` is how a token is shown; `select(id)` chooses one */
+  constructor(shown, nodes, read, select) {
     this.shown = shown;
+    this.read = read;
     this.nodes = nodes;
     this.select = select;
     this.map = -1;
@@ -59,7 +60,7 @@ export class Rows {
   table() {
     const going = this.shown.steps[this.at].nodes.filter((node) => node.fate !== "pruned" || node.id === this.id);
     const all = going.some((node) => node.id === this.id) || !this.nodes.has(this.id) ? going : [...going, this.nodes.get(this.id)];
-    const head = element("tr", {}, element("td"), ...this.shown.source.map((word) => element("th", { scope: "col" }, element("span", { dir: "auto" }, visible(word)))));
+    const head = element("tr", {}, element("td"), ...this.shown.source.map((word) => element("th", { scope: "col" }, element("span", { dir: "auto" }, this.read(word)))));
     const table = element("table", { class: "heat" }, element("thead", {}, head));
     const body = element("tbody");
     for (const { id } of all) {
@@ -67,8 +68,8 @@ export class Rows {
       const weights = this.weights(node);
       const peak = Math.max(...weights);
       const line = element("tr", { class: `${node.fate}${id === this.id ? " chosen" : ""}`, on: { click: () => this.select(id) } });
-      line.append(element("th", { scope: "row", dir: "auto", title: node.text ?? node.piece }, visible(node.piece)));
-      weights.forEach((weight, k) => line.append(cell(weight, peak, `${this.shown.source[k]}: ${percent(weight)}`)));
+      line.append(element("th", { scope: "row", dir: "auto", title: node.text ?? node.piece }, this.read(node.piece)));
+      weights.forEach((weight, k) => line.append(cell(weight, peak, `${this.read(this.shown.source[k])}: ${percent(weight)}`)));
       line.append(element("td", { class: "so-far", dir: "auto" }, ending(this.text(node))));
       body.append(line);
     }
@@ -86,11 +87,11 @@ export class Rows {
     const weights = this.weights(node);
     const peak = Math.max(...weights);
     const chips = words.map((word, k) => {
-      const chip = element("span", { class: "own-word", dir: "auto", title: percent(weights[k] ?? 0) }, visible(word));
+      const chip = element("span", { class: "own-word", dir: "auto", title: percent(weights[k] ?? 0) }, this.read(word));
       paint(chip, weights[k] ?? 0, peak);
       return chip;
     });
-    const next = element("span", { class: "own-word next", dir: "auto" }, visible(node.piece));
+    const next = element("span", { class: "own-word next", dir: "auto" }, this.read(node.piece));
     return element("p", { class: "own-words" }, ...chips, next);
   }
 
@@ -111,7 +112,7 @@ export class Rows {
   text(node) {
     if (node.text !== undefined) return node.text;
     const parent = this.nodes.get(node.parent);
-    return `${parent?.text ?? ""} · ${node.piece}`;
+    return `${parent?.text ?? ""} … ${this.read(node.piece)}`;
   }
 
   /** The line of all shares, with the random number on it. */
@@ -140,7 +141,7 @@ export class Rows {
         after.style.inlineSize = `${100 * share}%`;
         room.append(after);
       }
-      const word = element("button", { type: "button", class: "word", dir: "auto", on: { click: () => this.select(one.id) } }, visible(one.piece));
+      const word = element("button", { type: "button", class: "word", dir: "auto", on: { click: () => this.select(one.id) } }, this.read(one.piece));
       const number = share === undefined ? percent(p) : `${percent(p)} → ${percent(share)}`;
       const line = element("li", { class: `${one.fate}${one.id === this.id ? " chosen" : ""}` }, word, room, element("span", { class: "share" }, number));
       line.append(element("span", { class: "why" }, one.why || { kept: "goes on", ended: "an output" }[one.fate]));

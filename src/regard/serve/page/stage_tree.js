@@ -6,8 +6,9 @@
  * chosen. Of outputs that go their own ways only the newest words that were not taken are drawn: there are many.
  */
 
-import { element, visible } from "./element.js";
+import { element } from "./element.js";
 import { Rows } from "./stage_rows.js";
+import { reader } from "./stage_words.js";
 
 const [COLUMN, ROW, EDGE, WIDE, HIGH] = [128, 30, 14, 96, 24];
 const LONGEST = 13; // letters of a word in a box
@@ -20,11 +21,12 @@ export class TreeStage {
     this.length = shown.steps.length;
     this.own = !["beam", "diverse"].includes(shown.search.how) || shown.search.beams === 1;
     this.nodes = new Map(shown.steps.flatMap((step, time) => step.nodes.map((node) => [node.id, { ...node, time }])));
+    this.read = reader(shown);
     this.selected = null;
     this.picked = false;
     this.svg = make("svg", { class: "tree", role: "group", "aria-label": "Tree of hypotheses" });
     this.scroll = element("div", { class: "tree-scroll" }, this.svg);
-    this.rows = new Rows(shown, this.nodes, (id) => this.select(id));
+    this.rows = new Rows(shown, this.nodes, this.read, (id) => this.select(id));
     this.key = legend(this.own);
     this.element = element("div", { class: "stage" }, this.scroll, this.key, this.rows.element);
   }
@@ -79,13 +81,13 @@ export class TreeStage {
   box(node, { x, y }, strong) {
     const lost = node.lost >= 0 && node.lost <= this.at;
     const names = ["node", node.fate, lost && "lost", strong && "strong", node.id === this.selected && "chosen"].filter(Boolean);
-    const said = `${node.piece}, ${node.fate}, score ${node.score.toFixed(2)}${node.why ? `: ${node.why}` : ""}`;
+    const said = `${this.read(node.piece)}, ${node.fate}, score ${node.score.toFixed(2)}${node.why ? `: ${node.why}` : ""}`;
     const group = make("g", { class: names.join(" "), role: "button", tabindex: "-1", "aria-label": said, "data-id": node.id });
     group.addEventListener("click", () => this.select(node.id));
     const title = make("title");
     title.textContent = said;
     const word = make("text", { x: x + 8, y: y + 16, class: "word" });
-    word.textContent = cut(visible(node.piece));
+    word.textContent = cut(this.read(node.piece));
     const score = make("text", { x: x + WIDE - 6, y: y + 16, class: "number" });
     score.textContent = this.own ? percent(Math.exp(node.gain)) : node.score.toFixed(2);
     group.append(title, make("rect", { x, y, width: WIDE, height: HIGH, rx: 6 }), word, score);
