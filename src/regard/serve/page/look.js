@@ -28,6 +28,7 @@ class Tokens {
     const toggle = { type: "button", class: "quiet", "aria-pressed": "false", id: "compare" };
     this.beside = element("button", { ...toggle, on: { click: () => this.sideBySide() } }, "Side by side");
     this.views = choice("Kind of weights", VIEWS.map((each) => ({ ...each, hint: each.says })), (value) => store.select({ view: value }));
+    this.views.classList.add("views-choice");
     this.says = element("p", { class: "says" });
     this.board = element("div", { class: "board" });
     this.told = element("div", { class: "told", "aria-live": "polite" });
