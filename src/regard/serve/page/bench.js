@@ -69,7 +69,7 @@ export class Mechanisms extends Bench {
     return [
       formula(found.mechanism, found.positions.name === "none" ? null : found.positions),
       element("div", { class: "figures" },
-        figure("Who may look at whom", this.matrix(tokens, tokens, mask.allowed, { label: "The mask", what: "may look:", cell: large(tokens.length) }, mask.allowed, 3)),
+        figure("Who may look at whom", this.matrix(tokens, tokens, mask.allowed, { label: "The mask", what: "may look:", idle: "What is crossed is ruled out.", cell: large(tokens.length) }, mask.allowed, 3)),
         figure("Scores, mean of heads", this.matrix(tokens, tokens, average(scores), { label: "Scores", what: "score", cell: large(tokens.length) }, mask.allowed)),
         figure("Weights, mean of heads", this.matrix(tokens, tokens, mean, { label: "Weights", cell: large(tokens.length) }, mask.allowed)),
       ),
@@ -106,7 +106,7 @@ export class Aligners extends Bench {
     return [
       formula(found.aligner),
       element("div", { class: "figures" }, scores ?? "", figure("Weights: a row for each step", this.matrix(rows, columns, found.weights[0], { label: "Weights", cell }))),
-      element("h3", { class: "lab-title" }, "All of them on these tokens"), this.gallery, origin(found),
+      element("h3", { class: "lab-title" }, "All of them on these tokens", element("span", { class: "aside" }, "· a score function of the lectures")), this.gallery, origin(found),
     ];
   }
 
@@ -130,6 +130,7 @@ export class Aligners extends Bench {
 /** What every kind of positions says of every pair of places. */
 export class Positions extends Bench {
   fields() {
+    this.board.classList.add("lab-two");
     this.count = range("Places", 16, 2, 64, 1);
     this.form.append(this.count.element, element("p", { class: "hint" }, "Added: how alike the vectors of two places are. Turned: the score of two equal vectors. Biased: what is added to the scores of a pair, head by head."));
   }
@@ -147,7 +148,7 @@ export class Positions extends Bench {
 
   shown({ tokens, found }) {
     return found.map(({ positions, matrix, drawn }) => {
-      const heads = matrix.slice(0, 4).map((values, k) => figure(matrix.length > 1 ? `head ${k}` : positions.where, this.matrix(tokens, tokens, values, { label: `${positions.name}, head ${k}`, what: "number", cell: Math.max(4, Math.floor(170 / tokens.length)) })));
+      const heads = matrix.slice(0, 4).map((values, k) => figure(matrix.length > 1 ? `head ${k}` : positions.where, this.matrix(tokens, tokens, values, { label: `${positions.name}, head ${k}`, what: "number", spread: true, cell: Math.max(3, Math.floor((matrix.length > 1 ? 120 : 200) / tokens.length)) })));
       return element("section", { class: "lab-position", "aria-label": positions.name }, formula(positions), element("div", { class: "figures" }, ...heads), drawn.length ? element("p", { class: "hint" }, "These are learned in a model; here they are drawn.") : "");
     });
   }
@@ -164,13 +165,14 @@ function formula(...parts) {
 /** Where the numbers come from. */
 function origin({ learned, drawn }) {
   const known = learned?.filter(Boolean).length ?? 0;
-  const vectors = known ? `${known} of ${learned.length} tokens have vectors of the word model, the others are drawn by their spelling` : "The vectors of the tokens are drawn by their spelling";
+  const mixed = `${known} of ${learned?.length} tokens have vectors of the word model, the others are drawn by their spelling`;
+  const vectors = known === learned?.length ? "The vectors of the tokens are those of the word model" : known ? mixed : "The vectors of the tokens are drawn by their spelling";
   const parts = drawn.length ? ` What the ${drawn.join(" and the ")} would learn is drawn too: its weights say how it works, not what is meant.` : " Queries, keys and values are these vectors themselves.";
   return element("p", { class: "hint" }, `${vectors}.${parts}`);
 }
 
 const split = (text) => text.trim().split(/\s+/).filter(Boolean).slice(0, 64);
-const large = (count) => Math.max(5, Math.min(30, Math.floor(300 / count)));
+const large = (count) => Math.max(5, Math.min(30, Math.floor(225 / count)));
 const small = (count) => Math.max(2, Math.min(12, Math.floor(120 / count)));
 
 function average(heads) {

@@ -73,6 +73,9 @@ class Changes {
     const map = this.store.map();
     if (!map) return;
     const { head } = this.store.selection;
+    const chosen = `${this.store.look.id} ${map.name} ${head}`;
+    if (chosen === this.chosen) return; // only a token was pinned
+    this.chosen = chosen;
     const group = map.name.replace(/\d+/, "*");
     const wanted = [[map.name, `layer ${map.layer} (${map.name})`], [group, "all layers of its kind"], ["*", "everything that attends"]];
     const kept = this.where.selectedIndex;

@@ -11,7 +11,7 @@ import { styled } from "./styled.js";
 const ROOMS = [
   { value: "steps", title: "Six steps", make: SixSteps },
   { value: "mechanisms", title: "Mechanisms and masks", make: Mechanisms },
-  { value: "aligners", title: "Score functions", make: Aligners },
+  { value: "aligners", title: "Scores and aligners", make: Aligners },
   { value: "positions", title: "Positions", make: Positions },
 ];
 

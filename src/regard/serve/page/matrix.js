@@ -10,26 +10,29 @@ import { element, number } from "./element.js";
 import { visible } from "./words.js";
 
 const NAMED = 24; // so many names to a side have room
+const LEGIBLE = 11; // pixels to a cell, below which names would run into one another
 const SHARP = 2; // canvas pixels to one of the page
 
 export class Matrix {
   /**
    * @param {string[]} rows @param {string[]} columns names along the sides
-   * @param {{label: string, what?: string, cell?: number, small?: boolean, pick?: (row, column) => void}} options `what`
-   * names the number; `pick` is told of a click or of Enter; `small`: no names and no line beneath
+   * @param {{label: string, what?: string, idle?: string, cell?: number, small?: boolean, pick?: (row, column) => void}}
+   * options `what` names the number, `idle` is said where no cell is chosen; `pick` is told of a click or of Enter;
+   * `small`: no names and no line beneath; `spread`: the smallest number is white, the largest darkest
    */
   constructor(rows, columns, options) {
     Object.assign(this, { rows, columns, options, at: null, values: null, allowed: null });
     const { label, small = false } = options;
     this.cell = options.cell ?? Math.max(5, Math.min(34, Math.floor(420 / Math.max(rows.length, columns.length))));
+    this.named = Math.max(rows.length, columns.length) <= NAMED && this.cell >= LEGIBLE;
     this.canvas = element("canvas", { class: "matrix-canvas", role: "img", "aria-label": label, tabindex: small ? "-1" : "0" });
     this.canvas.width = SHARP * this.cell * columns.length;
     this.canvas.height = SHARP * this.cell * rows.length;
     this.canvas.style.width = `${this.cell * columns.length}px`;
     this.said = element("p", { class: "hint matrix-said", "aria-live": "polite" });
     const name = (token) => element("span", { dir: "auto", title: token }, visible(token));
-    const across = element("div", { class: "matrix-columns" }, ...(columns.length <= NAMED && !small ? columns.map(name) : []));
-    const down = element("div", { class: "matrix-rows" }, ...(rows.length <= NAMED && !small ? rows.map(name) : []));
+    const across = element("div", { class: "matrix-columns" }, ...(this.named && !small ? columns.map(name) : []));
+    const down = element("div", { class: "matrix-rows" }, ...(this.named && !small ? rows.map(name) : []));
     across.style.width = this.canvas.style.width;
     this.element = element("div", { class: small ? "matrix small" : "matrix" }, across, down, this.canvas, small ? null : this.said);
     if (!small) this.listen();
@@ -39,6 +42,7 @@ export class Matrix {
   show(values, allowed = null, peak = null) {
     const every = values.flat();
     Object.assign(this, { values, allowed, peak: peak ?? Math.max(1e-12, ...every.map(Math.abs)) });
+    this.least = this.options.spread ? Math.min(...every) : null;
     this.paint();
     this.say();
   }
@@ -48,7 +52,7 @@ export class Matrix {
     const size = SHARP * this.cell;
     pen.clearRect(0, 0, this.canvas.width, this.canvas.height);
     this.values.forEach((row, n) => row.forEach((value, m) => {
-      pen.fillStyle = colour(strength(value, this.peak), value < 0 ? "seen" : "look");
+      pen.fillStyle = this.least > 0 ? colour((value - this.least) / Math.max(1e-12, this.peak - this.least)) : colour(strength(value, this.peak), value < 0 ? "seen" : "look");
       pen.fillRect(m * size, n * size, size, size);
       if (this.allowed && !this.allowed[n][m]) cross(pen, m * size, n * size, size);
     }));
@@ -61,7 +65,8 @@ export class Matrix {
 
   say() {
     const { at, options } = this;
-    if (!at || !this.values) return this.said.replaceChildren(`The largest ${options.what ?? "weight"} is ${number(this.peak)}. Point at a cell.`);
+    const reach = this.least > 0 ? `From ${number(this.least)} (white) to ${number(this.peak)}.` : `The largest ${options.what ?? "weight"} is ${number(this.peak)}.`;
+    if (!at || !this.values) return this.said.replaceChildren(options.idle ?? `${reach} Point at a cell.`);
     const [n, m] = at;
     const ruled = this.allowed && !this.allowed[n][m] ? ", ruled out by the mask" : "";
     this.said.replaceChildren(

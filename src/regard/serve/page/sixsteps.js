@@ -135,7 +135,7 @@ function editable(title, values, put, names = null, rename = null, id = "x") {
 const two = (how, what) => element("span", { class: "two" }, element("small", {}, how), element("b", {}, what));
 
 function shaded(weight) {
-  const amount = Math.sqrt(Math.min(1, Math.max(0, weight)));
+  const amount = 0.9 * Math.sqrt(Math.min(1, Math.max(0, weight)));
   const made = element("b", { class: `six-weight${lightInk(amount) ? " light-ink" : ""}` }, weight.toFixed(2));
   made.style.backgroundColor = colour(amount, "look");
   return made;
