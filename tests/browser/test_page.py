@@ -60,7 +60,9 @@ def test_pointing_at_a_token_lights_exactly_what_it_looks_at(page):
         row = weights(page, "row", map=name, head=3, query=query, view="raw")
         page.until(lambda row=row: darkest(page, ".panel.look .chip") == row.argmax(), f"row {query} is lit")
         first = page.text(".list.look li:first-child .word")
-        page.until(lambda q=query: page.all(".panel.seen .chip.marked")[0].get_attribute("data-index") == str(q), "mark")
+        page.until(
+            lambda q=query: page.all(".panel.seen .chip.marked")[0].get_attribute("data-index") == str(q), "mark"
+        )
         assert first == page.texts(".panel.look .chip")[row.argmax()]
 
 

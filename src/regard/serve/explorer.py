@@ -21,6 +21,7 @@ ROUTES = (
     "regard.serve.export",
     "regard.serve.interventions",
     "regard.serve.lab",
+    "regard.serve.theatre",
 )  # fmt: skip
 
 KINDS = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}

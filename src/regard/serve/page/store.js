@@ -30,6 +30,7 @@ export class Store {
     this.models = [];
     this.model = null;
     this.look = null;
+    this.given = null;
     this.interventions = [];
     this.selection = { map: null, head: -1, view: "raw", ...NOWHERE };
     this.pointed = { ...NOWHERE };
@@ -77,6 +78,7 @@ export class Store {
    */
   async read(given, interventions = this.interventions) {
     const turn = ++this.asked;
+    this.given = given;
     this.busy = true;
     this.error = null;
     this.tell("busy");
