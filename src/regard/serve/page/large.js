@@ -4,8 +4,9 @@
  */
 
 import { painted } from "./colours.js";
-import { element, visible } from "./element.js";
+import { element } from "./element.js";
 import { view } from "./views.js";
+import { word } from "./words.js";
 
 const MOST = 256; // cells to a side that are asked for; longer maps are sampled
 const NAMED = 28; // so many tokens to a side still have room for names
@@ -58,8 +59,8 @@ class Large {
   /** Names of tokens along the sides, where there is room. */
   name(map) {
     const put = (box, side, count) => {
-      const names = count <= NAMED ? this.store.side(side).tokens.slice(0, count) : [];
-      box.replaceChildren(...names.map((token) => element("span", { dir: "auto" }, visible(token))));
+      const named = count <= NAMED ? [...Array(count).keys()] : [];
+      box.replaceChildren(...named.map((index) => element("span", { dir: "auto" }, word(this.store.side(side), index))));
     };
     put(this.rows, map.rows, map.n);
     put(this.columns, map.columns, map.m);

@@ -182,7 +182,7 @@ function grouped(maps) {
 }
 
 function title(map, part) {
-  if (map.rows !== map.columns || map.kind === "cross") return "Cross";
+  if (map.kind !== "self") return "Cross";
   return { encoder: "Encoder", decoder: "Decoder" }[part] ?? "Self";
 }
 

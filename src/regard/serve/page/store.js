@@ -30,8 +30,9 @@ export class Store {
     this.models = [];
     this.model = null;
     this.look = null;
+    this.given = null;
     this.interventions = [];
-    this.selection = { map: null, head: 0, view: "raw", ...NOWHERE };
+    this.selection = { map: null, head: -1, view: "raw", ...NOWHERE };
     this.pointed = { ...NOWHERE };
     this.busy = false;
     this.error = null;
@@ -77,6 +78,7 @@ export class Store {
    */
   async read(given, interventions = this.interventions) {
     const turn = ++this.asked;
+    this.given = given;
     this.busy = true;
     this.error = null;
     this.tell("busy");
@@ -101,7 +103,8 @@ export class Store {
     this.interventions = interventions;
     this.pointed = { ...NOWHERE };
     const same = look.maps.find((map) => map.name === this.selection.map);
-    const map = same ?? look.maps.find((each) => each.kind === "cross") ?? look.maps[look.maps.length - 1] ?? null;
+    const crossing = look.maps.filter((each) => each.kind !== "self");
+    const map = same ?? crossing.at(-2) ?? crossing.at(-1) ?? look.maps.at(-1) ?? null;
     const head = map && this.selection.head < map.heads ? this.selection.head : 0;
     const view = offers(look, map, this.selection.view) ? this.selection.view : "raw";
     this.selection = { map: map ? map.name : null, head, view, ...NOWHERE };
@@ -146,7 +149,8 @@ export class Store {
     const name = this.sides()[0];
     if (name !== null) return this.side(name);
     const tokens = this.look.relevance;
-    return { name: "answers", tokens, places: tokens.map(() => ({ none: true })), special: tokens.map(() => false) };
+    const same = Object.values(this.look.sides).find((side) => String(side.tokens) === String(tokens));
+    return same ?? { name: "answers", tokens, places: tokens.map(() => ({ none: true })), special: tokens.map(() => false) };
   }
 
   /** A token worth beginning with: the class token of a picture, the first answer, a word past the middle. */

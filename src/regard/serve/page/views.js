@@ -6,6 +6,7 @@
 export const VIEWS = [
   {
     value: "raw",
+    shares: true,
     verb: "looks at",
     title: "Raw",
     says: "The weights as this head applied them.",
@@ -15,6 +16,7 @@ export const VIEWS = [
   },
   {
     value: "without_sink",
+    shares: true,
     verb: "looks at",
     title: "Without sink",
     says: "The same, without the tokens on which a head rests when it has nothing to look for.",
@@ -24,6 +26,7 @@ export const VIEWS = [
   },
   {
     value: "value",
+    shares: false, // lengths and scores do not sum to one
     verb: "takes from",
     title: "Value-weighted",
     says: "Each weight times the length of what is carried along: the value, after the output projection.",
@@ -33,6 +36,7 @@ export const VIEWS = [
   },
   {
     value: "rollout",
+    shares: true,
     verb: "is reached by",
     title: "Rollout",
     whole: true,
@@ -43,6 +47,7 @@ export const VIEWS = [
   },
   {
     value: "relevance",
+    shares: false, // lengths and scores do not sum to one
     verb: "leans on",
     title: "Relevance",
     whole: true,
