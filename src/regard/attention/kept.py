@@ -29,7 +29,7 @@ import torch
 from torch import nn
 
 from regard.attention.capture import Call, Onlooker, hooked, in_chunks
-from regard.attention.protocol import Traits
+from regard.attention.protocol import Mechanism
 from regard.core.errors import BadInput, RegardError, Unsupported
 from regard.core.shapes import Float, Rows, Tensor
 from regard.core.trace import Geometry, Trace, moved
@@ -119,7 +119,7 @@ class Asked(Held):
     q: Float[Tensor, "B H N D"]
     k: Float[Tensor, "B G M D"]
     rest: Mapping[str, Any]
-    traits: Traits
+    module: Mechanism
     compute: Callable[..., Tensor]  # the mechanism's `weights` as it was: whatever was put in its place stays known
     apart: bool  # whether heads may be had one by one
 
@@ -134,11 +134,29 @@ class Asked(Held):
         return sum(x.numel() * x.element_size() for x in (self.q, self.k, self.norms) if x is not None)
 
     @torch.no_grad()
+    def columns_of(self, keys: Sequence[int], head: int) -> Float[Tensor, "B N n"]:
+        """Some columns of one head over all its rows.
+
+        A mechanism is linear in v: attending to values that are one at these keys gives their columns, through the
+        fused kernels and without a matrix. They differ from `weights` in the last digit.
+        """
+        rest, own = self.rest, self.module
+        if self.geometry is not None or not self.apart or own.training or rest.get("bias") is not None:
+            return super().columns_of(keys, head)
+        _within(keys, self.columns, "key")
+        _within([head], self.heads, "head")
+        group = head // (self.heads // self.k.shape[1])
+        q, k = self.q[:, [head]], self.k[:, [group]]
+        v = q.new_zeros(len(k), 1, k.shape[2], len(keys))
+        v[:, 0, list(keys), range(len(keys))] = 1
+        return own.forward(q, k, v, rest.get("mask"), memo=rest.get("memo"))[:, 0]
+
+    @torch.no_grad()
     def weights(self, heads: Sequence[int] | None = None, queries: Rows | None = None) -> Float[Tensor, "B H n M"]:
         """The matrix that the mechanism applied, of these heads and query rows (None: all)."""
         rows: Rows = slice(None) if queries is None else queries
         if heads is None:
-            return in_chunks(self.compute, self.traits.rowwise, self.q, self.k, self.rest, rows)
+            return in_chunks(self.compute, self.module.traits.rowwise, self.q, self.k, self.rest, rows)
         _within(heads, self.heads, "head")
         if not self.apart:
             return self.weights(None, rows)[:, list(heads)]
@@ -147,7 +165,7 @@ class Asked(Held):
         rest = dict(self.rest)
         if rest.get("bias") is not None:
             rest["bias"] = OfHeads(rest["bias"], list(heads))
-        return in_chunks(self.compute, self.traits.rowwise, q, k, rest, rows)
+        return in_chunks(self.compute, self.module.traits.rowwise, q, k, rest, rows)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -281,7 +299,7 @@ class _Keeping(Onlooker):
             q=q,
             k=k,
             rest=call.rest,
-            traits=own.traits,
+            module=own,
             compute=own.weights,
             apart=own.traits.headwise and "weights" not in vars(own),
         )

@@ -13,7 +13,7 @@ import io
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -136,14 +136,6 @@ def read(source: str | Path | bytes, rate: int, longest: float | None = None) ->
     if not np.isfinite(samples).all():
         raise BadInput(f"{named} holds samples that are not finite numbers")
     return resample(torch.from_numpy(samples.mean(1)), own, rate)
-
-
-def decoded(file: BinaryIO, rate: int, name: str = "this") -> Float[Tensor, " samples"]:
-    """The same of an open file, or of bytes in memory (io.BytesIO); `name` is what it is called in an error."""
-    try:
-        return read(file.read(), rate)
-    except BadInput as error:
-        raise BadInput(str(error).replace("the sound", name, 1)) from None
 
 
 def reader() -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
-from regard.data.spoken import decoded
+from regard.data.spoken import read
 from regard.tasks.look import Side
 
 if TYPE_CHECKING:
@@ -23,11 +23,7 @@ def heard(sounds: Sounds, content: bytes) -> Float[Tensor, "T F"]:
     """The frames that a model reads of a sound file's bytes."""
     if sounds.front is None:
         raise BadInput("this model reads frames that were made elsewhere, not sounds")
-    wave = decoded(io.BytesIO(content), sounds.front.rate)
-    if len(wave) > LONGEST * sounds.front.rate:
-        raise BadInput(
-            f"the sound lasts {len(wave) / sounds.front.rate:.0f} seconds; up to {LONGEST:.0f} can be looked at"
-        )
+    wave = read(content, sounds.front.rate, LONGEST)
     return sounds.framed([wave])[0]
 
 
