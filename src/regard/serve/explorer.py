@@ -18,6 +18,7 @@ from regard.serve.work import Work
 
 ROUTES = (
     "regard.serve.looking",
+    "regard.serve.theatre",
 )  # fmt: skip
 
 KINDS = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
