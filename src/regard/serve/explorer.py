@@ -19,6 +19,7 @@ from regard.serve.work import Work
 ROUTES = (
     "regard.serve.looking",
     "regard.serve.theatre",
+    "regard.serve.export",
     "regard.serve.interventions",
     "regard.serve.lab",
 )  # fmt: skip
