@@ -64,3 +64,9 @@ def test_circles_and_ends_of_scripts_are_refused():
         bundle("a.js", {"a.js": 'import "./b.js";', "b.js": 'import "./a.js";'}.__getitem__)
     with pytest.raises(ValueError, match="end of a script"):
         bundle("a.js", {"a.js": "const x = '</SCRIPT>';"}.__getitem__)
+
+
+def test_what_a_module_does_not_give_cannot_be_taken():
+    modules = {"a.js": 'import { one, two as other } from "./b.js";', "b.js": "export const one = 1;"}
+    with pytest.raises(ValueError, match=r"a\.js wants two of b\.js"):
+        bundle("a.js", modules.__getitem__)

@@ -33,7 +33,8 @@ _OTHER = re.compile(r"^(?:import|export)\b.*|\bimport\s*\(.*|\bimport\.meta\b.*"
 def bundle(entry: str, read: Read) -> str:
     """One script that does what the module `entry` does."""
     parts: dict[str, str] = {}
-    _add(entry, read, parts, ())
+    given: dict[str, set[str]] = {}
+    _add(entry, read, parts, given, ())
     lines = [f"modules[{name!r}] = await (async () => {{\n{body}\n}})();" for name, body in parts.items()]
     text = '"use strict";\n(async () => {\nconst modules = {};\n' + "\n".join(lines) + "\n})();\n"
     if re.search(r"</script|<!--", text, re.IGNORECASE):
@@ -41,33 +42,35 @@ def bundle(entry: str, read: Read) -> str:
     return text
 
 
-def _add(name: str, read: Read, parts: dict[str, str], above: tuple[str, ...]) -> None:
-    """This module behind all that it needs."""
+def _add(name: str, read: Read, parts: dict[str, str], given: dict[str, set[str]], above: tuple[str, ...]) -> None:
+    """This module behind all that it needs; what it takes of another is what that one gives."""
     if name in parts:
         return
     if name in above:
         raise ValueError(f"modules of the page need one another in a circle: {' -> '.join([*above, name])}")
-    body, needs = translated(name, read(name))
-    for other in needs:
-        _add(other, read, parts, (*above, name))
-    parts[name] = body
+    body, needs, gives = translated(name, read(name))
+    for other, wanted in needs:
+        _add(other, read, parts, given, (*above, name))
+        if missing := wanted - given[other]:
+            raise ValueError(f"{name} wants {', '.join(sorted(missing))} of {other}, which has no such thing")
+    parts[name], given[name] = body, gives
 
 
-def translated(name: str, text: str) -> tuple[str, list[str]]:
-    """A module as the body of a function, and the modules that it needs."""
-    needs, gives = list[str](), dict[str, str]()
+def translated(name: str, text: str) -> tuple[str, list[tuple[str, set[str]]], set[str]]:
+    """A module as the body of a function, the modules that it needs with what it takes of each, and what it gives."""
+    needs, gives = list[tuple[str, set[str]]](), dict[str, str]()
 
     def imported(found: re.Match[str]) -> str:
         _, whole, some, other = found.groups()
-        needs.append(other)
+        needs.append((other, set() if whole else {inner for inner, _ in _pairs(some)}))
         return f"const {whole or some.replace(' as ', ': ')} = modules[{other!r}];"
 
     def bare(found: re.Match[str]) -> str:
-        needs.append(found[1])
+        needs.append((found[1], set()))
         return ""
 
     def again(found: re.Match[str]) -> str:
-        needs.append(found[2])
+        needs.append((found[2], {inner for inner, _ in _pairs(found[1])}))
         gives.update((outer, f"modules[{found[2]!r}].{inner}") for inner, outer in _pairs(found[1]))
         return ""
 
@@ -80,7 +83,7 @@ def translated(name: str, text: str) -> tuple[str, list[str]]:
         return f"{found[1]} {found[2]}"
 
     def later(found: re.Match[str]) -> str:
-        needs.append(found[1])
+        needs.append((found[1], set()))
         return f"Promise.resolve(modules[{found[1]!r}])"
 
     body = text
@@ -91,7 +94,7 @@ def translated(name: str, text: str) -> tuple[str, list[str]]:
     if left := _OTHER.search(_without_comments(body)):
         raise ValueError(f"{name} uses a form that cannot be put into one script: {left[0].strip()[:80]}")
     given = ", ".join(f"{outer}: {inner}" for outer, inner in gives.items())
-    return f"{body.strip()}\nreturn {{ {given} }};", needs
+    return f"{body.strip()}\nreturn {{ {given} }};", needs, set(gives)
 
 
 def _pairs(braces: str) -> list[tuple[str, str]]:

@@ -33,8 +33,11 @@ def take(look: Look, room: int = ROOM) -> Taken:
         if share == 1.0 and whole * 3 <= room:
             views |= {view: _seen_as(look, map, raw, view) for view in map.get("views", ()) if view != "raw"}
         maps[map["name"]] = views
+        map["views"] = list(views)  # the page offers what the file holds
+    rollout = _rollouts(look, about)
+    about |= {"rollout": about.get("rollout") if rollout is not None else None, "relevance": []}
     picture = look.picture if look.picture is not None else (look.sound or {}).get("spectrogram")
-    return Taken(about, maps, _rollouts(look, about), picture)
+    return Taken(about, maps, rollout, picture)
 
 
 def weights(look: Look, map: dict[str, Any], rows: np.ndarray) -> np.ndarray:

@@ -5,7 +5,6 @@
  */
 
 import { colour, strength } from "./colours.js";
-import { visible } from "./element.js";
 
 const NAMESPACE = "http://www.w3.org/2000/svg";
 const FONT = "12px system-ui, sans-serif";
@@ -83,9 +82,9 @@ export function svgPen(ink, paper) {
   };
 }
 
-/** A word that can be seen and has an end; what no file of XML may hold is spelled out. */
+/** A word that has an end; what no file of XML may hold is spelled out. */
 function short(word) {
-  const shown = visible(word).replace(/[\u0000-\u001f\u007f-\u009f\ufffe\uffff]/g, (c) => `\\x${c.charCodeAt(0).toString(16)}`);
+  const shown = word.replace(/[\u0000-\u001f\u007f-\u009f\ufffe\uffff]/g, (c) => `\\x${c.charCodeAt(0).toString(16)}`);
   const letters = [...shown.toWellFormed()];
   return letters.length > LONGEST ? `${letters.slice(0, LONGEST - 1).join("")}…` : letters.join("");
 }

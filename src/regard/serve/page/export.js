@@ -7,6 +7,7 @@
 import { canvasPen, draw, svgPen } from "./drawing.js";
 import { element } from "./element.js";
 import * as inside from "./inside.js";
+import { word } from "./words.js";
 
 const WORDS = 96; // rows or columns that are still labelled
 const CELLS = 256; // a side of a picture has no more
@@ -63,11 +64,14 @@ async function drawn(store, pen, suffix) {
   const rows = Math.min(map.n, CELLS), columns = Math.min(map.m, CELLS);
   const bytes = await store.tile(name, head, [0, map.n], [0, map.m], Math.max(rows, columns));
   const values = Float32Array.from(bytes, (byte) => byte / 255);
-  const words = (side, count, most) => (count <= Math.min(WORDS, most) ? store.side(side)?.tokens ?? [] : []);
+  const words = (name, count, most) => {
+    const side = store.side(name);
+    return side && count <= Math.min(WORDS, most) ? side.tokens.slice(0, count).map((_, k) => word(side, k)) : [];
+  };
   const style = getComputedStyle(document.body);
   const picture = {
     values, rows, columns, left: words(map.rows, map.n, rows), top: words(map.columns, map.m, columns),
-    title: `${store.look.model}  ${name}  ${head < 0 ? "mean of heads" : `head ${head}`}`,
+    title: `${store.look.model}  ${name}  ${head < 0 ? "mean of heads" : `head ${head + 1}`}`,
   };
   const paper = style.backgroundColor === "rgba(0, 0, 0, 0)" ? "#ffffff" : style.backgroundColor;
   return [await draw(picture, pen(style.color, paper)), suffix];
