@@ -1,9 +1,9 @@
-"""An exported file in a real browser, from disk: its panes work, its words are inert, and it asks nobody for anything."""
+"""An exported file in a real browser, from disk: its panes work, its words are inert, and it asks nobody."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -14,18 +14,7 @@ from regard.serve.taking import take
 from regard.tasks.look import look
 from tests.serve.taken import taken
 
-pytest.importorskip("selenium")
-from selenium import webdriver
-from selenium.webdriver.chrome.options import Options
-from selenium.webdriver.chrome.service import Service
-from selenium.webdriver.common.action_chains import ActionChains
-from selenium.webdriver.support.ui import WebDriverWait
-
-CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not CHROMIUM.exists() or not DRIVER.exists(), reason="there is no Chromium here"),
-]
+from .conftest import PATIENCE, WIDE, Page
 
 
 @pytest.fixture(scope="module")
@@ -33,88 +22,83 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("saved")
 
 
-@pytest.fixture(scope="module")
-def driver(folder):
-    options = Options()
-    options.binary_location = str(CHROMIUM)
-    for switch in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1400,1000"):
-        options.add_argument(switch)
-    options.add_experimental_option("prefs", {"download.default_directory": str(folder)})
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    made = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
-    yield made
-    made.quit()
+@pytest.fixture
+def shown(driver, folder):
+    """Write what was taken to a file, and open it from there."""
+    found = Page(driver, "")
+    found.size(*WIDE)
+    driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)})
+    found.complaints()
+
+    def show(given):
+        file = folder / "page.html"
+        file.write_text(page(given), "utf-8")
+        driver.get("about:blank")
+        driver.get(file.as_uri())
+        found.drawn()
+        return found
+
+    return show
 
 
-def opened(driver, folder, given):
-    file = folder / "page.html"
-    file.write_text(page(given), "utf-8")
-    driver.get(file.as_uri())
-    WebDriverWait(driver, 20).until(lambda d: d.find_elements("css selector", ".cell.drawn"))
-    return driver
-
-
-def said(driver):
+def said(shown):
     """All words of the page; halves of characters made whole, which WebDriver cannot carry."""
-    return driver.execute_script("return document.body.innerText.toWellFormed()")
+    return shown.run("return document.body.innerText.toWellFormed()")
 
 
-def quiet(driver):
-    return [entry["message"] for entry in driver.get_log("browser")]
+def test_words_that_are_script_do_nothing_and_are_shown(shown):
+    one = shown(taken())
+    assert one.driver.title.endswith("what it looked at")
+    assert "document.title='taken'" in said(one)
+    # the data and the one that reads it; no word became a picture
+    assert one.run("return [document.scripts.length, document.images.length]") == [2, 0]
+    assert one.complaints() == []
 
 
-def test_words_that_are_script_do_nothing_and_are_shown(driver, folder):
-    opened(driver, folder, taken())
-    assert driver.title.endswith("what it looked at")
-    assert "document.title='taken'" in said(driver)
-    scripts = driver.execute_script("return [document.scripts.length, document.images.length]")
-    assert scripts == [2, 0]  # the data and the one that reads it; no word became a picture
-    assert quiet(driver) == []
-
-
-def test_nothing_is_asked_for_and_the_policy_holds(driver, folder):
-    opened(driver, folder, taken())
-    asked = "return performance.getEntriesByType('resource').map((entry) => entry.name)"
-    assert driver.execute_script(asked) == []
-    stopped = driver.execute_async_script(
+def test_nothing_is_asked_for_and_the_policy_holds(shown):
+    one = shown(taken())
+    assert one.run("return performance.getEntriesByType('resource').map((entry) => entry.name)") == []
+    stopped = one.driver.execute_async_script(
         "const done = arguments[0]; let held = 0;"
         "document.addEventListener('securitypolicyviolation', () => held++);"
-        "const late = document.createElement('script'); late.textContent = 'window.ran = 1'; document.body.append(late);"
+        "const late = document.createElement('script'); late.textContent = 'window.ran = 1';"
+        "document.body.append(late);"
         "fetch('http://127.0.0.1:9/').catch(() => setTimeout(() => done([held, window.ran ?? 0]), 200));"
     )
     assert stopped == [2, 0]
-    quiet(driver)
+    one.complaints()
 
 
-def test_pointing_at_a_token_shows_the_weights_that_were_kept(driver, folder):
+def test_pointing_at_a_token_shows_the_weights_that_were_kept(shown):
     given = take(look(regard.load("en-de"), {"text": "Two dogs are playing in the snow."}, name="en-de"))
-    opened(driver, folder, given)
-    name = driver.execute_script("return document.querySelector('.cell.chosen').dataset.map")
-    head = int(driver.execute_script("return document.querySelector('.cell.chosen').dataset.head"))
-    token = driver.find_elements("css selector", ".panel.seen .chip")[1]
-    ActionChains(driver).move_to_element(token).perform()
-    first = WebDriverWait(driver, 10).until(lambda d: d.find_elements("css selector", ".list.look .share"))[0].text
-    assert first == f"{100 * float(given.maps[name]['raw'][head, 1].max()):.0f} %"
-    assert "Zwei Hunde" in said(driver)
-    assert quiet(driver) == []
+    one = shown(given)
+    chosen = one.one(".cell.chosen")
+    name, head = chosen.get_attribute("data-map"), int(chosen.get_attribute("data-head"))
+    token = one.all(".panel.seen .chip")[1]
+    one.hover(token)
+    one.until(lambda: "Hunde" in one.text(".list.look h3"), "the row of that token is told")
+    weights = given.maps[name]["raw"]
+    row = weights[head, 1] if head >= 0 else weights[:, 1].mean(0)
+    assert abs(float(one.texts(".list.look .share")[0].split()[0]) - 100 * row.max()) <= 1.0  # a weight is one byte
+    assert "Zwei Hunde" in said(one)
+    assert one.complaints() == []
 
 
-def test_every_head_can_be_chosen_with_the_keyboard(driver, folder):
-    opened(driver, folder, taken())
-    driver.execute_script("document.querySelector('.cell.chosen').focus()")
-    ActionChains(driver).send_keys("\ue014").perform()  # the right arrow
-    heading = driver.find_element("css selector", "#tokens .pane-title").text
-    assert "head 2" in heading
+def test_every_head_can_be_chosen_with_the_keyboard(shown):
+    one = shown(taken())
+    one.run("document.querySelector('.cell.chosen').focus()")
+    before = one.text("#tokens .pane-title")
+    one.press("\ue014")  # the right arrow
+    one.until(lambda: one.text("#tokens .pane-title") != before, "another head is chosen")
 
 
 @pytest.mark.parametrize("kind", ["JSON", "PNG", "SVG"])
-def test_the_chosen_map_can_be_saved(driver, folder, kind):
-    opened(driver, folder, taken())
+def test_the_chosen_map_can_be_saved(shown, folder, kind):
+    one = shown(taken())
     for old in folder.glob("regard-*"):
         old.unlink()
-    driver.find_element("css selector", f"[data-export={kind}]").click()
-    suffix = kind.lower()
-    file = WebDriverWait(driver, 10).until(lambda _: next(folder.glob(f"regard-*.{suffix}"), None))
+    one.one(f"[data-export={kind}]").click()
+    file = one.until(lambda: next(folder.glob(f"regard-*.{kind.lower()}"), None), "it is saved", PATIENCE)
     data = file.read_bytes()
     if kind == "JSON":
         told = json.loads(data)
@@ -125,8 +109,6 @@ def test_the_chosen_map_can_be_saved(driver, folder, kind):
         assert data.startswith(b"\x89PNG")
         assert len(data) > 2000
     else:
-        from xml.etree import ElementTree
-
         tree = ElementTree.fromstring(data)
         tags = {element.tag.rpartition("}")[2] for element in tree.iter()}
         assert tags == {"svg", "rect", "text"}  # no word became a tag

@@ -1,4 +1,4 @@
-"""Whatever fits the service's own description, and much that does not: no crash, no leak, and only answers it describes.
+"""Whatever fits the service's own description, and much that does not: no crash, no leak, only answers it describes.
 
 Requests are made up by schemathesis from /openapi.json and sent over a socket; half of those about a look are about one
 that is there. The default run tries a few of each, the long one hundreds.
@@ -102,7 +102,9 @@ def test_hundreds_of_requests_of_each_kind_are_answered_as_described(operation, 
 
 def test_the_description_names_every_route(service):
     told = httpx.get(f"{service}/openapi.json").json()["paths"]
-    assert {"/v1/translate", "/v1/generate", "/v1/completions", "/explore/looks", "/explore/looks/{id}/export"} <= set(told)
+    assert {"/v1/translate", "/v1/generate", "/v1/completions", "/explore/looks", "/explore/looks/{id}/export"} <= set(
+        told
+    )
     for path, operations in told.items():
         for operation in operations.values():
             assert {"413", "422", "429", "503"} <= set(operation["responses"]), path

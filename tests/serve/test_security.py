@@ -172,7 +172,8 @@ def test_bodies_that_are_too_large_are_refused_by_their_header_and_while_they_co
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"{", b"[]", b"null", b'"text"', b"\xff\xfe\x00", b"{'text': 1}", b'{"text": NaN}', b'{"text": "\xc3\x28"}',
+        b"", b"{", b"[]", b"null", b'"text"', b"\xff\xfe\x00", b"{'text': 1}",
+        b'{"text": NaN}', b'{"text": "\xc3\x28"}',
         b'{"text": ["a", 1]}', b'{"text": null}', b'{"text": {}}', b'{"text": "[MASK]", "k": 1e400}',
         b'{"text": "[MASK]", "k": 99999999999999999999}', b'{"text": "[MASK]", "k": -1}', b'{"text": "[MASK]", "x": 1}',
         b"[" * 9000, b'{"a":' * 3000, b'{"text": "\\ud83d [MASK]"}', b'{"text": "[MASK]", "model": "../../etc/passwd"}',
@@ -360,7 +361,8 @@ def test_what_is_no_http_is_answered_or_dropped(client, url, said):
 
 def test_a_client_that_hangs_up_leaves_nothing_behind(client, url):
     body = json.dumps({"text": ["A [MASK] is here."] * 8}).encode()
-    head = f"POST /v1/fill HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = "POST /v1/fill HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += f"Content-Length: {len(body)}\r\n\r\n"
     for _ in range(20):
         with socket.create_connection(address(url), timeout=5) as wire:
             wire.sendall(head.encode() + body)

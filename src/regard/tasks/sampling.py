@@ -25,6 +25,7 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Float, Int, Tensor
 
 DEAD = float("-inf")
+LEAST = 1e-30  # a smaller temperature or nucleus would be 0 in float32: nothing to divide by, nobody in
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Sampling:
 
     def cuts(self, logits: Float[Tensor, "*B V"]) -> Iterator[tuple[str, Float[Tensor, "*B V"]]]:
         """The same, one cut after another, each with its name: what it rules out has probability 0 from there on."""
-        logits = logits.float() / self.temperature
+        logits = logits.float() / max(self.temperature, LEAST)
         some = 0 < self.top_k < logits.shape[-1]
         if some:
             logits = logits.masked_fill(logits < top(logits, self.top_k)[0][..., -1:], DEAD)
@@ -67,7 +68,7 @@ class Sampling:
         yield "top_k", p
         if self.top_p < 1:
             best = p.topk(self.top_k if some else p.shape[-1], dim=-1).values
-            outside = best.cumsum(-1) - best >= self.top_p  # a token is in while those before it have not filled it
+            outside = best.cumsum(-1) - best >= max(self.top_p, LEAST)  # a token is in while those before it have not filled it
             p = p.masked_fill(p < best.masked_fill(outside, 1.0).amin(-1, keepdim=True), 0.0)
             yield "top_p", p
         if self.min_p:
