@@ -41,7 +41,9 @@ def test_a_head_is_switched_off_and_both_answers_stand_beside_one_another(page):
         click(page, head)
     click(page, page.one("#change-add"))
     page.until(lambda: len(page.all(".changes li")) == 2, "both changes are listed")
-    page.until(lambda: float(page.text(".loss-after")) > after + 1, "without all cross-attention the loss is far higher")
+    page.until(
+        lambda: float(page.text(".loss-after")) > after + 1, "without all cross-attention the loss is far higher"
+    )
     assert page.texts(".pair .answer")[1] != page.texts(".pair .answer")[0]
     assert page.all("mark.new")
 
