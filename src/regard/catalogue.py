@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from regard import api
+from regard.core import shown
 from regard.core.errors import UnknownName, nearest
 from regard.core.spec import Table, resolve
 
@@ -27,23 +28,37 @@ Row = dict[str, str]  # column -> what stands there; "name" is first, "what" is 
 VOCABULARY = 8000  # words with which parameters are counted
 
 
-def list(kind: str | None = None) -> builtins.list[Row]:
+class Rows(builtins.list[Row]):
+    """Rows that a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        return shown.rows(self)
+
+
+class Card(str):
+    """What there is to say about one thing; a notebook keeps its lines and columns."""
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{shown.escape(self)}</pre>"
+
+
+def list(kind: str | None = None) -> Rows:
     """The rows of one kind of thing (attention, positions, models, ...), or of everything, with a column "kind"."""
     if kind is None:
-        return [{"name": row["name"], "kind": k, "what": row["what"]} for k in KINDS for row in KINDS[k]()]
-    return KINDS[_kind(kind)]()
+        return Rows({"name": row["name"], "kind": k, "what": row["what"]} for k in KINDS for row in KINDS[k]())
+    return Rows(KINDS[_kind(kind)]())
 
 
-def show(name: str) -> str:
+def show(name: str) -> Card:
     """All there is to say about one thing: by its name, by ``kind/name``, or by the folder of a saved model."""
     kind, slash, rest = name.partition("/")
     kinds = [_kind(kind)] if slash and kind in (*KINDS, *SAME) else [*KINDS]
     wanted = rest if len(kinds) == 1 else name
     cards = [CARDS[k](wanted) for k in kinds if wanted in [row["name"] for row in KINDS[k]()]]
     if cards:
-        return "\n\n".join(cards)
+        return Card("\n\n".join(cards))
     if (folder := Path(name)).is_dir():
-        return _saved(folder)
+        return Card(_saved(folder))
     known = [row["name"] for k in kinds for row in KINDS[k]()]
     raise UnknownName(f"there is nothing called '{name}'; {nearest(wanted, set(known))}")
 

@@ -29,11 +29,13 @@ import torch
 from torch import nn
 
 from regard.attention.protocol import Mechanism
+from regard.core import shown
 from regard.core.errors import RegardError
 from regard.core.shapes import Float, Rows, Tensor
 from regard.core.trace import Geometry, Trace, moved
 
 CHUNK = 1024  # query rows computed at a time
+LINES = 24  # parts that are drawn in a notebook
 
 
 class Seen(Mapping[str, Trace]):
@@ -75,6 +77,17 @@ class Seen(Mapping[str, Trace]):
         """All maps of the model's latest pass with what moved tokens between them (kind "move": patches cut, neighbours
         merged), in the order they ran: what the rollout of a model over images is taken through."""
         return [calls[at] for calls, at in self._passed]
+
+    def _repr_html_(self) -> str:
+        """In a notebook: a line of small maps for every part, the latest of each."""
+        parts = []
+        for name, trace in list(self.items())[:LINES]:
+            w = trace._drawable()
+            maps = "".join(shown.small(one, f"{name}, head {h}", 40) for h, one in enumerate(w[: shown.HEADS]))
+            shape = " ".join(map(str, trace.weights.shape))
+            parts.append(f"<tr><td>{shown.escape(name)}</td><td>{trace.kind}</td><td>{shape}</td><td>{maps}</td></tr>")
+        more = f"<p>and {len(self) - LINES} parts more</p>" if len(self) > LINES else ""
+        return f"<table><tr><th>part</th><th>kind</th><th>B H N M</th><th>heads</th></tr>{''.join(parts)}</table>{more}"
 
     def __repr__(self) -> str:
         return "Seen(" + ", ".join(f"{n}: {tuple(t.weights.shape)}" for n, t in self.items()) + ")"

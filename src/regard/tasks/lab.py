@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 from zlib import crc32
@@ -32,8 +33,9 @@ from regard.tasks.six_steps import THINKING
 
 MOST = 64  # tokens
 WIDTH = 64  # of drawn vectors
+LARGEST = 512, 1e6  # setting of a part: a whole number is a size, another is none
 SCORES = ("additive", "concat", "bilinear", "dot", "scaled_dot")  # the score functions of the lectures
-# Settings that show something on a few tokens, where the defaults are for sentences; `monotonic` so that it stops at all.
+# Settings that show something on a few tokens, where defaults are for sentences; `monotonic` so that it stops at all.
 EXAMPLES = {
     "local_m": "local_m(window=1)",
     "local_p": "local_p(window=2)",
@@ -92,8 +94,8 @@ def attended(
     if heads < 1 or width % heads or (width // heads) % 2:
         raise BadInput(f"{heads} heads do not share a width of {width} in even parts; take 1, 2, 4 or 8")
     allowed = read_mask(mask, n)
-    with _seeded(seed), torch.no_grad():
-        attend = make(MECHANISMS, mechanism, "attention", dropout=0.0, scale=None).double().eval()
+    with _trying(seed, mechanism, positions):
+        attend = _made(MECHANISMS, mechanism, "attention", dropout=0.0, scale=None)
         place, where = _where(positions, n, width, heads)
         told = place(x[None], where.queries)[0] if place.kind == "added" else x
         q = told.unflatten(-1, (heads, -1)).transpose(0, 1)[None]  # 1 H N D
@@ -129,9 +131,8 @@ def aligned(
     The states s are the vectors of the tokens that are written. Scores are given where the aligner has them.
     """
     width = h.shape[1]
-    with _seeded(seed), torch.no_grad():
-        look = make(ALIGNERS, aligner, "aligner", query_width=s.shape[1], memory_width=width, width=32)
-        look = look.double().eval()
+    with _trying(seed, aligner):
+        look = _made(ALIGNERS, aligner, "aligner", query_width=s.shape[1], memory_width=width, width=32)
         keys, state, rows, scores = look.keys(h[None]), None, [], []
         for query in s:
             weights, state = look(query[None, None], keys, None, state)
@@ -156,7 +157,7 @@ def placed(positions: str, n: int, width: int = WIDTH, heads: int = 4, seed: int
     """
     if not 1 <= n <= MOST:
         raise BadInput(f"the lab takes 1 to {MOST} places, not {n}")
-    with _seeded(seed), torch.no_grad():
+    with _trying(seed, positions):
         place, where = _where(positions, n, width, heads)
         if place.kind == "added":
             vectors = place.vectors(where.queries)[0].double()
@@ -180,10 +181,20 @@ def placed(positions: str, n: int, width: int = WIDTH, heads: int = 4, seed: int
 # -- parts -------------------------------------------------------------------------------------------------------------
 
 
+def _made(table: Table, spec: str, kind: str, **sizes: Any) -> Any:
+    """A part in float64. Its settings are numbers of a size that is meant, or names: it is made for a stranger."""
+    parsed = Spec.parse(spec)
+    for value in (*parsed.first, *parsed.arguments.values()):
+        small = isinstance(value, (int, float)) and abs(value) <= LARGEST[type(value) is float]  # nan is not
+        if not (value is None or small or (isinstance(value, str) and len(value) <= 40)):
+            raise BadInput(f"settings in the lab are names, or numbers of a modest size; not {value!r:.40}")
+    return make(table, spec, kind, **sizes).double().eval()
+
+
 def _where(positions: str, n: int, width: int, heads: int) -> tuple[Any, Where]:
     """Positions by name, in these sizes, and what they say to a mixer."""
     sizes: dict[str, Any] = {"width": width, "heads": heads, "head_width": width // heads, "length": MOST}
-    place = make(POSITIONS, positions, "positions", **sizes).double()
+    place = _made(POSITIONS, positions, "positions", **sizes)
     line, _ = Where.line(n, n, torch.device("cpu"))
     bias = place.bias(line, line) if place.kind == "biased" else None
     return place, Where(line, line, place if place.kind == "turned" else None, bias)
@@ -195,19 +206,19 @@ def _drawn(token: str, width: int) -> Float[Tensor, " C"]:
     return torch.randn(width, generator=generator, dtype=torch.float64)
 
 
-class _seeded:
-    """Inside, what is drawn comes from this seed; afterwards the global stream goes on as if nothing had been."""
+@contextmanager
+def _trying(seed: int, *specs: str) -> Iterator[None]:
+    """Inside, what is drawn comes from this seed, and what a part was not made to be given is said in a line.
 
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-
-    def __enter__(self) -> None:
-        self.fork = torch.random.fork_rng(devices=[])
-        self.fork.__enter__()
-        torch.manual_seed(self.seed)
-
-    def __exit__(self, *error: Any) -> None:
-        self.fork.__exit__(*error)
+    Afterwards the global stream goes on as if nothing had been drawn.
+    """
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        try:
+            yield
+        except (TypeError, ValueError, IndexError, RuntimeError) as error:
+            why = (str(error).splitlines() or [type(error).__name__])[0]
+            raise BadInput(f"{', '.join(specs):.100} cannot be tried: {why:.120}") from None
 
 
 def _learns(part: nn.Module) -> bool:

@@ -35,6 +35,7 @@ import numpy as np
 import torch
 
 from regard.attention.kept import MOST, Held, Kept, kept
+from regard.core import shown
 from regard.core.errors import BadInput, UnknownName, Unsupported, nearest
 from regard.core.spec import Table, resolve
 from regard.tasks.looks.views import binned, eight_bits, plain, rested, resting, stretched
@@ -61,6 +62,7 @@ LOOKS: Table = {
 }
 
 _SOME = 64  # query rows of which sinks are found
+_LINES = 24  # maps that are drawn in a notebook
 _BLOCK, _BLOCKS = 64, 64  # columns computed at a time, and blocks of them that are remembered
 
 
@@ -225,6 +227,18 @@ class Look:
             w = plain(held.lines(rows.tolist())[0])[:, :, :m]
             self._sinks[name] = [resting(head, rows if n == m else None) for head in w]
         return self._sinks[name]
+
+    def _repr_html_(self) -> str:
+        """In a notebook: what was read and answered, and a thumbnail of every head."""
+        words = [str(v) for v in (*self.given.values(), *self.output.values()) if isinstance(v, str) and v]
+        said = "".join(f"<p><bdi>{shown.escape(text[:300])}</bdi></p>" for text in words)
+        lines = []
+        for name in list(self.store)[:_LINES]:
+            heads = torch.from_numpy(self.sample(name)[0]).float()
+            maps = "".join(shown.small((h / 255), f"{name}, head {k}", 40) for k, h in enumerate(heads[: shown.HEADS]))
+            lines.append(f"<tr><td>{shown.escape(name)}</td><td>{maps}</td></tr>")
+        more = f"<p>and {len(self.store) - _LINES} maps more</p>" if len(self.store) > _LINES else ""
+        return f"<div><b>{shown.escape(self.model or self.task)}</b>{said}<table>{''.join(lines)}</table>{more}</div>"
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,8 @@
  */
 
 import { colour, lightInk, strength } from "./colours.js";
-import { element, percent, visible } from "./element.js";
+import { element } from "./element.js";
+import { piece, word } from "./words.js";
 
 const LEVELS = 64;
 const NUMBERED = 6; // so many of the largest get their number beneath
@@ -27,13 +28,13 @@ export class Chips {
     this.listen(point, pin);
   }
 
-  /** Colour every token by its weight, the largest (`peak`) strongest; null: none. */
-  light(weights, peak) {
+  /** Colour every token by its weight, the largest (`peak`) strongest; null: none. `shares`: with percentages. */
+  light(weights, peak, shares = true) {
     for (const [index, made] of this.chips) {
       const level = weights ? Math.round(LEVELS * strength(weights[index], peak)) : 0;
       if (level !== this.levels[index]) this.paint(made, index, level);
     }
-    this.number(weights);
+    this.number(shares ? weights : null);
   }
 
   /** Frame the token that is pointed at or pinned. */
@@ -60,6 +61,7 @@ export class Chips {
     made.classList.toggle("light-ink", level > 0 && lightInk(level / LEVELS));
   }
 
+  /** Percentages beneath the largest. */
   number(weights) {
     for (const made of this.numbered) made.removeAttribute("data-share");
     this.numbered = [];
@@ -67,7 +69,7 @@ export class Chips {
     const worth = this.indices.filter((index) => weights[index] >= WORTH);
     for (const index of worth.sort((a, b) => weights[b] - weights[a]).slice(0, NUMBERED)) {
       const made = this.chips.get(index);
-      made.dataset.share = percent(weights[index]).replace(" %", "");
+      made.dataset.share = Math.round(100 * weights[index]);
       this.numbered.push(made);
     }
   }
@@ -129,18 +131,17 @@ export class Chips {
 function chip(side, index) {
   const special = side.special[index] ? " special" : "";
   const attributes = { class: `chip${special}`, role: "option", "aria-selected": "false", tabindex: "-1" };
-  return element("span", { ...attributes, "data-index": index, dir: "auto" }, visible(side.tokens[index]));
+  return element("span", { ...attributes, "data-index": index, title: side.tokens[index], dir: "auto" }, word(side, index));
 }
 
 /** The tokens with the gaps between them: none where one begins at the character where the last one ended. */
 function* flowing(side, indices, chips) {
-  const letters = Array.from(side.text ?? ""); // places count whole characters, a string counts halves of some
   let end = null;
   for (const index of indices) {
     const place = side.places[index]?.text;
     if (end !== null && !(place && place[0] === end)) yield " ";
     yield chips.get(index);
-    if (place && letters.slice(...place).includes("\n")) yield element("br");
+    if (piece(side, index).includes("\n")) yield element("br");
     end = place ? place[1] : -1;
   }
 }

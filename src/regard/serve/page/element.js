@@ -47,12 +47,6 @@ export function press(box, value) {
   }
 }
 
-/** A token as something that can be seen: spaces and line ends get a sign. */
-export function visible(token) {
-  if (token === "") return "∅";
-  return token.replace(/\n/g, "↵").replace(/\t/g, "⇥").replace(/^ +$/, (spaces) => "␣".repeat(spaces.length));
-}
-
 /** A length or another plain number, in three digits. */
 export function number(value) {
   return Number(value.toPrecision(3)).toString();

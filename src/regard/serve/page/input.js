@@ -7,7 +7,8 @@ import { answer } from "./output.js";
 
 const FILES = { image: "image/*", sound: "audio/*,.wav,.flac,.ogg" };
 const ASKS = { text: "Text", texts: "Texts, one a line", word: "Word", image: "Picture", sound: "Recording" };
-const EXAMPLES = {
+const EXAMPLES = { // of those that the server has none for
+  text: ["The animal did not cross the street because it was too tired."],
   image: [{ title: "A cat", file: "cat.jpg" }],
   sound: [{ title: "Six spoken digits", file: "digits.wav" }],
 };
@@ -46,7 +47,7 @@ class Input {
     this.options = optionFields(model.options);
     const entry = FILES[model.input] ? this.drop(model.input) : this.type(model.input);
     this.go = element("button", { type: "submit", class: "primary", id: "read" }, "Read");
-    const examples = (EXAMPLES[model.input] ?? model.examples).map((example) => this.example(example));
+    const examples = (model.examples.length ? model.examples : (EXAMPLES[model.input] ?? [])).map((example) => this.example(example));
     const offered = examples.length ? element("div", { class: "examples", role: "group", "aria-label": "Examples" }, ...examples) : null;
     const more = this.options.length ? element("details", { class: "options" }, element("summary", {}, "Options"), ...this.options.map((one) => one.element)) : "";
     this.form.replaceChildren(entry, offered ?? "", more, this.go);
@@ -126,8 +127,7 @@ class Input {
 
   show() {
     const { look } = this.store;
-    this.result.hidden = !look;
-    if (look) answer(this.output, look.output);
+    this.result.hidden = !look || !answer(this.output, look.output);
   }
 }
 

@@ -3,9 +3,10 @@
  * are framed, and pointing into the map points at both.
  */
 
-import { painted } from "./colours.js";
-import { element, visible } from "./element.js";
+import { painted, strength, strongest } from "./colours.js";
+import { element } from "./element.js";
 import { view } from "./views.js";
+import { word } from "./words.js";
 
 const MOST = 256; // cells to a side that are asked for; longer maps are sampled
 const NAMED = 28; // so many tokens to a side still have room for names
@@ -48,6 +49,7 @@ class Large {
       const bytes = await this.store.tile(map.name, head, [0, map.n], [0, map.m], size);
       if (turn !== this.turn) return;
       this.bytes = bytes;
+      this.strong = strength(bytes.peak ?? 1, strongest(bytes.peak ?? 1, map.m));
       this.wide = Math.min(size, map.m);
       this.paint();
     } catch (error) {
@@ -58,8 +60,8 @@ class Large {
   /** Names of tokens along the sides, where there is room. */
   name(map) {
     const put = (box, side, count) => {
-      const names = count <= NAMED ? this.store.side(side).tokens.slice(0, count) : [];
-      box.replaceChildren(...names.map((token) => element("span", { dir: "auto" }, visible(token))));
+      const named = count <= NAMED ? [...Array(count).keys()] : [];
+      box.replaceChildren(...named.map((index) => element("span", { dir: "auto" }, word(this.store.side(side), index))));
     };
     put(this.rows, map.rows, map.n);
     put(this.columns, map.columns, map.m);
@@ -70,7 +72,7 @@ class Large {
     if (!this.bytes) return;
     this.canvas.width = this.wide;
     this.canvas.height = this.bytes.length / this.wide;
-    this.canvas.getContext("2d").putImageData(painted(this.bytes, this.canvas.width, this.canvas.height), 0, 0);
+    this.canvas.getContext("2d").putImageData(painted(this.bytes, this.canvas.width, this.canvas.height, this.strong), 0, 0);
   }
 
   mark() {

@@ -7,11 +7,13 @@
  */
 
 import { Chips } from "./chips.js";
+import { strongest } from "./colours.js";
 import { choice, element, press } from "./element.js";
 import { list } from "./list.js";
 import { Picture } from "./picture.js";
 import { offers } from "./store.js";
 import { OF_A_HEAD, VIEWS, view } from "./views.js";
+import { word } from "./words.js";
 
 /** Build the pane of tokens. */
 export function mount(host, store) {
@@ -27,11 +29,11 @@ class Tokens {
     const toggle = { type: "button", class: "quiet", "aria-pressed": "false", id: "compare" };
     this.beside = element("button", { ...toggle, on: { click: () => this.sideBySide() } }, "Side by side");
     this.views = choice("Kind of weights", VIEWS.map((each) => ({ ...each, hint: each.says })), (value) => store.select({ view: value }));
+    this.views.classList.add("views-choice");
     this.says = element("p", { class: "says" });
     this.board = element("div", { class: "board" });
     this.told = element("div", { class: "told", "aria-live": "polite" });
-    this.hides = element("p");
-    this.note = element("aside", { class: "hides" }, element("h3", {}, "What this does not show"), this.hides);
+    this.note = element("aside", { class: "hides" });
     this.body = element("div", {}, this.views, this.says, this.board, this.told, this.note);
     host.append(element("div", { class: "bar" }, this.heading, this.beside), this.body);
     store.on("look", () => (this.shown = null));
@@ -54,13 +56,13 @@ class Tokens {
     const map = store.map();
     this.body.hidden = this.beside.hidden = !map;
     if (!map) return this.heading.replaceChildren(store.look ? "This model has no attention to look at" : "Nothing read yet");
-    const chosen = view(store.selection.view);
+    const chosen = view(store.selection.view, map);
     const kinds = this.compare && !chosen.whole ? OF_A_HEAD.filter(({ value }) => offers(store.look, map, value)) : [chosen];
     this.heading.replaceChildren(...titled(map, store.selection.head, chosen));
     press(this.views, chosen.value);
     for (const one of this.views.children) one.disabled = !offers(store.look, map, one.dataset.value);
     this.says.textContent = kinds.length > 1 ? "The same row, read in different ways." : chosen.says;
-    this.hides.textContent = chosen.hides;
+    this.note.replaceChildren(element("h3", {}, "What this does not show"), ...kinds.map((kind) => hidden(kind, kinds.length > 1)));
     const wanted = JSON.stringify([store.look.id, ...store.sides(), kinds.map(({ value }) => (kinds.length > 1 ? value : ""))]);
     if (wanted !== this.shown) this.build(kinds);
     if (kinds.length === 1) this.below[0].kind = chosen;
@@ -74,9 +76,9 @@ class Tokens {
     const own = rows === columns;
     const sides = Object.keys(store.look.sides).length > 1;
     const title = (what, side) => (sides || !own ? `${what}: ${side.replaceAll("_", " ")}` : what);
-    this.above = this.panel(store.looking, "seen", title(rows === null ? "For which answer" : "Who looks", store.looking.name), "query", own);
+    this.above = this.panel(store.looking, "seen", rows === null ? "For which answer" : title(kinds[0].who ?? "Who looks", rows), "query", own);
     this.below = kinds.map((kind) => {
-      const what = kinds.length > 1 ? kind.title : title("What is looked at", columns);
+      const what = kinds.length > 1 ? kind.title : title(kind.what ?? "What is looked at", columns);
       return { ...this.panel(store.side(columns), "look", what, kind.whole && !own ? null : "key", own), kind };
     });
     this.panels = [this.above, ...this.below];
@@ -126,8 +128,8 @@ class Tokens {
       const column = at.key === null || whole ? null : store.column(at);
       const [seen, ...looks] = await Promise.all([column, ...rows]);
       if (turn !== this.turn) return;
-      below.forEach(({ strip }, k) => strip.light(looks[k] ?? null, top(looks[k])));
-      above.strip.light(seen, top(seen));
+      below.forEach(({ strip, kind }, k) => strip.light(looks[k] ?? null, peak(looks[k], kind), kind.shares));
+      above.strip.light(seen, peak(seen, view(at.view), store.map().m), view(at.view).shares);
       this.tell(at, looks, seen);
     } catch (error) {
       if (turn === this.turn) this.dim(error.message, "refused");
@@ -151,18 +153,24 @@ class Tokens {
     const lists = looks.map((weights, k) => {
       const { kind, side } = below[k];
       const verb = looks.length > 1 ? kind.title.toLowerCase() : kind.verb;
-      return list(above.side.tokens[at.query], verb, weights, side, "look", kind.value);
+      return list(word(above.side, at.query), verb, weights, side, "look", kind.shares);
     });
-    if (seen) lists.push(list(below[0].side.tokens[at.key], "is looked at by", seen, above.side, "seen", at.view));
+    if (seen && looks.length < 2) lists.push(list(word(below[0].side, at.key), below[0].kind.seen ?? "is looked at by", seen, above.side, "seen", view(at.view).shares));
     this.told.replaceChildren(element("div", { class: "lists" }, ...lists));
   }
 }
 
 function titled(map, head, chosen) {
   if (chosen.whole) return [chosen.title, element("span", { class: "aside" }, "through all layers")];
-  const which = head < 0 ? "mean of heads" : `head ${head}`;
+  if (chosen.other) return [chosen.title];
+  const which = map.heads < 2 ? "" : head < 0 ? ", mean of heads" : `, head ${head}`;
   const kind = map.exact === false ? `${map.kind}, approximate` : map.kind;
-  return [`Layer ${map.layer}, ${which}`, element("span", { class: "aside" }, kind)];
+  return [`Layer ${map.layer}${which}`, element("span", { class: "aside" }, kind)];
+}
+
+/** What a view does not show, under its name where there are several. */
+function hidden(kind, several) {
+  return element("p", {}, several ? element("b", {}, `${kind.title}. `) : null, kind.hides);
 }
 
 /** Numbers of input cells put where the tokens are: a token that stands nowhere is no cell. */
@@ -174,4 +182,8 @@ function spread(cells, side) {
   return out;
 }
 
-const top = (weights) => (weights ? weights.reduce((most, weight) => Math.max(most, Math.abs(weight)), 0) : 1);
+/** The weight that is shown strongest. */
+function peak(weights, { shares }, keys = weights?.length) {
+  const most = weights ? weights.reduce((least, weight) => Math.max(least, Math.abs(weight)), 0) : 1;
+  return shares ? strongest(most, keys) : most;
+}

@@ -6,18 +6,30 @@ import { element, percent } from "./element.js";
 import { barred } from "./list.js";
 
 const SHOWN = 5;
+const UNSAID = ["log_probabilities", "prompt", "width", "height"]; // numbers for machines
 
-/** Show `look.output` in an element. */
+/** Show `look.output` in an element; whether there was anything to show. */
 export function answer(host, output) {
   const { text, ...rest } = output;
   const parts = text === undefined ? [] : [element("p", { class: "answer", dir: "auto" }, text)];
-  for (const [name, value] of Object.entries(rest)) {
+  for (const [name, value] of told(rest)) {
     const shares = ranked(value);
     if (shares) parts.push(bars(name, shares));
     else if (["string", "number", "boolean"].includes(typeof value)) parts.push(fact(name, value));
     else if (Array.isArray(value) && value.every((one) => typeof one === "string")) parts.push(fact(name, value.join("  ")));
   }
   host.replaceChildren(...parts);
+  return parts.length > 0;
+}
+
+/** What there is to say, one after another; several masks have guesses each. */
+function* told(output) {
+  for (const [name, value] of Object.entries(output)) {
+    if (UNSAID.includes(name)) continue;
+    const guessed = Array.isArray(value) && value.every((one) => Array.isArray(one?.guesses));
+    if (guessed) for (const [k, one] of value.entries()) yield [value.length > 1 ? `blank ${k + 1}` : "blank", one.guesses];
+    else yield [name, value];
+  }
 }
 
 /** Names with numbers, the largest first; null where the value is something else. */

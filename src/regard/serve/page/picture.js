@@ -7,7 +7,8 @@
 
 import { Chips } from "./chips.js";
 import { colour, dark, strength } from "./colours.js";
-import { element, visible } from "./element.js";
+import { element } from "./element.js";
+import { word } from "./words.js";
 
 const VEIL = 0.6;
 const TINT = 0.72;
@@ -33,10 +34,10 @@ export class Picture {
     this.listen();
   }
 
-  light(weights, peak) {
+  light(weights, peak, shares = true) {
     this.weights = weights;
     this.peak = peak;
-    this.chips?.light(weights, peak);
+    this.chips?.light(weights, peak, shares);
     this.draw();
   }
 
@@ -44,7 +45,7 @@ export class Picture {
     this.marked = index;
     this.pinned = pinned;
     this.chips?.mark(index, pinned);
-    const name = index === null ? "" : `: ${visible(this.side.tokens[index])}`;
+    const name = index === null ? "" : `: ${word(this.side, index)}`;
     this.canvas.setAttribute("aria-label", `${this.label}${name}. Arrows move, Enter pins.`);
     this.draw();
   }

@@ -30,8 +30,9 @@ export class Store {
     this.models = [];
     this.model = null;
     this.look = null;
+    this.given = null;
     this.interventions = [];
-    this.selection = { map: null, head: 0, view: "raw", ...NOWHERE };
+    this.selection = { map: null, head: -1, view: "raw", ...NOWHERE };
     this.pointed = { ...NOWHERE };
     this.busy = false;
     this.error = null;
@@ -77,6 +78,7 @@ export class Store {
    */
   async read(given, interventions = this.interventions) {
     const turn = ++this.asked;
+    this.given = given;
     this.busy = true;
     this.error = null;
     this.tell("busy");
@@ -101,8 +103,9 @@ export class Store {
     this.interventions = interventions;
     this.pointed = { ...NOWHERE };
     const same = look.maps.find((map) => map.name === this.selection.map);
-    const map = same ?? look.maps.find((each) => each.kind === "cross") ?? look.maps[look.maps.length - 1] ?? null;
-    const head = map && this.selection.head < map.heads ? this.selection.head : 0;
+    const crossing = look.maps.filter((each) => each.kind !== "self");
+    const map = same ?? crossing.at(-2) ?? crossing.at(-1) ?? look.maps.at(-1) ?? null;
+    const head = map ? headIn(map, this.selection.head) : 0;
     const view = offers(look, map, this.selection.view) ? this.selection.view : "raw";
     this.selection = { map: map ? map.name : null, head, view, ...NOWHERE };
     if (map) Object.assign(this.selection, this.opening());
@@ -120,7 +123,7 @@ export class Store {
     const moved = change.map !== undefined || change.head !== undefined;
     if (moved && change.view === undefined && WHOLE.includes(next.view)) next.view = "raw";
     const map = this.map(next.map);
-    if (map && next.head >= map.heads) next.head = 0;
+    if (map) next.head = headIn(map, next.head);
     if (map && !offers(this.look, map, next.view)) next.view = "raw";
     this.selection = next;
     const after = this.sides();
@@ -146,7 +149,8 @@ export class Store {
     const name = this.sides()[0];
     if (name !== null) return this.side(name);
     const tokens = this.look.relevance;
-    return { name: "answers", tokens, places: tokens.map(() => ({ none: true })), special: tokens.map(() => false) };
+    const same = Object.values(this.look.sides).find((side) => String(side.tokens) === String(tokens));
+    return same ?? { name: "answers", tokens, places: tokens.map(() => ({ none: true })), special: tokens.map(() => false) };
   }
 
   /** A token worth beginning with: the class token of a picture, the first answer, a word past the middle. */
@@ -235,6 +239,11 @@ export class Store {
     this.error = error;
     this.tell("error");
   }
+}
+
+/** The same head where a map has it: the first where there are too few, and the mean of one head is that head. */
+function headIn(map, head) {
+  return head >= map.heads || map.heads < 2 ? 0 : head;
 }
 
 /** Promises of arrays by key, the longest unused forgotten first; a failed one is not kept. */
