@@ -37,6 +37,8 @@ export class Long {
     const outside = index !== null && (index < this.start || index >= this.start + WINDOW);
     if (outside && pinned) this.move(index - WINDOW / 2);
     this.chips.mark(index, pinned);
+    const made = pinned ? this.chips.chips.get(index) : null;
+    if (made) this.chips.element.scrollTop = made.offsetTop - this.chips.element.offsetTop - 60;
     this.draw();
   }
 

@@ -77,7 +77,8 @@ class Tokens {
     const own = rows === columns;
     const sides = Object.keys(store.look.sides).length > 1;
     const title = (what, side) => (sides || !own ? `${what}: ${side.replaceAll("_", " ")}` : what);
-    this.above = this.panel(store.looking, "seen", rows === null ? "For which answer" : title(kinds[0].who ?? "Who looks", rows), "query", own);
+    const who = rows === null ? "For which answer" : title(kinds[0].who ?? "Who looks", rows);
+    this.above = this.panel(store.looking, "seen", who, "query", own);
     this.below = kinds.map((kind) => {
       const what = kinds.length > 1 ? kind.title : title(kind.what ?? "What is looked at", columns);
       return { ...this.panel(store.side(columns), "look", what, kind.whole && !own ? null : "key", own), kind };
@@ -166,7 +167,8 @@ class Tokens {
       const verb = looks.length > 1 ? kind.title.toLowerCase() : kind.verb;
       return list(word(above.side, at.query), verb, weights, side, "look", kind.shares);
     });
-    if (seen && looks.length < 2) lists.push(list(word(below[0].side, at.key), below[0].kind.seen ?? "is looked at by", seen, above.side, "seen", view(at.view).shares));
+    const by = below[0].kind.seen ?? "is looked at by";
+    if (seen && looks.length < 2) lists.push(list(word(below[0].side, at.key), by, seen, above.side, "seen", view(at.view).shares));
     this.told.replaceChildren(element("div", { class: "lists" }, ...lists));
   }
 }
