@@ -16,6 +16,8 @@ import { offers } from "./store.js";
 import { OF_A_HEAD, VIEWS, view } from "./views.js";
 import { word } from "./words.js";
 
+const REST = 200; // milliseconds
+
 /** Build the pane of tokens. */
 export function mount(host, store) {
   new Tokens(host, store);
@@ -127,16 +129,29 @@ class Tokens {
     if (this.asking) return; // whoever comes back sees that there is a later wish
     if (at.query === null && at.key === null) return this.dim("Point at a token to see what it looks at; click to keep it.");
     this.asking = true;
+    let looks = null;
     try {
-      const looks = await Promise.all(at.query === null ? [] : below.map(({ kind }) => this.row({ ...at, view: kind.value })));
+      looks = await Promise.all(at.query === null ? [] : below.map(({ kind }) => this.row({ ...at, view: kind.value })));
       if (turn === this.turn) this.show(at, looks, null);
-      if (turn === this.turn && at.key !== null && !whole) this.show(at, looks, await store.column(at), turn);
     } catch (error) {
       if (turn === this.turn) this.dim(error.message, "refused");
     } finally {
       this.asking = false;
     }
     if (turn !== this.turn) this.light();
+    else if (looks && at.key !== null && !whole) this.column(at, looks, turn);
+  }
+
+  /** The column too; it costs more than a row, so for a long text only once the pointer rests. */
+  async column(at, looks, turn) {
+    const { store } = this;
+    if (store.map().n >= LONG) await new Promise((go) => setTimeout(go, REST));
+    if (turn !== this.turn) return;
+    try {
+      this.show(at, looks, await store.column(at), turn);
+    } catch (error) {
+      if (turn === this.turn) this.dim(error.message, "refused");
+    }
   }
 
   /** Light a row and, when it is there, a column; nothing where the pointer has moved on since `turn`. */
