@@ -10,10 +10,13 @@ import { Chips } from "./chips.js";
 import { strongest } from "./colours.js";
 import { choice, element, press } from "./element.js";
 import { list } from "./list.js";
+import { LONG, Long } from "./long.js";
 import { Picture } from "./picture.js";
 import { offers } from "./store.js";
 import { OF_A_HEAD, VIEWS, view } from "./views.js";
 import { word } from "./words.js";
+
+const REST = 200; // milliseconds
 
 /** Build the pane of tokens. */
 export function mount(host, store) {
@@ -76,7 +79,8 @@ class Tokens {
     const own = rows === columns;
     const sides = Object.keys(store.look.sides).length > 1;
     const title = (what, side) => (sides || !own ? `${what}: ${side.replaceAll("_", " ")}` : what);
-    this.above = this.panel(store.looking, "seen", rows === null ? "For which answer" : title(kinds[0].who ?? "Who looks", rows), "query", own);
+    const who = rows === null ? "For which answer" : title(kinds[0].who ?? "Who looks", rows);
+    this.above = this.panel(store.looking, "seen", who, "query", own);
     this.below = kinds.map((kind) => {
       const what = kinds.length > 1 ? kind.title : title(kind.what ?? "What is looked at", columns);
       return { ...this.panel(store.side(columns), "look", what, kind.whole && !own ? null : "key", own), kind };
@@ -100,7 +104,7 @@ class Tokens {
     const options = { which, label: title, ...hooks };
     const strip = placed
       ? new Picture(side, { ...options, image: store.picture(), seconds: timed ? store.look.sound.seconds : null })
-      : new Chips(side, options);
+      : new (side.tokens.length < LONG ? Chips : Long)(side, options);
     const made = element("section", { class: `panel ${which}`, "aria-label": title }, element("h3", {}, title), strip.element);
     return { element: made, strip, side };
   }
@@ -122,18 +126,41 @@ class Tokens {
     const whole = view(at.view).whole;
     above.strip.mark(at.query, pinned);
     for (const { strip } of below) strip.mark(whole ? null : at.key, pinned);
+    if (this.asking) return; // whoever comes back sees that there is a later wish
     if (at.query === null && at.key === null) return this.dim("Point at a token to see what it looks at; click to keep it.");
+    this.asking = true;
+    let looks = null;
     try {
-      const rows = at.query === null ? [] : below.map(({ kind }) => this.row({ ...at, view: kind.value }));
-      const column = at.key === null || whole ? null : store.column(at);
-      const [seen, ...looks] = await Promise.all([column, ...rows]);
-      if (turn !== this.turn) return;
-      below.forEach(({ strip, kind }, k) => strip.light(looks[k] ?? null, peak(looks[k], kind), kind.shares));
-      above.strip.light(seen, peak(seen, view(at.view), store.map().m), view(at.view).shares);
-      this.tell(at, looks, seen);
+      looks = await Promise.all(at.query === null ? [] : below.map(({ kind }) => this.row({ ...at, view: kind.value })));
+      if (turn === this.turn) this.show(at, looks, null);
+    } catch (error) {
+      if (turn === this.turn) this.dim(error.message, "refused");
+    } finally {
+      this.asking = false;
+    }
+    if (turn !== this.turn) this.light();
+    else if (looks && at.key !== null && !whole) this.column(at, looks, turn);
+  }
+
+  /** The column too; it costs more than a row, so for a long text only once the pointer rests. */
+  async column(at, looks, turn) {
+    const { store } = this;
+    if (store.map().n >= LONG) await new Promise((go) => setTimeout(go, REST));
+    if (turn !== this.turn) return;
+    try {
+      this.show(at, looks, await store.column(at), turn);
     } catch (error) {
       if (turn === this.turn) this.dim(error.message, "refused");
     }
+  }
+
+  /** Light a row and, when it is there, a column; nothing where the pointer has moved on since `turn`. */
+  show(at, looks, seen, turn = this.turn) {
+    if (turn !== this.turn) return;
+    const { above, below, store } = this;
+    below.forEach(({ strip, kind }, k) => strip.light(looks[k] ?? null, peak(looks[k], kind), kind.shares));
+    above.strip.light(seen, peak(seen, view(at.view), store.map().m), view(at.view).shares);
+    this.tell(at, looks, seen);
   }
 
   async row(at) {
@@ -155,7 +182,8 @@ class Tokens {
       const verb = looks.length > 1 ? kind.title.toLowerCase() : kind.verb;
       return list(word(above.side, at.query), verb, weights, side, "look", kind.shares);
     });
-    if (seen && looks.length < 2) lists.push(list(word(below[0].side, at.key), below[0].kind.seen ?? "is looked at by", seen, above.side, "seen", view(at.view).shares));
+    const by = below[0].kind.seen ?? "is looked at by";
+    if (seen && looks.length < 2) lists.push(list(word(below[0].side, at.key), by, seen, above.side, "seen", view(at.view).shares));
     this.told.replaceChildren(element("div", { class: "lists" }, ...lists));
   }
 }
