@@ -22,13 +22,18 @@ class Bench {
 
   soon() {
     clearTimeout(this.timer);
+    this.turn++; // what is under way is no longer wanted
+    this.board.setAttribute("aria-busy", "true");
     this.timer = setTimeout(() => this.change(), PAUSE);
   }
 
   async change() {
     const turn = ++this.turn;
+    this.board.setAttribute("aria-busy", "true");
     const found = await this.ask();
-    if (turn !== this.turn || !found) return;
+    if (turn !== this.turn) return;
+    this.board.setAttribute("aria-busy", "false");
+    if (!found) return;
     this.matrices = [];
     this.board.replaceChildren(...this.shown(found));
   }
