@@ -30,7 +30,7 @@ _WHERE = {
 }
 _ROOMS = (
     "core", "tokens", "positions", "attention", "blocks", "models", "weights", "data", "see", "tasks", "training",
-    "cost", "doctor",
+    "serve", "cost", "doctor",
 )  # fmt: skip
 
 __all__ = ["Mask", "RegardError", "Trace", "build", "kept", "list", "load", "look", "save", "show", "watch"]

@@ -162,8 +162,8 @@ def test_masks_and_matrices_are_drawn_on_ones_own_tokens(page):
     lab(page, "mechanisms")
     put(page, "#lab-tokens", "two dogs play")
     put(page, "#lab-mask", "causal")
-    page.until(lambda: len(page.all(".figures:not(.smalls) .matrix-rows")) and page.texts(".matrix-rows")[0].split() == ["two", "dogs", "play"], "own tokens")  # fmt: skip  # noqa: E501
-    page.until(lambda: page.all(".figures canvas"), "drawn")
+    page.until(lambda: page.one(".lab-board").get_attribute("aria-busy") == "false", "both are answered")
+    assert page.texts(".matrix-rows")[0].split() == ["two", "dogs", "play"]
     weights = page.all(".figures:not(.smalls) canvas")[2]
     page.hover(weights)  # its middle: dogs -> dogs
     page.until(lambda: "dogs → dogs" in page.texts(".matrix-said")[2], "the number of a cell")

@@ -1,5 +1,7 @@
 """Stepping a search in a real Chromium: a beam, a sample, a GPT's text, a recording; by mouse and keys, on a phone."""
 
+from pathlib import Path
+
 import pytest
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
@@ -8,6 +10,7 @@ import regard
 
 from .conftest import PHONE
 
+SOUND = Path(__file__).resolve().parents[2] / "docs" / "assets" / "digits.wav"
 LINE = "Two dogs are running over the green grass."
 SCRIPT = "<img src=x onerror=document.title='taken'> <script>document.title='taken'</script>"
 
@@ -113,7 +116,7 @@ def test_a_gpt_looks_back_at_its_own_text(page):
 
 def test_a_recording_is_heard_frame_by_frame(page):
     staged(page, "digits")
-    page.one("#theatre-file").send_keys(str(regard.__path__[0]) + "/../../docs/assets/digits.wav")
+    page.one("#theatre-file").send_keys(str(SOUND))
     page.one("#theatre-go").click()
     page.until(lambda: page.all(".lattice"), "the lattice is drawn")
     board = page.one(".theatre-board")

@@ -36,7 +36,7 @@ def test_the_matrices_of_the_six_steps_can_be_changed(client):
 
 
 def test_every_part_of_the_tables_answers_on_ones_own_tokens(client):
-    there, tokens = client.get("/explore/lab").json(), "two dogs are playing".split()
+    there, tokens = client.get("/explore/lab").json(), ["two", "dogs", "are", "playing"]
     for entry in there["mechanisms"]:
         found = ask(client, what="mechanism", mechanism=entry["example"], tokens=tokens)
         assert found.status_code == 200, found.text

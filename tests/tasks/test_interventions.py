@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from regard.attention.capture import watch
+from regard.attention.kept import kept
 from regard.attention.mask import Causal, Table
 from regard.core.errors import BadInput, RegardError, Unsupported
 from regard.models import build
@@ -308,6 +309,17 @@ def test_windows_take_no_drawn_mask_and_aligners_no_identity():
         intervened(build("rnnsearch", size="tiny", vocab=13), [one("identity")]),
     ):
         pass
+
+
+@pytest.mark.parametrize("change", [one("mask", map="*.cross"), {"do": "off", "heads": [1]}, {"do": "uniform"}])
+def test_what_is_kept_is_asked_for_later_and_is_the_changed_map(change):
+    model, given = transformer(), batch()
+    with intervened(model, [change]), watch(model) as seen, kept(model) as store:
+        model(*given)
+    for name, trace in seen.items():
+        assert torch.equal(store[name].weights(), trace.weights)
+        assert torch.equal(store[name].weights(heads=[1], queries=[2, 0]), trace.weights[:, [1]][:, :, [2, 0]])
+        torch.testing.assert_close(store[name].column(1, 1), trace.weights[:, 1, :, 1])
 
 
 def test_gradients_reach_the_weights_of_a_changed_head():

@@ -138,14 +138,6 @@ def read(source: str | Path | bytes, rate: int, longest: float | None = None) ->
     return resample(torch.from_numpy(samples.mean(1)), own, rate)
 
 
-def decoded(file: BinaryIO, rate: int, name: str = "this") -> Float[Tensor, " samples"]:
-    """The same of an open file, or of bytes in memory (io.BytesIO); `name` is what it is called in an error."""
-    try:
-        return read(file.read(), rate)
-    except BadInput as error:
-        raise BadInput(str(error).replace("the sound", name, 1)) from None
-
-
 def reader() -> Any:
     """The package that reads sound files."""
     try:

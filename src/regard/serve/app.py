@@ -46,6 +46,7 @@ def make(host: Host, settings: Settings | None = None) -> FastAPI:
         version=regard.__version__,
         docs_url=None,  # their pages come from elsewhere; nothing here does
         redoc_url=None,
+        redirect_slashes=False,
         lifespan=life,
         responses=errors.RESPONSES,
     )

@@ -18,10 +18,10 @@ from regard.serve.work import Work
 
 ROUTES = (
     "regard.serve.looking",
+    "regard.serve.theatre",
     "regard.serve.export",
     "regard.serve.interventions",
     "regard.serve.lab",
-    "regard.serve.theatre",
 )  # fmt: skip
 
 KINDS = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}

@@ -41,7 +41,7 @@ class Compare(Asked):
     interventions: Annotated[list[Change], Field(min_length=1, max_length=64)]
     look: Annotated[str | None, Field(max_length=64)] = None
     model: Annotated[str | None, Field(max_length=200)] = None
-    given: Annotated[dict[str, str | int], Field(max_length=8)] = {}
+    given: Annotated[dict[str, str | int], Field(max_length=8, default_factory=dict)]
 
 
 def routes(work: Work, looks: Looks) -> APIRouter:

@@ -1,22 +1,23 @@
 """The mechanism lab over HTTP: what there is, and what each part does with one's own tokens.
 
-    GET  /explore/lab      the tables: mechanisms, masks, positions, aligners, each with its formula; the six steps' example
+    GET  /explore/lab      the tables: mechanisms, masks, positions, aligners with their formulas; the six steps
     POST /explore/lab      {"what": "mechanism" | "aligner" | "positions" | "six_steps", ...} -> matrices
 
-Tokens are the vectors of the word model where this service has one, else drawn by their spelling.
+Tokens have the vectors of the word model that ships where it knows them; others are drawn by their spelling.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
 from pydantic import Field
 
-from regard.core.errors import BadInput
+from regard.core.errors import BadInput, RegardError
 from regard.core.shapes import Tensor
-from regard.serve.host import Host
 from regard.serve.looks import Looks
 from regard.serve.shapes import Asked
 from regard.serve.work import Work
@@ -33,7 +34,7 @@ class Experiment(Asked):
     """What is to be shown, on which tokens, with which parts. For the six steps: the matrices themselves."""
 
     what: Literal["mechanism", "aligner", "positions", "six_steps"] = "mechanism"
-    tokens: Tokens = ["Thinking", "Machines"]
+    tokens: Tokens = Field(default=["Thinking", "Machines"])
     written: Annotated[Tokens | None, Field(description="What a decoder writes, for aligners; else the tokens.")] = None
     mechanism: Spec = "softmax"
     mask: Formula = "none"
@@ -64,12 +65,12 @@ def routes(work: Work, looks: Looks) -> APIRouter:
     @router.post("/lab")
     async def experiment(asked: Experiment) -> dict[str, Any]:
         """Matrices as lists of numbers: scores, weights, who may look at whom."""
-        return await asyncio.to_thread(done, asked, work.host)
+        return await asyncio.to_thread(done, asked)
 
     return router
 
 
-def done(asked: Experiment, host: Host) -> dict[str, Any]:
+def done(asked: Experiment) -> dict[str, Any]:
     """One experiment."""
     from regard.tasks import lab
 
@@ -77,7 +78,7 @@ def done(asked: Experiment, host: Host) -> dict[str, Any]:
         return _six_steps(asked)
     if asked.what == "positions":
         return lab.placed(asked.positions, len(asked.tokens), heads=asked.heads, seed=asked.seed)
-    known = _words(host) if asked.vectors == "words" else None
+    known = _words() if asked.vectors == "words" else None
     if asked.what == "mechanism":
         x, learned = lab.vectors(asked.tokens, known, sharpness=asked.sharpness)
         parts = asked.mechanism, asked.mask, asked.positions
@@ -103,15 +104,22 @@ def _six_steps(asked: Experiment) -> dict[str, Any]:
     return six_steps(asked.tokens, **given, d_k=asked.d_k, mask=read_mask(asked.mask, len(asked.tokens)))
 
 
-def _words(host: Host) -> Any:
-    """The vectors of the first word model of this service; None where it has none."""
-    for name in host.names():
-        if host.task(name) == "words":
-            words = host.get(name)
+@lru_cache(maxsize=1)
+def _words() -> Callable[[str], Tensor | None] | None:
+    """The vectors of the word model that ships with the package, by word; None where it was left out."""
+    from regard import api
 
-            def known(token: str) -> Tensor | None:
-                number = words._numbers.get(token) or words._numbers.get(token.lower())
-                return None if number is None else words._table[number].cpu()
+    if "words-en" not in api.zoo():
+        return None
+    words = api.load("words-en")
 
-            return known
-    return None
+    def known(token: str) -> Tensor | None:
+        for spelled in (token, token.lower()):
+            try:
+                found: Tensor = words.vectors([spelled])[0]
+                return found
+            except RegardError:
+                continue
+        return None
+
+    return known

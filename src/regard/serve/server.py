@@ -34,6 +34,7 @@ from regard.serve.settings import Settings
 HEADERS = 16 * 1024  # bytes of a request's first line and headers
 IDLE = 5  # seconds between two requests of a connection
 CONNECTIONS = 1024
+BACKLOG = 2048  # that wait to be connected
 
 
 class Connection(H11Protocol):
@@ -133,6 +134,7 @@ def listen(address: str = "127.0.0.1", port: int = 8000) -> socket.socket:
         found = socket.socket(family, kind, protocol)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind(where)
+        found.listen(BACKLOG)  # from now on whoever comes waits, and is not turned away
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         raise BadInput(f"cannot listen at {address}:{port}: {why}; give another --host or --port") from None
@@ -167,6 +169,7 @@ def server(app: FastAPI) -> Server:
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        backlog=BACKLOG,
         timeout_keep_alive=IDLE,
         timeout_graceful_shutdown=math.ceil(settings.grace),
         h11_max_incomplete_event_size=HEADERS,

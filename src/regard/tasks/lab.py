@@ -35,7 +35,7 @@ MOST = 64  # tokens
 WIDTH = 64  # of drawn vectors
 LARGEST = 512, 1e6  # setting of a part: a whole number is a size, another is none
 SCORES = ("additive", "concat", "bilinear", "dot", "scaled_dot")  # the score functions of the lectures
-# Settings that show something on a few tokens, where the defaults are for sentences; `monotonic` so that it stops at all.
+# Settings that show something on a few tokens, where defaults are for sentences; `monotonic` so that it stops at all.
 EXAMPLES = {
     "local_m": "local_m(window=1)",
     "local_p": "local_p(window=2)",

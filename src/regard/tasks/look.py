@@ -38,6 +38,8 @@ from regard.attention.kept import MOST, Held, Kept, kept
 from regard.core import shown
 from regard.core.errors import BadInput, UnknownName, Unsupported, nearest
 from regard.core.spec import Table, resolve
+from regard.tasks.looks.views import binned, eight_bits, plain, rested, resting, stretched
+from regard.tasks.serving import only_runs
 
 View = Literal["raw", "without_sink", "value"]
 VIEWS = ("raw", "without_sink", "value")
@@ -59,7 +61,6 @@ LOOKS: Table = {
     "pronunciation": ("regard.tasks.looks.pronunciation", "PronunciationLook"),
 }
 
-_LEAST, _TIMES = 1 / 3, 2.0  # what makes a key a sink: this share of the weight, so many times an equal share
 _SOME = 64  # query rows of which sinks are found
 _LINES = 24  # maps that are drawn in a notebook
 _BLOCK, _BLOCKS = 64, 64  # columns computed at a time, and blocks of them that are remembered
@@ -154,7 +155,7 @@ class Look:
             "picture": self.picture is not None,
             "sound": None if self.sound is None else {"seconds": self.sound["seconds"]},
             "rollout": self.output_side,
-            "relevance": self.targets,
+            "relevance": [] if only_runs(self.predictor.model) else self.targets,
             "maps": maps,
             "bytes": self.bytes,
         }
@@ -164,6 +165,10 @@ class Look:
         """What is held of the pass."""
         return self.store.bytes + len(self.picture or b"")
 
+    def shape(self, name: str) -> tuple[int, int]:
+        """Rows and columns of a map."""
+        return self._shape(self._held(name))
+
     def sample(self, name: str, size: int = 32) -> tuple[np.ndarray, list[float]]:
         """A thumbnail of every head, uint8 H size size, where 255 is the largest weight of the head; and those.
 
@@ -172,8 +177,8 @@ class Look:
         held, _ = self._held(name), _positive(size)
         n, m = self._shape(held)
         rows, where = np.unique((np.arange(size) + 0.5) * n // size, return_inverse=True)
-        w = _binned(_plain(held.lines(rows.astype(int).tolist())[0])[:, :, :m], size)
-        return _eight_bits(w[:, where][:, :, _stretched(w.shape[2], size)])
+        w = binned(plain(held.lines(rows.astype(int).tolist())[0])[:, :, :m], size)
+        return eight_bits(w[:, where][:, :, stretched(w.shape[2], size)])
 
     def tile(
         self, name: str, head: int, rows: tuple[int, int], columns: tuple[int, int], size: int
@@ -187,8 +192,8 @@ class Look:
         (top, bottom), (left, right) = _span(rows, n, "rows"), _span(columns, m, "columns")
         many = min(size, bottom - top)
         picked = top + ((np.arange(many) + 0.5) * (bottom - top) // many).astype(int)
-        w = _plain(held.lines(picked.tolist(), self._heads(held, head))[0])[:, :, left:right].mean(0, keepdims=True)
-        pixels, scales = _eight_bits(_binned(w, size))
+        w = plain(held.lines(picked.tolist(), self._heads(held, head))[0])[:, :, left:right].mean(0, keepdims=True)
+        pixels, scales = eight_bits(binned(w, size))
         return pixels[0], scales[0]
 
     def row(self, name: str, head: int, query: int, view: View = "raw") -> np.ndarray:
@@ -196,12 +201,11 @@ class Look:
         held = self._held(name)
         n, m = self._shape(held)
         heads = self._heads(held, head)
-        w = _plain(held.lines([_number(query, n, "query")], heads)[0])[:, 0, :m]
+        valued = self._view(held, view) == "value"
+        w = plain(held.lines([_number(query, n, "query")], heads, valued)[0])[:, 0, :m]
         which = list(range(held.heads)) if heads is None else heads
-        if self._view(held, view) == "value":
-            w = w * _plain(held.values_norm()[0])[which, :m]
-        elif view == "without_sink":
-            w = np.stack([_rested(line, self.sinks(name)[h]) for line, h in zip(w, which, strict=True)])
+        if view == "without_sink":
+            w = np.stack([rested(line, self.sinks(name)[h]) for line, h in zip(w, which, strict=True)])
         return np.ascontiguousarray(w.mean(0), dtype=np.float32)
 
     def column(self, name: str, head: int, key: int, view: View = "raw") -> np.ndarray:
@@ -219,8 +223,8 @@ class Look:
             held = self._held(name)
             n, m = self._shape(held)
             rows = np.unique(np.linspace(0, n - 1, min(n, _SOME)).astype(int))
-            w = _plain(held.lines(rows.tolist())[0])[:, :, :m]
-            self._sinks[name] = [_resting(head, rows if n == m else None) for head in w]
+            w = plain(held.lines(rows.tolist())[0])[:, :, :m]
+            self._sinks[name] = [resting(head, rows if n == m else None) for head in w]
         return self._sinks[name]
 
     def _repr_html_(self) -> str:
@@ -270,7 +274,7 @@ class Look:
 
     @staticmethod
     def _views(held: Held) -> list[str]:
-        offered = {"without_sink": held.normalised, "value": held.norms is not None and held.geometry is None}
+        offered = {"without_sink": held.normalised, "value": held.norms is not None}
         return [view for view in VIEWS if offered.get(view, True)]
 
     def _view(self, held: Held, view: str) -> str:
@@ -295,6 +299,8 @@ class Look:
         return None if head == -1 else [_number(head, held.heads, "head")]
 
     def _one_column(self, held: Held, head: int, key: int, view: str) -> np.ndarray:
+        if view == "value" and held.geometry is not None:
+            return plain(held.columns_of([key], head, valued=True)[0, :, 0])[: self._shape(held)[0]]
         column = self._block(held, head, key)
         if view == "value":
             return column * float(held.values_norm()[0, head, key])
@@ -315,7 +321,7 @@ class Look:
                 return self._columns[which][key % _BLOCK]
         n, _ = self._shape(held)
         keys = range(which[2] * _BLOCK, min((which[2] + 1) * _BLOCK, held.columns))
-        found = np.ascontiguousarray(_plain(held.columns_of(list(keys), head)[0])[:n].T)
+        found = np.ascontiguousarray(plain(held.columns_of(list(keys), head)[0])[:n].T)
         with self._lock:
             self._columns[which] = found
             while len(self._columns) > _BLOCKS:
@@ -356,52 +362,6 @@ def _checked(given: Mapping[str, Any], takes: Mapping[str, type | tuple[type, ..
     if (first := next(iter(takes))) not in given:
         raise BadInput(f"there is no '{first}' to read")
     return dict(given)
-
-
-def _plain(x: torch.Tensor) -> np.ndarray:
-    found: np.ndarray = x.detach().float().cpu().numpy()
-    return found
-
-
-def _binned(w: np.ndarray, size: int) -> np.ndarray:
-    """At most `size` columns: of each bin the largest."""
-    m = w.shape[2]
-    if m <= size:
-        return w
-    found: np.ndarray = np.maximum.reduceat(w, np.arange(size) * m // size, axis=2)
-    return found
-
-
-def _stretched(m: int, size: int) -> np.ndarray:
-    return np.arange(size) * m // size
-
-
-def _eight_bits(w: np.ndarray) -> tuple[np.ndarray, list[float]]:
-    """Weights H N M as uint8, and for each head the weight that 255 is."""
-    w = np.maximum(w, 0)
-    scales = w.max(axis=(1, 2))
-    pixels = np.rint(w * (255 / np.where(scales == 0, 1, scales))[:, None, None])
-    return pixels.astype(np.uint8), scales.astype(float).tolist()
-
-
-def _rested(line: np.ndarray, sinks: list[int]) -> np.ndarray:
-    """A row without its sinks, scaled to sum to what it did."""
-    total, out = line.sum(), line.copy()
-    out[sinks] = 0
-    rest = out.sum()
-    found: np.ndarray = out * (total / rest) if rest > 1e-6 else np.zeros_like(out)
-    return found
-
-
-def _resting(w: np.ndarray, own: np.ndarray | None) -> list[int]:
-    """The sinks of one head, of some of its rows; `own` are the keys that are those queries themselves."""
-    sees = w > 0
-    share = sees / np.maximum(sees.sum(1, keepdims=True), 1)  # an equal share of what a query sees
-    if own is not None:
-        sees[np.arange(len(own)), own] = False
-    many = sees.sum(0)
-    mean, even = ((x * sees).sum(0) / np.maximum(many, 1) for x in (w, share))
-    return np.flatnonzero((many >= max(3, len(w) / 4)) & (mean >= _LEAST) & (mean >= _TIMES * even)).tolist()
 
 
 def _number(asked: int, many: int, what: str) -> int:

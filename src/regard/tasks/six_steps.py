@@ -7,7 +7,7 @@
     5  w_nm v_m                                   every value by its weight
     6  z_n = Σ_m w_nm v_m                         their sum: what the token has become
 
-The example is the one of the lectures: "Thinking Machines", where the first word scores 112 and 96, divided by 8 that is
+The example is that of the lectures: "Thinking Machines", where the first word scores 112 and 96, divided by 8 that is
 14 and 12, and the softmax gives 0.88 and 0.12. There d_k is 64; three numbers of each vector are written out, and the
 others are zero, so that every product can be checked. Law: z is what the softmax mechanism gives.
 

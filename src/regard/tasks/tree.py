@@ -150,7 +150,8 @@ class Tree(Observer):
                     node.fate, node.beam = "kept", places[place]
                     self.live[node.beam] = node
                 else:
-                    node.why = f"{rank[place]:.2f} is below the last of the {each} kept, {min(going):.2f}"
+                    what = "log-probability" if node.rank is None else "log-probability less what diversity costs"
+                    node.why = f"{what} {rank[place]:.2f} is below the last of the {each} kept, {min(going):.2f}"
         self._pooled(step)
         self._losses(step, before, each)
         self._see_end(step)

@@ -22,13 +22,18 @@ class Bench {
 
   soon() {
     clearTimeout(this.timer);
+    this.turn++; // what is under way is no longer wanted
+    this.board.setAttribute("aria-busy", "true");
     this.timer = setTimeout(() => this.change(), PAUSE);
   }
 
   async change() {
     const turn = ++this.turn;
+    this.board.setAttribute("aria-busy", "true");
     const found = await this.ask();
-    if (turn !== this.turn || !found) return;
+    if (turn !== this.turn) return;
+    this.board.setAttribute("aria-busy", "false");
+    if (!found) return;
     this.matrices = [];
     this.board.replaceChildren(...this.shown(found));
   }
@@ -69,7 +74,7 @@ export class Mechanisms extends Bench {
     return [
       formula(found.mechanism, found.positions.name === "none" ? null : found.positions),
       element("div", { class: "figures" },
-        figure("Who may look at whom", this.matrix(tokens, tokens, mask.allowed, { label: "The mask", what: "may look:", idle: "What is crossed is ruled out.", cell: large(tokens.length) }, mask.allowed, 3)),
+        figure("Who may look at whom", this.matrix(tokens, tokens, mask.allowed, { label: "The mask", says: (allowed) => (allowed ? "may look" : "may not look"), idle: "What is crossed is ruled out.", cell: large(tokens.length) }, mask.allowed, 3)),
         figure("Scores, mean of heads", this.matrix(tokens, tokens, average(scores), { label: "Scores", what: "score", cell: large(tokens.length) }, mask.allowed)),
         figure("Weights, mean of heads", this.matrix(tokens, tokens, mean, { label: "Weights", cell: large(tokens.length) }, mask.allowed)),
       ),
@@ -148,7 +153,7 @@ export class Positions extends Bench {
 
   shown({ tokens, found }) {
     return found.map(({ positions, matrix, drawn }) => {
-      const heads = matrix.slice(0, 4).map((values, k) => figure(matrix.length > 1 ? `head ${k}` : positions.where, this.matrix(tokens, tokens, values, { label: `${positions.name}, head ${k}`, what: "number", spread: true, cell: Math.max(3, Math.floor((matrix.length > 1 ? 120 : 200) / tokens.length)) })));
+      const heads = matrix.slice(0, 4).map((values, k) => figure(matrix.length > 1 ? `head ${k}` : positions.where, this.matrix(tokens, tokens, values, { label: `${positions.name}, head ${k}`, what: "number", spread: true, small: matrix.length > 1, cell: Math.max(3, Math.floor((matrix.length > 1 ? 84 : 200) / tokens.length)) })));
       return element("section", { class: "lab-position", "aria-label": positions.name }, formula(positions), element("div", { class: "figures" }, ...heads), drawn.length ? element("p", { class: "hint" }, "These are learned in a model; here they are drawn.") : "");
     });
   }

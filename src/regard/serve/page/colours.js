@@ -19,6 +19,7 @@ const STOPS = {
   },
 };
 const STEPS = 256;
+const EVEN = 6; // so many equal shares
 const tables = new Map();
 
 /** Whether the page is dark now. */
@@ -41,6 +42,14 @@ export function strength(weight, peak) {
   return peak > 0 ? Math.sqrt(Math.min(1, Math.abs(weight) / peak)) : 0;
 }
 
+/**
+ * The weight that is shown strongest: the largest, but never less than a few times an equal share, so that a head that
+ * looks at everything alike looks pale and not like one that looks at everything hard.
+ */
+export function strongest(peak, keys) {
+  return Math.max(peak, Math.min(0.5, EVEN / keys));
+}
+
 /** A CSS colour for a strength. */
 export function colour(amount, which = "look") {
   const at = 3 * Math.round(amount * (STEPS - 1));
@@ -53,18 +62,17 @@ export function lightInk(amount) {
   return dark() ? amount < 0.6 : amount > 0.55;
 }
 
-/** Bytes (255: the peak) painted as an image of `width` x `height` pixels. */
-export function painted(bytes, width, height, which = "look") {
+/** Bytes painted as an image of `width` x `height` pixels; 255 is the peak, which is so strong (0 to 1). */
+export function painted(bytes, width, height, strong = 1) {
   const image = new ImageData(width, height);
-  const all = table(which);
+  const all = table("look");
+  const levels = Uint8Array.from({ length: 256 }, (_, byte) => Math.round(255 * strong * Math.sqrt(byte / 255)));
   for (let k = 0; k < width * height; k++) {
-    const at = 3 * ROOTS[bytes[k]];
+    const at = 3 * levels[bytes[k]];
     image.data.set([all[at], all[at + 1], all[at + 2], 255], 4 * k);
   }
   return image;
 }
-
-const ROOTS = Uint8Array.from({ length: 256 }, (_, byte) => Math.round(255 * Math.sqrt(byte / 255)));
 
 function ramp(stops) {
   const points = stops.map((hex) => toLab(hex));

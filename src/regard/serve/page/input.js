@@ -127,8 +127,7 @@ class Input {
 
   show() {
     const { look } = this.store;
-    this.result.hidden = !look;
-    if (look) answer(this.output, look.output);
+    this.result.hidden = !look || !answer(this.output, look.output);
   }
 }
 

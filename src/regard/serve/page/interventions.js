@@ -112,8 +112,8 @@ class Changes {
     if (Math.max(map.n, map.m) > DRAWN) return element("p", { class: "hint" }, `Masks can be drawn on up to ${DRAWN} tokens.`);
     const names = (side, count) => Array.from({ length: count }, (_, k) => word(this.store.side(side), k));
     const [rows, columns] = [names(map.rows, map.n), names(map.columns, map.m)];
-    const cell = Math.max(6, Math.floor(190 / Math.max(rows.length, columns.length)));
-    this.drawing = new Matrix(rows, columns, { label: "Draw a mask: click a cell to rule it out", what: "free", cell, pick: (n, m) => this.flip(n, m) });
+    const cell = Math.max(6, Math.min(20, Math.floor(150 / Math.max(rows.length, columns.length))));
+    this.drawing = new Matrix(rows, columns, { label: "Draw a mask: click a cell to rule it out", says: (free) => (free ? "free; click to rule it out" : "ruled out"), idle: "Crossed pairs are ruled out.", cell, pick: (n, m) => this.flip(n, m) });
     this.drawn();
     const all = element("button", { type: "button", class: "quiet", on: { click: () => this.rule() } }, "Rule out the column");
     return element("div", { class: "field" }, element("span", { class: "label" }, "Click pairs to rule them out"), this.drawing.element, all);
@@ -135,7 +135,7 @@ class Changes {
   drawn() {
     const { rows, columns } = this.drawing;
     const free = rows.map((_, n) => columns.map((_, m) => (this.pairs.has(`${n} ${m}`) ? 0 : 1)));
-    this.drawing.show(free.map((row) => row.map((one) => 0.15 * one)), free, 1);
+    this.drawing.show(free.map((row) => row.map((one) => 0.02 * one)), free, 1);
   }
 
   put() {

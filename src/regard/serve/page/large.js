@@ -3,7 +3,7 @@
  * are framed, and pointing into the map points at both.
  */
 
-import { painted } from "./colours.js";
+import { painted, strength, strongest } from "./colours.js";
 import { element } from "./element.js";
 import { view } from "./views.js";
 import { word } from "./words.js";
@@ -49,6 +49,7 @@ class Large {
       const bytes = await this.store.tile(map.name, head, [0, map.n], [0, map.m], size);
       if (turn !== this.turn) return;
       this.bytes = bytes;
+      this.strong = strength(bytes.peak ?? 1, strongest(bytes.peak ?? 1, map.m));
       this.wide = Math.min(size, map.m);
       this.paint();
     } catch (error) {
@@ -71,7 +72,7 @@ class Large {
     if (!this.bytes) return;
     this.canvas.width = this.wide;
     this.canvas.height = this.bytes.length / this.wide;
-    this.canvas.getContext("2d").putImageData(painted(this.bytes, this.canvas.width, this.canvas.height), 0, 0);
+    this.canvas.getContext("2d").putImageData(painted(this.bytes, this.canvas.width, this.canvas.height, this.strong), 0, 0);
   }
 
   mark() {

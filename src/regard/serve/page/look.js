@@ -7,6 +7,7 @@
  */
 
 import { Chips } from "./chips.js";
+import { strongest } from "./colours.js";
 import { choice, element, press } from "./element.js";
 import { list } from "./list.js";
 import { Picture } from "./picture.js";
@@ -127,8 +128,8 @@ class Tokens {
       const column = at.key === null || whole ? null : store.column(at);
       const [seen, ...looks] = await Promise.all([column, ...rows]);
       if (turn !== this.turn) return;
-      below.forEach(({ strip, kind }, k) => strip.light(looks[k] ?? null, top(looks[k]), kind.shares));
-      above.strip.light(seen, top(seen), view(at.view).shares);
+      below.forEach(({ strip, kind }, k) => strip.light(looks[k] ?? null, peak(looks[k], kind), kind.shares));
+      above.strip.light(seen, peak(seen, view(at.view), store.map().m), view(at.view).shares);
       this.tell(at, looks, seen);
     } catch (error) {
       if (turn === this.turn) this.dim(error.message, "refused");
@@ -161,9 +162,9 @@ class Tokens {
 
 function titled(map, head, chosen) {
   if (chosen.whole) return [chosen.title, element("span", { class: "aside" }, "through all layers")];
-  const which = head < 0 ? "mean of heads" : `head ${head}`;
+  const which = map.heads < 2 ? "" : head < 0 ? ", mean of heads" : `, head ${head}`;
   const kind = map.exact === false ? `${map.kind}, approximate` : map.kind;
-  return [`Layer ${map.layer}, ${which}`, element("span", { class: "aside" }, kind)];
+  return [`Layer ${map.layer}${which}`, element("span", { class: "aside" }, kind)];
 }
 
 /** What a view does not show, under its name where there are several. */
@@ -180,4 +181,8 @@ function spread(cells, side) {
   return out;
 }
 
-const top = (weights) => (weights ? weights.reduce((most, weight) => Math.max(most, Math.abs(weight)), 0) : 1);
+/** The weight that is shown strongest. */
+function peak(weights, { shares }, keys = weights?.length) {
+  const most = weights ? weights.reduce((least, weight) => Math.max(least, Math.abs(weight)), 0) : 1;
+  return shares ? strongest(most, keys) : most;
+}

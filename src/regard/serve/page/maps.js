@@ -5,7 +5,7 @@
  * the other, a few at a time. The grid is one stop of Tab; arrows move over layers and heads.
  */
 
-import { painted } from "./colours.js";
+import { painted, strength, strongest } from "./colours.js";
 import { choice, element, press } from "./element.js";
 import { mount as mountLarge } from "./large.js";
 
@@ -128,16 +128,17 @@ class Grid {
     if (this.cells.has(key(map.name, MEAN))) this.put(map, MEAN, ...mean(map.heads, one, scale));
   }
 
-  put(map, head, bytes, peak) {
+  put(map, head, bytes, peak = 1) {
     const cell = this.cells.get(key(map.name, head));
-    cell.title = `${cell.getAttribute("aria-label")}: largest weight ${Number(peak ?? 0).toPrecision(2)}`;
-    cell.firstChild.getContext("2d").putImageData(painted(bytes, SIZE, SIZE), 0, 0);
+    cell.title = `${cell.getAttribute("aria-label")}: largest weight ${peak.toPrecision(2)}`;
+    const strong = strength(peak, strongest(peak, map.m));
+    this.drawn.set(cell, () => cell.firstChild.getContext("2d").putImageData(painted(bytes, SIZE, SIZE, strong), 0, 0));
+    this.drawn.get(cell)();
     cell.classList.add("drawn");
-    this.drawn.set(cell, bytes);
   }
 
   repaint() {
-    for (const [cell, bytes] of this.drawn) cell.firstChild.getContext("2d").putImageData(painted(bytes, SIZE, SIZE), 0, 0);
+    for (const draw of this.drawn.values()) draw();
   }
 
   move(event) {
@@ -182,7 +183,8 @@ function grouped(maps) {
 }
 
 function title(map, part) {
-  if (map.kind !== "self") return "Cross";
+  const named = { cross: "Cross", align: "Alignment", lattice: "Lattice", labels: "Labels" };
+  if (map.kind !== "self") return named[map.kind] ?? map.kind;
   return { encoder: "Encoder", decoder: "Decoder" }[part] ?? "Self";
 }
 

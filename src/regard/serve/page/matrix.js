@@ -16,8 +16,8 @@ const SHARP = 2; // canvas pixels to one of the page
 export class Matrix {
   /**
    * @param {string[]} rows @param {string[]} columns names along the sides
-   * @param {{label: string, what?: string, idle?: string, cell?: number, small?: boolean, pick?: (row, column) => void}}
-   * options `what` names the number, `idle` is said where no cell is chosen; `pick` is told of a click or of Enter;
+   * @param {object} options `label` for those who do not see it; `what` names the number, or `says(allowed)` says what a
+   * cell means; `idle` is said where none is chosen; `pick(row, column)` is told of a click or of Enter; `cell`: pixels;
    * `small`: no names and no line beneath; `spread`: the smallest number is white, the largest darkest
    */
   constructor(rows, columns, options) {
@@ -68,10 +68,12 @@ export class Matrix {
     const reach = this.least > 0 ? `From ${number(this.least)} (white) to ${number(this.peak)}.` : `The largest ${options.what ?? "weight"} is ${number(this.peak)}.`;
     if (!at || !this.values) return this.said.replaceChildren(options.idle ?? `${reach} Point at a cell.`);
     const [n, m] = at;
-    const ruled = this.allowed && !this.allowed[n][m] ? ", ruled out by the mask" : "";
+    const ruled = this.allowed && !this.allowed[n][m];
+    const value = Number(this.values[n][m].toPrecision(4));
+    const told = options.says?.(!ruled) ?? `${options.what ?? "weight"} ${value}${ruled ? ", ruled out by the mask" : ""}`;
     this.said.replaceChildren(
       element("b", { dir: "auto" }, visible(this.rows[n])), " → ", element("b", { dir: "auto" }, visible(this.columns[m])),
-      `: ${options.what ?? "weight"} ${Number(this.values[n][m].toPrecision(4))}${ruled}`,
+      `: ${told}`,
     );
   }
 

@@ -6,9 +6,9 @@ import { element, percent } from "./element.js";
 import { barred } from "./list.js";
 
 const SHOWN = 5;
-const UNSAID = ["log_probabilities", "prompt"]; // one number a token, and where the answer begins
+const UNSAID = ["log_probabilities", "prompt", "width", "height"]; // numbers for machines
 
-/** Show `look.output` in an element. */
+/** Show `look.output` in an element; whether there was anything to show. */
 export function answer(host, output) {
   const { text, ...rest } = output;
   const parts = text === undefined ? [] : [element("p", { class: "answer", dir: "auto" }, text)];
@@ -19,6 +19,7 @@ export function answer(host, output) {
     else if (Array.isArray(value) && value.every((one) => typeof one === "string")) parts.push(fact(name, value.join("  ")));
   }
   host.replaceChildren(...parts);
+  return parts.length > 0;
 }
 
 /** What there is to say, one after another; several masks have guesses each. */

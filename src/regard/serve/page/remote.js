@@ -39,10 +39,12 @@ export async function sample(id, map, size) {
   return { bytes: new Uint8Array(await answer.arrayBuffer()), scale: JSON.parse(answer.headers.get("X-Scale") ?? "[]") };
 }
 
-/** Part of one head's map, `size` cells to a side at most, as bytes. */
+/** Part of one head's map, at most `size` cells to a side, as bytes; their `peak` is the weight that 255 is. */
 export async function tile(id, map, head, rows, columns, size) {
   const wanted = new URLSearchParams({ map, head, rows: rows.join(":"), columns: columns.join(":"), size });
-  return new Uint8Array(await (await ask(`/explore/looks/${id}/tile?${wanted}`)).arrayBuffer());
+  const answer = await ask(`/explore/looks/${id}/tile?${wanted}`);
+  const bytes = new Uint8Array(await answer.arrayBuffer());
+  return Object.assign(bytes, { peak: JSON.parse(answer.headers.get("X-Scale") ?? "1") });
 }
 
 /** What one query looks at. */

@@ -105,7 +105,7 @@ export class Store {
     const same = look.maps.find((map) => map.name === this.selection.map);
     const crossing = look.maps.filter((each) => each.kind !== "self");
     const map = same ?? crossing.at(-2) ?? crossing.at(-1) ?? look.maps.at(-1) ?? null;
-    const head = map && this.selection.head < map.heads ? this.selection.head : 0;
+    const head = map ? headIn(map, this.selection.head) : 0;
     const view = offers(look, map, this.selection.view) ? this.selection.view : "raw";
     this.selection = { map: map ? map.name : null, head, view, ...NOWHERE };
     if (map) Object.assign(this.selection, this.opening());
@@ -123,7 +123,7 @@ export class Store {
     const moved = change.map !== undefined || change.head !== undefined;
     if (moved && change.view === undefined && WHOLE.includes(next.view)) next.view = "raw";
     const map = this.map(next.map);
-    if (map && next.head >= map.heads) next.head = 0;
+    if (map) next.head = headIn(map, next.head);
     if (map && !offers(this.look, map, next.view)) next.view = "raw";
     this.selection = next;
     const after = this.sides();
@@ -239,6 +239,11 @@ export class Store {
     this.error = error;
     this.tell("error");
   }
+}
+
+/** The same head where a map has it: the first where there are too few, and the mean of one head is that head. */
+function headIn(map, head) {
+  return head >= map.heads || map.heads < 2 ? 0 : head;
 }
 
 /** Promises of arrays by key, the longest unused forgotten first; a failed one is not kept. */

@@ -54,6 +54,7 @@ class Theatre {
     this.build(host);
     store.on("models", () => this.open());
     store.on("model", () => this.follow(store.model?.name));
+    store.on("look", () => this.take(store.look));
     store.on("theme", () => this.stage?.show(this.at));
     if (store.models.length) this.open();
   }
@@ -105,11 +106,19 @@ class Theatre {
     if (this.models.some((one) => one.name === name) && name !== this.chosen?.name) this.choose(name);
   }
 
+  /** What was read last is what to search for, unless something else was typed or chosen here. */
+  take(look) {
+    if (look?.model !== this.chosen?.name || this.touched) return;
+    if (this.words) this.words.value = look.given?.text ?? this.words.value;
+    else this.given = { look: look.id };
+  }
+
   choose(name) {
     this.chosen = this.models.find((one) => one.name === name);
     if (!this.chosen) return;
     this.model.value = name;
     this.given = null;
+    this.touched = false;
     this.entry.replaceChildren(...(this.chosen.input === "sound" ? this.sound() : this.text()));
     const { ways } = this.chosen;
     const box = choice("Search", ways.map((value) => ({ value, title: WAYS[value], hint: HINTS[value] })), (how) => this.way(how));
@@ -119,9 +128,12 @@ class Theatre {
 
   text() {
     const known = this.store.models.find(({ name }) => name === this.chosen.name);
-    const read = this.store.look?.model === this.chosen.name ? this.store.look.given?.text : null;
     this.words = element("textarea", { id: "theatre-text", rows: 3, spellcheck: "false", dir: "auto" });
-    this.words.value = read ?? known?.examples?.[0] ?? "";
+    this.words.value = known?.examples?.[0] ?? "";
+    this.words.addEventListener("input", () => {
+      this.touched = true;
+    });
+    this.take(this.store.look);
     return [labelled("Text", this.words)];
   }
 
@@ -129,12 +141,13 @@ class Theatre {
     this.words = null;
     const picker = element("input", { type: "file", id: "theatre-file", accept: "audio/*,.wav,.flac,.ogg" });
     picker.addEventListener("change", () => {
-      this.given = picker.files[0] ? { sound: picker.files[0] } : null;
+      this.touched = picker.files.length > 0;
+      this.given = this.touched ? { sound: picker.files[0] } : null;
+      this.take(this.store.look);
     });
-    const { look } = this.store;
-    if (look?.model === this.chosen.name) this.given = { look: look.id };
-    const hint = this.given ? element("p", { class: "hint" }, "Without a file: the recording that was looked at.") : null;
-    return [labelled("Recording", picker), hint ?? ""];
+    this.take(this.store.look);
+    const hint = element("p", { class: "hint" }, "Without a file: the recording that was looked at last.");
+    return [labelled("Recording", picker), hint];
   }
 
   /** Show the settings that a way of searching has. */

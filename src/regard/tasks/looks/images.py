@@ -23,6 +23,7 @@ from regard.tasks.classifier import ranked
 from regard.tasks.image_classifier import ImageClassifier
 from regard.tasks.look import NOWHERE, Look, Side
 from regard.tasks.looking import looked, sight_of
+from regard.tasks.looks.paths import differentiable
 
 BEST = 10  # labels that are told
 PIXELS = 2**27  # weights that a rollout or a relevance may make at once
@@ -143,6 +144,7 @@ class ImageLook(Look):
         if not 0 <= target < len(self.predictor.labels):
             raise BadInput(f"there is no label {target}; there are 0 to {len(self.predictor.labels) - 1}")
         self._check()
+        differentiable(self.predictor.model)
         with self._as_asked():
             sight: Sight = looked(self.predictor.model, self.values, True, target)[0]
         return self._on_patches(sight.relevance())

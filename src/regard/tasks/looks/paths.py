@@ -27,6 +27,7 @@ from regard.attention.capture import watch
 from regard.attention.kept import Held, Kept
 from regard.core.errors import Unsupported
 from regard.core.shapes import Float, Tensor
+from regard.tasks.serving import only_runs
 
 SHARE = 0.5  # of the way around attention
 MOST = 2**31  # weights that are made for one rollout: some ten seconds on one core
@@ -77,6 +78,7 @@ class Paths:
     ) -> dict[str, np.ndarray]:
         """Of every stream, how much each token spoke for an answer that is read off one token at the top."""
         self._check(GRADED)
+        differentiable(model)
         with torch.enable_grad(), watch(model, gradients=True) as seen:
             torch.autograd.grad(answer(model(*inputs)), _roots(model), allow_unused=True)
         rows = self._start(stream, query)
@@ -102,6 +104,12 @@ class Paths:
                 f"all layers as one would need {self.weights:.1e} weights here, more than {most:.1e}; "
                 "give a shorter input, or look at single rows"
             )
+
+
+def differentiable(model: nn.Module) -> None:
+    """Refuse a model that can only be run."""
+    if only_runs(model):
+        raise Unsupported("a model that was made ready to serve has no gradients, so there is no relevance")
 
 
 def _pulled(held: Held, row: Float[Tensor, " N"]) -> Float[Tensor, " M"]:

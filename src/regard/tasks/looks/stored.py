@@ -37,10 +37,9 @@ class StoredLook(Look):
         self.store, self.input = store, next(iter(sides))
         self._of = of or (lambda held: (self.input, self.input))
         for name_, side in sides.items():
-            plain = list(side) if not isinstance(side, Side) else side.tokens
-            self.sides[name_] = (
-                side if isinstance(side, Side) else Side(name_, plain, [NOWHERE] * len(plain), [False] * len(plain))
-            )
+            many = len(side)
+            named = side if isinstance(side, Side) else Side(name_, list(side), [NOWHERE] * many, [False] * many)
+            self.sides[name_] = named
 
     def read(self) -> None:
         """It was read before."""
