@@ -146,6 +146,24 @@ def test_a_text_that_is_written_on_keeps_its_places(load):
     np.testing.assert_allclose(given.output["log_probabilities"], found.output["log_probabilities"], atol=1e-4)
 
 
+def test_a_writer_of_bytes_keeps_its_places_too():
+    from regard.tasks.writer import Writer
+    from regard.tokens.text import Text
+
+    text = Text.train(["zwei Hunde, größer: 😀 und Café"] * 3, "bytes", 300)
+    writer = Writer(regard.build("gpt", size="tiny", vocab=text.size), text)
+    found = look(writer, {"text": "zwei Hunde", "tokens": 12, "temperature": 1.0, "seed": 3})
+    side, prompt = found.sides["text"], found.output["prompt"]
+    assert side.text == "zwei Hunde" + found.output["text"]
+    assert [side.text[slice(*p["text"])] for p in side.places[:prompt]] == ["zwei", "Hunde"]
+    ends = [place["text"][1] for place in side.places if "text" in place]
+    assert ends == sorted(ends)
+    assert ends[-1] <= len(side.text)
+    for token, place in zip(side.tokens[prompt:], side.places[prompt:], strict=True):
+        if "text" in place and token.isascii() and token.isalnum():
+            assert side.text[slice(*place["text"])] == token
+
+
 # -- pictures of maps --------------------------------------------------------------------------------------------------
 
 
@@ -379,6 +397,8 @@ def test_a_sound_is_shown_as_frames_in_time(load):
         ("en-de", {"text": "a " * 500}, "at most 200"),
         ("en-de", {"text": "Hi", "beams": 1000}, "1 to 64"),
         ("shakespeare", {"text": ""}, "empty"),
+        ("shakespeare", {"text": "O", "tokens": 10**9}, "up to 4096"),
+        ("shakespeare", {"text": "O", "tokens": -1}, "up to 4096"),
         ("fill-en", {"text": "a " * 99}, "reads 32"),
         ("languages", {"text": "\t"}, "empty"),
         ("sounds-en", {"text": "two words"}, "more than one word"),

@@ -36,6 +36,7 @@ def make(host: Host, settings: Settings | None = None) -> FastAPI:
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
         loading = asyncio.ensure_future(asyncio.to_thread(host.load))
+        loading.add_done_callback(_loaded)
         yield
         loading.cancel()
         await asyncio.to_thread(host.close, settings.grace)
@@ -68,6 +69,12 @@ def make(host: Host, settings: Settings | None = None) -> FastAPI:
     app.add_middleware(Guard, host=host, settings=settings)  # the last that is added is the first that is passed
     host.metrics.gauge("regard_memory_bytes", "Memory of this process.", "", lambda: {"": memory()})
     return app
+
+
+def _loaded(loading: asyncio.Future[None]) -> None:
+    """Models that could not be loaded are said once; whoever asks for one hears it again."""
+    if not loading.cancelled() and (error := loading.exception()) is not None:
+        errors.log.error("a model could not be loaded: %s", error)
 
 
 def _about(app: FastAPI, host: Host) -> None:

@@ -90,6 +90,7 @@ class _Going:
     jobs: list[Job]
     work: Generator[Sequence[tuple[int, Any]], None, Sequence[Any]]
     told: bool = False  # whether anybody has been told anything
+    since: float = field(default_factory=time.monotonic)
 
 
 class Batcher:
@@ -190,7 +191,11 @@ class Batcher:
                     going.append(one)
             idle = not group and not going
             if group and not going:
-                self._each += 0.2 * ((time.monotonic() - began) / len(group) - self._each)
+                self._learn(time.monotonic() - began, group)
+
+    def _learn(self, seconds: float, jobs: Sequence[Job]) -> None:
+        """How long a request takes, about: what those who are refused are told goes by it."""
+        self._each += 0.2 * (seconds / len(jobs) - self._each)
 
     def _group(self, going: Sequence[_Going], idle: bool) -> list[Job] | None:
         """Those who are next; an empty list where others have a turn first, None at the end."""
@@ -261,6 +266,7 @@ class Batcher:
             return True
         except StopIteration as stop:
             _answered(one.jobs, stop.value)
+            self._learn((time.monotonic() - one.since) / (1 + len(going)), one.jobs)
         except BaseException as error:
             self._failed(one.jobs, error, going, again=not one.told)
         return False

@@ -34,6 +34,7 @@ from regard.serve.settings import Settings
 
 COOKIE = "regard_token"
 OPEN = ("/health", "/ready")  # what a watchman asks, without a token
+FILES = ("image/", "audio/", "video/", "multipart/", "application/octet-stream")  # of which a body may be larger
 POLICY = (
     "default-src 'self'; img-src 'self' data: blob:; media-src 'self' blob:; object-src 'none'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
@@ -170,8 +171,8 @@ class Guard:
 
     async def _read(self, headers: Headers, receive: Receive, body: bytearray) -> None:
         """The whole body, or the reason why it is not wanted."""
-        json = headers.get("content-type", "").partition(";")[0].strip().lower() in ("", "application/json")
-        most = self.settings.body if json else self.settings.upload
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        most = self.settings.upload if kind.startswith(FILES) else self.settings.body
         if headers.get("content-encoding", "identity").lower() != "identity":
             raise Wrong(415, "send the body as it is, not compressed")
         said = headers.get("content-length", "0")

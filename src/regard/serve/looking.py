@@ -207,7 +207,7 @@ async def _wanted(request: Request, work: Work) -> Wanted:
         one = await asyncio.to_thread(explorable, work, wanted.model)
         kind = "image" if one is None else one.input
         if kind == "image":
-            content = picture(content, work.settings)
+            content = await asyncio.to_thread(picture, content, work.settings)
         elif kind != "sound":
             raise BadInput(f"{wanted.model} reads a {kind}, not a file")
         wanted.given[kind] = content

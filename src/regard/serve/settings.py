@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+from regard.core.errors import BadInput
 
 KIB, MIB = 2**10, 2**20
 
@@ -28,3 +31,7 @@ class Settings:
     seconds: float = 120.0  # of a sound
     looks: int = 8  # that the explorer keeps
     looked: int = 512 * MIB  # what they may hold
+
+    def __post_init__(self) -> None:
+        if self.token is not None and not re.fullmatch(r"[!-~]+", self.token):
+            raise BadInput("a token is made of ASCII characters, without spaces")

@@ -15,6 +15,8 @@ from regard.serve.batching import Tell
 from regard.serve.host import Host
 from regard.serve.settings import Settings
 
+BEAMS = 4  # up to which the limit of characters holds; beyond, what is searched grows with them
+LONGEST = 4096  # tokens of a prompt that is read whole
 TOKENS = 256  # written, that count as one item of a group
 
 
@@ -28,17 +30,19 @@ class Work:
         """Items for a model, in its queue; `way`: what must be the same for requests to run together."""
         return await self.host.batcher(name).ask(way, items, run, self.settings.deadline, **more)
 
-    def checked(self, texts: Sequence[str]) -> list[str]:
-        """The texts of a request, where they are not too much."""
-        if (many := sum(map(len, texts))) > self.settings.characters:
-            raise BadInput(f"{many:,} characters are more than the {self.settings.characters:,} of one request")
+    def checked(self, texts: Sequence[str], beams: int = BEAMS) -> list[str]:
+        """The texts of a request, where they are not too much; with many beams less is."""
+        most = self.settings.characters * BEAMS // max(BEAMS, beams)
+        if (many := sum(map(len, texts))) > most:
+            raise BadInput(f"{many:,} characters are more than the {most:,} of one request")
         return list(texts)
 
     async def translated(self, name: str, texts: Sequence[str], search: dict[str, Any]) -> list[Any]:
         """The candidates of every text, best first."""
         translate = self.host.get(name)
+        lines = self.checked(texts, search["beams"])
         way: Any = object() if search.get("sample") else ("translate", _frozen(search))
-        return await self.ask(name, way, self.checked(texts), lambda lines: translate.candidates(lines, **search))
+        return await self.ask(name, way, lines, lambda lines: translate.candidates(lines, **search))
 
     async def written(
         self, name: str, prompts: Sequence[str], how: dict[str, Any], tell: Tell | None = None
@@ -55,6 +59,8 @@ class Work:
         for number, row in enumerate(ids, 1):
             if not row:
                 raise BadInput(f"prompt {number} holds nothing that this model reads")
+            if len(row) > LONGEST and not how.get("slide"):
+                raise BadInput(f"prompt {number} has {len(row):,} tokens; {LONGEST:,} are read, or the last with slide")
         items = [(row, how.get("seed", 0) + number) for number, row in enumerate(ids)]
         streamed = tell is not None
         way = "generate", streamed, _frozen(asked)
@@ -65,12 +71,12 @@ class Work:
                 return write.write(prompts, numbers=numbers, **asked)
             return _news(write.streams(prompts, numbers=numbers, heard=streamed, **asked))
 
-        return await self.ask(name, way, items, run, tell=tell, weight=-(-many // TOKENS))
+        return await self.ask(name, way, items, run, tell=tell, weight=-(-(many + sum(map(len, ids))) // TOKENS))
 
     async def answered(self, name: str, prompts: Sequence[str], how: dict[str, Any]) -> list[str]:
         """The answers of a text-to-text model."""
-        answer = self.host.get(name)
-        return await self.ask(name, ("answer", _frozen(how)), self.checked(prompts), lambda some: answer(some, **how))
+        answer, lines = self.host.get(name), self.checked(prompts, how["beams"])
+        return await self.ask(name, ("answer", _frozen(how)), lines, lambda some: answer(some, **how))
 
     async def called(self, name: str, items: Sequence[Any], **how: Any) -> list[Any]:
         """What a model says of every item, where it is simply called with all of them."""

@@ -163,7 +163,8 @@ class Look:
     @property
     def bytes(self) -> int:
         """What is held of the pass."""
-        return self.store.bytes + len(self.picture or b"")
+        given = sum(len(value) for value in self.given.values() if isinstance(value, (bytes, str)))
+        return self.store.bytes + len(self.picture or b"") + given
 
     def shape(self, name: str) -> tuple[int, int]:
         """Rows and columns of a map."""

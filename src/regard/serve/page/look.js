@@ -56,7 +56,7 @@ class Tokens {
     const map = store.map();
     this.body.hidden = this.beside.hidden = !map;
     if (!map) return this.heading.replaceChildren(store.look ? "This model has no attention to look at" : "Nothing read yet");
-    const chosen = view(store.selection.view);
+    const chosen = view(store.selection.view, map);
     const kinds = this.compare && !chosen.whole ? OF_A_HEAD.filter(({ value }) => offers(store.look, map, value)) : [chosen];
     this.heading.replaceChildren(...titled(map, store.selection.head, chosen));
     press(this.views, chosen.value);
@@ -76,9 +76,9 @@ class Tokens {
     const own = rows === columns;
     const sides = Object.keys(store.look.sides).length > 1;
     const title = (what, side) => (sides || !own ? `${what}: ${side.replaceAll("_", " ")}` : what);
-    this.above = this.panel(store.looking, "seen", rows === null ? "For which answer" : title("Who looks", rows), "query", own);
+    this.above = this.panel(store.looking, "seen", rows === null ? "For which answer" : title(kinds[0].who ?? "Who looks", rows), "query", own);
     this.below = kinds.map((kind) => {
-      const what = kinds.length > 1 ? kind.title : title("What is looked at", columns);
+      const what = kinds.length > 1 ? kind.title : title(kind.what ?? "What is looked at", columns);
       return { ...this.panel(store.side(columns), "look", what, kind.whole && !own ? null : "key", own), kind };
     });
     this.panels = [this.above, ...this.below];
@@ -155,13 +155,14 @@ class Tokens {
       const verb = looks.length > 1 ? kind.title.toLowerCase() : kind.verb;
       return list(word(above.side, at.query), verb, weights, side, "look", kind.shares);
     });
-    if (seen && looks.length < 2) lists.push(list(word(below[0].side, at.key), "is looked at by", seen, above.side, "seen", view(at.view).shares));
+    if (seen && looks.length < 2) lists.push(list(word(below[0].side, at.key), below[0].kind.seen ?? "is looked at by", seen, above.side, "seen", view(at.view).shares));
     this.told.replaceChildren(element("div", { class: "lists" }, ...lists));
   }
 }
 
 function titled(map, head, chosen) {
   if (chosen.whole) return [chosen.title, element("span", { class: "aside" }, "through all layers")];
+  if (chosen.other) return [chosen.title];
   const which = map.heads < 2 ? "" : head < 0 ? ", mean of heads" : `, head ${head}`;
   const kind = map.exact === false ? `${map.kind}, approximate` : map.kind;
   return [`Layer ${map.layer}${which}`, element("span", { class: "aside" }, kind)];

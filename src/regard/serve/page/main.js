@@ -21,6 +21,7 @@ mountMaps(find("maps"), store);
 for (const [module, place] of [["./interventions.js", "interventions"], ["./export.js", "export"]]) plug(module, place);
 for (const [module, place] of [["./theatre.js", "theatre"], ["./lab.js", "lab"]]) plug(module, place);
 
+globalThis.regard = { store }; // for whoever looks behind the page
 store.on("look", () => (document.documentElement.dataset.look = store.look.id)); // which look is shown, for whoever watches
 
 window.addEventListener("hashchange", route);

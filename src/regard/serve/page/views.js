@@ -58,10 +58,34 @@ export const VIEWS = [
   },
 ];
 
+// Maps that are no attention, and what is to be said about them instead.
+const OTHER = {
+  lattice: {
+    title: "Lattice",
+    who: "What is said",
+    what: "When",
+    verb: "is said at",
+    seen: "belongs to",
+    says: "How likely a frame is to belong to each part of the answer, over all ways to say it.",
+    hides: "This is about the answer that was given. What the model would have heard otherwise is under Labels.",
+  },
+  labels: {
+    title: "Labels",
+    who: "What may be said",
+    what: "When",
+    verb: "is heard at",
+    seen: "sounds like",
+    says: "How likely each label is in every frame, before the answer is put together.",
+    hides: "Most frames say nothing (a blank); what is heard stands in the few that do not.",
+  },
+};
+
 /** Those that can stand side by side: the ones of a single head. */
 export const OF_A_HEAD = VIEWS.filter((view) => !view.whole);
 
-/** The view of that name. */
-export function view(name) {
-  return VIEWS.find((each) => each.value === name) ?? VIEWS[0];
+/** The view of that name; of a map that is no attention it says other things. */
+export function view(name, map = null) {
+  const found = VIEWS.find((each) => each.value === name) ?? VIEWS[0];
+  const other = found.whole ? null : OTHER[map?.kind];
+  return other ? { ...found, ...other, other: true } : found;
 }

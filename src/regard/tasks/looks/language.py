@@ -19,6 +19,7 @@ from regard.tasks.looks.paths import Paths
 from regard.tasks.writer import Writer
 from regard.tasks.writing import Writing
 
+MOST = 4096  # tokens that are written to be looked at
 BEST = 5  # words that are told of what may come next
 
 
@@ -36,6 +37,8 @@ class LanguageLook(Look):
         """Write on where nothing is given to follow, then read all of it once."""
         writer, text, given = self.predictor, self.predictor.text, dict(self.given)
         prompt, following = given.pop("text"), given.pop("following", None)
+        if not 0 <= given.get("tokens", 0) <= MOST:
+            raise BadInput(f"{given['tokens']} tokens cannot be looked at; ask for up to {MOST}")
         (ids,) = writer._encoded([prompt])
         if following is None and given.get("tokens", 24) == 0:
             following = ""
@@ -43,7 +46,7 @@ class LanguageLook(Look):
             (found,) = writer.write([ids], **{"tokens": 24, "temperature": 0.0} | given)[0]
             whole, line = [*ids, *found.tokens], prompt + found.text
             places = texts.typed(text, ids, prompt) + [
-                texts.moved(place, len(prompt)) for place in texts.written(text, found.tokens, found.text)
+                texts.moved(place, len(prompt)) for place in texts.written(text, found.tokens, found.text, ids)
             ]
             self.output = {"text": found.text, "why": found.why, "score": found.score}
         else:

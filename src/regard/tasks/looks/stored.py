@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 
+from torch import nn
+
 from regard.attention.kept import Held, Kept
 from regard.core.errors import BadInput
 from regard.tasks.look import NOWHERE, Look, Side
@@ -33,7 +35,7 @@ class StoredLook(Look):
     ) -> None:
         if of is None and len(sides) != 1:
             raise BadInput("with several sides, say which are the rows and columns of a map: of=")
-        super().__init__(SimpleNamespace(model=None), {"name": name}, name=name)
+        super().__init__(SimpleNamespace(model=nn.Identity()), {"name": name}, name=name)
         self.store, self.input = store, next(iter(sides))
         self._of = of or (lambda held: (self.input, self.input))
         for name_, side in sides.items():

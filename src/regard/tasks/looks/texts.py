@@ -22,20 +22,26 @@ def typed(text: Text, ids: Sequence[int], line: str) -> list[Place]:
     return [{"text": [begin, end]} for begin, end in text.spans(line)]
 
 
-def written(text: Text, ids: Sequence[int], line: str) -> list[Place]:
-    """The places of the numbers that a line was decoded from."""
-    if text.encode([line])[0] == list(ids):
+def written(text: Text, ids: Sequence[int], line: str, before: Sequence[int] = ()) -> list[Place]:
+    """The places of the numbers that a line was decoded from, where they stand after others (a prompt's)."""
+    if not before and text.encode([line])[0] == list(ids):
         return typed(text, ids, line)
-    places, before = list[Place](), 0
+    first, whole = text.decode([before, [*before, *ids]])
+    base = at = len(first)
+    places = list[Place]()
     for many in range(1, len(ids) + 1):
-        (grown,) = text.decode([ids[:many]])
-        same = next(
-            (i for i, (a, b) in enumerate(zip(grown, line, strict=False)) if a != b), min(len(grown), len(line))
-        )
-        begin = before + len(line[before:same]) - len(line[before:same].lstrip())
-        places.append({"text": [min(begin, same), same]} if same > before else NOWHERE)
-        before = max(before, same)
+        (grown,) = text.decode([[*before, *ids[:many]]])
+        same = _agree(grown, whole)
+        begin = same - len(whole[at:same].lstrip() or whole[at:same])
+        places.append({"text": [begin - base, same - base]} if same > at else NOWHERE)
+        at = max(at, same)
     return places
+
+
+def _agree(first: str, second: str) -> int:
+    """How many characters two texts have in common from their beginning."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(first), len(second)))
 
 
 def moved(place: Place, by: int) -> Place:
