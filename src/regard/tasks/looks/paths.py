@@ -30,7 +30,7 @@ from regard.core.shapes import Float, Tensor
 from regard.tasks.serving import only_runs
 
 SHARE = 0.5  # of the way around attention
-MOST = 2**31  # weights that are made for one rollout: some ten seconds on one core
+MOST = 2**30  # weights that are made for one rollout: some ten seconds on one core
 GRADED = 2**27  # weights that are held at once with their gradients for one relevance: 1 GB
 _SOME = 2**24  # weights made at a time
 
@@ -118,7 +118,7 @@ def _pulled(held: Held, row: Float[Tensor, " N"]) -> Float[Tensor, " M"]:
     out, some = row.new_zeros(held.columns), max(1, _SOME // (held.heads * held.columns))
     for at in range(0, len(real), some):
         queries = real[at : at + some]
-        w = held.weights(queries=queries)[0].double().mean(0)
+        w = held.weights(queries=queries)[0].mean(0).double()
         total = w.sum(-1, keepdim=True)
         out += row[queries] @ (w / torch.where(total == 0, 1.0, total))
     return out
