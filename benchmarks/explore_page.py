@@ -70,7 +70,7 @@ def main() -> None:
         shown = browser.execute_async_script(SHOWN, look.about())
         record |= {f"{what}_s": round(shown[what] / 1000, 3) for what in ("tokens", "all")}
         record["small_maps"] = shown["cells"]
-        places = [int(tokens * k / 31.3) for k in range(1, 31)]
+        places = [int(tokens * k / 21.3) for k in range(1, 21)]
         pointed = sorted(browser.execute_async_script(POINTED, place) for place in places)
         record["pointed_ms"] = {"median": round(statistics.median(pointed), 1), "most": round(pointed[-1], 1)}
         record["page_mib"] = round(resident(browser) / 2**20)

@@ -10,6 +10,7 @@ import { Chips } from "./chips.js";
 import { strongest } from "./colours.js";
 import { choice, element, press } from "./element.js";
 import { list } from "./list.js";
+import { LONG, Long } from "./long.js";
 import { Picture } from "./picture.js";
 import { offers } from "./store.js";
 import { OF_A_HEAD, VIEWS, view } from "./views.js";
@@ -100,7 +101,7 @@ class Tokens {
     const options = { which, label: title, ...hooks };
     const strip = placed
       ? new Picture(side, { ...options, image: store.picture(), seconds: timed ? store.look.sound.seconds : null })
-      : new Chips(side, options);
+      : new (side.tokens.length < LONG ? Chips : Long)(side, options);
     const made = element("section", { class: `panel ${which}`, "aria-label": title }, element("h3", {}, title), strip.element);
     return { element: made, strip, side };
   }
@@ -122,18 +123,28 @@ class Tokens {
     const whole = view(at.view).whole;
     above.strip.mark(at.query, pinned);
     for (const { strip } of below) strip.mark(whole ? null : at.key, pinned);
+    if (this.asking) return; // whoever comes back sees that there is a later wish
     if (at.query === null && at.key === null) return this.dim("Point at a token to see what it looks at; click to keep it.");
+    this.asking = true;
     try {
-      const rows = at.query === null ? [] : below.map(({ kind }) => this.row({ ...at, view: kind.value }));
-      const column = at.key === null || whole ? null : store.column(at);
-      const [seen, ...looks] = await Promise.all([column, ...rows]);
-      if (turn !== this.turn) return;
-      below.forEach(({ strip, kind }, k) => strip.light(looks[k] ?? null, peak(looks[k], kind), kind.shares));
-      above.strip.light(seen, peak(seen, view(at.view), store.map().m), view(at.view).shares);
-      this.tell(at, looks, seen);
+      const looks = await Promise.all(at.query === null ? [] : below.map(({ kind }) => this.row({ ...at, view: kind.value })));
+      if (turn === this.turn) this.show(at, looks, null);
+      if (turn === this.turn && at.key !== null && !whole) this.show(at, looks, await store.column(at), turn);
     } catch (error) {
       if (turn === this.turn) this.dim(error.message, "refused");
+    } finally {
+      this.asking = false;
     }
+    if (turn !== this.turn) this.light();
+  }
+
+  /** Light a row and, when it is there, a column; nothing where the pointer has moved on since `turn`. */
+  show(at, looks, seen, turn = this.turn) {
+    if (turn !== this.turn) return;
+    const { above, below, store } = this;
+    below.forEach(({ strip, kind }, k) => strip.light(looks[k] ?? null, peak(looks[k], kind), kind.shares));
+    above.strip.light(seen, peak(seen, view(at.view), store.map().m), view(at.view).shares);
+    this.tell(at, looks, seen);
   }
 
   async row(at) {
