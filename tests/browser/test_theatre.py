@@ -132,6 +132,14 @@ def test_a_recording_is_heard_frame_by_frame(page):
     assert inked > 0.05
 
 
+def test_the_recording_that_came_with_the_page_is_heard(page):
+    staged(page, "en-de")
+    Select(page.one("#theatre-model")).select_by_value("digits")
+    page.one(".theatre-entry .example").click()
+    page.until(lambda: page.all(".lattice"), "the lattice is drawn")
+    assert "one four zero five five six" in page.texts(".text-so-far")
+
+
 def test_script_in_a_text_is_inert(page):
     staged(page, "en-de", SCRIPT, beams=2)
     page.one(".theatre-board").send_keys(Keys.END)

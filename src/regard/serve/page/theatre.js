@@ -146,8 +146,18 @@ class Theatre {
       this.take(this.store.look);
     });
     this.take(this.store.look);
+    const example = element("button", { type: "button", class: "example", on: { click: () => this.example() } }, "Six spoken digits");
     const hint = element("p", { class: "hint" }, "Without a file: the recording that was looked at last.");
-    return [labelled("Recording", picker), hint];
+    return [labelled("Recording", picker), example, hint];
+  }
+
+  /** The recording that came with the page. */
+  async example() {
+    const answer = await fetch(new URL("./digits.wav", import.meta.url));
+    if (!answer.ok) return this.fail(new Error("The example could not be fetched."));
+    this.touched = true;
+    this.given = { sound: await answer.blob() };
+    this.ask();
   }
 
   /** Show the settings that a way of searching has. */
