@@ -56,8 +56,8 @@ _B = {"width": 128, "heads": (4, 8, 16, 32), "layers": (2, 2, 18, 2), "drop_path
 _L = {"width": 192, "heads": (6, 12, 24, 48), "layers": (2, 2, 18, 2)}
 
 # The paper's, section 4 and its code (drop path); the number is the window where it is not 8. L was trained with 12 at
-# 192 pixels, and so were those with 24 before they were moved. The one called tiny is nobody's: for small images, and to
-# try things.
+# 192 pixels, and so were those with 24 before they were moved. The one called tiny is nobody's: for small images, and
+# to try things.
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": {
         "classes": 10, "image": 32, "patch": 2, "width": 24, "heads": (2, 4, 8), "layers": (2, 2, 2), "window": 4,
