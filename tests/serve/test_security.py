@@ -296,6 +296,8 @@ def test_a_sound_that_says_it_is_hours_long_is_not_read(client):
     soundfile.write(buffer, np.zeros(8000 * 600, dtype=np.int16), 8000, format="FLAC")  # ten silent minutes
     assert len(buffer.getvalue()) < LIMITS["upload"]
     refused(client.post("/v1/transcribe", content=buffer.getvalue(), headers={"Content-Type": "audio/flac"}), 413, 422)
+    looked = client.post("/explore/looks", data={"model": "digits"}, files={"file": ("a.flac", buffer.getvalue())})
+    refused(looked, 413, 422)
     riff = struct.pack(
         "<4sI4s4sIHHIIHH4sI", b"RIFF", 2**32 - 1, b"WAVE", b"fmt ", 16, 1, 1, 8000, 16000, 2, 16, b"data", 2**32 - 1
     )

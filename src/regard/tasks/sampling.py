@@ -68,7 +68,8 @@ class Sampling:
         yield "top_k", p
         if self.top_p < 1:
             best = p.topk(self.top_k if some else p.shape[-1], dim=-1).values
-            outside = best.cumsum(-1) - best >= max(self.top_p, LEAST)  # a token is in while those before it have not filled it
+            # a token is in while those before it have not filled it
+            outside = best.cumsum(-1) - best >= max(self.top_p, LEAST)
             p = p.masked_fill(p < best.masked_fill(outside, 1.0).amin(-1, keepdim=True), 0.0)
             yield "top_p", p
         if self.min_p:
