@@ -2,6 +2,8 @@
 
 import io
 import json
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -28,6 +30,26 @@ def events(response):
     return [json.loads(line[6:]) for line in response.text.splitlines() if line.startswith("data: {")]
 
 
+def at_once(client, queue, path, bodies):
+    """Requests that all stand in the queue before the model begins with any; their answers."""
+    gate, began = threading.Event(), threading.Event()
+
+    def hold(items):
+        began.set()
+        gate.wait(60)
+        return items
+
+    queue.put("hold", [None], hold)
+    assert began.wait(10)
+    with ThreadPoolExecutor(len(bodies)) as pool:
+        asked = [pool.submit(client.post, path, json=body) for body in bodies]
+        until = time.monotonic() + 20
+        while queue.waiting < len(bodies) and time.monotonic() < until:
+            time.sleep(0.01)
+        gate.set()
+        return [each.result(60).json() for each in asked]
+
+
 def test_translations_are_those_of_the_library(client):
     translate = regard.load("en-de")
     texts = [line for line in LINES if line]
@@ -48,15 +70,7 @@ def test_requests_that_run_together_are_answered_as_if_they_were_alone(host):
     groups = []
     queue.seen, before = lambda jobs, items, seconds: groups.append(jobs), queue.seen
     try:
-        with queue.lock, ThreadPoolExecutor(len(bodies)) as pool:  # the model is held until all stand in the queue
-            asked = [pool.submit(client.post, "/v1/translate", json=body) for body in bodies]
-            while queue.waiting < len(bodies) - 1:
-                pass
-            queue.lock.release()
-            try:
-                together = [each.result(60).json() for each in asked]
-            finally:
-                queue.lock.acquire()
+        together = at_once(client, queue, "/v1/translate", bodies)
     finally:
         queue.seen = before
     for one, other in zip(alone, together, strict=True):
@@ -69,15 +83,7 @@ def test_drawn_texts_keep_their_random_numbers_in_company(host):
     client, queue, write = asks(host), host.batcher("shakespeare"), regard.load("shakespeare")
     bodies = [{"prompt": ["ROMEO:", "JULIET: I"], "tokens": 12, "seed": seed} for seed in (0, 1, 7)]
     wanted = [write(b["prompt"], tokens=12, temperature=0.8, seed=b["seed"]) for b in bodies]
-    with queue.lock, ThreadPoolExecutor(3) as pool:
-        asked = [pool.submit(client.post, "/v1/generate", json=body) for body in bodies]
-        while queue.waiting < 2:
-            pass
-        queue.lock.release()
-        try:
-            found = [[each["text"] for each in one.result(60).json()["texts"]] for one in asked]
-        finally:
-            queue.lock.acquire()
+    found = [[each["text"] for each in one["texts"]] for one in at_once(client, queue, "/v1/generate", bodies)]
     assert found == wanted
 
 
