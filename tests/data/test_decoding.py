@@ -205,4 +205,7 @@ def test_links_that_lead_nowhere_and_closed_folders_are_named(tmp_path, monkeypa
     monkeypatch.setattr(os, "scandir", refused)
     with caplog.at_level(logging.WARNING, "regard"):
         assert files_in(tmp_path) == paths
-    assert f"cannot look into {tmp_path / 'closed'}: permission denied; it is left out" in caplog.text
+        assert f"cannot look into {tmp_path / 'closed'}: permission denied; it is left out" in caplog.text
+        caplog.clear()
+        assert files_in(tmp_path, quiet=True) == paths
+        assert not caplog.text

@@ -298,3 +298,19 @@ def test_a_run_counts_images_and_other_sets_must_have_its_labels(trained, recipe
 def test_a_smoothing_that_is_no_share_is_one_line(shapes):
     with pytest.raises(BadInput, match=r"task\.smoothing=2\.0: a share"):
         images.Config(smoothing=2.0).build(ImageSet(str(shapes), size=12))
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"labels": ["a"]}, "1 labels are not those of a model of 2 classes"),
+        ({"labels": ["a", "b", "c"]}, "3 labels are not those of a model of 2 classes"),
+        ({"crop": 0.0}, "crop=0.0"),
+        ({"std": [0.0] * 3}, "numbers above 0"),
+        ({"image": 0}, "image=0"),
+    ],
+)
+def test_a_classifier_that_cannot_be_is_one_line(how, said):
+    model = vit.ViT(vit.Config(image=12, patch=4, width=16, heads=2, layers=1, ffn=24, classes=2))
+    with pytest.raises(BadInput, match=said):
+        ImageClassifier(model, **{"labels": ["a", "b"], "image": 12} | how)

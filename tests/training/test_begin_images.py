@@ -1,5 +1,6 @@
 """Runs on images that begin from given weights: at another size, with another head, from a folder of someone else's."""
 
+import json
 from dataclasses import replace
 from importlib import import_module
 
@@ -130,3 +131,15 @@ def test_a_kind_that_nobody_reads_is_said_with_those_that_are(tmp_path):
     (tmp_path / "beit" / "config.json").write_text('{"architecture": "convnext_atto"}', encoding="utf-8")
     with pytest.raises(BadInput, match="timm's 'convnext_atto'; of timm can be read: ViT, DeiT, Swin"):
         regard.load(tmp_path / "beit")
+
+
+def test_labels_without_numbers_are_one_line(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+    config = transformers.ViTConfig(**sizes, image_size=12, patch_size=4, num_labels=2)
+    transformers.ViTForImageClassification(config).save_pretrained(tmp_path / "theirs")
+    said = json.loads((tmp_path / "theirs" / "config.json").read_text("utf-8"))
+    said["id2label"] = {"cat": "0", "dog": "1"}
+    (tmp_path / "theirs" / "config.json").write_text(json.dumps(said), encoding="utf-8")
+    with pytest.raises(BadInput, match=r"labels of their config\.json are not numbered"):
+        regard.load(tmp_path / "theirs")

@@ -85,11 +85,14 @@ def cost(
     if efficiency is not None and not 0 < efficiency <= 1:
         raise typer.BadParameter(f"--efficiency lies between 0 and 1, not {efficiency}")
     name, size = imagine.named(model)
+    config = imagine.config_of(name, size, settings or [])
+    if image is not None and not hasattr(config, "image"):
+        raise typer.BadParameter(f"{name} looks at no images; leave out --image")
     where = device_of(device)
     each, every = _tokens(tokens)
     found = estimate(
         Ask(
-            imagine.config_of(name, size, settings or []),
+            config,
             imagine.Shape(batch, length, source, target, _image(image)),
             mode=modes[0] if modes else "train",
             device=where,

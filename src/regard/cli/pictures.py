@@ -104,7 +104,7 @@ def _files(words: Sequence[str]) -> Iterator[str]:
     """The files that words mean: a folder means the images in it and below it, in order."""
     for word in words:
         if there(word) and Path(word).is_dir():
-            yield from map(str, _inside(word))
+            yield from map(str, _inside(word, quiet=False))
         else:
             yield word
 
@@ -247,7 +247,8 @@ def _drawn(
     if view == "rollout":
         return even(sight.rollout(place).numpy()), f"{which}, through {len(sight.layers)} layers{rough}", EVEN
     if view == "relevance":
-        said = f"what spoke for {label}: attention times its gradient, through {len(sight.layers)} layers{rough}"
+        seen = "" if place is None else ", seen from this place"
+        said = f"what spoke for {label}{seen}: attention times its gradient, through {len(sight.layers)} layers{rough}"
         return share(sight.relevance(place).numpy()), said, SHARE
     if view == "layers":
         rows = [(f"layer {n}", _heads(sight, n, place)) for n in range(len(sight.layers))]
@@ -291,7 +292,7 @@ def there(word: str) -> bool:
         return False
 
 
-def _inside(folder: str) -> list[Path]:
+def _inside(folder: str, quiet: bool = True) -> list[Path]:
     from regard.data.decoding import files_in
 
-    return files_in(Path(folder))
+    return files_in(Path(folder), quiet)

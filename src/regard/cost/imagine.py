@@ -77,7 +77,9 @@ def named(word: str) -> tuple[str, str | None]:
     name, sign, size = word.partition(":")
     if not sign and name not in MODELS:
         family, dash, rest = word.partition("-")
-        if dash and family in MODELS and rest in _room(family).SIZES:
+        if dash and family in MODELS:
+            if rest not in (sizes := _room(family).SIZES):
+                raise UnknownName(f"{family} has no size '{rest}'; {nearest(rest, sizes)}")
             return family, rest
     if name not in MODELS:
         owners = {size: family for family in MODELS for size in _room(family).SIZES}

@@ -132,12 +132,18 @@ def framed(image: Image, size: tuple[int, int], crop: float = 1.0, resample: str
     return image.crop((left, top, left + size[1], top + size[0]))
 
 
-def files_in(folder: Path) -> list[Path]:
-    """The image files in a folder and below it, by their endings, in order; links that lead nowhere are among them, so
-    that they are missed by name. A folder that cannot be looked into is named."""
+def files_in(folder: Path, quiet: bool = False) -> list[Path]:
+    """The image files in a folder and below it, by their endings, in order.
+
+    Links that lead nowhere are among them, so that they are missed by name. A folder that cannot be looked into is
+    named in the log, unless `quiet`.
+    """
 
     def closed(error: OSError) -> None:
-        log.warning(f"cannot look into {error.filename}: {(error.strerror or str(error)).lower()}; it is left out")
+        log.log(
+            logging.DEBUG if quiet else logging.WARNING,
+            f"cannot look into {error.filename}: {(error.strerror or str(error)).lower()}; it is left out",
+        )
 
     found = []
     for where, _, names in os.walk(folder, onerror=closed):

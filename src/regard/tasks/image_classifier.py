@@ -50,6 +50,11 @@ class ImageClassifier:
             raise BadInput(f"pictures have 1 or 3 channels; this model reads {channels}: call it with tensors")
         if not len(mean) == len(std) == channels:
             raise BadInput(f"{len(mean)} means and {len(std)} spreads are not those of {channels} channels")
+        classes = getattr(getattr(model, "config", None), "classes", None)
+        if classes is not None and len(labels) != classes:
+            raise BadInput(f"{len(labels):,} labels are not those of a model of {classes:,} classes; give one for each")
+        if not 0 < crop <= 1 or min(std) <= 0 or min([image] if isinstance(image, int) else image) < 1:
+            raise BadInput(f"crop={crop}, std={[*std]}, image={image}: a share up to 1, and numbers above 0")
         self.model, self.labels, self.channels = model.eval(), list(labels), channels
         self.image = image if isinstance(image, int) else [*image]
         self.mean, self.std, self.crop, self.resample = [*mean], [*std], crop, resample

@@ -229,7 +229,7 @@ def shown_by_timm(folder: Path, said: Mapping[str, Any], config: Any) -> dict[st
     how = said.get("pretrained_cfg") or {}
     names = said.get("label_names") or how.get("label_names") or range(config.classes)
     words = said.get("label_descriptions") or how.get("label_descriptions") or {}
-    labels = [names[key] for key in sorted(names, key=int)] if isinstance(names, dict) else list(names)
+    labels = numbered(names) if isinstance(names, dict) else list(names)
     return {
         "labels": [str(words.get(label, label)) for label in labels],
         "image": config.image,
@@ -253,7 +253,7 @@ def shown_by_transformers(folder: Path, said: Mapping[str, Any], config: Any) ->
     size, cut = _side(how.get("size")), _side(how.get("crop_size"))
     crop = cut / size if how.get("do_center_crop") and size and cut and cut < size else 1.0
     return {
-        "labels": [str(names[key]) for key in sorted(names, key=int)],
+        "labels": [str(name) for name in numbered(names)],
         "image": config.image,
         "channels": config.channels,
         "mean": list(how.get("image_mean") or [0.5] * config.channels),
@@ -261,6 +261,14 @@ def shown_by_transformers(folder: Path, said: Mapping[str, Any], config: Any) ->
         "crop": crop,
         "resample": {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}.get(how.get("resample", 2), "bilinear"),
     }
+
+
+def numbered(names: Mapping[Any, Any]) -> list[Any]:
+    """Labels by their numbers, in order."""
+    try:
+        return [names[key] for key in sorted(names, key=int)]
+    except (TypeError, ValueError):
+        raise BadInput("the labels of their config.json are not numbered 0, 1, 2, ...") from None
 
 
 def holds_timm(folder: Path) -> bool:
