@@ -22,25 +22,29 @@ _WHERE = {
     "show": "regard.catalogue",
     "build": "regard.models",
     "watch": "regard.attention.capture",
+    "kept": "regard.attention.kept",
+    "look": "regard.tasks.look",
     "Trace": "regard.core.trace",
     "Mask": "regard.attention.mask",
     "RegardError": "regard.core.errors",
 }
 _ROOMS = (
     "core", "tokens", "positions", "attention", "blocks", "models", "weights", "data", "see", "tasks", "training",
-    "cost", "doctor",
+    "serve", "cost", "doctor",
 )  # fmt: skip
 
-__all__ = ["Mask", "RegardError", "Trace", "build", "list", "load", "save", "show", "watch"]
+__all__ = ["Mask", "RegardError", "Trace", "build", "kept", "list", "load", "look", "save", "show", "watch"]
 
 if TYPE_CHECKING:
     from regard.api import load, save
     from regard.attention.capture import watch
+    from regard.attention.kept import kept
     from regard.attention.mask import Mask
     from regard.catalogue import list, show
     from regard.core.errors import RegardError
     from regard.core.trace import Trace
     from regard.models import build
+    from regard.tasks.look import look
 
 
 def __getattr__(name: str) -> Any:

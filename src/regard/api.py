@@ -45,12 +45,13 @@ def load(source: str | Path, device: str | torch.device = "cpu") -> Any:
     """What was saved: a task, ready to be called, or a bare model where it was saved without one.
 
     `source` is the name of a model that ships with the package, or a folder (``"./en-de"`` where both exist), also one
-    of sentence-transformers, of transformers' of a kind in `THEIRS`, or of someone's model over images (of timm's or
-    transformers', weights.pictures).
+    of sentence-transformers, of transformers' of a kind in `THEIRS`, or one of image
+    models of transformers or timm that `weights.theirs` knows.
     """
     from regard.tasks import PREDICTORS
-    from regard.weights import pictures, sentences
+    from regard.weights import sentences
     from regard.weights.folder import load_model
+    from regard.weights.theirs import image_reader
 
     folder = _folder(source)
     if sentences.is_one(folder):
@@ -60,8 +61,8 @@ def load(source: str | Path, device: str | torch.device = "cpu") -> Any:
         return Embedder(model.to(device), text, **how)
     if (kind := _theirs(folder)) in THEIRS:
         return _read(folder, kind, device)
-    if (pictured := pictures.load(folder)) is not None:
-        return _pictured(*pictured, device)
+    if room := image_reader(folder):
+        return _pictured(folder, room, device)
     found = load_model(folder, device)
     if found.task is None:
         return found.model
@@ -155,10 +156,11 @@ def _read(folder: Path, kind: str, device: str | torch.device) -> Any:
     return model if bare else resolve(PREDICTORS, task, "task")(model, text)
 
 
-def _pictured(model: Any, shown: dict[str, Any], device: str | torch.device) -> Any:
+def _pictured(folder: Path, room: str, device: str | torch.device) -> Any:
     """What a folder of someone's image model holds: a task where it has classes and reads pictures, else the model."""
     from regard.tasks import PREDICTORS
 
+    model, shown = import_module(room).load(folder)
     model = model.to(device)
     if not model.config.classes or model.config.channels not in (1, 3):
         return model

@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from regard import api
+from regard.core import shown
 from regard.core.errors import UnknownName, nearest
 from regard.core.spec import Table, resolve
 
@@ -27,23 +28,37 @@ Row = dict[str, str]  # column -> what stands there; "name" is first, "what" is 
 VOCABULARY = 8000  # words with which parameters are counted
 
 
-def list(kind: str | None = None) -> builtins.list[Row]:
+class Rows(builtins.list[Row]):
+    """Rows that a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        return shown.rows(self)
+
+
+class Card(str):
+    """What there is to say about one thing; a notebook keeps its lines and columns."""
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{shown.escape(self)}</pre>"
+
+
+def list(kind: str | None = None) -> Rows:
     """The rows of one kind of thing (attention, positions, models, ...), or of everything, with a column "kind"."""
     if kind is None:
-        return [{"name": row["name"], "kind": k, "what": row["what"]} for k in KINDS for row in KINDS[k]()]
-    return KINDS[_kind(kind)]()
+        return Rows({"name": row["name"], "kind": k, "what": row["what"]} for k in KINDS for row in KINDS[k]())
+    return Rows(KINDS[_kind(kind)]())
 
 
-def show(name: str) -> str:
+def show(name: str) -> Card:
     """All there is to say about one thing: by its name, by ``kind/name``, or by the folder of a saved model."""
     kind, slash, rest = name.partition("/")
     kinds = [_kind(kind)] if slash and kind in (*KINDS, *SAME) else [*KINDS]
     wanted = rest if len(kinds) == 1 else name
     cards = [CARDS[k](wanted) for k in kinds if wanted in [row["name"] for row in KINDS[k]()]]
     if cards:
-        return "\n\n".join(cards)
+        return Card("\n\n".join(cards))
     if (folder := Path(name)).is_dir():
-        return _saved(folder)
+        return Card(_saved(folder))
     known = [row["name"] for k in kinds for row in KINDS[k]()]
     raise UnknownName(f"there is nothing called '{name}'; {nearest(wanted, set(known))}")
 
@@ -98,9 +113,10 @@ def _simple(room: str, attribute: str) -> Callable[[], builtins.list[Row]]:
 
     def rows() -> builtins.list[Row]:
         found: Table = getattr(import_module(room), attribute)
+        rooms = [room for room, _ in found.values()]  # of several in one file, each is told by its own docstring
         return [
-            {"name": name, "paper": _paper(module), "what": _first(module)}
-            for name, _, module in _parts(found, attribute.lower())
+            {"name": name, "paper": _paper(module), "what": _first(module if rooms.count(found[name][0]) == 1 else cls)}
+            for name, cls, module in _parts(found, attribute.lower())
         ]
 
     return rows
@@ -121,13 +137,15 @@ def _aligners() -> builtins.list[Row]:
     ]
 
 
-def _positions() -> builtins.list[Row]:
-    from regard.positions import POSITIONS
+def _positions(attribute: str) -> Callable[[], builtins.list[Row]]:
+    def rows() -> builtins.list[Row]:
+        found: Table = getattr(import_module("regard.positions"), attribute)
+        return [
+            {"name": name, "where": cls.kind, "paper": _paper(module), "what": _first(module)}  # type: ignore[attr-defined]
+            for name, cls, module in _parts(found, "positions")
+        ]
 
-    return [
-        {"name": name, "where": cls.kind, "paper": _paper(module), "what": _first(module)}  # type: ignore[attr-defined]
-        for name, cls, module in _parts(POSITIONS, "positions")
-    ]
+    return rows
 
 
 def _models() -> builtins.list[Row]:
@@ -184,10 +202,15 @@ KINDS: dict[str, Callable[[], builtins.list[Row]]] = {
     "attention": _mechanisms,
     "aligners": _aligners,
     "mixers": _simple("regard.attention", "MIXERS"),
-    "positions": _positions,
+    "positions": _positions("POSITIONS"),
+    "grids": _positions("GRIDS"),
+    "windows": _positions("WINDOWS"),
     "models": _models,
     "tokens": _vocabularies,
+    "stems": _simple("regard.tokens", "STEMS"),
+    "poolings": _simple("regard.blocks", "POOLINGS"),
     "augmentations": _simple("regard.data.augment", "AUGMENTS"),
+    "blends": _simple("regard.data.augment", "BLENDS"),
     "tasks": _tasks,
     "recipes": _recipes,
     "zoo": _zoo,
@@ -357,9 +380,14 @@ CARDS: dict[str, Callable[[str], str]] = {
     "aligners": _part("aligners", "regard.attention", "ALIGNERS"),
     "mixers": _part("mixers", "regard.attention", "MIXERS"),
     "positions": _part("positions", "regard.positions", "POSITIONS"),
+    "grids": _part("grids", "regard.positions", "GRIDS"),
+    "windows": _part("windows", "regard.positions", "WINDOWS"),
     "models": _model,
     "tokens": _vocabulary,
+    "stems": _part("stems", "regard.tokens", "STEMS"),
+    "poolings": _part("poolings", "regard.blocks", "POOLINGS"),
     "augmentations": _part("augmentations", "regard.data.augment", "AUGMENTS"),
+    "blends": _part("blends", "regard.data.augment", "BLENDS"),
     "tasks": _task,
     "recipes": _recipe,
     "zoo": _shipped,
@@ -376,8 +404,8 @@ def _kind(kind: str) -> str:
     return name
 
 
-def _first(module: ModuleType) -> str:
-    return (module.__doc__ or "").strip().split("\n")[0]
+def _first(part: ModuleType | type) -> str:
+    return (part.__doc__ or "").strip().split("\n")[0]
 
 
 def _paper(module: ModuleType) -> str:
@@ -418,8 +446,10 @@ def _arguments(cls: type) -> builtins.list[tuple[str, str]]:
 
 
 def _settings(config: type) -> str:
-    """The fields of a Config with their defaults and the words beside them in the source."""
-    comments = dict(re.findall(r"^    (\w+): .*?  # (.+)$", inspect.getsource(config), re.MULTILINE))
+    """The fields of a Config with their defaults and the words beside them in the source, or in what it was made of."""
+    comments: dict[str, str] = {}
+    for cls in reversed(config.__mro__[:-1]):  # all but object
+        comments |= re.findall(r"^    (\w+): .*?  # (.+)$", inspect.getsource(cls), re.MULTILINE)
     rows = []
     for f in fields(config):
         default = "(needed)" if f.default is MISSING and f.default_factory is MISSING else repr(f.default)

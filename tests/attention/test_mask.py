@@ -69,7 +69,7 @@ def test_a_table_is_read_back():
 
 def test_a_mask_draws_itself():
     assert Causal().draw(3) == "█··\n██·\n███"
-    assert "Causal() & Keys([2])" in (Causal() & Keys(torch.tensor([2])))._repr_html_()
+    assert "Causal() &amp; Keys([2])" in (Causal() & Keys(torch.tensor([2])))._repr_html_()
     assert Keys(torch.tensor([1, 2])).draw(2, batch=1) == "██\n██"
 
 

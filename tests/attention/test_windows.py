@@ -13,9 +13,9 @@ from regard.core.errors import BadInput, UnknownName, Unsupported
 
 # batch, grid, heads, head width, window, shift, real, bias, scale by head, unit, layout
 CASES = {
-    "49 cells": {"grid": (14, 7), "window": (7, 7)},
-    "49 cells, shifted": {"grid": (14, 14), "window": (7, 7), "shift": (3, 3), "width": 32, "heads": 2},
-    "49 cells, shifted, padding": {"grid": (14, 14), "window": (7, 7), "shift": (3, 3), "real": (9, 13)},
+    "49 cells": {"grid": (14, 7), "window": (7, 7), "batch": 1},
+    "49 cells, shifted": {"grid": (14, 14), "window": (7, 7), "shift": (3, 3), "width": 32, "batch": 1},
+    "49 cells, shifted, padding": {"grid": (14, 14), "window": (7, 7), "shift": (3, 3), "real": (9, 13), "heads": 1},
     "64 cells of cosine": {
         "grid": (8, 16),
         "window": (8, 8),
@@ -23,6 +23,7 @@ CASES = {
         "unit": True,
         "scaled": True,
         "width": 32,
+        "batch": 1,
     },
     "16 cells": {"grid": (8, 8), "window": (4, 4), "shift": (2, 2), "heads": 3},
     "a width of 24, no bias": {"grid": (6, 9), "window": (3, 3), "shift": (1, 1), "width": 24, "biased": False},

@@ -140,3 +140,16 @@ def test_attention_of_other_kinds_and_dropout_are_taken():
 def test_heads_that_do_not_divide_the_width_are_refused():
     with pytest.raises(RegardError, match="5 heads must divide the width 12"):
         Windowed(12, 5, WindowPositions(5, 4))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_kernel_stands_for_nothing_but_what_it_computes(kind):
+    assert mixer(kind).usual()
+    assert mixer(kind, dropout=0.1).usual()  # while it does not train
+    assert not mixer(kind, dropout=0.1).train().usual()
+    assert not mixer(kind, attention="softmax(scale=0.3)").usual()
+    assert not mixer(kind, attention="softmax(backend='plain')").usual()
+    mix = mixer(kind)
+    with watch(mix):
+        assert not mix.usual()
+        mix(torch.randn(1, 4, 3, WIDTH))

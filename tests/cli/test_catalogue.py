@@ -1,5 +1,8 @@
 """The catalogue says what the tables hold, and counts what the models hold."""
 
+import re
+from importlib import import_module
+
 import pytest
 
 import regard
@@ -21,15 +24,30 @@ def test_every_name_has_a_line_and_a_card(kind):
 
 def test_every_table_is_there():
     from regard.attention import ALIGNERS, MECHANISMS, MIXERS
-    from regard.positions import POSITIONS
+    from regard.blocks import POOLINGS
+    from regard.data.augment import AUGMENTS, BLENDS
+    from regard.positions import GRIDS, POSITIONS, WINDOWS
     from regard.tasks import TASKS
+    from regard.tokens import STEMS
     from regard.tokens.text import KINDS
 
     tables = {"attention": MECHANISMS, "aligners": ALIGNERS, "mixers": MIXERS, "positions": POSITIONS}
-    tables |= {"models": MODELS, "tasks": TASKS, "tokens": KINDS}
+    tables |= {"models": MODELS, "tasks": TASKS, "tokens": KINDS, "grids": GRIDS, "windows": WINDOWS, "stems": STEMS}
+    tables |= {"poolings": POOLINGS, "augmentations": AUGMENTS, "blends": BLENDS}
     for kind, table in tables.items():
         assert {row["name"] for row in catalogue.list(kind)} == set(table)
     assert {row["kind"] for row in catalogue.list()} >= set(tables)
+
+
+def test_parts_of_one_file_are_told_apart():
+    assert len({row["what"] for row in catalogue.list("stems")}) == len(catalogue.list("stems"))
+
+
+@pytest.mark.parametrize("model", ["deit", "swinv2"])
+def test_settings_that_are_inherited_are_explained_too(model):
+    said = catalogue._settings(import_module(MODELS[model][0]).Config)
+    assert re.search(r"classes +1000 +0: no head", said)
+    assert re.search(r"prefix +2 +the class token and" if model == "deit" else r"window +8 +cells on a side", said)
 
 
 @pytest.mark.parametrize("model", MODELS)

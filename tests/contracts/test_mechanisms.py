@@ -55,6 +55,21 @@ def test_weights_at_v_equals_forward(name, n, m, groups):
 
 
 @pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("groups", [4, 2, 1])
+def test_heads_that_stand_alone_can_be_had_alone(name, groups):
+    attend = make(MECHANISMS, name, "attention").eval()
+    if not attend.traits.headwise:
+        return
+    q, k, _ = parts(5, 13, groups=groups)
+    each = 4 // groups
+    for mask in masks(attend, 13):
+        whole = attend.weights(q, k, mask)
+        for head in range(4):
+            alone = attend.weights(q[:, [head]], k[:, [head // each]], mask)
+            torch.testing.assert_close(alone, whole[:, [head]], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", EVERY)
 def test_asked_rows_are_the_rows_of_the_whole(name):
     attend = make(MECHANISMS, name, "attention").eval()
     q, k, _ = parts(13, 13)

@@ -34,13 +34,22 @@ def test_weights_at_v_equals_forward(quiet, double, n, m, groups):
     laws.test_weights_at_v_equals_forward("quiet", n, m, groups)
 
 
+@pytest.mark.parametrize("groups", [4, 2, 1])
+def test_heads_that_stand_alone_can_be_had_alone(quiet, double, groups):
+    laws.test_heads_that_stand_alone_can_be_had_alone("quiet", groups)
+
+
 @pytest.mark.parametrize("training", [False, True])
 def test_masked_key_has_no_influence(quiet, double, training):
     laws.test_masked_key_has_no_influence("quiet", training)
 
 
 def test_the_other_laws(quiet, double, unchecked):
-    taken = {"test_weights_at_v_equals_forward", "test_masked_key_has_no_influence"}
+    taken = {
+        "test_weights_at_v_equals_forward",
+        "test_heads_that_stand_alone_can_be_had_alone",
+        "test_masked_key_has_no_influence",
+    }
     for name in [name for name in dir(laws) if name.startswith("test_") and name not in taken]:
         law = getattr(laws, name)
         law(*["quiet", None][: law.__code__.co_argcount])

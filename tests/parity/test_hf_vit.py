@@ -52,7 +52,7 @@ def pair(name, **settings):
     config = room.ours(theirs.config.to_dict())
     ours = (DeiT if isinstance(config, DeiTConfig) else ViT)(config).double().eval()
     rows = room.table(config)
-    read(rows, hf_vit.with_biases(hf_vit.named(theirs.state_dict())), ours)
+    read(rows, hf_vit.ready(hf_vit.named(theirs.state_dict())), ours)
     return theirs, ours, rows
 
 

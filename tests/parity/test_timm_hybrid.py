@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-import regard
 from regard.core.errors import Unsupported
 from regard.models.vit import SIZES, Config, ViT
 from regard.weights import timm_hybrid
 from regard.weights.table import read
+from tests.parity.vision import there_and_back
 
 from .vision import gradients_agree, round_trip, same, shaken
 
@@ -107,19 +107,9 @@ def test_sizes_have_as_many_parameters_as_timms(size):
 def test_a_folder_goes_there_and_back(tmp_path):
     settings = {"embed_dim": 24, "depth": 1, "num_heads": 3, "num_classes": 5, "img_size": 64}
     theirs = timm.create_model("vit_small_r26_s32_224", **settings).eval()
-    timm.models.save_for_hf(theirs, tmp_path / "theirs", model_args=settings, safe_serialization=True)
-    (tmp_path / "theirs" / "pytorch_model.bin").unlink(missing_ok=True)
-    model, shown = timm_hybrid.load(tmp_path / "theirs")
+    model, shown = there_and_back(theirs, settings, timm_hybrid, torch.randn(2, 3, 64, 64), tmp_path)
     assert model.config.stem == "hybrid(layers=(2, 2, 2, 2))"
     assert len(shown["labels"]) == 5
-    x = torch.randn(2, 3, 64, 64)
-    with torch.no_grad():
-        expected = theirs(x)
-        torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-4)
-        timm_hybrid.save(tmp_path / "ours", model)
-        again = timm.create_model(f"local-dir:{tmp_path / 'ours'}", pretrained=True).eval()
-        torch.testing.assert_close(again(x), expected, rtol=1e-4, atol=1e-4)
-    assert regard.load(tmp_path / "theirs").model.config == model.config
 
 
 def test_what_has_no_place_is_refused():

@@ -4,12 +4,12 @@ import pytest
 import torch
 
 import regard
-from regard.attention.capture import watch
 from regard.core.errors import BadInput, Unsupported
 from regard.models import build
 from regard.models.mvit import Config, MViT
 from regard.weights import timm_mvitv2
 from regard.weights.table import read, write
+from tests.parity.vision import gradients_agree, maps_agree
 
 timm = pytest.importorskip("timm")
 mvitv2 = pytest.importorskip("timm.models.mvitv2")
@@ -69,35 +69,14 @@ def test_logits_and_features_are_those_of_timm(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_of_all_parameters_are_those_of_timm(kind):
     theirs, ours = pair(**KINDS[kind])
-    given, pull = images(ours), torch.randn(2, 5, dtype=torch.float64)
-    (ours(given) * pull).sum().backward()
-    (theirs(given) * pull).sum().backward()
-    twin = MViT(ours.config).double()
-    read(timm_mvitv2.table(ours.config), {n: p.grad for n, p in theirs.named_parameters()}, twin)
-    for (name, mine), wanted in zip(ours.named_parameters(), twin.parameters(), strict=True):
-        torch.testing.assert_close(
-            mine.grad, wanted, rtol=1e-9, atol=1e-10, msg=lambda said, name=name: f"{name} {said}"
-        )
+    given = images(ours)
+    gradients_agree(theirs, theirs(given), ours, ours(given), timm_mvitv2.table(ours.config))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_maps_are_those_of_timm(kind, monkeypatch):
     theirs, ours = pair(**KINDS[kind])
-    given, maps = images(ours), []
-    softmax = torch.Tensor.softmax
-
-    def heard(self, *args, **kwargs):
-        maps.append(softmax(self, *args, **kwargs))
-        return maps[-1]
-
-    with torch.no_grad():
-        with watch(ours) as seen:
-            ours(given)
-        monkeypatch.setattr(torch.Tensor, "softmax", heard)
-        theirs(given)
-    assert len(maps) == len(seen) == sum(ours.config.layers)
-    for mine, wanted in zip(seen.traces(), maps, strict=True):
-        torch.testing.assert_close(mine.weights, wanted, rtol=1e-9, atol=1e-12)
+    maps_agree(theirs, ours, images(ours), monkeypatch)
 
 
 @pytest.mark.parametrize("side", [32, 96, 128])

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-import regard
 from regard.core.errors import BadInput, Unsupported
 from regard.models.resnet import SIZES, Config, ResNet
 from regard.weights import timm_resnet
 from regard.weights.table import read, write
+from tests.parity.vision import there_and_back
 
 from .vision import round_trip, same, shaken
 
@@ -108,18 +108,8 @@ def test_sizes_have_as_many_parameters_as_theirs(size):
 
 def test_a_folder_goes_there_and_back(tmp_path):
     theirs = timm.create_model("resnet18", num_classes=5, in_chans=1).eval()
-    timm.models.save_for_hf(theirs, tmp_path / "theirs", model_args={"in_chans": 1}, safe_serialization=True)
-    (tmp_path / "theirs" / "pytorch_model.bin").unlink(missing_ok=True)
-    model, shown = timm_resnet.load(tmp_path / "theirs")
+    model, shown = there_and_back(theirs, {"in_chans": 1}, timm_resnet, torch.randn(2, 1, 64, 64), tmp_path)
     assert (model.config.classes, model.config.channels, len(shown["labels"])) == (5, 1, 5)
-    x = torch.randn(2, 1, 64, 64)
-    with torch.no_grad():
-        expected = theirs(x)
-        torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-4)
-        timm_resnet.save(tmp_path / "ours", model)
-        again = timm.create_model(f"local-dir:{tmp_path / 'ours'}", pretrained=True).eval()
-        torch.testing.assert_close(again(x), expected, rtol=1e-4, atol=1e-4)
-    assert regard.load(tmp_path / "theirs").model.config == model.config
 
 
 def test_what_has_no_place_is_refused():

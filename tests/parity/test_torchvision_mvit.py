@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from regard.attention.capture import watch
 from regard.core.errors import Unsupported
 from regard.models import build
 from regard.models.mvit import SIZES, Config, MViT
 from regard.weights import torchvision_mvit
 from regard.weights.table import read, write
+from tests.parity.vision import gradients_agree, maps_agree
 
 video = pytest.importorskip("torchvision.models.video")
 from torchvision.models.video.mvit import MSBlockConfig  # noqa: E402
@@ -81,34 +81,14 @@ def test_logits_are_those_of_torchvision(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_of_all_parameters_are_those_of_torchvision(kind):
     theirs, ours = pair(kind)
-    given, pull = clips(ours), torch.randn(2, 5, dtype=torch.float64)
-    (ours(given) * pull).sum().backward()
-    (theirs(given) * pull).sum().backward()
-    twin = MViT(ours.config).double()
-    read(torchvision_mvit.table(ours.config), {n: p.grad for n, p in theirs.named_parameters()}, twin)
-    for (name, mine), wanted in zip(ours.named_parameters(), twin.parameters(), strict=True):
-        torch.testing.assert_close(
-            mine.grad, wanted, rtol=1e-9, atol=1e-10, msg=lambda said, name=name: f"{name} {said}"
-        )
+    given = clips(ours)
+    gradients_agree(theirs, theirs(given), ours, ours(given), torchvision_mvit.table(ours.config))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_maps_are_those_of_torchvision(kind, monkeypatch):
     theirs, ours = pair(kind)
-    given, maps = clips(ours), []
-    softmax = torch.Tensor.softmax
-
-    def heard(self, *args, **kwargs):
-        maps.append(softmax(self, *args, **kwargs))
-        return maps[-1]
-
-    with torch.no_grad():
-        with watch(ours) as seen:
-            ours(given)
-        monkeypatch.setattr(torch.Tensor, "softmax", heard)
-        theirs(given)
-    for mine, wanted in zip(seen.traces(), maps, strict=True):
-        torch.testing.assert_close(mine.weights, wanted, rtol=1e-9, atol=1e-12)
+    maps_agree(theirs, ours, clips(ours), monkeypatch)
 
 
 @pytest.mark.parametrize("kind", KINDS)

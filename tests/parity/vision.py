@@ -4,6 +4,8 @@ import copy
 
 import torch
 
+import regard
+from regard.attention.capture import watch
 from regard.weights.table import write
 
 
@@ -42,3 +44,38 @@ def round_trip(theirs, table, ours):
     assert back.keys() == theirs.keys()
     for name, value in theirs.items():
         assert torch.equal(back[name], value), name
+
+
+def maps_agree(theirs, ours, given, monkeypatch):
+    """What their softmax gives, layer by layer, are the maps of ours."""
+    maps, softmax = [], torch.Tensor.softmax
+
+    def heard(self, *args, **kwargs):
+        maps.append(softmax(self, *args, **kwargs))
+        return maps[-1]
+
+    with torch.no_grad():
+        with watch(ours) as seen:
+            ours(given)
+        monkeypatch.setattr(torch.Tensor, "softmax", heard)
+        theirs(given)
+    assert len(maps) == len(seen) > 0
+    for mine, wanted in zip(seen.traces(), maps, strict=True):
+        torch.testing.assert_close(mine.weights, wanted, rtol=1e-9, atol=1e-12)
+
+
+def there_and_back(theirs, told, room, x, folder):
+    """A folder that timm wrote is read, written again, and read by timm: all three answer alike."""
+    import timm
+
+    timm.models.save_for_hf(theirs, folder / "theirs", model_args=told, safe_serialization=True)
+    (folder / "theirs" / "pytorch_model.bin").unlink(missing_ok=True)
+    model, shown = room.load(folder / "theirs")
+    with torch.no_grad():
+        expected = theirs(x)
+        torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-4)
+        room.save(folder / "ours", model)
+        again = timm.create_model(f"local-dir:{folder / 'ours'}", pretrained=True).eval()
+        torch.testing.assert_close(again(x), expected, rtol=1e-4, atol=1e-4)
+    assert regard.load(folder / "theirs").model.config == model.config
+    return model, shown

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from PIL import Image
 
 import regard
 from regard.core.errors import BadInput, RegardError
@@ -22,19 +21,6 @@ from regard.training.recipe import Recipe, Train
 from tests.training.test_resume import assert_equal_runs, end, in_pieces
 
 TEACHER = vit.Config(classes=2, image=12, patch=6, width=16, heads=2, layers=1, ffn=24)
-
-
-@pytest.fixture(scope="module")
-def shapes(tmp_path_factory):
-    """Light or dark on the left: two classes."""
-    folder, dice = tmp_path_factory.mktemp("shapes"), np.random.default_rng(0)
-    for label, name in enumerate(("left", "right")):
-        (folder / name).mkdir()
-        for number in range(30):
-            pixels = dice.integers(0, 60, (12, 12, 3), np.uint8)
-            pixels[:, 6 * label : 6 * label + 6] += 150
-            Image.fromarray(pixels).save(folder / name / f"{number:02d}.png")
-    return folder
 
 
 @pytest.fixture(scope="module")

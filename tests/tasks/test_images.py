@@ -28,19 +28,6 @@ EVERYTHING = (
 
 
 @pytest.fixture(scope="module")
-def shapes(tmp_path_factory):
-    """Light or dark on the left, in colours: two classes that a small model learns at once."""
-    folder, dice = tmp_path_factory.mktemp("shapes"), np.random.default_rng(0)
-    for label, name in enumerate(("left", "right")):
-        (folder / name).mkdir()
-        for number in range(40):
-            pixels = dice.integers(0, 60, (12, 12, 3), np.uint8)
-            pixels[:, 6 * label : 6 * label + 6] += 150
-            Image.fromarray(pixels).save(folder / name / f"{number:02d}.png")
-    return folder
-
-
-@pytest.fixture(scope="module")
 def recipe(shapes):
     return Recipe(
         vit.Config(image=12, patch=4, width=16, heads=2, layers=1, ffn=24, dropout=0.1, drop_path=0.1),
@@ -121,6 +108,13 @@ def test_a_small_vit_learns_left_from_right_and_is_measured(trained):
     with pytest.raises(BadInput, match="no test part"):
         evaluate(out)
     assert evaluate(out, ["val"])["results"]["val"]["accuracy"] == found["accuracy"]
+
+
+def test_a_run_counts_images_by_their_name(recipe, tmp_path, capsys):
+    train(replace(recipe, train=replace(recipe.train, steps=2, save=0, evaluate=2)), tmp_path / "run")
+    said = capsys.readouterr()
+    assert " images/s; kept" in said.out + said.err
+    assert "tokens/s" not in said.out + said.err
 
 
 def test_a_saved_model_is_measured_on_images_of_a_name_with_its_labels(trained, shapes, tmp_path):

@@ -172,3 +172,10 @@ def test_settings_without_a_meaning_are_refused(way, said):
 def test_a_penalty_without_a_meaning_is_refused():
     with pytest.raises(BadInput, match="repetition penalty is 0"):
         greedy(Counter(), torch.tensor([[1]]), max_length=2, repetition_penalty=0)
+
+
+@pytest.mark.parametrize("how", [{"top_p": 1e-300}, {"temperature": 1e-300}, {"top_p": 1e-45, "min_p": 1.0}])
+def test_the_smallest_settings_leave_the_likeliest_token(how):
+    logits = torch.randn(2, 3, 69, dtype=torch.float32)
+    uniform = torch.full((2, 3), 1 - 2**-23, dtype=torch.float32)
+    assert (Sampling(**how)(logits, uniform) == logits.argmax(-1)).all()

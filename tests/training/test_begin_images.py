@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from regard.models import deit, vit
 from regard.tasks import images
 from regard.training import begin, train
 from regard.training.recipe import Recipe, Train
+from regard.weights.folder import load_model
 
 SMALL = {"patch": 4, "width": 16, "heads": 2, "layers": 2, "ffn": 24}
 
@@ -75,6 +77,29 @@ def test_a_folder_of_transformers_is_a_beginning_for_a_run(tmp_path, monkeypatch
     with torch.no_grad():
         expected = theirs.eval().vit(x, interpolate_pos_encoding=True).last_hidden_state[:, 0]
         torch.testing.assert_close(found.pooled(x), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("table", "model"),
+    [
+        ("timm_vit", lambda: made()),
+        ("hf_swin", lambda: regard.build("swin", size="tiny", classes=3)),
+        ("timm_swinv2", lambda: regard.build("swinv2", size="tiny", classes=3)),
+    ],
+)
+def test_whatever_image_folder_can_be_loaded_is_a_beginning(tmp_path, table, model):
+    old, new = model(), model()
+    import_module(f"regard.weights.{table}").save(tmp_path / "theirs", old)
+    begin.take(new, tmp_path / "theirs")
+    assert all(torch.equal(a, b) for a, b in zip(old.parameters(), new.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("kind", ["vit", "swin", "swinv2"])
+def test_the_reader_that_an_error_names_is_there(tmp_path, kind):
+    (tmp_path / "config.json").write_text(f'{{"model_type": "{kind}"}}')
+    with pytest.raises(BadInput, match=rf"read it with regard\.weights\.hf_{kind}\.load"):
+        load_model(tmp_path)
+    assert import_module(f"regard.weights.hf_{kind}").load
 
 
 @pytest.mark.parametrize(

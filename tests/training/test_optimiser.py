@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from regard.core.errors import BadInput, UnknownName
-from regard.training.optimiser import Optimiser, layer_factors, total_norm
+from regard.training.optimiser import Optimiser, layer_factors, spared, total_norm
 from regard.training.optimisers import OPTIMISERS, adamw, muon, sgd
 
 RULES = [*OPTIMISERS, "sgd(nesterov=True)", "sgd(momentum=0)", "muon(nesterov=False)"]
@@ -348,6 +348,48 @@ def test_layer_wise_decay_gives_the_head_the_full_rate_and_the_embedding_the_lea
         "head.weight": 1,
     }
     assert set(layer_factors(names, 1.0).values()) == {1.0}
+
+
+def test_layer_wise_decay_counts_the_blocks_of_stages_through():
+    names = ["stem.embed.weight", "stem.stages.1.blocks.0.a", "first", "enter_norm.weight", "head.weight"]
+    names += ["stages.0.blocks.0.a", "stages.0.blocks.1.a", "stages.1.merge.norm.weight", "stages.1.blocks.0.a"]
+    names += ["head.first.weight", "stages.2.0.a", "stages.2.1.mix.positions.tables.0"]
+    found = {name: round(math.log2(factor)) for name, factor in layer_factors(names, 2.0).items()}
+    assert found == {
+        **dict.fromkeys(["stem.embed.weight", "stem.stages.1.blocks.0.a", "first", "enter_norm.weight"], 6),
+        "stages.0.blocks.0.a": 5,
+        "stages.0.blocks.1.a": 4,
+        "stages.1.merge.norm.weight": 3,
+        "stages.1.blocks.0.a": 3,
+        "stages.2.0.a": 2,
+        "stages.2.1.mix.positions.tables.0": 1,
+        "head.weight": 0,
+        "head.first.weight": 0,
+    }
+
+
+class Spares(nn.Module):
+    spared = ("table",)
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.tabled = nn.ParameterList([torch.ones(2, 3)]), nn.Linear(3, 3)
+        self.other = nn.Parameter(torch.ones(3, 2))
+
+
+def test_what_a_part_spares_does_not_decay_and_is_no_matrix_for_muon():
+    model = nn.ModuleDict({"blocks": nn.ModuleList([Spares()])})
+    assert spared(model) == {"blocks.0.table.0"}
+    for spec in RULES:
+        model = nn.ModuleDict({"blocks": nn.ModuleList([Spares()])})
+        for p in model.parameters():
+            p.grad = torch.zeros_like(p)
+        before = {name: p.detach().clone() for name, p in model.named_parameters()}
+        optimiser(dict(model.named_parameters()), spec, decay=0.5, spares=spared(model)).step(0.1)
+        moved = {name for name, p in model.named_parameters() if not torch.equal(p, before[name])}
+        assert moved == {"blocks.0.other", "blocks.0.tabled.weight"}
+    part = Optimiser(dict(model.named_parameters()), "muon", spares=spared(model))
+    assert "Muon for 2 matrices" in part.describe()
 
 
 @pytest.mark.parametrize("spec", RULES)

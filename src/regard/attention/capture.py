@@ -19,9 +19,9 @@ A mechanism is linear in v, o = w v; so that gradient is (∂ / ∂o) vᵀ, what
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from typing import Any
 
@@ -29,11 +29,13 @@ import torch
 from torch import nn
 
 from regard.attention.protocol import Mechanism
+from regard.core import shown
 from regard.core.errors import RegardError
-from regard.core.shapes import Rows, Tensor
+from regard.core.shapes import Float, Rows, Tensor
 from regard.core.trace import Geometry, Trace, moved
 
 CHUNK = 1024  # query rows computed at a time
+LINES = 24  # parts that are drawn in a notebook
 
 
 class Seen(Mapping[str, Trace]):
@@ -76,6 +78,17 @@ class Seen(Mapping[str, Trace]):
         merged), in the order they ran: what the rollout of a model over images is taken through."""
         return [calls[at] for calls, at in self._passed]
 
+    def _repr_html_(self) -> str:
+        """In a notebook: a line of small maps for every part, the latest of each."""
+        parts = []
+        for name, trace in list(self.items())[:LINES]:
+            w = trace._drawable()
+            maps = "".join(shown.small(one, f"{name}, head {h}", 40) for h, one in enumerate(w[: shown.HEADS]))
+            shape = " ".join(map(str, trace.weights.shape))
+            parts.append(f"<tr><td>{shown.escape(name)}</td><td>{trace.kind}</td><td>{shape}</td><td>{maps}</td></tr>")
+        more = f"<p>and {len(self) - LINES} parts more</p>" if len(self) > LINES else ""
+        return f"<table><tr><th>part</th><th>kind</th><th>B H N M</th><th>heads</th></tr>{''.join(parts)}</table>{more}"
+
     def __repr__(self) -> str:
         return "Seen(" + ", ".join(f"{n}: {tuple(t.weights.shape)}" for n, t in self.items()) + ")"
 
@@ -93,70 +106,103 @@ def watch(
     With `gradients`, those of their weights too, as soon as something that was made of them is differentiated.
     """
     rows: Rows = slice(None) if queries is None else queries if isinstance(queries, slice) else list(queries)
-    seen, geometries = Seen(rows), list[Geometry | None]()
+    seen = Seen(rows)
+    with hooked(model, only, _Watching(seen, rows, heads, gradients)):
+        yield seen
+    if not seen:
+        raise RegardError("the watched model did not run inside the block, so nothing was seen")
+
+
+class Onlooker:
+    """Whoever stands beside a model while it runs, and is told what happens; each word may be passed over."""
+
+    def begin(self) -> None:
+        """The model begins a pass."""
+
+    def attends(self, call: Call) -> None:
+        """A mechanism is about to attend."""
+
+    def attended(self, call: Call, output: Tensor) -> None:
+        """It has attended."""
+
+    def aligned(self, name: str, module: Any, weights: Float[Tensor, "B K M"], state: Any) -> None:
+        """An aligner has looked."""
+
+    def moves(self, name: str, module: Any, x: Tensor) -> None:
+        """Tokens are about to be moved, cut or merged."""
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A mechanism that attends, what it was given, and where: `mixer` is what holds it, where something does."""
+
+    name: str
+    module: Mechanism
+    mixer: nn.Module | None
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    geometry: Geometry | None
+
+    @property
+    def kind(self) -> str:
+        """Among themselves ("self"), or at others ("cross")."""
+        return str(getattr(self.mixer, "kind", "self"))
+
+    @property
+    def exact(self) -> bool:
+        """Whether the geometry is an identity, not a receptive field."""
+        return bool(getattr(self.mixer, "exact_geometry", True))
+
+    @property
+    def v(self) -> Float[Tensor, "B G M E"]:
+        """The values."""
+        found: Tensor = self.args[2] if len(self.args) > 2 else self.kwargs["v"]
+        return found
+
+    @property
+    def rest(self) -> dict[str, Any]:
+        """What `weights` takes beside q and k: mask, bias and memo, where they were given."""
+        named = dict(zip(("mask", "bias"), self.args[3:], strict=False))
+        return named | {a: b for a, b in self.kwargs.items() if a != "v"}
+
+
+@contextmanager
+def hooked(model: nn.Module, only: str, by: Onlooker) -> Iterator[None]:
+    """Tell somebody of everything in `model` that attends and whose path matches `only`, as long as the block lasts."""
+    geometries = list[Geometry | None]()
     inner = getattr(model, "_orig_mod", model)  # what torch.compile wrapped
     modules = dict(inner.named_modules())
 
-    def mechanism_hook(name: str, mixer: nn.Module | None) -> Any:
-        def look(module: Mechanism, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            if _recomputing():
-                return
-            with torch.no_grad():
-                weights = _in_chunks(module, args, kwargs, rows)
-                if heads is not None:
-                    weights = weights[:, list(heads)]
-            trace = Trace(
-                name,
-                weights,
-                kind=getattr(mixer, "kind", "self"),
-                heads=None if heads is None else tuple(heads),
-                queries=None if queries is None else tuple(_asked(rows, args[0].shape[2])),
-                geometry=geometries[-1] if geometries else None,
-                exact=bool(getattr(mixer, "exact_geometry", True)),
-            )
-            seen._calls.setdefault(name, []).append(trace)
-            seen._passed.append((seen._calls[name], len(seen._calls[name]) - 1))
+    def mechanism_hooks(name: str, mixer: nn.Module | None) -> tuple[Any, Any]:
+        def call(module: Mechanism, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+            return Call(name, module, mixer, args, kwargs, geometries[-1] if geometries else None)
 
-        return look
-
-    def gradient_hook(name: str) -> Any:
-        def look(module: Mechanism, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
-            if _recomputing():
-                return
-            if not output.requires_grad:
-                raise RegardError("gradients are asked for, but this pass keeps no graph; leave out torch.no_grad()")
-            calls, v = seen._calls[name], (args[2] if len(args) > 2 else kwargs["v"]).detach()
-            at = len(calls) - 1
-
-            def keep(grad: Tensor) -> None:
-                every = grad[:, :, rows] @ v.repeat_interleave(grad.shape[1] // v.shape[1], dim=1).mT
-                calls[at] = replace(calls[at], gradient=every if heads is None else every[:, list(heads)])
-
-            output.register_hook(keep)
-
-        return look
-
-    def move_hook(name: str) -> Any:
-        def look(module: Any, args: tuple[Any, ...]) -> None:
+        def before(module: Mechanism, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if not _recomputing():
-                x, exact = args[0], bool(getattr(module, "exact_geometry", True))
-                seen._passed.append(([moved(name, module.slots(x), x.shape[0], x, exact)], 0))
+                by.attends(call(module, args, kwargs))
 
-        return look
+        def after(module: Mechanism, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
+            if not _recomputing():
+                by.attended(call(module, args, kwargs), output)
+
+        return before, after
 
     def aligner_hook(name: str) -> Any:
-        def look(module: Any, args: tuple[Any, ...], output: tuple[Tensor, Any]) -> None:
+        def after(module: Any, args: tuple[Any, ...], output: tuple[Tensor, Any]) -> None:
             if not _recomputing():
-                weights, state = output
-                centres = module.centres(state).detach()[:, None] if hasattr(module, "centres") else None
-                trace = Trace(name, weights.detach()[:, None], "align", centres=centres)
-                seen._calls.setdefault(name, []).append(trace)
+                by.aligned(name, module, *output)
 
-        return look
+        return after
+
+    def move_hook(name: str) -> Any:
+        def before(module: Any, args: tuple[Any, ...]) -> None:
+            if not _recomputing():
+                by.moves(name, module, args[0])
+
+        return before
 
     def begin(module: nn.Module, args: tuple[Any, ...]) -> None:
-        seen._fresh = {name: len(calls) for name, calls in seen._calls.items()}
-        seen._passed = []
+        by.begin()
 
     def push(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         geometries.append(module.geometry(args[0] if args else kwargs["x"]))
@@ -176,10 +222,9 @@ def watch(
                 name, _, last = path.rpartition(".")  # a mechanism is known by the mixer that holds it
                 name = name if last == "attend" else path
                 if fnmatch(name, only):
-                    hook = mechanism_hook(name, modules.get(name))
-                    handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
-                    if gradients:
-                        handles.append(module.register_forward_hook(gradient_hook(name), with_kwargs=True))
+                    before, after = mechanism_hooks(name, modules.get(name))
+                    handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
+                    handles.append(module.register_forward_hook(after, with_kwargs=True))
                     watched += 1
             elif _is_aligner(module) and fnmatch(path, only):
                 handles.append(module.register_forward_hook(aligner_hook(path)))
@@ -190,20 +235,71 @@ def watch(
             what = "nothing attends" if only == "*" else f"nothing that attends matches '{only}'"
             raise RegardError(f"{what} in this {type(inner).__name__}")
         if inner is not model or any(getattr(m, "_compiled_call_impl", None) is not None for m in modules.values()):
-            warnings.warn("watching runs the compiled model eagerly: hooks do not fire in compiled code", stacklevel=3)
+            warnings.warn("watching runs the compiled model eagerly: hooks do not fire in compiled code", stacklevel=5)
             stack.enter_context(torch.compiler.set_stance("force_eager"))
-        yield seen
-    if not seen:
-        raise RegardError("the watched model did not run inside the block, so nothing was seen")
+        yield
 
 
-def _in_chunks(module: Mechanism, args: tuple[Any, ...], kwargs: dict[str, Any], rows: Rows) -> Tensor:
-    q, k = args[0], args[1]
-    rest = dict(zip(("mask", "bias"), args[3:], strict=False)) | {a: b for a, b in kwargs.items() if a != "v"}
+class _Watching(Onlooker):
+    """One that writes every map down."""
+
+    def __init__(self, seen: Seen, rows: Rows, heads: Sequence[int] | None, gradients: bool) -> None:
+        self.seen, self.rows, self.gradients = seen, rows, gradients
+        self.heads = None if heads is None else list(heads)
+
+    def begin(self) -> None:
+        self.seen._fresh = {name: len(calls) for name, calls in self.seen._calls.items()}
+        self.seen._passed = []
+
+    def attends(self, call: Call) -> None:
+        q, k = call.args[:2]
+        with torch.no_grad():
+            weights = in_chunks(call.module.weights, call.module.traits.rowwise, q, k, call.rest, self.rows)
+            weights = weights if self.heads is None else weights[:, self.heads]
+        trace = Trace(
+            call.name,
+            weights,
+            kind=call.kind,
+            heads=None if self.heads is None else tuple(self.heads),
+            queries=None if self.rows == slice(None) else tuple(_asked(self.rows, q.shape[2])),
+            geometry=call.geometry,
+            exact=call.exact,
+        )
+        calls = self.seen._calls.setdefault(call.name, [])
+        calls.append(trace)
+        self.seen._passed.append((calls, len(calls) - 1))
+
+    def attended(self, call: Call, output: Tensor) -> None:
+        if not self.gradients:
+            return
+        if not output.requires_grad:
+            raise RegardError("gradients are asked for, but this pass keeps no graph; leave out torch.no_grad()")
+        calls, v = self.seen._calls[call.name], call.v.detach()
+        at = len(calls) - 1
+
+        def keep(grad: Tensor) -> None:
+            every = grad[:, :, self.rows] @ v.repeat_interleave(grad.shape[1] // v.shape[1], dim=1).mT
+            calls[at] = replace(calls[at], gradient=every if self.heads is None else every[:, self.heads])
+
+        output.register_hook(keep)
+
+    def aligned(self, name: str, module: Any, weights: Tensor, state: Any) -> None:
+        centres = module.centres(state).detach()[:, None] if hasattr(module, "centres") else None
+        self.seen._calls.setdefault(name, []).append(Trace(name, weights.detach()[:, None], "align", centres=centres))
+
+    def moves(self, name: str, module: Any, x: Tensor) -> None:
+        exact = bool(getattr(module, "exact_geometry", True))
+        self.seen._passed.append(([moved(name, module.slots(x), x.shape[0], x, exact)], 0))
+
+
+def in_chunks(
+    weights: Callable[..., Tensor], rowwise: bool, q: Tensor, k: Tensor, rest: Mapping[str, Any], rows: Rows
+) -> Float[Tensor, "B H rows M"]:
+    """A mechanism's weights of the asked rows, so many at a time where its rows can be had apart."""
     asked = _asked(rows, q.shape[2])
-    if len(asked) <= CHUNK or not module.traits.rowwise:
-        return module.weights(q, k, **rest, queries=rows)
-    parts = [module.weights(q, k, **rest, queries=asked[i : i + CHUNK]) for i in range(0, len(asked), CHUNK)]
+    if len(asked) <= CHUNK or not rowwise:
+        return weights(q, k, **rest, queries=rows)
+    parts = [weights(q, k, **rest, queries=asked[i : i + CHUNK]) for i in range(0, len(asked), CHUNK)]
     return torch.cat(parts, dim=2)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from regard.core import shown
 from regard.core.shapes import Bool, Float, Int, Rows, Tensor
 
 
@@ -85,8 +86,16 @@ class Mask:
         return "\n".join("".join("█" if seen else "·" for seen in row) for row in matrix)
 
     def _repr_html_(self) -> str:
-        cells = "<br>".join(self.draw(16).split("\n"))
-        return f"<b>{self!r}</b><pre style='line-height:1'>{cells}</pre>"
+        """In a notebook: its formula, and the matrix as a picture (of the first input, where inputs differ)."""
+        n, m = self._sizes() or (16, 16)
+        said = f"<b>{shown.escape(repr(self))}</b> <span>{n} queries, {m} keys</span>"
+        if n * m > 2**22:
+            return f"<div>{said}</div>"
+        return f"<div>{said}<br>{shown.small(self.dense(1, n, m)[0, 0].float(), 'dark: may attend', 128)}</div>"
+
+    def _sizes(self) -> tuple[int, int] | None:
+        """How many queries and keys it was made for; None: any number."""
+        return None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -179,6 +188,9 @@ class Same(Mask):
         """Equal groups."""
         return self.group[b, n] == self.group[b, m]
 
+    def _sizes(self) -> tuple[int, int]:
+        return self.group.shape[1], self.group.shape[1]
+
     def __repr__(self) -> str:
         return f"Same({tuple(self.group.shape)})"
 
@@ -202,6 +214,9 @@ class Documents(Mask):
     def places(self) -> Int[Tensor, " T"]:
         """Where each token stands in its own text."""
         return torch.arange(len(self.group), device=self.group.device) - self.ends[:-1].long()[self.group]
+
+    def _sizes(self) -> tuple[int, int]:
+        return len(self.group), len(self.group)
 
     def __repr__(self) -> str:
         return f"Documents({self.lengths.tolist()})"
@@ -255,6 +270,9 @@ class Table(Mask):
         taken._added = None if self._added is None else self._added[inputs]
         return taken
 
+    def _sizes(self) -> tuple[int, int]:
+        return self.allowed.shape[1], self.allowed.shape[2]
+
     def __repr__(self) -> str:
         return f"Table({tuple(self.allowed.shape)})"
 
@@ -282,6 +300,9 @@ class All(Mask):
             return found[0] if found else None
         return Keys(torch.stack([part.lengths for part in found]).amin(0))
 
+    def _sizes(self) -> tuple[int, int] | None:
+        return next((found for part in self.parts if (found := part._sizes())), None)
+
     def __repr__(self) -> str:
         return " & ".join(f"({p!r})" if isinstance(p, Either) else repr(p) for p in self.parts)
 
@@ -299,6 +320,9 @@ class Either(Mask):
         for part in self.parts[1:]:
             result = result | part.allow(b, n, m)
         return result
+
+    def _sizes(self) -> tuple[int, int] | None:
+        return next((found for part in self.parts if (found := part._sizes())), None)
 
     def __repr__(self) -> str:
         return " | ".join(map(repr, self.parts))

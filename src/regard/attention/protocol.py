@@ -34,6 +34,7 @@ class Traits:
     exact: bool = True  # the softmax attention itself, or an approximation of it
     causality: str = "strict"  # strict: the prefix property, may step; values: no value from the future; none
     rowwise: bool = True  # a row of the weights depends on its own query only, so rows may be sliced before computing
+    headwise: bool = True  # a head of the weights depends on its own q and k only
     normalised: bool = True  # rows of the weights sum to one
 
 

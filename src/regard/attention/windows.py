@@ -23,9 +23,8 @@ from einops import rearrange
 from regard.attention import window_kernel
 from regard.attention.masked import masked_softmax, precise
 from regard.core.errors import BadInput, UnknownName, Unsupported, nearest
-from regard.core.shapes import Bool, Float, Tensor
+from regard.core.shapes import Bool, Float, Pair, Tensor
 
-Pair = tuple[int, int]
 Backend = Callable[[Tensor, "Tensor | None", Pair, Pair, Pair, "Tensor | float", bool], Tensor]
 
 

@@ -21,9 +21,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.blocks.residual_convolution import Bottleneck, stages
-from regard.core.shapes import Float, Tensor
+from regard.core.shapes import Float, Size, Tensor, pair
 from regard.core.trace import Slots
-from regard.tokens.patches import Size, check, filled, pair, pixels
+from regard.tokens.patches import check, filled, pixels
 
 GROUPS = 32
 
@@ -38,8 +38,7 @@ class HybridStem(nn.Module):
     ) -> None:
         super().__init__()
         self.channels, self.patch = channels, pair(patch)
-        down = 4 * 2 ** max(0, len(layers) - 1)
-        self.stride = (down * self.patch[0], down * self.patch[1])
+        self.stride = (reach(layers) * self.patch[0], reach(layers) * self.patch[1])
         self.conv, self.norm = _conv(channels, base, 7, 2), _norm(base)
         self.stages = stages("bottleneck", base, layers, base, _conv, _norm, [0.0] * sum(layers))
         wide = base * 2 ** (len(layers) - 1) * Bottleneck.widening if layers else base
@@ -59,6 +58,11 @@ class HybridStem(nn.Module):
     def slots(self, images: Float[Tensor, "B C Y X"]) -> Slots:
         """The pixels that every token stands for; around them it has seen more."""
         return pixels(images, self.stride)
+
+
+def reach(layers: Sequence[int]) -> int:
+    """Pixels from one cell of the last stage to the next: the first stage has every fourth, each further one half."""
+    return int(4 * 2 ** max(0, len(layers) - 1))
 
 
 class StandardConv(nn.Conv2d):

@@ -33,12 +33,12 @@ from regard.attention.window_kernel import offered
 from regard.attention.windows import windowed_qkv
 from regard.core.errors import RegardError
 from regard.core.memo import Place
-from regard.core.shapes import Float, Int, Tensor
+from regard.core.shapes import Float, Int, Pair, Tensor
 from regard.core.spec import make
 from regard.core.trace import Geometry, Slots
 from regard.core.where import Given
 from regard.positions.biased.window import StepPositions
-from regard.tokens.windows import Pair, cut, join, regions, whole
+from regard.tokens.windows import cut, join, regions, whole
 
 Padding = Literal["mask", "attend", "shifted"]
 
@@ -121,12 +121,16 @@ class Windowed(nn.Module):
         return self.project.depth**-0.5
 
     def _fuses(self, x: Tensor) -> bool:
-        """On a GPU, for plain softmax that nobody watches: a kernel has no weights to show, and none to drop."""
+        """On a GPU, where there is a kernel for it."""
+        return x.is_cuda and self.usual() and offered(self.window[0] * self.window[1], self.project.depth, x.dtype)
+
+    def usual(self) -> bool:
+        """Softmax with the scale and the backend that it has unasked, that nobody watches and that drops nothing: what
+        the kernel computes, which has no weights to show, and none to drop."""
         attend = self.attend
-        if not x.is_cuda or type(attend) is not SoftmaxAttention or attend._forward_pre_hooks:
+        if type(attend) is not SoftmaxAttention or (attend.scale, attend.backend) != (self.scale, "sdpa"):
             return False
-        dropped = attend.dropout > 0 and attend.training
-        return not dropped and offered(self.window[0] * self.window[1], self.project.depth, x.dtype)
+        return not attend._forward_pre_hooks and not (attend.dropout > 0 and attend.training)
 
     def geometry(self, x: Float[Tensor, "B Y X C"]) -> Geometry:
         """Which cells of the grid the windows hold, in the order they are attended to in; exact."""

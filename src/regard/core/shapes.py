@@ -12,5 +12,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Rows = slice | list[int]  # which query rows are asked for
+Pair = tuple[int, int]  # rows and columns
+Size = int | Pair  # the same, where one number is a square
 
-__all__ = ["Bool", "Float", "Int", "Rows", "Tensor"]
+__all__ = ["Bool", "Float", "Int", "Pair", "Rows", "Size", "Tensor", "pair"]
+
+
+def pair(size: Size) -> Pair:
+    """Rows and columns; one number is a square."""
+    return (size, size) if isinstance(size, int) else (size[0], size[1])

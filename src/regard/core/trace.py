@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from regard.core import shown
 from regard.core.shapes import Float, Int, Tensor
 
 
@@ -156,6 +157,33 @@ class Trace:
     def writes(self) -> int:
         """How many cells it writes."""
         return self.weights.shape[-2] if self.geometry is None else prod(self.geometry.queries.grid)
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the heads as small maps, and their mean with its words where these are few."""
+        batch = self.weights.shape[0] // (1 if self.geometry is None else self.geometry.queries.cells.shape[1])
+        about = f"{self.kind}, {self.weights.shape[1]} heads, {self.writes} rows, {self.reads} columns"
+        more = f", the first of {batch} inputs" if batch > 1 else ""
+        said = f"<b>{shown.escape(self.name)}</b> <span>{shown.escape(about + more)}</span>"
+        if not self.weights.numel():
+            return f"<div>{said}</div>"
+        w = self._drawable()
+        numbers = self.heads if self.heads is not None and len(self.heads) == len(w) else tuple(range(len(w)))
+        maps = "".join(shown.small(one, f"head {h}") for h, one in zip(numbers[: shown.HEADS], w, strict=False))
+        rest = f" and {len(w) - shown.HEADS} heads more" if len(w) > shown.HEADS else ""
+        named = (
+            self.rows is not None and self.columns is not None and w.shape[1:] == (len(self.rows), len(self.columns))
+        )
+        if not named or max(w.shape[1:]) > shown.WORDS:
+            return f"<div>{said}<br>{maps}{rest}</div>"
+        assert self.rows is not None
+        assert self.columns is not None
+        return f"<div>{said}<br>{maps}{rest}{shown.worded(w.mean(0), self.rows, self.columns)}</div>"
+
+    def _drawable(self) -> Float[Tensor, "H N M"]:
+        """The first input's maps: on the input grid, or of one window where that grid is too large to be drawn."""
+        if self.geometry is None or self.weights.shape[1] * self.writes * self.reads > 2**22:
+            return self.weights[0]
+        return self.only(0).operator()[0]
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, weights rounded to 5 digits."""

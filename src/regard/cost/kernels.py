@@ -22,7 +22,6 @@ import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
 from regard.attention import window_kernel
-from regard.attention.mechanisms.softmax import SoftmaxAttention
 from regard.blocks import windowed
 from regard.core.shapes import Tensor
 from regard.cost.meter import Meter
@@ -168,10 +167,8 @@ class _Windows(torch.autograd.Function):
 
 def _fuses(mixer: windowed.Windowed, x: Tensor) -> bool:
     """Whether the kernel would be taken on a GPU."""
-    attend, cells = mixer.attend, mixer.window[0] * mixer.window[1]
-    dropped = getattr(attend, "dropout", 0) > 0 and attend.training
-    small = cells <= window_kernel.MOST_CELLS and mixer.project.depth <= window_kernel.MOST_WIDTH
-    return type(attend) is SoftmaxAttention and not dropped and small
+    small = mixer.window[0] * mixer.window[1] <= window_kernel.MOST_CELLS
+    return mixer.usual() and small and mixer.project.depth <= window_kernel.MOST_WIDTH
 
 
 def _product_in_windows(qkv: Tensor, window: tuple[int, int]) -> int:

@@ -188,10 +188,10 @@ def _update(model: nn.Module, optimiser: Any) -> Tape:
 
 
 def _optimiser(model: nn.Module, spec: str) -> Any:
-    from regard.training.optimiser import Optimiser
+    from regard.training.optimiser import Optimiser, spared
     from regard.training.optimisers.muon import projections
 
-    return Optimiser(dict(model.named_parameters()), spec, rows=projections(model))
+    return Optimiser(dict(model.named_parameters()), spec, rows=projections(model), spares=spared(model))
 
 
 def _recompute(model: nn.Module, way: Way, meter: Meter) -> None:

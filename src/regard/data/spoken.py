@@ -9,6 +9,8 @@ Park, Chan, Zhang, Chiu, Zoph, Cubuk, Le: SpecAugment. Interspeech 2019. arXiv:1
 
 from __future__ import annotations
 
+import io
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from regard.tokens.text import Text
 
 SLOWEST = 1000  # samples a second of a sound file: below, its header is wrong
+MOST = 2**26  # samples of a sound whose length is limited
 MULTIPLE = 8  # padded lengths are multiples of this
 
 
@@ -97,23 +100,41 @@ def masked(
     return x
 
 
-def read(path: str | Path, rate: int) -> Float[Tensor, " samples"]:
-    """A sound file as one row of samples from -1 to 1 at a rate: channels are averaged, other rates resampled."""
-    soundfile, path = reader(), Path(path)
-    if not path.is_file():
-        raise BadInput(f"there is no file {path}" if not path.exists() else f"{path} is not a file")
+def read(source: str | Path | bytes, rate: int, longest: float | None = None) -> Float[Tensor, " samples"]:
+    """A sound file as one row of samples from -1 to 1 at a rate: channels are averaged, other rates resampled.
+
+    `source` is its path or its bytes. One of more than `longest` seconds is refused, and read no further than that:
+    some kilobytes can hold hours of silence.
+    """
+    soundfile = reader()
+    named = "the sound" if isinstance(source, bytes) else str(source)
+    if not isinstance(source, bytes) and not Path(source).is_file():
+        raise BadInput(f"there is no file {source}" if not Path(source).exists() else f"{source} is not a file")
     try:
-        with path.open("rb") as file:  # opened here: its name may be no text
-            samples, own = soundfile.read(file, dtype="float32", always_2d=True)
+        with (
+            io.BytesIO(source)
+            if isinstance(source, bytes)
+            else Path(source).open("rb") as file,  # its name may be no text
+            soundfile.SoundFile(file) as sound,
+        ):
+            own = sound.samplerate
+            most = -1 if longest is None else math.ceil(longest * own) + 1
+            if longest is not None and most * sound.channels > MOST:
+                raise BadInput(
+                    f"{named} has {own:,} samples a second in {sound.channels} channels: too many to be read"
+                )
+            samples = sound.read(most, dtype="float32", always_2d=True)
     except (soundfile.SoundFileError, RuntimeError, OSError) as error:
         why = (getattr(error, "strerror", None) or str(error).split(": ")[-1]).strip().rstrip(".").lower()
-        raise BadInput(f"{path} is not a sound that can be read ({why}); give .wav, .flac or .ogg") from None
+        raise BadInput(f"{named} is not a sound that can be read ({why}); give .wav, .flac or .ogg") from None
     if own < SLOWEST:
-        raise BadInput(f"{path} has {own} samples a second, in which nothing can be said; give {SLOWEST:,} or more")
+        raise BadInput(f"{named} has {own} samples a second, in which nothing can be said; give {SLOWEST:,} or more")
     if not len(samples):
-        raise BadInput(f"{path} holds no sound: it has no samples")
+        raise BadInput(f"{named} holds no sound: it has no samples")
+    if longest is not None and len(samples) > longest * own:
+        raise BadInput(f"{named} is longer than the {longest:g} seconds that are allowed")
     if not np.isfinite(samples).all():
-        raise BadInput(f"{path} holds samples that are not finite numbers")
+        raise BadInput(f"{named} holds samples that are not finite numbers")
     return resample(torch.from_numpy(samples.mean(1)), own, rate)
 
 

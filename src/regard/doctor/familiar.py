@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from regard.core.shapes import pair
 from regard.doctor.patient import Reads
 from regard.models import MODELS
 
@@ -57,7 +58,7 @@ def made_up(model: nn.Module) -> Reads:
 def _images(model: nn.Module) -> torch.Tensor:
     """Four images; those of a model trained on smaller ones are no larger."""
     config: Any = model.config
-    sides = (config.image, config.image) if isinstance(config.image, int) else config.image
+    sides = pair(config.image)
     clip = (min(FRAMES, config.frames),) if getattr(config, "frames", 0) else ()
     shape = (4, config.channels, *clip, min(ROWS, sides[0]), min(COLUMNS, sides[1]))
     return torch.randn(shape, generator=torch.Generator().manual_seed(0))

@@ -31,6 +31,7 @@ from regard.attention.multihead import Join, MultiHead
 from regard.blocks import FEEDFORWARDS
 from regard.blocks.encoder import Encoder
 from regard.blocks.paths import DropPath, rates
+from regard.blocks.pyramid import depths, resampled
 from regard.core.bounds import within
 from regard.core.memo import Place
 from regard.core.shapes import Float, Tensor
@@ -40,8 +41,6 @@ from regard.core.where import Where
 from regard.positions.added.grid import GridPositions
 from regard.positions.none import NoPositions
 from regard.tokens.patches import cells, check, pixels
-
-STRIDES = (4, 8, 16, 32)  # of a pyramid of features, in pixels
 
 
 @dataclass(frozen=True)
@@ -118,14 +117,10 @@ class CCT(nn.Module):
 
     def features(self, images: Float[Tensor, "B C Y X"]) -> list[Tensor]:
         """Tokens of four depths, normed, B C Y X, resampled without parameters to strides 4, 8, 16 and 32."""
-        tokens, layers = self.stem(images), self.config.layers
-        depths = self.encoder.depths(self.sequence(tokens), [-(-layers * part // 4) for part in (1, 2, 3, 4)])
-        found = []
-        for x, stride in zip(depths, STRIDES, strict=True):
-            x = self.encoder.leave(x).unflatten(1, tokens.shape[1:3]).movedim(-1, 1)
-            size = cells((images.shape[-2], images.shape[-1]), stride)
-            found.append(F.interpolate(x, size, mode="bilinear", align_corners=False, antialias=True))
-        return found
+        tokens = self.stem(images)
+        found = self.encoder.depths(self.sequence(tokens), depths(self.config.layers))
+        grids = [self.encoder.leave(x).unflatten(1, tokens.shape[1:3]) for x in found]
+        return resampled(grids, (images.shape[2], images.shape[3]))
 
     def sequence(self, tokens: Float[Tensor, "B Z W E"]) -> Float[Tensor, "B N E"]:
         """The tokens row by row, told where they are."""

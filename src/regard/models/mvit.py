@@ -26,7 +26,7 @@ from torch import nn
 from regard.blocks.paths import rates
 from regard.blocks.pooled import EPS, PooledAttention, PooledBlock, Shape, joined, parted
 from regard.core.bounds import within
-from regard.core.shapes import Float, Tensor
+from regard.core.shapes import Float, Tensor, pair
 from regard.core.spec import cycle
 from regard.tokens.overlapping import OverlappingPatches
 
@@ -81,6 +81,7 @@ class MViT(nn.Module):
     """Images or clips in, scores of classes out."""
 
     entries = ("pooled", "grid", "features")  # what is called on a model beside itself
+    spared = ("first",)  # from weight decay
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -88,7 +89,7 @@ class MViT(nn.Module):
         self.config, self.prefix = config, int(config.class_token)
         self.stem = OverlappingPatches(config.channels, config.width, config.patch, clips=config.frames is not None)
         self.first = nn.Parameter(torch.zeros(1, config.width)) if config.class_token else None
-        shape = self.stem.cells((*([config.frames] if config.frames else []), *_sides(config.image)))
+        shape = self.stem.cells((*([config.frames] if config.frames else []), *pair(config.image)))
         self.positions = AddedPositions(config.width, shape, self.prefix) if config.positions == "added" else None
         self.stages: Any = nn.ModuleList()
         for stage in range(len(config.layers)):
@@ -144,6 +145,8 @@ class MViT(nn.Module):
 class AddedPositions(nn.Module):
     """A vector for each place, one for each frame, and one for each token before the grid; resized where asked for."""
 
+    spared = ("space", "time", "before")  # from weight decay
+
     def __init__(self, width: int, shape: Shape, before: int) -> None:
         super().__init__()
         *frames, self.rows, self.columns = shape
@@ -164,10 +167,6 @@ class AddedPositions(nn.Module):
             time = time if time.shape[2] == frames[0] else F.interpolate(time, frames[0], mode="linear")
             table = time[0].T[:, None, None] + table
         return joined(table[None], None if self.before is None else self.before[None])[0]
-
-
-def _sides(image: int | tuple[int, int]) -> tuple[int, int]:
-    return (image, image) if isinstance(image, int) else image
 
 
 def _block(config: Config, stage: int, layer: int, shape: Shape) -> PooledBlock:

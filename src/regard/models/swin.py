@@ -26,14 +26,12 @@ from regard.blocks.paths import rates
 from regard.blocks.windowed import Padding, Windowed
 from regard.core.bounds import within
 from regard.core.errors import RegardError
-from regard.core.shapes import Float, Tensor
+from regard.core.shapes import Float, Pair, Tensor
 from regard.core.spec import cycle, make
 from regard.positions import WINDOWS
 from regard.positions.biased.window import StepPositions
 from regard.tokens.merging import Merging
 from regard.tokens.patches import Patches, cells
-
-Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)

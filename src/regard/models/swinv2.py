@@ -22,34 +22,23 @@ import torch
 from torch import nn
 
 from regard.blocks.encoder import EncoderBlock
-from regard.blocks.windowed import CosineWindowed, Padding
+from regard.blocks.windowed import CosineWindowed
 from regard.core.errors import RegardError, Unsupported
 from regard.core.shapes import Tensor
+from regard.models import swin
 from regard.models.swin import Swin
 from regard.positions.biased.window import StepPositions
 from regard.tokens.merging import MergingV2
 
 
 @dataclass(frozen=True)
-class Config:
-    """Everything that shapes a Swin v2; the defaults are the paper's SwinV2-T with windows of 8."""
+class Config(swin.Config):
+    """A Swin's, and the windows it was moved from; the defaults are the paper's SwinV2-T with windows of 8."""
 
-    classes: int = 1000  # 0: no head, the pooled vector itself
     image: int | tuple[int, int] = 256  # rows and columns it is trained at; others are read too
-    channels: int = 3
-    patch: int = 4
-    width: int = 96  # of the first stage; every further one has twice as much
-    heads: tuple[int, ...] = (3, 6, 12, 24)  # stage by stage
-    layers: tuple[int, ...] = (2, 2, 6, 2)
     window: int = 8  # cells on a side
-    trained: tuple[int, ...] | None = None  # the windows of an earlier training, stage by stage; None, 0: this one
-    ratio: float = 4.0  # how much wider the feed-forward layers are
-    dropout: float = 0.0
-    attention_dropout: float = 0.0
-    drop_path: float = 0.2  # of the last layer; the first is never left out
     positions: str = "continuous"  # a spec of WINDOWS
-    attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module of one's own
-    padding: Padding = "mask"  # what fills a grid up to whole windows: no key, or one (attend, shifted)
+    trained: tuple[int, ...] | None = None  # the windows of an earlier training, stage by stage; None, 0: this one
 
 
 _B = {"width": 128, "heads": (4, 8, 16, 32), "layers": (2, 2, 18, 2), "drop_path": 0.5}
@@ -59,9 +48,7 @@ _L = {"width": 192, "heads": (6, 12, 24, 48), "layers": (2, 2, 18, 2)}
 # 192 pixels, and so were those with 24 before they were moved. The one called tiny is nobody's: for small images, and
 # to try things.
 SIZES: dict[str, dict[str, Any]] = {
-    "tiny": {
-        "classes": 10, "image": 32, "patch": 2, "width": 24, "heads": (2, 4, 8), "layers": (2, 2, 2), "window": 4,
-    },
+    "tiny": swin.SIZES["tiny"],
     "t": {},
     "s": {"layers": (2, 2, 18, 2), "drop_path": 0.3},
     "b": _B,
@@ -71,7 +58,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "b16": _B | {"window": 16},
     "b24": _B | {"image": 384, "window": 24, "trained": (12, 12, 12, 6), "drop_path": 0.2},
     "l24": _L | {"image": 384, "window": 24, "trained": (12, 12, 12, 6)},
-}  # fmt: skip
+}
 
 
 class ResPostNormBlock(EncoderBlock):

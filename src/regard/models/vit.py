@@ -23,13 +23,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from regard.attention.multihead import MultiHead
 from regard.blocks import FEEDFORWARDS
 from regard.blocks.encoder import Encoder, EncoderBlock
 from regard.blocks.paths import LayerScale, rates
+from regard.blocks.pyramid import depths, resampled
 from regard.core.bounds import within
 from regard.core.errors import RegardError
 from regard.core.shapes import Float, Tensor
@@ -38,8 +38,6 @@ from regard.positions import GRIDS
 from regard.positions.none import NoPositions
 from regard.tokens import STEMS
 from regard.tokens.patches import cells
-
-STRIDES = (4, 8, 16, 32)  # of a pyramid of features, in pixels
 
 
 @dataclass(frozen=True)
@@ -108,6 +106,7 @@ class ViT(nn.Module):
     """Images in; out, the logits of the classes."""
 
     entries: tuple[str, ...] = ("pooled", "grid", "features")  # what is called on a model beside itself
+    spared = ("first",)  # from weight decay
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -151,15 +150,9 @@ class ViT(nn.Module):
         All depths of a ViT have one grid, so that the maps are drawn larger or smaller (bilinear) without parameters.
         """
         patches = self.stem(images)
-        quarters = [-(-len(self.encoder.blocks) * i // 4) for i in (1, 2, 3, 4)]
-        found = self.encoder.depths(self.sequence(patches), quarters)
-        norm = self.pool_norm or self.encoder.norm
-        maps = [self._placed(norm(x), patches.shape[1:3]).permute(0, 3, 1, 2) for x in found]  # type: ignore[misc]
-        sizes = [cells((images.shape[2], images.shape[3]), stride) for stride in STRIDES]
-        return [
-            F.interpolate(x, size, mode="bilinear", align_corners=False, antialias=True)
-            for x, size in zip(maps, sizes, strict=True)
-        ]
+        found = self.encoder.depths(self.sequence(patches), depths(self.config.layers))
+        grids = [self._placed(self._normed(self.encoder.leave(x)), patches.shape[1:3]) for x in found]
+        return resampled(grids, (images.shape[2], images.shape[3]))
 
     def sequence(self, patches: Float[Tensor, "B y x D"]) -> Float[Tensor, "B N D"]:
         """The learned tokens and the patches after them, row by row, told where they are."""

@@ -52,6 +52,7 @@ class BiLM(Worded[SpelledSentences]):
     """What the training loop trains."""
 
     headline = "loss"  # the lower the better
+    unit = "words"
     name = "bilm"
     data: WordSentences
 

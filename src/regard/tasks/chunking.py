@@ -51,6 +51,7 @@ class Chunking(Reading):
 
     name = "chunking"
     headline = "f1"
+    unit = "decisions"
 
     def __init__(self, config: Config, data: Bracketed, text: Text | None = None, seed: int = 0) -> None:
         super().__init__(data, text, seed)

@@ -49,6 +49,7 @@ class Classification(Reading):
     """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
 
     headline = "accuracy"
+    unit = "texts"
     name = "classification"
 
     def __init__(self, config: Config, data: Labelled, text: Text | None = None, seed: int = 0) -> None:

@@ -29,6 +29,7 @@ import torch
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Int, Tensor
+from regard.tasks.observer import observer
 
 Scorer = Callable[[tuple[int, ...]], Sequence[float]]  # a prefix -> log-probabilities of the labels that may follow
 
@@ -61,6 +62,8 @@ def greedy(logp: Float[Tensor, "B T V"], lengths: Int[Tensor, " B"], blank: int)
     changed = torch.nn.functional.pad(labels[:, 1:] != labels[:, :-1], (1, 0), value=True)
     kept = inside & changed & (labels != blank)
     scores = (best * inside).sum(1).tolist()
+    if (looking_on := observer()) is not None:
+        looking_on.read(labels, kept)
     return [Found(tuple(row[keep].tolist()), score) for row, keep, score in zip(labels, kept, scores, strict=True)]
 
 
@@ -84,6 +87,7 @@ def beam(
         judged = lambda prefix, label: weight * known(prefix)[label] + bonus  # noqa: E731
     alive: dict[tuple[int, ...], _Prefix] = {(): _Prefix(0.0, NEVER, 0.0)}
     values, tried = _tried(logp, blank, least)
+    looking_on = observer()
     for row, labels in zip(values, tried, strict=True):
         following: dict[tuple[int, ...], _Prefix] = {}
         for prefix, old in alive.items():
@@ -102,6 +106,8 @@ def beam(
                     new = following[grown] = _Prefix(NEVER, NEVER, old.outside + judged(prefix, k))
                 new.label = _add(new.label, before + row[k])
         ranked = sorted(following.items(), key=lambda one: -one[1].score)
+        if looking_on is not None:
+            looking_on.ranked(ranked, beams)
         alive = dict(ranked[:beams])
     done = [Found(prefix, _finished(one, prefix, scorer, weight, ends)) for prefix, one in alive.items()]
     return sorted(done, key=lambda one: -one.score)[:nbest]

@@ -53,6 +53,7 @@ class Decision(Parted[Episodes]):
     """What the training loop trains: the loss, the windows it is measured on, and how well the model plays."""
 
     headline = "return"  # reached when the data's best is asked for; higher is better
+    unit = "actions"
     name = "decision"
     ragged = False
     data: Control

@@ -10,7 +10,7 @@
     metric, decoding, predict       those of image classification (tasks.images)
 
 The teacher is any saved model of images: a run's folder, one that regard.save wrote, or one of timm's or transformers'
-(weights.pictures) that has the labels of the data. It stays as it is, and stands in no checkpoint; its weights are part
+(weights.theirs) that has the labels of the data. It stays as it is, and stands in no checkpoint; its weights are part
 of the fingerprint, so that a run is never resumed under another teacher.
 
 Touvron et al.: Training data-efficient image transformers & distillation through attention. ICML 2021. arXiv:2012.12877
@@ -23,6 +23,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,15 +32,14 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.core.errors import BadInput, RegardError
-from regard.core.shapes import Float, Tensor
+from regard.core.shapes import Float, Tensor, pair
 from regard.data.images import ImageSet
 from regard.data.pictures import Images
 from regard.models import build
 from regard.tasks import images
 from regard.tasks.images import ImageClasses
-from regard.tokens.patches import pair
-from regard.weights import pictures
 from regard.weights.folder import load_model
+from regard.weights.theirs import image_reader
 
 UNTRAINED = "untrained"  # a teacher with random weights, for quick trials: everything runs, nothing is learned
 
@@ -155,8 +155,9 @@ def _saved(name: str) -> tuple[nn.Module, dict[str, Any]]:
     asked = Path(name).expanduser()
     place = asked / "model" if (asked / "model" / "config.json").is_file() else asked  # a run keeps its model there
     try:
-        if (pictured := pictures.load(place)) is not None:
-            return pictured
+        if room := image_reader(place):
+            model, shown = import_module(room).load(place)
+            return model, shown
         found = load_model(place)
     except RegardError as error:
         raise BadInput(f"task.teacher={name}: {error}") from None

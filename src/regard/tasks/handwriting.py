@@ -41,6 +41,7 @@ class Handwriting(Parted[Written]):
     """What the training loop trains: the loss, and the lines it is measured on."""
 
     headline = "loss"  # the lower the better
+    unit = "points"
     name = "handwriting"
     ragged = True
     data: Strokes

@@ -64,8 +64,8 @@ class ImageClasses(Parted[Any]):
     """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
 
     headline = "accuracy"
+    unit = "images"
     name = "images"
-    unit = "images"  # what a loss is counted in
     ragged = False  # all batches have one shape
 
     def __init__(self, config: Config, data: ImageSet | Pictures, seed: int = 0) -> None:

@@ -51,10 +51,11 @@ def looked(
         logits = model(values)[0]
         if gradients:
             torch.autograd.grad(logits[int(logits.argmax()) if answer is None else answer], values)
-    return _sight(model, seen.passed()), logits.detach()
+    return sight_of(model, seen.passed()), logits.detach()
 
 
-def _sight(model: nn.Module, passed: list[Trace]) -> Sight:
+def sight_of(model: nn.Module, passed: list[Trace]) -> Sight:
+    """A pass through a model over images, with what its head reads."""
     prefix = int(getattr(model, "prefix", 0))
     steps = [step for step in passed if step.kind in ("self", "move")]
     last = [step for step in steps if step.kind == "self"][-1]

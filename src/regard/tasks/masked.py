@@ -62,6 +62,7 @@ class MaskedWords(Worded[Pages]):
     """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
 
     headline = "loss"  # the lower the better
+    unit = "words"
     name = "masked"
     ragged = False  # all batches have one shape
     data: Documents

@@ -3,7 +3,7 @@
 A graph reads and writes the very memory it was recorded with. So a recording is kept together with that memory, and a
 later search of the same shapes copies its own tensors in and goes on there: it pays for a copy, not for a recording.
 Recordings are kept on the model, the last few shapes of it. A model whose weights have moved, or that is being watched
-(hooks do not fire in a replay), is not replayed.
+(hooks do not fire in a replay), is not replayed, nor is a search that somebody looks on.
 """
 
 from __future__ import annotations
@@ -35,12 +35,14 @@ _recordings: WeakKeyDictionary[nn.Module, OrderedDict[Any, Recording]] = WeakKey
 
 
 def step(search: Any, may_record: bool = True) -> Callable[[], None] | None:
-    """One step of this search as a replay; None where the model cannot be recorded or is being watched.
+    """One step of this search as a replay; None where the model cannot be recorded, or somebody looks on.
 
     A step that was never run on these shapes must not be recorded (kernels are chosen and loaded when first run; a step
     that is compiled may be compiled once more when it meets its own results).
     """
     model = search.model
+    if search.observer is not None:
+        return None
     if not isinstance(model, nn.Module) or not hasattr(model, "freeze") or watched(model):
         return None
     search.state = model.freeze(search.state)  # type: ignore[operator]

@@ -16,7 +16,7 @@ Keskar et al. 2019 (the penalty), arXiv:1909.05858; Fan, Lewis, Dauphin 2018 (to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,6 +25,7 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Float, Int, Tensor
 
 DEAD = float("-inf")
+LEAST = 1e-30  # a smaller temperature or nucleus would be 0 in float32: nothing to divide by, nobody in
 
 
 @dataclass(frozen=True)
@@ -53,18 +54,27 @@ class Sampling:
 
     def shares(self, logits: Float[Tensor, "*B V"]) -> Float[Tensor, "*B V"]:
         """The probability of every token, 0 where it may not be drawn; of these the sum may be below 1."""
-        logits = logits.float() / self.temperature
+        for _, p in self.cuts(logits):
+            shares = p
+        return shares
+
+    def cuts(self, logits: Float[Tensor, "*B V"]) -> Iterator[tuple[str, Float[Tensor, "*B V"]]]:
+        """The same, one cut after another, each with its name: what it rules out has probability 0 from there on."""
+        logits = logits.float() / max(self.temperature, LEAST)
         some = 0 < self.top_k < logits.shape[-1]
         if some:
             logits = logits.masked_fill(logits < top(logits, self.top_k)[0][..., -1:], DEAD)
         p = logits.softmax(-1)
+        yield "top_k", p
         if self.top_p < 1:
             best = p.topk(self.top_k if some else p.shape[-1], dim=-1).values
-            outside = best.cumsum(-1) - best >= self.top_p  # a token is in while those before it have not filled it
+            # a token is in while those before it have not filled it
+            outside = best.cumsum(-1) - best >= max(self.top_p, LEAST)
             p = p.masked_fill(p < best.masked_fill(outside, 1.0).amin(-1, keepdim=True), 0.0)
+            yield "top_p", p
         if self.min_p:
             p = p.masked_fill(p < self.min_p * p.amax(-1, keepdim=True), 0.0)
-        return p
+            yield "min_p", p
 
 
 def numbers(seeds: Sequence[int], steps: int, samples: int) -> Float[Tensor, "T B K"]:

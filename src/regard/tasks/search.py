@@ -21,6 +21,7 @@ import torch
 from regard.core.errors import RegardError
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.steps import Steps
+from regard.tasks.observer import Offered
 from regard.tasks.sampling import DEAD, Sampling, top
 from regard.tasks.stepping import Hypothesis, Search, log_p
 from regard.tasks.walk import Walk
@@ -123,6 +124,7 @@ class _Beam(Search):
         p = self.held(log_p(self.scores()))
         start = p.shape[1] == 1 and self.live.shape[1] == 1
         words, parents, totals, ended = [], [], [], []
+        offered: list[Offered] = []
         chosen = p.new_zeros(p.shape[0], p.shape[2]) if self.groups > 1 else None
         length = (self.time + 1).double() ** self.penalty
         closing = self.time + 1 >= self.limit  # B
@@ -134,9 +136,10 @@ class _Beam(Search):
             ends = (word == self.eos) & (total > DEAD)
             ended.append(self.ending(total, parent + first, ends, length))
             # the best that go on; an input always has K of them, some perhaps dead
-            rank = torch.where(word == self.eos, DEAD, rank)
-            rank, place = rank.topk(each, dim=-1)
-            total = torch.where(rank == DEAD, DEAD, total.gather(1, place))
+            alive, place = torch.where(word == self.eos, DEAD, rank).topk(each, dim=-1)
+            if self.observer is not None:
+                offered.append(Offered(total, rank, word, parent + first, place))
+            total = torch.where(alive == DEAD, DEAD, total.gather(1, place))
             word, parent = word.gather(1, place), parent.gather(1, place) + first
             if chosen is not None:
                 chosen = chosen.scatter_add(1, word, torch.ones_like(total))
@@ -144,6 +147,8 @@ class _Beam(Search):
             parents.append(parent)
             totals.append(total)
         self.grow(torch.cat(words, 1), torch.cat(parents, 1), torch.cat(totals, 1), ended, length, closing)
+        if self.observer is not None:
+            self.observer.grew(self, offered)
 
     def ending(self, total: Tensor, parent: Tensor, ends: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The outputs that end here (among the best K), for a group's pool; none if the input is done."""
@@ -169,7 +174,7 @@ class _Beam(Search):
         self.words.index_copy_(0, self.time[None], words[None])
         self.parents.index_copy_(0, self.time[None], parents[None])
         slot = torch.arange(self.beams, device=words.device).expand_as(words)
-        cut = torch.where((closing & ~self.done)[:, None], totals.double() / length - _CUT, DEAD)
+        cut = torch.where((closing & ~self.done)[:, None], totals.double() / length - CUT, DEAD)
         end = torch.stack([(self.time + 1).expand_as(slot), slot], -1)  # a token beyond: its parent is this layer
         for group in range(self.groups):
             own = slice(group * each, (group + 1) * each)
@@ -210,8 +215,8 @@ class _Beam(Search):
                     break
                 if self.groups > 1 and any(path == other.tokens for other in found):
                     continue  # two groups may come to the same
-                finished = key > -_CUT / 2
-                found.append(Hypothesis(path, key if finished else key + _CUT, float(totals[place, n]), finished))
+                finished = key > -CUT / 2
+                found.append(Hypothesis(path, key if finished else key + CUT, float(totals[place, n]), finished))
 
     def keep(self, rows: Tensor) -> None:
         """Keep only these rows."""
@@ -221,7 +226,7 @@ class _Beam(Search):
             setattr(self, name, getattr(self, name)[rows])
 
 
-_CUT = 1e6  # how far outputs that were cut off rank below the others (in float64, so that their order stays)
+CUT = 1e6  # how far outputs that were cut off rank below the others (in float64, so that their order stays)
 
 
 def _candidates(

@@ -78,6 +78,11 @@ def form(model: nn.Module) -> str:
     return str(next(model.parameters()).dtype).removeprefix("torch.")
 
 
+def only_runs(model: nn.Module) -> bool:
+    """Whether a model was made ready here, so that nothing can be differentiated through it."""
+    return any(isinstance(part, _Served) for part in model.modules())
+
+
 class _CompiledStep:
     """A model's `step`, compiled for states that are frozen."""
 

@@ -50,6 +50,7 @@ class Spans(Reading):
     """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
 
     headline = "f1"
+    unit = "questions"
     name = "span"
 
     def __init__(self, config: Config, data: Questions, text: Text | None = None, seed: int = 0) -> None:

@@ -13,6 +13,8 @@ from torch import nn
 class Stateless:
     """The part of a task that most tasks leave empty."""
 
+    unit = "tokens"  # what `count` counts
+
     def after_update(self, model: nn.Module, step: int) -> None:
         """Nothing moves here but the model itself."""
 

@@ -1,7 +1,8 @@
 """What all searches share: time, limits, forced beginnings, and inputs that leave the batch when they are done.
 
 A search steps a model until every input is done. On a CPU it looks after each step at who is done, on a GPU after every
-few: a look waits for the device. Whoever iterates over a search gets a turn at every look.
+few: a look waits for the device. Whoever iterates over a search gets a turn at every look; whoever wants to see how it
+came to what it found looks on (tasks.observer).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from regard.core.errors import RegardError
 from regard.core.shapes import Float, Tensor
 from regard.core.steps import Steps
 from regard.tasks import recorded
+from regard.tasks.observer import observer
 from regard.tasks.sampling import DEAD
 
 LOOK = 8  # on a GPU, steps between looks at who is done
@@ -48,7 +50,7 @@ class Search:
         ban: Sequence[int],
         beams: int,
     ) -> None:
-        self.model, self.beams, self.eos = model, beams, model.eos
+        self.model, self.beams, self.eos, self.observer = model, beams, model.eos, observer()
         batch, device = inputs[0].shape[0], inputs[0].device
         self.limit = torch.as_tensor(max_length, device=device).expand(batch).clone()
         self.last = int(self.limit.max()) if batch else 0
@@ -76,6 +78,8 @@ class Search:
     def __iter__(self) -> Iterator[None]:
         """Step until every input is done, with a break at every look."""
         cuda = self.done.is_cuda
+        if self.observer is not None:
+            self.observer.begins(self)
         replay: Callable[[], None] | None = None
         for t in range(self.last):
             with torch.inference_mode():  # not around the breaks: whoever iterates is not in it

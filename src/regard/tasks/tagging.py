@@ -51,6 +51,7 @@ class Tagging(Reading):
     """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
 
     name = "tagging"
+    unit = "words"
 
     def __init__(self, config: Config, data: Tagged, text: Text | None = None, seed: int = 0) -> None:
         super().__init__(data, text, seed)

@@ -53,6 +53,7 @@ class Search:
     temperature: float = 1.0
     top_k: int = 0  # draw among so many likeliest words; 0: all
     top_p: float = 1.0  # draw among the likeliest words that fill this share of the probability
+    min_p: float = 0.0  # draw among those at least so likely as this share of the likeliest
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -251,7 +252,7 @@ class Translator:
             return constrained(model, *batch, phrases=[must] * rows, **shared, **more)
         shared |= {"prefix": [prefix] * rows if prefix else None, "ban": self._banned()}
         if how.sample:
-            drawn: dict[str, Any] = {"temperature": how.temperature, "top_k": how.top_k, "top_p": how.top_p}
+            drawn = {name: getattr(how, name) for name in ("temperature", "top_k", "top_p", "min_p")}
             return sample(model, *batch, samples=how.nbest, seed=seeds, **shared, **drawn)
         if how.beams == 1:
             return [[one] for one in greedy(model, *batch, **shared)]

@@ -18,6 +18,7 @@ import torch
 from regard.core.errors import BadInput
 from regard.core.shapes import Tensor
 from regard.core.steps import Steps
+from regard.tasks.observer import Drawn
 from regard.tasks.sampling import Sampling, numbers, penalised, top
 from regard.tasks.stepping import Hypothesis, Search, log_p
 
@@ -64,8 +65,8 @@ class Walk(Search):
             self.state = self.model.select(self.state, None, own)
             p = p.expand(-1, self.beams, -1)
         uniform = None if self.uniform is None else self.uniform.index_select(0, self.time[None])[0]
-        weighed = p if self.penalty == 1 else penalised(logits, self._said(p), self.penalty)
-        word = self.choose(self.held(weighed), uniform)
+        weighed = self.held(p if self.penalty == 1 else penalised(logits, self._said(p), self.penalty))
+        word = self.choose(weighed, uniform)
         gain = p.gather(-1, word[..., None]).squeeze(-1)
         over = self.ended | self.done[:, None]  # ended, or cut off at the input's limit
         word = torch.where(over, self.eos, word)
@@ -77,6 +78,8 @@ class Walk(Search):
         self.time.add_(1)
         self.done.logical_or_(self.ended.all(1) | (self.time >= self.limit))
         self.tokens = word if self.tokens.shape != word.shape else self.tokens.copy_(word)
+        if self.observer is not None:
+            self.observer.drew(self, Drawn(p, weighed, uniform, word, over))
 
     def _said(self, p: Tensor) -> Tensor:
         """The table of what was said, made at the first step, when the size of the vocabulary is seen."""

@@ -51,6 +51,7 @@ class WordVectors(Worded[Nearby]):
     """What the training loop trains."""
 
     headline = "loss"  # the lower the better
+    unit = "words"
     name = "words"
     data: WordSentences
 

@@ -12,7 +12,7 @@ the window the oldest tokens are let go, the others read anew, so that a token s
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -57,7 +57,7 @@ class _Draft:
         return [*self.prompt, *self.tokens]
 
 
-Say = Callable[[str], None]  # told the new characters of the only text
+Say = Callable[[_Draft, str], None]  # told of a text and its new characters
 
 
 class Writer:
@@ -90,13 +90,42 @@ class Writer:
         asked = settings(tokens, how)
         if asked.samples > 1 or asked.beams > 1:
             raise BadInput("only one text can be followed while it is written; leave out samples and beams")
-        pieces: list[str] = []
-        (ids,) = self._encoded([prompt])
-        self._check(0, ids, asked)
-        for _ in self._rounds(self._drafts([ids], asked, [0], True), asked, pieces.append):
-            yield from filter(None, pieces)
-            pieces.clear()
-        yield from filter(None, pieces)
+        for news in self.streams(self._encoded([prompt]), tokens=tokens, **how):
+            yield from (piece for *_, piece in news)
+
+    def streams(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        tokens: int = 200,
+        numbers: Sequence[int] | None = None,
+        heard: bool = True,
+        **how: Any,
+    ) -> Generator[list[tuple[int, int, str]], None, list[list[Written]]]:
+        """Several texts while they are written, all at once: after each step what is new, (prompt, sample, piece).
+
+        Token numbers in, as `write` takes them. The pieces of a text together are what `write` gives; so is what this
+        generator returns. Not `heard`: there are steps but no pieces, for whoever only wants a break after each.
+        """
+        asked = settings(tokens, how)
+        if asked.beams > 1:
+            raise BadInput("with beams no text stands before the end; leave them out to follow it")
+        ids = _unpadded(prompts, None)
+        counted = list(range(len(ids))) if numbers is None else list(numbers)
+        for number, prompt in zip(counted, ids, strict=True):
+            self._check(number, prompt, asked)
+        drafts, news = self._drafts(ids, asked, counted, heard or bool(asked.stop)), list[tuple[int, int, str]]()
+
+        def say(draft: _Draft, words: str) -> None:
+            if words and heard:
+                news.append((draft.row, draft.sample, words))
+
+        for _ in self._rounds(drafts, asked, say) if drafts else ():
+            yield list(news)
+            news.clear()
+        if news:
+            yield news
+        return self._gathered(drafts, len(ids))
 
     def written(self, prompts: Sequence[str], tokens: int = 200, **how: Any) -> list[list[Written]]:
         """The texts for each prompt with all that is known of them; `how` as in `write`."""
@@ -202,7 +231,11 @@ class Writer:
         drafts = self._drafts(ids, how, numbers, bool(how.stop))
         for _ in self._rounds(drafts, how):
             pass
-        found: list[list[Written]] = [[] for _ in ids]
+        return self._gathered(drafts, len(ids))
+
+    def _gathered(self, drafts: Sequence[_Draft], rows: int) -> list[list[Written]]:
+        """The finished texts of each prompt."""
+        found: list[list[Written]] = [[] for _ in range(rows)]
         for draft in drafts:
             words = self._text(draft.prompt, draft.tokens) if draft.speech is None else draft.speech.words
             steps = len(draft.tokens) + (draft.why == "end")
@@ -283,7 +316,7 @@ class Writer:
                 draft.why = "stop"
                 stopped.append((row, sample))
             if say is not None:
-                say(words)
+                say(draft, words)
         walk.end(stopped)
 
     def _padded(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:

@@ -20,30 +20,23 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.core.errors import BadInput
-from regard.core.shapes import Float, Tensor
+from regard.core.shapes import Float, Pair, Size, Tensor, pair
 from regard.core.trace import Slots
 
-Size = int | tuple[int, int]
 
-
-def pair(size: Size) -> tuple[int, int]:
-    """Rows and columns; one number is a square."""
-    return (size, size) if isinstance(size, int) else (size[0], size[1])
-
-
-def cells(image: Size, stride: Size) -> tuple[int, int]:
+def cells(image: Size, stride: Size) -> Pair:
     """How many tokens stand below and beside one another; what is left of an image at its edge has one of its own."""
     (y, x), (down, right) = pair(image), pair(stride)
     return -(-y // down), -(-x // right)
 
 
-def filled(images: Float[Tensor, "B C Y X"], stride: tuple[int, int]) -> Float[Tensor, "B C Y2 X2"]:
+def filled(images: Float[Tensor, "B C Y X"], stride: Pair) -> Float[Tensor, "B C Y2 X2"]:
     """The images with zeros below and at the right, so that the stride divides their sides."""
     (y, x), (down, right) = images.shape[-2:], stride
     return F.pad(images, (0, -x % right, 0, -y % down)) if y % down or x % right else images
 
 
-def cut(images: Float[Tensor, "B C Y X"], patch: tuple[int, int]) -> Float[Tensor, "B y x CP"]:
+def cut(images: Float[Tensor, "B C Y X"], patch: Pair) -> Float[Tensor, "B y x CP"]:
     """The pixels of every patch in a row: channel by channel, and in each from the upper left to the lower right."""
     images = filled(images, patch)
     rows = images.unflatten(3, (-1, patch[1])).unflatten(2, (-1, patch[0]))  # B C y P x P
@@ -95,7 +88,7 @@ class NormedPatches(nn.Module):
         return pixels(images, self.stride)
 
 
-def pixels(images: Float[Tensor, "B C Y X"], patch: tuple[int, int]) -> Slots:
+def pixels(images: Float[Tensor, "B C Y X"], patch: Pair) -> Slots:
     """Which pixels each patch is made of: their numbers, cut by the code that cuts the images; -1 beyond the edge."""
     y, x = images.shape[-2:]
     numbers = torch.arange(1, y * x + 1, device=images.device, dtype=torch.float64).view(1, 1, y, x)

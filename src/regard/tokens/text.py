@@ -167,6 +167,13 @@ class Text:
         """The numbers of one line, no special tokens added."""
         return self.encode([line])[0]
 
+    def spans(self, line: str) -> list[tuple[int, int]]:
+        """Where each of the numbers of a line stands in it, from which character to which: a space before a word is no
+        part of it. Pieces of one character (bytes) stand in the same place."""
+        self.encode([line])  # refuses what is no text
+        found = self._tokenizer.encode(line, add_special_tokens=False).offsets
+        return [(end - len(line[begin:end].lstrip() or line[begin:end]), end) for begin, end in found]
+
     def enclose(self, first: Sequence[int], second: Sequence[int] | None = None) -> tuple[list[int], list[int]]:
         """One text or two between their marks, and which of the two each token belongs to.
 

@@ -5,7 +5,7 @@
               across the borders of those of an unshifted cut
     regions   which cells of a window were neighbours before the turn: only those of one region may see one another
 
-Cost: M² HW scores for windows of M x M cells on a grid of H x W, instead of (HW)². Every function is plain indexing, so
+Cost: Y X N scores of a grid of Y x X cells, instead of (Y X)². Every function is plain indexing, so
 that cell numbers can be cut by the code that cuts the tokens: that is all a map needs to find its way back.
 
 Liu et al.: Swin Transformer: Hierarchical Vision Transformer using Shifted Windows. ICCV 2021. arXiv:2103.14030
@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import torch
 
-from regard.core.shapes import Int, Tensor
-
-Pair = tuple[int, int]
+from regard.core.shapes import Int, Pair, Tensor
 
 
 def whole(size: Pair, window: Pair) -> Pair:

@@ -1,5 +1,5 @@
-"""Beginning from given weights: those of a run, of a saved model (also a BERT, GPT-2 or T5 folder of transformers, or a
-folder of a model over images of timm's or transformers', weights.pictures), or of one that ships with the package.
+"""Beginning from given weights: those of a run, of a saved model (also a BERT, GPT-2 or T5 folder of transformers, or
+one of an image model of transformers or timm), or of one that ships with the package.
 
     same name, same shape             taken
     a head (or the pooler before it)  new, where it is missing there or has another shape
@@ -25,11 +25,7 @@ from regard.training.average import tensors
 from regard.training.slices import fill
 
 # what reads folders of transformers, by kind
-THEIRS = {
-    "bert": "regard.weights.bert",
-    "gpt2": "regard.weights.gpt2",
-    "t5": "regard.weights.t5",
-}
+THEIRS = {"bert": "regard.weights.bert", "gpt2": "regard.weights.gpt2", "t5": "regard.weights.t5"}
 # what belongs to a task rather than to the reading of a text or an image
 HEADS = ("head.", "distilled_head.", "represent.", "pool.")
 
@@ -89,14 +85,12 @@ def _redrawn(model: nn.Module, given: nn.Module, name: str) -> Tensor | None:
 
 
 def _model(source: Path) -> nn.Module:
-    """The model of a folder, ours or someone else's."""
-    from regard.weights import pictures
+    """The model of a folder, ours, transformers' or timm's."""
     from regard.weights.folder import load_model, read_json
+    from regard.weights.theirs import image_reader
 
-    kind = read_json(source / "config.json").get("model_type")
-    if kind in THEIRS:
-        given: nn.Module = import_module(THEIRS[kind]).load(source)[0]
-        return given
-    if (pictured := pictures.load(source)) is not None:
-        return pictured[0]
-    return load_model(source).model
+    reader = THEIRS.get(str(read_json(source / "config.json").get("model_type"))) or image_reader(source)
+    if reader is None:
+        return load_model(source).model
+    given: nn.Module = import_module(reader).load(source)[0]
+    return given

@@ -58,7 +58,7 @@ def finish(run: _Run, stopped: str, progress: Progress) -> dict[str, Any]:
         _export(run, final, found)
     progress.say(
         f"done: {run.step} updates in {clock(run.seconds)} ({stopped}), "
-        f"{run.tokens / max(run.seconds, 1e-9):,.0f} {run.unit}/s; kept '{chosen}' in {run.out / 'model'}"
+        f"{run.tokens / max(run.seconds, 1e-9):,.0f} {run.task.unit}/s; kept '{chosen}' in {run.out / 'model'}"
     )
     run.world.wait()
     return found

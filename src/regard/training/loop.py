@@ -27,6 +27,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from regard.core.errors import BadInput, RegardError
 from regard.core.shapes import Tensor
@@ -38,7 +39,7 @@ from regard.training.compiled import Compiled, from_compiler
 from regard.training.device import chosen_device, chosen_precision, machine, why_eager
 from regard.training.fit import out_of_memory, what_fits
 from regard.training.interrupt import Interrupt
-from regard.training.optimiser import Optimiser
+from regard.training.optimiser import Optimiser, spared
 from regard.training.optimisers.muon import projections
 from regard.training.progress import Metrics, Progress, Silence
 from regard.training.recipe import Recipe, build, changed, store, stored, to_json
@@ -93,7 +94,6 @@ class _Run:
             recipe.data, seed=streams.derived(s.seed, "data"), folder=begun if latest is None else out
         )
         self.task.ready(bool(s.score))
-        self.unit = str(getattr(self.task, "unit", "tokens"))  # what is counted: tokens, images
         self.fingerprint = self.task.fingerprint()
         fitted = replace(recipe, model=self.task.fit(recipe.model))
         if latest is not None:
@@ -119,6 +119,7 @@ class _Run:
             clip=s.clip,
             layer_decay=s.layer_decay,
             rows=projections(self.model),
+            spares=spared(self.model),
         )
         self.ema = MovingAverage(self.model, s.ema) if s.ema else None
         self._seed(latest=0)
@@ -295,7 +296,7 @@ class _Run:
             row["lost_updates"] = lost
         self.metrics.add(row)
         self.writers.add(row)
-        progress.at(self.step, {**numbers, "lr": rate, f"{self.unit}/s": row["tokens_per_second"]})
+        progress.at(self.step, {**numbers, "lr": rate, f"{self.task.unit}/s": row["tokens_per_second"]})
         self.sums, self.since = {}, {"updates": 0, "count": 0, "seconds": 0.0}
         if lost == updates:
             newest = self.checkpoints.newest()
@@ -315,7 +316,7 @@ class _Run:
         count = max(1, self.since["count"])
         speed = count / max(self.since["seconds"] + time.monotonic() - self.clock, 1e-9)
         own = count / self.world.shares  # about: this process's part stands for all
-        progress.at(self.step, {"loss": float(self.sums["loss"]) / max(own, 1), f"{self.unit}/s": speed})
+        progress.at(self.step, {"loss": float(self.sums["loss"]) / max(own, 1), f"{self.task.unit}/s": speed})
 
     def _look(self, progress: Progress) -> None:
         """Measure on the validation part; remember the best, count the looks without one."""

@@ -1,12 +1,14 @@
 """The optimiser: clipping, one of the rules in optimisers/, and no update from a gradient that is not finite.
 
     norm of the gradient -> clip -> rule        the norm, and whether it is finite, stay on the device: nothing waits
-    decay                                       matrices decay; vectors (norms, biases) do not
+    decay                                       matrices decay; vectors (norms, biases) do not, nor what a part spares:
+                                                learned tokens, and tables of positions of models over images
     rate of a layer                             rate · layer_decay ** (layers above it)
     moments/<parameter>/<name>                  the state: named tensors, there from the start, filled in place
 
 With layer-wise decay the head and final norms move at the full rate, the last block at layer_decay times that, and so
-on down to the embeddings, one layer below the first block. Encoder and decoder are counted each by itself.
+on down to the embeddings, one layer below the first block. Encoder and decoder are counted each by itself; the blocks
+of stages are counted through, and what leads into a stage goes with its first block.
 
 Parameters may be DTensors, each process holding a piece: the norm is that of the whole gradient, on every process the
 same, and a piece of state is spread as its parameter is.
@@ -15,7 +17,7 @@ same, and a piece of state is spread as its parameter is.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -30,11 +32,15 @@ from regard.training.optimisers.muon import Rows
 from regard.training.optimisers.part import Part, Rule, add_up, cut_anywhere
 from regard.training.slices import local
 
-BELOW = ("embed", "segment", "position", "patch", "token", "enter")  # in the name of what comes before the first block
+# in the name of what comes before the first block
+BELOW = ("embed", "segment", "position", "patch", "token", "enter", "stem")
 
 
 class Optimiser:
-    """A rule, and what all rules have in common. `rows`: how fused matrices are ordered, muon.projections(model)."""
+    """A rule, and what all rules have in common.
+
+    `rows`: how fused matrices are ordered, muon.projections(model); `spares`: what does not decay, spared(model).
+    """
 
     def __init__(
         self,
@@ -47,6 +53,7 @@ class Optimiser:
         clip: float = 0.0,
         layer_decay: float = 1.0,
         rows: Mapping[str, Rows] | None = None,
+        spares: Set[str] = frozenset(),
     ) -> None:
         trained: dict[nn.Parameter, str] = {}
         for name, p in parameters.items():
@@ -57,9 +64,10 @@ class Optimiser:
         self.clip, self.layer_decay = clip, layer_decay
         factors = layer_factors(list(trained.values()), layer_decay)
         order = rows or {}
-        self.parts = [
-            Part(name, p, decay if p.ndim >= 2 else 0.0, factors[name], order.get(name)) for p, name in trained.items()
-        ]
+        self.parts = []
+        for p, name in trained.items():
+            matrix = p.ndim >= 2 and name not in spares
+            self.parts.append(Part(name, p, decay if matrix else 0.0, factors[name], order.get(name), matrix))
         device = local(self.parts[0].parameter.detach()).device
         self.rule: Rule = make(OPTIMISERS, spec, "optimiser", betas=betas, eps=eps, device=device)
         self.rule.begin(self.parts)
@@ -97,6 +105,13 @@ class Optimiser:
         return how if self.layer_decay == 1 else f"{how}, rates x{self.layer_decay:g} a layer down"
 
 
+def spared(model: nn.Module) -> set[str]:
+    """The parameters that a model's parts want spared from weight decay: each names its own, or what holds them."""
+    owned = [f"{path}.{own}." for path, part in model.named_modules() for own in getattr(part, "spared", ())]
+    begins = tuple(name.lstrip(".") for name in owned)
+    return {name for name, _ in model.named_parameters() if f"{name}.".startswith(begins)}
+
+
 # -- the norm ----------------------------------------------------------------------------------------------------------
 
 
@@ -127,19 +142,33 @@ def _settle(p: nn.Parameter) -> None:
 def layer_factors(names: Sequence[str], layer_decay: float) -> dict[str, float]:
     """What the rate of each parameter is multiplied with."""
     places = {name: _place(name) for name in names}
-    depth: dict[str, int] = {}  # blocks of each stack
-    for stack, block in places.values():
-        if block is not None:
-            depth[stack] = max(depth.get(stack, 0), block + 1)
-    deepest = max(depth.values(), default=0)
+    depth: dict[tuple[str, int], int] = {}  # blocks of each stage of each stack
+    for place in places.values():
+        if place is not None:
+            stack, stage, block = place
+            depth[stack, stage] = max(depth.get((stack, stage), 0), block + 1)
+    deepest = max((_above(depth, stack, -1) for stack, _ in depth), default=0)
     found = {}
-    for name, (stack, block) in places.items():
-        outside = deepest + 1 if any(word in name for word in BELOW) else 0
-        found[name] = layer_decay ** (outside if block is None else depth[stack] - block)
+    for name, place in places.items():
+        if place is None:
+            below = name == "first" or any(word in name for word in BELOW)  # first: tokens before those of an image
+            found[name] = layer_decay ** (deepest + 1 if below else 0)
+        else:
+            stack, stage, block = place
+            found[name] = layer_decay ** (_above(depth, stack, stage) + depth[stack, stage] - block)
     return found
 
 
-def _place(name: str) -> tuple[str, int | None]:
-    """The stack a parameter belongs to, and the number of its block there."""
+def _place(name: str) -> tuple[str, int, int] | None:
+    """The stack a parameter belongs to, and the numbers of its stage and its block there."""
+    if name.startswith("stem."):
+        return None
+    if staged := re.match(r"(?:(.*?)\.)?stages\.(\d+)\.(?:(?:blocks\.)?(\d+)\.)?", name):
+        return staged[1] or "", int(staged[2]), int(staged[3] or 0)
     inside = re.match(r"(?:(.*?)\.)?blocks\.(\d+)\.", name)
-    return (inside[1] or "", int(inside[2])) if inside else ("", None)
+    return (inside[1] or "", 0, int(inside[2])) if inside else None
+
+
+def _above(depth: Mapping[tuple[str, int], int], stack: str, stage: int) -> int:
+    """How many blocks of a stack stand above a stage."""
+    return sum(many for (other, at), many in depth.items() if other == stack and at > stage)

@@ -28,6 +28,7 @@ class Task(Protocol):
 
     headline: str  # the metric that says how good a model is; higher is better
     name: str
+    unit: str  # what is counted: tokens, words, images
 
     def fit(self, config: Any) -> Any:
         """The model's Config with what only the data know."""

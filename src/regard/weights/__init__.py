@@ -4,12 +4,13 @@
 |---|---|
 | table | rows, operations, `read` and `write` |
 | folder | safetensors, config.json, tokenizer.json and a card, written all or nothing |
-| timm_swin, timm_swinv2, hf_swin, hf_swinv2 | Swin and Swin v2 of timm and of transformers |
+| theirs | what folders of transformers and timm have in common |
 | bert, gpt2, marian, t5, torch_transformer | one peer each |
 | timm_vit, timm_deit, hf_vit, hf_deit, google_vit, vit_pytorch | ViT and DeiT as four others name them |
 | timm_hybrid | a ResNet before a ViT |
+| timm_swin, timm_swinv2, hf_swin, hf_swinv2 | Swin and Swin v2 of timm and of transformers |
+| timm_mvitv2, torchvision_mvit | MViT of images and of clips |
 | timm_resnet, vit_pytorch_cct | what ViT is measured against, and what is smaller |
-| timm_mvitv2, torchvision_mvit | images and clips |
 """
 
 from __future__ import annotations
@@ -22,13 +23,6 @@ TABLES: Table = {
     "gpt2": ("regard.weights.gpt2", "table"),
     "marian": ("regard.weights.marian", "table"),
     "t5": ("regard.weights.t5", "table"),
-    "timm_hybrid": ("regard.weights.timm_hybrid", "table"),
-    "timm_swin": ("regard.weights.timm_swin", "table"),
-    "timm_swinv2": ("regard.weights.timm_swinv2", "table"),
-    "hf_swin": ("regard.weights.hf_swin", "table"),
-    "hf_swinv2": ("regard.weights.hf_swinv2", "table"),
-    "timm_resnet": ("regard.weights.timm_resnet", "table"),
-    "vit_pytorch_cct": ("regard.weights.vit_pytorch_cct", "table"),
     "torch_transformer": ("regard.weights.torch_transformer", "table"),
     "timm_vit": ("regard.weights.timm_vit", "table"),
     "timm_deit": ("regard.weights.timm_deit", "table"),
@@ -36,6 +30,13 @@ TABLES: Table = {
     "hf_deit": ("regard.weights.hf_deit", "table"),
     "google_vit": ("regard.weights.google_vit", "table"),
     "vit_pytorch": ("regard.weights.vit_pytorch", "table"),
+    "timm_hybrid": ("regard.weights.timm_hybrid", "table"),
+    "timm_swin": ("regard.weights.timm_swin", "table"),
+    "timm_swinv2": ("regard.weights.timm_swinv2", "table"),
+    "hf_swin": ("regard.weights.hf_swin", "table"),
+    "hf_swinv2": ("regard.weights.hf_swinv2", "table"),
     "timm_mvitv2": ("regard.weights.timm_mvitv2", "table"),
     "torchvision_mvit": ("regard.weights.torchvision_mvit", "table"),
+    "timm_resnet": ("regard.weights.timm_resnet", "table"),
+    "vit_pytorch_cct": ("regard.weights.vit_pytorch_cct", "table"),
 }

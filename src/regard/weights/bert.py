@@ -32,7 +32,7 @@ from regard.core.errors import BadInput, Unsupported
 from regard.core.spec import Spec
 from regard.models.bert import BERT, Config
 from regard.weights.folder import read_json, read_tensors, replacing, write_json, write_tensors
-from regard.weights.table import Row, read, same, stack, tie, write
+from regard.weights.table import Row, linear, read, same, stack, tie, write
 from regard.weights.theirs import completed, feed_of, holds, one_of, refuse, softmax_only
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def table(config: Config) -> list[Row]:
         Row(f"{body}embeddings.token_type_embeddings.weight", "segment.weight", same),
         Row(f"{body}embeddings.position_embeddings.weight", "encoder.positions.table.weight", same),
         Row(f"{body}embeddings.position_ids", None, reason="0, 1, 2, ...: nothing to learn"),
-        *_linear(f"{body}embeddings.LayerNorm", "encoder.enter_norm"),
+        *linear(f"{body}embeddings.LayerNorm", "encoder.enter_norm"),
         *(
             Row(
                 tuple(f"{there}.attention.self.{name}.{part}" for name in ("query", "key", "value")),
@@ -73,33 +73,33 @@ def table(config: Config) -> list[Row]:
             )
             for part in ("weight", "bias")
         ),
-        *_linear(f"{there}.attention.output.dense", f"{here}.mix.join.out"),
-        *_linear(f"{there}.attention.output.LayerNorm", f"{here}.mix_norm"),
-        *_linear(f"{there}.intermediate.dense", f"{here}.feed.up"),
-        *_linear(f"{there}.output.dense", f"{here}.feed.down"),
-        *_linear(f"{there}.output.LayerNorm", f"{here}.feed_norm"),
+        *linear(f"{there}.attention.output.dense", f"{here}.mix.join.out"),
+        *linear(f"{there}.attention.output.LayerNorm", f"{here}.mix_norm"),
+        *linear(f"{there}.intermediate.dense", f"{here}.feed.up"),
+        *linear(f"{there}.output.dense", f"{here}.feed.down"),
+        *linear(f"{there}.output.LayerNorm", f"{here}.feed_norm"),
     ]
     words = f"{body}embeddings.word_embeddings.weight"
     if kind in ("pretraining", "masked"):
         rows += [
             Row((words, "cls.predictions.decoder.weight"), ("embed.weight", "head.words.weight"), tie),
             Row(("cls.predictions.bias", "cls.predictions.decoder.bias"), "head.words.bias", tie),
-            *_linear("cls.predictions.transform.dense", "head.first"),
-            *_linear("cls.predictions.transform.LayerNorm", "head.norm"),
+            *linear("cls.predictions.transform.dense", "head.first"),
+            *linear("cls.predictions.transform.LayerNorm", "head.norm"),
         ]
     else:
         rows += [Row(words, "embed.weight", same), *_left("cls.predictions", _WORDS, "a head that predicts words")]
     if kind == "pretraining":
-        rows += _linear("cls.seq_relationship", "head.next")
+        rows += linear("cls.seq_relationship", "head.next")
     else:
         rows += _left("cls.seq_relationship", ("weight", "bias"), "a head that predicts what follows")
     if kind in (None, "pretraining", "classes"):
-        rows += _linear(f"{body}pooler.dense", "pool")
+        rows += linear(f"{body}pooler.dense", "pool")
     else:
         rows += _left(f"{body}pooler.dense", ("weight", "bias"), "read only by heads over the whole text")
     theirs = {"classes": "classifier", "tags": "classifier", "span": "qa_outputs"}.get(kind or "")
     if theirs is not None:
-        rows += _linear(theirs, "head.out")
+        rows += linear(theirs, "head.out")
     return rows
 
 
@@ -207,11 +207,6 @@ _WORDS = (
     "decoder.bias",
     *(f"transform.{part}.{name}" for part in ("dense", "LayerNorm") for name in ("weight", "bias")),
 )
-
-
-def _linear(theirs: str, ours: str) -> list[Row]:
-    """A linear map or a norm: a weight and a bias."""
-    return [Row(f"{theirs}.{part}", f"{ours}.{part}", same) for part in ("weight", "bias")]
 
 
 def _left(theirs: str, parts: tuple[str, ...], reason: str) -> list[Row]:

@@ -18,17 +18,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from regard.core.config import from_dict
 from regard.core.errors import Unsupported
 from regard.models import vit
-from regard.models.deit import Config, DeiT
+from regard.models.deit import Config
 from regard.models.vit import ViT
 from regard.weights import hf_vit
-from regard.weights.folder import read_json, read_tensors, replacing, write_json, write_tensors
-from regard.weights.table import Row, concat, read, write
-from regard.weights.theirs import completed, holds, shown_by_transformers
+from regard.weights.table import Row, linear, write
+from regard.weights.theirs import IMAGE_FILES, completed, holds, loaded, saved, shown_by_transformers
+from regard.weights.timm_deit import made
+from regard.weights.timm_vit import firsts
 
 named = hf_vit.named
 ONE, TWO = "DeiTForImageClassification", "DeiTForImageClassificationWithTeacher"
@@ -39,14 +38,12 @@ def table(config: Config | vit.Config) -> list[Row]:
     hf_vit.check(config, 2)
     if not config.classes:
         raise Unsupported("transformers' DeiT has classes; this model has none")
-    parts = ["one p c -> (one p) c"] * 2
-    first = concat(*parts, lengths=(1, 1), along="p", then="p c -> p c", one=1)
     names = tuple(f"deit.embeddings.{name}" for name in ("cls_token", "distillation_token"))
-    rows = [*hf_vit.shared(config, "deit."), Row(names, "first", first)]
+    rows = [*hf_vit.shared(config, "deit."), Row(names, "first", firsts(1, 1))]
     if not isinstance(config, Config):
-        return rows + hf_vit.linear("classifier", "head")
+        return rows + linear("classifier", "head")
     heads = {"cls_classifier": "head", "distillation_classifier": "distilled_head"}
-    return rows + [row for theirs, ours in heads.items() for row in hf_vit.linear(theirs, ours)]
+    return rows + [row for theirs, ours in heads.items() for row in linear(theirs, ours)]
 
 
 def ours(theirs: Mapping[str, Any]) -> Config | vit.Config:
@@ -68,18 +65,9 @@ def theirs(config: Config | vit.Config) -> dict[str, Any]:
 
 def load(folder: str | Path) -> tuple[ViT, dict[str, Any]]:
     """A model from a local folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ..."""
-    folder = Path(folder)
-    said = read_json(folder / "config.json")
-    config = ours(said)
-    with torch.random.fork_rng(devices=[]):
-        model = DeiT(config) if isinstance(config, Config) else ViT(config)
-    read(table(config), hf_vit.with_biases(read_tensors(folder)), model)
-    return model.eval(), shown_by_transformers(folder, said, config)
+    return loaded(folder, lambda said, _: ours(said), made, table, shown_by_transformers, hf_vit.ready)
 
 
 def save(folder: str | Path, model: ViT) -> None:
     """Write a folder that transformers reads; all of it or nothing."""
-    state = write(table(model.config), model)
-    with replacing(Path(folder), holds("deit", hf_vit.FILES)) as new:
-        write_json(new / "config.json", theirs(model.config))
-        write_tensors(new / "model.safetensors", state)
+    saved(folder, theirs(model.config), write(table(model.config), model), holds("deit", IMAGE_FILES))

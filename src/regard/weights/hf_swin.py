@@ -18,20 +18,27 @@ Liu et al.: Swin Transformer. ICCV 2021. arXiv:2103.14030
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from regard.core.config import from_dict
 from regard.core.errors import Unsupported
 from regard.models.swin import Config, Swin
 from regard.tokens.patches import cells
-from regard.weights.folder import read_json, read_tensors, replacing, write_json, write_tensors
-from regard.weights.table import Row, read, same, stack, write
-from regard.weights.theirs import completed, holds, shown_by_transformers
-from regard.weights.timm_swin import both, check
+from regard.weights.table import Row, linear, same, stack, write
+from regard.weights.theirs import (
+    IMAGE_FILES,
+    classes_of,
+    completed,
+    holds,
+    labelled,
+    loaded,
+    renamed,
+    saved,
+    shown_by_transformers,
+)
+from regard.weights.timm_swin import check
 
 
 def table(config: Config) -> list[Row]:
@@ -74,22 +81,17 @@ def theirs(config: Config) -> dict[str, Any]:
 
 def load(folder: str | Path) -> tuple[Swin, dict[str, Any]]:
     """A model from a local folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ..."""
-    return loaded(Path(folder), ours, Swin, table)
+    return loaded(folder, lambda said, _: ours(said), Swin, table, shown_by_transformers)
 
 
 def save(folder: str | Path, model: Swin) -> None:
     """Write a folder that transformers reads; all of it or nothing."""
-    saved(Path(folder), "swin", theirs(model.config), write(table(model.config), model))
+    saved(folder, theirs(model.config), write(table(model.config), model), holds("swin", IMAGE_FILES))
 
 
 def named(state: Mapping[str, Any]) -> dict[str, Any]:
     """What the modules of transformers 5 hold, under the names that files have."""
-    renamed = {}
-    for name, value in state.items():
-        for new, old in _RENAMED.items():
-            name = name.replace(new, old)
-        renamed[name] = value
-    return renamed
+    return renamed(state, _RENAMED)
 
 
 _RENAMED = {
@@ -108,62 +110,41 @@ def outside(config: Any, name: str) -> list[Row]:
     """All that is not who looks at whom."""
     body, last = f"{name}." if config.classes else "", len(config.layers) - 1
     rows = [
-        *both(f"{body}embeddings.patch_embeddings.projection", "stem.embed"),
-        *both(f"{body}embeddings.norm", "enter_norm"),
-        *both(f"{body}layernorm", "norm"),
+        *linear(f"{body}embeddings.patch_embeddings.projection", "stem.embed"),
+        *linear(f"{body}embeddings.norm", "enter_norm"),
+        *linear(f"{body}layernorm", "norm"),
     ]
     for stage in range(last + 1):
         there, here = f"{body}encoder.layers.{stage}", f"stages.{stage}.blocks.{{}}"
         rows += [
-            *both(f"{there}.blocks.{{}}.layernorm_before", f"{here}.mix_norm"),
-            *both(f"{there}.blocks.{{}}.attention.output.dense", f"{here}.mix.join.out"),
-            *both(f"{there}.blocks.{{}}.layernorm_after", f"{here}.feed_norm"),
-            *both(f"{there}.blocks.{{}}.intermediate.dense", f"{here}.feed.up"),
-            *both(f"{there}.blocks.{{}}.output.dense", f"{here}.feed.down"),
+            *linear(f"{there}.blocks.{{}}.layernorm_before", f"{here}.mix_norm"),
+            *linear(f"{there}.blocks.{{}}.attention.output.dense", f"{here}.mix.join.out"),
+            *linear(f"{there}.blocks.{{}}.layernorm_after", f"{here}.feed_norm"),
+            *linear(f"{there}.blocks.{{}}.intermediate.dense", f"{here}.feed.up"),
+            *linear(f"{there}.blocks.{{}}.output.dense", f"{here}.feed.down"),
         ]
         if stage < last:
-            rows += both(f"{there}.downsample.norm", f"stages.{stage + 1}.merge.norm")
+            rows += linear(f"{there}.downsample.norm", f"stages.{stage + 1}.merge.norm")
             rows += [Row(f"{there}.downsample.reduction.weight", f"stages.{stage + 1}.merge.narrow.weight", same)]
-    return rows + (both("classifier", "head") if config.classes else [])
+    return rows + (linear("classifier", "head") if config.classes else [])
 
 
 def values(said: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of our Config that a config.json fills."""
     named = next(iter(said.get("architectures") or ()), "")
-    labels = len(said.get("id2label") or ()) or said.get("num_labels", 2)
     found = {field: said[name] for field, name in FIELDS.items()}
-    return found | {"classes": 0 if named.endswith("Model") else labels, "padding": "attend"}
+    return found | {"classes": 0 if named.endswith("Model") else classes_of(said), "padding": "attend"}
 
 
 def described(config: Any, kind: str, name: str) -> dict[str, Any]:
     """A config.json."""
-    labels = {str(n): f"LABEL_{n}" for n in range(config.classes)}
     return {
         "model_type": kind,
         "architectures": [f"{name}ForImageClassification" if config.classes else f"{name}Model"],
         **{theirs: getattr(config, field) for field, theirs in FIELDS.items()},
-        **({"id2label": labels, "label2id": {name: int(n) for n, name in labels.items()}} if labels else {}),
+        **labelled(config.classes),
         **FIXED,
     }
-
-
-def loaded(
-    folder: Path, ours: Callable[..., Any], kind: Callable[[Any], Any], table: Callable[[Any], list[Row]]
-) -> tuple[Any, dict[str, Any]]:
-    """A model in eval mode, and how images are shown to it."""
-    said = read_json(folder / "config.json")
-    config = ours(said)
-    with torch.random.fork_rng(devices=[]):
-        model = kind(config)
-    read(table(config), read_tensors(folder), model)
-    return model.eval(), shown_by_transformers(folder, said, config)
-
-
-def saved(folder: Path, kind: str, config: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-    """Write a folder; all of it or nothing."""
-    with replacing(folder, holds(kind, {"config.json", "model.safetensors", "preprocessor_config.json"})) as new:
-        write_json(new / "config.json", dict(config))
-        write_tensors(new / "model.safetensors", dict(state))
 
 
 FIELDS = {  # ours -> theirs, where they mean the same

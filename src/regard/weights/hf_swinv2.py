@@ -24,10 +24,10 @@ from typing import Any
 
 from regard.core.config import from_dict
 from regard.models.swinv2 import Config, SwinV2
-from regard.weights.hf_swin import DEFAULTS, FIXED, described, loaded, outside, saved, values
-from regard.weights.table import Row, same, stack, view, write
-from regard.weights.theirs import completed
-from regard.weights.timm_swin import both, check
+from regard.weights.hf_swin import DEFAULTS, FIXED, described, outside, values
+from regard.weights.table import Row, linear, same, stack, view, write
+from regard.weights.theirs import IMAGE_FILES, completed, holds, loaded, saved, shown_by_transformers
+from regard.weights.timm_swin import check
 
 
 def table(config: Config) -> list[Row]:
@@ -49,7 +49,7 @@ def table(config: Config) -> list[Row]:
                 stack("two (h d) -> (h two d)", two=2, h=heads),
             ),
             Row(f"{there}.logit_scale", f"{here}.project.log_scale", view("h 1 1 -> h")),
-            *both(f"{network}.0", f"{here}.positions.up"),
+            *linear(f"{network}.0", f"{here}.positions.up"),
             Row(f"{network}.2.weight", f"{here}.positions.down.weight", same),
             *(
                 Row(f"{there}.{name}", None, reason="counted, not learned")
@@ -75,9 +75,9 @@ def theirs(config: Config) -> dict[str, Any]:
 
 def load(folder: str | Path) -> tuple[SwinV2, dict[str, Any]]:
     """A model from a local folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ..."""
-    return loaded(Path(folder), ours, SwinV2, table)
+    return loaded(folder, lambda said, _: ours(said), SwinV2, table, shown_by_transformers)
 
 
 def save(folder: str | Path, model: SwinV2) -> None:
     """Write a folder that transformers reads; all of it or nothing."""
-    saved(Path(folder), "swinv2", theirs(model.config), write(table(model.config), model))
+    saved(folder, theirs(model.config), write(table(model.config), model), holds("swinv2", IMAGE_FILES))

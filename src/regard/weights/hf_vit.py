@@ -22,20 +22,31 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from regard.core.config import from_dict
 from regard.core.errors import Unsupported
 from regard.core.shapes import Tensor
 from regard.core.spec import Spec
 from regard.models.vit import Config, ViT
-from regard.weights.folder import read_json, read_tensors, replacing, write_json, write_tensors
-from regard.weights.table import Row, read, same, stack, view, write
-from regard.weights.theirs import completed, feed_of, holds, one_of, refuse, shown_by_transformers, softmax_only
+from regard.weights.table import Row, linear, stack, view, write
+from regard.weights.theirs import (
+    IMAGE_FILES,
+    classes_of,
+    completed,
+    feed_of,
+    holds,
+    labelled,
+    loaded,
+    one_of,
+    refuse,
+    renamed,
+    saved,
+    shown_by_transformers,
+    softmax_only,
+    with_biases,
+)
 
 # theirs -> ours; of two, the last is written
 FEEDS = {"gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "gelu": "gelu", "relu": "relu", "silu": "silu"}
-FILES = {"config.json", "model.safetensors", "preprocessor_config.json"}
 
 
 def table(config: Config) -> list[Row]:
@@ -72,11 +83,6 @@ def shared(config: Config, body: str) -> list[Row]:
     ]
 
 
-def linear(theirs: str, ours: str) -> list[Row]:
-    """A linear map, a convolution or a norm: a weight and a bias."""
-    return [Row(f"{theirs}.{part}", f"{ours}.{part}", same) for part in ("weight", "bias")]
-
-
 def check(config: Config, prefix: int) -> None:
     """Refuse what theirs have no place for; at other sizes of images they draw positions their own way."""
     place = Spec.parse(config.positions)
@@ -106,9 +112,8 @@ def ours(theirs: Mapping[str, Any], pooler: bool = True) -> Config:
 
 def fields(said: Mapping[str, Any], head: bool) -> dict[str, Any]:
     """The fields of ours that a config.json of a ViT or a DeiT gives."""
-    labels = len(said.get("id2label") or ()) or said.get("num_labels", 2)
     return {field: said[name] for field, name in FIELDS.items()} | {
-        "classes": labels if head else 0,
+        "classes": classes_of(said) if head else 0,
         "feed": feed_of(said["hidden_act"], FEEDS),
         "positions": "learned(antialias=False)",
     }
@@ -123,53 +128,39 @@ def theirs(config: Config) -> dict[str, Any]:
 
 def said(config: Config) -> dict[str, Any]:
     """What a config.json of a ViT or a DeiT says of a model of ours."""
-    names = {str(n): f"LABEL_{n}" for n in range(config.classes)}
     pair = {name: getattr(config, field) for field, name in FIELDS.items()}
     return {
         **{name: list(value) if isinstance(value, tuple) else value for name, value in pair.items()},
         "intermediate_size": config.ffn or 4 * config.width,
         "hidden_act": {ours: theirs for theirs, ours in FEEDS.items()}[config.feed],
         "pooler_output_size": config.representation or config.width,
-        **({"id2label": names, "label2id": {name: int(n) for n, name in names.items()}} if names else {}),
+        **labelled(config.classes),
         **FIXED,
     }
 
 
 def load(folder: str | Path) -> tuple[ViT, dict[str, Any]]:
     """A model from a local folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ..."""
-    folder = Path(folder)
-    said, state = read_json(folder / "config.json"), read_tensors(folder)
-    config = ours(said, "pooler.dense.weight" in state)
-    with torch.random.fork_rng(devices=[]):
-        model = ViT(config)
-    read(table(config), with_biases(state), model)
-    return model.eval(), shown_by_transformers(folder, said, config)
+    return loaded(folder, _ours, ViT, table, shown_by_transformers, ready)
 
 
 def save(folder: str | Path, model: ViT) -> None:
     """Write a folder that transformers reads; all of it or nothing."""
-    state = write(table(model.config), model)
-    with replacing(Path(folder), holds("vit", FILES)) as new:
-        write_json(new / "config.json", theirs(model.config))
-        write_tensors(new / "model.safetensors", state)
+    saved(folder, theirs(model.config), write(table(model.config), model), holds("vit", IMAGE_FILES))
 
 
-def with_biases(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Their tensors, with zeros for biases of q, k and v where the model was made without (qkv_bias=False)."""
-    last = tuple(f"attention.attention.{name}.weight" for name in ("query", "key", "value"))
-    there = {name: value for name, value in state.items() if name.endswith(last)}
-    absent = {name.removesuffix("weight") + "bias": value.new_zeros(len(value)) for name, value in there.items()}
-    return {**absent, **state}
+def ready(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Their tensors; a model may have been made without biases of q, k and v (qkv_bias=False)."""
+    return with_biases(state, *(f"attention.attention.{name}" for name in ("query", "key", "value")))
 
 
 def named(state: Mapping[str, Any]) -> dict[str, Any]:
     """What the modules of transformers 5 hold, under the names that files have."""
-    renamed = {}
-    for name, value in state.items():
-        for new, old in _RENAMED.items():
-            name = name.replace(new, old)
-        renamed[name] = value
-    return renamed
+    return renamed(state, _RENAMED)
+
+
+def _ours(said: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config:
+    return ours(said, "pooler.dense.weight" in state)
 
 
 _RENAMED = {

@@ -246,6 +246,11 @@ class Row:
             raise ValueError(f"{self}: all its names must have the same indices")
 
 
+def linear(theirs: str, ours: str, op: Op = same) -> list[Row]:
+    """The rows of a linear map, a convolution or a norm: a weight and a bias."""
+    return [Row(f"{theirs}.{part}", f"{ours}.{part}", op) for part in ("weight", "bias")]
+
+
 def read(table: Sequence[Row], theirs: Mapping[str, Tensor], model: nn.Module) -> None:
     """Load their tensors into our model: all of them or, if anything does not fit, none."""
     for name, value in theirs.items():

@@ -1,4 +1,5 @@
-"""What all folders of Hugging Face transformers have in common: a config.json that says more than ours or less."""
+"""What all folders of Hugging Face transformers have in common, a config.json that says more than ours or less; and
+what all folders of image models have, theirs and timm's."""
 
 from __future__ import annotations
 
@@ -7,14 +8,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from regard.core.errors import BadInput, Unsupported
+from regard.core.shapes import Pair, Size, Tensor, pair
 from regard.core.spec import Spec
-from regard.weights.folder import only_holds, read_json
+from regard.weights.folder import only_holds, read_json, read_tensors, replacing, write_json, write_tensors
+from regard.weights.table import Row, read
 
 Needed = tuple[Any, bool]  # what a field must be, and whether it is
 
 # what a folder of a model that writes holds
 FILES = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+# and that of one that reads images, of transformers
+IMAGE_FILES = {"config.json", "model.safetensors", "preprocessor_config.json"}
 
 
 def completed(
@@ -72,6 +79,118 @@ def holds(kind: str, files: set[str]) -> Callable[[Path], bool]:
 
 # -- images ----------------------------------------------------------------------------------------------------------
 
+# Folders of image models -> what reads them: by the model_type of transformers, and by how an architecture of timm
+# begins, the longest such beginning that is known.
+TRANSFORMERS = {
+    "vit": "regard.weights.hf_vit",
+    "deit": "regard.weights.hf_deit",
+    "swin": "regard.weights.hf_swin",
+    "swinv2": "regard.weights.hf_swinv2",
+}
+TIMM = {
+    "vit": "regard.weights.timm_vit",
+    "deit": "regard.weights.timm_deit",
+    "deit3": "regard.weights.timm_vit",
+    "swin": "regard.weights.timm_swin",
+    "swinv2": "regard.weights.timm_swinv2",
+    "mvitv2": "regard.weights.timm_mvitv2",
+    **{f"resnet{n}": "regard.weights.timm_resnet" for n in (18, 34, 50, 101, 152)},
+    **{
+        f"vit_{size}_{net}": "regard.weights.timm_hybrid"
+        for size in ("tiny", "small", "base", "large")
+        for net in ("r", "r26", "r50")
+    },
+}
+
+
+def image_reader(folder: Path) -> str | None:
+    """The module whose `load` reads a folder of someone's image model; None where it is no such folder."""
+    config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
+    if "format" in config:  # one of ours
+        return None
+    if (kind := config.get("model_type")) in TRANSFORMERS:
+        return TRANSFORMERS[str(kind)]
+    if not isinstance(name := config.get("architecture"), str):
+        return None
+    known = [each for each in TIMM if name == each or name.startswith(f"{each}_")]
+    if not known:
+        families = "ViT, DeiT, Swin, Swin v2, MViT v2, ResNet-18 to -152 and the hybrids of both (vit_..._r50_...)"
+        raise BadInput(f"{folder} holds timm's '{name}'; of timm can be read: {families}")
+    return TIMM[max(known, key=len)]
+
+
+Shown = Callable[[Path, Mapping[str, Any], Any], dict[str, Any]]  # folder, what its config.json says, our Config
+
+
+def loaded(
+    folder: str | Path,
+    ours: Callable[[dict[str, Any], dict[str, Tensor]], Any],
+    make: Callable[[Any], Any],
+    table: Callable[[Any], list[Row]],
+    shown: Shown,
+    ready: Callable[[dict[str, Tensor]], Mapping[str, Tensor]] = dict,
+) -> tuple[Any, dict[str, Any]]:
+    """The model of a folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ...
+
+    `ours` makes our Config of what their config.json says and their tensors, `ready` their tensors fit for the table.
+    """
+    folder = Path(folder)
+    said, state = read_json(folder / "config.json"), read_tensors(folder)
+    config = ours(said, state)
+    with torch.random.fork_rng(devices=[]):
+        model = make(config)
+    read(table(config), ready(state), model)
+    return model.eval(), shown(folder, said, config)
+
+
+def saved(
+    folder: str | Path, said: Mapping[str, Any], state: Mapping[str, Tensor], is_theirs: Callable[[Path], bool]
+) -> None:
+    """Write a folder of theirs; all of it or nothing. What stands there is replaced only where it `is_theirs`."""
+    with replacing(Path(folder), is_theirs) as new:
+        write_json(new / "config.json", dict(said))
+        write_tensors(new / "model.safetensors", dict(state))
+
+
+def brief(size: Pair) -> Size:
+    """A square by one number."""
+    return size[0] if size[0] == size[1] else size
+
+
+# -- images in transformers' folders
+
+
+def classes_of(said: Mapping[str, Any]) -> int:
+    """How many classes the head of a model of transformers tells apart."""
+    return len(said.get("id2label") or ()) or int(said.get("num_labels", 2))
+
+
+def labelled(classes: int) -> dict[str, Any]:
+    """So many classes as a config.json of transformers names them."""
+    names = {str(n): f"LABEL_{n}" for n in range(classes)}
+    return {"id2label": names, "label2id": {name: int(n) for n, name in names.items()}} if names else {}
+
+
+def renamed(state: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """What the modules of transformers 5 hold, under the names that files have: `names`, new -> old."""
+    found = {}
+    for name, value in state.items():
+        for new, old in names.items():
+            name = name.replace(new, old)
+        found[name] = value
+    return found
+
+
+def with_biases(state: Mapping[str, Tensor], *names: str) -> dict[str, Tensor]:
+    """Their tensors, with zeros for the biases of linear maps of these names where the model was made without."""
+    last = tuple(f".{name}.weight" for name in names)
+    there = {name: value for name, value in state.items() if name.endswith(last)}
+    absent = {name.removesuffix("weight") + "bias": value.new_zeros(len(value)) for name, value in there.items()}
+    return {**absent, **state}
+
+
+# -- images in timm's folders
+
 
 def timm_architecture(said: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """The name of an architecture of timm that a config.json gives, and what its constructor is told beside it."""
@@ -81,7 +200,31 @@ def timm_architecture(said: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     return name, dict(arguments)
 
 
-def shown_by_timm(said: Mapping[str, Any], config: Any) -> dict[str, Any]:
+def only_told(name: str, arguments: Mapping[str, Any], known: set[str]) -> None:
+    """Refuse an architecture of timm whose constructor is told of more than these."""
+    if other := arguments.keys() - known:
+        raise Unsupported(f"timm's {name} was made with {min(other)}={arguments[min(other)]!r}, which cannot be read")
+
+
+def timm_size(said: Mapping[str, Any], default: int = 224) -> Pair:
+    """The rows and columns of the images that a model of timm was made for."""
+    shape = (said.get("pretrained_cfg") or {}).get("input_size") or []
+    size = (said.get("model_args") or {}).get("img_size") or list(shape)[1:] or default
+    return pair(size if isinstance(size, int) else (int(size[0]), int(size[-1])))
+
+
+def timm_config(architecture: str, config: Any, width: int, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """A config.json of timm: an architecture with these arguments, whose head reads vectors so wide."""
+    return {
+        "architecture": architecture,
+        "num_classes": config.classes,
+        "num_features": width,
+        "model_args": dict(arguments),
+        "pretrained_cfg": {"input_size": [config.channels, *pair(config.image)], "num_classes": config.classes},
+    }
+
+
+def shown_by_timm(folder: Path, said: Mapping[str, Any], config: Any) -> dict[str, Any]:
     """How images are shown to a model of timm, as an ImageClassifier takes it; what is not said is timm's default."""
     how = said.get("pretrained_cfg") or {}
     names = said.get("label_names") or how.get("label_names") or range(config.classes)
@@ -128,15 +271,12 @@ def numbered(names: Mapping[Any, Any]) -> list[Any]:
         raise BadInput("the labels of their config.json are not numbered 0, 1, 2, ...") from None
 
 
-def holds_timm(files: set[str]) -> Callable[[Path], bool]:
+def holds_timm(folder: Path) -> bool:
     """Whether a folder is one of timm's, and holds nothing else."""
-
-    def is_theirs(folder: Path) -> bool:
-        with suppress(BadInput):
-            return only_holds(folder, files) and "architecture" in read_json(folder / "config.json")
-        return False
-
-    return is_theirs
+    with suppress(BadInput):
+        own = {"config.json", "model.safetensors"}
+        return only_holds(folder, own) and "architecture" in read_json(folder / "config.json")
+    return False
 
 
 _IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and deviation of the photos most models are trained on

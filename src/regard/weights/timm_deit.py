@@ -13,28 +13,35 @@ Touvron et al.: Training data-efficient image transformers & distillation throug
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from regard.core.config import from_dict
 from regard.core.errors import Unsupported
+from regard.core.shapes import Tensor
+from regard.models import vit
 from regard.models.deit import Config, DeiT
 from regard.models.vit import ViT
 from regard.weights import timm_vit
-from regard.weights.folder import read_json, read_tensors, replacing, write_json, write_tensors
-from regard.weights.table import Row, read, write
-from regard.weights.theirs import holds_timm, shown_by_timm
+from regard.weights.table import Row, linear, write
+from regard.weights.theirs import holds_timm, loaded, saved, shown_by_timm
 
 
-def table(config: Config) -> list[Row]:
-    """The rows for a model of ours with this configuration."""
+def table(config: Config | vit.Config) -> list[Row]:
+    """The rows for a model of ours with this configuration; of a ViT, those of timm_vit."""
+    if not isinstance(config, Config):
+        return timm_vit.table(config)
     timm_vit.check(config)
     if config.prefix != 2:
         raise Unsupported(f"timm's DeiT has prefix=2, this model prefix={config.prefix}")
     rows = [*timm_vit.body(config), Row(("cls_token", "dist_token"), "first", timm_vit.firsts(1, 1))]
-    return rows + (timm_vit.linear("head_dist", "distilled_head") if config.classes else [])
+    return rows + (linear("head_dist", "distilled_head") if config.classes else [])
+
+
+def ours(said: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config | vit.Config:
+    """Our configuration from their config.json and their tensors: a DeiT's where there is a distillation token."""
+    return from_dict(Config if "dist_token" in state else vit.Config, timm_vit.described(said, state))
 
 
 def theirs(config: Config) -> dict[str, Any]:
@@ -44,20 +51,14 @@ def theirs(config: Config) -> dict[str, Any]:
 
 def load(folder: str | Path) -> tuple[ViT, dict[str, Any]]:
     """A model from a local folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ..."""
-    folder = Path(folder)
-    said, state = read_json(folder / "config.json"), read_tensors(folder)
-    if "dist_token" not in state:
-        return timm_vit.load(folder)
-    config = from_dict(Config, timm_vit.described(said, state))
-    with torch.random.fork_rng(devices=[]):
-        model = DeiT(config)
-    read(table(config), timm_vit.with_biases(state), model)
-    return model.eval(), shown_by_timm(said, config)
+    return loaded(folder, ours, made, table, shown_by_timm, timm_vit.ready)
 
 
 def save(folder: str | Path, model: DeiT) -> None:
     """Write a folder that timm reads; all of it or nothing."""
-    state = write(table(model.config), model)
-    with replacing(Path(folder), holds_timm(timm_vit.FILES)) as new:
-        write_json(new / "config.json", theirs(model.config))
-        write_tensors(new / "model.safetensors", state)
+    saved(folder, theirs(model.config), write(table(model.config), model), holds_timm)
+
+
+def made(config: Config | vit.Config) -> ViT:
+    """A model of ours with fresh weights."""
+    return DeiT(config) if isinstance(config, Config) else ViT(config)

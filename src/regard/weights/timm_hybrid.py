@@ -21,19 +21,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from regard.blocks.hybrid import HybridStem
+from regard.blocks.hybrid import reach
 from regard.core.config import from_dict
 from regard.core.errors import BadInput, Unsupported
 from regard.core.shapes import Tensor
 from regard.core.spec import Spec
 from regard.models.vit import Config, ViT
-from regard.tokens.patches import cells, pair
+from regard.tokens.patches import cells
 from regard.weights import timm_vit
-from regard.weights.folder import read_json, read_tensors, replacing, write_json, write_tensors
-from regard.weights.table import Row, read, same, write
-from regard.weights.theirs import holds_timm, shown_by_timm, timm_architecture
+from regard.weights.table import Row, same, write
+from regard.weights.theirs import (
+    brief,
+    holds_timm,
+    loaded,
+    only_told,
+    saved,
+    shown_by_timm,
+    timm_architecture,
+    timm_size,
+)
 
 NAMES = {(): "vit_tiny_r_s16_p8_224", (2, 2, 2, 2): "vit_small_r26_s32_224", (3, 4, 9): "vit_base_r50_s16_224",
     (3, 4, 6, 3): "vit_large_r50_s32_224"}  # fmt: skip
@@ -66,8 +72,7 @@ def ours(said: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config:
     name, arguments = timm_architecture(said)
     if not (found := HYBRID.fullmatch(name)):
         raise Unsupported(f"timm's architecture '{name}' is not among the hybrids that can be read")
-    if other := arguments.keys() - timm_vit.ARGUMENTS:
-        raise Unsupported(f"timm's {name} was made with {min(other)}={arguments[min(other)]!r}, which cannot be read")
+    only_told(name, arguments, timm_vit.ARGUMENTS)
     try:
         width, _, *patch = state["patch_embed.proj.weight"].shape
         channels = next(x.shape[1] for n, x in state.items() if re.search(r"backbone\.(stem\.)?conv\.weight", n))
@@ -78,16 +83,18 @@ def ours(said: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config:
     for match in filter(None, (re.search(r"stages\.(\d+)\.blocks\.\d+\.conv1\.weight", n) for n in state)):
         counted[int(match[1])] = counted.get(int(match[1]), 0) + 1
     layers = tuple(counted[n] for n in sorted(counted))
-    size = arguments.get("img_size") or list((said.get("pretrained_cfg") or {}).get("input_size") or [])[1:] or 224
-    image = pair(size if isinstance(size, int) else (int(size[0]), int(size[-1])))
-    grid = cells(image, _stride(layers, (patch[0], patch[1])))
+    image, down = timm_size(said), reach(layers)
+    grid = cells(image, (down * patch[0], down * patch[1]))
     if rows != 1 + grid[0] * grid[1]:
-        raise BadInput(f"their pos_embed has {rows} rows, but images of {size} pixels have {grid[0]} x {grid[1]} cells")
+        raise BadInput(
+            f"their pos_embed has {rows} rows, but images of {image[0]} x {image[1]} pixels have "
+            f"{grid[0]} x {grid[1]} cells"
+        )
     values = {
         "classes": state["head.weight"].shape[0] if "head.weight" in state else 0,
-        "image": image[0] if image[0] == image[1] else image,
+        "image": brief(image),
         "channels": channels,
-        "patch": patch[0] if patch[0] == patch[1] else (patch[0], patch[1]),
+        "patch": brief((patch[0], patch[1])),
         "width": width,
         "heads": arguments.get("num_heads") or timm_vit.HEADS[found[1]],
         "layers": sum(n.endswith(".attn.proj.weight") for n in state),
@@ -106,27 +113,13 @@ def theirs(config: Config) -> dict[str, Any]:
 
 
 def load(folder: str | Path) -> tuple[ViT, dict[str, Any]]:
-    """A model from a local folder of theirs, in eval mode, and how images are shown to it."""
-    folder = Path(folder)
-    said, state = read_json(folder / "config.json"), read_tensors(folder)
-    config = ours(said, state)
-    with torch.random.fork_rng(devices=[]):
-        model = ViT(config)
-    read(table(config), state, model)
-    return model.eval(), shown_by_timm(said, config)
+    """A model from a local folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ..."""
+    return loaded(folder, ours, ViT, table, shown_by_timm)
 
 
 def save(folder: str | Path, model: ViT) -> None:
     """Write a folder that timm reads; all of it or nothing."""
-    said, state = theirs(model.config), write(table(model.config), model)
-    with replacing(Path(folder), holds_timm(timm_vit.FILES)) as new:
-        write_json(new / "config.json", said)
-        write_tensors(new / "model.safetensors", state)
-
-
-def _stride(layers: tuple[int, ...], patch: tuple[int, int]) -> tuple[int, int]:
-    with torch.device("meta"):
-        return HybridStem(3, 1, patch, layers).stride
+    saved(folder, theirs(model.config), write(table(model.config), model), holds_timm)
 
 
 def _pair(theirs: str, ours: str, conv: str, norm: str) -> list[Row]:

@@ -25,14 +25,23 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from regard.core.errors import BadInput, Unsupported
 from regard.core.shapes import Tensor
 from regard.models.mvit import SIZES, Config, MViT
-from regard.weights.folder import read_json, read_tensors, replacing, write_json, write_tensors
-from regard.weights.table import Row, read, same, view, write
-from regard.weights.theirs import holds_timm, refuse, shown_by_timm, softmax_only, timm_architecture
+from regard.weights.table import Row, linear, same, view, write
+from regard.weights.theirs import (
+    brief,
+    holds_timm,
+    loaded,
+    only_told,
+    refuse,
+    saved,
+    shown_by_timm,
+    softmax_only,
+    timm_architecture,
+    timm_config,
+    timm_size,
+)
 
 # theirs -> ours
 ARCHITECTURES = {
@@ -50,26 +59,26 @@ ARCHITECTURES = {
 def table(config: Config) -> list[Row]:
     """The rows for a model of ours with this configuration."""
     _check(config)
-    rows = [*_linear("patch_embed.proj", "stem.embed"), *_linear("norm", "norm")]
+    rows = [*linear("patch_embed.proj", "stem.embed"), *linear("norm", "norm")]
     if config.class_token:
         rows.append(Row("cls_token", "first", view("1 n c -> n c")))
     there, here = "stages.{s}.blocks.{b}", "stages.{s}.{b}"
     for part in ("q", "k", "v"):
         rows.append(Row(f"{there}.attn.pool_{part}.weight", f"{here}.mix.{part}_pool.filter.weight", same))
-        rows += _linear(f"{there}.attn.norm_{part}", f"{here}.mix.{part}_pool.norm")
+        rows += linear(f"{there}.attn.norm_{part}", f"{here}.mix.{part}_pool.norm")
     rows += [
         Row(f"{there}.attn.rel_pos_h", f"{here}.mix.positions.tables.0", same),
         Row(f"{there}.attn.rel_pos_w", f"{here}.mix.positions.tables.1", same),
-        *_linear(f"{there}.norm1", f"{here}.mix_norm"),
-        *_linear(f"{there}.attn.qkv", f"{here}.mix.qkv"),
-        *_linear(f"{there}.attn.proj", f"{here}.mix.out"),
-        *_linear(f"{there}.shortcut_proj_attn", f"{here}.mix_skip"),
-        *_linear(f"{there}.norm2", f"{here}.feed_norm"),
-        *_linear(f"{there}.mlp.fc1", f"{here}.feed.up"),
-        *_linear(f"{there}.mlp.fc2", f"{here}.feed.down"),
-        *_linear(f"{there}.shortcut_proj_mlp", f"{here}.feed_skip"),
+        *linear(f"{there}.norm1", f"{here}.mix_norm"),
+        *linear(f"{there}.attn.qkv", f"{here}.mix.qkv"),
+        *linear(f"{there}.attn.proj", f"{here}.mix.out"),
+        *linear(f"{there}.shortcut_proj_attn", f"{here}.mix_skip"),
+        *linear(f"{there}.norm2", f"{here}.feed_norm"),
+        *linear(f"{there}.mlp.fc1", f"{here}.feed.up"),
+        *linear(f"{there}.mlp.fc2", f"{here}.feed.down"),
+        *linear(f"{there}.shortcut_proj_mlp", f"{here}.feed_skip"),
     ]
-    return rows + (_linear("head.fc", "head") if config.classes else [])
+    return rows + (linear("head.fc", "head") if config.classes else [])
 
 
 def ours(said: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config:
@@ -77,15 +86,13 @@ def ours(said: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config:
     name, arguments = timm_architecture(said)
     if name not in ARCHITECTURES:
         raise Unsupported(f"timm's architecture '{name}' is not among: {', '.join(ARCHITECTURES)}")
-    if other := arguments.keys() - {"img_size", "in_chans", "num_classes", "drop_rate", "drop_path_rate"}:
-        raise Unsupported(f"timm's {name} was made with {min(other)}={arguments[min(other)]!r}, which cannot be read")
+    only_told(name, arguments, {"img_size", "in_chans", "num_classes", "drop_rate", "drop_path_rate"})
     if "patch_embed.proj.weight" not in state:
         raise BadInput("these are not the tensors of an MViTv2 of timm: patch_embed is not there")
-    size = arguments.get("img_size") or list((said.get("pretrained_cfg") or {}).get("input_size") or [224])[-1]
     return Config(
         **SIZES[ARCHITECTURES[name]],
         classes=len(state["head.fc.weight"]) if "head.fc.weight" in state else 0,
-        image=size if isinstance(size, int) else size[0],
+        image=brief(timm_size(said)),
         channels=state["patch_embed.proj.weight"].shape[1],
         dropout=float(arguments.get("drop_rate", 0.0)),
         drop_path=float(arguments.get("drop_path_rate", 0.0)),
@@ -102,38 +109,17 @@ def theirs(config: Config) -> dict[str, Any]:
         raise Unsupported("timm's MViTv2 has the published sizes only, and square images; this model has another")
     arguments: dict[str, Any] = {"img_size": config.image, "in_chans": config.channels}
     arguments |= {"drop_rate": config.dropout, "drop_path_rate": config.drop_path}
-    input_size = [config.channels, config.image, config.image]
-    return {
-        "architecture": found,
-        "num_classes": config.classes,
-        "num_features": config.width * 8,
-        "model_args": arguments,
-        "pretrained_cfg": {"input_size": input_size, "num_classes": config.classes},
-    }
+    return timm_config(found, config, config.width * 8, arguments)
 
 
 def load(folder: str | Path) -> tuple[MViT, dict[str, Any]]:
     """A model from a local folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ..."""
-    folder = Path(folder)
-    said, state = read_json(folder / "config.json"), read_tensors(folder)
-    config = ours(said, state)
-    with torch.random.fork_rng(devices=[]):
-        model = MViT(config)
-    read(table(config), state, model)
-    return model.eval(), shown_by_timm(said, config)
+    return loaded(folder, ours, MViT, table, shown_by_timm)
 
 
 def save(folder: str | Path, model: MViT) -> None:
     """Write a folder that timm reads; all of it or nothing."""
-    state = write(table(model.config), model)
-    with replacing(Path(folder), holds_timm({"config.json", "model.safetensors"})) as new:
-        write_json(new / "config.json", theirs(model.config))
-        write_tensors(new / "model.safetensors", state)
-
-
-def _linear(theirs: str, ours: str) -> list[Row]:
-    """A linear map, a convolution or a norm: a weight and a bias."""
-    return [Row(f"{theirs}.{part}", f"{ours}.{part}", same) for part in ("weight", "bias")]
+    saved(folder, theirs(model.config), write(table(model.config), model), holds_timm)
 
 
 def _check(config: Config) -> None:

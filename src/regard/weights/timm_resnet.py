@@ -23,18 +23,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from regard.blocks.residual_convolution import BLOCKS
 from regard.core.config import from_dict
 from regard.core.errors import Unsupported
 from regard.core.shapes import Tensor
 from regard.models.resnet import SIZES, Config, ResNet
-from regard.tokens.patches import pair
-from regard.weights.folder import read_json, read_tensors, replacing, write_json, write_tensors
-from regard.weights.table import Row, read, same, write
-from regard.weights.theirs import holds_timm, refuse, shown_by_timm, timm_architecture
+from regard.weights.table import Row, linear, same, write
+from regard.weights.theirs import (
+    brief,
+    holds_timm,
+    loaded,
+    only_told,
+    refuse,
+    saved,
+    shown_by_timm,
+    timm_architecture,
+    timm_config,
+    timm_size,
+)
 
-FILES = {"config.json", "model.safetensors"}
 KNOWN = ("18", "34", "50", "101", "152")
 ARGUMENTS = {"in_chans", "num_classes", "drop_rate", "drop_path_rate"}  # of their constructor, that a folder may set
 _NORM = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
@@ -50,7 +57,7 @@ def table(config: Config) -> list[Row]:
             rows += _pair(f"{theirs}.conv{n}", f"{theirs}.bn{n}", f"{ours}.conv{n}", f"{ours}.norm{n}")
         rows += _pair(f"{theirs}.downsample.0", f"{theirs}.downsample.1", f"{ours}.down.conv", f"{ours}.down.norm")
     if config.classes:
-        rows += [Row(f"fc.{part}", f"head.{part}", same) for part in ("weight", "bias")]
+        rows += linear("fc", "head")
     return rows
 
 
@@ -60,12 +67,10 @@ def ours(said: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config:
     found = re.fullmatch(r"resnet(\d+)", name)
     if not found or found[1] not in KNOWN:
         raise Unsupported(f"timm's architecture '{name}' is not among resnet{', resnet'.join(KNOWN)}")
-    if other := arguments.keys() - ARGUMENTS:
-        raise Unsupported(f"timm's {name} was made with {min(other)}={arguments[min(other)]!r}, which cannot be read")
-    size = list((said.get("pretrained_cfg") or {}).get("input_size") or [])[1:] or [224, 224]
+    only_told(name, arguments, ARGUMENTS)
     values = {
         "classes": state["fc.weight"].shape[0] if "fc.weight" in state else 0,
-        "image": size[0] if size[0] == size[-1] else tuple(size),
+        "image": brief(timm_size(said)),
         "channels": state["conv1.weight"].shape[1] if "conv1.weight" in state else 3,
     }
     return from_dict(Config, SIZES[found[1]] | values)
@@ -78,31 +83,18 @@ def theirs(config: Config) -> dict[str, Any]:
     name = next((size for size in KNOWN if replace(Config(**SIZES[size]), **fixed) == config), None)
     if name is None:
         raise Unsupported(f"this ResNet is none of timm's resnet{', resnet'.join(KNOWN)}: {config}")
-    return {
-        "architecture": f"resnet{name}",
-        "num_classes": config.classes,
-        "model_args": {"in_chans": config.channels},
-        "pretrained_cfg": {"input_size": [config.channels, *pair(config.image)], "num_classes": config.classes},
-    }
+    width = config.width * 2 ** (len(config.layers) - 1) * BLOCKS[config.block].widening
+    return timm_config(f"resnet{name}", config, width, {"in_chans": config.channels})
 
 
 def load(folder: str | Path) -> tuple[ResNet, dict[str, Any]]:
-    """A model from a local folder of theirs, in eval mode, and how images are shown to it."""
-    folder = Path(folder)
-    said, state = read_json(folder / "config.json"), read_tensors(folder)
-    config = ours(said, state)
-    with torch.random.fork_rng(devices=[]):
-        model = ResNet(config)
-    read(table(config), state, model)
-    return model.eval(), shown_by_timm(said, config)
+    """A model from a local folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ..."""
+    return loaded(folder, ours, ResNet, table, shown_by_timm)
 
 
 def save(folder: str | Path, model: ResNet) -> None:
     """Write a folder that timm reads; all of it or nothing."""
-    said, state = theirs(model.config), write(table(model.config), model)
-    with replacing(Path(folder), holds_timm(FILES)) as new:
-        write_json(new / "config.json", said)
-        write_tensors(new / "model.safetensors", state)
+    saved(folder, theirs(model.config), write(table(model.config), model), holds_timm)
 
 
 def _pair(conv: str, norm: str, our_conv: str, our_norm: str) -> list[Row]:

@@ -20,20 +20,28 @@ Wightman: PyTorch Image Models. 2019. doi:10.5281/zenodo.4414861
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from regard.core.config import from_dict
 from regard.core.errors import BadInput, Unsupported
-from regard.core.shapes import Tensor
+from regard.core.shapes import Tensor, pair
 from regard.models.swin import Config, Swin
-from regard.tokens.patches import pair
-from regard.weights.folder import read_json, read_tensors, replacing, write_json, write_tensors
-from regard.weights.table import Op, Row, read, same, view, write
-from regard.weights.theirs import holds_timm, refuse, shown_by_timm, softmax_only, timm_architecture
+from regard.weights.table import Row, linear, same, view, write
+from regard.weights.theirs import (
+    brief,
+    holds_timm,
+    loaded,
+    only_told,
+    refuse,
+    saved,
+    shown_by_timm,
+    softmax_only,
+    timm_architecture,
+    timm_config,
+    timm_size,
+)
 
 PLAIN = re.compile(r"swin_(?:tiny|small|base|large)_patch4_window(?P<window>\d+)_(?P<image>\d+)")
 
@@ -47,7 +55,7 @@ def table(config: Config) -> list[Row]:
         by_head = view("(three h d) ... -> (h three d) ...", three=3, h=heads)
         rows += [
             Row(f"{there}.relative_position_bias_table", f"{here}.positions.table", same),
-            *both(f"{there}.qkv", f"{here}.project.qkv", by_head),
+            *linear(f"{there}.qkv", f"{here}.project.qkv", by_head),
         ]
     return rows
 
@@ -66,12 +74,12 @@ def theirs(config: Config) -> dict[str, Any]:
 
 def load(folder: str | Path) -> tuple[Swin, dict[str, Any]]:
     """A model from a local folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ..."""
-    return loaded(Path(folder), ours, Swin, table)
+    return loaded(folder, ours, Swin, table, shown_by_timm)
 
 
 def save(folder: str | Path, model: Swin) -> None:
     """Write a folder that timm reads; all of it or nothing."""
-    saved(Path(folder), theirs(model.config), write(table(model.config), model))
+    saved(folder, theirs(model.config), write(table(model.config), model), holds_timm)
 
 
 # -- what both versions of Swin have in common -------------------------------------------------------------------------
@@ -79,25 +87,24 @@ def save(folder: str | Path, model: Swin) -> None:
 
 def outside(config: Any) -> list[Row]:
     """The rows of all that is not who looks at whom."""
-    rows = [*both("patch_embed.proj", "stem.embed"), *both("patch_embed.norm", "enter_norm"), *both("norm", "norm")]
+    rows = [
+        *linear("patch_embed.proj", "stem.embed"),
+        *linear("patch_embed.norm", "enter_norm"),
+        *linear("norm", "norm"),
+    ]
     for stage in range(len(config.layers)):
         there, here = f"layers.{stage}.blocks.{{}}", f"stages.{stage}.blocks.{{}}"
         if stage:
-            rows += both(f"layers.{stage}.downsample.norm", f"stages.{stage}.merge.norm")
+            rows += linear(f"layers.{stage}.downsample.norm", f"stages.{stage}.merge.norm")
             rows += [Row(f"layers.{stage}.downsample.reduction.weight", f"stages.{stage}.merge.narrow.weight", same)]
         rows += [
-            *both(f"{there}.norm1", f"{here}.mix_norm"),
-            *both(f"{there}.attn.proj", f"{here}.mix.join.out"),
-            *both(f"{there}.norm2", f"{here}.feed_norm"),
-            *both(f"{there}.mlp.fc1", f"{here}.feed.up"),
-            *both(f"{there}.mlp.fc2", f"{here}.feed.down"),
+            *linear(f"{there}.norm1", f"{here}.mix_norm"),
+            *linear(f"{there}.attn.proj", f"{here}.mix.join.out"),
+            *linear(f"{there}.norm2", f"{here}.feed_norm"),
+            *linear(f"{there}.mlp.fc1", f"{here}.feed.up"),
+            *linear(f"{there}.mlp.fc2", f"{here}.feed.down"),
         ]
-    return rows + (both("head.fc", "head") if config.classes else [])
-
-
-def both(theirs: str, ours: str, op: Op = same) -> list[Row]:
-    """A linear map or a norm: a weight and a bias."""
-    return [Row(f"{theirs}.{part}", f"{ours}.{part}", op) for part in ("weight", "bias")]
+    return rows + (linear("head.fc", "head") if config.classes else [])
 
 
 def check(whose: str, config: Any, positions: str) -> None:
@@ -113,15 +120,12 @@ def fields(
     name, arguments = timm_architecture(said)
     if (found := plain.fullmatch(name)) is None:
         raise Unsupported(f"timm's architecture '{name}' is not among the plain ones that can be read")
-    if other := arguments.keys() - _ARGUMENTS:
-        raise Unsupported(f"timm's {name} was made with {min(other)}={arguments[min(other)]!r}, which cannot be read")
+    only_told(name, arguments, _ARGUMENTS)
     try:
         width, channels, patch, _ = state["patch_embed.proj.weight"].shape
         hidden = len(state["layers.0.blocks.0.mlp.fc1.weight"])
     except (KeyError, ValueError):
         raise BadInput("these are not the tensors of a Swin of timm: patch_embed or layers are not there") from None
-    image: Any = arguments.get("img_size") or list((said.get("pretrained_cfg") or {}).get("input_size") or [])[1:]
-    rows, columns = pair(image) if image else pair(int(found["image"]))
     last = f".blocks.0.attn.{counts}"
     heads = {int(key.split(".")[1]): value.shape[axis] for key, value in state.items() if key.endswith(last)}
     layers = [0] * len(heads)
@@ -130,7 +134,7 @@ def fields(
             layers[int(key.split(".")[1])] += 1
     return {
         "classes": len(state["head.fc.weight"]) if "head.fc.weight" in state else 0,
-        "image": rows if rows == columns else (rows, columns),
+        "image": brief(timm_size(said, int(found["image"]))),
         "channels": channels,
         "patch": patch,
         "width": width,
@@ -145,9 +149,8 @@ def fields(
 
 def described(config: Any, architecture: str, more: Mapping[str, Any]) -> dict[str, Any]:
     """A config.json of theirs: `architecture` made with all that our configuration says."""
-    size = list(pair(config.image))
     arguments = {
-        "img_size": size,
+        "img_size": list(pair(config.image)),
         "patch_size": config.patch,
         "in_chans": config.channels,
         "embed_dim": config.width,
@@ -158,32 +161,7 @@ def described(config: Any, architecture: str, more: Mapping[str, Any]) -> dict[s
         "drop_path_rate": config.drop_path,
         "strict_img_size": False,  # else v2 cannot be made where windows do not divide a grid
     }
-    return {
-        "architecture": architecture,
-        "num_classes": config.classes,
-        "num_features": config.width * 2 ** (len(config.layers) - 1),
-        "model_args": arguments | dict(more),
-        "pretrained_cfg": {"input_size": [config.channels, *size], "num_classes": config.classes},
-    }
-
-
-def loaded(
-    folder: Path, ours: Callable[..., Any], kind: Callable[[Any], Any], table: Callable[[Any], list[Row]]
-) -> tuple[Any, dict[str, Any]]:
-    """A model in eval mode, and how images are shown to it."""
-    said, state = read_json(folder / "config.json"), read_tensors(folder)
-    config = ours(said, state)
-    with torch.random.fork_rng(devices=[]):
-        model = kind(config)
-    read(table(config), state, model)
-    return model.eval(), shown_by_timm(said, config)
-
-
-def saved(folder: Path, config: Mapping[str, Any], state: Mapping[str, Tensor]) -> None:
-    """Write a folder; all of it or nothing."""
-    with replacing(folder, holds_timm({"config.json", "model.safetensors"})) as new:
-        write_json(new / "config.json", dict(config))
-        write_tensors(new / "model.safetensors", dict(state))
+    return timm_config(architecture, config, config.width * 2 ** (len(config.layers) - 1), arguments | dict(more))
 
 
 _ARGUMENTS = {  # of their constructor, that a folder may set

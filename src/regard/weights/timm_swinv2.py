@@ -23,8 +23,9 @@ from typing import Any
 from regard.core.config import from_dict
 from regard.core.shapes import Tensor
 from regard.models.swinv2 import Config, SwinV2
-from regard.weights.table import Row, same, stack, view, write
-from regard.weights.timm_swin import both, check, described, fields, loaded, outside, saved
+from regard.weights.table import Row, linear, same, stack, view, write
+from regard.weights.theirs import holds_timm, loaded, saved, shown_by_timm
+from regard.weights.timm_swin import check, described, fields, outside
 
 PLAIN = re.compile(
     r"swinv2_(?:tiny|small|base|large)_window(?:(?P<before>\d+)to)?(?P<window>\d+)_(?:\d+to)?(?P<image>\d+)"
@@ -46,7 +47,7 @@ def table(config: Config) -> list[Row]:
                 stack("two (h d) -> (h two d)", two=2, h=heads),
             ),
             Row(f"{there}.logit_scale", f"{here}.project.log_scale", view("h 1 1 -> h")),
-            *both(f"{there}.cpb_mlp.0", f"{here}.positions.up"),
+            *linear(f"{there}.cpb_mlp.0", f"{here}.positions.up"),
             Row(f"{there}.cpb_mlp.2.weight", f"{here}.positions.down.weight", same),
         ]
     return rows
@@ -70,9 +71,9 @@ def theirs(config: Config) -> dict[str, Any]:
 
 def load(folder: str | Path) -> tuple[SwinV2, dict[str, Any]]:
     """A model from a local folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ..."""
-    return loaded(Path(folder), ours, SwinV2, table)
+    return loaded(folder, ours, SwinV2, table, shown_by_timm)
 
 
 def save(folder: str | Path, model: SwinV2) -> None:
     """Write a folder that timm reads; all of it or nothing."""
-    saved(Path(folder), theirs(model.config), write(table(model.config), model))
+    saved(folder, theirs(model.config), write(table(model.config), model), holds_timm)

@@ -27,20 +27,31 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from regard.core.config import from_dict
 from regard.core.errors import BadInput, Unsupported
-from regard.core.shapes import Tensor
+from regard.core.shapes import Tensor, pair
 from regard.core.spec import Spec
 from regard.models.vit import Config, ViT
 from regard.tokens.patches import cells
-from regard.weights.folder import read_json, read_tensors, replacing, write_json, write_tensors
-from regard.weights.table import Row, concat, read, same, view, write
-from regard.weights.theirs import feed_of, holds_timm, one_of, refuse, shown_by_timm, softmax_only, timm_architecture
+from regard.weights.table import Row, concat, linear, same, view, write
+from regard.weights.theirs import (
+    brief,
+    feed_of,
+    holds_timm,
+    loaded,
+    one_of,
+    only_told,
+    refuse,
+    saved,
+    shown_by_timm,
+    softmax_only,
+    timm_architecture,
+    timm_config,
+    timm_size,
+    with_biases,
+)
 
 FEEDS = {name: name for name in ("gelu", "gelu_tanh", "relu", "silu")}  # their act_layer -> ours
-FILES = {"config.json", "model.safetensors"}
 HEADS = {"tiny": 3, "small": 6, "medium": 8, "base": 12, "large": 16, "huge": 16, "giant": 16, "gigantic": 16}
 PLAIN = re.compile(r"(?:vit|deit|deit3)_(\w+?)(?:_distilled)?_patch\d+(?:_gap)?(?:_\d+|_dinov2|_reg4_dinov2)")
 ARGUMENTS = {  # of their constructor, that a folder may set; what the tensors show needs no look at them
@@ -71,7 +82,7 @@ def body(config: Config) -> list[Row]:
         Row("pos_embed", "positions.table", view("one n c -> (one n) c", one=1)),
         *linear("patch_embed.proj", "stem.embed"),
         *linear("blocks.{}.norm1", "encoder.blocks.{}.mix_norm"),
-        *(Row(f"blocks.{{}}.attn.qkv.{p}", f"encoder.blocks.{{}}.mix.project.qkv.{p}", qkv) for p in _PARTS),
+        *linear("blocks.{}.attn.qkv", "encoder.blocks.{}.mix.project.qkv", qkv),
         *linear("blocks.{}.attn.proj", "encoder.blocks.{}.mix.join.out"),
         *linear("blocks.{}.norm2", "encoder.blocks.{}.feed_norm"),
         *linear("blocks.{}.mlp.fc1", "encoder.blocks.{}.feed.up"),
@@ -90,11 +101,6 @@ def firsts(*lengths: int) -> Any:
     """Their learned tokens, 1 n C each, one after another."""
     parts = ["one p c -> (one p) c"] * len(lengths)
     return concat(*parts, lengths=lengths, along="p", then="p c -> p c", one=1)
-
-
-def linear(theirs: str, ours: str) -> list[Row]:
-    """A linear map, a convolution or a norm: a weight and a bias."""
-    return [Row(f"{theirs}.{part}", f"{ours}.{part}", same) for part in _PARTS]
 
 
 def check(config: Config) -> None:
@@ -123,8 +129,7 @@ def described(said: Mapping[str, Any], state: Mapping[str, Tensor]) -> dict[str,
     found = PLAIN.fullmatch(name)
     if not found or found[1] not in HEADS or (found[1] == "giant" and "dinov2" in name):
         raise Unsupported(f"timm's architecture '{name}' is not among the plain ViTs that can be read")
-    if other := arguments.keys() - ARGUMENTS:
-        raise Unsupported(f"timm's {name} was made with {min(other)}={arguments[min(other)]!r}, which cannot be read")
+    only_told(name, arguments, ARGUMENTS)
     try:
         (width, channels, *patch), many = state["patch_embed.proj.weight"].shape, state["pos_embed"].shape[1]
         ffn = state["blocks.0.mlp.fc1.weight"].shape[0]
@@ -133,21 +138,22 @@ def described(said: Mapping[str, Any], state: Mapping[str, Tensor]) -> dict[str,
             "these are not the tensors of a ViT of timm: patch_embed, pos_embed or blocks are not there"
         ) from None
     prefix = sum(state[name].shape[1] for name in ("cls_token", "dist_token", "reg_token") if name in state)
-    image = arguments.get("img_size") or list((said.get("pretrained_cfg") or {}).get("input_size") or [])[1:] or 224
-    grid = cells(_size(image), _size(patch))
+    image = timm_size(said)
+    grid = cells(image, (patch[0], patch[1]))
     bare = many == grid[0] * grid[1]
     if not bare and many != grid[0] * grid[1] + prefix:
         raise BadInput(
-            f"their pos_embed has {many} rows, but images of {image} pixels have {grid[0]} x {grid[1]} patches"
+            f"their pos_embed has {many} rows, but images of {image[0]} x {image[1]} pixels have "
+            f"{grid[0]} x {grid[1]} patches"
         )
     mean = str(arguments.get("global_pool", said.get("global_pool") or ("avg" if "_gap_" in name else "token")))
     if mean not in ("avg", "token"):
         raise Unsupported(f"timm's {name} pools by '{mean}'; only 'token' and 'avg' can be read")
     return {
         "classes": state["head.weight"].shape[0] if "head.weight" in state else 0,
-        "image": _plain(_size(image)),
+        "image": brief(image),
         "channels": channels,
-        "patch": _plain((patch[0], patch[1])),
+        "patch": brief((patch[0], patch[1])),
         "width": width,
         "heads": arguments.get("num_heads") or (16 if name == "vit_base_patch16_gap_224" else HEADS[found[1]]),
         "layers": sum(name.endswith(".attn.proj.weight") for name in state),
@@ -168,10 +174,10 @@ def theirs(config: Config) -> dict[str, Any]:
 
 def folder_config(architecture: str, config: Config) -> dict[str, Any]:
     """A config.json of theirs: `architecture` made with all that our configuration says."""
-    size, hidden = list(_size(config.image)), config.ffn or 4 * config.width
+    size, hidden = list(pair(config.image)), config.ffn or 4 * config.width
     arguments = {
         "img_size": size,
-        "patch_size": list(_size(config.patch)),
+        "patch_size": list(pair(config.patch)),
         "in_chans": config.channels,
         "embed_dim": config.width,
         "depth": config.layers,
@@ -185,49 +191,22 @@ def folder_config(architecture: str, config: Config) -> dict[str, Any]:
     }
     arguments |= {"reg_tokens": config.prefix - 1} if config.prefix > 1 and "distilled" not in architecture else {}
     arguments |= {} if config.pool == "token" else {"fc_norm": config.pool == "mean_norm"}
-    return {
-        "architecture": architecture,
-        "num_classes": config.classes,
-        "num_features": config.width,
-        "model_args": {name: value for name, value in arguments.items() if value is not None},
-        "pretrained_cfg": {"input_size": [config.channels, *size], "num_classes": config.classes},
-    }
+    return timm_config(architecture, config, config.width, {k: v for k, v in arguments.items() if v is not None})
 
 
 def load(folder: str | Path) -> tuple[ViT, dict[str, Any]]:
     """A model from a local folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ..."""
-    folder = Path(folder)
-    said, state = read_json(folder / "config.json"), read_tensors(folder)
-    config = ours(said, state)
-    with torch.random.fork_rng(devices=[]):
-        model = ViT(config)
-    read(table(config), with_biases(state), model)
-    return model.eval(), shown_by_timm(said, config)
+    return loaded(folder, ours, ViT, table, shown_by_timm, ready)
 
 
 def save(folder: str | Path, model: ViT) -> None:
     """Write a folder that timm reads; all of it or nothing."""
-    state = write(table(model.config), model)
-    with replacing(Path(folder), holds_timm(FILES)) as new:
-        write_json(new / "config.json", theirs(model.config))
-        write_tensors(new / "model.safetensors", state)
+    saved(folder, theirs(model.config), write(table(model.config), model), holds_timm)
 
 
-def with_biases(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Their tensors, with zeros for biases of q, k and v where the model was made without (qkv_bias=False)."""
-    there = {name: value for name, value in state.items() if name.endswith(".attn.qkv.weight")}
-    absent = {name.removesuffix("weight") + "bias": value.new_zeros(len(value)) for name, value in there.items()}
-    return {**absent, **state}
+def ready(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Their tensors; a model may have been made without biases of q, k and v (qkv_bias=False)."""
+    return with_biases(state, "attn.qkv")
 
 
-_PARTS = ("weight", "bias")
 _PLACED = {"prefix", "antialias"}  # what may be said of learned positions
-
-
-def _size(size: Any) -> tuple[int, int]:
-    return (size, size) if isinstance(size, int) else (int(size[0]), int(size[-1]))
-
-
-def _plain(size: tuple[int, int]) -> int | tuple[int, int]:
-    """A square by one number."""
-    return size[0] if size[0] == size[1] else size

@@ -18,7 +18,7 @@ Fan et al.: Multiscale Vision Transformers. ICCV 2021. arXiv:2104.11227; Li et a
 from __future__ import annotations
 
 from regard.models.mvit import Config
-from regard.weights.table import Row, same, view
+from regard.weights.table import Row, linear, same, view
 from regard.weights.theirs import refuse, softmax_only
 
 
@@ -26,10 +26,10 @@ def table(config: Config) -> list[Row]:
     """The rows for a model of ours with this configuration."""
     _check(config)
     rows = [
-        *_linear("conv_proj", "stem.embed"),
+        *linear("conv_proj", "stem.embed"),
         Row("pos_encoding.class_token", "first", view("c -> 1 c")),
-        *_linear("norm", "norm"),
-        *(_linear("head.1", "head") if config.classes else []),
+        *linear("norm", "norm"),
+        *(linear("head.1", "head") if config.classes else []),
     ]
     if config.positions == "added":
         rows += [
@@ -47,26 +47,21 @@ def _block(there: str, here: str, config: Config) -> list[Row]:
     rows = []
     for part in ("q", "k", "v"):
         rows.append(Row(f"{there}.attn.pool_{part}.pool.weight", f"{here}.mix.{part}_pool.filter.weight", same))
-        rows += _linear(f"{there}.attn.pool_{part}.norm_act.0", f"{here}.mix.{part}_pool.norm")
+        rows += linear(f"{there}.attn.pool_{part}.norm_act.0", f"{here}.mix.{part}_pool.norm")
     if config.positions == "relative":
         tables = enumerate("thw")
         rows += [Row(f"{there}.attn.rel_pos_{axis}", f"{here}.mix.positions.tables.{n}", same) for n, axis in tables]
     skip = "feed_skip" if config.widen == "feed" else "mix_skip"
     return [
         *rows,
-        *_linear(f"{there}.norm1", f"{here}.mix_norm"),
-        *_linear(f"{there}.attn.qkv", f"{here}.mix.qkv"),
-        *_linear(f"{there}.attn.project.0", f"{here}.mix.out"),
-        *_linear(f"{there}.norm2", f"{here}.feed_norm"),
-        *_linear(f"{there}.mlp.0", f"{here}.feed.up"),
-        *_linear(f"{there}.mlp.3", f"{here}.feed.down"),
-        *_linear(f"{there}.project", f"{here}.{skip}"),
+        *linear(f"{there}.norm1", f"{here}.mix_norm"),
+        *linear(f"{there}.attn.qkv", f"{here}.mix.qkv"),
+        *linear(f"{there}.attn.project.0", f"{here}.mix.out"),
+        *linear(f"{there}.norm2", f"{here}.feed_norm"),
+        *linear(f"{there}.mlp.0", f"{here}.feed.up"),
+        *linear(f"{there}.mlp.3", f"{here}.feed.down"),
+        *linear(f"{there}.project", f"{here}.{skip}"),
     ]
-
-
-def _linear(theirs: str, ours: str) -> list[Row]:
-    """A linear map, a convolution or a norm: a weight and a bias."""
-    return [Row(f"{theirs}.{part}", f"{ours}.{part}", same) for part in ("weight", "bias")]
 
 
 def _check(config: Config) -> None:

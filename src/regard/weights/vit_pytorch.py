@@ -25,10 +25,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from regard.core.errors import BadInput, Unsupported
-from regard.core.shapes import Tensor
+from regard.core.shapes import Tensor, pair
 from regard.models.vit import Config
-from regard.tokens.patches import pair
-from regard.weights.table import Row, same, view, zero
+from regard.weights.table import Row, linear, same, view, zero
 from regard.weights.theirs import refuse, softmax_only
 
 
@@ -43,17 +42,17 @@ def table(config: Config) -> list[Row]:
         *(Row(f"to_patch_embedding.1.{part}", f"stem.pixel_norm.{part}", op) for part, op in pixels.items()),
         Row("to_patch_embedding.2.weight", "stem.embed.weight", view("w (p q c) -> w (c p q)", p=p, q=q, c=c)),
         Row("to_patch_embedding.2.bias", "stem.embed.bias", same),
-        *_linear("to_patch_embedding.3", "stem.norm"),
+        *linear("to_patch_embedding.3", "stem.norm"),
         Row("pos_embedding", "positions.table", same),
-        *_linear(f"{there}.0.norm", f"{here}.mix_norm"),
+        *linear(f"{there}.0.norm", f"{here}.mix_norm"),
         Row(f"{there}.0.to_qkv.weight", f"{here}.mix.project.qkv.weight", qkv),
         Row(None, f"{here}.mix.project.qkv.bias", zero()),
-        *_linear(f"{there}.0.to_out.0", f"{here}.mix.join.out"),
-        *_linear(f"{there}.1.net.0", f"{here}.feed_norm"),
-        *_linear(f"{there}.1.net.1", f"{here}.feed.up"),
-        *_linear(f"{there}.1.net.4", f"{here}.feed.down"),
-        *_linear("transformer.norm", "encoder.norm"),
-        *(_linear("mlp_head", "head") if config.classes else []),
+        *linear(f"{there}.0.to_out.0", f"{here}.mix.join.out"),
+        *linear(f"{there}.1.net.0", f"{here}.feed_norm"),
+        *linear(f"{there}.1.net.1", f"{here}.feed.up"),
+        *linear(f"{there}.1.net.4", f"{here}.feed.down"),
+        *linear("transformer.norm", "encoder.norm"),
+        *(linear("mlp_head", "head") if config.classes else []),
     ]
     if config.prefix:
         return [*rows, Row("cls_token", "first", same)]
@@ -102,10 +101,6 @@ def named(theirs: Mapping[str, Any]) -> dict[str, Any]:
         name: theirs[name][0] for name in ("cls_token", "pos_embedding") if name in theirs and theirs[name].ndim == 3
     }
     return {**theirs, **old}
-
-
-def _linear(theirs: str, ours: str) -> list[Row]:
-    return [Row(f"{theirs}.{part}", f"{ours}.{part}", same) for part in ("weight", "bias")]
 
 
 def _check(config: Config) -> None:

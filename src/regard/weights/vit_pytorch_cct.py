@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from regard.core.errors import Unsupported
 from regard.models.cct import Config
-from regard.weights.table import Row, same, view
+from regard.weights.table import Row, linear, same, view
 from regard.weights.theirs import softmax_only
-
-_LINEAR = ("weight", "bias")
 
 
 def table(config: Config) -> list[Row]:
@@ -23,22 +21,17 @@ def table(config: Config) -> list[Row]:
     return [
         Row("tokenizer.conv_layers.{}.0.weight", "stem.convs.{}.weight", same),
         Row("classifier.positional_emb", "positions.table", view("one n c -> (one n) c", one=1)),
-        *_linear(f"{theirs}.pre_norm", f"{ours}.mix_norm"),
+        *linear(f"{theirs}.pre_norm", f"{ours}.mix_norm"),
         Row(
             f"{theirs}.self_attn.qkv.weight",
             f"{ours}.mix.project.qkv.weight",
             view("(three h d) c -> (h three d) c", three=3, h=config.heads),
         ),
-        *_linear(f"{theirs}.self_attn.proj", f"{ours}.mix.join.out"),
-        *_linear(f"{theirs}.norm1", f"{ours}.feed_norm"),
-        *_linear(f"{theirs}.linear1", f"{ours}.feed.up"),
-        *_linear(f"{theirs}.linear2", f"{ours}.feed.down"),
-        *_linear("classifier.norm", "encoder.norm"),
-        *_linear("classifier.attention_pool", "pool.score"),
-        *_linear("classifier.fc", "head"),
+        *linear(f"{theirs}.self_attn.proj", f"{ours}.mix.join.out"),
+        *linear(f"{theirs}.norm1", f"{ours}.feed_norm"),
+        *linear(f"{theirs}.linear1", f"{ours}.feed.up"),
+        *linear(f"{theirs}.linear2", f"{ours}.feed.down"),
+        *linear("classifier.norm", "encoder.norm"),
+        *linear("classifier.attention_pool", "pool.score"),
+        *linear("classifier.fc", "head"),
     ]
-
-
-def _linear(theirs: str, ours: str) -> list[Row]:
-    """A linear map or a norm: a weight and a bias."""
-    return [Row(f"{theirs}.{part}", f"{ours}.{part}", same) for part in _LINEAR]

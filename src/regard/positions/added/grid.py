@@ -26,6 +26,7 @@ class GridPositions(nn.Module):
     """Adds a row of a table to every token of a grid, and to those before it."""
 
     kind: ClassVar[str] = "added"
+    spared = ("table",)  # from weight decay
 
     def __init__(self, width: int, grid: tuple[int, int], prefix: int = 0, antialias: bool = True) -> None:
         super().__init__()

@@ -18,16 +18,16 @@ from math import log2
 import torch
 from torch import nn
 
-from regard.core.shapes import Float, Tensor
-from regard.positions.biased.window import Pair, StepPositions, pair
+from regard.core.shapes import Float, Size, Tensor, pair
+from regard.positions.biased.window import StepPositions
 
 
 class ContinuousPositions(StepPositions):
     """Computes the bias of every step; `trained` is the window whose width is the unit (None: this one)."""
 
-    def __init__(
-        self, heads: int, window: int | Pair = 8, trained: int | Pair | None = None, hidden: int = 512
-    ) -> None:
+    spared = ("up", "down")  # from weight decay
+
+    def __init__(self, heads: int, window: Size = 8, trained: Size | None = None, hidden: int = 512) -> None:
         super().__init__(window)
         self.trained = self.window if trained is None else pair(trained)
         self.up = nn.Linear(2, hidden)

@@ -37,6 +37,7 @@ class DecomposedPositions(nn.Module):
     """A table for each axis; `longest` is the most places that queries or keys have along it."""
 
     kind: ClassVar[str] = "biased"
+    spared = ("tables",)  # from weight decay
 
     def __init__(self, depth: int, longest: Sequence[int]) -> None:
         super().__init__()

@@ -16,9 +16,7 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from regard.core.shapes import Float, Tensor
-
-Pair = tuple[int, int]
+from regard.core.shapes import Float, Size, Tensor, pair
 
 
 class StepPositions(nn.Module):
@@ -27,7 +25,7 @@ class StepPositions(nn.Module):
     kind: ClassVar[str] = "biased"
     steps: Tensor
 
-    def __init__(self, window: int | Pair) -> None:
+    def __init__(self, window: Size) -> None:
         super().__init__()
         self.window = pair(window)
         (rows, columns), n = self.window, torch.arange(self.window[0] * self.window[1])
@@ -52,7 +50,9 @@ class StepPositions(nn.Module):
 class WindowPositions(StepPositions):
     """A table of steps; `window` counts cells: on a side, or rows and columns."""
 
-    def __init__(self, heads: int, window: int | Pair = 7) -> None:
+    spared = ("table",)  # from weight decay
+
+    def __init__(self, heads: int, window: Size = 7) -> None:
         super().__init__(window)
         rows, columns = self.window
         self.table = nn.Parameter(torch.empty((2 * rows - 1) * (2 * columns - 1), heads))
@@ -61,8 +61,3 @@ class WindowPositions(StepPositions):
     def row(self) -> Float[Tensor, "H S"]:
         """The table, head by head."""
         return self.table.T
-
-
-def pair(size: int | Pair) -> Pair:
-    """Rows and columns, where one number stands for both."""
-    return (size, size) if isinstance(size, int) else (size[0], size[1])

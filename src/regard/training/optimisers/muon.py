@@ -107,7 +107,7 @@ class Muon:
 
 def takes(part: Part) -> bool:
     """Whether this is a matrix inside a block, or several in one tensor: those of experts."""
-    return part.parameter.ndim in (2, 3) and re.search(r"(^|\.)blocks\.\d+\.", part.name) is not None
+    return part.matrix and part.parameter.ndim in (2, 3) and re.search(r"(^|\.)blocks\.\d+\.", part.name) is not None
 
 
 def orthogonal(x: Float[Tensor, "L R C"], products: int = 5) -> Float[Tensor, "L R C"]:

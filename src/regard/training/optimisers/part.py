@@ -32,6 +32,7 @@ class Part:
     decay: float = 0.0
     factor: float = 1.0  # what the rate is multiplied with: layer-wise decay
     rows: tuple[tuple[int, ...], int] | None = None  # a fused matrix: heads of each kind in a group, rows of a head
+    matrix: bool = True  # False: a vector, or a table of them; it does not decay
     state: dict[str, Tensor] = field(default_factory=dict)
 
     @property

@@ -1,0 +1,120 @@
+"""The explorer's page on a long input, in a real browser: 4,096 tokens, 24 layers of 16 heads, from stored q and k.
+
+    python benchmarks/explore_page.py                 -> results/explore-page.json
+    python benchmarks/explore_page.py --quick         small, nothing written
+
+The look of benchmarks/explore.py is put into a service and shown in Chromium. Timed in the page: until every small map
+of every layer is painted, and until a token that is pointed at is lit with its exact row and column (the server's work,
+the way over HTTP, and the drawing, up to the frame after it). Memory is what the page's process holds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import explore
+import harness
+
+CHROMIUM, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
+
+SHOWN = """
+const [about, done] = [arguments[0], arguments[arguments.length - 1]];
+const begun = performance.now();
+const store = globalThis.regard.store;
+const times = {};
+document.addEventListener("drawn", () => requestAnimationFrame(() => {
+  done({ ...times, all: performance.now() - begun, cells: document.querySelectorAll(".cell.drawn").length });
+}), { once: true });
+store.show(about);
+requestAnimationFrame(() => requestAnimationFrame(() => (times.tokens = performance.now() - begun)));
+"""
+
+POINTED = """
+const [index, done] = [arguments[0], arguments[arguments.length - 1]];
+const store = globalThis.regard.store;
+const begun = performance.now();
+new MutationObserver((_, watcher) => {
+  watcher.disconnect();
+  requestAnimationFrame(() => done(performance.now() - begun));
+}).observe(document.querySelector(".told"), { childList: true });
+store.point({ query: index, key: index });
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="256 tokens, 2 layers; nothing written")
+    asked = parser.parse_args()
+
+    import torch
+
+    from regard.serve import app, server
+    from regard.serve.host import Host
+    from regard.serve.settings import Settings
+
+    torch.set_num_threads(1)
+    tokens, layers = (256, 2) if asked.quick else (explore.TOKENS, explore.LAYERS)
+    look = explore.stored(tokens, layers)
+    made = app.make(Host(["fill-en"], device="cpu"), Settings(explore=True, looked=2**40))
+    made.state.looks.add(look)
+    with server.running(made) as address:
+        browser = opened()
+        browser.get(address)
+        wait(browser)
+        record: dict[str, Any] = harness.machine() | {"tokens": tokens, "layers": layers, "heads": explore.HEADS}
+        shown = browser.execute_async_script(SHOWN, look.about())
+        record |= {f"{what}_s": round(shown[what] / 1000, 3) for what in ("tokens", "all")}
+        record["small_maps"] = shown["cells"]
+        places = [int(tokens * k / 21.3) for k in range(1, 21)]
+        pointed = sorted(browser.execute_async_script(POINTED, place) for place in places)
+        record["pointed_ms"] = {"median": round(statistics.median(pointed), 1), "most": round(pointed[-1], 1)}
+        record["page_mib"] = round(resident(browser) / 2**20)
+        browser.quit()
+    print(record)
+    if not asked.quick:
+        harness.write("explore-page.json", record)
+
+
+def wait(browser: Any) -> None:
+    """Until the page has read its own example, so that nothing else is under way."""
+    ready = "return document.documentElement.dataset.look && !document.querySelector('.cell:not(.drawn), html.busy')"
+    while not browser.execute_script(ready):
+        time.sleep(0.1)
+
+
+def resident(browser: Any) -> int:
+    """What the process that holds the page has in memory: the largest renderer of this browser."""
+    found = [0]
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            line = (entry / "cmdline").read_bytes()
+            mine = browser.capabilities["chrome"]["userDataDir"].encode()
+            if b"--type=renderer" in line and mine in line:
+                status = (entry / "status").read_text()
+                found.append(1024 * int(re.search(r"VmRSS:\s+(\d+)", status)[1]))  # type: ignore[index]
+        except (OSError, TypeError):
+            continue
+    return max(found)
+
+
+def opened() -> Any:
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1400,900"):
+        options.add_argument(word)
+    made = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    made.set_script_timeout(300)
+    return made
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,245 @@
+"""The service under load: many clients at once, requests that run together beside requests that run one at a time.
+
+    python benchmarks/serve.py            200 clients, 60 s, about four minutes      -> results/serve.json
+    python benchmarks/serve.py --quick    20 clients, 3 s a turn, nothing written
+
+Three questions to ``regard serve en-de``, whose clients live in a process of their own and ask again as soon as they
+are answered, each on one connection:
+
+    load       does every request get its answer, how long does that take, does memory stay where it is?
+    together   how many more are answered in a second than with --batch 1? The two services take turns.
+    beyond     with a short queue: is what cannot be taken refused with 429 and a time to come back, and nothing else?
+
+Every client asks for sentences of its own, from a fixed list, and the answers are compared with those of a lone client.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import harness
+
+SENTENCES = [
+    f"{who} {does} {where}."
+    for who in ("A man", "Two dogs", "The little girl", "A young woman in a red dress", "Three children", "People")
+    for does in ("is running", "are playing with a ball", "waits for the bus", "sits and reads a book")
+    for where in ("in the snow", "at the beach", "in front of a large building", "on the street")
+]
+
+
+# -- the clients, in a process of their own ----------------------------------------------------------------------------
+
+
+class Client:
+    """One connection that is kept, and the smallest HTTP that speaks over it."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.host, self.port = host, port
+        self.reader: asyncio.StreamReader | None = None
+        self.writer: asyncio.StreamWriter | None = None
+
+    async def ask(self, text: str, beams: int) -> tuple[int, dict[str, str], Any]:
+        """A translation: status, headers, JSON."""
+        if self.writer is None or self.writer.is_closing():
+            self.reader, self.writer = await asyncio.open_connection(self.host, self.port)
+        assert self.reader is not None
+        body = json.dumps({"text": text, "beams": beams}).encode()
+        head = f"POST /v1/translate HTTP/1.1\r\nHost: {self.host}:{self.port}\r\nContent-Type: application/json\r\n"
+        self.writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        said = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in said[1:] if line)}
+        content = await self.reader.readexactly(int(headers["content-length"]))
+        if headers.get("connection") == "close":
+            self.writer.close()
+        return int(said[0].split()[1]), headers, json.loads(content)
+
+
+async def load(host: str, port: int, clients: int, seconds: float, beams: int, known: dict[str, str]) -> dict[str, Any]:
+    """So many clients for so long; what they were told."""
+    statuses: Counter[str] = Counter()
+    took, wrong, without = list[float](), 0, 0
+    until = time.monotonic() + seconds
+
+    async def one(number: int) -> None:
+        nonlocal wrong, without
+        client, turn = Client(host, port), number
+        while time.monotonic() < until:
+            text = SENTENCES[turn % len(SENTENCES)]
+            turn += 7
+            began = time.monotonic()
+            try:
+                status, headers, answer = await client.ask(text, beams)
+            except (OSError, asyncio.IncompleteReadError) as error:
+                statuses[type(error).__name__] += 1
+                client.writer = None
+                await asyncio.sleep(0.1)
+                continue
+            statuses[str(status)] += 1
+            if status == 200:
+                took.append(time.monotonic() - began)
+                wrong += answer["translations"][0]["text"] != known.get(text, answer["translations"][0]["text"])
+            else:
+                without += status == 429 and not headers.get("retry-after", "").isdigit()
+                await asyncio.sleep(0.05)
+        if client.writer is not None:
+            client.writer.close()
+
+    began = time.monotonic()
+    await asyncio.gather(*(one(number) for number in range(clients)))
+    spent, took = time.monotonic() - began, sorted(took)
+    at = {f"p{p}": round(took[min(len(took) - 1, len(took) * p // 100)], 3) for p in (50, 95, 99)} if took else {}
+    return {
+        "statuses": dict(statuses), "per_second": round(len(took) / spent, 1), "seconds": at,
+        "different": wrong, "429 without Retry-After": without,
+    }  # fmt: skip
+
+
+async def alone(host: str, port: int, beams: int) -> dict[str, str]:
+    """Every sentence once, one after another."""
+    client, found = Client(host, port), {}
+    for text in SENTENCES:
+        status, _, answer = await client.ask(text, beams)
+        if status != 200:
+            raise SystemExit(f"a lone request was answered with {status}: {answer}")
+        found[text] = answer["translations"][0]["text"]
+    return found
+
+
+class Clients:
+    """What the child process does."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, str] = {}
+
+    def __call__(self, do: str, **how: Any) -> Any:
+        if do == "alone":
+            began = time.monotonic()
+            self.known = asyncio.run(alone(**how))
+            return {"per_second": round(len(SENTENCES) / (time.monotonic() - began), 1)}
+        return asyncio.run(load(**how, known=self.known))
+
+
+# -- the service -------------------------------------------------------------------------------------------------------
+
+
+class Service:
+    """``regard serve`` as a user starts it."""
+
+    def __init__(self, *options: str, model: str, threads: int) -> None:
+        command = [sys.executable, "-c", "from regard.cli import main; main()", "serve", model, "--port", "0", *options]
+        environment = os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(harness.HERE.parent / "src")}
+        self.process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            if found := re.search(r"http://([\w.]+):(\d+)", line):
+                self.at = {"host": found[1], "port": int(found[2])}
+                return
+        raise SystemExit(f"the service did not start: status {self.process.wait()}")
+
+    def memory(self) -> float | None:
+        """MiB of this process that are in memory (Linux)."""
+        try:
+            said = Path(f"/proc/{self.process.pid}/status").read_text()
+        except OSError:
+            return None
+        return round(int(said.split("VmRSS:")[1].split()[0]) / 1024, 1)
+
+    def close(self) -> int:
+        """Tell it to stop; its status."""
+        self.process.terminate()
+        return self.process.wait(30)
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="en-de")
+    parser.add_argument("--clients", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--turn", type=float, default=15, help="seconds of a round")
+    parser.add_argument("--beams", type=int, default=4)
+    parser.add_argument("--threads", type=int, default=max(1, (os.cpu_count() or 2) // 2))
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.child:
+        return harness.answer(Clients())
+    if given.quick:
+        given.clients, given.seconds, given.rounds, given.turn = 20, 3, 1, 3
+    record = harness.machine() | {"model": given.model, "clients": given.clients, "beams": given.beams}
+    clients = harness.Child("clients", __file__, [], 1)
+    how = {"clients": given.clients, "beams": given.beams}
+    services = {
+        "together": Service(model=given.model, threads=given.threads),
+        "one at a time": Service("--batch", "1", "--wait", "0", model=given.model, threads=given.threads),
+        "short queue": Service("--queue", "8", "--batch", "4", model=given.model, threads=given.threads),
+    }
+    try:
+        together = services["together"]
+        record["alone"] = clients.ask(do="alone", **together.at, beams=given.beams)
+        record["load"] = _load(together, clients, given.seconds, how)
+        turns = [
+            {
+                name: clients.ask(do="load", **services[name].at, seconds=given.turn, **how)
+                for name in ("together", "one at a time")
+            }
+            for _ in range(given.rounds)
+        ]
+        record["turns"] = turns
+        ratios = [turn["together"]["per_second"] / max(turn["one at a time"]["per_second"], 1e-9) for turn in turns]
+        record["times as many"] = harness.spread(ratios)
+        record["beyond"] = clients.ask(do="load", **services["short queue"].at, seconds=min(10.0, given.turn), **how)
+    finally:
+        record["ended with"] = {name: service.close() for name, service in services.items()}
+        clients.close()
+    _print(record)
+    if not given.quick:
+        print("written:", os.path.relpath(harness.write("serve.json", record)))
+
+
+def _load(service: Service, clients: harness.Child, seconds: float, how: dict[str, Any]) -> dict[str, Any]:
+    """The long turn, in four parts, with the memory before, between and after."""
+    clients.ask(do="load", **service.at, seconds=min(5.0, seconds), **how)  # pools and caches find their size
+    memory, parts = [service.memory()], []
+    for _ in range(4):
+        parts.append(clients.ask(do="load", **service.at, seconds=seconds / 4, **how))
+        memory.append(service.memory())
+    statuses: Counter[str] = Counter()
+    for part in parts:
+        statuses.update(part["statuses"])
+    return {"statuses": dict(statuses), "MiB": memory, "parts": parts}
+
+
+def _print(record: dict[str, Any]) -> None:
+    rows = [["what", "answers/s", "p50 s", "p95 s", "p99 s", "statuses", "different"]]
+
+    def add(name: str, part: dict[str, Any]) -> None:
+        at = [part["seconds"].get(p, "-") for p in ("p50", "p95", "p99")]
+        rows.append([name, part["per_second"], *at, part["statuses"], part["different"]])
+
+    for number, part in enumerate(record["load"]["parts"]):
+        add(f"load, part {number + 1}", part)
+    for turn in record["turns"]:
+        for name, part in turn.items():
+            add(name, part)
+    add("short queue", record["beyond"])
+    print(harness.table(rows))
+    print(f"a lone client: {record['alone']['per_second']} answers/s")
+    print(f"memory, MiB: {record['load']['MiB']}; all statuses of the load: {record['load']['statuses']}")
+    print(f"together over one at a time: {record['times as many']}")
+    print(f"429 without Retry-After: {record['beyond']['429 without Retry-After']}; ended with {record['ended with']}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""``regard explore``: the page on which models show what they look at, served from this computer to this computer.
+
+Everything comes from the package: no script, font or style is fetched from elsewhere, and nobody else can ask.
+"""
+
+from __future__ import annotations
+
+import time
+from threading import Thread
+from typing import Annotated
+
+import typer
+
+from regard.cli.options import Device
+
+PATIENCE = 60  # seconds for the page to answer before no browser is opened
+
+
+def explore(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="MODEL...",
+            help="Models by name (regard list zoo), folders, runs, or NAME=FOLDER.",
+            show_default="all that ship and can be looked into",
+        ),
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="0: any that is free.")] = 0,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Only say where the page is.")] = False,
+    device: Device = "auto",
+) -> int:
+    """Open a page to see what models look at: type a sentence, drop a picture or a recording, point at a token.
+
+    The page needs no network, and only this computer can reach it. It stops at Ctrl-C.
+
+    \b
+      regard explore
+      regard explore en-de shakespeare
+      regard explore runs/mine --no-browser --port 8080
+    """
+    import logging
+
+    from regard.cli import say
+    from regard.serve import app, server
+    from regard.serve.host import Host
+    from regard.serve.ready import machine
+    from regard.serve.settings import Settings
+
+    host = Host(models or explorable(), device=device)
+    waiting = server.listen("127.0.0.1", port)
+    host.load()
+    address = server.url(waiting)
+    say(f"the explorer is at {address} ({machine(host.get(host.names()[0]))}); Ctrl-C stops")
+    if not no_browser:
+        Thread(target=_open, args=(address,), daemon=True).start()
+    logging.getLogger("regard").setLevel(logging.ERROR)  # the page says what goes wrong
+    server.serve(app.make(host, Settings(explore=True)), waiting)
+    say("stopped")
+    return 0
+
+
+def explorable() -> list[str]:
+    """The models that are here and can be looked into."""
+    from importlib.util import find_spec
+
+    from regard.api import BORROWED, zoo
+    from regard.tasks.look import LOOKS
+    from regard.weights.folder import CONFIG, read_json
+
+    tasks = {name: read_json(folder / CONFIG).get("task") for name, folder in zoo().items()}
+    own = [name for name, task in tasks.items() if isinstance(task, dict) and task.get("name") in LOOKS]
+    borrowed = [name for name, (package, *_) in BORROWED.items() if "embedding" in LOOKS and find_spec(package)]
+    first = [name for name in ("en-de",) if name in own]  # what the page begins with
+    return [*first, *(name for name in own if name not in first), *borrowed]
+
+
+def _open(address: str) -> None:
+    """Open a browser as soon as the page answers."""
+    import webbrowser
+    from urllib.error import URLError
+    from urllib.request import urlopen
+
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        try:
+            with urlopen(f"{address}/health", timeout=5):
+                webbrowser.open(address)
+                return
+        except (URLError, OSError):
+            time.sleep(0.1)

@@ -1,0 +1,96 @@
+"""``regard serve``: models behind HTTP, until it is told to stop."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from regard.cli.options import Device, Int8
+
+LIMITS, WHO = "Limits", "Who may ask"  # panels of the help
+
+
+def serve(
+    models: Annotated[
+        list[str],
+        typer.Argument(metavar="MODEL...", help="Models by name (regard list zoo), folders, runs, or NAME=FOLDER."),
+    ],
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0 is everywhere.", rich_help_panel=WHO)
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="0: any that is free.")] = 8000,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WORD", help="Whoever asks must know it.", show_default="$REGARD_TOKEN", rich_help_panel=WHO
+        ),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A name this service has, besides localhost.", rich_help_panel=WHO),
+    ] = None,
+    cors: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ORIGIN", help="Pages from there may ask: https://example.org", rich_help_panel=WHO),
+    ] = None,
+    explore: Annotated[bool, typer.Option("--explore", help="Also the explorer's page (regard explore).")] = False,
+    batch: Annotated[
+        int, typer.Option(min=1, max=1024, metavar="N", help="Texts that run together.", rich_help_panel=LIMITS)
+    ] = 64,
+    wait: Annotated[
+        float,
+        typer.Option(
+            min=0.0, max=1000.0, metavar="MS", help="How long the first waits for others.", rich_help_panel=LIMITS
+        ),
+    ] = 5.0,
+    queue: Annotated[
+        int,
+        typer.Option(min=1, max=65536, metavar="N", help="Requests that may wait for a model.", rich_help_panel=LIMITS),
+    ] = 256,
+    deadline: Annotated[
+        float, typer.Option(min=0.1, max=3600.0, metavar="S", help="Seconds for an answer.", rich_help_panel=LIMITS)
+    ] = 30.0,
+    device: Device = "auto",
+    int8: Int8 = False,
+) -> int:
+    """Serve models over HTTP, with OpenAPI, streaming, and requests that arrive together run together.
+
+    Only this computer can ask, unless --host says otherwise; then give a --token too. It stops at Ctrl-C, when what is
+    under way is done.
+
+    \b
+      regard serve en-de shakespeare
+      curl localhost:8000/v1/translate -H 'Content-Type: application/json' -d '{"text": "Two dogs."}'
+      regard serve en-de --host 0.0.0.0 --token WORD --allow-host example.org
+    """
+    import ipaddress
+    import logging
+
+    from regard.cli import say
+    from regard.serve import app, server
+    from regard.serve.host import Host
+    from regard.serve.ready import machine
+    from regard.serve.settings import Settings
+
+    secret = token or os.environ.get("REGARD_TOKEN") or None
+    known = Host(models, device=device, packed=not explore, int8=int8, queue=queue, batch=batch, wait=wait / 1000)
+    waiting = server.listen(host, port)
+    known.load()
+    settings = Settings(
+        explore=explore,
+        token=secret,
+        hosts=tuple(allow_host or ()),
+        origins=tuple(cors or ()),
+        deadline=deadline,
+    )
+    address = waiting.getsockname()[0]
+    if secret is None and not ipaddress.ip_address(address).is_loopback:
+        say("anybody who can reach this computer can ask: give a --token, or leave out --host")
+    where = f"{', '.join(known.names())} at {server.url(waiting)}"
+    say(f"serving {where} ({machine(known.get(known.names()[0]))}); Ctrl-C stops")
+    logging.getLogger("regard").setLevel(logging.ERROR)  # what strangers send is not worth a line each
+    server.serve(app.make(known, settings), waiting)
+    say("stopped")
+    return 0

@@ -1,0 +1,135 @@
+"""What goes wrong, as JSON: ``{"error": {"type", "message", "field"}}``, with the status that says whose turn it is.
+
+400 malformed    401 token       404 not_found     405 method       408 slow          413 too_large
+415 media_type   421 host        403 origin        422 invalid      429 busy          503 closing | full
+504 late         500 internal: a bug of ours; its traceback goes to our log, never to a client
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from regard.core.errors import RegardError, UnknownName
+from regard.serve.batching import Busy, Closing, Late, Refused
+
+log = logging.getLogger("regard")
+
+TYPES = {
+    400: "malformed",
+    401: "token",
+    403: "origin",
+    404: "not_found",
+    405: "method",
+    408: "slow",
+    413: "too_large",
+    415: "media_type",
+    421: "host",
+    422: "invalid",
+    429: "busy",
+    500: "internal",
+    503: "unavailable",
+    504: "late",
+}
+REFUSED: dict[type[Refused], int] = {Busy: 429, Closing: 503, Late: 504}
+_PATH = re.compile(r"(?<![\w<])/(?:[\w.+@-]+/)+[\w.+@-]*")  # of this machine
+
+
+class Fault(BaseModel):
+    """What went wrong."""
+
+    type: str = Field(description="A word for programs.")
+    message: str = Field(description="A line for people.")
+    field: str | None = Field(None, description="The part of the request that is meant, where there is one.")
+
+
+class Problem(BaseModel):
+    """An error."""
+
+    error: Fault
+
+
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {"model": Problem, "description": TYPES[status]}
+    for status in (400, 401, 403, 404, 408, 413, 415, 421, 422, 429, 503, 504)
+}
+
+
+class Wrong(Exception):
+    """An error with its status, raised where it is found."""
+
+    def __init__(self, status: int, message: str, field: str | None = None, after: int | None = None) -> None:
+        super().__init__(message)
+        self.status, self.message, self.field, self.after = status, message, field, after
+
+
+def problem(
+    status: int, message: str, field: str | None = None, after: int | None = None, allow: str | None = None
+) -> Response:
+    """An error as a response."""
+    said: dict[str, Any] = {"type": TYPES.get(status, "error"), "message": _PATH.sub("a file", message)}
+    if field is not None:
+        said["field"] = field
+    headers = {} if after is None else {"Retry-After": str(after)}
+    if allow is not None:
+        headers["Allow"] = allow
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    # ASCII: what a stranger sent may hold halves of characters
+    return Response(json.dumps({"error": said}).encode("ascii"), status, headers, media_type="application/json")
+
+
+def explained(error: BaseException) -> Response:
+    """Any error as a response."""
+    if isinstance(error, Wrong):
+        return problem(error.status, error.message, error.field, error.after)
+    if isinstance(error, Refused):
+        return problem(REFUSED[type(error)], str(error), after=error.after)
+    if isinstance(error, UnknownName):
+        return problem(404, str(error))
+    if isinstance(error, RegardError):
+        return problem(422, str(error))
+    if isinstance(error, RequestValidationError):
+        return _invalid(error)
+    if isinstance(error, HTTPException):
+        said = error.detail if isinstance(error.detail, str) else "this cannot be answered"
+        return problem(error.status_code, said, allow=(error.headers or {}).get("Allow"))
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return problem(503, "there is not enough memory for this now; ask for less", after=5)
+    log.error("a request failed: this is a bug", exc_info=error)
+    return problem(500, "this should not have happened; the log of the service says more")
+
+
+def fault(error: BaseException) -> dict[str, Any]:
+    """Any error as what stands in its JSON: for a stream, whose status is sent already."""
+    found: dict[str, Any] = json.loads(bytes(explained(error).body))
+    return found
+
+
+def install(app: FastAPI) -> None:
+    """Every error of an app becomes ours."""
+
+    async def handler(_: Request, error: Exception) -> Response:
+        return explained(error)
+
+    for kind in (Wrong, Refused, RegardError, RequestValidationError, HTTPException, MemoryError):
+        app.add_exception_handler(kind, handler)
+
+
+def _invalid(error: RequestValidationError) -> Response:
+    """The first thing that is wrong with a request, and where."""
+    first: Any = next(iter(error.errors()), {})
+    where = [str(part) for part in first.get("loc", ()) if part != "body"]
+    said = str(first.get("msg", "not understood"))
+    if first.get("type") in ("json_invalid", "json_type"):
+        return problem(400, f"the body is not JSON: {(first.get('ctx') or {}).get('error', said)}")
+    field = ".".join(where)[:120]
+    return problem(422, f"{field}: {said}" if field else said, field or None)

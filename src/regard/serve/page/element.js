@@ -1,0 +1,61 @@
+/**
+ * The one way this page makes elements: words become text, never markup, so that nothing a user or a model writes can
+ * be more than words.
+ */
+
+/**
+ * An element. Attributes are set as given (true: present, false or null: left out), `on` holds listeners, children are
+ * nodes or texts.
+ * @returns {HTMLElement}
+ */
+export function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "on") for (const [event, hear] of Object.entries(value)) made.addEventListener(event, hear);
+    else if (value === true) made.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) made.setAttribute(name, String(value));
+  }
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+/** A row of buttons of which one is pressed; arrows move between them. `pick(value)` is called on a choice. */
+export function choice(label, options, pick) {
+  const box = element("div", { class: "choice", role: "radiogroup", "aria-label": label });
+  for (const { value, title, hint } of options) {
+    const attributes = { type: "button", role: "radio", class: "choice-one", "data-value": value, title: hint };
+    box.append(element("button", { ...attributes, on: { click: () => pick(value) } }, title));
+  }
+  box.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const all = [...box.children].filter((one) => !one.disabled);
+    const next = all[(all.indexOf(document.activeElement) + step + all.length) % all.length];
+    next.focus();
+    next.click();
+  });
+  return box;
+}
+
+/** Show which of a choice's buttons is pressed; only that one is reached by Tab. */
+export function press(box, value) {
+  for (const one of box.children) {
+    const pressed = one.dataset.value === String(value);
+    one.setAttribute("aria-checked", String(pressed));
+    one.tabIndex = pressed ? 0 : -1;
+  }
+}
+
+/** A length or another plain number, in three digits. */
+export function number(value) {
+  return Number(value.toPrecision(3)).toString();
+}
+
+/** A share as a percentage, as fine as it deserves. */
+export function percent(share) {
+  const value = 100 * share;
+  if (Math.abs(value) >= 9.95) return `${value.toFixed(0)} %`;
+  if (Math.abs(value) >= 0.095) return `${value.toFixed(1)} %`;
+  return value === 0 ? "0 %" : value > 0 ? "< 0.1 %" : "> −0.1 %";
+}

@@ -1,0 +1,75 @@
+"""A loaded model made ready for use: on the best device there is, in float32, and what that is in a few words.
+
+Never bfloat16: it gains nothing here, and on some CPUs it ends the process.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+from regard.core.errors import BadInput, Unsupported
+
+Predictor = TypeVar("Predictor")  # whatever has a `model`
+
+
+def opened(name: str) -> Any:
+    """What a name or a folder holds: a saved model, a whole run, or someone else's."""
+    import regard
+
+    return regard.load(place(name))
+
+
+def opened_as(kind: type[Predictor], name: str, otherwise: str) -> Predictor:
+    """The same where it must be of a kind; else an error that says `otherwise`."""
+    found = opened(name)
+    if not isinstance(found, kind):
+        raise BadInput(f"{name} is a {type(found).__name__}, {otherwise}")
+    return found
+
+
+def ready(predictor: Predictor, device: str, int8: bool = False, alone: bool = False) -> Predictor:
+    """The same predictor, its model where it is to compute and in the form that is fastest there; `alone`: for one text
+    at a time."""
+    from regard.core.machine import choose_threads
+    from regard.tasks.serving import prepare, quantise
+    from regard.training.device import chosen_device
+
+    place, model = chosen_device(device), _model(predictor)
+    model.to(place).float().eval()
+    if place.type == "cpu":
+        choose_threads()
+        if int8:
+            quantise(model)
+        elif alone:
+            prepare(model, rows=1)
+        else:
+            prepare(model)
+    elif int8:
+        raise Unsupported(f"int8 is for CPUs; leave out --int8, or add --device cpu (here: {place})")
+    return predictor
+
+
+def place(name: str) -> str:
+    """The folder that a name means where it is a run's, which keeps its model inside; else the name."""
+    folder = Path(name)
+    inside = not (folder / "config.json").is_file() and (folder / "model" / "config.json").is_file()
+    return str(folder / "model") if inside else name
+
+
+def machine(predictor: object) -> str:
+    """Where and how it computes, in a few words."""
+    import torch
+
+    from regard.tasks.serving import form
+    from regard.training.device import threads
+
+    model = _model(predictor)
+    device, how = next(model.parameters()).device, form(model)
+    if device.type == "cuda":
+        return f"{torch.cuda.get_device_name(device)}, {how}"
+    return f"{device.type.upper()}, {how}, {threads(torch.get_num_threads())}"
+
+
+def _model(predictor: Any) -> Any:
+    return predictor.model

@@ -1,0 +1,104 @@
+"""What is asked of each kind of model, as items that can run together with those of other requests.
+
+Two requests run together where they ask the same model for the same thing in the same way; that is their key. A drawn
+text has random numbers of its own: in a group it keeps those it would have alone, since every prompt goes by a number
+made of its request's seed and its place in the request. Drawn translations have no such number, so they run alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from regard.core.errors import BadInput
+from regard.serve.batching import Tell
+from regard.serve.host import Host
+from regard.serve.settings import Settings
+
+BEAMS = 4  # up to which the limit of characters holds; beyond, what is searched grows with them
+LONGEST = 4096  # tokens of a prompt that is read whole
+TOKENS = 256  # written, that count as one item of a group
+
+
+class Work:
+    """The models of a host, asked within the limits of a service."""
+
+    def __init__(self, host: Host, settings: Settings) -> None:
+        self.host, self.settings = host, settings
+
+    async def ask(self, name: str, way: Any, items: Sequence[Any], run: Any, **more: Any) -> list[Any]:
+        """Items for a model, in its queue; `way`: what must be the same for requests to run together."""
+        return await self.host.batcher(name).ask(way, items, run, self.settings.deadline, **more)
+
+    def checked(self, texts: Sequence[str], beams: int = BEAMS) -> list[str]:
+        """The texts of a request, where they are not too much; with many beams less is."""
+        most = self.settings.characters * BEAMS // max(BEAMS, beams)
+        if (many := sum(map(len, texts))) > most:
+            raise BadInput(f"{many:,} characters are more than the {most:,} of one request")
+        return list(texts)
+
+    async def translated(self, name: str, texts: Sequence[str], search: dict[str, Any]) -> list[Any]:
+        """The candidates of every text, best first."""
+        translate = self.host.get(name)
+        lines = self.checked(texts, search["beams"])
+        way: Any = object() if search.get("sample") else ("translate", _frozen(search))
+        return await self.ask(name, way, lines, lambda lines: translate.candidates(lines, **search))
+
+    async def written(
+        self, name: str, prompts: Sequence[str], how: dict[str, Any], tell: Tell | None = None
+    ) -> list[Any]:
+        """The texts of every prompt (tasks.writing.Written); `tell` is told (prompt, (sample, piece)) on the way."""
+        write, asked = self.host.get(name), {key: value for key, value in how.items() if key != "seed"}
+        many = len(prompts) * how["tokens"] * max(how.get("samples", 1), how.get("beams", 1))
+        if many > self.settings.written:
+            raise BadInput(
+                f"{many:,} tokens are more than the {self.settings.written:,} of one request: ask for fewer prompts, "
+                f"tokens, samples or beams"
+            )
+        ids = write.text.encode(self.checked(prompts))
+        for number, row in enumerate(ids, 1):
+            if not row:
+                raise BadInput(f"prompt {number} holds nothing that this model reads")
+            if len(row) > LONGEST and not how.get("slide"):
+                raise BadInput(f"prompt {number} has {len(row):,} tokens; {LONGEST:,} are read, or the last with slide")
+        items = [(row, how.get("seed", 0) + number) for number, row in enumerate(ids)]
+        streamed = tell is not None
+        way = "generate", streamed, _frozen(asked)
+
+        def run(rows: list[Any]) -> Any:
+            prompts, numbers = [row for row, _ in rows], [number for _, number in rows]
+            if asked.get("beams", 1) > 1:
+                return write.write(prompts, numbers=numbers, **asked)
+            return _news(write.streams(prompts, numbers=numbers, heard=streamed, **asked))
+
+        return await self.ask(name, way, items, run, tell=tell, weight=-(-(many + sum(map(len, ids))) // TOKENS))
+
+    async def answered(self, name: str, prompts: Sequence[str], how: dict[str, Any]) -> list[str]:
+        """The answers of a text-to-text model."""
+        answer, lines = self.host.get(name), self.checked(prompts, how["beams"])
+        return await self.ask(name, ("answer", _frozen(how)), lines, lambda some: answer(some, **how))
+
+    async def called(self, name: str, items: Sequence[Any], **how: Any) -> list[Any]:
+        """What a model says of every item, where it is simply called with all of them."""
+        predictor = self.host.get(name)
+        return await self.ask(name, ("call", _frozen(how)), items, lambda some: predictor(some, **how))
+
+    async def paired(self, name: str, texts: Sequence[str], others: Sequence[str]) -> list[Any]:
+        """What a classifier of pairs says of every pair."""
+        classify = self.host.get(name)
+        pairs = list(zip(self.checked(texts), self.checked(others), strict=True))
+        return await self.ask(name, "pairs", pairs, lambda some: classify(*map(list, zip(*some, strict=True))))
+
+
+def _news(work: Any) -> Generator[list[tuple[int, Any]], None, list[Any]]:
+    """What is new after each step, by item, as a group hands it on."""
+    while True:
+        try:
+            news = next(work)
+        except StopIteration as stop:
+            return list(stop.value)
+        yield [(row, (sample, piece)) for row, sample, piece in news]
+
+
+def _frozen(how: dict[str, Any]) -> Any:
+    return tuple(sorted((key, tuple(value) if isinstance(value, list) else value) for key, value in how.items()))

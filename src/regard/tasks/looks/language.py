@@ -1,0 +1,101 @@
+"""Looking at a text that is written on: one side, the tokens that the model has read.
+
+A row is where the model stood after it had read a token, a column what it looked at from there; what it wrote there is
+the next token. The text is what is given and what follows: what greedy search writes, or what was asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from regard.attention.kept import Held
+from regard.core.errors import BadInput
+from regard.tasks.look import Look
+from regard.tasks.looks import texts
+from regard.tasks.looks.paths import Paths
+from regard.tasks.writer import Writer
+from regard.tasks.writing import Writing
+
+MOST = 4096  # tokens that are written to be looked at
+BEST = 5  # words that are told of what may come next
+
+
+class LanguageLook(Look):
+    """A prompt and what follows it."""
+
+    task = "language"
+    takes: ClassVar[dict[str, Any]] = {
+        "text": str, "following": str, "tokens": int, "temperature": (int, float), "top_k": int, "seed": int
+    }  # fmt: skip
+    input = output_side = "text"
+    predictor: Writer
+
+    def read(self) -> None:
+        """Write on where nothing is given to follow, then read all of it once."""
+        writer, text, given = self.predictor, self.predictor.text, dict(self.given)
+        prompt, following = given.pop("text"), given.pop("following", None)
+        if not 0 <= given.get("tokens", 0) <= MOST:
+            raise BadInput(f"{given['tokens']} tokens cannot be looked at; ask for up to {MOST}")
+        (ids,) = writer._encoded([prompt])
+        if following is None and given.get("tokens", 24) == 0:
+            following = ""
+        if following is None:
+            (found,) = writer.write([ids], **{"tokens": 24, "temperature": 0.0} | given)[0]
+            whole, line = [*ids, *found.tokens], prompt + found.text
+            places = texts.typed(text, ids, prompt) + [
+                texts.moved(place, len(prompt)) for place in texts.written(text, found.tokens, found.text, ids)
+            ]
+            self.output = {"text": found.text, "why": found.why, "score": found.score}
+        else:
+            line = prompt + following
+            (whole,) = writer._encoded([line])
+            places = texts.typed(text, whole, line)
+            self.output = {"text": following, "why": "given", "score": None}
+        if not whole:
+            raise BadInput("there is no text to read; give at least a character")
+        writer._check(0, whole, Writing(tokens=1))
+        self.sides = {"text": texts.side("text", text, whole, places, line)}
+        answer = self._run(torch.tensor([whole], device=writer._device()))
+        likely = answer[0, :, : text.size].float().softmax(-1)
+        best = likely[-1].topk(min(BEST, text.size))
+        self.chosen = [*whole[1:], int(best.indices[0])]
+        self.output |= {
+            "prompt": len(ids),
+            "log_probabilities": likely[range(len(self.chosen)), self.chosen].log().tolist(),
+            "next": list(zip(text.pieces(best.indices.tolist()), best.values.tolist(), strict=True)),
+        }
+
+    def sides_of(self, held: Held) -> tuple[str, str]:
+        """Tokens look at those before them."""
+        return "text", "text"
+
+    @property
+    def paths(self) -> Paths:
+        """The layers as one."""
+        return Paths(self.store, dict.fromkeys(self.store, ("text", "text")), {"text": len(self.chosen)})
+
+    @property
+    def targets(self) -> list[str]:
+        """The token that comes after each token."""
+        return self.predictor.text.pieces(self.chosen)
+
+    def rollout(self, query: int) -> np.ndarray:
+        """How much of each token is in what the model knows after a token."""
+        self._asked(query)
+        return self.paths.rollout("text", query)["text"]
+
+    def relevance(self, target: int) -> np.ndarray:
+        """How much each token spoke for the one that comes after token `target`."""
+        self._asked(target)
+        with self._as_asked():
+            found = self.paths.relevance(
+                self.predictor.model, self.inputs, lambda answer: answer[0, target, self.chosen[target]], "text", target
+            )
+        return found["text"]
+
+    def _asked(self, target: int) -> None:
+        if not 0 <= target < len(self.chosen):
+            raise BadInput(f"there is no token {target} in the text; there are 0 to {len(self.chosen) - 1}")

@@ -1,0 +1,58 @@
+"""Looking at a text with hidden words: one side, its tokens between their marks, every one looking at every one."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from regard.core.errors import BadInput
+from regard.tasks.filler import Filler
+from regard.tasks.look import Place
+from regard.tasks.looks.reading import ReadingLook
+from regard.tasks.reading import texts_of
+
+
+class MaskedLook(ReadingLook):
+    """A text with [MASK] in it, and what may stand there; relevance is asked for one of the masks."""
+
+    task = "masked"
+    takes: ClassVar[dict[str, Any]] = {"text": str, "k": int}
+    predictor: Filler
+
+    def read(self) -> None:
+        """Read the text and guess what is hidden."""
+        k = self.given.get("k", 5)
+        if k < 1:
+            raise BadInput(f"{k} words cannot be guessed; ask for 1 or more")
+        (line,) = texts_of([self.given["text"]])
+        ids = self.predictor.encode(line)
+        answer = self._through(ids, self._placed(line), line)
+        logits = answer[0] if isinstance(answer, tuple) else answer
+        self.at = [i for i, token in enumerate(ids) if token == self.predictor.text.mask]
+        guesses = self.predictor._guesses(logits[0, self.at].float().softmax(-1), k) if self.at else []
+        self.best = [each[0].token for each in guesses]
+        self.output = {
+            "masks": [
+                {"token": at, "guesses": [{"word": g.word, "probability": g.probability} for g in each]}
+                for at, each in zip(self.at, guesses, strict=True)
+            ]
+        }
+
+    def _placed(self, line: str) -> list[Place]:
+        """The places of all tokens but the marks at the ends."""
+        mark, places, at = self.predictor.hidden_by, list[Place](), 0
+        for number, part in enumerate(line.split(mark)):
+            if number:
+                places.append({"text": [at, at + len(mark)]})
+                at += len(mark)
+            places += [{"text": [at + begin, at + end]} for begin, end in self.predictor.text.spans(part)]
+            at += len(part)
+        return places
+
+    @property
+    def targets(self) -> list[str]:
+        """The likeliest word of every mask."""
+        return self.predictor.text.pieces(self.best)
+
+    def _answer(self, target: int) -> tuple[int, Any]:
+        at, word = self.at[target], self.best[target]
+        return at, lambda answer: (answer[0] if isinstance(answer, tuple) else answer)[0, at, word]

@@ -1,0 +1,182 @@
+"""The explorer in a real Chromium: one server and one browser for all tests of this folder.
+
+    def test_something(page):
+        page.open("en-de")                      # a model; its first example is read and drawn
+        page.hover(page.all(".panel.seen .chip")[2])
+
+`page` waits for what it is asked for, and fails at the end of a test where the browser's console holds an error.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+
+import pytest
+
+CHROMIUM, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
+WIDE, PHONE = (1400, 900), (390, 844)
+PATIENCE = 40  # seconds: many tests share few cores
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.path.parent.name == "browser":
+            item.add_marker(pytest.mark.browser)
+            if not (shutil.which(CHROMIUM) and shutil.which(DRIVER)):
+                item.add_marker(pytest.mark.skip(reason=f"needs {CHROMIUM} and {DRIVER}"))
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory):
+    """The address of a service with the explorer: models that ship, and a small ViT that has learnt nothing."""
+    from regard.serve import app, server
+    from regard.serve.host import Host
+    from regard.serve.settings import Settings
+
+    vit = tmp_path_factory.mktemp("models") / "tiny-vit"
+    small_vit(vit)
+    host = Host(["en-de", "shakespeare", "fill-en", "digits", str(vit)], device="cpu")
+    host.load()
+    with server.running(app.make(host, Settings(explore=True))) as address:
+        yield address
+
+
+def small_vit(folder):
+    """A ViT of random weights, saved as a classifier of pictures: 7 x 7 patches and a class token."""
+    import torch
+
+    import regard
+    from regard.models.vit import Config, ViT
+    from regard.tasks.image_classifier import ImageClassifier
+
+    torch.manual_seed(0)
+    model = ViT(Config(classes=3, image=56, patch=8, width=24, heads=2, layers=2))
+    regard.save(ImageClassifier(model, ["cat", "cup", "boat"], 56), folder)
+
+
+@pytest.fixture(scope="session")
+def driver():
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"):
+        options.add_argument(word)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    made = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    made.set_script_timeout(PATIENCE)
+    yield made
+    made.quit()
+
+
+@pytest.fixture
+def page(served, driver):
+    """The page, as wide as a desk, in light colours."""
+    found = Page(driver, served)
+    found.size(*WIDE)
+    found.media("light")
+    yield found
+    assert found.complaints() == []
+
+
+def missing():
+    """Panes of the page whose module is not there."""
+    from importlib.resources import files
+
+    panes = ("interventions.js", "export.js", "theatre.js", "lab.js")
+    return [pane for pane in panes if not files("regard.serve").joinpath("page", pane).is_file()]
+
+
+class Page:
+    """What a user does, and what they see."""
+
+    def __init__(self, driver, address):
+        self.driver, self.address = driver, address
+
+    def open(self, model):
+        """The page with a model, its first example read, its maps drawn."""
+        self.driver.get("about:blank")
+        self.driver.get(f"{self.address}/?model={model}")
+        self.drawn()
+
+    def drawn(self):
+        """Wait until the answer, the small maps and the lit tokens are there."""
+        self.until(lambda: not self.one("html").get_attribute("class"), "reading ends")
+        self.until(lambda: self.all(".cell") and not self.all(".cell:not(.drawn)"), "all small maps are drawn")
+
+    def size(self, width, height):
+        """As large as that, whatever the window is."""
+        how = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", how)
+
+    def media(self, scheme):
+        """What the system likes: light or dark."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+    def all(self, selector):
+        """All elements of a selector."""
+        return self.driver.find_elements("css selector", selector)
+
+    def one(self, selector):
+        """The first of them, waited for."""
+        return self.until(lambda: next(iter(self.all(selector)), None), f"{selector} is there")
+
+    def text(self, selector):
+        """What stands in it."""
+        return self.one(selector).text
+
+    def texts(self, selector):
+        """What stands in each."""
+        return [each.text for each in self.all(selector)]
+
+    def hover(self, element, right=0, down=0):
+        """Point at an element, so many pixels from its middle."""
+        from selenium.webdriver import ActionChains
+
+        self.run("arguments[0].scrollIntoView({block: 'center'})", element)
+        ActionChains(self.driver, duration=20).move_to_element_with_offset(element, right, down).perform()
+
+    def press(self, *keys):
+        """Keys, one after another."""
+        from selenium.webdriver import ActionChains
+
+        ActionChains(self.driver).send_keys(*keys).perform()
+
+    def read(self, text):
+        """Type a text, have it read, wait until it is shown."""
+        field = self.one("#text")
+        before = self.look()
+        field.clear()
+        field.send_keys(text)
+        self.one("#read").click()
+        self.until(lambda: self.look() != before, "another look is shown")
+        self.drawn()
+
+    def look(self):
+        """The number of the look that is shown, as the server counts them."""
+        return self.run("return document.documentElement.dataset.look")
+
+    def run(self, script, *arguments):
+        """JavaScript."""
+        return self.driver.execute_script(script, *arguments)
+
+    def until(self, seen, what, seconds=PATIENCE):
+        """What `seen` gives as soon as that is something."""
+        from selenium.common.exceptions import StaleElementReferenceException
+
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                if found := seen():
+                    return found
+            except StaleElementReferenceException:
+                pass
+            assert time.monotonic() < end, f"waited {seconds} s and not seen: {what}"
+            time.sleep(0.05)
+
+    def complaints(self):
+        """Errors in the browser's console since they were last asked for; panes that are not there are not wrong."""
+        lines = [line["message"] for line in self.driver.get_log("browser") if line["level"] == "SEVERE"]
+        return [line for line in lines if not any(f"/page/{pane}" in line for pane in missing())]

@@ -1,0 +1,115 @@
+"""An exported file in a real browser, from disk: its panes work, its words are inert, and it asks nobody."""
+
+from __future__ import annotations
+
+import json
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import regard
+from regard.serve.exported import page
+from regard.serve.taking import take
+from regard.tasks.look import look
+from tests.serve.taken import taken
+
+from .conftest import PATIENCE, WIDE, Page
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("saved")
+
+
+@pytest.fixture
+def shown(driver, folder):
+    """Write what was taken to a file, and open it from there."""
+    found = Page(driver, "")
+    found.size(*WIDE)
+    driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)})
+    found.complaints()
+
+    def show(given):
+        file = folder / "page.html"
+        file.write_text(page(given), "utf-8")
+        driver.get("about:blank")
+        driver.get(file.as_uri())
+        found.drawn()
+        return found
+
+    return show
+
+
+def said(shown):
+    """All words of the page; halves of characters made whole, which WebDriver cannot carry."""
+    return shown.run("return document.body.innerText.toWellFormed()")
+
+
+def test_words_that_are_script_do_nothing_and_are_shown(shown):
+    one = shown(taken())
+    assert one.driver.title.endswith("what it looked at")
+    assert "document.title='taken'" in said(one)
+    # the data and the one that reads it; no word became a picture
+    assert one.run("return [document.scripts.length, document.images.length]") == [2, 0]
+    assert one.complaints() == []
+
+
+def test_nothing_is_asked_for_and_the_policy_holds(shown):
+    one = shown(taken())
+    assert one.run("return performance.getEntriesByType('resource').map((entry) => entry.name)") == []
+    stopped = one.driver.execute_async_script(
+        "const done = arguments[0]; let held = 0;"
+        "document.addEventListener('securitypolicyviolation', () => held++);"
+        "const late = document.createElement('script'); late.textContent = 'window.ran = 1';"
+        "document.body.append(late);"
+        "fetch('http://127.0.0.1:9/').catch(() => setTimeout(() => done([held, window.ran ?? 0]), 200));"
+    )
+    assert stopped == [2, 0]
+    one.complaints()
+
+
+def test_pointing_at_a_token_shows_the_weights_that_were_kept(shown):
+    given = take(look(regard.load("en-de"), {"text": "Two dogs are playing in the snow."}, name="en-de"))
+    one = shown(given)
+    chosen = one.one(".cell.chosen")
+    name, head = chosen.get_attribute("data-map"), int(chosen.get_attribute("data-head"))
+    token = one.all(".panel.seen .chip")[1]
+    one.hover(token)
+    one.until(lambda: "Hunde" in one.text(".list.look h3"), "the row of that token is told")
+    weights = given.maps[name]["raw"]
+    row = weights[head, 1] if head >= 0 else weights[:, 1].mean(0)
+    assert abs(float(one.texts(".list.look .share")[0].split()[0]) - 100 * row.max()) <= 1.0  # a weight is one byte
+    assert "Zwei Hunde" in said(one)
+    assert one.complaints() == []
+
+
+def test_every_head_can_be_chosen_with_the_keyboard(shown):
+    one = shown(taken())
+    one.run("document.querySelector('.cell.chosen').focus()")
+    before = one.text("#tokens .pane-title")
+    one.press("\ue014")  # the right arrow
+    one.until(lambda: one.text("#tokens .pane-title") != before, "another head is chosen")
+
+
+@pytest.mark.parametrize("kind", ["JSON", "PNG", "SVG"])
+def test_the_chosen_map_can_be_saved(shown, folder, kind):
+    one = shown(taken())
+    for old in folder.glob("regard-*"):
+        old.unlink()
+    one.one(f"[data-export={kind}]").click()
+    file = one.until(lambda: next(folder.glob(f"regard-*.{kind.lower()}"), None), "it is saved", PATIENCE)
+    data = file.read_bytes()
+    if kind == "JSON":
+        told = json.loads(data)
+        name = "encoder.blocks.1.mix"
+        weights = taken().maps[name]["raw"]
+        assert np.abs(np.array(told["maps"][name]) - weights).max() <= weights.max() / 255 + 1e-5
+    elif kind == "PNG":
+        assert data.startswith(b"\x89PNG")
+        assert len(data) > 2000
+    else:
+        tree = ElementTree.fromstring(data)
+        tags = {element.tag.rpartition("}")[2] for element in tree.iter()}
+        assert tags == {"svg", "rect", "text"}  # no word became a tag
+        assert len(list(tree.iter("{http://www.w3.org/2000/svg}rect"))) == 7 * 7 + 1

@@ -1,0 +1,238 @@
+"""What a user does on the explorer's page: type, point, pin, compare, move by keys, in light, in dark, on a phone."""
+
+import numpy as np
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from .conftest import PHONE, WIDE
+
+
+def weights(page, what, **wanted):
+    """Exact numbers, asked for as the page asks."""
+    script = """
+    const [what, wanted, done] = arguments;
+    fetch(`/explore/looks/${document.documentElement.dataset.look}/${what}?${new URLSearchParams(wanted)}`)
+      .then(r => r.arrayBuffer()).then(b => done(Array.from(new Float32Array(b))));
+    """
+    return np.array(page.driver.execute_async_script(script, what, wanted))
+
+
+def darkest(page, selector):
+    """Which token of a panel is coloured most, by how far its colour is from the paper's."""
+    script = """
+    return [...document.querySelectorAll(arguments[0])].map(e => {
+      const [r, g, b] = getComputedStyle(e).backgroundColor.match(/[\\d.]+/g).map(Number);
+      return e.classList.contains('lit') ? 765 - r - g - b : 0;
+    });
+    """
+    return int(np.argmax(page.run(script, selector)))
+
+
+def test_first_example_is_read_and_its_answer_shown(page):
+    page.open("en-de")
+    assert page.text(".answer") == "Zwei Hunde spielen im Schnee."
+    assert page.texts(".panel.look .chip")[:3] == ["Two", "dogs", "are"]
+    assert page.texts(".panel.seen .chip")[:2] == ["Zwei", "Hunde"]
+
+
+def test_page_asks_nobody_but_its_own_server(page):
+    page.open("en-de")
+    asked = page.run("return performance.getEntriesByType('resource').map(e => e.name)")
+    assert len(asked) > 10
+    assert [name for name in asked if not name.startswith(page.address)] == []
+
+
+def test_typed_sentence_is_read_and_shown_as_words(page):
+    page.open("en-de")
+    page.read("A man is riding a horse.")
+    assert page.texts(".panel.look .chip")[:3] == ["A", "man", "is"]
+    assert "Pferd" in page.text(".answer")
+
+
+def test_pointing_at_a_token_lights_exactly_what_it_looks_at(page):
+    page.open("en-de")
+    name = "decoder.blocks.2.cross"
+    page.one(f".cell[data-map='{name}'][data-head='3']").click()
+    for query in (0, 1, 4):
+        page.hover(page.all(".panel.seen .chip")[query])
+        row = weights(page, "row", map=name, head=3, query=query, view="raw")
+        page.until(lambda row=row: darkest(page, ".panel.look .chip") == row.argmax(), f"row {query} is lit")
+        first = page.text(".told .list.look li:first-child .word")
+        page.until(
+            lambda q=query: page.all(".panel.seen .chip.marked")[0].get_attribute("data-index") == str(q), "mark"
+        )
+        assert first == page.texts(".panel.look .chip")[row.argmax()]
+
+
+def test_pointing_at_a_key_lights_who_looks_at_it(page):
+    page.open("en-de")
+    name = "decoder.blocks.2.cross"
+    page.one(f".cell[data-map='{name}'][data-head='3']").click()
+    page.hover(page.all(".panel.look .chip")[1])
+    column = weights(page, "column", map=name, head=3, key=1, view="raw")
+    page.until(lambda: darkest(page, ".panel.seen .chip") == column.argmax(), "the column is lit")
+    assert not page.all(".panel.look .chip.lit")
+
+
+def test_token_of_self_attention_lights_its_row_and_its_column(page):
+    page.open("fill-en")
+    page.hover(page.all(".panel.look .chip")[3])
+    page.until(lambda: page.all(".told .list.look") and page.all(".told .list.seen"), "both lists")
+    assert page.all(".panel.look .chip.lit")
+    assert page.all(".panel.seen .chip.lit")
+    assert "looks at" in page.text(".told .list.look h3")
+    assert "is looked at by" in page.text(".told .list.seen h3")
+
+
+def test_click_pins_a_token_and_escape_lets_it_go(page):
+    page.open("en-de")
+    page.hover(page.all(".panel.seen .chip")[1])
+    page.all(".panel.seen .chip")[1].click()
+    page.hover(page.one(".brand"))
+    page.until(lambda: page.all(".panel.seen .chip.pinned"), "it stays")
+    assert page.one(".panel.seen .chip.pinned").get_attribute("data-index") == "1"
+    assert page.all(".panel.look .chip.lit")
+    page.press(Keys.ESCAPE)
+    page.until(lambda: not page.all(".chip.lit"), "nothing is lit")
+    assert "Point at a token" in page.text(".told")
+
+
+def test_three_readings_stand_side_by_side_with_what_each_does_not_show(page):
+    page.open("en-de")
+    page.one("#compare").click()
+    page.until(lambda: len(page.all(".below .panel")) == 3, "three panels")
+    assert page.texts(".below .panel > h3") == ["Raw", "Without sink", "Value-weighted"]
+    page.until(lambda: len(page.all(".told .list.look")) == 3, "three lists")
+    assert len(page.all(".hides p")) == 3
+    tops = [page.one(f".below .panel:nth-child({k})").rect["y"] for k in (1, 2, 3)]
+    assert len(set(tops)) == 1
+
+
+@pytest.mark.parametrize("view", ["rollout", "relevance"])
+def test_views_through_all_layers_light_the_input(page, view):
+    page.open("en-de")
+    page.one(f".views-choice [data-value='{view}']").click()
+    page.until(lambda: page.all(".panel.look .chip.lit"), f"{view} is lit")
+    assert page.text(".middle .pane-title").startswith(view.capitalize())
+    page.one(".cell[data-head='0']").click()
+    page.until(lambda: page.text(".middle .pane-title").startswith("Layer"), "a head that is chosen is shown")
+
+
+def test_arrows_move_over_tokens_and_enter_pins(page):
+    page.open("en-de")
+    page.run("document.querySelector('.panel.seen .chip[tabindex=\"0\"]').focus()")
+    page.press(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    focused = page.run("return document.activeElement.dataset.index")
+    assert focused == "2"
+    page.until(lambda: page.one(".panel.seen .chip.marked").get_attribute("data-index") == "2", "it is pointed at")
+    page.press(Keys.ENTER)
+    page.until(lambda: page.run("return document.activeElement.getAttribute('aria-selected')") == "true", "pinned")
+
+
+def test_arrows_move_over_layers_and_heads(page):
+    page.open("en-de")
+    page.one(".cell[data-map='decoder.blocks.0.cross'][data-head='0']").click()
+    page.press(Keys.ARROW_RIGHT, Keys.ARROW_DOWN)
+    page.until(lambda: page.text(".middle .pane-title").startswith("Layer 1, head 1"), "layer 1, head 1")
+    assert page.run("return document.activeElement.dataset.head") == "1"
+
+
+def test_everything_that_can_be_pressed_is_reached_by_tab_and_has_a_name(page):
+    page.open("en-de")
+    nameless = page.run("""
+    const kinds = 'button, a, input, select, textarea, [role=listbox], [role=grid], canvas[role]';
+    return [...document.querySelectorAll(kinds)]
+      .filter(e => e.offsetParent && !(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length))
+      .map(e => e.outerHTML.slice(0, 100));
+    """)
+    assert nameless == []
+    seen = set()
+    page.run("document.body.focus()")
+    for _ in range(60):
+        page.press(Keys.TAB)
+        seen.add(page.run("const e = document.activeElement; return e.id || e.className.split(' ')[0]"))
+    assert {"model", "text", "read", "theme", "compare", "choice-one", "chip", "cell", "example"} <= seen
+
+
+def test_script_in_a_text_stays_text(page):
+    page.open("en-de")
+    page.read("<script>window.hacked = 1</script> <img src=x onerror='window.hacked = 2'> dogs")
+    page.one("#compare").click()
+    page.until(lambda: len(page.all(".below .panel")) == 3, "three panels")
+    assert page.run("return window.hacked") is None
+    assert not page.all("main script, main img")
+
+
+def test_empty_text_is_refused_with_a_sentence_and_the_last_look_stays(page):
+    page.open("en-de")
+    before = page.look()
+    page.one("#text").clear()
+    page.one("#read").click()
+    page.until(lambda: page.one("#input .refused").text, "a sentence")
+    assert page.look() == before
+    assert page.all(".panel.look .chip")
+
+
+def test_refusal_of_the_server_is_shown_as_its_sentence(page):
+    page.open("fill-en")
+    before = page.look()
+    page.run("document.querySelector('#text').value = 'word '.repeat(5000); document.querySelector('#read').click()")
+    sentence = page.until(lambda: page.one("#input .refused").text, "a sentence")
+    assert "25,000 characters are more than" in sentence
+    assert page.look() == before
+    page.complaints()  # a browser writes a line for every 4xx
+
+
+def test_colours_follow_the_system_until_the_switch_is_pressed(page):
+    page.run("try { localStorage.clear() } catch {}")
+    page.media("dark")
+    page.open("en-de")
+    paper = "return getComputedStyle(document.body).backgroundColor"
+    dark = page.run(paper)
+    page.one("#theme").click()
+    light = page.run(paper)
+    assert sum(int(x) for x in dark[4:-1].split(",")) < 120 < 600 < sum(int(x) for x in light[4:-1].split(","))
+    page.open("en-de")
+    assert page.run(paper) == light
+    page.run("localStorage.clear()")
+
+
+@pytest.mark.parametrize("model", ["en-de", "shakespeare", "tiny-vit", "digits"])
+def test_phone_has_one_column_and_nothing_sticks_out(page, model):
+    page.size(*PHONE)
+    page.open(model)
+    assert page.run("return document.documentElement.scrollWidth") <= PHONE[0]
+    tops = [page.one(f".columns > {part}").rect for part in (".left", ".middle", ".right")]
+    assert tops[0]["y"] < tops[1]["y"] < tops[2]["y"]
+    assert {round(each["x"]) for each in tops} == {round(tops[0]["x"])}
+    page.size(*WIDE)
+
+
+def test_dropped_picture_is_read_and_patches_light_up(page, tmp_path):
+    from PIL import Image
+
+    Image.new("RGB", (90, 60), (200, 40, 40)).save(tmp_path / "red.png")
+    page.open("tiny-vit")
+    before = page.look()
+    page.one("#file").send_keys(str(tmp_path / "red.png"))
+    page.until(lambda: page.look() != before, "the picture is read")
+    page.drawn()
+    pixels = "const c = document.querySelector('.panel.look canvas'); return c.toDataURL()"
+    plain = page.run(pixels)
+    page.hover(page.one(".panel.look canvas"))
+    page.until(lambda: page.run(pixels) != plain, "the picture changes")
+    assert page.text(".told .list.look h3") == "4,4 looks at"  # the patch in the middle of 7 x 7
+
+
+def test_recording_is_read_and_shown_as_a_spectrogram(page):
+    page.open("digits")
+    assert "one" in page.text(".answer")
+    page.hover(page.one(".sound canvas"))
+    page.until(lambda: page.all(".told .list.look li"), "a frame looks at frames")
+    assert page.run("return document.querySelector('.sound canvas').width") > 300
+
+
+def test_new_look_forgets_what_the_last_one_held(page):
+    page.open("shakespeare")
+    page.read("To be, or not to be")
+    assert page.texts(".panel.look .chip")[:2] == ["T", "o"]

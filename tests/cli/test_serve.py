@@ -1,0 +1,30 @@
+"""``regard serve``: what it refuses before it serves anything."""
+
+import socket
+from contextlib import closing
+
+from regard import cli
+
+
+def test_a_model_that_is_not_there_is_named(capsys):
+    assert cli.main(["serve", "en-xx", "--port", "0"]) == 1
+    assert "no model is called 'en-xx'" in capsys.readouterr().err
+
+
+def test_models_of_one_name_are_refused(capsys):
+    assert cli.main(["serve", "en-de", "en-de"]) == 1
+    assert "two models are called 'en-de'" in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_named(capsys):
+    with closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert cli.main(["serve", "languages", "--port", str(port)]) == 1
+    assert f"cannot listen at 127.0.0.1:{port}" in capsys.readouterr().err
+
+
+def test_something_must_be_served(capsys):
+    assert cli.main(["serve"]) == 2
+    assert "MODEL" in capsys.readouterr().err

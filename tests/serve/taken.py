@@ -1,0 +1,48 @@
+"""A look that no model had, to be exported: words that would be script, an odd size, weights that are known."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from regard.serve.exported import Taken
+
+EVIL = (
+    "</script><script>document.title='taken'</script>",
+    "<img src=x onerror=\"document.title='taken'\">",
+    "<!--",
+    "a\u2028b",
+    "\ud83d",
+    "]]>",
+    "{{SCRIPT}}",
+)
+
+
+def taken(n: int = 7, heads: int = 3, words: tuple[str, ...] = EVIL) -> Taken:
+    """Two maps of known weights over the words."""
+    rng = np.random.default_rng(0)
+    maps, about = {}, []
+    for layer in range(2):
+        raw = rng.dirichlet(np.full(n, 0.3), (heads, n)).astype(np.float32)
+        name = f"encoder.blocks.{layer}.mix"
+        maps[name] = {"raw": raw, "value": raw * 2}
+        about.append(
+            {"name": name, "kind": "self", "layer": layer, "heads": heads, "rows": "input", "columns": "input", "n": n,
+             "m": n, "exact": True}
+        )  # fmt: skip
+    tokens = [words[k % len(words)] for k in range(n)]
+    side = {"name": "input", "tokens": tokens, "places": [{"none": True}] * n, "special": [False] * n}
+    return Taken(
+        {
+            "id": "a1",
+            "model": words[0],
+            "task": "language",
+            "given": {"text": " ".join(words)},
+            "sides": {"input": side},
+            "output": {"text": words[1]},
+            "maps": about,
+            "picture": False,
+            "sound": None,
+        },
+        maps,
+        rollout=np.eye(n, dtype=np.float32),
+    )

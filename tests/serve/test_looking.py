@@ -1,0 +1,158 @@
+"""The explorer's routes give what a Look gives, as bytes, and keep no more looks than they may."""
+
+import json
+
+import numpy as np
+import pytest
+
+import regard
+from regard.core.errors import UnknownName
+from regard.serve.looks import Looks
+from regard.tasks.look import look
+from tests.serve.conftest import asks
+
+GIVEN = {"text": "Two dogs are playing in the snow."}
+
+
+@pytest.fixture(scope="module")
+def explorer(host):
+    return asks(host, explore=True)
+
+
+@pytest.fixture(scope="module")
+def seen(explorer):
+    found = explorer.post("/explore/looks", json={"model": "en-de", "given": GIVEN})
+    assert found.status_code == 200, found.text
+    return found.json()
+
+
+@pytest.fixture(scope="module")
+def wanted():
+    return look(regard.load("en-de"), GIVEN)
+
+
+def test_a_look_is_what_the_library_sees(seen, wanted):
+    own = json.loads(json.dumps(wanted.about()))
+    assert seen["model"] == "en-de"
+    for part in ("sides", "output", "maps", "task"):
+        assert seen[part] == own[part]
+
+
+def test_rows_and_columns_are_exact(explorer, seen, wanted):
+    name = seen["maps"][-1]["name"]
+    for path, made in (
+        (f"row?map={name}&head=2&query=3", wanted.row(name, 2, 3)),
+        (f"row?map={name}&query=3", wanted.row(name, -1, 3)),
+        (f"row?map={name}&head=0&query=1&view=value", wanted.row(name, 0, 1, "value")),
+        (f"column?map={name}&head=1&key=0", wanted.column(name, 1, 0)),
+        ("rollout?query=1", wanted.rollout(1)),
+        ("relevance?target=1", wanted.relevance(1)),
+    ):
+        found = explorer.get(f"/explore/looks/{seen['id']}/{path}")
+        assert found.headers["content-type"] == "application/octet-stream", found.text
+        assert np.allclose(np.frombuffer(found.content, "<f4"), made, atol=1e-6), path
+
+
+def test_thumbnails_and_tiles_come_with_their_scale(explorer, seen, wanted):
+    name = seen["maps"][0]["name"]
+    found = explorer.get(f"/explore/looks/{seen['id']}/sample?map={name}&size=16")
+    pixels, scales = wanted.sample(name, 16)
+    assert np.array_equal(np.frombuffer(found.content, np.uint8).reshape(pixels.shape), pixels)
+    assert json.loads(found.headers["x-scale"]) == pytest.approx(scales, rel=1e-4)
+    tile = explorer.get(f"/explore/looks/{seen['id']}/tile?map={name}&head=1&rows=1:4&columns=0:5&size=64")
+    part, scale = wanted.tile(name, 1, (1, 4), (0, 5), 64)
+    assert json.loads(tile.headers["x-shape"]) == list(part.shape)
+    assert np.array_equal(np.frombuffer(tile.content, np.uint8).reshape(part.shape), part)
+    assert json.loads(tile.headers["x-scale"]) == pytest.approx(scale, rel=1e-4)
+    assert explorer.get(f"/explore/looks/{seen['id']}/tile?map={name}").status_code == 200  # all of it
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("row?map={map}&head=99&query=0", 422),
+        ("row?map={map}&head=0&query=9999", 422),
+        ("row?map={map}&head=0&query=-1", 422),
+        ("row?map={map}&head=0&query=0&view=other", 422),
+        ("row?map=nothing&head=0&query=0", 404),
+        ("row?head=0&query=0", 422),
+        ("sample?map={map}&size=100000", 422),
+        ("tile?map={map}&rows=3:1", 422),
+        ("tile?map={map}&rows=0:99999999999999999999", 422),
+        ("tile?map={map}&rows=x", 422),
+        ("tile?map=nothing", 404),
+        ("rollout?query=9999", 422),
+        ("relevance?target=9999", 422),
+        ("picture", 404),
+        ("spectrogram", 404),
+        ("nothing", 404),
+    ],
+)
+def test_what_a_look_does_not_have_is_said(explorer, seen, path, status):
+    found = explorer.get(f"/explore/looks/{seen['id']}/{path.format(map=seen['maps'][0]['name'])}")
+    assert found.status_code == status, found.text
+    assert found.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"model": "en-de"}, 422),
+        ({"model": "en-de", "given": {"text": ""}}, 422),
+        ({"model": "en-de", "given": {"text": 5}}, 422),
+        ({"model": "en-de", "given": {"txt": "a"}}, 404),
+        ({"model": "en-de", "given": {"text": "x" * 30_000}}, 422),
+        ({"model": "nothing", "given": GIVEN}, 404),
+        ({"model": "shakespeare", "given": {"text": "R", "tokens": 10**9}}, 422),
+        ({"given": GIVEN}, 422),
+        ({"model": "en-de", "given": GIVEN, "more": 1}, 422),
+        ([], 422),
+    ],
+)
+def test_what_cannot_be_read_is_said(explorer, body, status):
+    found = explorer.post("/explore/looks", json=body)
+    assert found.status_code == status, found.text
+
+
+def test_models_are_listed_with_what_they_read_and_their_examples_can_be_read(explorer):
+    models = explorer.get("/explore/models").json()
+    assert {"en-de", "shakespeare", "fill-en"} <= {each["name"] for each in models}
+    for each in models:
+        assert set(each) == {"name", "task", "input", "examples", "options"}
+        for example in each["examples"]:
+            found = explorer.post("/explore/looks", json={"model": each["name"], "given": {each["input"]: example}})
+            assert found.status_code == 200, found.text
+
+
+class Kept:
+    def __init__(self, id, bytes):
+        self.id, self.bytes = id, bytes
+
+
+def test_only_the_newest_looks_are_kept_and_never_more_than_the_memory_for_them():
+    looks = Looks(most=3, memory=100)
+    for name in "abcd":
+        looks.add(Kept(name, 10))
+    with pytest.raises(UnknownName, match="no longer kept"):
+        looks.get("a")
+    looks.get("b")  # whoever is asked for stays
+    looks.add(Kept("e", 10))
+    assert [name for name in "bcde" if name in looks._kept] == ["b", "d", "e"]
+    looks.add(Kept("large", 95))
+    assert len(looks) == 1
+    looks.add(Kept("larger", 200))  # the newest always stays
+    assert looks.get("larger").bytes == 200
+
+
+def test_without_the_explorer_its_routes_are_not_there(host):
+    client = asks(host)
+    for path in ("/", "/page/main.js", "/explore/models"):
+        assert client.get(path).status_code == 404
+
+
+def test_only_files_of_the_page_are_given(explorer):
+    assert explorer.get("/").headers["content-type"].startswith("text/html")
+    assert explorer.get("/page/main.js").headers["content-type"].startswith("text/javascript")
+    names = ("../app.py", "..%2fapp.py", "%2e%2e/app.py", "/etc/passwd", "nothing.js", "main.js/", "a\\..\\b")
+    for name in names:
+        assert explorer.get(f"/page/{name}").status_code == 404, name

@@ -1,0 +1,261 @@
+"""Every route that uses a model: what it answers is what the library gives, whoever else asks at the time."""
+
+import io
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import soundfile
+from PIL import Image
+
+import regard
+from regard.serve.app import make
+from regard.serve.host import Host
+from regard.tasks.image_classifier import ImageClassifier
+from tests.serve.conftest import asks
+
+LINES = [
+    "Two dogs are playing in the snow.",
+    "A man in a blue shirt is standing on a ladder cleaning a window.",
+    "",
+    "A girl.",
+    "Several people are waiting in front of a small wooden house near the beach.",
+]
+
+
+def events(response):
+    return [json.loads(line[6:]) for line in response.text.splitlines() if line.startswith("data: {")]
+
+
+def at_once(client, queue, path, bodies):
+    """Requests that all stand in the queue before the model begins with any; their answers."""
+    gate, began = threading.Event(), threading.Event()
+
+    def hold(items):
+        began.set()
+        gate.wait(60)
+        return items
+
+    queue.put("hold", [None], hold)
+    assert began.wait(10)
+    with ThreadPoolExecutor(len(bodies)) as pool:
+        asked = [pool.submit(client.post, path, json=body) for body in bodies]
+        until = time.monotonic() + 20
+        while queue.waiting < len(bodies) and time.monotonic() < until:
+            time.sleep(0.01)
+        gate.set()
+        return [each.result(60).json() for each in asked]
+
+
+def test_translations_are_those_of_the_library(client):
+    translate = regard.load("en-de")
+    texts = [line for line in LINES if line]
+    found = client.post("/v1/translate", json={"text": texts, "to": "de", "nbest": 2}).json()
+    wanted = translate(texts, nbest=2)
+    assert found["model"] == "en-de"
+    assert [[c["text"] for c in each["candidates"]] for each in found["translations"]] == wanted
+    one = client.post("/v1/translate", json={"text": texts[0], "beams": 1}).json()["translations"]
+    assert [each["text"] for each in one] == translate(texts[:1], 1)
+
+
+def test_requests_that_run_together_are_answered_as_if_they_were_alone(host):
+    client = asks(host)
+    queue = host.batcher("en-de")
+    bodies = [{"text": f"{line} {n}", "beams": 1 + n % 2 * 3} for n in range(4) for line in LINES[:4] if line]
+    bodies += [{"text": "Two dogs.", "sample": True, "seed": n} for n in range(3)]
+    alone = [client.post("/v1/translate", json=body).json() for body in bodies]
+    groups = []
+    queue.seen, before = lambda jobs, items, seconds: groups.append(jobs), queue.seen
+    try:
+        together = at_once(client, queue, "/v1/translate", bodies)
+    finally:
+        queue.seen = before
+    for one, other in zip(alone, together, strict=True):
+        assert [t["text"] for t in one["translations"]] == [t["text"] for t in other["translations"]]
+        assert one["translations"][0]["score"] == pytest.approx(other["translations"][0]["score"], abs=1e-4)
+    assert max(groups) > 4
+
+
+def test_drawn_texts_keep_their_random_numbers_in_company(host):
+    client, queue, write = asks(host), host.batcher("shakespeare"), regard.load("shakespeare")
+    bodies = [{"prompt": ["ROMEO:", "JULIET: I"], "tokens": 12, "seed": seed} for seed in (0, 1, 7)]
+    wanted = [write(b["prompt"], tokens=12, temperature=0.8, seed=b["seed"]) for b in bodies]
+    found = [[each["text"] for each in one["texts"]] for one in at_once(client, queue, "/v1/generate", bodies)]
+    assert found == wanted
+
+
+def test_streamed_pieces_make_up_the_text_that_a_call_gives(client):
+    body = {"prompt": ["ROMEO:", "First"], "tokens": 15, "samples": 2, "seed": 4, "stop": ["\n\n"]}
+    whole = client.post("/v1/generate", json=body).json()["texts"]
+    response = client.post("/v1/generate", json=body | {"stream": True})
+    assert response.headers["content-type"].startswith("text/event-stream")
+    *pieces, last = events(response)
+    assert last == {"done": True, "model": "shakespeare", "texts": whole}
+    assert len(pieces) > 20
+    for text in whole:
+        own = [p["text"] for p in pieces if (p["prompt"], p["sample"]) == (text["prompt"], text["sample"])]
+        assert "".join(own) == text["text"]
+
+
+def test_a_stream_that_cannot_begin_is_an_error_with_a_status(client):
+    response = client.post("/v1/generate", json={"prompt": "R", "stream": True, "beams": 2})
+    assert response.status_code == 422
+    assert "beams" in response.json()["error"]["message"]
+
+
+def test_filling_classifying_and_pronouncing_are_those_of_the_library(client):
+    text = "A man is riding a [MASK] on the [MASK]."
+    found = client.post("/v1/fill", json={"text": text, "k": 2}).json()["filled"][0]
+    wanted = regard.load("fill-en")([text], k=2)[0]
+    assert [[g["word"] for g in mask] for mask in found["masks"]] == [[g.word for g in mask] for mask in wanted]
+    assert found["text"] == f"A man is riding a {wanted[0][0].word} on the {wanted[1][0].word}."
+    classes = client.post("/v1/classify", json={"text": ["Zwei Hunde spielen.", "Two dogs."]}).json()["classes"]
+    assert [each["label"] for each in classes] == ["German", "English"]
+    sounds = client.post("/v1/pronounce", json={"word": ["xylophone", "read"], "nbest": 2}).json()["sounds"]
+    assert sounds == regard.load("sounds-en")(["xylophone", "read"], nbest=2)
+
+
+def test_embeddings_are_those_of_the_library(tmp_path):
+    from regard.tasks.embedder import Embedder
+
+    fill = regard.load("fill-en")
+    regard.save(Embedder(fill.model, fill.text, longest=32), tmp_path / "vectors")
+    client = asks(Host([str(tmp_path / "vectors")]))
+    found = client.post("/v1/embed", json={"text": ["Two dogs.", "A cat sat."]}).json()
+    assert found["model"] == "vectors"
+    wanted = regard.load(tmp_path / "vectors")(["Two dogs.", "A cat sat."])
+    assert np.allclose(found["vectors"], wanted.numpy(), atol=1e-5)
+
+
+def wav(seconds=0.8, rate=8000, kind="WAV"):
+    t = np.arange(int(seconds * rate)) / rate
+    file = io.BytesIO()
+    soundfile.write(file, 0.3 * np.sin(2 * np.pi * 440 * t), rate, format=kind)
+    return file.getvalue()
+
+
+def test_sounds_are_heard_as_a_body_or_in_a_form(client):
+    plain = client.post("/v1/transcribe", content=wav(), headers={"Content-Type": "audio/wav"})
+    assert plain.status_code == 200
+    form = client.post("/v1/transcribe", files={"file": ("a.wav", wav())}, data={"model": "digits"})
+    assert form.json() == plain.json()
+    assert client.post("/v1/transcribe", content=b"no sound", headers={"Content-Type": "audio/wav"}).status_code == 422
+
+
+def test_a_sound_of_hours_in_few_bytes_is_not_unpacked(host):
+    file = io.BytesIO()
+    soundfile.write(file, np.zeros(8000 * 900), 8000, format="FLAC")
+    assert len(file.getvalue()) < 200_000
+    found = asks(host, seconds=60).post(
+        "/v1/transcribe", content=file.getvalue(), headers={"Content-Type": "audio/flac"}
+    )
+    assert found.status_code == 422
+    assert "longer than the 60 seconds" in found.json()["error"]["message"]
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("zoo") / "squares"
+    model = regard.build("vit", classes=3, image=32, patch=8, width=16, layers=1, heads=2)
+    regard.save(ImageClassifier(model, ["red", "green", "blue"], 32), folder)
+    return folder
+
+
+def png(side, colour="red"):
+    file = io.BytesIO()
+    Image.new("RGB", (side, side), colour).save(file, "PNG")
+    return file.getvalue()
+
+
+def test_pictures_are_looked_at_as_a_body_or_in_a_form(pictures):
+    client = asks(Host([f"colours={pictures}"]))
+    wanted = regard.load(pictures)([png(40), png(50, "blue")])
+    plain = client.post("/v1/classify", content=png(40), headers={"Content-Type": "image/png"}).json()
+    assert plain["model"] == "colours"
+    assert plain["classes"][0]["label"] == wanted[0].label
+    both = client.post("/v1/classify", files=[("file", ("a", png(40))), ("file", ("b", png(50, "blue")))]).json()
+    assert [c["probability"] for c in both["classes"]] == pytest.approx([w.probability for w in wanted], abs=1e-5)
+
+
+def test_a_picture_of_many_pixels_in_few_bytes_is_not_unpacked(pictures):
+    client = asks(Host([str(pictures)]), pixels=10_000)
+    found = client.post("/v1/classify", content=png(101), headers={"Content-Type": "image/png"})
+    assert found.status_code == 422
+    assert "10,201 pixels" in found.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "says"),
+    [
+        ("/v1/translate", {"text": "Two dogs.", "to": "fr"}, 422, "none of the models here can translate fr"),
+        ("/v1/translate", {"text": "Two dogs.", "model": "en-dee"}, 404, "did you mean 'en-de'"),
+        ("/v1/translate", {"text": "Two dogs.", "model": "shakespeare"}, 422, "it is for language"),
+        ("/v1/translate", {"text": "Two dogs.", "beam": 3}, 422, "beam: "),
+        ("/v1/translate", {"text": "Two dogs.", "beams": "3"}, 422, "beams: "),
+        ("/v1/translate", {"text": "Two dogs.", "beams": 1, "nbest": 3}, 422, "at least as many beams"),
+        ("/v1/translate", {"text": []}, 422, "text"),
+        ("/v1/translate", {}, 422, "text: Field required"),
+        ("/v1/generate", {"prompt": "R", "tokens": 0}, 422, "tokens"),
+        ("/v1/generate", {"prompt": ["R"] * 64, "tokens": 4096}, 422, "tokens are more than"),
+        ("/v1/fill", {"text": "no mask"}, 422, "has no [MASK]"),
+        ("/v1/pronounce", {"word": "two words"}, 422, "more than one word"),
+        ("/v1/embed", {"text": "a"}, 422, "none of the models here can embed"),
+        ("/v1/classify", {"text": ["a", "b"], "other": "c"}, 422, "not pairs"),
+    ],
+)
+def test_what_a_user_can_put_right_is_said_in_a_line_with_its_status(client, path, body, status, says):
+    found = client.post(path, json=body)
+    assert found.status_code == status
+    error = found.json()["error"]
+    assert says in error["message"]
+    assert error["type"] == {404: "not_found", 422: "invalid"}[status]
+    if ": " in says:
+        assert error["field"] == says.partition(":")[0]
+
+
+def test_models_are_listed_as_openai_lists_them(client):
+    found = client.get("/v1/models").json()
+    assert found["object"] == "list"
+    assert {"id": "en-de", "object": "model", "created": 0, "owned_by": "regard", "task": "translation"} in found[
+        "data"
+    ]
+
+
+def test_folders_are_served_under_their_names_and_never_named(tmp_path, pictures):
+    run = tmp_path / "secret" / "run7" / "model"
+    regard.save(regard.load(pictures), run)
+    host = Host([str(run), f"other={pictures}"])
+    assert host.names() == ["run7", "other"]
+    client = asks(host)
+    for path in ("/v1/models", "/metrics", "/openapi.json"):
+        assert "secret" not in client.get(path).text
+    with pytest.raises(regard.RegardError, match="two models are called 'run7'"):
+        Host([str(run), f"run7={pictures}"])
+
+
+def test_readiness_waits_for_the_models(host):
+    late = Host(["languages"])
+    client = asks(late)
+    assert client.get("/health").json() == {"status": "ok"}
+    assert client.get("/ready").status_code == 503
+    late.load()
+    assert client.get("/ready").json() == {"status": "ready"}
+    assert make(late).state.host is late
+
+
+def test_metrics_count_routes_groups_and_what_waits(host):
+    client = asks(host)
+    client.post("/v1/translate", json={"text": "Two dogs."})
+    client.get("/nothing/here")
+    text = client.get("/metrics").text
+    assert 'regard_requests_total{route="/v1/translate",status="200"}' in text
+    assert 'route="other",status="404"' in text
+    assert "/nothing/here" not in text
+    assert 'regard_waiting{model="en-de"} 0' in text
+    groups = next(line for line in text.splitlines() if line.startswith('regard_groups_total{model="en-de"}'))
+    assert float(groups.split()[-1]) >= 1
+    for line in text.splitlines():
+        assert line.startswith("# ") or float(line.rpartition(" ")[2]) >= 0

@@ -1,0 +1,58 @@
+"""What is taken out of a real look is what it shows, within the room there is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import regard
+from regard.serve.exported import picked
+from regard.serve.taking import LEAST, take
+from regard.tasks.look import Look, look
+
+SENTENCE = "Two dogs are playing in the snow."
+
+
+@pytest.fixture(scope="module")
+def seen() -> Look:
+    return look(regard.load("en-de"), {"text": SENTENCE}, name="en-de")
+
+
+def test_all_views_are_what_the_look_shows_row_by_row(seen):
+    taken = take(seen)
+    about = seen.about()["maps"]
+    assert set(taken.maps) == {map["name"] for map in about}
+    for map in (about[0], about[-1]):
+        assert set(taken.maps[map["name"]]) == set(map["views"])
+        for view, weights in taken.maps[map["name"]].items():
+            assert weights.shape == (map["heads"], map["n"], map["m"])
+            for head in (0, map["heads"] - 1):
+                rows = [seen.row(map["name"], head, query, view) for query in range(map["n"])]
+                assert np.allclose(weights[head], rows, rtol=1e-5, atol=1e-7)
+
+
+def test_rollouts_of_all_tokens_go_along(seen):
+    found = take(seen).rollout
+    assert found is not None
+    assert np.allclose(found[2], seen.rollout(2))
+
+
+def test_what_does_not_fit_keeps_evenly_spread_rows_and_no_more_views(seen):
+    text = look(regard.load("shakespeare"), {"text": "To be, or not to be. " * 10, "tokens": 0}, name="shakespeare")
+    map = text.about()["maps"][1]
+    taken = take(text, room=20_000)
+    total = sum(view.size for views in taken.maps.values() for view in views.values())
+    assert total <= 1.3 * 20_000 + LEAST**2 * 16
+    (weights,) = taken.maps[map["name"]].values()
+    rows = picked(map["n"], weights.shape[1])
+    assert weights.shape[1] < map["n"]
+    whole = text.row(map["name"], 0, int(rows[3]))
+    assert weights[0, 3].max() == pytest.approx(whole.max())
+
+
+def test_a_look_shows_itself_in_a_notebook_and_its_words_are_inert():
+    text = look(regard.load("fill-en"), {"text": "<script>alert(1)</script> [MASK]"}, name="<b>")._repr_html_()
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+    assert "&lt;b&gt;" in text
+    assert text.count("<img ") == text.count("data:image/png;base64,") > 0
