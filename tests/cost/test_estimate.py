@@ -203,7 +203,7 @@ def test_recomputation_is_shown_from_both_sides():
         ({"devices": 4, "tensor": 2, "spread": "ddp"}, Unsupported, "fsdp, not ddp"),
         ({"devices": 0}, BadInput, "at least 1"),
         ({"shape": Shape(batch=0)}, BadInput, "--batch is 0"),
-        ({"shape": Shape(batch=1, length=65)}, BadInput, "65 positions are needed, but 64 are learned"),
+        ({"shape": Shape(batch=1, length=65)}, BadInput, "65 positions are needed,? but 64 "),
         ({"shape": Shape(batch=1, length=-1)}, BadInput, "no row"),
         ({"config": config_of("rnnsearch", "tiny", []), "recompute": True}, Unsupported, "no repeated blocks"),
         ({"optimiser": "adamm"}, UnknownName, "adamw"),
