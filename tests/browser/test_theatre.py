@@ -22,9 +22,7 @@ def staged(page, model, text=None, how=None, **numbers):
     page.until(lambda: page.all("#theatre-model option"), "the models are there")
     Select(page.one("#theatre-model")).select_by_value(model)
     if text is not None:
-        field = page.one("#theatre-text")
-        field.clear()
-        field.send_keys(text)
+        page.until(lambda: _wrote(page.one("#theatre-text"), text), "the text stands there")
     if how is not None:
         page.one(f".theatre-ask [data-value='{how}']").click()
     for name, value in numbers.items():
@@ -34,6 +32,13 @@ def staged(page, model, text=None, how=None, **numbers):
     if text is not None:
         page.one("#theatre-go").click()
         page.until(lambda: page.all(".stage"), "the stage is set")
+
+
+def _wrote(field, text):
+    """Write over what stands there: an example of the page may come in between."""
+    field.clear()
+    field.send_keys(text)
+    return field.get_attribute("value") == text
 
 
 def forward(page, steps=1):

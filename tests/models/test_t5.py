@@ -169,7 +169,7 @@ def test_the_decoder_looks_back_by_all_its_buckets_and_the_encoder_both_ways():
     assert seen["encoder.blocks.1.mix"].weights[0, 0].triu(1).abs().sum() > 0
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dynamic", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_compiled_equals_eager(unchecked, dynamic):
     torch._dynamo.reset()
     model = small(dropout=0.0, attention_dropout=0.0, activation_dropout=0.0)
