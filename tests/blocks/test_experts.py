@@ -218,6 +218,7 @@ def test_fresh_experts_are_gpt2s():
             assert each.bias.abs().max() == 0
 
 
+@pytest.mark.long
 def test_compiled_and_recomputed_passes_give_the_same_loss_and_gradients():
     """In a child process: dynamo cannot trace through the shape checks that tests switch on."""
     code = """

@@ -214,6 +214,7 @@ def test_every_size_comes_back_from_its_config(name):
         assert from_dict(module.Config, to_dict(model.config)) == model.config
 
 
+@pytest.mark.long
 def test_compiled_equals_eager(unchecked):
     for which in ("convs2s", "bytenet"):
         model, (source, lengths), target = small(which), ragged(), targets()

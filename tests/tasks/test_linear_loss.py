@@ -201,7 +201,7 @@ def compiled(**settings):
     subprocess.run([sys.executable, "-c", CODE.format(**settings)], check=True)
 
 
-@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("half", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_compiles_into_one_graph_with_the_model(half):
     compiled(tied=True, half=half, backend="aot_eager")
 
