@@ -10,6 +10,7 @@ from PIL import Image
 
 import regard
 from regard.core.errors import BadInput, RegardError
+from regard.data.augment.draws import seeded
 from regard.data.batching import Place
 from regard.data.images import ImageSet
 from regard.data.packing import pack_images
@@ -270,6 +271,19 @@ def test_what_is_drawn_on_a_gpu_comes_from_the_runs_generator_too(recipe):
     one, again, other = (made.prepared(some, 1, torch.Generator().manual_seed(seed))[0] for seed in (1, 1, 2))
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
+
+
+@pytest.mark.gpu
+def test_what_a_gpu_plays_from_a_recording_is_what_it_would_have_done_without(recipe):
+    made = task(recipe, augment=EVERYTHING, mixup=0.8, cutmix=1.0)
+    first, second = batch(recipe).to("cuda"), batch(recipe).to("cuda")
+    second = Images(second.pixels.flip(0), second.labels.flip(0))
+    for number, some in enumerate((first, second, first)):
+        seed = seeded(torch.Generator().manual_seed(number))
+        generator = torch.Generator("cuda").manual_seed(seed)
+        wanted = made._changed(made.blends, (some.pixels, some.labels), generator)
+        found = made.prepared(some, 1, torch.Generator().manual_seed(number))
+        assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
 
 
 @pytest.mark.gpu

@@ -72,6 +72,13 @@ if triton is not None:  # no_type_check: what is compiled from its source must n
 
     @triton.jit
     @no_type_check
+    def _factor(scale_at, scale, head, SCALED: tl.constexpr):
+        """What products are multiplied by, in float32: compiled graphs hand numbers over in float64."""
+        factor = tl.load(scale_at + head).to(tl.float32) if SCALED else tl.cast(scale, tl.float32)
+        return factor
+
+    @triton.jit
+    @no_type_check
     def _added(bias_at, head, N: tl.constexpr, NP: tl.constexpr, BIASED: tl.constexpr):
         """What is added to scores counted in powers of two: the head's bias; -inf where a column is no cell."""
         n, m = tl.arange(0, NP)[:, None], tl.arange(0, NP)[None, :]
@@ -124,7 +131,7 @@ if triton is not None:  # no_type_check: what is compiled from its source must n
         head, slot = tl.program_id(0) % H, tl.program_id(0) // H
         n, d = tl.arange(0, NP), tl.arange(0, DP)
         added = _added(bias_at, head, WY * WX, NP, BIASED)
-        factor = tl.load(scale_at + head).to(tl.float32) if SCALED else scale
+        factor = _factor(scale_at, scale, head, SCALED)
         qkv_at += head * step_h
         for w in tl.range(slot, windows, slots, num_stages=STAGES):
             b, y, x, real, side = _cells(w, ny, nx, shift_y, shift_x, real_y, real_x, WY, WX, NP)
@@ -159,7 +166,7 @@ if triton is not None:  # no_type_check: what is compiled from its source must n
         n, d = tl.arange(0, NP), tl.arange(0, DP)
         N: tl.constexpr = WY * WX
         added = _added(bias_at, head, N, NP, BIASED)
-        factor = tl.load(scale_at + head).to(tl.float32) if SCALED else scale
+        factor = _factor(scale_at, scale, head, SCALED)
         dbias = tl.zeros([NP, NP], tl.float32)
         dscale = tl.zeros([NP], tl.float32)
         qkv_at += head * step_h

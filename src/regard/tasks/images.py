@@ -14,9 +14,9 @@ arXiv:2012.12877 (how it is trained on little data)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,10 @@ from regard.core.shapes import Float, Tensor
 from regard.core.spec import make
 from regard.data.augment import AUGMENTS
 from regard.data.augment.cutmix import CutMix
-from regard.data.augment.draws import on
+from regard.data.augment.draws import seeded
 from regard.data.augment.mixup import Mixup
 from regard.data.augment.pairs import Blend, blended
+from regard.data.augment.recorded import Recorded
 from regard.data.images import ImageSet
 from regard.data.pictures import Images, Pictures
 from regard.tasks.parts import Parted
@@ -76,6 +77,7 @@ class ImageClasses(Parted[Any]):
         self.augments = [make(AUGMENTS, spec, "augmentation") for spec in config.augment]
         self.blends: list[Blend] = [Mixup(config.mixup)] if config.mixup else []
         self.blends += [CutMix(config.cutmix)] if config.cutmix else []
+        self.recorded: dict[Any, Recorded] = {}  # on a GPU: by what is done, and by the shape of a batch
         self.objective: Callable[..., Tensor] = F.cross_entropy
 
     def fit(self, config: Any) -> Any:
@@ -98,11 +100,24 @@ class ImageClasses(Parted[Any]):
         self, batch: Images, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, "B C Y X"], Float[Tensor, "B K"]]:
         """A batch as it is trained on: augmented, normalised, mixed; and the share of each label in each image."""
-        generator, pixels = on(batch.pixels.device, rng), batch.pixels
+        mixing = self.blends if not self.config.mix_until or step < self.config.mix_until else []
+        given, drawn, device = (batch.pixels, batch.labels), seeded(rng), batch.pixels.device
+        change = partial(self._changed, mixing)
+        if device.type != "cuda":
+            return change(given, torch.Generator(device).manual_seed(drawn))
+        key = (bool(mixing), batch.pixels.shape, device)
+        if key not in self.recorded:
+            self.recorded[key] = Recorded(change, given)
+        values, targets = self.recorded[key](given, drawn)
+        return values, targets
+
+    def _changed(
+        self, mixing: Sequence[Blend], given: tuple[Tensor, ...], generator: torch.Generator
+    ) -> tuple[Float[Tensor, "B C Y X"], Float[Tensor, "B K"]]:
+        pixels, labels = given
         for augment in self.augments:
             pixels = augment(pixels, generator)
-        mixing = self.blends if not self.config.mix_until or step < self.config.mix_until else []
-        targets = (batch.labels[:, None] == torch.arange(len(self.labels), device=pixels.device)).float()
+        targets = (labels[:, None] == torch.arange(len(self.labels), device=pixels.device)).float()
         return blended(self.normalised(pixels), targets, mixing, generator)
 
     def normalised(self, pixels: UInt8[Tensor, "B C Y X"]) -> Float[Tensor, "B C Y X"]:

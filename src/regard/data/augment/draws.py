@@ -1,8 +1,8 @@
 """Random numbers for a batch, from a generator that is handed in.
 
-`on` makes a generator on the device of a batch out of the run's own, which lives on the host and is in its checkpoints:
-one number is drawn from that to seed it. So numbers are made where they are used, nothing is copied, and a run that is
-taken up again draws the same ones.
+`seeded` draws one number from the run's own generator, which lives on the host and is in its checkpoints; it seeds a
+generator on the device of a batch. So numbers are made where they are used, nothing is copied, and a run that is taken
+up again draws the same ones.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ import torch
 from regard.core.shapes import Bool, Float, Int, Tensor
 
 
-def on(device: torch.device, rng: torch.Generator | None) -> torch.Generator:
-    """A generator on a device, seeded by a number from another one; without one, by torch's own."""
-    seed = int(torch.randint(2**62, (), generator=rng))
-    return torch.Generator(device).manual_seed(seed)
+def seeded(rng: torch.Generator | None) -> int:
+    """A seed for a generator elsewhere, from this one; without one, from torch's own."""
+    return int(torch.randint(2**62, (), generator=rng))
 
 
 def uniform(n: int, low: float, high: float, generator: torch.Generator) -> Float[Tensor, " n"]:
