@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.core.errors import BadInput
+from regard.core.errors import BadInput, sparing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -221,8 +221,9 @@ def _translated(
     from regard.cli.translator import chosen
 
     translator = chosen(model, source, to if to or model else "de")
-    written = translation if translation is not None else str(translator([line], beams=beams)[0])
-    return [line.strip(), written], translator.attention(line, translation, beams=beams)
+    with sparing("give fewer beams or a shorter text"):
+        written = translation if translation is not None else str(translator([line], beams=beams)[0])
+        return [line.strip(), written], translator.attention(line, translation, beams=beams)
 
 
 def _written(writer: Writer, line: str, tokens: int) -> tuple[list[str], list[Trace]]:
