@@ -67,3 +67,9 @@ def test_one_point_is_a_curve():
 def test_nothing_to_draw_is_said_in_one_line(said):
     with pytest.raises(BadInput, match="nothing to draw"):
         curve(said)
+
+
+def test_the_speed_is_told_in_what_the_run_counts():
+    said = [{"step": step, "loss": 1.0, "tokens_per_second": 5.0} for step in (1, 2)]
+    names = [text.get_text() for axes in curve(said, unit="images").axes for text in axes.get_legend().get_texts()]
+    assert names == ["loss", "images per second"]

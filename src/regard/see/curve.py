@@ -26,9 +26,12 @@ _NOISY = ("loss", "tokens_per_second")  # one number a step: drawn with its movi
 
 
 def curve(
-    rows: Iterable[Mapping[str, Any]], path: str | os.PathLike[str] | None = None, title: str = "training"
+    rows: Iterable[Mapping[str, Any]],
+    path: str | os.PathLike[str] | None = None,
+    title: str = "training",
+    unit: str = "tokens",
 ) -> Figure:
-    """The figure of a run; also written to `path` (.png or .svg) where one is given."""
+    """The figure of a run; also written to `path` (.png or .svg) where one is given. `unit` is what it counts."""
     from regard.see.sheet import Sheet
 
     found = series(rows)
@@ -43,7 +46,7 @@ def curve(
     end = max(steps.max() for steps, _, _ in found.values())
     for panel, height in zip(drawn, heights, strict=True):
         axes = sheet.axes(0.85, top, 6.85, height)
-        _draw(axes, {key: found[key] for key in panel}, float(end), last=panel is drawn[-1])
+        _draw(axes, {key: found[key] for key in panel}, float(end), unit, last=panel is drawn[-1])
         top += height + 0.42
     if path is not None:
         save(sheet.figure, path)
@@ -99,14 +102,15 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _draw(axes: Axes, series: Series, end: float, last: bool) -> None:
+def _draw(axes: Axes, series: Series, end: float, unit: str, last: bool) -> None:
     from matplotlib.ticker import MaxNLocator
 
     from regard.see.sheet import PALE, drawable, font, ruled
 
     for key, (steps, values, lost) in series.items():
         colour = _colour(key)
-        name = drawable(visible(key)).replace("_", " ") + (f" ({lost} not finite, left out)" if lost else "")
+        said = f"{unit}_per_second" if key == "tokens_per_second" else key
+        name = drawable(visible(said)).replace("_", " ") + (f" ({lost} not finite, left out)" if lost else "")
         few = len(steps) <= 60
         if key in _NOISY and len(steps) > 120:  # a noisy line: faint as it was, strong as it went
             axes.plot(steps, values, color=colour, alpha=0.25, linewidth=0.8)

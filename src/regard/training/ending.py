@@ -129,7 +129,7 @@ def _card(run: _Run, found: dict[str, Any]) -> str:
     scores = "\n".join(f"- {key}: {value}" for key, value in kept.items())
     return (
         f"# {run.recipe.name}\n\n{run.task.card()}\n\nTrained {found['steps']} updates "
-        f"({found['epochs']} epochs, {found['tokens']:,} tokens, {clock(found['seconds'])}) on "
+        f"({found['epochs']} epochs, {found['tokens']:,} {run.task.unit}, {clock(found['seconds'])}) on "
         f"{found['machine']}; kept weights: {found['kept']}.\n\nOn the validation part:\n\n{scores}\n"
     )
 

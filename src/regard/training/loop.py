@@ -336,7 +336,8 @@ class _Run:
                     save_weights(self.checkpoints.folder / "best.safetensors", tensors(self.model), about, self.world)
                 else:
                     self.bad += 1
-        row = {("valid_loss" if key == "loss" else key): value for key, value in found.items() if key != "tokens"}
+        counts = ("tokens", self.task.unit)  # of what was measured on: no curve
+        row = {("valid_loss" if key == "loss" else key): value for key, value in found.items() if key not in counts}
         row = {"step": self.step, "epoch": self.place.epoch, **row}
         self.metrics.add(row)
         self.writers.add(row)
@@ -374,7 +375,7 @@ class _Run:
             return
         from regard.see.curve import curve
 
-        curve(self.metrics.rows, self.out / "curve.png", self.recipe.name)
+        curve(self.metrics.rows, self.out / "curve.png", self.recipe.name, self.task.unit)
         self.drawn_at = time.monotonic()
 
     # -- stopping and going on -----------------------------------------------------------------------------------------
