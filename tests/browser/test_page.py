@@ -143,14 +143,16 @@ def test_small_maps_lie_on_one_canvas_each_under_its_own_button(page):
     assert len(page.all(".grid canvas")) == 1
     script = """
     const [name, done] = arguments;
-    const look = document.documentElement.dataset.look, sheet = document.querySelector(".sheet"), from = sheet.getBoundingClientRect();
+    const look = document.documentElement.dataset.look, wanted = new URLSearchParams({ map: name, size: 32 });
+    const sheet = document.querySelector(".sheet"), from = sheet.getBoundingClientRect();
     const cells = [...document.querySelectorAll(`.cell[data-map="${name}"]`)].filter((cell) => cell.dataset.head >= 0);
-    fetch(`/explore/looks/${look}/sample?${new URLSearchParams({ map: name, size: 32 })}`).then((r) => r.arrayBuffer()).then((b) => {
+    fetch(`/explore/looks/${look}/sample?${wanted}`).then((r) => r.arrayBuffer()).then((b) => {
       const bytes = new Uint8Array(b);
       done(cells.map((cell) => {
         const box = cell.getBoundingClientRect(), ink = [], meant = [];
         for (let i = 4; i < 28; i++) for (let j = 4; j < 28; j++) {
-          const x = box.left - from.left + ((j + 0.5) * box.width) / 32, y = box.top - from.top + ((i + 0.5) * box.height) / 32;
+          const x = box.left - from.left + ((j + 0.5) * box.width) / 32;
+          const y = box.top - from.top + ((i + 0.5) * box.height) / 32;
           const [r, g, b] = sheet.getContext("2d").getImageData(Math.floor(x), Math.floor(y), 1, 1).data;
           ink.push(765 - r - g - b);
           meant.push(Math.sqrt(bytes[(cell.dataset.head * 32 + i) * 32 + j]));
@@ -161,7 +163,7 @@ def test_small_maps_lie_on_one_canvas_each_under_its_own_button(page):
     """
     found = page.driver.execute_async_script(script, "decoder.blocks.2.cross")
     assert len(found) == 8
-    for head, (ink, meant) in enumerate(found):
+    for head, (ink, _) in enumerate(found):
         alike = [np.corrcoef(ink, other)[0, 1] for _, other in found]
         assert np.argmax(alike) == head
         assert alike[head] > 0.9

@@ -62,12 +62,12 @@ export function lightInk(amount) {
   return dark() ? amount < 0.6 : amount > 0.55;
 }
 
-/** Bytes painted as an image of `width` x `height` pixels; 255 is the peak, which is so strong (0 to 1). */
+/** Bytes painted as an image of `width` x `height` pixels; 255 is so strong, and what would be stronger than 1 is 1. */
 export function painted(bytes, width, height, strong = 1, which = "look") {
   const image = new ImageData(width, height);
   const pixels = new Uint32Array(image.data.buffer);
   const inks = opaque(table(which));
-  const levels = Uint32Array.from({ length: 256 }, (_, byte) => inks[Math.round(255 * strong * Math.sqrt(byte / 255))]);
+  const levels = Uint32Array.from({ length: 256 }, (_, byte) => inks[Math.min(255, Math.round(255 * strong * Math.sqrt(byte / 255)))]);
   for (let k = 0; k < pixels.length; k++) pixels[k] = levels[bytes[k]];
   return image;
 }

@@ -63,7 +63,8 @@ export async function tile(id, map, head, rows, columns, size) {
     return largest(rowOf(map, head, query, "raw"), ...columns, wide);
   });
   const peak = Math.max(...lines.map((line) => Math.max(...line)));
-  return Uint8Array.from(lines.flatMap((line) => [...line]), (weight) => byte(weight, peak));
+  const bytes = Uint8Array.from({ length: high * wide }, (_, k) => byte(lines[Math.floor(k / wide)][k % wide], peak));
+  return Object.assign(bytes, { peak });
 }
 
 /** What one query looks at. */
@@ -73,8 +74,8 @@ export async function row(id, map, head, query, view = "raw") {
 
 /** Who looks at one key. */
 export async function column(id, map, head, key, view = "raw") {
-  const { n } = found(map);
-  return Float32Array.from({ length: n }, (_, query) => weight(map, head, query, key, view));
+  const { n } = found(map), at = reader(map, head, view);
+  return Float32Array.from({ length: n }, (_, query) => at(query, key));
 }
 
 /** Which input cells reach a token through all layers. */
@@ -117,15 +118,19 @@ function kept(map, view) {
 }
 
 function rowOf(map, head, query, view) {
-  const { m } = found(map);
-  return Float32Array.from({ length: m }, (_, key) => weight(map, head, query, key, view));
+  const { m } = found(map), at = reader(map, head, view);
+  return Float32Array.from({ length: m }, (_, key) => at(query, key));
 }
 
-function weight(map, head, query, key, view) {
-  const { n, m } = found(map), part = kept(map, view), bytes = decoded(part), [rows, columns] = part.cells;
-  const at = Math.floor((query * rows) / n) * columns + Math.floor((key * columns) / m);
-  const one = (h) => restored(bytes[h * rows * columns + at], part, part.peaks[h]);
-  return head < 0 ? part.peaks.reduce((sum, _, h) => sum + one(h), 0) / part.peaks.length : one(head);
+/** What gives the weight of a query and a key. */
+function reader(map, head, view) {
+  const { n, m } = found(map), part = kept(map, view), bytes = decoded(part), [rows, columns] = part.cells, { peaks } = part;
+  const one = (h, at) => restored(bytes[h * rows * columns + at], part, peaks[h]);
+  const all = (at) => peaks.reduce((sum, _, h) => sum + one(h, at), 0) / peaks.length;
+  return (query, key) => {
+    const at = Math.floor((query * rows) / n) * columns + Math.floor((key * columns) / m);
+    return head < 0 ? all(at) : one(head, at);
+  };
 }
 
 function restored(byte, { zero }, peak) {
