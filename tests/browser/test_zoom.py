@@ -184,3 +184,21 @@ def test_another_head_is_shown_at_the_same_place_and_another_look_as_a_whole(pag
     assert [top, left] == [0, 0]
     assert wide == page.run("return regard.store.map().m")
     assert high == page.run("return regard.store.map().n")
+
+
+def test_the_chosen_small_map_is_scrolled_to_and_the_page_is_not(page):
+    store = Kept()
+    for layer in range(40):
+        found = (torch.full((1, 1, 5, 5), 0.2),)
+        store.add(Recorded(name=f"decoder.blocks.{layer}.mix", kind="align", heads=1, found=found))
+    page.open("fill-en")
+    page.show(StoredLook(store, {"text": list("abcde")}, name="deep"))
+    seen = """
+    const box = document.querySelector(".grid-scroll").getBoundingClientRect();
+    const cell = document.querySelector(".cell.chosen").getBoundingClientRect();
+    return [cell.top >= box.top && cell.bottom <= box.bottom, scrollY];
+    """
+    assert page.run("return document.querySelector('.grid-scroll').scrollTop") > 100  # the last but one is chosen
+    assert page.run(seen) == [True, 0]
+    page.run("regard.store.select({ map: 'decoder.blocks.2.mix' })")
+    assert page.run(seen) == [True, 0]

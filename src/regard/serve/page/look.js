@@ -60,7 +60,9 @@ class Tokens {
     this.body.hidden = this.beside.hidden = !map;
     if (!map) return this.heading.replaceChildren(store.look ? "This model has no attention to look at" : "Nothing read yet");
     const chosen = view(store.selection.view, map);
-    const kinds = this.compare && !chosen.whole ? OF_A_HEAD.filter(({ value }) => offers(store.look, map, value)) : [chosen];
+    const offered = OF_A_HEAD.filter(({ value }) => offers(store.look, map, value));
+    this.beside.hidden = offered.length < 2;
+    const kinds = this.compare && !chosen.whole ? offered : [chosen];
     this.heading.replaceChildren(...titled(map, store.selection.head, chosen));
     press(this.views, chosen.value);
     for (const one of this.views.children) one.disabled = !offers(store.look, map, one.dataset.value);

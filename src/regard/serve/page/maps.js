@@ -2,7 +2,7 @@
  * All heads at a glance: a row for each layer, a small map for each head, the mean of the heads in front.
  *
  * A small map is a sample of rows; the exact numbers are asked for when a token is pointed at. Layers arrive one after
- * the other, a few at a time. The grid is one stop of Tab; arrows move over layers and heads.
+ * the other, a few at a time, and are drawn on one canvas (sheet.js). The grid is one stop of Tab; arrows move over layers and heads.
  */
 
 import { strength, strongest } from "./colours.js";
@@ -12,6 +12,7 @@ import { Sheet } from "./sheet.js";
 
 const SIZE = 32; // cells to a side of a small map
 const AT_ONCE = 4; // requests under way
+const EDGE = 8; // pixels around a small map that is scrolled to
 export const MEAN = -1;
 
 /** Build the grid of small maps, and the large map of the chosen head beneath it. */
@@ -73,6 +74,7 @@ class Grid {
     this.chosen?.classList.add("chosen");
     this.chosen?.setAttribute("aria-selected", "true");
     if (this.chosen) this.chosen.tabIndex = 0;
+    if (this.chosen) reveal(this.box, this.chosen);
   }
 
   build(group) {
@@ -103,9 +105,10 @@ class Grid {
     return element("div", { role: "row", class: "line" }, element("span", { role: "rowheader", class: "layer" }, String(map.layer)), ...cells);
   }
 
-  /** Small maps of all layers, `AT_ONCE` requests at a time; a group that is no longer shown asks for no more. */
+  /** Small maps of all layers, those by the chosen one first; a group that is no longer shown asks for no more. */
   async fetch(group) {
-    const left = [...group.maps];
+    const chosen = this.store.map().layer;
+    const left = [...group.maps].sort((a, b) => Math.abs(a.layer - chosen) - Math.abs(b.layer - chosen));
     const work = async () => {
       while (left.length && this.group === group) {
         const map = left.shift();
@@ -151,6 +154,14 @@ class Grid {
     this.store.select({ map: line.name, head: next });
     this.chosen?.focus();
   }
+}
+
+/** Scroll a box, and not the page, so far that something in it is seen. */
+function reveal(box, inner) {
+  const [outside, inside] = [box.getBoundingClientRect(), inner.getBoundingClientRect()];
+  const short = (low, high, least, most) => Math.max(0, high - most) || Math.min(0, low - least);
+  const by = [short(inside.left - EDGE, inside.right + EDGE, outside.left, outside.right), short(inside.top - EDGE, inside.bottom + EDGE, outside.top, outside.bottom)];
+  if (by[0] || by[1]) box.scrollBy(...by);
 }
 
 function header(heads, mean) {
