@@ -70,7 +70,8 @@ export function gestures(canvas, { zoom, changed, point, pick }) {
       "+": (it) => it.closer(STEP), "=": (it) => it.closer(STEP), "-": (it) => it.closer(1 / STEP), 0: (it) => it.whole(),
       ArrowRight: (it) => it.move(0.2, 0), ArrowLeft: (it) => it.move(-0.2, 0), ArrowDown: (it) => it.move(0, 0.2), ArrowUp: (it) => it.move(0, -0.2),
     }[event.key];
-    if (!does || event.ctrlKey || event.metaKey || event.altKey) return;
+    const scrolls = event.key.startsWith("Arrow") && zoom().isWhole; // the page
+    if (!does || scrolls || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     act(does);
   });

@@ -27,17 +27,17 @@ export function mount(host, store) {
 class Large {
   constructor(host, store) {
     Object.assign(this, { host, store, zoom: new Zoom(1, 1), tiles: null });
-    this.canvas = element("canvas", { class: "large-map", role: "img", tabindex: "0", title: HINT, "aria-label": `The map of the chosen head. ${HINT}` });
+    this.canvas = element("canvas", { class: "large-map", role: "img", tabindex: "0", "aria-label": `The map of the chosen head. ${HINT}` });
     this.marks = [element("i", { class: "row-mark" }), element("i", { class: "column-mark" })];
     this.frame = element("div", { class: "frame" }, this.canvas, ...this.marks);
     this.rows = element("div", { class: "row-names", "aria-hidden": "true" });
     this.columns = element("div", { class: "column-names", "aria-hidden": "true" });
     this.where = element("p", { class: "hint", "aria-live": "polite" });
-    const press = (title, label, does) => element("button", { type: "button", class: "quiet", "aria-label": label, title: label, on: { click: () => this.act(does) } }, title);
+    const press = (title, label, does) => element("button", { type: "button", class: "quiet", "aria-label": label, on: { click: () => this.act(does) } }, title);
     const buttons = [press("−", "Smaller", () => this.zoom.closer(0.5)), press("+", "Larger", () => this.zoom.closer(2)), press("Whole", "The whole map", () => this.zoom.whole())];
     host.append(
       element("div", { class: "named-map" }, this.columns, this.rows, this.frame),
-      element("div", { class: "zoom" }, this.where, element("div", { role: "group", "aria-label": "Zoom" }, ...buttons)),
+      element("div", { class: "zoom" }, this.where, element("div", { role: "group", "aria-label": "Zoom", title: HINT }, ...buttons)),
     );
     store.on("select", () => this.change());
     store.on("point", () => this.mark());

@@ -2,7 +2,8 @@
  * All heads at a glance: a row for each layer, a small map for each head, the mean of the heads in front.
  *
  * A small map is a sample of rows; the exact numbers are asked for when a token is pointed at. Layers arrive one after
- * the other, a few at a time, and are drawn on one canvas (sheet.js). The grid is one stop of Tab; arrows move over layers and heads.
+ * the other, a few at a time, and are drawn on one canvas (sheet.js). The grid is one stop of Tab; arrows move over
+ * layers and heads.
  */
 
 import { strength, strongest } from "./colours.js";
