@@ -35,6 +35,7 @@ export function gestures(canvas, { zoom, changed, point, pick }) {
     event.preventDefault();
     const lines = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 30 : 1;
     act((it) => it.closer(Math.exp(-event.deltaY * lines * SPEED * (pinch ? 4 : 1)), ...share(event)));
+    point(share(event)); // what is under it has changed
   }, { passive: false });
 
   canvas.addEventListener("pointerdown", (event) => {

@@ -144,10 +144,10 @@ class Tokens {
     else if (looks && at.key !== null && !whole) this.column(at, looks, turn);
   }
 
-  /** The column too; it costs more than a row, so for a long text only once the pointer rests. */
+  /** The column too; it costs more than a row, so for a long text only once the pointer rests and the maps are there. */
   async column(at, looks, turn) {
     const { store } = this;
-    if (store.map().n >= LONG) await new Promise((go) => setTimeout(go, REST));
+    if (store.map().n >= LONG) await Promise.all([store.painting, new Promise((go) => setTimeout(go, REST))]);
     if (turn !== this.turn) return;
     try {
       this.show(at, looks, await store.column(at), turn);

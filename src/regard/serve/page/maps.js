@@ -90,7 +90,7 @@ class Grid {
     grid.addEventListener("keydown", (event) => this.move(event));
     this.box.replaceChildren(grid);
     this.sheet = new Sheet(grid, SIZE);
-    this.fetch(group);
+    this.store.painting = this.fetch(group);
   }
 
   line(map, mean) {
