@@ -1,8 +1,14 @@
 """What a user does on the explorer's page: type, point, pin, compare, move by keys, in light, in dark, on a phone."""
 
+import time
+
 import numpy as np
 import pytest
+import torch
 from selenium.webdriver.common.keys import Keys
+
+from regard.attention.kept import Kept, Recorded
+from regard.tasks.looks.stored import StoredLook
 
 from .conftest import PHONE, WIDE
 
@@ -262,6 +268,28 @@ def test_recording_is_read_and_shown_as_a_spectrogram(page):
     page.hover(page.one(".sound canvas"))
     page.until(lambda: page.all(".told .list.look li"), "a frame looks at frames")
     assert page.run("return document.querySelector('.sound canvas').width") > 300
+
+
+def test_a_long_look_shows_its_small_maps_before_it_asks_for_a_column(page):
+    """A column of a long text costs as much as many small maps."""
+    store = Kept()
+    for layer in range(8):
+        found = (torch.softmax(torch.randn(1, 1, 700, 700), -1),)
+        store.add(Recorded(name=f"decoder.blocks.{layer}.mix", kind="align", heads=1, found=found))
+
+    class Slow(StoredLook):
+        def sample(self, name, size=32):
+            time.sleep(0.25)
+            return super().sample(name, size)
+
+    page.open("fill-en")
+    page.run("performance.clearResourceTimings()")
+    page.show(Slow(store, {"text": [f"t{k}" for k in range(700)]}, name="long"))
+    page.until(lambda: page.all(".told .list.seen"), "who looks at the token is told")
+    asked = page.run("return performance.getEntriesByType('resource').map((e) => [e.name, e.startTime, e.responseEnd])")
+    painted = [end for name, _, end in asked if "/sample?" in name]
+    assert len(painted) == 8
+    assert max(painted) <= min(start for name, start, _ in asked if "/column?" in name)
 
 
 def test_new_look_forgets_what_the_last_one_held(page):
