@@ -41,7 +41,7 @@ def ours(case: str, device: str) -> Step:
 
     from regard.core.spec import make
     from regard.data.augment import AUGMENTS, BLENDS
-    from regard.data.augment.draws import on
+    from regard.data.augment.draws import seeded
     from regard.data.augment.pairs import blended
     from regard.tasks.images import normalised
 
@@ -52,7 +52,7 @@ def ours(case: str, device: str) -> Step:
     mixing = [make(BLENDS, name, "blend") for name in blends]
 
     def step(pixels: Any, labels: Any) -> Any:
-        generator = on(pixels.device, rng)
+        generator = torch.Generator(pixels.device).manual_seed(seeded(rng))
         for one in steps:
             pixels = one(pixels, generator)
         if not mixing:
