@@ -43,7 +43,8 @@ class SpanLook(ReadingLook):
             "score": found.answer.score,
         }
         first, last = self.ends
-        notes = ["answer" if first <= place <= last else "" for place in range(len(window.tokens))]
+        notes = [""] * len(window.tokens)
+        notes[first : last + 1] = ["answer", *["…"] * (last - first)]
         self.sides["text"] = self.sides["text"]._replace(notes=notes)
 
     @property
