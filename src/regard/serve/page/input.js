@@ -153,6 +153,7 @@ function optionFields(options, besides = null) {
     const control = element("input", { type: numeric ? "number" : "text", step: "any", placeholder, name, dir: "auto" });
     const get = () => (numeric && control.value !== "" ? Number(control.value) : control.value);
     const set = (value) => (control.value = value);
-    return { name, element: field(name.replaceAll("_", " "), control), get, set };
+    const title = name.replaceAll("_", " ");
+    return { name, element: field(besides === null ? title : title[0].toUpperCase() + title.slice(1), control), get, set };
   });
 }
