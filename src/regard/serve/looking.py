@@ -203,9 +203,7 @@ def explorable(work: Work, name: str) -> Explorable | None:
     first, *rest = takes
     kinds = {option: _kind(takes[option]) for option in rest}
     needs = {option: kinds.pop(option) for option in cls.needs}
-    return Explorable(
-        name=name, task=task, input=first, examples=EXAMPLES.get(task, []), needs=needs, options=kinds
-    )
+    return Explorable(name=name, task=task, input=first, examples=EXAMPLES.get(task, []), needs=needs, options=kinds)
 
 
 async def _wanted(request: Request, work: Work) -> Wanted:
