@@ -12,12 +12,12 @@ are answered, each on one connection:
 
 Every client asks for sentences of its own, from a fixed list, and the answers are compared with those of a lone client.
 
-Memory rises at first, whoever computes: oneDNN keeps a kernel for every number of rows it has met (up to 1,024 of them),
-and the C library keeps what was freed, in heaps of 64 MiB for each thread, so that what is in memory goes up and down in
-large steps while what is in use stands still. Neither is growth. So the load is laid on in short turns until the
-highest mark of the process (VmHWM, which cannot wander) rises by less than a percent in one of them: that is
+Memory rises at first, whoever computes: oneDNN keeps a kernel for every number of rows it has met (up to 1,024 of
+them), and the C library keeps what was freed, in heaps of 64 MiB for each thread, so that what is in memory goes up and
+down in large steps while what is in use stands still. Neither is growth. So the load is laid on in short turns until
+the highest mark of the process (VmHWM, which cannot wander) rises by less than a percent in one of them: that is
 `warm-up`. What it rises by afterwards, over the whole load, is `growth`; a leak would show there, in proportion to the
-answers. That the same requests again take not a byte more is what tests/serve/test_memory.py says.
+answers. That the same requests again leave nothing behind is what tests/serve/test_memory.py says.
 """
 
 from __future__ import annotations
@@ -261,13 +261,10 @@ def _print(record: dict[str, Any]) -> None:
     print(f"a lone client: {record['alone']['per_second']} answers/s")
     memory = record["load"]["MiB"]
     for name in ("warm-up", "load"):
-        print(
-            f"memory, MiB, {name}:",
-            ", ".join("?" if m is None else f"{m['now']} (most {m['most']})" for m in memory[name]),
-        )
-    print(
-        f"the highest mark rose by {memory['rise']['warm-up']} MiB while warming up, by {memory['rise']['growth']} after"
-    )
+        marks = ["?" if mark is None else f"{mark['now']} (most {mark['most']})" for mark in memory[name]]
+        print(f"memory, MiB, {name}: {', '.join(marks)}")
+    rise = memory["rise"]
+    print(f"the highest mark rose by {rise['warm-up']} MiB while warming up, by {rise['growth']} MiB under the load")
     print(f"all statuses of the load: {record['load']['statuses']}")
     print(f"together over one at a time: {record['times as many']}")
     print(f"429 without Retry-After: {record['beyond']['429 without Retry-After']}; ended with {record['ended with']}")

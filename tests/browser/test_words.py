@@ -53,11 +53,9 @@ def test_words_carry_their_tags_in_the_answer_and_on_the_tokens(page):
     assert [each.split("\n")[0] for each in words] == ["the", "dog", "sees", "<b>the</b>", "garden", "."]
     tags = page.texts(".tagged rt")
     assert set(tags) <= {"B-A", "B-P", "B-V", "O"}
-    notes = page.run(
-        "return [...document.querySelectorAll('.panel.seen .chip')].map((chip) => chip.dataset.note ?? '')"
-    )
-    assert [note for note in notes if note] == tags
-    page.hover(page.all(".panel.seen .chip[data-note]")[1])
+    chips = page.all(".panel.seen .chip[data-note]")
+    assert [chip.get_attribute("data-note") for chip in chips] == tags
+    page.hover(chips[1])
     page.until(lambda: page.all(".panel.look .chip.lit"), "what a tagged word looks at is lit")
 
 

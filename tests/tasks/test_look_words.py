@@ -1,4 +1,4 @@
-"""Looks at words that are tagged, answers that are found and prompts that are answered say what their predictors say."""
+"""Looks at tagged words, found answers and answered prompts say what their predictors say."""
 
 import numpy as np
 import pytest

@@ -32,9 +32,8 @@ class TaggingLook(ReadingLook):
         ((row, at), *more) = cuts(self.predictor.text, [[word.group() for word in words]], self.predictor.room)[0]
         if more:
             raise BadInput(f"the sentence has more than the {self.predictor.room} tokens this model reads: shorten it")
-        places = [
-            place for word, many in zip(words, _sizes(at, row), strict=True) for place in self._within(word, many)
-        ]
+        sizes = _sizes(at, row)
+        places = [place for word, many in zip(words, sizes, strict=True) for place in self._within(word, many)]
         likely = self._through(row, places, line)[0, at].float().softmax(-1)
         shares, best = (each.tolist() for each in likely.max(-1))
         self.at, self.best = at, best
