@@ -1,6 +1,6 @@
 """The service under load: many clients at once, requests that run together beside requests that run one at a time.
 
-    python benchmarks/serve.py            200 clients, 60 s, about five minutes      -> results/serve.json
+    python benchmarks/serve.py            200 clients, 60 s, about six minutes      -> results/serve.json
     python benchmarks/serve.py --quick    20 clients, 3 s a turn, nothing written
 
 Three questions to ``regard serve en-de``, whose clients live in a process of their own and ask again as soon as they
@@ -15,9 +15,9 @@ Every client asks for sentences of its own, from a fixed list, and the answers a
 Memory rises at first, whoever computes: oneDNN keeps a kernel for every number of rows it has met (up to 1,024 of
 them), and the C library keeps what was freed, in heaps of 64 MiB for each thread, so that what is in memory goes up and
 down in large steps while what is in use stands still. Neither is growth. So the load is laid on in short turns until
-the highest mark of the process (VmHWM, which cannot wander) rises by less than a percent in one of them: that is
-`warm-up`. What it rises by afterwards, over the whole load, is `growth`; a leak would show there, in proportion to the
-answers. That the same requests again leave nothing behind is what tests/serve/test_memory.py says.
+the highest mark of the process (VmHWM, which cannot wander) rises by less than a percent in three of them together:
+that is `warm-up`. What it rises by afterwards, over the whole load, is `growth`; a leak would show there, in proportion
+to the answers. That the same requests again leave nothing behind is what tests/serve/test_memory.py says.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SENTENCES = [
     for where in ("in the snow", "at the beach", "in front of a large building", "on the street")
 ]
 
-TURNS, STILL = 12, 0.01  # warming up: so many turns at most, until the highest mark rises by less than this share
+TURNS, STILL, AS_LONG = 15, 0.01, 3  # warming up: turns at most; until in so many the mark rises by less than a share
 
 
 # -- the clients, in a process of their own ----------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def _load(service: Service, clients: harness.Child, seconds: float, how: dict[st
     for _ in range(TURNS):
         clients.ask(do="load", **service.at, seconds=min(10.0, seconds), **how)
         turns.append(service.memory())
-        before, after = turns[-2:]
+        before, after = turns[max(0, len(turns) - 1 - AS_LONG)], turns[-1]
         if before is None or after is None or after["most"] < before["most"] * (1 + STILL):
             break
     memory, parts = [turns[-1]], []

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import regard
-from regard.serve.exported import page
+from regard.see.exported import page
 from regard.serve.taking import take
 from regard.tasks.look import look
-from tests.serve.taken import taken
+from tests.see.taken import taken
 
 from .conftest import PATIENCE, WIDE, Page
 

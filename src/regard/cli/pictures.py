@@ -179,7 +179,8 @@ def look(
 ) -> int:
     """Say what is in an image, and draw what the model looked at, over it."""
     from regard import see
-    from regard.cli import say
+    from regard.cli import page, say
+    from regard.serve.host import named
     from regard.tasks.looking import look
 
     _fits(view, layer, head, label)
@@ -197,6 +198,10 @@ def look(
     if large:
         print(see.shade(drawn), end="\n\n")
     for picture in files:
+        if page.is_page(picture):
+            page.write(picture, named(name)[0], classifier, {"image": Path(file).read_bytes()}, title)
+            print(f"drawn: {picture}")
+            continue
         (see.overlay if large else see.overlays)(photo, drawn, title, caption, unit, place, picture)
         print(f"drawn: {picture}")
     return 0

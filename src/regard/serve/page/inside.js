@@ -5,7 +5,8 @@
  *
  *     w ≈ peak · s |s|        s = (byte − zero) / (255 − zero)        zero is 0, or 128 where weights may be negative
  *
- * A map that would make the file too large is kept with fewer rows and columns, and `cells` says how many there are: of
+ * `sums` are those of the rows (1: of all of them), and rows are brought to them. A map that would make the file too
+ * large is kept with fewer rows and columns, and `cells` says how many there are: of
  * several rows one stands for all, of several columns the largest.
  */
 
@@ -15,7 +16,7 @@ export { Refused };
 
 const BLOCK = "regard-look";
 let block = null;
-const codes = new WeakMap();
+const numbersOf = new WeakMap();
 
 /** Whether this page is such a file. */
 export const here = () => document.getElementById(BLOCK) !== null;
@@ -68,7 +69,7 @@ export async function tile(id, map, head, rows, columns, size) {
 
 /** What one query looks at. */
 export async function row(id, map, head, query, view = "raw") {
-  return rowOf(map, head, query, view);
+  return Object.assign(rowOf(map, head, query, view), { coarse: kept(map, view).cells[1] < found(map).m });
 }
 
 /** Who looks at one key. */
@@ -81,8 +82,8 @@ export async function column(id, map, head, key, view = "raw") {
 export async function rollout(id, query) {
   const { rollout: all } = held();
   if (!all || !(query in all.peaks)) throw new Refused("The rollout of this token is not in the file.", { type: "exported" });
-  const bytes = decoded(all), width = bytes.length / all.peaks.length;
-  return Float32Array.from({ length: width }, (_, k) => restored(bytes[query * width + k], all, all.peaks[query]));
+  const weights = restored(all), width = weights.length / all.peaks.length;
+  return weights.slice(query * width, (query + 1) * width);
 }
 
 /** Gradients need the model. */
@@ -122,20 +123,28 @@ function rowOf(map, head, query, view) {
 }
 
 function weight(map, head, query, key, view) {
-  const { n, m } = found(map), part = kept(map, view), bytes = decoded(part), [rows, columns] = part.cells;
+  const { n, m } = found(map), part = kept(map, view), weights = restored(part), [rows, columns] = part.cells;
   const at = Math.floor((query * rows) / n) * columns + Math.floor((key * columns) / m);
-  const one = (h) => restored(bytes[h * rows * columns + at], part, part.peaks[h]);
+  const one = (h) => weights[h * rows * columns + at];
   return head < 0 ? part.peaks.reduce((sum, _, h) => sum + one(h), 0) / part.peaks.length : one(head);
 }
 
-function restored(byte, { zero }, peak) {
-  const root = (byte - zero) / (255 - zero);
-  return peak * root * Math.abs(root);
-}
-
-function decoded(part) {
-  if (!codes.has(part)) codes.set(part, unpacked(part.bytes));
-  return codes.get(part);
+/** All weights of a part, read from its bytes once. */
+function restored(part) {
+  if (!numbersOf.has(part)) {
+    const { zero, peaks, sums, cells } = part, bytes = unpacked(part.bytes), area = bytes.length / peaks.length;
+    const weights = Float32Array.from(bytes, (byte, k) => {
+      const root = (byte - zero) / (255 - zero);
+      return peaks[Math.floor(k / area)] * root * Math.abs(root);
+    });
+    if (sums) for (let line = 0; line < weights.length / cells[1]; line++) {
+      const row = weights.subarray(line * cells[1], (line + 1) * cells[1]), sum = row.reduce((total, w) => total + w, 0);
+      const wanted = sums === 1 ? 1 : sums[Math.floor(line / cells[0])][line % cells[0]];
+      if (Math.abs(sum - wanted) < 0.1 * Math.abs(sum)) row.forEach((w, k) => (row[k] = (w * wanted) / sum));
+    }
+    numbersOf.set(part, weights);
+  }
+  return numbersOf.get(part);
 }
 
 function unpacked(text) {

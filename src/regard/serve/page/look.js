@@ -14,7 +14,7 @@ import { LONG, Long } from "./long.js";
 import { Picture } from "./picture.js";
 import { offers } from "./store.js";
 import { OF_A_HEAD, VIEWS, view } from "./views.js";
-import { word } from "./words.js";
+import { headName, word } from "./words.js";
 
 const REST = 200; // milliseconds
 
@@ -180,7 +180,7 @@ class Tokens {
     const lists = looks.map((weights, k) => {
       const { kind, side } = below[k];
       const verb = looks.length > 1 ? kind.title.toLowerCase() : kind.verb;
-      return list(word(above.side, at.query), verb, weights, side, "look", kind.shares);
+      return list(word(above.side, at.query), verb, weights, side, "look", kind.shares, kind.sums ?? kind.shares);
     });
     const by = below[0].kind.seen ?? "is looked at by";
     if (seen && looks.length < 2) lists.push(list(word(below[0].side, at.key), by, seen, above.side, "seen", view(at.view).shares));
@@ -190,8 +190,9 @@ class Tokens {
 
 function titled(map, head, chosen) {
   if (chosen.whole) return [chosen.title, element("span", { class: "aside" }, "through all layers")];
+  const which = map.heads < 2 ? "" : `, ${headName(map, head)}`;
+  if (map.kind === "rollout") return [`${chosen.title} ${map.layer}${which}`, element("span", { class: "aside" }, map.part)];
   if (chosen.other) return [chosen.title];
-  const which = map.heads < 2 ? "" : head < 0 ? ", mean of heads" : `, head ${head}`;
   const kind = map.exact === false ? `${map.kind}, approximate` : map.kind;
   return [`Layer ${map.layer}${which}`, element("span", { class: "aside" }, kind)];
 }
