@@ -159,10 +159,16 @@ def test_only_files_of_the_page_are_given(explorer):
         assert explorer.get(f"/page/{name}").status_code == 404, name
 
 
-@pytest.mark.parametrize(("kind", "task"), [("tagged", "tagging"), ("questions", "span")])
-def test_a_run_of_words_is_explored_from_its_folder(tmp_path, monkeypatch, kind, task):
+@pytest.mark.parametrize(
+    ("kind", "task", "given"),
+    [
+        ("tagged", "tagging", {"text": "the dog sees the garden ."}),
+        ("questions", "span", {"text": "the dog sees the garden .", "question": "what did the dog see ?"}),
+    ],
+)
+def test_a_run_of_words_is_explored_from_its_folder(tmp_path, monkeypatch, kind, task, given):
     from regard.training import train
-    from tests.tclient.reading import recipe, written
+    from tests.tasks.reading import recipe, written
 
     monkeypatch.setattr("regard.training.loop._Run._draw", lambda self, force=False: None)
     made = recipe(written(tmp_path / "data"), kind, steps=2, accumulate=1, evaluate=2, save=2)
@@ -170,14 +176,13 @@ def test_a_run_of_words_is_explored_from_its_folder(tmp_path, monkeypatch, kind,
     client = asks(Host([str(tmp_path / "run")], device="cpu"), explore=True)
     (one,) = client.get("/explore/models").json()
     assert (one["name"], one["task"], one["input"]) == ("run", task, "text")
-    for example in one["examples"]:
-        given = example if isinstance(example, dict) else {"text": example}
-        found = client.post("/explore/looks", json={"model": "run", "given": given})
-        assert found.status_code == 200, found.text
-        look, name = found.json(), found.json()["maps"][0]["name"]
-        assert any(look["sides"]["text"]["notes"])
-        assert client.get(f"/explore/looks/{look['id']}/row?map={name}&query=1").status_code == 200
-        assert client.get(f"/explore/looks/{look['id']}/relevance?target=0").status_code == 200
-        assert b'"notes"' in client.get(f"/explore/looks/{look['id']}/export").content
-        changed = {"look": look["id"], "interventions": [{"do": "off"}]}
-        assert client.post("/explore/interventions", json=changed).json()["loss"]["changed"] > 0
+    assert [*one["needs"]] == [name for name in given if name != "text"]
+    found = client.post("/explore/looks", json={"model": "run", "given": given})
+    assert found.status_code == 200, found.text
+    look, name = found.json(), found.json()["maps"][0]["name"]
+    assert any(look["sides"]["text"]["notes"])
+    assert client.get(f"/explore/looks/{look['id']}/row?map={name}&query=1").status_code == 200
+    assert client.get(f"/explore/looks/{look['id']}/relevance?target=0").status_code == 200
+    assert b'"notes"' in client.get(f"/explore/looks/{look['id']}/export").content
+    changed = {"look": look["id"], "interventions": [{"do": "off"}]}
+    assert client.post("/explore/interventions", json=changed).json()["loss"]["changed"] > 0
