@@ -9,6 +9,7 @@
 import { Chips } from "./chips.js";
 import { strongest } from "./colours.js";
 import { choice, element, press } from "./element.js";
+import { Lines } from "./lines.js";
 import { list } from "./list.js";
 import { LONG, Long } from "./long.js";
 import { Picture } from "./picture.js";
@@ -35,10 +36,12 @@ class Tokens {
     this.views.classList.add("views-choice");
     this.says = element("p", { class: "says" });
     this.board = element("div", { class: "board" });
+    this.lines = new Lines(this.board);
+    this.lines.button.hidden = true;
     this.told = element("div", { class: "told", "aria-live": "polite" });
     this.note = element("aside", { class: "hides" });
     this.body = element("div", {}, this.views, this.says, this.board, this.told, this.note);
-    host.append(element("div", { class: "bar" }, this.heading, this.beside), this.body);
+    host.append(element("div", { class: "bar" }, this.heading, element("div", { class: "ways" }, this.lines.button, this.beside)), this.body);
     store.on("look", () => (this.shown = null));
     store.on("select", () => this.change());
     store.on("point", () => this.light());
@@ -88,6 +91,8 @@ class Tokens {
     this.panels = [this.above, ...this.below];
     const pictured = this.panels.every(({ strip }) => strip instanceof Picture && strip.seconds === null);
     this.board.className = `board${pictured ? " pictured" : ""}${kinds.length > 1 ? " compared" : ""}`;
+    this.lines.button.hidden = kinds.length > 1 || this.panels.some(({ strip }) => !(strip instanceof Chips)); // between words
+    this.lines.show([]);
     this.board.replaceChildren(this.above.element, element("div", { class: "below" }, ...this.below.map((panel) => panel.element)));
   }
 
@@ -160,6 +165,10 @@ class Tokens {
     const { above, below, store } = this;
     below.forEach(({ strip, kind }, k) => strip.light(looks[k] ?? null, peak(looks[k], kind), kind.shares));
     above.strip.light(seen, peak(seen, view(at.view), store.map().m), view(at.view).shares);
+    const [{ strip, kind }] = below;
+    const look = { strip: above.strip, index: at.query, to: strip, weights: looks[0], peak: peak(looks[0], kind), which: "look" };
+    const back = { strip, index: at.key, to: above.strip, weights: seen, peak: peak(seen, view(at.view), store.map().m), which: "seen" };
+    this.lines.show(below.length > 1 ? [] : [look, back]);
     this.tell(at, looks, seen);
   }
 
@@ -171,6 +180,7 @@ class Tokens {
 
   dim(sentence, kind = "hint") {
     for (const { strip } of this.panels) strip.light(null, 1);
+    this.lines.show([]);
     this.told.replaceChildren(element("p", { class: kind }, sentence));
   }
 
