@@ -3,9 +3,15 @@
     python benchmarks/explore_page.py                 -> results/explore-page.json
     python benchmarks/explore_page.py --quick         small, nothing written
 
-The look of benchmarks/explore.py is put into a service and shown in Chromium. Timed in the page: until every small map
-of every layer is painted, and until a token that is pointed at is lit with its exact row and column (the server's work,
-the way over HTTP, and the drawing, up to the frame after it). Memory is what the page's process holds.
+The look of benchmarks/explore.py is put into a service and shown in Chromium. Timed in the page, each with the server's
+work, the way over HTTP and the drawing, up to the frame after it:
+
+    tokens      until the tokens are there                  all     until every small map of every layer is painted
+    pointed     until a token that is pointed at is lit with its exact row, of the mean of all heads and of one head
+    column      until who looks at it is lit too: the page waits 200 ms, so that a pointer passing by asks for none
+    zoomed      until the large map, four times closer somewhere else, is drawn in tiles of its own resolution
+
+Memory is what the page's process holds at the end. Everything shares two cores: the server, the browser, whoever else.
 """
 
 from __future__ import annotations
@@ -35,14 +41,31 @@ requestAnimationFrame(() => requestAnimationFrame(() => (times.tokens = performa
 """
 
 POINTED = """
-const [index, done] = [arguments[0], arguments[arguments.length - 1]];
+const [index, told, done] = arguments;
 const store = globalThis.regard.store;
 const begun = performance.now();
-new MutationObserver((_, watcher) => {
+const watcher = new MutationObserver(() => {
+  if (!document.querySelector(`.told ${told}`)?.textContent.startsWith(`t${index} `)) return;
   watcher.disconnect();
   requestAnimationFrame(() => done(performance.now() - begun));
-}).observe(document.querySelector(".told"), { childList: true });
+});
+watcher.observe(document.querySelector(".told"), { childList: true });
 store.point({ query: index, key: index });
+"""
+
+ZOOMED = """
+const [right, down, done] = arguments;
+const large = document.querySelector(".large"), map = large.querySelector(".large-map");
+const press = (key) => map.dispatchEvent(new KeyboardEvent("keydown", { key }));
+const begun = performance.now();
+new MutationObserver((_, watcher) => {
+  if (large.dataset.drawn !== "fine") return;
+  watcher.disconnect();
+  requestAnimationFrame(() => done(performance.now() - begun));
+}).observe(large, { attributeFilter: ["data-drawn"] });
+for (const key of ["0", "+", "+", "+", "+"]) press(key);
+for (let k = 0; k < right; k++) press("ArrowRight");
+for (let k = 0; k < down; k++) press("ArrowDown");
 """
 
 
@@ -71,13 +94,23 @@ def main() -> None:
         record |= {f"{what}_s": round(shown[what] / 1000, 3) for what in ("tokens", "all")}
         record["small_maps"] = shown["cells"]
         places = [int(tokens * k / 21.3) for k in range(1, 21)]
-        pointed = sorted(browser.execute_async_script(POINTED, place) for place in places)
-        record["pointed_ms"] = {"median": round(statistics.median(pointed), 1), "most": round(pointed[-1], 1)}
+        rows, columns = ".list.look h3", ".list.seen h3"
+        record["pointed_ms"] = timed(browser, POINTED, [[place, rows] for place in places])
+        record["column_ms"] = timed(browser, POINTED, [[place + 1, columns] for place in places[::4]])
+        browser.execute_script("document.querySelector('.cell.chosen').nextSibling.click()")
+        record["pointed_one_head_ms"] = timed(browser, POINTED, [[place, rows] for place in places])
+        record["zoomed_ms"] = timed(browser, ZOOMED, [[k, 5 - k] for k in range(6)])
         record["page_mib"] = round(resident(browser) / 2**20)
         browser.quit()
     print(record)
     if not asked.quick:
         harness.write("explore-page.json", record)
+
+
+def timed(browser: Any, script: str, given: list[list[Any]]) -> dict[str, float]:
+    """Milliseconds of a script, with each of these arguments."""
+    found = sorted(browser.execute_async_script(script, *arguments) for arguments in given)
+    return {"median": round(statistics.median(found), 1), "most": round(found[-1], 1)}
 
 
 def wait(browser: Any) -> None:

@@ -24,14 +24,14 @@ from regard.tasks.image_classifier import ImageClassifier
 
 ASSETS = Path(__file__).resolve().parent / "assets"
 CHROMIUM, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
-DESK, PHONE = (1400, 900), (390, 844)
+DESK, TALL, PHONE = (1400, 900), (1400, 1060), (390, 844)
 
 
 def main() -> None:
     """All of them."""
     with TemporaryDirectory() as folder:
         untrained(Path(folder) / "vit")
-        host = Host(["en-de", "fill-en", "digits", "minilm", f"vit={folder}/vit"], device="cpu")
+        host = Host(["en-de", "shakespeare", "fill-en", "digits", "minilm", f"vit={folder}/vit"], device="cpu")
         host.load()
         with server.running(app.make(host, Settings(explore=True))) as address:
             browser = opened()
@@ -57,6 +57,11 @@ def shots(browser: Any, address: str) -> None:
     saved(browser, "explorer")
     press(browser, "#compare")
     saved(browser, "explorer-compare")
+    look(browser, address, "shakespeare", "light", TALL)
+    press(browser, ".line:nth-child(3) .cell[data-head='1']")
+    for _ in range(2):
+        press(browser, "[aria-label=Larger]")
+    saved(browser, "explorer-zoom")
     look(browser, address, "fill-en", "dark", DESK)
     press(browser, "[data-value=relevance]")
     saved(browser, "explorer-relevance")

@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory):
-    """The address of a service with the explorer: models that ship, and a small ViT that has learnt nothing."""
+    """A service with the explorer, its address and its looks: models that ship, a small ViT that has learnt nothing."""
     from regard.serve import app, server
     from regard.serve.host import Host
     from regard.serve.settings import Settings
@@ -38,8 +38,9 @@ def served(tmp_path_factory):
     small_vit(vit)
     host = Host(["en-de", "shakespeare", "fill-en", "digits", str(vit)], device="cpu")
     host.load()
-    with server.running(app.make(host, Settings(explore=True))) as address:
-        yield address
+    made = app.make(host, Settings(explore=True))
+    with server.running(made) as address:
+        yield address, made.state.looks
 
 
 def small_vit(folder):
@@ -73,7 +74,7 @@ def driver():
 @pytest.fixture
 def page(served, driver):
     """The page, as wide as a desk, in light colours."""
-    found = Page(driver, served)
+    found = Page(driver, *served)
     found.size(*WIDE)
     found.media("light")
     yield found
@@ -91,13 +92,19 @@ def missing():
 class Page:
     """What a user does, and what they see."""
 
-    def __init__(self, driver, address):
-        self.driver, self.address = driver, address
+    def __init__(self, driver, address, looks=None):
+        self.driver, self.address, self.looks = driver, address, looks
 
     def open(self, model):
         """The page with a model, its first example read, its maps drawn."""
         self.driver.get("about:blank")
         self.driver.get(f"{self.address}/?model={model}")
+        self.drawn()
+
+    def show(self, look):
+        """A look that was made here, on the page that is open."""
+        self.looks.add(look)
+        self.run("regard.store.show(arguments[0])", look.about())
         self.drawn()
 
     def drawn(self):

@@ -12,9 +12,9 @@ import regard
 from regard.see.exported import page
 from regard.serve.taking import take
 from regard.tasks.look import look
-from tests.see.taken import taken
+from tests.see.taken import crossed, taken
 
-from .conftest import PATIENCE, WIDE, Page
+from .conftest import PATIENCE, PHONE, WIDE, Page
 
 
 @pytest.fixture(scope="module")
@@ -94,12 +94,7 @@ def test_every_head_can_be_chosen_with_the_keyboard(shown):
 
 @pytest.mark.parametrize("kind", ["JSON", "PNG", "SVG"])
 def test_the_chosen_map_can_be_saved(shown, folder, kind):
-    one = shown(taken())
-    for old in folder.glob("regard-*"):
-        old.unlink()
-    one.one(f"[data-export={kind}]").click()
-    file = one.until(lambda: next(folder.glob(f"regard-*.{kind.lower()}"), None), "it is saved", PATIENCE)
-    data = file.read_bytes()
+    data = saved(shown(taken()), folder, kind).read_bytes()
     if kind == "JSON":
         told = json.loads(data)
         name = "encoder.blocks.1.mix"
@@ -144,3 +139,91 @@ def test_a_page_of_traces_shows_words_lines_rollouts_and_what_is_missing(driver,
     one.until(lambda: one.texts(".head-name") == ["mean", "max", "min"], "the ways to fuse heads are named")
     assert one.text("#tokens .pane-title").startswith("Rollout up to layer 1, mean of heads")
     assert one.complaints() == []
+
+
+def saved(one, folder, kind):
+    """What a button saves."""
+    for old in folder.glob("regard-*"):
+        old.unlink()
+    one.one(f"[data-export={kind}]").click()
+    return one.until(lambda: next(folder.glob(f"regard-*.{kind.lower()}"), None), "it is saved", PATIENCE)
+
+
+def test_a_map_of_7_rows_and_13_columns_is_itself_wherever_it_is_drawn(shown, folder):
+    given = crossed()
+    weights = given.maps["decoder.blocks.0.cross"]["raw"]
+    one = shown(given)
+    one.one(".cell[data-head='1']").click()
+    one.until(lambda: one.one(".large").get_attribute("data-drawn") == "fine", "the large map is drawn")
+    script = """
+    const canvas = document.querySelector(".large-map"), { width, height } = canvas;
+    const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
+    const place = (share, count) => Math.floor((share + 0.5) * count);
+    return Array.from({ length: 7 }, (_, i) => Array.from({ length: 13 }, (_, j) => {
+      const at = 4 * (place(i, height / 7) * width + place(j, width / 13));
+      return 765 - data[at] - data[at + 1] - data[at + 2];
+    }));
+    """
+    assert orders_alike(one.run(script), weights[1])
+    assert one.texts(".column-names span") == [f"s{k}" for k in range(13)]
+    assert one.texts(".row-names span") == [f"t{k}" for k in range(7)]
+
+    tree = ElementTree.fromstring(saved(one, folder, "SVG").read_bytes())
+    cells = list(tree.iter("{http://www.w3.org/2000/svg}rect"))[1:]
+    across, down = (sorted({float(cell.get(axis)) for cell in cells}) for axis in "xy")
+    assert (len(down), len(across)) == (7, 13)
+    ink = np.zeros((7, 13))
+    for cell in cells:
+        colours = [int(part) for part in cell.get("fill")[4:-1].split()]
+        ink[down.index(float(cell.get("y"))), across.index(float(cell.get("x")))] = 765 - sum(colours)
+    assert orders_alike(ink, weights[1])
+
+    one.hover(one.all(".panel.seen .chip")[6])
+    one.until(lambda: "t6" in one.text(".list.look h3"), "the last row is told")
+    assert one.texts(".list.look .word")[0] == f"s{weights[1, 6].argmax()}"
+    one.hover(one.all(".panel.look .chip")[12])
+    one.until(lambda: one.all(".list.seen") and "s12" in one.text(".list.seen h3"), "the last column is told")
+    assert one.texts(".list.seen .word")[0] == f"t{weights[1, :, 12].argmax()}"
+
+
+def orders_alike(ink, weights):
+    """Whether what is darker is larger, for all cells that are not nearly the same."""
+    ink, weights = np.ravel(ink), np.ravel(weights)
+    larger = weights[:, None] > weights[None] * 1.2 + 0.02
+    return bool(larger.sum() > 1000 and (ink[:, None] > ink[None])[larger].all())
+
+
+@pytest.mark.parametrize("what", ["words that are script", "a long text", "7 x 13", "a photo"])
+def test_an_exported_page_fits_a_phone(shown, what, tmp_path):
+    one = shown(exported(what, tmp_path))
+    one.size(*PHONE)
+    one.run("window.scrollTo(0, document.body.scrollHeight)")
+    assert one.run("return [document.documentElement.scrollWidth, visualViewport.width]") == [PHONE[0], PHONE[0]]
+    outside = """
+    const wide = document.documentElement.clientWidth, out = [];
+    for (const each of document.querySelectorAll("body *")) {
+      const box = each.getBoundingClientRect(), scrolls = each.closest(".grid-scroll, .chips, .answer, .sr");
+      if (box.width && !scrolls && (box.right > wide + 1 || box.left < -1)) out.push(each.className || each.tagName);
+    }
+    return out;
+    """
+    assert one.run(outside) == []
+    assert one.complaints() == []
+    one.size(*WIDE)
+
+
+def exported(what, folder):
+    """Something to export."""
+    if what == "words that are script":
+        return taken()
+    if what == "7 x 13":
+        return crossed()
+    if what == "a long text":
+        return taken(300, 12, ("Donaudampfschifffahrtsgesellschaftskapitän", "an", "x"))
+    from PIL import Image
+
+    from .conftest import small_vit
+
+    small_vit(folder / "vit")
+    Image.new("RGB", (90, 60), (200, 40, 40)).save(folder / "red.png")
+    return take(look(regard.load(str(folder / "vit")), {"image": (folder / "red.png").read_bytes()}, name="vit"))

@@ -1,8 +1,14 @@
 """What a user does on the explorer's page: type, point, pin, compare, move by keys, in light, in dark, on a phone."""
 
+import time
+
 import numpy as np
 import pytest
+import torch
 from selenium.webdriver.common.keys import Keys
+
+from regard.attention.kept import Kept, Recorded
+from regard.tasks.looks.stored import StoredLook
 
 from .conftest import PHONE, WIDE
 
@@ -137,6 +143,38 @@ def test_arrows_move_over_layers_and_heads(page):
     assert page.run("return document.activeElement.dataset.head") == "1"
 
 
+def test_small_maps_lie_on_one_canvas_each_under_its_own_button(page):
+    """A canvas of its own for every head would be a layer of its own: 25 ms a frame with 400 of them."""
+    page.open("en-de")
+    assert len(page.all(".grid canvas")) == 1
+    script = """
+    const [name, done] = arguments;
+    const look = document.documentElement.dataset.look, wanted = new URLSearchParams({ map: name, size: 32 });
+    const sheet = document.querySelector(".sheet"), from = sheet.getBoundingClientRect();
+    const cells = [...document.querySelectorAll(`.cell[data-map="${name}"]`)].filter((cell) => cell.dataset.head >= 0);
+    fetch(`/explore/looks/${look}/sample?${wanted}`).then((r) => r.arrayBuffer()).then((b) => {
+      const bytes = new Uint8Array(b);
+      done(cells.map((cell) => {
+        const box = cell.getBoundingClientRect(), ink = [], meant = [];
+        for (let i = 4; i < 28; i++) for (let j = 4; j < 28; j++) {
+          const x = box.left - from.left + ((j + 0.5) * box.width) / 32;
+          const y = box.top - from.top + ((i + 0.5) * box.height) / 32;
+          const [r, g, b] = sheet.getContext("2d").getImageData(Math.floor(x), Math.floor(y), 1, 1).data;
+          ink.push(765 - r - g - b);
+          meant.push(Math.sqrt(bytes[(cell.dataset.head * 32 + i) * 32 + j]));
+        }
+        return [ink, meant];
+      }));
+    });
+    """
+    found = page.driver.execute_async_script(script, "decoder.blocks.2.cross")
+    assert len(found) == 8
+    for head, (ink, _) in enumerate(found):
+        alike = [np.corrcoef(ink, other)[0, 1] for _, other in found]
+        assert np.argmax(alike) == head
+        assert alike[head] > 0.9
+
+
 def test_everything_that_can_be_pressed_is_reached_by_tab_and_has_a_name(page):
     page.open("en-de")
     nameless = page.run("""
@@ -230,6 +268,28 @@ def test_recording_is_read_and_shown_as_a_spectrogram(page):
     page.hover(page.one(".sound canvas"))
     page.until(lambda: page.all(".told .list.look li"), "a frame looks at frames")
     assert page.run("return document.querySelector('.sound canvas').width") > 300
+
+
+def test_a_long_look_shows_its_small_maps_before_it_asks_for_a_column(page):
+    """A column of a long text costs as much as many small maps."""
+    store = Kept()
+    for layer in range(8):
+        found = (torch.softmax(torch.randn(1, 1, 700, 700), -1),)
+        store.add(Recorded(name=f"decoder.blocks.{layer}.mix", kind="align", heads=1, found=found))
+
+    class Slow(StoredLook):
+        def sample(self, name, size=32):
+            time.sleep(0.25)
+            return super().sample(name, size)
+
+    page.open("fill-en")
+    page.run("performance.clearResourceTimings()")
+    page.show(Slow(store, {"text": [f"t{k}" for k in range(700)]}, name="long"))
+    page.until(lambda: page.all(".told .list.seen"), "who looks at the token is told")
+    asked = page.run("return performance.getEntriesByType('resource').map((e) => [e.name, e.startTime, e.responseEnd])")
+    painted = [end for name, _, end in asked if "/sample?" in name]
+    assert len(painted) == 8
+    assert max(painted) <= min(start for name, start, _ in asked if "/column?" in name)
 
 
 def test_new_look_forgets_what_the_last_one_held(page):

@@ -46,3 +46,28 @@ def taken(n: int = 7, heads: int = 3, words: tuple[str, ...] = EVIL) -> Taken:
         maps,
         rollout=np.eye(n, dtype=np.float32),
     )
+
+
+def crossed(n: int = 7, m: int = 13, heads: int = 2) -> Taken:
+    """One map between two sides of different lengths."""
+    raw = np.random.default_rng(1).dirichlet(np.full(m, 0.4), (heads, n)).astype(np.float32)
+    name = "decoder.blocks.0.cross"
+
+    def side(called: str, letter: str, many: int) -> dict[str, object]:
+        tokens = [f"{letter}{k}" for k in range(many)]
+        return {"name": called, "tokens": tokens, "places": [{"none": True}] * many, "special": [False] * many}
+
+    map_ = {"name": name, "kind": "cross", "layer": 0, "heads": heads, "rows": "target", "columns": "source", "n": n,
+            "m": m, "exact": True, "views": ["raw"]}  # fmt: skip
+    about = {
+        "id": "a2",
+        "model": "en-de",
+        "task": "translation",
+        "given": {"text": "s"},
+        "sides": {"source": side("source", "s", m), "target": side("target", "t", n)},
+        "output": {"text": "t"},
+        "maps": [map_],
+        "picture": False,
+        "sound": None,
+    }
+    return Taken(about, {name: {"raw": raw}})

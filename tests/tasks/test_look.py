@@ -213,6 +213,17 @@ def test_a_tile_of_few_cells_is_the_cells():
     assert mean.max() == 255
 
 
+@pytest.mark.parametrize("head", [-1, 2])
+def test_a_tile_made_of_a_few_rows_at_a_time_is_the_same(monkeypatch, head):
+    w = np.random.default_rng(0).dirichlet(np.ones(30), (3, 23)).astype(np.float32)
+    found, name = stored(w)
+    whole = found.tile(name, head, (1, 23), (0, 30), 13)
+    monkeypatch.setattr("regard.tasks.look._AT_ONCE", 30 * 3 * 4)
+    parts = found.tile(name, head, (1, 23), (0, 30), 13)
+    np.testing.assert_array_equal(parts[0], whole[0])
+    assert parts[1] == whole[1]
+
+
 def test_a_sink_is_found_and_taken_out_and_the_rest_sums_to_one():
     draw = np.random.default_rng(0)
     w = draw.dirichlet(np.ones(40), (2, 40)).astype(np.float32)

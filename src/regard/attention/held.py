@@ -55,6 +55,11 @@ class Held:
         """What is held."""
         raise NotImplementedError
 
+    @property
+    def rowwise(self) -> bool:
+        """Whether some rows cost less than all: not where tokens were regrouped, or rows depend on one another."""
+        return self.geometry is None
+
     def weights(self, heads: Sequence[int] | None = None, queries: Rows | None = None) -> Float[Tensor, "B H n M"]:
         """The matrix, of these heads and query rows (None: all)."""
         raise NotImplementedError
@@ -126,6 +131,11 @@ class Asked(Held):
     def bytes(self) -> int:
         """What is held."""
         return sum(x.numel() * x.element_size() for x in (self.q, self.k, self.norms) if x is not None)
+
+    @property
+    def rowwise(self) -> bool:
+        """Whether some rows cost less than all."""
+        return super().rowwise and self.module.traits.rowwise
 
     @torch.no_grad()
     def columns_of(self, keys: Sequence[int], head: int, valued: bool = False) -> Float[Tensor, "B N n"]:

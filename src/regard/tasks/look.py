@@ -66,6 +66,7 @@ LOOKS: Table = {
 
 _SOME = 64  # query rows of which sinks are found
 _LINES = 24  # maps that are drawn in a notebook
+_AT_ONCE = 2**21  # weights of a tile that are computed together: more of them leave the processor's cache
 _BLOCK, _BLOCKS = 64, 64  # columns computed at a time, and blocks of them that are remembered
 
 
@@ -201,8 +202,13 @@ class Look:
         (top, bottom), (left, right) = _span(rows, n, "rows"), _span(columns, m, "columns")
         many = min(size, bottom - top)
         picked = top + ((np.arange(many) + 0.5) * (bottom - top) // many).astype(int)
-        w = plain(held.lines(picked.tolist(), self._heads(held, head))[0])[:, :, left:right].mean(0, keepdims=True)
-        pixels, scales = eight_bits(binned(w, size))
+        heads = self._heads(held, head)
+        at_once = max(1, _AT_ONCE // (held.columns * (held.heads if heads is None else 1))) if held.rowwise else many
+        parts = [
+            binned(plain(held.lines(part.tolist(), heads)[0])[:, :, left:right].mean(0, keepdims=True), size)
+            for part in np.split(picked, range(at_once, many, at_once))
+        ]
+        pixels, scales = eight_bits(np.concatenate(parts, axis=1))
         return pixels[0], scales[0]
 
     def row(self, name: str, head: int, query: int, view: View = "raw") -> np.ndarray:

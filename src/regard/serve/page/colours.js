@@ -62,16 +62,21 @@ export function lightInk(amount) {
   return dark() ? amount < 0.6 : amount > 0.55;
 }
 
-/** Bytes painted as an image of `width` x `height` pixels; 255 is the peak, which is so strong (0 to 1). */
-export function painted(bytes, width, height, strong = 1) {
+/** Bytes painted as an image of `width` x `height` pixels; 255 is so strong, and what would be stronger than 1 is 1. */
+export function painted(bytes, width, height, strong = 1, which = "look") {
   const image = new ImageData(width, height);
-  const all = table("look");
-  const levels = Uint8Array.from({ length: 256 }, (_, byte) => Math.round(255 * strong * Math.sqrt(byte / 255)));
-  for (let k = 0; k < width * height; k++) {
-    const at = 3 * levels[bytes[k]];
-    image.data.set([all[at], all[at + 1], all[at + 2], 255], 4 * k);
-  }
+  const pixels = new Uint32Array(image.data.buffer);
+  const inks = opaque(table(which));
+  const levels = Uint32Array.from({ length: 256 }, (_, byte) => inks[Math.min(255, Math.round(255 * strong * Math.sqrt(byte / 255)))]);
+  for (let k = 0; k < pixels.length; k++) pixels[k] = levels[bytes[k]];
   return image;
+}
+
+/** Colours as whole pixels, in the order of bytes of this machine. */
+function opaque(colours) {
+  const bytes = new Uint8ClampedArray(4 * STEPS).fill(255);
+  for (let k = 0; k < STEPS; k++) bytes.set(colours.subarray(3 * k, 3 * k + 3), 4 * k);
+  return new Uint32Array(bytes.buffer);
 }
 
 function ramp(stops) {

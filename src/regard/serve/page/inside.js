@@ -16,7 +16,9 @@ export { Refused };
 
 const BLOCK = "regard-look";
 let block = null;
-const numbersOf = new WeakMap();
+const codes = new WeakMap();
+const restoredCells = new Map();
+const REMEMBERED = 32; // heads
 
 /** Whether this page is such a file. */
 export const here = () => document.getElementById(BLOCK) !== null;
@@ -48,23 +50,18 @@ export async function post() {
 export async function sample(id, map, size) {
   const { n, m, heads } = found(map), bytes = new Uint8Array(heads * size * size), scale = [];
   for (let head = 0; head < heads; head++) {
-    const middle = (i) => Math.floor(((i + 0.5) * n) / size);
-    const lines = Array.from({ length: size }, (_, i) => largest(rowOf(map, head, middle(i), "raw"), 0, m, size));
-    scale.push(Math.max(...lines.map((line) => Math.max(...line))));
-    lines.forEach((line, i) => bytes.set(line.map((weight) => byte(weight, scale[head])), (head * size + i) * size));
+    const weights = binned(map, head, [0, n], [0, m], size, size);
+    scale.push(most(weights));
+    bytes.set(weights.map((weight) => byte(weight, scale[head])), head * size * size);
   }
   return { bytes, scale };
 }
 
 /** Part of one head's map, at most `size` rows and columns: of several rows the middle one, of columns the largest. */
 export async function tile(id, map, head, rows, columns, size) {
-  const high = Math.min(size, rows[1] - rows[0]), wide = Math.min(size, columns[1] - columns[0]);
-  const lines = Array.from({ length: high }, (_, i) => {
-    const query = rows[0] + Math.floor(((i + 0.5) * (rows[1] - rows[0])) / high);
-    return largest(rowOf(map, head, query, "raw"), ...columns, wide);
-  });
-  const peak = Math.max(...lines.map((line) => Math.max(...line)));
-  return Uint8Array.from(lines.flatMap((line) => [...line]), (weight) => byte(weight, peak));
+  const weights = binned(map, head, rows, columns, Math.min(size, rows[1] - rows[0]), Math.min(size, columns[1] - columns[0]));
+  const peak = most(weights);
+  return Object.assign(Uint8Array.from(weights, (weight) => byte(weight, peak)), { peak });
 }
 
 /** What one query looks at. */
@@ -74,16 +71,17 @@ export async function row(id, map, head, query, view = "raw") {
 
 /** Who looks at one key. */
 export async function column(id, map, head, key, view = "raw") {
-  const { n } = found(map);
-  return Float32Array.from({ length: n }, (_, query) => weight(map, head, query, key, view));
+  const { n, m } = found(map), { values, rows, columns } = cells(map, head, view);
+  const at = Math.floor((key * columns) / m);
+  return Float32Array.from({ length: n }, (_, query) => values[Math.floor((query * rows) / n) * columns + at]);
 }
 
 /** Which input cells reach a token through all layers. */
 export async function rollout(id, query) {
   const { rollout: all } = held();
   if (!all || !(query in all.peaks)) throw new Refused("The rollout of this token is not in the file.", { type: "exported" });
-  const weights = restored(all), width = weights.length / all.peaks.length;
-  return weights.slice(query * width, (query + 1) * width);
+  const bytes = decoded(all), width = bytes.length / all.peaks.length, own = bytes.subarray(query * width, (query + 1) * width);
+  return summed(Float32Array.from(own, (byte) => restored(byte, all, all.peaks[query])), all, query);
 }
 
 /** Gradients need the model. */
@@ -118,33 +116,60 @@ function kept(map, view) {
 }
 
 function rowOf(map, head, query, view) {
-  const { m } = found(map);
-  return Float32Array.from({ length: m }, (_, key) => weight(map, head, query, key, view));
+  const { n, m } = found(map), { values, rows, columns } = cells(map, head, view);
+  const line = Math.floor((query * rows) / n) * columns;
+  return Float32Array.from({ length: m }, (_, key) => values[line + Math.floor((key * columns) / m)]);
 }
 
-function weight(map, head, query, key, view) {
-  const { n, m } = found(map), part = kept(map, view), weights = restored(part), [rows, columns] = part.cells;
-  const at = Math.floor((query * rows) / n) * columns + Math.floor((key * columns) / m);
-  const one = (h) => weights[h * rows * columns + at];
-  return head < 0 ? part.peaks.reduce((sum, _, h) => sum + one(h), 0) / part.peaks.length : one(head);
-}
-
-/** All weights of a part, read from its bytes once. */
-function restored(part) {
-  if (!numbersOf.has(part)) {
-    const { zero, peaks, sums, cells } = part, bytes = unpacked(part.bytes), area = bytes.length / peaks.length;
-    const weights = Float32Array.from(bytes, (byte, k) => {
-      const root = (byte - zero) / (255 - zero);
-      return peaks[Math.floor(k / area)] * root * Math.abs(root);
-    });
-    if (sums) for (let line = 0; line < weights.length / cells[1]; line++) {
-      const row = weights.subarray(line * cells[1], (line + 1) * cells[1]), sum = row.reduce((total, w) => total + w, 0);
-      const wanted = sums === 1 ? 1 : sums[Math.floor(line / cells[0])][line % cells[0]];
-      if (Math.abs(sum - wanted) < 0.1 * Math.abs(sum)) row.forEach((w, k) => (row[k] = (w * wanted) / sum));
-    }
-    numbersOf.set(part, weights);
+/** `high` x `wide` bins of a part of a map; where there are fewer cells than bins they are stretched. */
+function binned(map, head, [top, bottom], [left, right], high, wide) {
+  const { n, m } = found(map), { values, rows, columns } = cells(map, head, "raw");
+  const start = (j) => left + Math.floor((j * (right - left)) / wide);
+  const held = (key) => Math.floor((key * columns) / m);
+  const bins = Array.from({ length: wide }, (_, j) => [held(start(j)), held(Math.max(start(j), start(j + 1) - 1))]);
+  const out = new Float32Array(high * wide);
+  for (let i = 0; i < high; i++) {
+    const query = top + Math.floor(((i + 0.5) * (bottom - top)) / high);
+    const line = Math.floor((query * rows) / n) * columns;
+    bins.forEach(([first, last], j) => (out[i * wide + j] = most(values.subarray(line + first, line + last + 1))));
   }
-  return numbersOf.get(part);
+  return out;
+}
+
+/** The weights of one head that the file holds, or the mean of all heads; the last few are remembered. */
+function cells(map, head, view) {
+  const part = kept(map, view), [rows, columns] = part.cells, area = rows * columns, name = [map, head, view].join(" ");
+  if (!restoredCells.has(name)) {
+    const bytes = decoded(part), heads = head < 0 ? [...part.peaks.keys()] : [head], values = new Float32Array(area);
+    for (const h of heads) {
+      const one = Float32Array.from(bytes.subarray(h * area, (h + 1) * area), (byte) => restored(byte, part, part.peaks[h]));
+      summed(one, part, h).forEach((weight, k) => (values[k] += weight / heads.length));
+    }
+    if (restoredCells.size >= REMEMBERED) restoredCells.delete(restoredCells.keys().next().value);
+    restoredCells.set(name, values);
+  }
+  return { values: restoredCells.get(name), rows, columns };
+}
+
+function restored(byte, { zero }, peak) {
+  const root = (byte - zero) / (255 - zero);
+  return peak * root * Math.abs(root);
+}
+
+/** Bring the rows of one head, as bytes gave them back, to the sums that they had. */
+function summed(values, { sums, cells: [rows, columns] }, head) {
+  if (!sums) return values;
+  for (let line = 0; line < rows; line++) {
+    const row = values.subarray(line * columns, (line + 1) * columns), sum = row.reduce((total, w) => total + w, 0);
+    const wanted = sums === 1 ? 1 : sums[head][line];
+    if (Math.abs(sum - wanted) < 0.1 * Math.abs(sum)) row.forEach((w, k) => (row[k] = (w * wanted) / sum));
+  }
+  return values;
+}
+
+function decoded(part) {
+  if (!codes.has(part)) codes.set(part, unpacked(part.bytes));
+  return codes.get(part);
 }
 
 function unpacked(text) {
@@ -152,14 +177,6 @@ function unpacked(text) {
   return Uint8Array.from({ length: plain.length }, (_, k) => plain.charCodeAt(k));
 }
 
-/** `size` bins of the weights from one place to another, of each the largest; where there are fewer they are stretched. */
-function largest(weights, from, to, size) {
-  return Float32Array.from({ length: size }, (_, j) => {
-    const first = from + Math.floor((j * (to - from)) / size), past = from + Math.floor(((j + 1) * (to - from)) / size);
-    let most = weights[first];
-    for (let k = first + 1; k < past; k++) most = Math.max(most, weights[k]);
-    return most;
-  });
-}
+const most = (weights) => weights.reduce((largest, weight) => Math.max(largest, weight), -Infinity);
 
 const byte = (weight, peak) => (peak > 0 ? Math.max(0, Math.min(255, Math.round((255 * weight) / peak))) : 0);

@@ -1,15 +1,23 @@
 /**
  * The map of one head, large: rows look, columns are looked at. The row and the column of the token that is pointed at
  * are framed, and pointing into the map points at both.
+ *
+ * It zooms and moves (gestures.js), in tiles of the resolution that is shown (tiles.js). Where cells are large enough
+ * their tokens stand beside them. Another head is shown at the same place, so that heads can be compared.
  */
 
-import { painted, strength, strongest } from "./colours.js";
-import { element } from "./element.js";
+import { element, percent } from "./element.js";
+import { gestures } from "./gestures.js";
+import { Tiles } from "./tiles.js";
 import { view } from "./views.js";
 import { word } from "./words.js";
+import { Zoom } from "./zoom.js";
 
-const MOST = 256; // cells to a side that are asked for; longer maps are sampled
-const NAMED = 28; // so many tokens to a side still have room for names
+const ROOM = 12; // pixels to a cell, from which on a name fits beside it
+const BESIDE = 76; // pixels that names take up beside the map, at most
+const LETTER = 6.4; // pixels
+const REST = 80; // milliseconds of rest before finer tiles are asked for
+const HINT = "Wheel, pinch, + and − zoom; arrows and dragging move.";
 
 /** Build the large map. */
 export function mount(host, store) {
@@ -18,96 +26,148 @@ export function mount(host, store) {
 
 class Large {
   constructor(host, store) {
-    this.store = store;
-    this.turn = 0;
-    this.canvas = element("canvas", { class: "large-map", role: "img", "aria-label": "The map of the chosen head" });
+    Object.assign(this, { host, store, zoom: new Zoom(1, 1), tiles: null });
+    this.canvas = element("canvas", { class: "large-map", role: "img", tabindex: "0", "aria-label": `The map of the chosen head. ${HINT}` });
+    this.marks = [element("i", { class: "row-mark" }), element("i", { class: "column-mark" })];
+    this.frame = element("div", { class: "frame" }, this.canvas, ...this.marks);
     this.rows = element("div", { class: "row-names", "aria-hidden": "true" });
     this.columns = element("div", { class: "column-names", "aria-hidden": "true" });
-    this.frame = element("div", { class: "frame" }, this.canvas, (this.rowMark = element("i", { class: "row-mark" })), (this.columnMark = element("i", { class: "column-mark" })));
-    this.host = host;
-    host.append(element("div", { class: "named-map" }, this.columns, this.rows, this.frame));
+    this.where = element("p", { class: "hint", "aria-live": "polite" });
+    const press = (title, label, does) => element("button", { type: "button", class: "quiet", "aria-label": label, on: { click: () => this.act(does) } }, title);
+    const buttons = [press("−", "Smaller", () => this.zoom.closer(0.5)), press("+", "Larger", () => this.zoom.closer(2)), press("Whole", "The whole map", () => this.zoom.whole())];
+    host.append(
+      element("div", { class: "named-map" }, this.columns, this.rows, this.frame),
+      element("div", { class: "zoom" }, this.where, element("div", { role: "group", "aria-label": "Zoom", title: HINT }, ...buttons)),
+    );
     store.on("select", () => this.change());
     store.on("point", () => this.mark());
-    store.on("theme", () => this.paint());
+    store.on("theme", () => this.repaint());
     this.listen();
     this.change();
   }
 
-  async change() {
-    const map = this.store.map();
+  /** Another head, another map, another look: what is shown of it stays the same where sizes allow. */
+  change() {
+    const { store } = this;
+    const map = store.map();
     this.host.hidden = !map;
     if (!map) return;
-    this.mark();
-    const { head } = this.store.selection;
-    const wanted = `${this.store.look.id} ${map.name} ${head}`;
-    if (wanted === this.shown) return;
+    const { head } = store.selection;
+    const wanted = `${store.look.id} ${map.name} ${head}`;
+    if (wanted === this.shown) return this.mark();
     this.shown = wanted;
-    this.name(map);
-    const turn = ++this.turn;
+    const place = [store.look.id, map.rows, map.columns, map.n, map.m].join(" ");
+    if (place !== this.place) this.zoom = new Zoom(map.n, map.m);
+    this.place = place;
+    this.tiles?.end();
+    this.tiles = new Tiles(map, (rows, columns, size) => store.tile(map.name, head, rows, columns, size), () => this.lay());
+    for (const [box, side] of [[this.rows, map.rows], [this.columns, map.columns]]) box.style.setProperty("--room", `${room(store.side(side))}px`);
+    this.frame.style.aspectRatio = `${Math.max(map.m, map.n / 2)} / ${Math.max(map.n, map.m / 2)}`;
+    this.lay();
+    this.fetch();
+  }
+
+  act(does) {
+    does();
+    this.host.dataset.drawn = "coarse";
+    this.lay();
+    clearTimeout(this.resting);
+    this.resting = setTimeout(() => this.fetch(), REST);
+  }
+
+  /** Put everything where it is now: names, marks, and what is there of the map. */
+  lay() {
+    const { zoom } = this;
+    const { n, m } = zoom;
+    this.canvas.classList.toggle("zoomed", !zoom.isWhole);
+    this.canvas.dataset.shown = [zoom.top, zoom.left, zoom.high, zoom.wide].join(" ");
+    this.name();
+    this.mark();
+    this.draw();
+    const span = (from, count, all) => `${Math.floor(from)} to ${Math.min(all, Math.ceil(from + count)) - 1} of ${all}`;
+    const shown = `Rows ${span(zoom.top, zoom.high, n)}, columns ${span(zoom.left, zoom.wide, m)}.`;
+    const most = this.tiles?.peak === undefined ? "" : `Largest: ${percent(this.tiles.peak)}.`;
+    this.where.textContent = `${zoom.isWhole ? "" : shown} ${most}`;
+  }
+
+  async fetch() {
+    const { tiles } = this;
+    const { width, height } = this.canvas;
+    if (!tiles || !width) return;
+    this.host.dataset.drawn = "coarse";
     try {
-      const size = Math.min(MOST, Math.max(map.n, map.m));
-      const bytes = await this.store.tile(map.name, head, [0, map.n], [0, map.m], size);
-      if (turn !== this.turn) return;
-      this.bytes = bytes;
-      this.strong = strength(bytes.peak ?? 1, strongest(bytes.peak ?? 1, map.m));
-      this.wide = Math.min(size, map.m);
-      this.paint();
+      if (await tiles.fetch(this.zoom, width, height)) this.host.dataset.drawn = "fine"; // for whoever watches
     } catch (error) {
-      if (turn === this.turn) this.store.fail(error);
+      if (tiles === this.tiles) this.store.fail(error);
     }
   }
 
+  draw() {
+    if (this.canvas.width && this.tiles) this.tiles.draw(this.canvas, this.zoom);
+  }
+
+  repaint() {
+    this.tiles?.repaint();
+    this.draw();
+  }
+
   /** Names of tokens along the sides, where there is room. */
-  name(map) {
-    const put = (box, side, count) => {
-      const named = count <= NAMED ? [...Array(count).keys()] : [];
-      box.replaceChildren(...named.map((index) => element("span", { dir: "auto" }, word(this.store.side(side), index))));
+  name() {
+    const { zoom, store } = this;
+    const map = store.map();
+    const most = Math.floor((this.host.clientWidth - BESIDE) / ROOM);
+    const put = (box, side, from, count, all) => {
+      const first = Math.floor(from);
+      const many = count <= most ? Math.min(all, Math.ceil(from + count)) - first : 0;
+      box.hidden = !many;
+      box.replaceChildren(...Array.from({ length: many }, (_, k) => {
+        const made = element("span", { dir: "auto", "data-index": first + k }, element("bdi", {}, word(store.side(side), first + k)));
+        made.style.setProperty("--at", (100 * (first + k + 0.5 - from)) / count);
+        return made;
+      }));
     };
-    put(this.rows, map.rows, map.n);
-    put(this.columns, map.columns, map.m);
-    this.frame.style.aspectRatio = `${Math.max(map.m, map.n / 2)} / ${Math.max(map.n, map.m / 2)}`;
+    put(this.rows, map.rows, zoom.top, zoom.high, map.n);
+    put(this.columns, map.columns, zoom.left, zoom.wide, map.m);
   }
 
-  paint() {
-    if (!this.bytes) return;
-    this.canvas.width = this.wide;
-    this.canvas.height = this.bytes.length / this.wide;
-    this.canvas.getContext("2d").putImageData(painted(this.bytes, this.canvas.width, this.canvas.height, this.strong), 0, 0);
-  }
-
+  /** Frame the row and the column that are pointed at. */
   mark() {
-    const map = this.store.map();
-    if (!map) return;
     const { query, key, view: chosen } = this.store.at;
-    if (view(chosen).whole) return this.hideMarks();
-    strip(this.rowMark, query, map.n, "insetBlockStart", "blockSize");
-    strip(this.columnMark, key, map.m, "insetInlineStart", "inlineSize");
-    [...this.rows.children].forEach((name, k) => name.classList.toggle("marked", k === query));
-    [...this.columns.children].forEach((name, k) => name.classList.toggle("marked", k === key));
-  }
-
-  hideMarks() {
-    for (const mark of [this.rowMark, this.columnMark]) mark.hidden = true;
-    for (const name of [...this.rows.children, ...this.columns.children]) name.classList.remove("marked");
+    const { top, left, high, wide } = this.zoom;
+    const single = !view(chosen).whole;
+    strip(this.marks[0], single ? query : null, top, high, "insetBlockStart", "blockSize");
+    strip(this.marks[1], single ? key : null, left, wide, "insetInlineStart", "inlineSize");
+    for (const [box, index] of [[this.rows, query], [this.columns, key]])
+      for (const name of box.children) name.classList.toggle("marked", single && Number(name.dataset.index) === index);
   }
 
   listen() {
-    const under = (event) => {
-      const { n, m } = this.store.map();
-      const box = this.canvas.getBoundingClientRect();
-      const place = (share, count) => Math.max(0, Math.min(count - 1, Math.floor(share * count)));
-      return { query: place((event.clientY - box.top) / box.height, n), key: place((event.clientX - box.left) / box.width, m) };
-    };
-    const single = () => !view(this.store.selection.view).whole;
-    this.canvas.addEventListener("pointermove", (event) => single() && this.store.point(under(event)));
-    this.canvas.addEventListener("pointerleave", () => this.store.point({}));
-    this.canvas.addEventListener("click", (event) => this.store.select({ ...under(event), map: this.store.selection.map }));
+    const { store } = this;
+    const single = () => !view(store.selection.view).whole;
+    gestures(this.canvas, {
+      zoom: () => this.zoom,
+      changed: () => this.act(() => {}),
+      point: (share) => (share ? single() && store.point(this.zoom.cell(...share)) : store.point({})),
+      pick: (share) => store.select({ ...this.zoom.cell(...share), map: store.selection.map }),
+    });
+    new ResizeObserver(() => {
+      this.canvas.width = Math.round(this.frame.clientWidth * devicePixelRatio);
+      this.canvas.height = Math.round(this.frame.clientHeight * devicePixelRatio);
+      if (this.store.map()) this.lay();
+      this.fetch();
+    }).observe(this.frame);
   }
 }
 
-function strip(mark, index, count, where, length) {
-  mark.hidden = index === null;
-  if (index === null) return;
-  mark.style[where] = `${(100 * index) / count}%`;
+/** Pixels that the names of a side take up, at most `BESIDE`. */
+function room(side) {
+  const longest = side.tokens.reduce((most, _, k) => Math.max(most, word(side, k).length), 1);
+  return Math.min(BESIDE, 8 + LETTER * longest);
+}
+
+function strip(mark, index, from, count, where, length) {
+  mark.hidden = index === null || index + 1 <= from || index >= from + count;
+  if (mark.hidden) return;
+  mark.style[where] = `${(100 * (index - from)) / count}%`;
   mark.style[length] = `${100 / count}%`;
 }

@@ -6,7 +6,7 @@
  */
 
 import { Chips } from "./chips.js";
-import { colour, strength } from "./colours.js";
+import { painted } from "./colours.js";
 import { element } from "./element.js";
 
 export const LONG = 600; // from so many tokens on
@@ -68,13 +68,12 @@ export class Long {
     const most = new Float32Array(WIDE);
     this.weights?.forEach((weight, index) => {
       const end = Math.max(Math.floor(index * scale) + 1, Math.floor((index + 1) * scale));
-      for (let x = Math.floor(index * scale); x < end; x++) most[x] = Math.max(most[x], weight);
+      for (let x = Math.floor(index * scale); x < end; x++) most[x] = Math.max(most[x], Math.abs(weight));
     });
-    most.forEach((weight, x) => {
-      pen.fillStyle = colour(strength(weight, this.peak), this.options.which);
-      pen.fillRect(x, 0, 1, HIGH);
-    });
-    pen.strokeStyle = getComputedStyle(this.ribbon).color;
+    const line = Uint8Array.from(most, (weight) => Math.min(255, Math.round((255 * weight) / this.peak)));
+    pen.putImageData(painted(line, WIDE, 1, 1, this.options.which), 0, 0);
+    pen.drawImage(this.ribbon, 0, 0, WIDE, 1, 0, 0, WIDE, HIGH);
+    pen.strokeStyle = pen.fillStyle = getComputedStyle(this.ribbon).color;
     pen.lineWidth = 2;
     pen.strokeRect(this.start * scale + 1, 1, WINDOW * scale - 2, HIGH - 2);
     if (this.marked !== null) pen.fillRect(this.marked * scale - 1, 0, 2, HIGH);

@@ -63,7 +63,9 @@ class Tokens {
     this.body.hidden = this.beside.hidden = !map;
     if (!map) return this.heading.replaceChildren(store.look ? "This model has no attention to look at" : "Nothing read yet");
     const chosen = view(store.selection.view, map);
-    const kinds = this.compare && !chosen.whole ? OF_A_HEAD.filter(({ value }) => offers(store.look, map, value)) : [chosen];
+    const offered = OF_A_HEAD.filter(({ value }) => offers(store.look, map, value));
+    this.beside.hidden = offered.length < 2;
+    const kinds = this.compare && !chosen.whole ? offered : [chosen];
     this.heading.replaceChildren(...titled(map, store.selection.head, chosen));
     press(this.views, chosen.value);
     for (const one of this.views.children) one.disabled = !offers(store.look, map, one.dataset.value);
@@ -147,10 +149,10 @@ class Tokens {
     else if (looks && at.key !== null && !whole) this.column(at, looks, turn);
   }
 
-  /** The column too; it costs more than a row, so for a long text only once the pointer rests. */
+  /** The column too; it costs more than a row, so for a long text only once the pointer rests and the maps are there. */
   async column(at, looks, turn) {
     const { store } = this;
-    if (store.map().n >= LONG) await new Promise((go) => setTimeout(go, REST));
+    if (store.map().n >= LONG) await Promise.all([store.painting, new Promise((go) => setTimeout(go, REST))]);
     if (turn !== this.turn) return;
     try {
       this.show(at, looks, await store.column(at), turn);

@@ -2,16 +2,19 @@
  * All heads at a glance: a row for each layer, a small map for each head, the mean of the heads in front.
  *
  * A small map is a sample of rows; the exact numbers are asked for when a token is pointed at. Layers arrive one after
- * the other, a few at a time. The grid is one stop of Tab; arrows move over layers and heads.
+ * the other, a few at a time, and are drawn on one canvas (sheet.js). The grid is one stop of Tab; arrows move over
+ * layers and heads.
  */
 
-import { painted, strength, strongest } from "./colours.js";
+import { strength, strongest } from "./colours.js";
 import { choice, element, press } from "./element.js";
 import { mount as mountLarge } from "./large.js";
+import { Sheet } from "./sheet.js";
 import { hasMean, headName } from "./words.js";
 
 const SIZE = 32; // cells to a side of a small map
 const AT_ONCE = 4; // requests under way
+const EDGE = 8; // pixels around a small map that is scrolled to
 export const MEAN = -1;
 
 /** Build the grid of small maps, and the large map of the chosen head beneath it. */
@@ -28,11 +31,11 @@ class Grid {
     this.host = host;
     this.store = store;
     this.cells = new Map();
-    this.drawn = new Map();
+    this.sheet = null;
     this.group = null;
     store.on("look", () => this.open());
     store.on("select", () => this.mark());
-    store.on("theme", () => this.repaint());
+    store.on("theme", () => this.sheet?.repaint());
     this.open();
   }
 
@@ -73,12 +76,13 @@ class Grid {
     this.chosen?.classList.add("chosen");
     this.chosen?.setAttribute("aria-selected", "true");
     if (this.chosen) this.chosen.tabIndex = 0;
+    if (this.chosen) reveal(this.box, this.chosen);
   }
 
   build(group) {
     this.group = group;
     this.cells.clear();
-    this.drawn.clear();
+    this.sheet?.end();
     const heads = Math.max(...group.maps.map((map) => map.heads));
     const mean = group.maps.some(hasMean);
     const grid = element("div", { class: "grid", role: "grid", "aria-label": `${group.title}: layers and heads` });
@@ -86,26 +90,27 @@ class Grid {
     grid.append(header(group.maps[0], heads, mean), ...group.maps.map((map) => this.line(map, mean)));
     grid.addEventListener("keydown", (event) => this.move(event));
     this.box.replaceChildren(grid);
-    this.fetch(group);
+    this.sheet = new Sheet(grid, SIZE);
+    this.store.painting = this.fetch(group);
   }
 
   line(map, mean) {
     const heads = [...(mean ? [MEAN] : []), ...Array(map.heads).keys()];
     const cells = heads.map((head) => {
       const name = headName(map, head);
-      const canvas = element("canvas", { width: SIZE, height: SIZE, "aria-hidden": "true" });
       const attributes = { type: "button", role: "gridcell", class: head === MEAN ? "cell mean" : "cell", tabindex: "-1" };
       const choose = () => this.store.select({ map: map.name, head });
-      const made = element("button", { ...attributes, "data-head": head, "data-map": map.name, "aria-label": `Layer ${map.layer}, ${name}`, on: { click: choose } }, canvas);
+      const made = element("button", { ...attributes, "data-head": head, "data-map": map.name, "aria-label": `Layer ${map.layer}, ${name}`, on: { click: choose } });
       this.cells.set(key(map.name, head), made);
       return made;
     });
     return element("div", { role: "row", class: "line" }, element("span", { role: "rowheader", class: "layer" }, String(map.layer)), ...cells);
   }
 
-  /** Small maps of all layers, `AT_ONCE` requests at a time; a group that is no longer shown asks for no more. */
+  /** Small maps of all layers, those by the chosen one first; a group that is no longer shown asks for no more. */
   async fetch(group) {
-    const left = [...group.maps];
+    const chosen = this.store.map().layer;
+    const left = [...group.maps].sort((a, b) => Math.abs(a.layer - chosen) - Math.abs(b.layer - chosen));
     const work = async () => {
       while (left.length && this.group === group) {
         const map = left.shift();
@@ -122,24 +127,20 @@ class Grid {
     if (this.group === group) this.host.dispatchEvent(new CustomEvent("drawn", { bubbles: true }));
   }
 
+  /** The heads of a layer, and their mean. */
   paint(map, bytes, scale) {
     const area = SIZE * SIZE;
     const one = (head) => bytes.subarray(head * area, (head + 1) * area);
-    for (let head = 0; head < map.heads; head++) this.put(map, head, one(head), scale[head]);
-    if (this.cells.has(key(map.name, MEAN))) this.put(map, MEAN, ...mean(map.heads, one, scale));
+    const maps = Array.from({ length: map.heads }, (_, head) => this.labelled(map, head, one(head), scale[head]));
+    if (this.cells.has(key(map.name, MEAN))) maps.push(this.labelled(map, MEAN, ...mean(map.heads, one, scale)));
+    this.sheet.put(maps);
   }
 
-  put(map, head, bytes, peak = 1) {
+  labelled(map, head, bytes, peak = 1) {
     const cell = this.cells.get(key(map.name, head));
     cell.title = `${cell.getAttribute("aria-label")}: largest weight ${peak.toPrecision(2)}`;
-    const strong = strength(peak, strongest(peak, map.m));
-    this.drawn.set(cell, () => cell.firstChild.getContext("2d").putImageData(painted(bytes, SIZE, SIZE, strong), 0, 0));
-    this.drawn.get(cell)();
     cell.classList.add("drawn");
-  }
-
-  repaint() {
-    for (const draw of this.drawn.values()) draw();
+    return [cell, bytes, strength(peak, strongest(peak, map.m))];
   }
 
   move(event) {
@@ -155,6 +156,14 @@ class Grid {
     this.store.select({ map: line.name, head: next });
     this.chosen?.focus();
   }
+}
+
+/** Scroll a box, and not the page, so far that something in it is seen. */
+function reveal(box, inner) {
+  const [outside, inside] = [box.getBoundingClientRect(), inner.getBoundingClientRect()];
+  const short = (low, high, least, most) => Math.max(0, high - most) || Math.min(0, low - least);
+  const by = [short(inside.left - EDGE, inside.right + EDGE, outside.left, outside.right), short(inside.top - EDGE, inside.bottom + EDGE, outside.top, outside.bottom)];
+  if (by[0] || by[1]) box.scrollBy(...by);
 }
 
 function header({ named }, heads, mean) {

@@ -39,6 +39,7 @@ export class Store {
     this.busy = false;
     this.error = null;
     this.asked = 0;
+    this.painting = Promise.resolve(); // ends when the small maps are there: what costs much waits for them
     this.kept = new Kept(ROOM);
     this.listeners = new Map();
   }
