@@ -31,9 +31,7 @@ def is_image(word: str) -> bool:
     """Whether a word on the command line means an image file: a sentence that ends like one does not."""
     from regard.data.decoding import ENDINGS
 
-    if not word.lower().endswith(ENDINGS) or "\n" in word:
-        return False
-    return len(word.split()) == 1 or there(word)
+    return word.lower().endswith(ENDINGS) and (len(word.split()) == 1 or there(word))
 
 
 def means_images(words: Sequence[str] | None) -> bool:
