@@ -207,8 +207,8 @@ def every(
     return good, {path: x for path, x in zip(paths, found, strict=True) if isinstance(x, str)}
 
 
-def left_out(skipped: dict[Path, str], of: int, show: int = 3) -> str:
-    """One line that counts and names the files which could not be read."""
-    named = ", ".join(f"{path} ({why})" for path, why in list(skipped.items())[:show])
-    more = f", and {len(skipped) - show:,} more" if len(skipped) > show else ""
-    return f"{len(skipped):,} of {of:,} images cannot be read and are left out: {named}{more}"
+def left_out(skipped: dict[Path, str], of: int, show: int = 10) -> Iterator[str]:
+    """Lines that name the files which could not be read, the first of them, and then count them all."""
+    for path, why in list(skipped.items())[:show]:
+        yield f"left out {path}: {why.removeprefix(f'cannot read {path}: ')}"
+    yield f"{len(skipped):,} of {of:,} images cannot be read and are left out"
