@@ -19,13 +19,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def together(ranks, module, *words, timeout=300):
-    """Run a module's main() with these words in so many processes; what they said on stderr."""
+    """Run a module's main() with these words in so many processes; what they said."""
     command = [sys.executable, "-m", "tests.training.together", str(ranks), module, *map(str, words)]
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=timeout)
     assert done.returncode == 0, done.stderr[-4000:]
-    return done.stderr
+    return done.stdout
 
 
 def main(ranks, name, *words):
