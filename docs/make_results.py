@@ -29,8 +29,8 @@ scores must be there; the rest is left out where it was not kept.
 
 docs/published.json holds what others published: a list of {"system", "corpus", "source", "target", "part", "metric",
 "value", "search", "where", "checked"}; where "checked" is false the number was recalled and the page says so. Without
-source and target, and with "unit" where a metric has one, it stands under Language; with "section" it stands where
-results_before.py puts it.
+source and target, and with "unit" where a metric has one, it stands under Language, or under Images where the unit is
+"image"; with "section" it stands where results_before.py puts it.
 
 benchmarks/results/*.json are what the programs in benchmarks/ write: "cases" with "contenders", or "contenders" alone,
 beside command, date, cpu or gpu, and versions. Whatever else they hold in numbers is listed as it is.
@@ -49,6 +49,8 @@ from pathlib import Path
 from typing import Any
 
 from results_before import before, is_ours
+from results_images import TASKS as SEEN
+from results_images import images
 from results_language import described, language
 from results_language import scores as language_scores
 from results_owed import OWED_RUNS as OWED_RUNS
@@ -179,7 +181,11 @@ def page() -> str:
         "and `benchmarks/results/`. It is not edited by hand; a test compares it with what the script makes. Every "
         "number of ours has its command, seed, machine and date under [Runs](#runs) or beside it.",
         *quality([run for run in ours if "source" in run and not is_ours(run)], [x for x in plain if "source" in x]),
-        *language([run for run in ours if "source" not in run], [x for x in plain if "source" not in x]),
+        *language(
+            [run for run in ours if "source" not in run and run.get("task") not in SEEN],
+            [x for x in plain if "source" not in x and x.get("unit") != "image"],
+        ),
+        *images([run for run in ours if run.get("task") in SEEN], [x for x in plain if x.get("unit") == "image"]),
         *before(ours, [line for line in theirs if "section" in line]),
         *runs_listed(ours),
         *speed_listed(measured),

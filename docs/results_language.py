@@ -1,4 +1,4 @@
-"""The section of docs/results.md for everything but translation, and what of an evaluation goes into it.
+"""The sections of docs/results.md that do not translate: language, tables of any task, and what goes into them.
 
 A score of such a run: {"part", "metric", "value"}, and where it applies
 
@@ -172,14 +172,19 @@ Found = tuple[Mapping[str, Any], Mapping[str, Any]]  # a run, and one of its sco
 
 
 def language(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Runs that do not translate: for each corpus and part one table, published lines beside ours."""
+    """Runs that neither translate nor read images."""
     yield "## Language"
     yield (
-        "Everything but translation. Compare numbers within a column only, and losses only where they are counted by "
-        "the same thing. `val` is the part by which settings, updates and weights were chosen, so its numbers are a "
-        "little too good; where it stands alone there is no other part, or the other was not measured. † and rows of "
-        "several seeds are as above; ± is a standard deviation."
+        "Everything but translation and images. Compare numbers within a column only, and losses only where they are "
+        "counted by the same thing. `val` is the part by which settings, updates and weights were chosen, so its "
+        "numbers are a little too good; where it stands alone there is no other part, or the other was not measured. "
+        "† and rows of several seeds are as above; ± is a standard deviation."
     )
+    yield from parts(ours, theirs)
+
+
+def parts(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """For each corpus and part one table, published lines beside ours."""
     every = [(run, score) for run in ours for score in run["scores"]]
     places = {(line["corpus"], line["part"]) for line in theirs} | {_place(*each) for each in every}
     if not places:

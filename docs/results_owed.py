@@ -7,7 +7,10 @@ from typing import Any, NamedTuple
 
 from results_before import ALIGNERS, PAIRS, SYSTEMS, command
 from results_before import name as before
-from results_parts import table
+from results_images import MODELS, SHARES
+from results_images import command as shared
+from results_images import name as share
+from results_parts import seedless, table
 
 
 class Owed(NamedTuple):
@@ -18,7 +21,7 @@ class Owed(NamedTuple):
     runs: int = 1
 
 
-# NAME stands for docs/results/NAME.json and NAME-*.json, so no name may begin with another one and a hyphen.
+# NAME stands for docs/results/NAME.json and NAME-SEED.json, but for those that have a name of their own here.
 OWED_RUNS = {
     "multi30k-en-de-tiny": Owed(
         "Multi30k EN-DE, Transformer tiny, lower-case tokens",
@@ -136,13 +139,35 @@ OWED_RUNS = {
         "regard train decision_pendulum --out runs/clone task.wanting=false",
     ),
     "cct-cifar10": Owed("CIFAR-10, CCT-7/3x1, 300 epochs", "regard train cct_cifar10 --out runs/cct-300"),
-    "vit-cifar10": Owed("CIFAR-10, plain ViT, 100 epochs", "regard train vit_cifar10 --out runs/vit-100"),
+    "cct-cifar10-100": Owed(
+        "CIFAR-10, CCT-7/3x1, 100 epochs",
+        "regard train cct_cifar10 --out runs/cct-100 train.steps=17500 train.warmup=1000 task.mix_until=10200",
+    ),
+    "vit-cifar10": Owed(
+        "CIFAR-10, plain ViT, 100 epochs; seeds 1 to 3", "regard train vit_cifar10 train.seed=1 --out runs/vit-100", 3
+    ),
     "swin-cifar10": Owed("CIFAR-10, small Swin, 100 epochs", "regard train swin_cifar10 --out runs/swin_cifar10"),
     "mvit-cifar10": Owed("CIFAR-10, small MViT v2, 100 epochs", "regard train mvit_cifar10 --out runs/mvit_cifar10"),
     "resnet-cifar10": Owed("CIFAR-10, ResNet-18, 100 epochs", "regard train resnet_cifar10 --out runs/resnet"),
-    "deit-cifar10": Owed(
-        "CIFAR-10, DeiT taught by that ResNet", "regard train deit_cifar10 task.teacher=runs/resnet --out runs/deit"
+    "resnet-cifar10-300": Owed(
+        "CIFAR-10, ResNet-18, 300 epochs",
+        "regard train resnet_cifar10 --out runs/resnet-300 train.steps=52500 train.warmup=1750 task.mix_until=30600",
     ),
+    "resnet-cifar10-small": Owed(
+        "CIFAR-10, ResNet-18 of 36 channels (3.5 M), 100 epochs",
+        "regard train resnet_cifar10 --out runs/resnet-small model.width=36",
+    ),
+    "deit-cifar10": Owed(
+        "CIFAR-10, DeiT taught by that ResNet-18, 100 epochs; seeds 1 to 3",
+        "regard train deit_cifar10 task.teacher=runs/resnet train.seed=1 --out runs/deit",
+        3,
+    ),
+    **{
+        share(model, some): Owed(f"CIFAR-10, {what}, on {some} % of the images, as many updates", shared(model, some))
+        for model, what in MODELS.items()
+        for some in SHARES
+        if some < 100
+    },
     "cifar10-minute": Owed("CIFAR-10 in a minute of one H200", "regard train cifar10_minute --out runs/cifar10_minute"),
     "cct-mnist": Owed("MNIST, small CCT", "regard train cct_mnist --out runs/cct_mnist"),
     "cct-fashion": Owed("Fashion-MNIST, small CCT", "regard train cct_fashion --out runs/fashion"),
@@ -201,8 +226,9 @@ OWED_SPEED = {
 def owed(ours: Sequence[Mapping[str, Any]], measured: Mapping[str, Any]) -> Iterator[str]:
     """What has not been measured yet, and how to."""
     rows = []
+    names = [run["name"] if run["name"] in OWED_RUNS else seedless(run["name"]) for run in ours]
     for name, each in OWED_RUNS.items():
-        there = sum(run["name"] == name or run["name"].startswith(f"{name}-") for run in ours)
+        there = names.count(name)
         if there < each.runs:
             some = f" ({there} of {each.runs} runs measured)" if there else ""
             rows.append([each.what + some, f"`{each.how}`"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,11 @@ def seeds(runs: Iterable[Mapping[str, Any]]) -> str:
     """The seeds of a row; of a run that did not keep its own, that."""
     known = {"not recorded" if run["seed"] is None else str(run["seed"]) for run in runs}
     return ", ".join(sorted(known, key=lambda seed: (len(seed), seed)))
+
+
+def seedless(name: str) -> str:
+    """The name of a run without its seed of one or two digits (resnet-cifar10-300 has none, it counts epochs)."""
+    return re.sub(r"-\d{1,2}$", "", name)
 
 
 def read(file: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ expected   96.53 % is published for lossless images, all 50,000 of them to train
 measured   not measured yet
 command    regard train cct_cifar10 --out runs/cct-300
            regard train cct_cifar10 --out runs/cct-100 train.steps=17500 train.warmup=1000 task.mix_until=10200
-           regard train cct_cifar10 --out runs/cct-5 data.share=0.05                  # the lecture's figure: 5 %
+           regard train cct_cifar10 --out runs/cct-5 data.share=0.05                  # on 5 % of the images
            regard eval runs/cct-300
 """
 

@@ -10,9 +10,12 @@ paper      Dosovitskiy et al., An Image is Worth 16x16 Words, ICLR 2021, arXiv:2
            average of the weights
 machine    one GPU; 100 epochs (17,500 updates of 256 images), 3.7 million parameters
 expected   below the convolutional ones: nothing tells it that neighbours belong together
+shares     the lecture's figure, ViT against ResNet: 5, 20 and 50 % of the training images, and of every class.
+           Updates, batches, schedule and mixing stay as they are, so that only the images are fewer: in equal epochs
+           5 % of them would give 800 updates, too few to tell what the images lacked. They are seen more often instead
 measured   not measured yet
 command    regard train vit_cifar10 --out runs/vit-100
-           regard train vit_cifar10 --out runs/vit-5 data.share=0.05                  # the lecture's figure: 5 %
+           regard train vit_cifar10 --out runs/share-vit-5 data.share=0.05           # and 0.2, 0.5: shares
            regard eval runs/vit-100
 """
 

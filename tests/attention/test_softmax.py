@@ -39,6 +39,15 @@ def test_backends_equal_plain_in_value_and_gradient(double, name, n, m, groups, 
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("backend", ["plain", "sdpa", "products"])
+def test_backends_take_an_empty_batch(backend, biased):
+    bias = Given(torch.randn(1, 4, 3, 6)) if biased else None
+    q, k, v = (x[:0] for x in parts(3, 6, 2))
+    for mask in (None, Causal()):
+        assert BACKENDS[backend](q, k, v, mask, bias, 0.3, 0.0).shape == (0, 4, 3, 5)
+
+
 def test_eager_flex_equals_plain(double, unchecked):
     for name in ("none", "causal & keys", "window | global"):
         q, k, v = parts(20, 37, 2, requires_grad=False)

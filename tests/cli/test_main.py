@@ -77,3 +77,29 @@ def test_an_unknown_name_offers_the_nearest(capsys):
         err = capsys.readouterr().err
         assert said in err
         assert err.count("\n") == 1
+
+
+def test_what_runs_out_of_memory_says_how_less_is_needed(capsys):
+    import torch
+
+    from regard.core.errors import sparing
+
+    def full():
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of")
+
+    def advised():
+        with sparing("give fewer beams"), sparing("give smaller images"):
+            full()
+        return 0
+
+    assert cli.guarded(full) == 1
+    assert capsys.readouterr().err == "regard: out of memory; give it less at a time, or a smaller model\n"
+    assert cli.guarded(advised) == 1
+    assert capsys.readouterr().err == "regard: out of memory; give smaller images\n"  # the innermost knows best
+
+
+def test_other_errors_pass_through_advice_on_memory_unchanged():
+    from regard.core.errors import sparing
+
+    with pytest.raises(ZeroDivisionError), sparing("no"):
+        raise ZeroDivisionError

@@ -191,3 +191,23 @@ def test_labels_and_pairs_are_for_texts(photos, capsys):
     for how in (["--labels", "cat,dog"], ["--pairs"]):
         assert call("classify", photos / "a.jpg", *how) == 2
         assert "for texts" in capsys.readouterr().err
+
+
+def test_images_that_do_not_fit_together_are_looked_at_by_themselves_and_advice_is_on_images(
+    folder, photos, capsys, monkeypatch
+):
+    plain = ImageClassifier.__call__
+
+    def full(self, images):
+        if len(images) > 1 or images[0].endswith("b.png"):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return plain(self, images)
+
+    monkeypatch.setattr(ImageClassifier, "__call__", full)
+    assert call("classify", photos / "a.jpg", photos / "b.png", "--model", folder, "--device", "cpu") == 1
+    seen = capsys.readouterr()
+    assert [len(line.split("\t")) for line in seen.out.splitlines()] == [3, 1]
+    said = next(line for line in seen.err.splitlines() if "memory" in line)
+    assert said.startswith(f"regard: {photos / 'b.png'}: out of memory; ")
+    assert "smaller model" in said
+    assert "beams" not in said

@@ -55,6 +55,14 @@ def test_weights_at_v_equals_forward(name, n, m, groups):
 
 
 @pytest.mark.parametrize("name", EVERY)
+def test_an_empty_batch_is_attended_to_as_any_other(name):
+    attend = make(MECHANISMS, name, "attention").eval()
+    q, k, v = parts(5, 9, groups=2, batch=0)
+    assert attend(q, k, v).shape == (0, 4, 5, 7)
+    assert attend.weights(q, k).shape == (0, 4, 5, 9)
+
+
+@pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("groups", [4, 2, 1])
 def test_heads_that_stand_alone_can_be_had_alone(name, groups):
     attend = make(MECHANISMS, name, "attention").eval()

@@ -58,6 +58,14 @@ class TestEveryModelOfImages:
         assert grid.shape[1] * size[1] == grid.shape[2] * size[0]  # these sizes are divided evenly
         assert pooled.std() > 0.01
 
+    @pytest.mark.parametrize("training", [False, True])
+    def test_of_no_images_gives_no_answers(self, name, training):
+        model = made(name).train(training)
+        x = images(model, 32, 32, rows=0)
+        assert model(x).shape == (0, 10)
+        assert model.pooled(x).shape[0] == model.grid(x).shape[0] == 0
+        assert all(each.shape[0] == 0 and each.shape[2] > 0 for each in model.features(x))
+
     def test_gives_a_pyramid_of_features(self, name):
         model = made(name)
         x = images(model, 64, 96, rows=2)

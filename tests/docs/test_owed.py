@@ -49,6 +49,17 @@ def test_every_owed_run_is_a_command_with_a_folder(owed, tmp_path, monkeypatch):
     found = owed.jobs([], Path("runs"))
     assert len(found) > 60
     assert len({job.name for job in found}) == len({job.folder for job in found}) == len(found)
-    (deit,) = [job for job in found if job.name == "deit-cifar10"]
+    (deit,) = [job for job in found if job.name == "deit-cifar10-2"]
     assert deit.needs == {Path("runs/resnet")}
-    assert "make_results.py add runs/deit --name deit-cifar10" in owed.line(deit, None).replace(sys.executable, "")
+    line = owed.line(deit, None).replace(sys.executable, "")
+    assert "make_results.py add runs/deit-cifar10-2 --name deit-cifar10-2" in line
+
+
+def test_the_runs_of_the_figure_of_shares_differ_in_their_images_alone(owed, tmp_path, monkeypatch):
+    monkeypatch.setattr(owed, "RECORDS", tmp_path)
+    found = owed.jobs(["share-*"], Path("runs"))
+    assert {job.name: job.train for job in found} == {
+        name: f"regard train {model}_cifar10 data.share={share} --out runs/{name}"
+        for model in ("vit", "resnet")
+        for name, share in ((f"share-{model}-5", 0.05), (f"share-{model}-20", 0.2), (f"share-{model}-50", 0.5))
+    }

@@ -353,7 +353,8 @@ def test_a_run_of_any_task_becomes_a_file_and_a_table(apart, tmp_path, task):
     assert "private" not in json.dumps(record)
     made = (tmp_path / "results.md").read_text(encoding="utf-8")
     assert f"### {record['corpus']}, test" in made
-    assert "| **ours** |" in made[made.index("## Language") : made.index("## Runs")]
+    section = "## Images" if task in ("images", "distillation") else "## Language"
+    assert "| **ours** |" in made[made.index(section) : made.index("## Runs")]
     assert "### one\n" in made[made.index("## Runs") :]
 
 
@@ -422,9 +423,22 @@ def test_a_task_without_a_place_is_one_line(apart, tmp_path, capsys):
     assert "the task 'new' has no place" in capsys.readouterr().err
 
 
-def test_no_owed_name_begins_with_another_and_its_recipe_is_there(script):
-    names = list(script.OWED_RUNS)
-    assert [(a, b) for a in names for b in names if b.startswith(f"{a}-")] == []
+def test_a_run_pays_for_its_own_name_and_a_seed_for_the_name_before_it(script):
+    def left(*names):
+        made = "\n".join(script.owed([{"name": name} for name in names], {}))
+        return {how for how in made.split("`") if how.startswith("regard train") and "_cifar10" in how}
+
+    every = left()
+    assert every - left("resnet-cifar10-300") == {script.OWED_RUNS["resnet-cifar10-300"].how}
+    assert every - left("share-vit-5") == {script.OWED_RUNS["share-vit-5"].how}
+    assert every - left("cct-cifar10-100", "cct-cifar10-1") == {
+        script.OWED_RUNS[name].how for name in ("cct-cifar10", "cct-cifar10-100")
+    }
+    assert every == left("vit-cifar10-1", "vit-cifar10-2")
+    assert every - left(*(f"vit-cifar10-{seed}" for seed in (1, 2, 3))) == {script.OWED_RUNS["vit-cifar10"].how}
+
+
+def test_the_recipe_or_program_of_everything_owed_is_there(script):
     for owed in script.OWED_RUNS.values():
         assert (ROOT / "recipes" / f"{owed.how.split()[2]}.py").is_file(), owed
     for owed in script.OWED_SPEED.values():

@@ -1,6 +1,7 @@
 """Distillation: the loss as the paper writes it, what the teacher is shown, and that a run goes on to the bit."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import regard
+from regard import cli
 from regard.core.errors import BadInput, RegardError
 from regard.data.images import ImageSet
 from regard.data.pictures import Images
@@ -16,7 +18,7 @@ from regard.models import deit, vit
 from regard.tasks import distillation, images
 from regard.tasks.distillation import UNTRAINED, Teacher
 from regard.tasks.image_classifier import ImageClassifier
-from regard.training import train
+from regard.training import evaluate, train
 from regard.training.recipe import Recipe, Train
 from tests.training.test_resume import assert_equal_runs, end, in_pieces
 
@@ -146,6 +148,21 @@ def test_a_run_goes_on_to_the_bit_and_not_under_another_teacher(recipe, data, tm
     assert isinstance(regard.load(tmp_path / "straight" / "model"), ImageClassifier)
 
 
+def test_a_student_is_measured_where_its_teacher_is_gone_and_not_trained_there(data, tmp_path, capsys):
+    teacher, run = taught(tmp_path / "teacher", data), tmp_path / "run"
+    model = deit.Config(image=12, patch=4, width=16, heads=2, layers=1, ffn=24)
+    settings = Train(steps=2, warmup=1, evaluate=2, save=1, log=1, device="cpu", metric="accuracy")
+    recipe = Recipe(model, distillation.Config(teacher=teacher), data, settings, "distilled")
+    train(recipe, run)
+    before = evaluate(run, ["val"])["results"]["val"]
+    shutil.rmtree(teacher)
+    assert evaluate(run, ["val"])["results"]["val"] == before
+    assert cli.main(["eval", str(run), "--split", "val"]) == 0
+    assert "accuracy" in capsys.readouterr().out
+    with pytest.raises(BadInput, match=r"task\.teacher=.*teacher"):
+        train(replace(recipe, train=replace(settings, steps=3)), run, resume=True)
+
+
 def test_a_run_of_its_own_kind_may_be_the_teacher(recipe, tmp_path):
     train(replace(recipe, task=images.Config(), model=TEACHER), tmp_path / "first")
     made = replace(recipe.task, teacher=str(tmp_path / "first")).build(recipe.data)
@@ -167,17 +184,17 @@ def test_a_student_agrees_with_its_teacher_more_and_more(recipe, data, tmp_path)
 
 def test_teachers_that_cannot_teach_are_refused_in_one_line(data, tmp_path, teacher):
     with pytest.raises(BadInput, match="needs a teacher"):
-        distillation.Config().build(data)
+        distillation.Config().build(data).fingerprint()
     with pytest.raises(BadInput, match=r"task\.teacher=.*nowhere"):
-        distillation.Config(teacher=str(tmp_path / "nowhere")).build(data)
+        distillation.Config(teacher=str(tmp_path / "nowhere")).build(data).fingerprint()
     regard.save(vit.ViT(TEACHER), tmp_path / "bare")
     with pytest.raises(BadInput, match="no model that was saved for images"):
-        distillation.Config(teacher=str(tmp_path / "bare")).build(data)
+        distillation.Config(teacher=str(tmp_path / "bare")).build(data).fingerprint()
     with pytest.raises(BadInput, match="knows cat, dog; the data have left, right"):
-        distillation.Config(teacher=taught(tmp_path / "pets", data, labels=["cat", "dog"])).build(data)
+        distillation.Config(teacher=taught(tmp_path / "pets", data, labels=["cat", "dog"])).build(data).fingerprint()
     grey = {"channels": 1, "mean": (0.5,), "std": (0.5,)}
     with pytest.raises(BadInput, match="reads 1 channels, the data have 3"):
-        distillation.Config(teacher=taught(tmp_path / "g", data, replace(TEACHER, channels=1), **grey)).build(data)
+        Teacher(taught(tmp_path / "g", data, replace(TEACHER, channels=1), **grey), data, ["left", "right"])
     with pytest.raises(RegardError, match=r"task\.share=2"):
         distillation.Config(teacher=teacher, share=2).build(data)
 

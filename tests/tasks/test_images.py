@@ -117,6 +117,31 @@ def test_a_run_counts_images_by_their_name(recipe, tmp_path, capsys):
     assert "tokens/s" not in said.out + said.err
 
 
+@pytest.mark.parametrize(
+    ("fits", "said"), [(3, r"but 2 rows do: set data\.rows=2"), (0, r"smaller images \(data\.size\)")]
+)
+def test_advice_on_memory_while_training_is_on_images(recipe, tmp_path, monkeypatch, fits, said):
+    plain = images.ImageClasses.loss
+
+    def loss(self, model, batch, step=0, rng=None):
+        if len(batch.labels) > fits:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return plain(self, model, batch, step, rng)
+
+    monkeypatch.setattr(images.ImageClasses, "loss", loss)
+    with pytest.raises(BadInput, match=said):
+        train(recipe, tmp_path / "run")
+
+
+def test_advice_on_memory_while_measuring_has_no_beams(trained, monkeypatch):
+    def full(self, pixels):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr(images.ImageClasses, "normalised", full)
+    with pytest.raises(RegardError, match=r"^out of memory; measure it on another device \(--device cpu\)$"):
+        evaluate(trained[0], ["val"])
+
+
 def test_a_saved_model_is_measured_on_images_of_a_name_with_its_labels(trained, shapes, tmp_path):
     out, _ = trained
     assert evaluate(out / "model", ["val"], data=str(shapes))["results"]["val"]["accuracy"] > 0.9

@@ -29,7 +29,7 @@ import typer
 import typer.main
 
 import regard
-from regard.core.errors import RegardError
+from regard.core.errors import RegardError, out_of_memory
 
 FAILED, USAGE, BUG, INTERRUPTED, UNREAD = 1, 2, 70, 130, 141
 
@@ -91,8 +91,8 @@ def said(error: BaseException) -> tuple[str, int]:
         where = f"{os.fspath(error.filename)!s}: " if error.filename is not None else ""
         hint = " (make room and run it again)" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
         return f"{where}{error.strerror.lower()}{hint}", FAILED
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return "out of memory; give fewer beams or shorter lines", FAILED
+    if out_of_memory(error):
+        return "out of memory; give it less at a time, or a smaller model", FAILED
     if callable(getattr(error, "format_message", None)):  # the command line's own: a wrong option, a missing argument
         words = " ".join(str(error.format_message()).split()).rstrip(".")  # type: ignore[attr-defined]
         return f"{words[:1].lower()}{words[1:]}{_help_hint(error)}", USAGE

@@ -164,6 +164,7 @@ class _Work(Work[list[dict[str, Any]]]):
 
     noun = "prompt"
     failed = "could not be written on: {}"
+    spare = "ask for fewer tokens, samples or beams"
 
     def __init__(self, predictor: Any, asked: dict[str, Any], as_json: bool) -> None:
         super().__init__()

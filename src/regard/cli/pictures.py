@@ -31,9 +31,7 @@ def is_image(word: str) -> bool:
     """Whether a word on the command line means an image file: a sentence that ends like one does not."""
     from regard.data.decoding import ENDINGS
 
-    if not word.lower().endswith(ENDINGS) or "\n" in word:
-        return False
-    return len(word.split()) == 1 or there(word)
+    return word.lower().endswith(ENDINGS) and (len(word.split()) == 1 or there(word))
 
 
 def means_images(words: Sequence[str] | None) -> bool:
@@ -121,6 +119,7 @@ class _Work(Work["Classified | None"]):
     """Windows of file names in, labels out; keeps count."""
 
     failed = "{}"
+    spare = "it is looked at by itself, in the model's own size: take a smaller model, or --device cpu"
 
     def __init__(self, classifier: ImageClassifier, every: bool, as_json: bool, named: bool) -> None:
         super().__init__()
@@ -139,12 +138,16 @@ class _Work(Work["Classified | None"]):
         return list(self.classifier([line.text for line in some]))
 
     def complain(self, line: Line, what: str) -> None:
-        """A file that could not be used; what the decoder says names it."""
+        """A file that could not be used, by its name; what the decoder says has it already."""
         from regard.cli import say
 
         self.bad += 1
         told = " ".join(line.text.split())  # a line that is said has no others in it
-        say(what.replace(told, _told(line.text)) if told and told in what else f"line {line.number} {what}")
+        if line.wrong:
+            say(f"line {line.number} {what}")
+        else:
+            name = _told(line.text)
+            say(what.replace(told, name) if told in what else f"{name}: {what}")
 
     def _shown(self, line: Line, found: Classified | None) -> str:
         if self.as_json:

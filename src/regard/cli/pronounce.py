@@ -62,6 +62,7 @@ class _Work(Work["list[list[Candidate]]"]):
     """Windows of lines in, sounds out; keeps count."""
 
     failed = "could not be pronounced: left empty ({})"
+    spare = "give fewer beams or shorter words"
 
     def __init__(self, pronouncer: Pronouncer, beams: int, nbest: int, as_json: bool) -> None:
         super().__init__()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.core.errors import BadInput
+from regard.core.errors import BadInput, sparing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -251,8 +251,9 @@ def _translated(
     translator: Translator, line: str, translation: str | None, beams: int
 ) -> tuple[list[str], list[Trace]]:
     """The line and its translation, and the maps of it."""
-    written = translation if translation is not None else str(translator([line], beams=beams)[0])
-    return [line.strip(), written], translator.attention(line, translation, beams=beams)
+    with sparing("give fewer beams or a shorter text"):
+        written = translation if translation is not None else str(translator([line], beams=beams)[0])
+        return [line.strip(), written], translator.attention(line, translation, beams=beams)
 
 
 def _written(writer: Writer, line: str, tokens: int) -> tuple[list[str], list[Trace]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.options import Device, Json
-from regard.core.errors import BadInput, RegardError
+from regard.core.errors import BadInput, RegardError, sparing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +57,8 @@ def transcribe(
     bad = 0
     for file in files:
         try:
-            heard = hear([file], beams=beams)[0]
+            with sparing(f"{file} is to be shorter, or the beams fewer"):
+                heard = hear([file], beams=beams)[0]
         except RegardError as error:
             say(str(error))
             bad, heard = bad + 1, None

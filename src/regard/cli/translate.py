@@ -205,6 +205,7 @@ class _Work(Work["list[Candidate]"]):
     """What is done to a window of lines, and what was done so far."""
 
     failed = "could not be translated: left empty ({})"
+    spare = "give fewer beams or shorter lines"
     most = COMPLAINTS
 
     def __init__(self, translator: Translator, search: dict[str, Any], nbest: int) -> None:

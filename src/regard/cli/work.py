@@ -21,6 +21,7 @@ class Work(Generic[Answer]):
 
     noun: ClassVar[str] = "line"  # what a line is called when it is complained of
     failed: ClassVar[str] = "could not be used: left empty ({})"  # what is said of one that the model fails on
+    spare: ClassVar[str] = "give shorter lines"  # how less memory is needed
     most: ClassVar[int | None] = None  # lines that are complained of one by one; None: all
 
     def __init__(self) -> None:
@@ -41,17 +42,19 @@ class Work(Generic[Answer]):
 
     def _tried(self, some: list[Line], lost: Answer) -> list[Answer]:
         from regard.cli import debugging
-        from regard.core.errors import RegardError
+        from regard.core.errors import RegardError, sparing
 
         try:
-            return self.answers(some)
+            with sparing(self.spare):
+                return self.answers(some)
         except (RegardError, RuntimeError) as error:  # torch calls most of what can happen to it a RuntimeError
             if debugging():
                 raise
-            if len(some) > 1:
-                return [self._tried([line], lost)[0] for line in some]
-            self.complain(some[0], self.failed.format(" ".join(str(error).split())))
-            return [lost]
+            why = " ".join(str(error).split())
+        if len(some) > 1:  # out here, where nothing holds on any more to what the error had used
+            return [self._tried([line], lost)[0] for line in some]
+        self.complain(some[0], self.failed.format(why))
+        return [lost]
 
     def __call__(self, window: list[Line]) -> Iterable[str]:
         """The output lines of a window."""

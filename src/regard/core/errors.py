@@ -5,7 +5,8 @@ The command line prints these without a traceback; everything else is a bug of o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 
@@ -23,6 +24,29 @@ class UnknownName(RegardError):
 
 class BadInput(RegardError):
     """Input that cannot be used: an unreadable file, a damaged checkpoint, text that is not text."""
+
+
+class OutOfMemory(RegardError):
+    """There was no room on the device, or on the host; the message says how less of it is needed."""
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether a device, or the host, had no room left; torch has a class for the one, and a sentence for the other."""
+    return isinstance(error, MemoryError | OutOfMemory) or (
+        isinstance(error, RuntimeError)
+        and (type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error))
+    )
+
+
+@contextmanager
+def sparing(advice: str) -> Iterator[None]:
+    """What runs out of memory in this block says how to need less, where nothing within has said it already."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, OutOfMemory) or not out_of_memory(error):
+            raise
+        raise OutOfMemory(f"out of memory; {advice}") from error
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from regard.core.errors import RegardError, UnknownName
+from regard.core.errors import RegardError, UnknownName, out_of_memory
 from regard.serve.batching import Busy, Closing, Late, Refused
 
 log = logging.getLogger("regard")
@@ -102,7 +102,7 @@ def explained(error: BaseException) -> Response:
     if isinstance(error, HTTPException):
         said = error.detail if isinstance(error.detail, str) else "this cannot be answered"
         return problem(error.status_code, said, allow=(error.headers or {}).get("Allow"))
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+    if out_of_memory(error):
         return problem(503, "there is not enough memory for this now; ask for less", after=5)
     log.error("a request failed: this is a bug", exc_info=error)
     return problem(500, "this should not have happened; the log of the service says more")

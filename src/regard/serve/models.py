@@ -128,7 +128,7 @@ def _files(router: APIRouter, work: Work) -> None:
         else:
             contents, fields = await files(request, IMAGES)
             name = await picked(work, fields.get("model"), lambda p: isinstance(p, ImageClassifier), "look at pictures")
-            pictures = [await asyncio.to_thread(picture, content, work.settings) for content in contents]
+            pictures = [await asyncio.to_thread(picture, x, work.settings, n) for n, x in enumerate(contents, 1)]
             found = await work.called(name, pictures)
         return shapes.Classified(
             model=name,

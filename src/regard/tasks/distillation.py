@@ -11,7 +11,7 @@
 
 The teacher is any saved model of images: a run's folder, one that regard.save wrote, or one of timm's or transformers'
 (weights.theirs) that has the labels of the data. It stays as it is, and stands in no checkpoint; its weights are part
-of the fingerprint, so that a run is never resumed under another teacher.
+of the fingerprint, so that a run is never resumed under another teacher. Whoever measures a student needs none.
 
 Touvron et al.: Training data-efficient image transformers & distillation through attention. ICML 2021. arXiv:2012.12877
 (hard with α = 0.5; soft with α = 0.1, τ = 3); Hinton, Vinyals, Dean: Distilling the Knowledge in a Neural Network.
@@ -23,6 +23,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
@@ -72,7 +73,11 @@ class Distillation(ImageClasses):
         super().__init__(config, data, seed)
         if not 0 <= config.share <= 1 or config.temperature <= 0:
             raise RegardError(f"task.share={config.share} lies between 0 and 1, task.temperature above 0")
-        self.teacher = Teacher(config.teacher, data, self.labels)
+
+    @cached_property
+    def teacher(self) -> Teacher:
+        """Who teaches; asked for when training begins, so that a student can be measured where the teacher is gone."""
+        return Teacher(self.config.teacher, self.data, self.labels)
 
     def loss(
         self, model: nn.Module, batch: Images, step: int = 0, rng: torch.Generator | None = None

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import regard
-from regard.core.errors import BadInput, RegardError
+from regard.core.errors import BadInput, RegardError, sparing
 from regard.training.average import mean, put
 from regard.training.checkpoint import Checkpoints, read_weights
 from regard.training.device import chosen_device, machine
@@ -59,8 +59,15 @@ def evaluate(
         "machine": machine(place),
         "torch": torch.__version__,
         "regard": regard.__version__,
-        "results": {task.data.split(part): task.report(model, part, **search) for part in parts},
+        "results": {task.data.split(part): _report(task, model, part, search) for part in parts},
     }
+
+
+def _report(task: Any, model: nn.Module, part: str, search: dict[str, Any]) -> dict[str, Any]:
+    beams = "with fewer beams (--beams), or " if hasattr(getattr(task, "config", None), "beams") else ""
+    with sparing(f"measure it {beams}on another device (--device cpu)"):
+        found: dict[str, Any] = task.report(model, part, **search)
+    return found
 
 
 def _weights(folder: Path, which: str, keep: int, average: int) -> dict[str, Any]:

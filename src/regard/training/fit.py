@@ -11,15 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from regard.core.errors import out_of_memory
+
 if TYPE_CHECKING:
     from regard.training.loop import _Run
-
-
-def out_of_memory(error: Exception) -> bool:
-    """Whether a device, or the host, had no room left."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
-        isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-    )
 
 
 def what_fits(run: _Run, batch: Any, error: Exception) -> str:
@@ -30,13 +25,16 @@ def what_fits(run: _Run, batch: Any, error: Exception) -> str:
     advice = "train.recompute=true saves most of what a pass keeps, at a fifth more time"
     if run.world.size > 1:  # the others wait in the middle of a pass: nothing can be tried here
         return f"{said}; halve it and double train.accumulate, or slice the model (train.spread=fsdp); {advice}"
+    images = run.task.unit == "images"
     rows //= 2
     while rows and not _passes(run, batch.rows(rows)):
         rows //= 2
     if not rows:
-        return f"{said}, and neither does a single row; {advice}; or take a smaller model or shorter rows"
+        smaller = "smaller images (data.size)" if images else "shorter rows"
+        return f"{said}, and neither does a single row; {advice}; or take a smaller model or {smaller}"
     times = -(-every // rows) * run.settings.accumulate
-    return f"{said}, but {rows} rows do: make batches so small and set train.accumulate={times}; or {advice}"
+    so_small = f"set data.rows={rows}" if images else "make batches so small"
+    return f"{said}, but {rows} rows do: {so_small} and set train.accumulate={times}; or {advice}"
 
 
 def _passes(run: _Run, batch: Any) -> bool:

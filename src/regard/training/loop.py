@@ -29,7 +29,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from regard.core.errors import BadInput, RegardError
+from regard.core.errors import BadInput, RegardError, out_of_memory
 from regard.core.shapes import Tensor
 from regard.data.batching import Drawn, Place, prefetch
 from regard.training import begin, ending, streams
@@ -37,7 +37,7 @@ from regard.training.average import MovingAverage, tensors
 from regard.training.checkpoint import Checkpoints, restore, save_weights
 from regard.training.compiled import Compiled, from_compiler
 from regard.training.device import chosen_device, chosen_precision, machine, why_eager
-from regard.training.fit import out_of_memory, what_fits
+from regard.training.fit import what_fits
 from regard.training.interrupt import Interrupt
 from regard.training.optimiser import Optimiser, spared
 from regard.training.optimisers.muon import projections

@@ -127,7 +127,7 @@ def products(
     """Two batched products: on a CPU the fused kernel spends more time between few queries than on them."""
     (b, h, n, d), g, m = q.shape, k.shape[1], k.shape[2]
     q = q.reshape(b * g, h // g * n, d)  # heads that share keys are so many queries more
-    k, v = k.reshape(b * g, m, d), v.reshape(b * g, m, -1)
+    k, v = k.reshape(b * g, m, d), v.reshape(b * g, m, v.shape[3])  # no -1: a batch may be empty
     added = None if bias is None else bias.dense().to(q.dtype)
     blind = None
     if mask is not None:
@@ -138,12 +138,12 @@ def products(
     if added is None:
         scores = torch.baddbmm(q.new_zeros(1, 1, 1), q, k.mT, beta=0, alpha=scale)
     else:
-        scores = torch.baddbmm(added.expand(b, h, n, m).reshape(b * g, -1, m), q, k.mT, alpha=scale)
+        scores = torch.baddbmm(added.expand(b, h, n, m).reshape(b * g, h // g * n, m), q, k.mT, alpha=scale)
     weights = scores.softmax(-1)
     if blind is not None:
-        weights = weights.masked_fill(blind.expand(b, h, n, 1).reshape(b * g, -1, 1), 0.0)
+        weights = weights.masked_fill(blind.expand(b, h, n, 1).reshape(b * g, h // g * n, 1), 0.0)
     weights = F.dropout(weights, dropout) if dropout else weights
-    return torch.bmm(weights, v).view(b, h, n, -1)
+    return torch.bmm(weights, v).view(b, h, n, v.shape[2])
 
 
 def folded(

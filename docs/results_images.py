@@ -1,0 +1,90 @@
+"""The section of docs/results.md on images, and the runs that the lecture's figure wants.
+
+    tables      one for each set and part, as those of the other tasks (results_language.py)
+    shares      a plain ViT against a ResNet-18, both on 5, 20, 50 and 100 % of CIFAR-10's training images
+
+Every run of the figure has the same number of updates, of images in a batch, and the same schedule: only the images are
+fewer. With equal epochs 5 % of them would give 800 updates instead of 17,500, and what had then learned little might
+have had too few images or too few updates; so a small share is seen more often instead (about 2,200 times, in ever new
+crops and mixtures). Validation and test images are the same for all.
+
+A run belongs to the figure by its name, share-<model>-<per cent>; all of the images are those of the 100 epochs of the
+model's own recipe, <model>-cifar10. Where there are seeds, -<seed> follows, and their mean is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from results_language import parts
+from results_parts import seedless, seeds, spread, table
+
+ASSETS = Path(__file__).resolve().parent / "assets"
+PICTURE = ASSETS / "shares.png"
+TASKS = ("images", "distillation")
+MODELS = {"vit": "plain ViT, 3.7 M", "resnet": "ResNet-18, 11.2 M"}
+TRAINED = 45_000  # images of CIFAR-10 that are for training
+SHARES = (5, 20, 50, 100)  # per cent of them, and of every class
+PART, METRIC = "test", "accuracy"
+
+
+def name(model: str, share: int) -> str:
+    """The name of a run of the figure, without its seed."""
+    return f"{model}-cifar10" if share == 100 else f"share-{model}-{share}"
+
+
+def command(model: str, share: int) -> str:
+    """How a run on fewer images is made."""
+    return f"regard train {model}_cifar10 data.share={share / 100:g} --out runs/{name(model, share)}"
+
+
+def is_run(run: Mapping[str, Any], model: str, share: int) -> bool:
+    """Whether a run is one of this point, of whatever seed."""
+    return name(model, share) in (run["name"], seedless(run["name"]))
+
+
+def points(ours: Sequence[Mapping[str, Any]], model: str) -> dict[int, list[Mapping[str, Any]]]:
+    """Share -> the runs of a model on it; only shares that have been measured."""
+    found = {share: [run for run in ours if is_run(run, model, share)] for share in SHARES}
+    return {share: runs for share, runs in found.items() if runs}
+
+
+def right(run: Mapping[str, Any]) -> float:
+    """Images that a run has right, in per cent."""
+    for score in run["scores"]:
+        if (score["part"], score["metric"]) == (PART, METRIC):
+            return 100 * float(score["value"])
+    raise ValueError(f"{run['name']} has no {METRIC} on {PART}")
+
+
+def images(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The section."""
+    yield "## Images"
+    yield (
+        "Images to classes. Validation images are taken out of the training images; settings and weights were chosen "
+        "by them, and `test` was looked at once. Models over CIFAR-10 share one recipe, but for what their rows say. "
+        "How to train one: [vision](how/vision.md)."
+    )
+    yield from parts([run for run in ours if not str(run["name"]).startswith("share-")], theirs)
+    yield "### ViT against ResNet on 5, 20, 50 and 100 % of the images"
+    yield from _shares(ours)
+
+
+def _shares(ours: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield (
+        "Equal updates (17,500 of 256 images), schedule, augmentation and mixing; a small share is seen more often "
+        "instead. With equal epochs 5 % would give 800 updates, and too few images could not be told from too few "
+        "updates. CIFAR-10, test images right, %; in brackets the lowest and the highest of several seeds."
+    )
+    found = {model: points(ours, model) for model in MODELS}
+    rows = [["system", *(f"{share} % ({TRAINED * share // 100:,})" for share in SHARES), "seeds"]]
+    for model, what in MODELS.items():
+        runs = found[model]
+        cells = [spread([right(run) for run in runs[s]]) if s in runs else "not measured yet" for s in SHARES]
+        rows.append([f"**{what}**", *cells, seeds(run for some in runs.values() for run in some)])
+    yield table(rows)
+    if PICTURE.is_file():
+        yield f"![Images right over the images trained on: ViT and ResNet](assets/{PICTURE.name})"
+        yield "Drawn by `python docs/make_shares.py` from the same files."
