@@ -1,6 +1,6 @@
 """The service under load: many clients at once, requests that run together beside requests that run one at a time.
 
-    python benchmarks/serve.py            200 clients, 60 s, about four minutes      -> results/serve.json
+    python benchmarks/serve.py            200 clients, 60 s, about six minutes      -> results/serve.json
     python benchmarks/serve.py --quick    20 clients, 3 s a turn, nothing written
 
 Three questions to ``regard serve en-de``, whose clients live in a process of their own and ask again as soon as they
@@ -11,6 +11,13 @@ are answered, each on one connection:
     beyond     with a short queue: is what cannot be taken refused with 429 and a time to come back, and nothing else?
 
 Every client asks for sentences of its own, from a fixed list, and the answers are compared with those of a lone client.
+
+Memory rises at first, whoever computes: oneDNN keeps a kernel for every number of rows it has met (up to 1,024 of
+them), and the C library keeps what was freed, in heaps of 64 MiB for each thread, so that what is in memory goes up and
+down in large steps while what is in use stands still. Neither is growth. So the load is laid on in short turns until
+the highest mark of the process (VmHWM, which cannot wander) rises by less than a percent in three of them together:
+that is `warm-up`. What it rises by afterwards, over the whole load, is `growth`; a leak would show there, in proportion
+to the answers. That the same requests again leave nothing behind is what tests/serve/test_memory.py says.
 """
 
 from __future__ import annotations
@@ -35,6 +42,8 @@ SENTENCES = [
     for does in ("is running", "are playing with a ball", "waits for the bus", "sits and reads a book")
     for where in ("in the snow", "at the beach", "in front of a large building", "on the street")
 ]
+
+TURNS, STILL, AS_LONG = 15, 0.01, 3  # warming up: turns at most; until in so many the mark rises by less than a share
 
 
 # -- the clients, in a process of their own ----------------------------------------------------------------------------
@@ -146,13 +155,14 @@ class Service:
                 return
         raise SystemExit(f"the service did not start: status {self.process.wait()}")
 
-    def memory(self) -> float | None:
-        """MiB of this process that are in memory (Linux)."""
+    def memory(self) -> dict[str, float] | None:
+        """MiB of this process that are in memory, and the most that ever were (Linux)."""
         try:
             said = Path(f"/proc/{self.process.pid}/status").read_text()
         except OSError:
             return None
-        return round(int(said.split("VmRSS:")[1].split()[0]) / 1024, 1)
+        marks = {"now": "VmRSS:", "most": "VmHWM:"}
+        return {name: round(int(said.split(mark)[1].split()[0]) / 1024, 1) for name, mark in marks.items()}
 
     def close(self) -> int:
         """Tell it to stop; its status."""
@@ -209,16 +219,29 @@ def main() -> None:
 
 
 def _load(service: Service, clients: harness.Child, seconds: float, how: dict[str, Any]) -> dict[str, Any]:
-    """The long turn, in four parts, with the memory before, between and after."""
-    clients.ask(do="load", **service.at, seconds=min(5.0, seconds), **how)  # pools and caches find their size
-    memory, parts = [service.memory()], []
+    """The long turn, in four parts, with the memory before, between and after; short turns before it warm up."""
+    turns = [service.memory()]
+    for _ in range(TURNS):
+        clients.ask(do="load", **service.at, seconds=min(10.0, seconds), **how)
+        turns.append(service.memory())
+        before, after = turns[max(0, len(turns) - 1 - AS_LONG)], turns[-1]
+        if before is None or after is None or after["most"] < before["most"] * (1 + STILL):
+            break
+    memory, parts = [turns[-1]], []
     for _ in range(4):
         parts.append(clients.ask(do="load", **service.at, seconds=seconds / 4, **how))
         memory.append(service.memory())
     statuses: Counter[str] = Counter()
     for part in parts:
         statuses.update(part["statuses"])
-    return {"statuses": dict(statuses), "MiB": memory, "parts": parts}
+    rises = {"warm-up": _rise(turns), "growth": _rise(memory)}
+    return {"statuses": dict(statuses), "MiB": {"warm-up": turns, "load": memory, "rise": rises}, "parts": parts}
+
+
+def _rise(memory: list[dict[str, float] | None]) -> float | None:
+    """By how much the highest mark rose."""
+    first, last = memory[0], memory[-1]
+    return None if first is None or last is None else round(last["most"] - first["most"], 1)
 
 
 def _print(record: dict[str, Any]) -> None:
@@ -236,7 +259,13 @@ def _print(record: dict[str, Any]) -> None:
     add("short queue", record["beyond"])
     print(harness.table(rows))
     print(f"a lone client: {record['alone']['per_second']} answers/s")
-    print(f"memory, MiB: {record['load']['MiB']}; all statuses of the load: {record['load']['statuses']}")
+    memory = record["load"]["MiB"]
+    for name in ("warm-up", "load"):
+        marks = ["?" if mark is None else f"{mark['now']} (most {mark['most']})" for mark in memory[name]]
+        print(f"memory, MiB, {name}: {', '.join(marks)}")
+    rise = memory["rise"]
+    print(f"the highest mark rose by {rise['warm-up']} MiB while warming up, by {rise['growth']} MiB under the load")
+    print(f"all statuses of the load: {record['load']['statuses']}")
     print(f"together over one at a time: {record['times as many']}")
     print(f"429 without Retry-After: {record['beyond']['429 without Retry-After']}; ended with {record['ended with']}")
 

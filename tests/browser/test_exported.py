@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import regard
-from regard.serve.exported import page
+from regard.see.exported import page
 from regard.serve.taking import take
 from regard.tasks.look import look
-from tests.serve.taken import crossed, taken
+from tests.see.taken import crossed, taken
 
 from .conftest import PATIENCE, PHONE, WIDE, Page
 
@@ -108,6 +108,37 @@ def test_the_chosen_map_can_be_saved(shown, folder, kind):
         tags = {element.tag.rpartition("}")[2] for element in tree.iter()}
         assert tags == {"svg", "rect", "text"}  # no word became a tag
         assert len(list(tree.iter("{http://www.w3.org/2000/svg}rect"))) == 7 * 7 + 1
+
+
+def test_a_page_of_traces_shows_words_lines_rollouts_and_what_is_missing(driver, folder):
+    import torch
+
+    from regard.core.trace import Trace
+    from regard.see import page
+
+    words = ["one", "two", "<b>three</b>"]
+    weights = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.3, 0.0]]).repeat(1, 2, 1, 1)
+    traces = [Trace(f"blocks.{n}.mix", weights).label(words, words) for n in range(2)]
+    file = folder / "traces.html"
+    page(traces, file, "Three words", note="made by hand")
+    one = Page(driver, "")
+    one.size(*WIDE)
+    driver.get(file.as_uri())
+    one.drawn()
+    assert one.text("#given").split("\n") == ["Three words", "made by hand"]
+    assert not one.one("#answer").is_displayed()
+    assert one.texts(".panel.look .chip") == words
+    one.all(".panel.seen .chip")[2].click()
+    one.until(lambda: "40 % is not among these tokens" in one.text(".told"), "it is said what is missing")
+    assert not one.all(".lines")
+    one.one("#lines").click()
+    one.until(lambda: one.all(".lines path.look"), "lines are drawn")
+    assert len(one.all(".lines path.look")) == 2
+    (rollout,) = [each for each in one.all(".choice-one") if each.text == "Rollout" and each.is_enabled()]
+    rollout.click()
+    one.until(lambda: one.texts(".head-name") == ["mean", "max", "min"], "the ways to fuse heads are named")
+    assert one.text("#tokens .pane-title").startswith("Rollout up to layer 1, mean of heads")
+    assert one.complaints() == []
 
 
 def saved(one, folder, kind):

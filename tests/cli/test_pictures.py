@@ -130,6 +130,14 @@ def test_every_view_is_drawn(view, folder, photos, tmp_path, capsys):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_an_image_has_a_page_too(folder, photos, tmp_path, capsys):
+    assert call("see", photos / "a.jpg", "--model", folder, "-o", tmp_path / "a.html") == 0
+    text = (tmp_path / "a.html").read_text("utf-8")
+    assert '"picture":"' in text
+    assert '"patches"' in text
+    assert str(photos) not in text
+
+
 def test_the_views_of_one_image_differ(folder, photos, tmp_path):
     ways = [["class"], ["class", "--layer", "0"], ["class", "--head", "1"], ["class", "--query", "3,3"], ["rollout"]]
     ways += [["relevance"], ["relevance", "--label", "cat"], ["relevance", "--label", "dog"]]
@@ -147,7 +155,7 @@ ONE_LINE = [
     (["classify", "Two dogs.", "--model", "MODEL"], "looks at images, and there is no file 'Two dogs.'"),
     (["see", "PHOTO", "--model", "MODEL", "--to", "de"], "is an image: leave out --to"),
     (["see", "PHOTO", "--model", "MODEL", "--view", "cross"], "an image has class, heads, layers, rollout, relevance"),
-    (["see", "PHOTO", "--model", "MODEL", "-o", "x.html"], "end the name in .png or .svg"),
+    (["see", "PHOTO", "--model", "MODEL", "-o", "x.gif"], "end the name in .png, .svg or .html"),
     (["see", "PHOTO", "--model", "MODEL", "--query", "24,0"], "the model sees 24 x 32 pixels"),
     (["see", "PHOTO", "--model", "MODEL", "--query", "a,b"], "--query is a row and a column"),
     (["see", "PHOTO", "--model", "MODEL", "--layer", "2"], "there is no layer 2; there are 0 to 1"),

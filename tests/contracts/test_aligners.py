@@ -60,6 +60,17 @@ def tensors(state):
 
 
 @pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
+def test_a_model_in_a_narrow_type_looks_about_where_it_did(name, kind):
+    aligner, queries, memory = parts(name, steps=4)
+    whole = walk(aligner, queries, memory)
+    narrow = walk(aligner.to(kind), queries.to(kind), memory.to(kind))
+    assert narrow.dtype == kind
+    if name not in ("hard", "gumbel"):  # which may choose a neighbour that is as good
+        torch.testing.assert_close(narrow.to(whole), whole, rtol=0, atol=0.1 if kind == torch.bfloat16 else 1e-4)
+
+
+@pytest.mark.parametrize("name", EVERY)
 def test_is_an_aligner_and_calling_it_gives_its_weights(name):
     aligner, queries, memory = parts(name)
     assert isinstance(aligner, Aligner)

@@ -169,10 +169,15 @@ def test_files_that_cannot_be_read_are_counted_and_named(tmp_path):
     assert len(paths) == 8
     good, skipped = every(paths, lambda image: np.asarray(image))
     assert [number for number, _ in good] == [0, 1, 2, 3]
-    line = left_out(skipped, len(paths))
-    assert line.startswith("4 of 8 images cannot be read and are left out: ")
-    assert "bad.jpg (cannot be read as an image (it is none of JPEG, PNG, " in line
-    assert line.endswith("and 1 more")
+    (tmp_path / "gone.png").symlink_to("nowhere")
+    skipped |= every([tmp_path / "gone.png"], lambda image: np.asarray(image))[1]
+    *named, count = left_out(skipped, 9)
+    assert count == "5 of 9 images cannot be read and are left out"
+    assert named[0].startswith(
+        f"left out {tmp_path / 'bad.jpg'}: cannot be read as an image (it is none of JPEG, PNG, "
+    )
+    assert named[4] == f"left out {tmp_path / 'gone.png'}: no such file or directory"
+    assert len(list(left_out(skipped, 9, show=2))) == 3
 
 
 def test_what_is_wrong_with_a_file_is_said(monkeypatch):

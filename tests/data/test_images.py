@@ -187,6 +187,23 @@ def test_unreadable_files_are_left_out_counted_and_named(pets, tmp_path, caplog)
     assert "empty.png" in caplog.text
 
 
+def test_a_class_of_which_no_image_can_be_read_is_named(pets, tmp_path, caplog):
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        for file in list((pets / name).iterdir())[:9]:
+            (tmp_path / name / file.name).write_bytes(file.read_bytes())
+    for name in ("bird", "fish"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "bird" / "a.png").write_bytes(b"nothing")
+    with caplog.at_level(logging.WARNING, "regard"):
+        ImageSet(str(tmp_path), size=8, val=0.1, seed=3).load("train")
+    assert "there is no image to train on of bird, fish" in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "regard"):
+        ImageSet(str(pets), size=8).load("train")
+    assert not caplog.text
+
+
 def test_folders_that_hold_no_set_of_images_are_one_line(pets, tmp_path):
     with pytest.raises(BadInput, match="has no folders"):
         ImageSet(str(tmp_path)).labels()

@@ -43,14 +43,17 @@ def language(model, **settings):
 # -- sound models ------------------------------------------------------------------------------------------------------
 
 
-NOT_TOLD = {
-    "word2vec",
-    "elmo",
-    "decision",
-    "ctc",
-    "listener",
-    "handwriting",
-}  # what they read is not tokens; their own tests hold the same laws
+UNLIKE = {  # what they read is neither tokens nor images: sound, points of a pen, histories, letters, windows
+    "ctc": ({"vocab": 11, "inputs": 6, "width": 8, "hidden": 7, "layers": 2}, {"causal", "steps", "decoding"}),
+    "listener": ({"vocab": 13, "inputs": 5, "front": 8, "width": 6, "hidden": 8, "layers": 2}, set()),
+    "handwriting": ({"vocab": 9, "hidden": 10, "mixtures": 3}, {"decoding"}),
+    "decision": ({"states": 3, "actions": 2, "width": 16, "heads": 2}, {"empty", "steps", "decoding"}),
+    "elmo": (
+        {"vocab": 19, "width": 8, "hidden": 12, "filters": (4, 4, 6), "letters": 4, "longest": 12},
+        {"causal", "steps", "decoding"},
+    ),
+    "word2vec": ({"vocab": 23, "width": 6, "reads": "cbow"}, {"empty", "causal", "steps", "decoding"}),
+}
 IMAGES = {  # and these read images: examined below
     "vit": {"image": (20, 24), "patch": 4, "width": 12, "heads": 2, "layers": 2},
     "deit": {"image": 20, "patch": 8, "width": 12, "heads": 2, "layers": 2},
@@ -62,7 +65,7 @@ IMAGES = {  # and these read images: examined below
 }
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in NOT_TOLD | IMAGES.keys()])
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in UNLIKE.keys() | IMAGES.keys()])
 @pytest.mark.parametrize("tied", [False, True], ids=["apart", "tied"])
 def test_every_model_of_the_table_is_sound(name, tied):
     settings = {"readout": None} if name in ("seq2seq", "rnnsearch") else {}
@@ -86,6 +89,42 @@ def test_every_model_over_images_is_sound(name):
     assert report.ok, str(report)
     words = {"padding", "empty", "causal", "steps", "decoding"}  # an image has none of these
     assert {f.check for f in report if f.state == "ok"} >= set(CHECKS) - words
+
+
+@pytest.mark.parametrize("name", UNLIKE)
+def test_every_model_that_reads_something_else_is_sound(name):
+    settings, absent = UNLIKE[name]
+    report = check(regard.build(name, **settings))
+    assert report.ok, str(report)
+    assert {f.check for f in report if f.state == "ok"} == set(CHECKS) - absent
+
+
+def test_variants_of_what_they_read_are_sound():
+    for name, settings in (
+        ("handwriting", {"vocab": 0, "hidden": 10, "mixtures": 3}),  # without a text
+        ("decision", {"states": 3, "actions": 4, "width": 16, "heads": 2, "kind": "classes", "length": 5}),
+        ("ctc", {"vocab": 11, "inputs": 6, "hidden": 7, "layers": 1, "halvings": 0}),
+    ):
+        report = check(regard.build(name, **settings))
+        assert report.ok, str(report)
+        assert report["batch"].state == "ok"
+
+
+def test_a_pen_that_forgets_a_point_is_found(monkeypatch):
+    from regard.models.handwriting import Handwriting
+
+    plain = Handwriting.step
+    monkeypatch.setattr(Handwriting, "step", lambda self, point, state: (plain(self, point, state)[0], state))
+    report = check(regard.build("handwriting", **UNLIKE["handwriting"][0]))
+    assert failed(report) == {"steps"}
+
+
+def test_sound_that_is_told_no_lengths_is_found(monkeypatch):
+    from regard.models.ctc import CTC
+
+    plain = CTC.forward
+    monkeypatch.setattr(CTC, "forward", lambda self, frames, frame_lengths=None: plain(self, frames))
+    assert {"batch", "padding"} <= failed(check(regard.build("ctc", **UNLIKE["ctc"][0])))
 
 
 def test_what_waits_behind_a_scale_of_zero_learns_and_what_nothing_waits_for_does_not():

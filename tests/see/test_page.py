@@ -1,10 +1,8 @@
+"""A page of traces holds every map it was given and what the layers come to; its words are inert."""
+
 from __future__ import annotations
 
 import base64
-import hashlib
-import json
-import re
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -13,113 +11,57 @@ from alignments import ENGLISH, GERMAN, cross, own, translation
 
 from regard.core.errors import BadInput
 from regard.core.trace import Trace
-from regard.see import page
-from regard.see.page import CAVEAT, quantise, restore
+from regard.see import page, rollout, through
+from regard.see.exported import restore
+from regard.see.rollout import max_of_heads
 
-EVIL = (
-    "</script><script>alert(1)</script>",
-    "<img src=x onerror=alert(1)>",
-    "<!--",
-    "a\u2028b\u2029",
-    "\ud83d",
-    "日本",
-    "",
-    "]]>",
-    "\"'`",
-    "&lt;",
-)
+from .taken import EVIL
+from .test_exported import data, tags
 
 
-class Tags(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[tuple[str, dict[str, str | None]]] = []
-
-    def handle_starttag(self, tag, attrs):
-        self.seen.append((tag, dict(attrs)))
-
-
-def tags(text: str) -> list[tuple[str, dict[str, str | None]]]:
-    parser = Tags()
-    parser.feed(text)
-    return parser.seen
-
-
-def data(text: str) -> dict:
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
-    assert found
-    return json.loads(found[1])
-
-
-def decoded(layer: dict, told: dict) -> np.ndarray:
+def weights(told: dict, name: str) -> np.ndarray:
     """The weights as the page's script reads them."""
-    codes = np.frombuffer(base64.b64decode(layer["bytes"]), np.uint8)
-    n, m = len(told["names"][layer["rows"]]), len(told["names"][layer["columns"]])
-    codes = codes.reshape(len(layer["heads"]), n, m)
-    return np.stack([restore(c, layer["zero"], p) for c, p in zip(codes, layer["peaks"], strict=True)])
+    part = told["maps"][name]["raw"]
+    codes = np.frombuffer(base64.b64decode(part["bytes"]), np.uint8).reshape(-1, *part["cells"])
+    return np.stack([restore(c, part["zero"], p) for c, p in zip(codes, part["peaks"], strict=True)])
 
 
-def test_four_views_with_all_layers_and_heads():
+def about(told: dict, kind: str) -> list[dict]:
+    return [map for map in told["about"]["maps"] if map["kind"] == kind]
+
+
+def test_all_layers_and_heads_and_the_rollouts_up_to_each_layer():
     told = data(page(translation(3)))
-    assert [v["id"] for v in told["views"]] == ["encoder", "decoder", "cross", "rollout"]
-    assert [len(v["layers"]) for v in told["views"]] == [3, 3, 3, 9]
-    assert told["views"][2]["layers"][2]["heads"] == ["0", "1", "2", "3"]
-    assert told["views"][2]["layers"][1]["name"] == "decoder.blocks.1.cross"
-    assert told["views"][3]["layers"][0]["heads"] == ["mean", "max", "min"]
-    assert sorted(map(tuple, told["names"])) == sorted([GERMAN, ENGLISH])  # each list of words once
+    assert [len(about(told, kind)) for kind in ("self", "cross", "rollout")] == [6, 3, 9]
+    last = about(told, "cross")[2]
+    assert (last["name"], last["layer"], last["heads"]) == ("decoder.blocks.2.cross", "2", 4)
+    assert (last["rows"], last["columns"]) == ("output", "input")
+    assert {name: tuple(side["tokens"]) for name, side in told["about"]["sides"].items()} == {
+        "input": ENGLISH,
+        "output": GERMAN,
+    }
+    parts = [(map["part"], map["layer"], map["named"]) for map in about(told, "rollout")]
+    assert parts[:2] == [("encoder", "0", ["mean", "max", "min"]), ("encoder", "1", ["mean", "max", "min"])]
+    assert [part for part, *_ in parts] == ["encoder"] * 3 + ["decoder"] * 3 + ["cross to input"] * 3
 
 
-def test_the_page_holds_the_weights_it_was_given():
-    told = data(page([cross()]))
-    layer = told["views"][0]["layers"][0]
-    assert np.abs(decoded(layer, told) - cross().weights[0].numpy()).max() <= 1 / 255
+def test_the_page_holds_the_weights_it_was_given_and_their_products():
+    traces = translation(2)
+    told = data(page(traces))
+    for trace in traces:
+        assert np.abs(weights(told, trace.name) - trace.weights[0].numpy()).max() <= 1 / 255
+    encoder = [t for t in traces if t.name.startswith("encoder")]
+    found = weights(told, f"rollout.{encoder[1].name}")
+    assert np.abs(found[0] - rollout(encoder).weights[0, 0].numpy()).max() <= 1 / 255
+    last = next(t for t in reversed(traces) if t.kind == "cross")
+    back = through(last, rollout(encoder, max_of_heads), max_of_heads)
+    assert np.abs(weights(told, f"rollout.{last.name}")[1] - back.weights[0, 0].numpy()).max() <= 1 / 255
 
 
-@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (0.0, 1e-6), (-1.0, 1.0), (-3.0, 0.0), (0.0, 40.0)])
-def test_quantisation_error_is_within_its_bound(low, high):
-    w = np.random.default_rng(0).uniform(low, high, (50, 50)).astype(np.float32)
-    zero = 128 if low < 0 else 0
-    codes, peak = quantise(w, zero)
-    assert codes.dtype == np.uint8
-    error = np.abs(restore(codes, zero, peak) - w)
-    root = np.sqrt(np.abs(w) / peak)
-    assert (error <= peak * (root / (255 - zero) + 0.25 / (255 - zero) ** 2) * 1.001).all()  # finer for small weights
-    assert error.max() <= peak / (255 - zero) * 1.01
-
-
-def test_zero_and_peak_come_back_exactly():
-    w = np.array([[0.0, 0.37, 0.1]], np.float32)
-    back = restore(*(lambda c, p: (c, 0, p))(*quantise(w, 0)))
-    assert back[0, 0] == 0
-    assert back[0, 1] == pytest.approx(0.37, rel=1e-6)
-    assert (restore(quantise(np.zeros((2, 2)), 0)[0], 0, 0.0) == 0).all()
-
-
-def test_nothing_is_loaded_from_anywhere():
-    text = page(translation(), title="see https://example.org", note="http://example.org")
-    outside = re.sub(r'<script type="application/json".*?</script>', "", text, flags=re.S).replace(
-        "see https://example.org", ""
-    )
-    assert "http://" not in outside
-    assert "https://" not in outside
-    assert not re.search(
-        r"@import|url\(|fetch\(|XMLHttpRequest|innerHTML|outerHTML|insertAdjacent|document\.write|eval\(", text
-    )
-    for tag, attributes in tags(text):
-        assert tag not in ("link", "img", "iframe", "object", "embed", "base")
-        assert not {"src", "href", "srcset", "style"} & set(attributes)
-        assert not any(name.startswith("on") for name in attributes)
-
-
-def test_the_policy_allows_the_pages_own_script_and_no_other():
-    text = page(translation())
-    policy = next(a["content"] for t, a in tags(text) if t == "meta" and "http-equiv" in a)
-    script = re.findall(r"<script>(.*?)</script>", text, re.S)
-    assert len(script) == 1
-    digest = base64.b64encode(hashlib.sha256(script[0].encode()).digest()).decode()
-    assert policy is not None
-    assert "default-src 'none'" in policy
-    assert f"script-src 'sha256-{digest}'" in policy
+def test_heads_keep_the_numbers_they_have_in_the_model():
+    some = Trace("encoder.blocks.0.mix", torch.rand(1, 2, 3, 3).softmax(-1), heads=(1, 5))
+    assert about(data(page([some])), "self")[0]["named"] == ["1", "5"]
+    assert "named" not in about(data(page([cross()])), "cross")[0]
 
 
 def test_words_of_the_user_are_inert():
@@ -128,13 +70,13 @@ def test_words_of_the_user_are_inert():
     plain, text = page([torch.eye(3)]), page([trace], title=EVIL[0], note=EVIL[1])
     assert [t for t, _ in tags(text)] == [t for t, _ in tags(plain)]  # not one tag more
     assert text.count("</script") == plain.count("</script")
-    assert "\\u003c/script\\u003e\\u003cscript\\u003ealert(1)" in text
-    assert "&lt;/script&gt;&lt;script&gt;alert(1)" in text  # the title
+    assert "&lt;/script&gt;&lt;script&gt;" in text  # the title
     assert "\u2028" not in text
     text.encode("utf-8")  # half an emoji is spelled out
-    told = data(text)
-    assert told["names"][0][0] == EVIL[0]
-    assert told["names"][0][3:7] == ["a\\u2028b\\u2029", "\\ud83d", "日本", "∅"]
+    told = data(text)["about"]
+    assert told["sides"]["word"]["tokens"][0] == EVIL[0]
+    assert told["sides"]["word"]["tokens"][3:5] == ["a\\u2028b", "\\ud83d"]
+    assert told["note"] == EVIL[1]
 
 
 def test_a_placeholder_in_a_title_is_only_text():
@@ -145,41 +87,46 @@ def test_a_placeholder_in_a_title_is_only_text():
 def test_rows_that_do_not_sum_to_one_are_told_exactly():
     w = torch.full((1, 1, 2, 300), 1 / 300)
     w[:, :, 1] *= 0.4
-    layer = data(page([Trace("windows.0", w)]))["views"][0]["layers"][0]
-    assert layer["sums"] == [[1.0, 0.4]]
-    assert data(page([cross()]))["views"][0]["layers"][0]["sums"] is None
-
-
-def test_it_says_what_attention_does_not_show():
-    assert CAVEAT.count(". ") == 0
-    assert CAVEAT in page([cross()])
+    assert data(page([Trace("windows.0", w)]))["maps"]["windows.0"]["raw"]["sums"] == [[1.0, 0.4]]
+    assert data(page([cross()]))["maps"][cross().name]["raw"]["sums"] == 1
 
 
 def test_rollout_is_left_out_where_layers_do_not_chain():
-    views = data(page([cross(), torch.rand(1, 2, 3, 4)]))["views"]
-    assert [v["id"] for v in views] == ["encoder", "cross"]
+    assert not about(data(page([cross(), torch.rand(1, 2, 3, 4)])), "rollout")
     some = Trace("encoder.blocks.0.mix", torch.eye(3)[None, None], queries=(0, 1, 2))
-    assert [v["id"] for v in data(page([some]))["views"]] == ["encoder"]
+    assert not about(data(page([some])), "rollout")
 
 
 def test_a_page_of_one_stack_and_an_aligner_are_understood():
-    views = data(page([own("blocks", 0, ENGLISH)]))["views"]
-    assert [v["title"] for v in views] == ["Self-attention", "Rollout"]
+    told = data(page([own("blocks", 0, ENGLISH)]))
+    assert [(map["kind"], map.get("part")) for map in told["about"]["maps"]] == [("self", None), ("rollout", "")]
     aligned = Trace("aligner", torch.rand(1, 1, 3, 4).softmax(-1), "align")
-    assert [v["id"] for v in data(page([aligned]))["views"]] == ["cross"]
+    told = data(page([aligned]))["about"]
+    assert [map["kind"] for map in told["maps"]] == ["align"]
+    assert [told["maps"][0][side] for side in ("rows", "columns")] == ["output", "input"]
+
+
+def test_lists_of_words_that_differ_are_sides_of_their_own():
+    first = Trace("encoder.blocks.0.mix", torch.eye(3)[None, None]).label("abc", "abc")
+    other = Trace("encoder.blocks.1.mix", torch.eye(3)[None, None]).label("abc", "xyz")
+    sides = data(page([first, other]))["about"]["sides"]
+    assert [side["tokens"] for side in sides.values()] == [["a", "b", "c"], ["x", "y", "z"]]
 
 
 def test_signed_weights_are_told_too():
-    told = data(page([torch.randn(2, 5, 5)]))
-    assert told["views"][0]["layers"][0]["zero"] == 128
+    assert data(page([torch.randn(2, 5, 5)]))["maps"]["attention"]["raw"]["zero"] == 128
 
 
-def test_long_inputs_take_one_byte_a_weight():
+def test_long_inputs_take_one_byte_a_weight_and_very_long_ones_no_more_room():
     n = 240
     words = [f"word{k}" for k in range(n)]
     trace = Trace("encoder.blocks.0.mix", torch.rand(1, 4, n, n).softmax(-1)).label(words, words)
-    text = page([trace])
-    assert len(text) < 1.4 * (4 + 3) * n * n + 60_000  # four heads and three rollouts, in base64
+    empty = len(page([torch.eye(1)]))
+    assert len(page([trace])) < 1.4 * (4 + 3) * n * n + 60 * n + empty  # four heads and three rollouts, in base64
+    large = Trace("encoder.blocks.0.mix", torch.rand(1, 4, 1500, 1500), queries=tuple(range(1500)))
+    told = data(page([large]))
+    assert np.prod(told["maps"][large.name]["raw"]["cells"]) * 4 <= 6 * 2**20
+    assert told["about"]["maps"][0]["n"] == 1500
 
 
 def test_the_page_is_written_and_returned(tmp_path):

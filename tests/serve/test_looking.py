@@ -7,6 +7,7 @@ import pytest
 
 import regard
 from regard.core.errors import UnknownName
+from regard.serve.host import Host
 from regard.serve.looks import Looks
 from regard.tasks.look import look
 from tests.serve.conftest import asks
@@ -118,7 +119,7 @@ def test_models_are_listed_with_what_they_read_and_their_examples_can_be_read(ex
     models = explorer.get("/explore/models").json()
     assert {"en-de", "shakespeare", "fill-en"} <= {each["name"] for each in models}
     for each in models:
-        assert set(each) == {"name", "task", "input", "examples", "options"}
+        assert set(each) == {"name", "task", "input", "examples", "needs", "options"}
         for example in each["examples"]:
             found = explorer.post("/explore/looks", json={"model": each["name"], "given": {each["input"]: example}})
             assert found.status_code == 200, found.text
@@ -156,3 +157,32 @@ def test_only_files_of_the_page_are_given(explorer):
     names = ("../app.py", "..%2fapp.py", "%2e%2e/app.py", "/etc/passwd", "nothing.js", "main.js/", "a\\..\\b")
     for name in names:
         assert explorer.get(f"/page/{name}").status_code == 404, name
+
+
+@pytest.mark.parametrize(
+    ("kind", "task", "given"),
+    [
+        ("tagged", "tagging", {"text": "the dog sees the garden ."}),
+        ("questions", "span", {"text": "the dog sees the garden .", "question": "what did the dog see ?"}),
+    ],
+)
+def test_a_run_of_words_is_explored_from_its_folder(tmp_path, monkeypatch, kind, task, given):
+    from regard.training import train
+    from tests.tasks.reading import recipe, written
+
+    monkeypatch.setattr("regard.training.loop._Run._draw", lambda self, force=False: None)
+    made = recipe(written(tmp_path / "data"), kind, steps=2, accumulate=1, evaluate=2, save=2)
+    train(made, tmp_path / "run")
+    client = asks(Host([str(tmp_path / "run")], device="cpu"), explore=True)
+    (one,) = client.get("/explore/models").json()
+    assert (one["name"], one["task"], one["input"]) == ("run", task, "text")
+    assert [*one["needs"]] == [name for name in given if name != "text"]
+    found = client.post("/explore/looks", json={"model": "run", "given": given})
+    assert found.status_code == 200, found.text
+    look, name = found.json(), found.json()["maps"][0]["name"]
+    assert any(look["sides"]["text"]["notes"])
+    assert client.get(f"/explore/looks/{look['id']}/row?map={name}&query=1").status_code == 200
+    assert client.get(f"/explore/looks/{look['id']}/relevance?target=0").status_code == 200
+    assert b'"notes"' in client.get(f"/explore/looks/{look['id']}/export").content
+    changed = {"look": look["id"], "interventions": [{"do": "off"}]}
+    assert client.post("/explore/interventions", json=changed).json()["loss"]["changed"] > 0

@@ -2,8 +2,10 @@
 
 import io
 import json
+import struct
 import threading
 import time
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -184,7 +186,28 @@ def test_a_picture_of_many_pixels_in_few_bytes_is_not_unpacked(pictures):
     client = asks(Host([str(pictures)]), pixels=10_000)
     found = client.post("/v1/classify", content=png(101), headers={"Content-Type": "image/png"})
     assert found.status_code == 422
-    assert "10,201 pixels" in found.json()["error"]["message"]
+    assert "101 x 101 pixels are more than the 10,000 that are allowed" in found.json()["error"]["message"]
+
+
+def test_of_several_pictures_the_one_that_cannot_be_used_is_named_and_why(pictures):
+    client = asks(Host([str(pictures)]))
+    file = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (50, 50, 3), dtype=np.uint8)).save(file, "PNG")
+    whole = file.getvalue()
+    damaged = whole[:1000] + bytes(200) + whole[1200:]
+    head = struct.pack(">IIBBBBB", 20_000, 20_000, 8, 2, 0, 0, 0)
+    crc = struct.pack(">I", zlib.crc32(b"IHDR" + head))
+    bomb = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", len(head)) + b"IHDR" + head + crc + png(8)[33:]
+    for bad, why in (
+        (bomb, "400,000,000 pixels are more than the 33,554,432 that are allowed"),
+        (whole[:2000], "the file ends too early"),
+        (damaged, "damaged"),
+        (b"no picture", "it is none of JPEG, PNG"),
+    ):
+        found = client.post("/v1/classify", files=[("file", ("a", png(40))), ("file", ("b", bad))])
+        assert found.status_code == 422
+        assert found.json()["error"]["message"].startswith("image 2: ")
+        assert why in found.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(

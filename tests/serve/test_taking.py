@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import regard
-from regard.serve.exported import picked
-from regard.serve.taking import LEAST, take
+from regard.see.exported import LEAST, picked
+from regard.serve.taking import take
 from regard.tasks.look import Look, look
 
 SENTENCE = "Two dogs are playing in the snow."
@@ -21,7 +21,7 @@ def seen() -> Look:
 def test_all_views_are_what_the_look_shows_row_by_row(seen):
     taken = take(seen)
     about = seen.about()["maps"]
-    assert set(taken.maps) == {map["name"] for map in about}
+    assert {name for name in taken.maps if not name.startswith("rollout.")} == {map["name"] for map in about}
     for map in (about[0], about[-1]):
         assert set(taken.maps[map["name"]]) == set(map["views"])
         for view, weights in taken.maps[map["name"]].items():
@@ -35,6 +35,19 @@ def test_rollouts_of_all_tokens_go_along(seen):
     found = take(seen).rollout
     assert found is not None
     assert np.allclose(found[2], seen.rollout(2))
+
+
+def test_rollouts_up_to_each_layer_go_along_as_maps(seen):
+    from regard.see import rollout
+
+    taken = take(seen)
+    traces = [trace for trace in regard.load("en-de").attention(SENTENCE) if trace.name.startswith("encoder")]
+    maps = [map for map in taken.about["maps"] if map["kind"] == "rollout"]
+    assert [map["layer"] for map in maps if map["part"] == "encoder"] == list(range(len(traces)))
+    for many in range(1, len(traces) + 1):
+        found = taken.maps[f"rollout.{traces[many - 1].name}"]["raw"][0]
+        assert np.allclose(found, rollout(traces[:many]).weights[0, 0].numpy(), atol=1e-5)
+    assert {(map["rows"], map["columns"]) for map in maps if map["part"] == "cross to input"} == {("target", "source")}
 
 
 def test_what_does_not_fit_keeps_evenly_spread_rows_and_no_more_views(seen):

@@ -5,8 +5,6 @@ import os
 import resource
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +18,7 @@ from regard.training.manifest import FORMAT, check, read_manifest, sealed
 from regard.training.world import World
 from tests.training import saving
 from tests.training.test_resume import assert_equal_runs, everything
+from tests.training.together import together
 
 HERE = Path(__file__).resolve()
 ALONE = World(torch.device("cpu"))
@@ -474,14 +473,6 @@ def test_clearing_removes_what_a_dead_writer_left_and_nothing_else(tmp_path):
 # -- many processes ----------------------------------------------------------------------------------------------------
 
 
-def launch(ranks, job, folder, *more):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    command += ["-m", "tests.training.saving", job, str(folder), *map(str, more)]
-    env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parents[2])}
-    done = subprocess.run(command, env=env, cwd=HERE.parents[2], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-4000:]
-
-
 def notes(folder, job, tensor=1):
     """What each process saw, in a row (tensor=1) or in a grid of pairs."""
     files = sorted(folder.glob(f"{job}-*.json"))
@@ -495,8 +486,8 @@ def ranks(tmp_path_factory, toy):
     (folder / "file").write_text("not a folder")
     Checkpoints(folder / "whole").save(4, saving.values(), {"step": 4}, {})
     Checkpoints(folder / "other").save(1, {"model": {"a.weight": torch.ones(2)}, "optimiser": {}}, {}, {})
-    launch(2, "two", folder, toy)
-    launch(4, "four", folder)
+    together(2, "tests.training.saving", "two", folder, toy)
+    together(4, "tests.training.saving", "four", folder)
     return folder
 
 

@@ -1,9 +1,6 @@
 """Optimisers: each rule against its formula written out, what is left out, what is kept, rates by layer."""
 
 import math
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +9,7 @@ from torch import nn
 from regard.core.errors import BadInput, UnknownName
 from regard.training.optimiser import Optimiser, layer_factors, spared, total_norm
 from regard.training.optimisers import OPTIMISERS, adamw, muon, sgd
+from tests.training.together import together
 
 RULES = [*OPTIMISERS, "sgd(nesterov=True)", "sgd(momentum=0)", "muon(nesterov=False)"]
 PLAIN = ["adamw", "sgd", "sgd(nesterov=True)", "sgd(momentum=0)", "muon"]  # those that have a fused form as well
@@ -449,8 +447,5 @@ def test_a_small_transformer_learns_to_reverse(spec):
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_updates_of_parameters_spread_over_processes_are_those_of_whole_ones(ranks):
-    script = Path(__file__).with_name("spread_updates.py")
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}", "--standalone", str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("equal") == len(OPTIMISERS)
+    said = together(ranks, "tests.training.spread_updates")
+    assert said.count("equal") == len(OPTIMISERS)

@@ -14,6 +14,7 @@ from regard.core.errors import RegardError
 from regard.training import train
 from regard.training.checkpoint import read_weights
 from regard.weights.folder import load_model
+from tests.training.together import together
 
 HERE = Path(__file__).resolve()
 
@@ -30,22 +31,31 @@ def recipe():
         translation.Config(beams=2),
         Parallel({folder!r}, vocabulary=300, tokens=96, multiple=1),
         Train(steps=12, accumulate=2, rate=3e-3, warmup=5, clip=1.0, decay=0.01, ema=0.9, average=3, evaluate=6, save=4,
-              log=2, device="cpu"),
+              log=2, device="cpu", score=0),
     )
 """
 
 
-def launch(ranks, jobs, folder, *options, timeout=300):
+def launch(ranks, jobs, folder):
     """Run several trainings in `ranks` processes."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "jobs.json").write_text(json.dumps(jobs))
+    return together(ranks, "tests.training.several", written(jobs, folder))
+
+
+def torchrun(ranks, jobs, folder, *options, timeout=300):
+    """The same, started as a user starts it."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    command += [*options, "-m", "tests.training.several", str(folder / "jobs.json")]
+    command += [*options, "-m", "tests.training.several", str(written(jobs, folder))]
     paths = [str(HERE.parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(command, env=env, cwd=HERE.parents[2], capture_output=True, text=True, timeout=timeout)
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stderr
+
+
+def written(jobs, folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "jobs.json").write_text(json.dumps(jobs))
+    return folder / "jobs.json"
 
 
 def losses(out):
@@ -82,6 +92,7 @@ WAYS = {
         "fsdp": ["train.spread=fsdp", "train.recompute=true"],
         "tensor": ["train.tensor=2"],
         "half": ["train.spread=fsdp", "train.steps=6"],
+        "scored": ["train.spread=fsdp", "train.steps=2", "train.evaluate=2", "train.score=1", "train.finish=last"],
     },
     4: {"ddp": ["train.spread=ddp"], "both": ["train.spread=fsdp", "train.tensor=2"]},
 }
@@ -101,7 +112,9 @@ def spread(recipe_file, one, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("way", [f"{way}{ranks}" for ranks, ways in WAYS.items() for way in ways if way != "half"])
+@pytest.mark.parametrize(
+    "way", [f"{way}{ranks}" for ranks, ways in WAYS.items() for way in ways if way not in ("half", "scored")]
+)
 def test_the_curve_does_not_depend_on_how_the_model_is_spread(spread, one, way):
     close(one, spread / way)
 
@@ -113,6 +126,10 @@ def test_nor_does_the_model_that_is_saved(spread, one, way):
     a, b = (load_model(out / "model").model.eval()(source, target) for out in (one, spread / way))
     torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
     assert a.std() > 0.1
+
+
+def test_a_model_in_slices_writes_and_is_scored(spread):
+    assert "bleu" in json.loads((spread / "scored2" / "result.json").read_text())["valid"]["last"]
 
 
 def test_a_run_of_two_processes_goes_on_with_four_and_then_with_one(spread, one):
@@ -132,7 +149,7 @@ def test_a_process_that_is_killed_is_started_again_and_nothing_is_lost(spread, r
     out, marker = tmp_path / "killed", tmp_path / "marker"
     kill = {"rank": 1, "step": 7, "marker": str(marker)}
     job = {"recipe": recipe_file, "out": str(out), "settings": ["train.spread=ddp"], "resume": True, "kill": kill}
-    said = launch(2, [job], tmp_path / "jobs", "--max-restarts", "1")
+    said = torchrun(2, [job], tmp_path / "jobs", "--max-restarts", "1")
     assert marker.exists()
     assert "going on from update 4" in said
     rows, undisturbed = (_without_clocks(folder / "metrics.jsonl") for folder in (out, spread / "ddp2"))

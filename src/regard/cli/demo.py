@@ -24,6 +24,7 @@ LOOKED_AT = 0
 def demo(folder: Path = Path("demo"), models: Sequence[str] | None = None) -> int:
     """Translate, draw, and say where the drawings are."""
     from regard import catalogue
+    from regard.cli import page
     from regard.cli.see import View, draw, picked
     from regard.cli.translator import chosen, machine
     from regard.core.errors import BadInput
@@ -50,7 +51,8 @@ def demo(folder: Path = Path("demo"), models: Sequence[str] | None = None) -> in
     print(f"What each word of the translation looked at (mean of the heads of {seen[0].name}):\n")
     print(in_plain_text(seen[0], width=100), end="\n\n")
     folder.mkdir(parents=True, exist_ok=True)
-    files = draw(traces, seen, View.cross, None, f"{line}  →  {written[0][LOOKED_AT]}", _files(folder))
+    paged = page.of_text(names[0], translator, line, traces, f"{line}  →  {written[0][LOOKED_AT]}")
+    files = draw(seen, View.cross, None, _files(folder), paged)
     print("The same as a picture, and all layers and heads as a page to explore (open it in a browser):\n")
     print(*(f"  {file.resolve()}" for file in files), sep="\n", end="\n\n")
     if why := _why_eager():

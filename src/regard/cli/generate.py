@@ -244,10 +244,11 @@ def _writing(asked: dict[str, Any]) -> dict[str, Any]:
 
 def _answering(asked: dict[str, Any]) -> dict[str, Any]:
     """The options as the settings of a model that answers, whose search is a translator's."""
-    for name in ("stop", "slide", "min_p", "repetition_penalty"):
+    for name in ("stop", "slide", "repetition_penalty"):
         if name in asked:
             raise typer.BadParameter(f"--{name.replace('_', '-')} is for models that write on; this one answers")
-    drawn: dict[str, Any] = {name: asked[name] for name in ("temperature", "top_k", "top_p", "seed") if name in asked}
+    drawing = ("temperature", "top_k", "top_p", "min_p", "seed")
+    drawn: dict[str, Any] = {name: asked[name] for name in drawing if name in asked}
     how: dict[str, Any] = {name: asked[name] for name in ("tokens", "beams", "length_penalty") if name in asked}
     if drawn.get("temperature") == 0:
         return how | {"beams": 1}

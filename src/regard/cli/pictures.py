@@ -31,9 +31,7 @@ def is_image(word: str) -> bool:
     """Whether a word on the command line means an image file: a sentence that ends like one does not."""
     from regard.data.decoding import ENDINGS
 
-    if not word.lower().endswith(ENDINGS) or "\n" in word:
-        return False
-    return len(word.split()) == 1 or there(word)
+    return word.lower().endswith(ENDINGS) and (len(word.split()) == 1 or there(word))
 
 
 def means_images(words: Sequence[str] | None) -> bool:
@@ -184,7 +182,8 @@ def look(
 ) -> int:
     """Say what is in an image, and draw what the model looked at, over it."""
     from regard import see
-    from regard.cli import say
+    from regard.cli import page, say
+    from regard.serve.host import named
     from regard.tasks.looking import look
 
     _fits(view, layer, head, label)
@@ -202,6 +201,10 @@ def look(
     if large:
         print(see.shade(drawn), end="\n\n")
     for picture in files:
+        if page.is_page(picture):
+            page.write(picture, named(name)[0], classifier, {"image": Path(file).read_bytes()}, title)
+            print(f"drawn: {picture}")
+            continue
         (see.overlay if large else see.overlays)(photo, drawn, title, caption, unit, place, picture)
         print(f"drawn: {picture}")
     return 0

@@ -6,11 +6,12 @@ from __future__ import annotations
 import logging
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -39,6 +40,7 @@ class View(StrEnum):
     relevance = "relevance"  # of an image: what spoke for an answer
 
 
+BEAMS = 64  # with which a page is searched for; what more of them find is given to it
 IMAGES = (View.class_, View.heads, View.layers, View.rollout, View.relevance)  # the views of an image
 
 
@@ -132,7 +134,7 @@ def see(
       regard see digits.wav --output lattice.png
       regard see photo.jpg --model runs/birds --view rollout
     """
-    from regard.cli import lines, pictures, transcribe
+    from regard.cli import lines, page, pictures, transcribe
     from regard.cli.ready import opened
     from regard.tasks.image_classifier import ImageClassifier
     from regard.tasks.reading import Reader
@@ -162,20 +164,26 @@ def see(
         raise BadInput(f"{model} translates nothing: leave out --to, --from and --translation")
     if tokens is not None and not isinstance(found, Writer):
         raise BadInput("--tokens is for language models")
+    predictor, many = found, 24 if tokens is None else tokens
     if isinstance(found, Reader):
         view, said, traces = view or View.heads, [line.strip()], found.attention(line)
     elif isinstance(found, Writer):
-        view, (said, traces) = view or View.decoder, _written(found, line, 24 if tokens is None else tokens)
+        view, (said, traces) = view or View.decoder, _written(found, line, many)
     else:
-        view, (said, traces) = view or View.cross, _translated(model, from_, to, line, translation, beams)
+        predictor = _translator(model, from_, to)
+        view, (said, traces) = view or View.cross, _translated(predictor, line, translation, beams)
     seen = picked(traces, view, layer)
+    title = "  →  ".join(said)
+    options = {"tokens": many, "beams": beams} | _written_as(said[-1], translation, beams)
+    paged = page.of_text(_name(model, predictor), predictor, line, traces, title, **options)
     if isinstance(found, Reader) and not marks:  # after a rollout was taken through them
         traces, seen = ([_inside(trace) for trace in some] for some in (traces, seen))
+        paged = partial(_of_traces, traces, title)
     print(*said, sep="\n", end="\n\n")
     for trace in seen[:1] if view != View.layers else []:
         width = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
         print(_drawing(trace, head, width), end="\n\n")
-    for file in draw(traces, seen, view, head, "  →  ".join(said), files):
+    for file in draw(seen, view, head, files, paged):
         print(f"drawn: {file}")
     return 0
 
@@ -202,7 +210,6 @@ def _image(
         raise BadInput(f"{file} is an image: leave out {', '.join(ignored)}")
     if view is not None and view not in IMAGES:
         raise BadInput(f"--view {view} is for texts; an image has {', '.join(IMAGES)}")
-    check(files, page=False)
     return pictures.look(file, model, found, view or View.class_, layer, head, query, label, files)
 
 
@@ -214,13 +221,36 @@ def _inside(trace: Trace) -> Trace:
     return replace(trace, weights=inner, rows=trace.rows[1:-1], columns=trace.columns[1:-1])
 
 
-def _translated(
-    model: str | None, source: str | None, to: str | None, line: str, translation: str | None, beams: int
-) -> tuple[list[str], list[Trace]]:
-    """The line and its translation, and the maps of it."""
+def _translator(model: str | None, source: str | None, to: str | None) -> Translator:
     from regard.cli.translator import chosen
 
-    translator = chosen(model, source, to if to or model else "de")
+    return chosen(model, source, to if to or model else "de")
+
+
+def _name(model: str | None, predictor: Any) -> str:
+    """What a page calls a model: never by where it lies."""
+    from regard.serve.host import named
+
+    return f"{predictor.source}-{predictor.target}" if model is None else named(model)[0]
+
+
+def _written_as(written: str, translation: str | None, beams: int) -> dict[str, Any]:
+    """What a page is to show as written: what was asked for, or what more beams have found than it searches with."""
+    if translation is None and beams <= BEAMS:
+        return {}
+    return {"translation": written, "answer": written, "beams": None}
+
+
+def _of_traces(traces: Sequence[Trace], title: str, file: Path) -> None:
+    from regard import see
+
+    see.page(traces, file, title)
+
+
+def _translated(
+    translator: Translator, line: str, translation: str | None, beams: int
+) -> tuple[list[str], list[Trace]]:
+    """The line and its translation, and the maps of it."""
     with sparing("give fewer beams or a shorter text"):
         written = translation if translation is not None else str(translator([line], beams=beams)[0])
         return [line.strip(), written], translator.attention(line, translation, beams=beams)
@@ -246,10 +276,13 @@ def check(files: Iterable[Path], page: bool = True) -> None:
 
 def draw_first(translator: Translator, line: str, translation: str | None, beams: int, files: Sequence[Path]) -> None:
     """The attention of one line, as ``regard translate --attention`` draws it; says on stderr where it is."""
-    from regard.cli import say
+    from regard.cli import page, say
 
     traces = translator.attention(line, translation, beams=beams)
-    for file in draw(traces, picked(traces, View.cross, None), View.cross, None, line.strip(), files):
+    options = {"beams": min(beams, BEAMS)} | ({} if translation is None else _written_as(translation, translation, 1))
+    name = f"{translator.source}-{translator.target}"
+    paged = page.of_text(name, translator, line, traces, line.strip(), **options)
+    for file in draw(picked(traces, View.cross, None), View.cross, None, files, paged):
         say(f"attention of the first line drawn: {file}")
 
 
@@ -275,15 +308,16 @@ def picked(traces: Sequence[Trace], view: View, layer: int | None) -> list[Trace
 
 
 def draw(
-    traces: Sequence[Trace], seen: Sequence[Trace], view: View, head: int | None, title: str, files: Iterable[Path]
+    seen: Sequence[Trace], view: View, head: int | None, files: Iterable[Path], paged: Callable[[Path], None]
 ) -> list[Path]:
-    """Write the picture of a view, or under a title the page of all traces, to each file."""
+    """Write the picture of a view to each file; `paged` writes those that are pages."""
     from regard import see
+    from regard.cli.page import is_page
 
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it likes to talk about its font cache
     for file in files:
-        if file.suffix.lower() in (".html", ".htm"):
-            see.page(traces, file, title)
+        if is_page(file):
+            paged(file)
         else:
             see.save(_figure(seen, view, head), file)
     return list(files)

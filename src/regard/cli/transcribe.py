@@ -86,51 +86,61 @@ def is_sound(text: str) -> bool:
 
 def look(file: Path, model: str, said: str | None, beams: int, pictures: Sequence[Path]) -> int:
     """Hear a sound, draw where each word was heard, and say where the pictures are: for ``regard see``."""
+    from regard.serve.host import named
     from regard.tasks.hearer import Hearer
 
     found = opened(model)
-    return (_listened if isinstance(found, Hearer) else _lattice)(found, file, said, beams, pictures)
+    return (_listened if isinstance(found, Hearer) else _lattice)(found, named(model)[0], file, said, beams, pictures)
 
 
-def _lattice(hear: Any, file: Path, said: str | None, beams: int, pictures: Sequence[Path]) -> int:
+def _lattice(hear: Any, name: str, file: Path, said: str | None, beams: int, pictures: Sequence[Path]) -> int:
     from regard import see
+    from regard.cli import page
 
-    if any(picture.suffix.lower() in (".html", ".htm") for picture in pictures):
-        raise BadInput("a lattice has no page; end the name in .png or .svg")
     seen = hear.look(file, beams, said)
     print(seen.heard.text)
     for word in seen.heard.words:
         print(f"    {word.start:6.2f} s   {word.word}")
+    title = f"{file.name}: {seen.heard.text or 'nothing is heard'}"
     for picture in pictures:
-        see.lattice(
-            seen.frames.numpy(),
-            seen.probabilities.numpy(),
-            seen.share.numpy(),
-            seen.path.numpy(),
-            seen.states,
-            seen.labels,
-            seen.seconds,
-            f"{file.name}: {seen.heard.text or 'nothing is heard'}",
-            picture,
-        )
+        if page.is_page(picture):
+            page.write(picture, name, hear, _given(file, said, beams), title)
+        else:
+            see.lattice(
+                seen.frames.numpy(),
+                seen.probabilities.numpy(),
+                seen.share.numpy(),
+                seen.path.numpy(),
+                seen.states,
+                seen.labels,
+                seen.seconds,
+                title,
+                picture,
+            )
         print(f"drawn: {picture}")
     return 0
 
 
-def _listened(hear: Any, file: Path, said: str | None, beams: int, pictures: Sequence[Path]) -> int:
+def _listened(hear: Any, name: str, file: Path, said: str | None, beams: int, pictures: Sequence[Path]) -> int:
     from regard import see
+    from regard.cli import page
 
     (trace,) = hear.attention(file, said, beams=beams)
     text = " ".join(trace.rows[:-1])
     print(text)
     for picture in pictures:
-        if picture.suffix.lower() in (".html", ".htm"):
-            see.page([trace], picture, f"{file.name}: {text}")
+        if page.is_page(picture):
+            page.write(picture, name, hear, _given(file, said, beams), f"{file.name}: {text}")
         else:
             spectrum, weights = hear.framed([file])[0].numpy(), trace.weights[0, 0].numpy()
             see.listened(spectrum, weights, trace.rows, hear.seconds, f"{file.name}: {text}", picture)
         print(f"drawn: {picture}")
     return 0
+
+
+def _given(file: Path, said: str | None, beams: int) -> dict[str, Any]:
+    """A sound as a look takes it."""
+    return {"sound": file.read_bytes(), "beams": beams} | ({} if said is None else {"said": said})
 
 
 def _shown(file: Path, heard: Heard | None, as_json: bool) -> str:

@@ -145,6 +145,16 @@ def translate(
             rich_help_panel=DRAW,
         ),
     ] = None,
+    min_p: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            metavar="X",
+            help="Draw from words at least so likely as this share of the likeliest.",
+            rich_help_panel=DRAW,
+        ),
+    ] = None,
     seed: Seed = None,
     device: Device = "auto",
     int8: Int8 = False,
@@ -160,7 +170,7 @@ def translate(
       regard translate --to fr --file english.txt --output french.txt
       regard translate "I saw her duck." --to de --nbest 4 --groups 2
     """
-    given = {"--temperature": temperature, "--top-k": top_k, "--top-p": top_p, "--seed": seed}
+    given = {"--temperature": temperature, "--top-k": top_k, "--top-p": top_p, "--min-p": min_p, "--seed": seed}
     search = _settings(given, sample, beams, nbest, length_penalty, groups, diversity, prefix, must)
     if text and file is not None:
         raise typer.BadParameter("give either the text itself or --file, not both")

@@ -20,8 +20,9 @@ import os
 import re
 import stat
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,35 +38,63 @@ log = logging.getLogger("regard")
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")  # none that calls another program
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 LARGEST = 2**30  # bytes of a file
+WRONG = {  # what decoders say, and what is meant
+    "cannot identify": f"it is none of {', '.join(FORMATS)}, or its beginning is damaged",
+    "truncat": "the file ends too early: it was not copied whole",
+    "could not create decoder": "it is damaged, or ends too early",
+    "broken data": "it is damaged",
+    "max_text_chunk": "the text in it is far too long",
+}
 RESAMPLE = ("bicubic", "bilinear", "nearest", "lanczos")
 
 
 def decoded(content: bytes, small: bool = False) -> Image:
     """The image in some bytes, upright, in RGB; `small`: all of it read, but where that is faster at an eighth."""
-    from PIL import Image, ImageOps
+    from PIL import ImageOps
 
+    with _open(content) as image:
+        if small:
+            image.draft("RGB", (max(1, image.width // 8), max(1, image.height // 8)))
+        return rgb(ImageOps.exif_transpose(image))
+
+
+def check(content: bytes, most: int) -> None:
+    """Refuse some bytes that do not begin as an image does, or say they hold more than so many pixels."""
+    with _open(content, most):
+        pass
+
+
+@contextmanager
+def _open(content: bytes, most: int | None = None) -> Iterator[Image]:
+    """An image whose pixels are not read yet; whatever goes wrong here or while they are is one line of `BadInput`."""
+    from PIL import Image
+
+    allowed = min(most or 2**31, Image.MAX_IMAGE_PIXELS or 2**31)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # such an image is refused here
             with Image.open(io.BytesIO(content), formats=FORMATS) as image:
-                most = Image.MAX_IMAGE_PIXELS or 2**31
-                if image.width * image.height > most:  # Pillow itself refuses from twice as many on
-                    raise BadInput(_too_large(f"{image.width:,} x {image.height:,}", most))
-                if small:
-                    image.draft("RGB", (max(1, image.width // 8), max(1, image.height // 8)))
-                return rgb(ImageOps.exif_transpose(image))
+                if image.width * image.height > allowed:  # Pillow itself refuses from twice its limit on
+                    raise BadInput(_too_large(f"{image.width:,} x {image.height:,}", allowed))
+                yield image
     except BadInput:
         raise
     except Image.DecompressionBombError as error:  # it knows how many pixels there are, not how they lie
         found = re.search(r"\((\d+) pixels\)", str(error))
-        raise BadInput(_too_large(f"{int(found[1]):,}" if found else "its", Image.MAX_IMAGE_PIXELS or 0)) from None
+        raise BadInput(_too_large(f"{int(found[1]):,}" if found else "its", allowed)) from None
     except Exception as error:  # decoders raise whatever they come across
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        if not content:
-            first = "the file is empty"
-        elif "cannot identify" in first:  # that message names an object of ours
-            first = f"it is none of {', '.join(FORMATS)}, or its beginning is damaged"
-        raise BadInput(f"cannot be read as an image ({first})") from None
+        raise BadInput(f"cannot be read as an image ({_why(error, content)})") from None
+
+
+def _why(error: Exception, content: bytes) -> str:
+    """What a decoder came across, in words for whoever has the file."""
+    first = (str(error).splitlines() or [type(error).__name__])[0]
+    if not content:
+        return "the file is empty"
+    for sign, meant in WRONG.items():
+        if sign in first.lower():
+            return meant
+    return first
 
 
 def _too_large(how: str, most: int) -> str:
@@ -178,8 +207,8 @@ def every(
     return good, {path: x for path, x in zip(paths, found, strict=True) if isinstance(x, str)}
 
 
-def left_out(skipped: dict[Path, str], of: int, show: int = 3) -> str:
-    """One line that counts and names the files which could not be read."""
-    named = ", ".join(f"{path} ({why})" for path, why in list(skipped.items())[:show])
-    more = f", and {len(skipped) - show:,} more" if len(skipped) > show else ""
-    return f"{len(skipped):,} of {of:,} images cannot be read and are left out: {named}{more}"
+def left_out(skipped: dict[Path, str], of: int, show: int = 10) -> Iterator[str]:
+    """Lines that name the files which could not be read, the first of them, and then count them all."""
+    for path, why in list(skipped.items())[:show]:
+        yield f"left out {path}: {why.removeprefix(f'cannot read {path}: ')}"
+    yield f"{len(skipped):,} of {of:,} images cannot be read and are left out"

@@ -208,11 +208,12 @@ class ImageSet:
         wanted = [files[row][0] for row in rows]
         good, skipped = every(wanted, lambda image: np.asarray(framed(image, (side, side))))
         if not good:
-            raise BadInput(
-                f"no image of the part '{part}' of {folder} can be read: {left_out(skipped, len(wanted), 1)}"
-            )
-        if skipped:
-            log.warning(left_out(skipped, len(wanted)))
+            raise BadInput(f"no image of the part '{part}' of {folder} can be read: {next(left_out(skipped, 1))}")
+        for line in left_out(skipped, len(wanted)) if skipped else ():
+            log.warning(line)
+        there = {files[rows[number]][1] for number, _ in good}
+        if part == "train" and (unseen := [name for label, name in enumerate(classes) if label not in there]):
+            log.warning(f"there is no image to train on of {', '.join(unseen)}")
         pixels = torch.from_numpy(np.stack([x for _, x in good])).permute(0, 3, 1, 2).contiguous()
         return Held(self, pixels, torch.tensor([files[rows[number]][1] for number, _ in good]), skipped)
 

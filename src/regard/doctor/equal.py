@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -114,6 +114,8 @@ def _where_apart(p: Patient, b: int) -> str:
 
 def steps(p: Patient) -> str:
     """N steps equal one forward."""
+    if p.reads.steps is not None:
+        return _stepped(p, p.reads.steps)
     at, model, largest = _writes(p, ("start", "step")), cast(Any, p.model), 0.0
     tokens, r = p.reads.inputs[at], p.reads
     ends = r.lengths[at]
@@ -139,6 +141,17 @@ def steps(p: Patient) -> str:
                 raise Failed(f"step {step} and one forward differ by {how}: what is kept is not what was read")
             largest = max(largest, share(wanted, got))
     return f"{count} steps equal one forward (to {_digits(largest)})"
+
+
+def _stepped(p: Patient, stepping: Callable[..., Tensor]) -> str:
+    """The same of a model whose steps read something other than tokens."""
+    with torch.no_grad():
+        got = stepping(p.model, *p.reads.inputs, *(own for own in p.reads.lengths if own is not None))
+    wanted, got, many = p.output[p.real], got[p.real], p.output.shape[1]
+    if p.apart(wanted, got):
+        how = f"{share(wanted, got):.2g} of the largest value"
+        raise Failed(f"{many} steps and one forward differ by {how}: what is kept is not what was read")
+    return f"{many} steps equal one forward (to {_digits(share(wanted, got))})"
 
 
 def decoding(p: Patient) -> str:

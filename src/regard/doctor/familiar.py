@@ -4,6 +4,7 @@
     (source, target)    an encoder and a decoder: both have padding, the output may not look ahead in the target
     (tokens, segments)  one text or two, read in both directions: it has padding
     (tokens)            one text: it has padding, the output may not look ahead in it
+    (frames), ...       sound, a pen's points, histories, letters: unlike.py
     (images)            normalised images B C Y X, of a size that few patches and windows divide; clips B C T Y X
 
 Lengths and sizes are odd ones that no width or number of heads is likely to share, and no two columns are alike, so
@@ -20,6 +21,7 @@ from torch import nn
 
 from regard.core.shapes import pair
 from regard.doctor.patient import Reads
+from regard.doctor.unlike import READERS
 from regard.models import MODELS
 
 SOURCE, TARGET = [11, 3, 7, 1], [9, 5, 1, 7]  # tokens in each row, padded to the longest
@@ -45,6 +47,9 @@ def made_up(model: nn.Module) -> Reads:
     names = tuple(inspect.signature(model.forward).parameters)
     if family(model) is not None and names[:1] == ("images",):
         return Reads((_images(model),), (None,), ("images",))
+    for reads, reader in READERS.items() if family(model) is not None else ():
+        if names[: len(reads)] == reads:
+            return reader(model)
     for reads, (sizes, causal) in KINDS.items():
         if family(model) is not None and names[: len(reads)] == reads:
             tokens = tuple(_tokens(model, size, seed) for seed, size in enumerate(sizes))

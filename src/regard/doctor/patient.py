@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -40,6 +40,9 @@ class Reads:
     causal: int | None = None  # the input of which the output may not look ahead; the output is as long as it
     call: Callable[..., Any] | None = None  # call(model, *inputs, *lengths), where names do not say it
     by_name: bool = False  # inputs are keyword arguments
+    steps: Callable[..., Tensor] | None = (
+        None  # as `call`, one place after another, where start and step read no tokens
+    )
 
     def row(self, b: int) -> tuple[tuple[Tensor, ...], tuple[Tensor | None, ...]]:
         """One row by itself, without its padding."""
@@ -70,7 +73,7 @@ class Patient:
         twin, narrow = copy.deepcopy(self.model).double(), self.reads
         wide = tuple(x.double() if x.is_floating_point() else x for x in narrow.inputs)
         own = self.model
-        self.model, self.reads = twin, _replaced(narrow, wide)
+        self.model, self.reads = twin, replace(narrow, inputs=wide)
         if not narrow.inputs:
             return EXACT
         watch = _Watch()
@@ -119,7 +122,8 @@ class Patient:
         """The argument through which the model is told the lengths of an input."""
         takes, r = inspect.signature(self.model.forward).parameters, self.reads
         alone = sum(own is not None for own in r.lengths) == 1
-        own = [f"{name}_lengths", f"{name}_mask", f"{name}_key_padding_mask"]
+        one = name.removesuffix("s")  # frames: frame_lengths
+        own = [f"{name}_lengths", f"{one}_lengths", f"{name}_mask", f"{name}_key_padding_mask"]
         shared = ["lengths", "attention_mask", "key_padding_mask"] if alone else []
         return next((word for word in [*own, *shared] if word in takes), None)
 
@@ -213,10 +217,6 @@ def _as_told(word: str, x: Tensor, own: Tensor) -> Tensor:
     if word.endswith("key_padding_mask"):
         return ~there
     return there.long() if word == "attention_mask" else there
-
-
-def _replaced(reads: Reads, inputs: tuple[Tensor, ...]) -> Reads:
-    return Reads(inputs, reads.lengths, reads.names, reads.causal, reads.call, reads.by_name)
 
 
 # -- reading what a user gives -----------------------------------------------------------------------------------------

@@ -46,6 +46,8 @@ class Completion(BaseModel):
     max_tokens: Annotated[int | None, Field(ge=1, le=4096)] = 16
     temperature: Annotated[float | None, Field(ge=0, le=2)] = 1.0
     top_p: Annotated[float | None, Field(gt=0, le=1)] = 1.0
+    top_k: Annotated[int | None, Field(ge=0, le=2**20, description="Not OpenAI's; 0: all.")] = 0
+    min_p: Annotated[float | None, Field(ge=0, le=1, description="Not OpenAI's.")] = 0.0
     n: Annotated[int | None, Field(ge=1, le=16)] = 1
     best_of: Annotated[int | None, Field(ge=1, le=16)] = None
     echo: bool | None = False
@@ -181,6 +183,8 @@ def _how(asked: Completion) -> dict[str, Any]:
         "tokens": 16 if asked.max_tokens is None else asked.max_tokens,
         "temperature": 1.0 if asked.temperature is None else asked.temperature,
         "top_p": 1.0 if asked.top_p is None else asked.top_p,
+        "top_k": asked.top_k or 0,
+        "min_p": asked.min_p or 0.0,
         "samples": asked.n or 1,
         "stop": stop,
         "slide": True,

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import mimetypes
 from importlib import import_module
-from importlib.resources import files
 
 from fastapi import FastAPI
 from starlette.responses import Response
 
+from regard.see.exported import PAGE
 from regard.serve.errors import Wrong
 from regard.serve.looks import Looks
 from regard.serve.work import Work
@@ -45,7 +45,7 @@ def add(app: FastAPI, work: Work) -> None:
 
 def file(name: str) -> Response:
     """A file of the page. Its folder is flat, and only names that are in it are opened."""
-    known = {entry.name: entry for entry in files("regard.serve").joinpath("page").iterdir() if entry.is_file()}
+    known = {entry.name: entry for entry in PAGE.iterdir() if entry.is_file()}
     ending = "." + name.rpartition(".")[2]
     if name not in known:
         raise Wrong(404, "there is no such file")

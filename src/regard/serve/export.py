@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from regard.serve.exported import numbers, page
+from regard.see.exported import numbers, page
 from regard.serve.looks import Looks
 from regard.serve.taking import take
 from regard.serve.work import Work

@@ -6,15 +6,13 @@ kilobytes can hold gigabytes of either.
 
 from __future__ import annotations
 
-import io
 import json
-import warnings
 from typing import Any
 
 from starlette.requests import Request
 
 from regard.core.errors import BadInput
-from regard.data.decoding import FORMATS
+from regard.data.decoding import check
 from regard.serve.errors import Wrong
 from regard.serve.settings import Settings
 
@@ -52,17 +50,10 @@ async def body(request: Request) -> Any:
         raise Wrong(400, "the body is not JSON") from None
 
 
-def picture(content: bytes, settings: Settings) -> bytes:
-    """The bytes of a picture that is not too large to be unpacked."""
-    from PIL import Image
-
+def picture(content: bytes, settings: Settings, number: int = 1) -> bytes:
+    """The bytes of a picture that is not too large to be unpacked; of several, the number says which is."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with Image.open(io.BytesIO(content), formats=FORMATS) as image:
-                many = image.width * image.height
-    except Exception:  # decoders raise whatever they come across
-        raise BadInput("the file cannot be read as a picture; send JPEG, PNG, WebP, GIF, BMP or TIFF") from None
-    if many > settings.pixels:
-        raise BadInput(f"the picture has {many:,} pixels, more than the {settings.pixels:,} that are allowed")
+        check(content, settings.pixels)
+    except BadInput as error:
+        raise BadInput(f"image {number}: {error}") from None
     return content

@@ -53,7 +53,7 @@ class Host:
         self.closing = False
         self._models: dict[str, _Model] = {}
         for given in names:
-            name, source = _named(given)
+            name, source = named(given)
             if name in self._models:
                 raise BadInput(f"two models are called '{name}'; give one another name: other={source}")
             batcher = Batcher(queue, batch, wait, seen=self.metrics.group(name), name=name)
@@ -164,7 +164,7 @@ def _placed(predictor: Any, device: str) -> Any:
     return predictor
 
 
-def _named(given: str) -> tuple[str, str]:
+def named(given: str) -> tuple[str, str]:
     """What a model is called and where it comes from."""
     name, equals, source = given.partition("=")
     if equals and name and source and "/" not in name:

@@ -30,7 +30,7 @@ from regard.serve.work import Work
 
 NUMBER = 4096  # the largest that an option of a task may be
 
-EXAMPLES: dict[str, list[str]] = {
+EXAMPLES: dict[str, list[str | dict[str, str]]] = {
     "translation": [
         "Two dogs are playing in the snow.",
         "A man in a blue shirt is standing on a ladder cleaning a window.",
@@ -39,6 +39,16 @@ EXAMPLES: dict[str, list[str]] = {
     "language": ["ROMEO:\nBut soft, what light", "To be, or not to be", "First Citizen:\nWe are"],
     "masked": ["A man is riding a [MASK] on the beach.", "Two [MASK] are playing in the [MASK]."],
     "classification": ["Two dogs are playing in the snow.", "Zwei Hunde spielen im Schnee.", "Deux chiens jouent."],
+    "tagging": ["He reckons the current account deficit will narrow .", "Two dogs are playing in the snow ."],
+    "span": [
+        {"text": "Mary moved to the bathroom. John went to the hallway.", "question": "Where is Mary?"},
+        {"text": "Daniel went back to the office. Sandra journeyed to the garden.", "question": "Where is Sandra?"},
+    ],
+    "text_to_text": [
+        "translate English to German: Two dogs are playing in the snow.",
+        "sst2 sentence: a stirring , funny film",
+        "summarize: Two men walked along the beach for hours, and then it began to rain.",
+    ],
     "pronunciation": ["xylophone", "knight", "thorough"],
     "handwriting": ["31415", "2026"],
 }
@@ -65,12 +75,13 @@ class Wanted(BaseModel):
 
 
 class Explorable(BaseModel):
-    """A model that can be looked into: what it reads, some examples of that, and what else can be given."""
+    """A model that can be looked into: what it reads, some examples of that, what else must be given, and what can."""
 
     name: str
     task: str
     input: str
-    examples: list[str]
+    examples: list[str | dict[str, str]]
+    needs: dict[str, str]
     options: dict[str, str]
 
 
@@ -190,8 +201,9 @@ def explorable(work: Work, name: str) -> Explorable | None:
     cls: Any = resolve(LOOKS, task, "look")
     takes = cls.takes
     first, *rest = takes
-    options = {option: _kind(takes[option]) for option in rest}
-    return Explorable(name=name, task=task, input=first, examples=EXAMPLES.get(task, []), options=options)
+    kinds = {option: _kind(takes[option]) for option in rest}
+    needs = {option: kinds.pop(option) for option in cls.needs}
+    return Explorable(name=name, task=task, input=first, examples=EXAMPLES.get(task, []), needs=needs, options=kinds)
 
 
 async def _wanted(request: Request, work: Work) -> Wanted:

@@ -18,6 +18,7 @@ from regard.serve.files import body, files, media, picture
 from regard.serve.shapes import listed
 from regard.serve.work import Work
 
+DRAWN = ("temperature", "top_k", "top_p", "min_p", "seed")  # what is about drawing
 IMAGES, SOUNDS = ("image/",), ("audio/", "video/ogg")
 
 
@@ -127,7 +128,7 @@ def _files(router: APIRouter, work: Work) -> None:
         else:
             contents, fields = await files(request, IMAGES)
             name = await picked(work, fields.get("model"), lambda p: isinstance(p, ImageClassifier), "look at pictures")
-            pictures = [await asyncio.to_thread(picture, content, work.settings) for content in contents]
+            pictures = [await asyncio.to_thread(picture, x, work.settings, n) for n, x in enumerate(contents, 1)]
             found = await work.called(name, pictures)
         return shapes.Classified(
             model=name,
@@ -198,14 +199,24 @@ def _translates(asked: shapes.Translate) -> Callable[[Any], bool]:
 
 
 async def _answers(work: Work, name: str, prompts: list[str], asked: shapes.Generate) -> list[shapes.Written]:
-    """A text-to-text model's: found by beams, whole."""
-    if asked.stream or asked.samples > 1 or asked.stop:
-        raise Unsupported(f"{name} answers prompts as a whole: no stream, samples or stop")
-    found = await work.answered(name, prompts, {"beams": asked.beams, "tokens": asked.tokens})
-    sizes = [len(ids) for ids in work.host.get(name).text.encode(found)]
+    """A text-to-text model's: whole, found by beams, or drawn where something about drawing is asked for."""
+    plain = {"stream": False, "stop": [], "slide": False, "repetition_penalty": 1.0}
+    if other := [option for option, none in plain.items() if getattr(asked, option) != none]:
+        raise Unsupported(f"{name} answers prompts as a whole: leave out {', '.join(other)}")
+    drawn = {option: getattr(asked, option) for option in DRAWN if option in asked.model_fields_set}
+    how: dict[str, Any] = {"tokens": asked.tokens, "beams": asked.beams, "nbest": asked.samples}
+    if drawn and drawn.get("temperature") != 0:
+        if asked.beams > 1:
+            raise BadInput(f"what is drawn is not searched for: leave out beams, or {', '.join(drawn)}")
+        how |= drawn | {"sample": True}
+    else:
+        how["length_penalty"] = asked.length_penalty
+    found = await work.answered(name, prompts, how)
+    each = [(n, k, text) for n, texts in enumerate(found) for k, text in enumerate(texts)]
+    sizes = [len(ids) for ids in work.host.get(name).text.encode([text for *_, text in each])]
     return [
-        shapes.Written(prompt=n, sample=0, text=text, tokens=size, score=None, why="end")
-        for n, (text, size) in enumerate(zip(found, sizes, strict=True))
+        shapes.Written(prompt=n, sample=k, text=text, tokens=size, score=None, why="end")
+        for (n, k, text), size in zip(each, sizes, strict=True)
     ]
 
 

@@ -38,6 +38,7 @@ class Translate(Asked):
     temperature: Annotated[float, Field(gt=0, le=10)] = 1.0
     top_k: Annotated[int, Field(ge=0, le=2**20)] = 0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    min_p: Share = 0.0
     seed: Seed = 0
 
 

@@ -1,39 +1,41 @@
 """Taking out of a look what an exported file holds: whole maps while there is room for them, else evenly spread rows.
 
-Room is counted in weights, one byte each in the file. Raw maps come first; the other views of the heads, and the
-rollouts of all tokens, only where every one of them fits beside them.
+Room is counted in weights, one byte each in the file. Raw maps come first; the other views of the heads, the rollouts
+up to each layer and those of all tokens only where every one of them fits beside them.
 """
 
 from __future__ import annotations
 
-from math import sqrt
 from typing import Any
 
 import numpy as np
+import torch
 
 from regard.core.errors import RegardError
-from regard.serve.exported import Taken, joined, picked
+from regard.core.trace import Trace
+from regard.see.exported import ROOM, Taken, fitting, joined, picked
+from regard.see.page import rolled
 from regard.tasks.look import Look
 
-ROOM = 6 * 2**20  # weights of a file
-LEAST = 16  # rows and columns that a map keeps, however many maps there are
 TOKENS = 512  # of which rollouts are taken
 
 
 def take(look: Look, room: int = ROOM) -> Taken:
     """All maps of a look that fit."""
     about = look.about()
-    whole = sum(_size(map) for map in about["maps"])
-    share = 1.0 if whole <= room else sqrt(room / whole)
+    roomy = 3 * sum(_size(map) for map in about["maps"]) <= room
     maps: dict[str, dict[str, np.ndarray]] = {}
-    for map in about["maps"]:
-        rows, columns = (min(map[k], max(LEAST, int(map[k] * share))) for k in ("n", "m"))
+    for map, (rows, columns) in zip(about["maps"], fitting(about["maps"], room), strict=True):
         raw = weights(look, map, picked(map["n"], rows))
         views = {"raw": joined(raw, columns)}
-        if share == 1.0 and whole * 3 <= room:
+        if roomy:
             views |= {view: _seen_as(look, map, raw, view) for view in map.get("views", ()) if view != "raw"}
         maps[map["name"]] = views
         map["views"] = list(views)  # the page offers what the file holds
+    if roomy:
+        more = _up_to_each_layer(look, about, maps)
+        maps |= {map["name"]: {"raw": raw} for map, raw in more}
+        about["maps"] += [map for map, _ in more]
     rollout = _rollouts(look, about)
     about |= {"rollout": about.get("rollout") if rollout is not None else None, "relevance": []}
     picture = look.picture if look.picture is not None else (look.sound or {}).get("spectrogram")
@@ -56,6 +58,17 @@ def _seen_as(look: Look, map: dict[str, Any], raw: np.ndarray, view: str) -> np.
         out[head][:, sinks] = 0
     total, rest = raw.sum(-1, keepdims=True), out.sum(-1, keepdims=True)
     return np.where(rest > 1e-6, out * (total / np.maximum(rest, 1e-6)), 0)
+
+
+def _up_to_each_layer(look: Look, about: dict[str, Any], maps: dict[str, dict[str, np.ndarray]]) -> list[Any]:
+    """Layers multiplied, where attention is all that tokens are mixed by, and every map is between tokens."""
+    if any(held.geometry is not None or held.kind not in ("self", "cross") for held in look.store.values()):
+        return []
+    told = about["maps"]
+    traces = [Trace(map["name"], torch.from_numpy(maps[map["name"]]["raw"])[None], map["kind"]) for map in told]
+    found = rolled(traces, [(map["rows"], map["columns"]) for map in told])
+    layers = {map["name"]: map["layer"] for map in told}
+    return [(map | {"layer": layers[map["name"].removeprefix("rollout.")]}, raw) for map, raw in found]
 
 
 def _rollouts(look: Look, about: dict[str, Any]) -> np.ndarray | None:

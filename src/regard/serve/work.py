@@ -73,10 +73,12 @@ class Work:
 
         return await self.ask(name, way, items, run, tell=tell, weight=-(-(many + sum(map(len, ids))) // TOKENS))
 
-    async def answered(self, name: str, prompts: Sequence[str], how: dict[str, Any]) -> list[str]:
-        """The answers of a text-to-text model."""
-        answer, lines = self.host.get(name), self.checked(prompts, how["beams"])
-        return await self.ask(name, ("answer", _frozen(how)), lines, lambda some: answer(some, **how))
+    async def answered(self, name: str, prompts: Sequence[str], how: dict[str, Any]) -> list[list[str]]:
+        """The answers of a text-to-text model to every prompt, best first."""
+        answer, lines = self.host.get(name), self.checked(prompts, max(how["beams"], how["nbest"]))
+        way: Any = object() if how.get("sample") else ("answer", _frozen(how))
+        found = await self.ask(name, way, lines, lambda some: answer(some, **how))
+        return [[each] if isinstance(each, str) else each for each in found]
 
     async def called(self, name: str, items: Sequence[Any], **how: Any) -> list[Any]:
         """What a model says of every item, where it is simply called with all of them."""

@@ -18,7 +18,7 @@ from torch import nn
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
-from regard.data.questions import windows
+from regard.data.questions import Window, windows
 from regard.tasks.reading import Reader, texts_of
 
 if TYPE_CHECKING:
@@ -35,6 +35,16 @@ class Answer:
     score: float
 
 
+@dataclass(frozen=True)
+class Found:
+    """An answer, the row that it was found in, and the places of its first and its last token there."""
+
+    answer: Answer
+    window: Window
+    first: int
+    last: int
+
+
 class Answerer(Reader):
     """A model that finds answers in texts, with its vocabulary, to be called."""
 
@@ -44,25 +54,30 @@ class Answerer(Reader):
 
     def __call__(self, texts: Sequence[str], questions: Sequence[str]) -> list[Answer]:
         """The answer to each question in the text beside it."""
+        return [found.answer for found in self.find(texts, questions)]
+
+    def find(self, texts: Sequence[str], questions: Sequence[str]) -> list[Found]:
+        """The same with where each answer was found."""
         contexts, asked = texts_of(texts), texts_of(questions, "question")
         if len(contexts) != len(asked):
             raise BadInput(f"{len(contexts)} texts and {len(asked)} questions are not pairs")
         if not contexts:
             return []
-        found = windows(self.text, list(zip(asked, contexts, strict=True)), self.room)
-        rows = [(n, window) for n, some in enumerate(found) for window in some]
-        best: list[Answer | None] = [None] * len(contexts)
-        answers: dict[int, Answer] = {}
+        cut = windows(self.text, list(zip(asked, contexts, strict=True)), self.room)
+        rows = [(n, window) for n, some in enumerate(cut) for window in some]
+        best: list[Found | None] = [None] * len(contexts)
+        found: dict[int, Found] = {}
         for picked, scores in self._rows([w.tokens for _, w in rows], [w.segments for _, w in rows]):
             for row, both in zip(picked, scores.float(), strict=True):
                 n, window = rows[row]
                 inside = both[window.first : window.first + len(window.spans)]
                 first, last, score = _best(inside, self.words)
                 begin, end = window.spans[first][0], window.spans[last][1]
-                answers[row] = Answer(contexts[n][begin:end], begin, end, score)
+                answer = Answer(contexts[n][begin:end], begin, end, score)
+                found[row] = Found(answer, window, window.first + first, window.first + last)
         for row, (n, _) in enumerate(rows):  # in order, so that of equals the first is taken
-            if (old := best[n]) is None or answers[row].score > old.score:
-                best[n] = answers[row]
+            if (old := best[n]) is None or found[row].answer.score > old.answer.score:
+                best[n] = found[row]
         return [each for each in best if each is not None]
 
 

@@ -18,9 +18,12 @@ import torch
 
 from regard.core.errors import BadInput, Unsupported
 from regard.core.shapes import Tensor
+from regard.data.tagged import cuts
+from regard.tasks.answerer import Answerer, Found
 from regard.tasks.classifier import Classified, Classifier
 from regard.tasks.filler import Filler, filled
 from regard.tasks.interventions import intervened
+from regard.tasks.tagger import Tagger
 from regard.tasks.translator import Search, Translator
 from regard.tasks.writer import Writer
 
@@ -65,12 +68,12 @@ def beside(predictor: Any, given: Mapping[str, Any], interventions: Sequence[Map
 
 
 class Translating:
-    """A translator (or a pronouncer) and a line."""
+    """A translator (a pronouncer, a text-to-text model) and a line."""
 
     def __init__(self, predictor: Translator, given: Mapping[str, Any]) -> None:
         self.by, self.source = predictor, predictor._one(_text(given), predictor.source)
         self.beams = _number(given, "beams", 4, 64)
-        asked = given.get("translation")
+        asked = given.get("translation") or given.get("answer")
         self.asked = predictor._one(asked, predictor.target) if asked else None
 
     def say(self) -> tuple[dict[str, Any], list[int]]:
@@ -150,6 +153,49 @@ class Classifying:
         return [(said, float(torch.tensor(share).clamp(min=1e-45).log()))]
 
 
+class Tagging:
+    """A model that tags words, and a sentence."""
+
+    def __init__(self, predictor: Tagger, given: Mapping[str, Any]) -> None:
+        self.by, self.words = predictor, _text(given).split()
+
+    def say(self) -> tuple[dict[str, Any], list[str]]:
+        """Every word with its tag."""
+        (tags,) = self.by([self.words])
+        return {"text": " ".join(f"{word}/{tag}" for word, tag in zip(self.words, tags, strict=True))}, tags
+
+    def likely(self, said: list[str]) -> Likely:
+        """Each word by itself."""
+        found: Likely = []
+        for row, places in cuts(self.by.text, [self.words], self.by.room)[0]:
+            tokens = torch.tensor([row], device=next(self.by.model.parameters()).device)
+            shares = self.by.model(tokens)[0, places].float().log_softmax(-1)
+            for values in shares.tolist():
+                at = len(found)
+                found.append((self.words[at], values[self.by.labels.index(said[at])]))
+        return found
+
+
+class Answering:
+    """A model that finds answers, a text and a question."""
+
+    def __init__(self, predictor: Answerer, given: Mapping[str, Any]) -> None:
+        self.by, self.text, self.question = predictor, _text(given), _text(given, "question")
+
+    def say(self) -> tuple[dict[str, Any], Found]:
+        """The answer as it stands in the text."""
+        (found,) = self.by.find([self.text], [self.question])
+        return {"text": found.answer.text, "score": found.answer.score}, found
+
+    def likely(self, said: Found) -> Likely:
+        """Where it begins and where it ends, over the places of the text in the window that held it."""
+        device, window = next(self.by.model.parameters()).device, said.window
+        scores = self.by.model(*(torch.tensor([row], device=device) for row in (window.tokens, window.segments)))
+        shares = scores[0, window.first : window.first + len(window.spans)].float().log_softmax(0)
+        ends = [(said.first, "begins"), (said.last, "ends")]
+        return [(what, float(shares[at - window.first, n])) for n, (at, what) in enumerate(ends)]
+
+
 def _saying(predictor: Any, given: Mapping[str, Any]) -> Saying:
     """The input before its model, in the way of its task."""
     from regard.tasks.image_classifier import ImageClassifier
@@ -160,9 +206,13 @@ def _saying(predictor: Any, given: Mapping[str, Any]) -> Saying:
         return Writing(predictor, given)
     if isinstance(predictor, Filler):
         return Filling(predictor, given)
+    if isinstance(predictor, Tagger):
+        return Tagging(predictor, given)
+    if isinstance(predictor, Answerer):
+        return Answering(predictor, given)
     if isinstance(predictor, Classifier):
-        text = _text(given)
-        return Classifying(lambda: predictor([text])[0])
+        texts = [[_text(given, part)] for part in ("text", "other") if part in given]
+        return Classifying(lambda: predictor(*texts)[0])
     if isinstance(predictor, ImageClassifier):
         if not isinstance(image := given.get("image"), bytes):
             raise BadInput("give an image")
@@ -179,10 +229,10 @@ def _loss(likely: Likely) -> float | None:
     return -sum(value for _, value in likely) / len(likely) if likely else None
 
 
-def _text(given: Mapping[str, Any]) -> str:
-    found = given.get("text")
+def _text(given: Mapping[str, Any], name: str = "text") -> str:
+    found = given.get(name)
     if not isinstance(found, str) or not found.strip():
-        raise BadInput("give a text")
+        raise BadInput(f"give a {name}")
     return found
 
 

@@ -53,7 +53,10 @@ LOOKS: Table = {
     "translation": ("regard.tasks.looks.translation", "TranslationLook"),
     "language": ("regard.tasks.looks.language", "LanguageLook"),
     "masked": ("regard.tasks.looks.masked", "MaskedLook"),
+    "text_to_text": ("regard.tasks.looks.text_to_text", "TextToTextLook"),
     "classification": ("regard.tasks.looks.classification", "ClassificationLook"),
+    "tagging": ("regard.tasks.looks.tagging", "TaggingLook"),
+    "span": ("regard.tasks.looks.span", "SpanLook"),
     "embedding": ("regard.tasks.looks.embedding", "EmbeddingLook"),
     "images": ("regard.tasks.looks.images", "ImageLook"),
     "transcription": ("regard.tasks.looks.transcription", "TranscriptionLook"),
@@ -68,13 +71,17 @@ _BLOCK, _BLOCKS = 64, 64  # columns computed at a time, and blocks of them that 
 
 
 class Side(NamedTuple):
-    """The tokens along one side of a map, and where each stands in what was given; `text` is what places count in."""
+    """The tokens along one side of a map, and where each stands in what was given; `text` is what places count in.
+
+    `notes` is what the model says of single tokens, such as their tags; "" of those of which it says nothing.
+    """
 
     name: str
     tokens: list[str]
     places: list[Place]
     special: list[bool]
     text: str | None = None
+    notes: list[str] | None = None
 
     def about(self) -> dict[str, Any]:
         """Plain values."""
@@ -86,6 +93,7 @@ class Look:
 
     task: ClassVar[str]
     takes: ClassVar[Mapping[str, type | tuple[type, ...]]]  # what may be given, and of which type
+    needs: ClassVar[tuple[str, ...]] = ()  # of these, what must be given beside the first
     input: str  # the side that rollout and relevance lie on
     output_side: str | None = None  # the side whose tokens a rollout is asked for
 
@@ -99,7 +107,7 @@ class Look:
         most: int = MOST,
     ) -> None:
         self.id, self.model, self.predictor = uuid.uuid4().hex, name, predictor
-        self.given, self.interventions = _checked(given, self.takes), list(interventions)
+        self.given, self.interventions = _checked(given, self.takes, self.needs), list(interventions)
         self.sides: dict[str, Side] = {}
         self.output: dict[str, Any] = {}
         self.picture: bytes | None = None
@@ -359,15 +367,18 @@ def look(
     return found
 
 
-def _checked(given: Mapping[str, Any], takes: Mapping[str, type | tuple[type, ...]]) -> dict[str, Any]:
-    """What was given, where it is all known and of the right type; the first of `takes` must be there."""
+def _checked(
+    given: Mapping[str, Any], takes: Mapping[str, type | tuple[type, ...]], needs: Sequence[str]
+) -> dict[str, Any]:
+    """What was given, where it is all known and of the right type; the first of `takes` and `needs` must be there."""
     for key, value in given.items():
         if key not in takes:
             raise UnknownName(f"nothing called '{key}' can be given here; {nearest(str(key), takes)}")
         if isinstance(value, bool) or not isinstance(value, takes[key]):
             raise BadInput(f"'{key}' is a {type(value).__name__}; that is not what it can be")
-    if (first := next(iter(takes))) not in given:
-        raise BadInput(f"there is no '{first}' to read")
+    for wanted in (next(iter(takes)), *needs):
+        if wanted not in given:
+            raise BadInput(f"there is no '{wanted}' to read")
     return dict(given)
 
 

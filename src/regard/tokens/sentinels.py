@@ -58,3 +58,21 @@ def encode(text: Text, lines: Sequence[str]) -> list[list[int]]:
             row += after
         rows.append(row)
     return rows
+
+
+def spans(text: Text, line: str) -> list[tuple[int, int]]:
+    """Where each of those numbers stands in its line, from which character to which (as `Text.spans`)."""
+    known, found, at = sentinels(text), list[tuple[int, int]](), 0
+    for name in _READ.finditer(line) if known else ():
+        found += _moved(text.spans(line[at : name.start()]), at)
+        begin, end = name.start() + len(name[0]) - len(name[0].lstrip()), name.start() + len(name[0].rstrip())
+        if int(name[1]) < len(known):
+            found.append((begin, end))
+        else:  # one that the vocabulary lacks is text
+            found += _moved(text.spans(NAME.format(name[1])), begin)
+        at = name.end()
+    return found + _moved(text.spans(line[at:]), at)
+
+
+def _moved(places: Sequence[tuple[int, int]], by: int) -> list[tuple[int, int]]:
+    return [(begin + by, end + by) for begin, end in places]

@@ -47,7 +47,7 @@ class CoverageAligner(AdditiveScores):
         state: Any = None,
     ) -> tuple[Float[Tensor, "B K M"], Any]:
         """Where each query looks, knowing what was covered; the state is the coverage now."""
-        past = None if state is None else self.cover(state[..., None])
+        past = None if state is None else self.cover(state[..., None].to(keys.dtype))
         scores = self.scores(query, keys[..., :-1], past)
         weights = masked_softmax(scores, None if mask is None else mask[:, None])
         covered = weights / precise(keys[..., -1])[:, None]

@@ -65,7 +65,8 @@ class ChoosingAligner(Looking):
     ) -> tuple[Float[Tensor, "B K M"], Any]:
         """What is drawn from. Not under autocast: the logarithm of a probability needs more than three digits."""
         with torch.autocast(query.device.type, enabled=False):
-            wide = torch.promote_types(keys.dtype, torch.float32)
+            least = torch.promote_types(keys.dtype, torch.float32)
+            wide = next((weight.dtype for weight in self.over.parameters()), least)  # a whole model may be narrow
             found, state = self.over(query.to(wide), keys.to(wide), mask, state)
         return found, state
 

@@ -59,7 +59,7 @@ class LocationAligner(AdditiveScores):
         state: Any = None,
     ) -> tuple[Float[Tensor, "B K M"], Any]:
         """Where each query looks, knowing where it looked before; the state is these weights."""
-        past = None if state is None else self.place(self.around(state))
+        past = None if state is None else self.place(self.around(state.to(keys.dtype)))
         scores = SQUASH[self.squash](precise(self.scores(query, keys, past)) * self.sharpness)
         weights = masked_softmax(scores, None if mask is None else mask[:, None])
         return weights.to(keys.dtype), weights

@@ -48,7 +48,7 @@ class RememberingAligner(AdditiveScores):
     ) -> tuple[Float[Tensor, "B K M"], Any]:
         """Where each query looks, knowing how each place was looked at; the state is what is known now."""
         keys, content = keys.split([keys.shape[-1] - self.size, self.size], -1)
-        scores = self.scores(query, keys, None if state is None else self.past(state))
+        scores = self.scores(query, keys, None if state is None else self.past(state.to(keys.dtype)))
         weights = masked_softmax(scores, None if mask is None else mask[:, None])
         return weights.to(keys.dtype), self.followed(weights, content, query, state)
 
@@ -63,6 +63,7 @@ class RememberingAligner(AdditiveScores):
         shape = (*weights.shape, self.size)
         seen = [weights[..., None], content[:, None].expand(shape), self.asked(query)[:, :, None].expand(shape)]
         with torch.autocast(weights.device.type, enabled=False):
-            given = torch.cat([precise(part) for part in seen], -1).flatten(0, 2)
-            before = given.new_zeros(given.shape[0], self.size) if state is None else state.flatten(0, 2)
-            return self.follow(given, before).view(shape)
+            kind = self.follow.weight_ih.dtype
+            given = torch.cat([part.to(kind) for part in seen], -1).flatten(0, 2)
+            before = given.new_zeros(given.shape[0], self.size) if state is None else state.flatten(0, 2).to(kind)
+            return precise(self.follow(given, before)).view(shape)

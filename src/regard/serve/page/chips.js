@@ -22,7 +22,7 @@ export class Chips {
     this.levels = new Uint8Array(side.tokens.length);
     this.numbered = [];
     this.marked = null;
-    this.element = element("div", { class: "chips", role: "listbox", "aria-label": label });
+    this.element = element("div", { class: side.notes ? "chips noted" : "chips", role: "listbox", "aria-label": label });
     this.element.append(...flowing(side, indices, this.chips));
     this.reach(indices[0]);
     this.listen(point, pin);
@@ -130,8 +130,12 @@ export class Chips {
 
 function chip(side, index) {
   const special = side.special[index] ? " special" : "";
+  const note = side.notes?.[index];
   const attributes = { class: `chip${special}`, role: "option", "aria-selected": "false", tabindex: "-1" };
-  return element("span", { ...attributes, "data-index": index, title: side.tokens[index], dir: "auto" }, word(side, index));
+  const title = note ? `${side.tokens[index]}: ${note}` : side.tokens[index];
+  const made = element("span", { ...attributes, "data-index": index, title, dir: "auto" }, word(side, index));
+  if (note) made.dataset.note = note;
+  return made;
 }
 
 /** The tokens with the gaps between them: none where one begins at the character where the last one ended. */

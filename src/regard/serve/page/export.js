@@ -7,7 +7,7 @@
 import { canvasPen, draw, svgPen } from "./drawing.js";
 import { element } from "./element.js";
 import * as inside from "./inside.js";
-import { word } from "./words.js";
+import { headName, word } from "./words.js";
 
 const WORDS = 96; // rows or columns that are still labelled
 const CELLS = 256; // a side of a picture has no more
@@ -71,7 +71,7 @@ async function drawn(store, pen, suffix) {
   const style = getComputedStyle(document.body);
   const picture = {
     values, rows, columns, left: words(map.rows, map.n, rows), top: words(map.columns, map.m, columns),
-    title: `${store.look.model}  ${name}  ${head < 0 ? "mean of heads" : `head ${head + 1}`}`,
+    title: `${store.look.model}  ${name}  ${headName(map, head)}`,
   };
   const paper = style.backgroundColor === "rgba(0, 0, 0, 0)" ? "#ffffff" : style.backgroundColor;
   return [await draw(picture, pen(style.color, paper)), suffix];

@@ -19,7 +19,7 @@ mountTheme(find("theme"), store);
 mountLook(find("tokens"), store);
 mountMaps(find("maps"), store);
 mountExport(find("export"), store);
-answer(find("output"), about.output ?? {});
+find("answer").hidden = !answer(find("output"), about.output ?? {});
 given();
 coarse();
 document.addEventListener("keydown", (event) => {
@@ -32,7 +32,8 @@ function given() {
   const words = Object.entries(about.given ?? {}).filter(([, value]) => ["string", "number"].includes(typeof value));
   const facts = words.map(([name, value]) => element("p", { class: "fact" }, element("span", {}, name), element("b", { dir: "auto" }, String(value))));
   const title = element("h2", { class: "pane-title" }, about.model, element("span", { class: "aside" }, about.task.replaceAll("_", " ")));
-  find("given").replaceChildren(title, ...facts);
+  const note = about.note ? element("p", { class: "hint note" }, about.note) : null;
+  find("given").replaceChildren(...[title, note, ...facts].filter(Boolean));
 }
 
 /** Say so where maps were made smaller to fit. */

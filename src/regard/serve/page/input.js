@@ -44,13 +44,14 @@ class Input {
     if (!model) return;
     this.model.value = model.name;
     this.file = null;
+    this.needed = optionFields(model.needs, model.input);
     this.options = optionFields(model.options);
     const entry = FILES[model.input] ? this.drop(model.input) : this.type(model.input);
     this.go = element("button", { type: "submit", class: "primary", id: "read" }, "Read");
     const examples = (model.examples.length ? model.examples : (EXAMPLES[model.input] ?? [])).map((example) => this.example(example));
     const offered = examples.length ? element("div", { class: "examples", role: "group", "aria-label": "Examples" }, ...examples) : null;
     const more = this.options.length ? element("details", { class: "options" }, element("summary", {}, "Options"), ...this.options.map((one) => one.element)) : "";
-    this.form.replaceChildren(entry, offered ?? "", more, this.go);
+    this.form.replaceChildren(entry, ...this.needed.map((one) => one.element), offered ?? "", more, this.go);
     if (examples.length) examples[0].click();
   }
 
@@ -91,12 +92,14 @@ class Input {
     this.form.requestSubmit();
   }
 
-  /** A button for an example: a text, or a file that came with the page. */
+  /** A button for an example: a text, a text with what else it needs, or a file that came with the page. */
   example(example) {
-    const title = example.title ?? example;
+    const { input } = this.store.model;
+    const title = example.title ?? (typeof example === "string" ? example : this.needed.map(({ name }) => example[name]).join(" "));
     const use = async () => {
       if (this.text) {
-        this.text.value = example;
+        this.text.value = example[input] ?? example;
+        for (const one of this.needed) one.set(example[one.name] ?? "");
         this.form.requestSubmit();
       } else this.take(await fetched(example.file));
     };
@@ -106,7 +109,8 @@ class Input {
   submit(event) {
     event.preventDefault();
     const { model } = this.store;
-    const chosen = Object.fromEntries(this.options.map((one) => [one.name, one.get()]).filter(([, value]) => value !== ""));
+    const fields = [...this.needed, ...this.options];
+    const chosen = Object.fromEntries(fields.map((one) => [one.name, one.get()]).filter(([, value]) => value !== ""));
     const given = this.text ? this.text.value : this.file;
     if (given) this.store.read({ [model.input]: given, ...chosen });
     else this.store.fail(new Error(this.text ? "Type something first." : `Choose a ${ASKS[model.input].toLowerCase()} first.`));
@@ -141,12 +145,15 @@ function field(title, control) {
   return element("label", { class: "field" }, element("span", { class: "label" }, title), control);
 }
 
-/** Fields for the options of a task, {name: kind}; what is left empty is for the task to choose. */
-function optionFields(options) {
+/** Fields for more of what a task reads, {name: kind}; what is left empty is for the task to choose, if it can. */
+function optionFields(options, besides = null) {
   return Object.entries(options).map(([name, kind]) => {
     const numeric = kind.startsWith("number");
-    const control = element("input", { type: numeric ? "number" : "text", step: "any", placeholder: "as usual", name });
+    const placeholder = besides === null ? "as usual" : `A ${name} about the ${besides}`;
+    const control = element("input", { type: numeric ? "number" : "text", step: "any", placeholder, name, dir: "auto" });
     const get = () => (numeric && control.value !== "" ? Number(control.value) : control.value);
-    return { name, element: field(name.replaceAll("_", " "), control), get };
+    const set = (value) => (control.value = value);
+    const title = name.replaceAll("_", " ");
+    return { name, element: field(besides === null ? title : title[0].toUpperCase() + title.slice(1), control), get, set };
   });
 }

@@ -5,7 +5,8 @@
  *
  *     w ≈ peak · s |s|        s = (byte − zero) / (255 − zero)        zero is 0, or 128 where weights may be negative
  *
- * A map that would make the file too large is kept with fewer rows and columns, and `cells` says how many there are: of
+ * `sums` are those of the rows (1: of all of them), and rows are brought to them. A map that would make the file too
+ * large is kept with fewer rows and columns, and `cells` says how many there are: of
  * several rows one stands for all, of several columns the largest.
  */
 
@@ -32,7 +33,7 @@ export function held() {
 export async function models() {
   const { model, task, given } = held().about;
   const input = given?.image !== undefined ? "image" : given?.sound !== undefined ? "sound" : "text";
-  return [{ name: model, task, input, examples: [], options: {} }];
+  return [{ name: model, task, input, examples: [], needs: {}, options: {} }];
 }
 
 /** Reading needs the model. */
@@ -65,7 +66,7 @@ export async function tile(id, map, head, rows, columns, size) {
 
 /** What one query looks at. */
 export async function row(id, map, head, query, view = "raw") {
-  return rowOf(map, head, query, view);
+  return Object.assign(rowOf(map, head, query, view), { coarse: kept(map, view).cells[1] < found(map).m });
 }
 
 /** Who looks at one key. */
@@ -79,8 +80,8 @@ export async function column(id, map, head, key, view = "raw") {
 export async function rollout(id, query) {
   const { rollout: all } = held();
   if (!all || !(query in all.peaks)) throw new Refused("The rollout of this token is not in the file.", { type: "exported" });
-  const bytes = decoded(all), width = bytes.length / all.peaks.length;
-  return Float32Array.from({ length: width }, (_, k) => restored(bytes[query * width + k], all, all.peaks[query]));
+  const bytes = decoded(all), width = bytes.length / all.peaks.length, own = bytes.subarray(query * width, (query + 1) * width);
+  return summed(Float32Array.from(own, (byte) => restored(byte, all, all.peaks[query])), all, query);
 }
 
 /** Gradients need the model. */
@@ -140,7 +141,10 @@ function cells(map, head, view) {
   const part = kept(map, view), [rows, columns] = part.cells, area = rows * columns, name = [map, head, view].join(" ");
   if (!restoredCells.has(name)) {
     const bytes = decoded(part), heads = head < 0 ? [...part.peaks.keys()] : [head], values = new Float32Array(area);
-    for (const h of heads) for (let k = 0; k < area; k++) values[k] += restored(bytes[h * area + k], part, part.peaks[h]) / heads.length;
+    for (const h of heads) {
+      const one = Float32Array.from(bytes.subarray(h * area, (h + 1) * area), (byte) => restored(byte, part, part.peaks[h]));
+      summed(one, part, h).forEach((weight, k) => (values[k] += weight / heads.length));
+    }
     if (restoredCells.size >= REMEMBERED) restoredCells.delete(restoredCells.keys().next().value);
     restoredCells.set(name, values);
   }
@@ -150,6 +154,17 @@ function cells(map, head, view) {
 function restored(byte, { zero }, peak) {
   const root = (byte - zero) / (255 - zero);
   return peak * root * Math.abs(root);
+}
+
+/** Bring the rows of one head, as bytes gave them back, to the sums that they had. */
+function summed(values, { sums, cells: [rows, columns] }, head) {
+  if (!sums) return values;
+  for (let line = 0; line < rows; line++) {
+    const row = values.subarray(line * columns, (line + 1) * columns), sum = row.reduce((total, w) => total + w, 0);
+    const wanted = sums === 1 ? 1 : sums[head][line];
+    if (Math.abs(sum - wanted) < 0.1 * Math.abs(sum)) row.forEach((w, k) => (row[k] = (w * wanted) / sum));
+  }
+  return values;
 }
 
 function decoded(part) {

@@ -6,9 +6,10 @@ import { element, number, percent } from "./element.js";
 import { word } from "./words.js";
 
 const LISTED = 6;
+const GAP = 0.005;
 
-/** A heading "name verb" and the tokens with the largest weights, each with a bar. */
-export function list(name, verb, weights, side, which, shares) {
+/** A heading "name verb" and the tokens with the largest weights, each with a bar; `whole`: they ought to sum to one. */
+export function list(name, verb, weights, side, which, shares, whole = false) {
   const order = [...weights.keys()].sort((a, b) => weights[b] - weights[a]).slice(0, LISTED);
   const peak = weights[order[0]] || 1;
   const told = shares ? percent : number;
@@ -17,7 +18,15 @@ export function list(name, verb, weights, side, which, shares) {
   });
   const heading = element("h3", {}, element("b", { dir: "auto" }, name), ` ${verb}`);
   const nothing = items.length ? null : element("p", { class: "hint" }, "nothing");
-  return element("div", { class: `list ${which}` }, heading, element("ol", {}, ...items), nothing);
+  const rest = whole && !weights.coarse ? missing(weights) : "";
+  return element("div", { class: `list ${which}` }, heading, element("ol", {}, ...items), nothing, rest && element("p", { class: "hint" }, rest));
+}
+
+/** What is to be said of a row that does not sum to one. */
+function missing(weights) {
+  const sum = weights.reduce((total, weight) => total + weight, 0);
+  if (Math.abs(1 - sum) <= GAP) return "";
+  return sum < 1 && sum >= 0 ? `${percent(1 - sum)} is not among these tokens` : `the row sums to ${sum.toFixed(2)}`;
 }
 
 /** A name, a bar of that share of the room, and a number. */

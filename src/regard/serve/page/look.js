@@ -9,12 +9,13 @@
 import { Chips } from "./chips.js";
 import { strongest } from "./colours.js";
 import { choice, element, press } from "./element.js";
+import { Lines } from "./lines.js";
 import { list } from "./list.js";
 import { LONG, Long } from "./long.js";
 import { Picture } from "./picture.js";
 import { offers } from "./store.js";
 import { OF_A_HEAD, VIEWS, view } from "./views.js";
-import { word } from "./words.js";
+import { headName, word } from "./words.js";
 
 const REST = 200; // milliseconds
 
@@ -35,10 +36,12 @@ class Tokens {
     this.views.classList.add("views-choice");
     this.says = element("p", { class: "says" });
     this.board = element("div", { class: "board" });
+    this.lines = new Lines(this.board);
+    this.lines.button.hidden = true;
     this.told = element("div", { class: "told", "aria-live": "polite" });
     this.note = element("aside", { class: "hides" });
     this.body = element("div", {}, this.views, this.says, this.board, this.told, this.note);
-    host.append(element("div", { class: "bar" }, this.heading, this.beside), this.body);
+    host.append(element("div", { class: "bar" }, this.heading, element("div", { class: "ways" }, this.lines.button, this.beside)), this.body);
     store.on("look", () => (this.shown = null));
     store.on("select", () => this.change());
     store.on("point", () => this.light());
@@ -90,6 +93,8 @@ class Tokens {
     this.panels = [this.above, ...this.below];
     const pictured = this.panels.every(({ strip }) => strip instanceof Picture && strip.seconds === null);
     this.board.className = `board${pictured ? " pictured" : ""}${kinds.length > 1 ? " compared" : ""}`;
+    this.lines.button.hidden = kinds.length > 1 || this.panels.some(({ strip }) => !(strip instanceof Chips)); // between words
+    this.lines.show([]);
     this.board.replaceChildren(this.above.element, element("div", { class: "below" }, ...this.below.map((panel) => panel.element)));
   }
 
@@ -162,6 +167,10 @@ class Tokens {
     const { above, below, store } = this;
     below.forEach(({ strip, kind }, k) => strip.light(looks[k] ?? null, peak(looks[k], kind), kind.shares));
     above.strip.light(seen, peak(seen, view(at.view), store.map().m), view(at.view).shares);
+    const [{ strip, kind }] = below;
+    const look = { strip: above.strip, index: at.query, to: strip, weights: looks[0], peak: peak(looks[0], kind), which: "look" };
+    const back = { strip, index: at.key, to: above.strip, weights: seen, peak: peak(seen, view(at.view), store.map().m), which: "seen" };
+    this.lines.show(below.length > 1 ? [] : [look, back]);
     this.tell(at, looks, seen);
   }
 
@@ -173,6 +182,7 @@ class Tokens {
 
   dim(sentence, kind = "hint") {
     for (const { strip } of this.panels) strip.light(null, 1);
+    this.lines.show([]);
     this.told.replaceChildren(element("p", { class: kind }, sentence));
   }
 
@@ -182,7 +192,7 @@ class Tokens {
     const lists = looks.map((weights, k) => {
       const { kind, side } = below[k];
       const verb = looks.length > 1 ? kind.title.toLowerCase() : kind.verb;
-      return list(word(above.side, at.query), verb, weights, side, "look", kind.shares);
+      return list(word(above.side, at.query), verb, weights, side, "look", kind.shares, kind.sums ?? kind.shares);
     });
     const by = below[0].kind.seen ?? "is looked at by";
     if (seen && looks.length < 2) lists.push(list(word(below[0].side, at.key), by, seen, above.side, "seen", view(at.view).shares));
@@ -192,8 +202,9 @@ class Tokens {
 
 function titled(map, head, chosen) {
   if (chosen.whole) return [chosen.title, element("span", { class: "aside" }, "through all layers")];
+  const which = map.heads < 2 ? "" : `, ${headName(map, head)}`;
+  if (map.kind === "rollout") return [`${chosen.title} ${map.layer}${which}`, element("span", { class: "aside" }, map.part)];
   if (chosen.other) return [chosen.title];
-  const which = map.heads < 2 ? "" : head < 0 ? ", mean of heads" : `, head ${head}`;
   const kind = map.exact === false ? `${map.kind}, approximate` : map.kind;
   return [`Layer ${map.layer}${which}`, element("span", { class: "aside" }, kind)];
 }

@@ -10,6 +10,7 @@ import { strength, strongest } from "./colours.js";
 import { choice, element, press } from "./element.js";
 import { mount as mountLarge } from "./large.js";
 import { Sheet } from "./sheet.js";
+import { hasMean, headName } from "./words.js";
 
 const SIZE = 32; // cells to a side of a small map
 const AT_ONCE = 4; // requests under way
@@ -83,10 +84,10 @@ class Grid {
     this.cells.clear();
     this.sheet?.end();
     const heads = Math.max(...group.maps.map((map) => map.heads));
-    const mean = heads > 1;
+    const mean = group.maps.some(hasMean);
     const grid = element("div", { class: "grid", role: "grid", "aria-label": `${group.title}: layers and heads` });
     grid.style.setProperty("--heads", heads + (mean ? 1 : 0));
-    grid.append(header(heads, mean), ...group.maps.map((map) => this.line(map, mean)));
+    grid.append(header(group.maps[0], heads, mean), ...group.maps.map((map) => this.line(map, mean)));
     grid.addEventListener("keydown", (event) => this.move(event));
     this.box.replaceChildren(grid);
     this.sheet = new Sheet(grid, SIZE);
@@ -96,7 +97,7 @@ class Grid {
   line(map, mean) {
     const heads = [...(mean ? [MEAN] : []), ...Array(map.heads).keys()];
     const cells = heads.map((head) => {
-      const name = head === MEAN ? "mean of heads" : `head ${head}`;
+      const name = headName(map, head);
       const attributes = { type: "button", role: "gridcell", class: head === MEAN ? "cell mean" : "cell", tabindex: "-1" };
       const choose = () => this.store.select({ map: map.name, head });
       const made = element("button", { ...attributes, "data-head": head, "data-map": map.name, "aria-label": `Layer ${map.layer}, ${name}`, on: { click: choose } });
@@ -150,7 +151,7 @@ class Grid {
     const { map, head } = this.store.selection;
     const at = lines.findIndex((each) => each.name === map);
     const line = lines[Math.max(0, Math.min(lines.length - 1, at + step[0]))];
-    const least = line.heads > 1 ? MEAN : 0;
+    const least = hasMean(line) ? MEAN : 0;
     const next = Math.max(least, Math.min(line.heads - 1, head + step[1]));
     this.store.select({ map: line.name, head: next });
     this.chosen?.focus();
@@ -165,8 +166,8 @@ function reveal(box, inner) {
   if (by[0] || by[1]) box.scrollBy(...by);
 }
 
-function header(heads, mean) {
-  const names = [...(mean ? ["x̄"] : []), ...Array.from({ length: heads }, (_, k) => String(k))];
+function header({ named }, heads, mean) {
+  const names = [...(mean ? ["x̄"] : []), ...Array.from({ length: heads }, (_, k) => named?.[k] ?? String(k))];
   const spans = names.map((name, k) => element("span", { role: "columnheader", class: mean && k === 0 ? "head-name mean" : "head-name" }, name));
   return element("div", { role: "row", class: "line names" }, element("span", { class: "layer" }), ...spans);
 }
@@ -192,6 +193,7 @@ function grouped(maps) {
 }
 
 function title(map, part) {
+  if (map.kind === "rollout") return map.part ? `Rollout: ${map.part}` : "Rollout";
   const named = { cross: "Cross", align: "Alignment", lattice: "Lattice", labels: "Labels" };
   if (map.kind !== "self") return named[map.kind] ?? map.kind;
   return { encoder: "Encoder", decoder: "Decoder" }[part] ?? "Self";

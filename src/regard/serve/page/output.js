@@ -6,7 +6,7 @@ import { element, percent } from "./element.js";
 import { barred } from "./list.js";
 
 const SHOWN = 5;
-const UNSAID = ["log_probabilities", "prompt", "width", "height"]; // numbers for machines
+const UNSAID = ["log_probabilities", "prompt", "width", "height", "begin", "end"]; // numbers for machines
 
 /** Show `look.output` in an element; whether there was anything to show. */
 export function answer(host, output) {
@@ -14,7 +14,8 @@ export function answer(host, output) {
   const parts = text === undefined ? [] : [element("p", { class: "answer", dir: "auto" }, text)];
   for (const [name, value] of told(rest)) {
     const shares = ranked(value);
-    if (shares) parts.push(bars(name, shares));
+    if (name === "tags") parts.push(tagged(value));
+    else if (shares) parts.push(bars(name, shares));
     else if (["string", "number", "boolean"].includes(typeof value)) parts.push(fact(name, value));
     else if (Array.isArray(value) && value.every((one) => typeof one === "string")) parts.push(fact(name, value.join("  ")));
   }
@@ -40,6 +41,12 @@ function ranked(value) {
   } else if (value && typeof value === "object" && !Array.isArray(value)) pairs = Object.entries(value);
   const whole = pairs?.length && pairs.every(([name, share]) => name !== undefined && typeof share === "number");
   return whole ? pairs.sort((a, b) => b[1] - a[1]).slice(0, SHOWN) : null;
+}
+
+/** Words with their tags above them; how sure the model is of one is told on pointing at it. */
+function tagged(tags) {
+  const words = tags.flatMap(({ word, tag, probability }) => [element("ruby", { title: percent(probability) }, word, element("rt", {}, tag)), " "]);
+  return element("p", { class: "answer tagged", dir: "auto" }, ...words);
 }
 
 function bars(name, shares) {

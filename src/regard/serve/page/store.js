@@ -12,6 +12,8 @@
  * inside an exported file. They are kept, newest first, as long as they fit in `ROOM` bytes.
  */
 
+import { hasMean } from "./words.js";
+
 const ROOM = 64 * 1024 * 1024;
 const NOWHERE = { query: null, key: null };
 const WHOLE = ["rollout", "relevance"]; // views through all layers
@@ -104,8 +106,9 @@ export class Store {
     this.interventions = interventions;
     this.pointed = { ...NOWHERE };
     const same = look.maps.find((map) => map.name === this.selection.map);
-    const crossing = look.maps.filter((each) => each.kind !== "self");
-    const map = same ?? crossing.at(-2) ?? crossing.at(-1) ?? look.maps.at(-1) ?? null;
+    const seen = look.maps.filter((each) => each.kind !== "rollout");
+    const crossing = seen.filter((each) => each.kind !== "self");
+    const map = same ?? crossing.at(-2) ?? crossing.at(-1) ?? seen.at(-1) ?? null;
     const head = map ? headIn(map, this.selection.head) : 0;
     const view = offers(look, map, this.selection.view) ? this.selection.view : "raw";
     this.selection = { map: map ? map.name : null, head, view, ...NOWHERE };
@@ -244,7 +247,7 @@ export class Store {
 
 /** The same head where a map has it: the first where there are too few, and the mean of one head is that head. */
 function headIn(map, head) {
-  return head >= map.heads || map.heads < 2 ? 0 : head;
+  return head >= map.heads || (head < 0 && !hasMean(map)) ? 0 : head;
 }
 
 /** Promises of arrays by key, the longest unused forgotten first; a failed one is not kept. */

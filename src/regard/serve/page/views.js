@@ -60,10 +60,20 @@ export const VIEWS = [
 
 // Maps that are no attention, and what is to be said about them instead.
 const OTHER = {
+  rollout: {
+    title: "Rollout up to layer",
+    verb: "is made of",
+    seen: "is part of",
+    says: "Layers multiplied, half of each going around attention: which tokens reach this one after so many layers.",
+    hides:
+      "Rollout knows neither values nor feed-forward layers. It shows ways that are open, not what went along them; the " +
+      "largest or the smallest of the heads may stand for all of them instead of their mean.",
+  },
   lattice: {
     title: "Lattice",
     who: "What is said",
     what: "When",
+    sums: false, // the frames of a part are not shares of it
     verb: "is said at",
     seen: "belongs to",
     says: "How likely a frame is to belong to each part of the answer, over all ways to say it.",
@@ -73,6 +83,7 @@ const OTHER = {
     title: "Labels",
     who: "What may be said",
     what: "When",
+    sums: false,
     verb: "is heard at",
     seen: "sounds like",
     says: "How likely each label is in every frame, before the answer is put together.",

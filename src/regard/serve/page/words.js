@@ -1,5 +1,6 @@
 /**
- * A token as people read it: the piece of text it stands for where it has a place there, else its own name.
+ * A token as people read it: the piece of text it stands for where it has a place there, else its own name. And what
+ * a head is called.
  */
 
 const letters = new WeakMap(); // of each side: places count whole characters, a string counts halves of some
@@ -16,6 +17,16 @@ export function piece(side, index) {
   if (!letters.has(side)) letters.set(side, Array.from(side.text));
   return letters.get(side).slice(...place).join("");
 }
+
+/** What a head of a map is called; -1 is the mean of all. A rollout has ways to fuse heads where others have heads. */
+export function headName(map, head) {
+  if (head < 0) return "mean of heads";
+  const name = map.named?.[head] ?? head;
+  return map.kind === "rollout" ? `${name} of heads` : `head ${name}`;
+}
+
+/** Whether the mean of a map's heads means something. */
+export const hasMean = (map) => map.heads > 1 && map.kind !== "rollout";
 
 /** Text in which nothing is invisible. */
 export function visible(text) {

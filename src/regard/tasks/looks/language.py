@@ -28,7 +28,8 @@ class LanguageLook(Look):
 
     task = "language"
     takes: ClassVar[dict[str, Any]] = {
-        "text": str, "following": str, "tokens": int, "temperature": (int, float), "top_k": int, "seed": int
+        "text": str, "following": str, "tokens": int, "temperature": (int, float), "top_k": int,
+        "top_p": (int, float), "min_p": (int, float), "seed": int,
     }  # fmt: skip
     input = output_side = "text"
     predictor: Writer

@@ -23,10 +23,11 @@ from regard.tasks.translator import Search, Translator, clean
 
 
 class TranslationLook(Look):
-    """A line and its translation."""
+    """A line and its translation; `own` is what another one to look at is given as."""
 
     task = "translation"
     takes: ClassVar[dict[str, Any]] = {"text": str, "translation": str, "beams": int}
+    own: ClassVar[str] = "translation"
     input = "source"
     predictor: Translator
 
@@ -35,7 +36,7 @@ class TranslationLook(Look):
         translator, text = self.predictor, self.predictor.text
         source = translator._one(self.given["text"], translator.source)
         line = self._shown(self.given["text"])
-        if asked := self.given.get("translation"):
+        if asked := self.given.get(self.own):
             ids, score = translator._one(asked, translator.target), None
         else:
             beams = self.given.get("beams", 4)
@@ -113,4 +114,4 @@ class TranslationLook(Look):
 
     def _asked(self, target: int) -> None:
         if not 0 <= target < len(self.chosen):
-            raise BadInput(f"there is no token {target} in the translation; there are 0 to {len(self.chosen) - 1}")
+            raise BadInput(f"there is no token {target} in the {self.own}; there are 0 to {len(self.chosen) - 1}")

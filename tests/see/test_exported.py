@@ -11,8 +11,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from regard.see.page import restore
-from regard.serve.exported import Taken, joined, numbers, page, picked
+from regard.see.exported import Taken, joined, numbers, page, picked, quantise, restore
 
 from .taken import EVIL, taken
 
@@ -108,3 +107,23 @@ def test_numbers_are_the_weights():
     told = json.loads(json.dumps(numbers(taken())))
     name = "encoder.blocks.1.mix"
     assert np.abs(np.array(told["maps"][name]) - taken().maps[name]["raw"]).max() <= 1e-5
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (0.0, 1e-6), (-1.0, 1.0), (-3.0, 0.0), (0.0, 40.0)])
+def test_quantisation_error_is_within_its_bound(low, high):
+    w = np.random.default_rng(0).uniform(low, high, (50, 50)).astype(np.float32)
+    zero = 128 if low < 0 else 0
+    codes, peak = quantise(w, zero)
+    assert codes.dtype == np.uint8
+    error = np.abs(restore(codes, zero, peak) - w)
+    root = np.sqrt(np.abs(w) / peak)
+    assert (error <= peak * (root / (255 - zero) + 0.25 / (255 - zero) ** 2) * 1.001).all()  # finer for small weights
+    assert error.max() <= peak / (255 - zero) * 1.01
+
+
+def test_zero_and_peak_come_back_exactly():
+    w = np.array([[0.0, 0.37, 0.1]], np.float32)
+    back = restore(*(lambda c, p: (c, 0, p))(*quantise(w, 0)))
+    assert back[0, 0] == 0
+    assert back[0, 1] == pytest.approx(0.37, rel=1e-6)
+    assert (restore(quantise(np.zeros((2, 2)), 0)[0], 0, 0.0) == 0).all()

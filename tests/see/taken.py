@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from regard.serve.exported import Taken
+from regard.see.exported import Taken
 
 EVIL = (
     "</script><script>document.title='taken'</script>",

@@ -1,12 +1,18 @@
-"""A look as one HTML file that works from disk: the explorer's own modules, its style and the numbers, all inside.
+"""Maps as one HTML file that works from disk: the explorer's own modules, its style and the numbers, all inside.
 
 The file loads nothing. Its policy allows its one script and its one style by their hashes, pictures from its own data,
 and nothing else. Words are data: they travel as JSON in which every character that could end the block is escaped, and
 the page sets them as text only.
 
-A weight takes one byte, the root of its share of the head's peak (see.page.quantise). A map may come with fewer rows
-and columns than it has (`picked`, `joined`); the page then says so. All this is a pure function of what a look's
-`about()` tells and of arrays (serve.taking).
+A weight w takes one byte. The byte holds the root of w over the head's peak, since an eye (and a reader of "0.4 %")
+wants small weights told apart more finely than large ones:
+
+    all w ≥ 0      w ≈ peak · s²        s = byte / 255
+    some w < 0     w ≈ peak · s |s|     s = (byte − 128) / 127            |error| ≤ peak / 255, or / 127
+
+Row sums are told exactly beside them, so that the page can say what is missing where a row does not sum to one. A map
+may come with fewer rows and columns than it has (`picked`, `joined`); the page then says so. All this is a pure
+function of what was told about the maps and of arrays: those of a look (serve.taking), or of traces (see.page).
 """
 
 from __future__ import annotations
@@ -15,23 +21,27 @@ import base64
 import hashlib
 import html
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from math import sqrt
 from typing import Any
 
 import numpy as np
 
-from regard.see.page import quantise
+from regard.see.bundle import bundle
 from regard.see.words import visible
-from regard.serve.bundle import bundle
 
 FORMAT = 1
+ROOM = 6 * 2**20  # weights of a file
+LEAST = 16  # rows and columns that a map keeps, however many maps there are
+SHARES = ("raw", "without_sink")  # views whose rows are shares of something
+PAGE = files("regard") / "serve" / "page"  # the explorer's page, which is data here: nothing of serve is imported
 
 
 @dataclass(frozen=True, eq=False)
 class Taken:
-    """What is taken out of a look: its `about()`, the arrays of its maps, and what it was read from."""
+    """What a file holds: what there is to say about its maps (a look's `about()`), their arrays, what was read."""
 
     about: dict[str, Any]
     maps: Mapping[str, Mapping[str, np.ndarray]]  # name -> view -> heads rows columns, no more than the map has
@@ -42,11 +52,15 @@ class Taken:
 def page(taken: Taken, title: str | None = None) -> str:
     """The file."""
     about = taken.about
+    wide = {map["name"]: map["m"] for map in about["maps"]}
     data = {
         "format": FORMAT,
         "about": about,
-        "maps": {name: {view: _packed(w) for view, w in views.items()} for name, views in taken.maps.items()},
-        "rollout": None if taken.rollout is None else _packed(taken.rollout[:, None]),
+        "maps": {
+            name: {view: _packed(w, view in SHARES and w.shape[2] == wide[name]) for view, w in views.items()}
+            for name, views in taken.maps.items()
+        },
+        "rollout": None if taken.rollout is None else _packed(taken.rollout[:, None], True),
         "picture": None if taken.picture is None else base64.b64encode(taken.picture).decode("ascii"),
     }
     script, style = bundle("exported.js", _file), _file("style.css")
@@ -68,10 +82,32 @@ def page(taken: Taken, title: str | None = None) -> str:
     return head
 
 
+def quantise(weights: np.ndarray, zero: int) -> tuple[np.ndarray, float]:
+    """Bytes and the peak; `zero` is the byte that means zero: 0, or 128 where weights may be negative."""
+    peak = float(np.abs(weights).max())
+    root = np.sqrt(np.abs(weights) / (peak or 1.0)) * np.sign(weights)
+    return np.rint(zero + (255 - zero) * root).astype(np.uint8), peak
+
+
+def restore(codes: np.ndarray, zero: int, peak: float) -> np.ndarray:
+    """The weights that bytes stand for, as the page reads them."""
+    root = (codes.astype(np.float64) - zero) / (255 - zero)
+    weights: np.ndarray = peak * root * np.abs(root)
+    return weights
+
+
 def numbers(taken: Taken) -> dict[str, Any]:
     """The same as plain values, weights rounded to 5 digits."""
     maps = {name: np.round(views["raw"].astype(np.float64), 5).tolist() for name, views in taken.maps.items()}
     return {"format": FORMAT, "about": taken.about, "maps": maps}
+
+
+def fitting(maps: Sequence[Mapping[str, Any]], room: int = ROOM) -> list[tuple[int, int]]:
+    """How many rows and columns of each of these maps are kept, so that all fit."""
+    whole = sum(map["heads"] * map["n"] * map["m"] for map in maps)
+    share = 1.0 if whole <= room else sqrt(room / whole)
+    kept = [[min(map[k], max(LEAST, int(map[k] * share))) for k in ("n", "m")] for map in maps]
+    return [(rows, columns) for rows, columns in kept]
 
 
 def picked(count: int, most: int) -> np.ndarray:
@@ -102,14 +138,20 @@ def block(data: Any) -> str:
     return told
 
 
-def _packed(weights: np.ndarray) -> dict[str, Any]:
-    """Bytes of all heads, the byte that means zero, the peak of each head, and how many rows and columns there are."""
+def _packed(weights: np.ndarray, shares: bool = False) -> dict[str, Any]:
+    """Bytes of all heads, the byte that means zero, the peak of each head, and how many rows and columns there are.
+
+    Of weights that are `shares` also the sums of their rows; 1 where all are.
+    """
     weights = np.nan_to_num(weights)
+    sums = weights.sum(-1, dtype=np.float64)
+    told = 1 if np.abs(sums - 1).max(initial=0.0) < 0.002 else np.round(sums, 4).tolist()
     zero = 128 if weights.size and weights.min() < 0 else 0
     parts = [quantise(w, zero) for w in weights]
     return {
         "zero": zero,
         "cells": list(weights.shape[1:]),
+        "sums": told if shares else None,
         "peaks": [float(f"{peak:.6g}") for _, peak in parts],
         "bytes": base64.b64encode(b"".join(codes.tobytes() for codes, _ in parts)).decode("ascii"),
     }
@@ -120,4 +162,4 @@ def _hash(text: str) -> str:
 
 
 def _file(name: str) -> str:
-    return (files("regard.serve") / "page" / name).read_text("utf-8")
+    return (PAGE / name).read_text("utf-8")

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from regard.serve.bundle import bundle
+from regard.see.bundle import bundle
 
 MODULES = {
     "main.js": """/** import { nothing } from "./comment.js"; */
