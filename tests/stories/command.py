@@ -1,5 +1,6 @@
 """The command line as a user meets it: another process, its two streams and its exit status."""
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from regard.tasks.translator import Translator
 from regard.tokens.text import Text
 
 SRC = Path(regard.__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 PAIRS = [
     ("Two dogs are playing in the snow.", "Zwei Hunde spielen im Schnee."),
@@ -64,6 +66,32 @@ def run(*words, stdin=b"", cwd=None, preexec=None, stdout=subprocess.PIPE, **env
     )
     assert b"Traceback" not in done.stderr, done.stderr.decode()
     return Done(done.returncode, (done.stdout or b"").decode("utf-8"), done.stderr.decode("utf-8"))
+
+
+class Warm:
+    """``regard WORDS`` again and again, each in a process of its own whose imports are done (warm.py)."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        paths = os.pathsep.join([str(ROOT), str(SRC)])
+        command = [sys.executable, "-m", "tests.stories.warm"]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self.process = subprocess.Popen(command, cwd=ROOT, env=environment(PYTHONPATH=paths), **pipes)
+
+    def __call__(self, *words, stdin=b"", cwd=None, **env):
+        (self.folder / "in").write_bytes(stdin)
+        job = {"words": [*map(str, words)], "cwd": cwd and str(cwd), "env": environment(**env)}
+        self.process.stdin.write(json.dumps(job | {"folder": str(self.folder)}) + "\n")
+        self.process.stdin.flush()
+        status = int(self.process.stdout.readline())
+        out, err = ((self.folder / name).read_bytes().decode("utf-8") for name in ("out", "err"))
+        assert "Traceback" not in err, err
+        return Done(status, out, err)
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait(30)
+        self.process.stdout.close()
 
 
 def tiny_translator(folder):

@@ -24,23 +24,23 @@ ALONE = {
 
 
 @pytest.mark.parametrize("case", ALONE)
-def test_odd_input_alone(case, translator_folder):
+def test_odd_input_alone(case, translator_folder, warm):
     stdin, status, said = ALONE[case]
-    done = run("translate", "--model", translator_folder, "--beams", 1, stdin=stdin)
+    done = warm("translate", "--model", translator_folder, "--beams", 1, stdin=stdin)
     assert done.status == status
     assert len(done.complaints) == (0 if said is None else 1)
     assert said is None or (done.err.startswith("regard: ") and said in done.err)
     assert len(done.lines) == stdin.count(b"\n")
 
 
-def test_one_bad_line_does_not_lose_the_other_999(translator_folder, tmp_path):
+def test_one_bad_line_does_not_lose_the_other_999(translator_folder, tmp_path, warm):
     lines = [f"{n} dogs".encode() for n in range(1000)]
     (tmp_path / "good.txt").write_bytes(b"\n".join(lines) + b"\n")
     lines[499] = b"\xc3\x28 broken"
     (tmp_path / "bad.txt").write_bytes(b"\n".join(lines) + b"\n")
     how = "translate", "--model", translator_folder, "--beams", 1
-    good = run(*how, "--file", tmp_path / "good.txt")
-    bad = run(*how, "--file", tmp_path / "bad.txt", "--output", tmp_path / "out.txt")
+    good = warm(*how, "--file", tmp_path / "good.txt")
+    bad = warm(*how, "--file", tmp_path / "bad.txt", "--output", tmp_path / "out.txt")
     written = (tmp_path / "out.txt").read_text("utf-8").split("\n")[:-1]
     assert (good.status, bad.status, bad.out) == (0, 1, "")
     assert bad.complaints[0].startswith("regard: line 500 is not UTF-8")
@@ -51,10 +51,10 @@ def test_one_bad_line_does_not_lose_the_other_999(translator_folder, tmp_path):
     assert [n for n in range(1000) if good.lines[n] != written[n]] == [499]
 
 
-def test_odd_lines_among_others_keep_their_places(translator_folder):
+def test_odd_lines_among_others_keep_their_places(translator_folder, warm):
     odd = [b"", b"  ", "🐕 dogs".encode(), b"do\x00gs", b"\xff", LONG.encode(), b"x" * 300_000]
     stdin = b"".join(line + b"\n" + GOOD.encode() + b"\r\n" for line in odd)
-    done = run("translate", "--model", translator_folder, "--beams", 1, stdin=stdin)
+    done = warm("translate", "--model", translator_folder, "--beams", 1, stdin=stdin)
     assert done.status == 1
     assert len(done.lines) == 2 * len(odd)
     assert len(set(done.lines[1::2])) == 1  # the good ones are translated alike, whatever stands between them
@@ -62,7 +62,7 @@ def test_odd_lines_among_others_keep_their_places(translator_folder):
     assert [line.split()[:3] for line in done.complaints] == [["regard:", "line", f"{n}"] for n in (7, 9, 11, 13)]
 
 
-def test_files_that_cannot_be_read_or_written(translator_folder, tmp_path):
+def test_files_that_cannot_be_read_or_written(translator_folder, tmp_path, warm):
     before = sorted(tmp_path.rglob("*"))
     translate = "translate", "--model", translator_folder
     cases = [
@@ -77,7 +77,7 @@ def test_files_that_cannot_be_read_or_written(translator_folder, tmp_path):
         (["eval", "en-de", "-o", tmp_path / "none" / "x.json"], f"there is no folder {tmp_path / 'none'}"),
     ]
     for words, said in cases:
-        done = run(*words)
+        done = warm(*words)
         assert (done.status, len(done.complaints)) == (1, 1), done
         assert said in done.err
     assert sorted(tmp_path.rglob("*")) == before
@@ -101,16 +101,16 @@ def _damaged(folder, kind, copy):
         ("another width in the config", "do not fit the config"),
     ],
 )
-def test_damaged_models(kind, said, translator_folder, tmp_path):
+def test_damaged_models(kind, said, translator_folder, tmp_path, warm):
     _damaged(translator_folder, kind, tmp_path / "copy")
-    done = run("translate", GOOD, "--model", tmp_path / "copy", "--output", tmp_path / "out.txt")
+    done = warm("translate", GOOD, "--model", tmp_path / "copy", "--output", tmp_path / "out.txt")
     assert (done.status, done.out, len(done.complaints)) == (1, "", 1)
     assert said in done.err
     assert not (tmp_path / "out.txt").exists()
 
 
-def test_an_unknown_recipe_key_offers_the_nearest(tmp_path):
-    done = run("train", "translate_multi30k_tiny", "train.stepz=3", cwd=tmp_path)
+def test_an_unknown_recipe_key_offers_the_nearest(tmp_path, warm):
+    done = warm("train", "translate_multi30k_tiny", "train.stepz=3", cwd=tmp_path)
     assert done.status == 1
     assert done.complaints == ["regard: no setting is called 'train.stepz'; did you mean 'steps'?"]
     assert not list(tmp_path.iterdir())
@@ -149,7 +149,7 @@ def test_a_full_device_is_said_in_one_line(translator_folder):
     assert "no space left on device" in done.err
 
 
-def test_wrong_usage_is_status_2():
+def test_wrong_usage_is_status_2(warm):
     for words, said in (
         (["translate", "--nonsense"], "--nonsense"),
         (["translate", GOOD, "--to", "de", "--top-k", "5"], "--top-k is about drawing; add --sample"),
@@ -158,6 +158,6 @@ def test_wrong_usage_is_status_2():
         (["nonsense"], "nonsense"),
         (["train"], "say which recipe"),
     ):
-        done = run(*words)
+        done = warm(*words)
         assert (done.status, len(done.complaints), done.out) == (2, 1, ""), done
         assert said in done.err

@@ -11,7 +11,6 @@ from PIL import Image
 
 import regard
 from regard.tasks.image_classifier import ImageClassifier
-from tests.stories.command import run
 
 KNOWS = "knows cat, dog, bird; it says one of them whatever it is shown"
 
@@ -31,14 +30,14 @@ def photo(size=(60, 45), mode="RGB", seed=0):
     return Image.fromarray(pixels).convert(mode)
 
 
-def test_a_photo_is_classified_and_looked_at(model, tmp_path):
+def test_a_photo_is_classified_and_looked_at(model, tmp_path, warm):
     photo().save(tmp_path / "photo.jpg")
-    done = run("classify", "photo.jpg", "--model", model, cwd=tmp_path)
+    done = warm("classify", "photo.jpg", "--model", model, cwd=tmp_path)
     assert (done.status, len(done.lines), len(done.complaints)) == (0, 1, 1)
     label, share = done.lines[0].split("\t")
     assert label in ("cat", "dog", "bird")
     assert KNOWS in done.err
-    done = run("see", "photo.jpg", "--model", model, "--view", "rollout", cwd=tmp_path)
+    done = warm("see", "photo.jpg", "--model", model, "--view", "rollout", cwd=tmp_path)
     assert (done.status, len(done.complaints)) == (0, 1)
     assert done.lines[0].startswith(f"{label} {100 * float(share):.1f} %")
     assert done.lines[-1] == "drawn: attention.png"
@@ -83,9 +82,9 @@ def written(place):
     return {file.name: file.name not in bad for file in sorted(place.iterdir())}
 
 
-def test_a_folder_of_odd_files_is_gone_through_to_its_end(model, tmp_path):
+def test_a_folder_of_odd_files_is_gone_through_to_its_end(model, tmp_path, warm):
     kinds = written(tmp_path)
-    done = run("classify", tmp_path, "--model", model, "--json")
+    done = warm("classify", tmp_path, "--model", model, "--json")
     rows = [json.loads(line) for line in done.lines]
     assert {row["file"].rpartition("/")[2]: "label" in row for row in rows} == kinds
     knows, *named, count = done.complaints
@@ -98,32 +97,32 @@ def test_a_folder_of_odd_files_is_gone_through_to_its_end(model, tmp_path):
     assert any("bomb.png: " in line and "pixels" in line for line in named)
 
 
-def test_every_odd_file_alone_is_drawn_or_refused_in_one_line(model, tmp_path):
+def test_every_odd_file_alone_is_drawn_or_refused_in_one_line(model, tmp_path, warm):
     (tmp_path / "files").mkdir()
     for name, good in written(tmp_path / "files").items():
         if name not in ("bomb.png", "cut.jpg", "text.png", "one.png", "thin.png"):
             continue  # a process each is slow; the others go the same way as above
         picture = tmp_path / f"{name}.svg"
-        done = run("see", tmp_path / "files" / name, "--model", model, "--output", picture)
+        done = warm("see", tmp_path / "files" / name, "--model", model, "--output", picture)
         assert (done.status, len(done.complaints)) == (int(not good), 1), done
         assert picture.exists() == good
         assert good or str(tmp_path / "files" / name) in done.err
 
 
-def test_a_photo_upright_or_turned_by_its_note_is_the_same(model, tmp_path):
+def test_a_photo_upright_or_turned_by_its_note_is_the_same(model, tmp_path, warm):
     upright = photo((64, 48))
     upright.save(tmp_path / "upright.png")
     exif = Image.Exif()
     exif[0x0112] = 6
     upright.rotate(90, expand=True).save(tmp_path / "turned.png", exif=exif)
-    done = run("classify", tmp_path / "upright.png", tmp_path / "turned.png", "--model", model, "--all")
+    done = warm("classify", tmp_path / "upright.png", tmp_path / "turned.png", "--model", model, "--all")
     assert done.status == 0
     (first, *one), (second, *other) = (line.split("\t") for line in done.lines)
     assert (first, second) == (str(tmp_path / "upright.png"), str(tmp_path / "turned.png"))
     assert one == other
 
 
-def test_texts_and_images_are_not_taken_for_one_another(model, translator_folder, tmp_path):
+def test_texts_and_images_are_not_taken_for_one_another(model, translator_folder, tmp_path, warm):
     photo().save(tmp_path / "photo.png")
     for words, said in (
         (["see", "photo.png", "--model", translator_folder], "is an image, and"),
@@ -132,9 +131,9 @@ def test_texts_and_images_are_not_taken_for_one_another(model, translator_folder
         (["classify", "photo.png", "--model", "languages"], "is an image, and languages is a Classifier"),
         (["translate", "Two dogs.", "--model", model], "is a ImageClassifier"),
     ):
-        done = run(*words, cwd=tmp_path)
+        done = warm(*words, cwd=tmp_path)
         assert (done.status, len(done.complaints), done.out) == (1, 1, ""), done
         assert said in done.err
-    done = run("see", "Look at this photo.png", "--model", translator_folder, "--beams", 1, cwd=tmp_path)  # a sentence
+    done = warm("see", "Look at this photo.png", "--model", translator_folder, "--beams", 1, cwd=tmp_path)  # a sentence
     assert done.status == 0
     assert done.lines[0] == "Look at this photo.png"
