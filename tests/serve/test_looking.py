@@ -125,6 +125,17 @@ def test_models_are_listed_with_what_they_read_and_their_examples_can_be_read(ex
             assert found.status_code == 200, found.text
 
 
+def test_a_model_of_pictures_offers_those_that_it_knows():
+    explorer = asks(Host(["fashion"], device="cpu"), explore=True)
+    (model,) = explorer.get("/explore/models").json()
+    assert [each["title"] for each in model["examples"]] == ["An ankle boot", "A pullover"]
+    for example, label in zip(model["examples"], ["ankle boot", "pullover"], strict=True):
+        content = explorer.get(f"/page/{example['file']}").content
+        found = explorer.post("/explore/looks", data={"model": "fashion"}, files={"file": (example["file"], content)})
+        assert found.status_code == 200, found.text
+        assert found.json()["output"]["label"] == label
+
+
 class Kept:
     def __init__(self, id, bytes):
         self.id, self.bytes = id, bytes

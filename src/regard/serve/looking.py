@@ -52,6 +52,11 @@ EXAMPLES: dict[str, list[str | dict[str, str]]] = {
     "pronunciation": ["xylophone", "knight", "thorough"],
     "handwriting": ["31415", "2026"],
 }
+PICTURES = {  # that came with the page, by what is on them
+    "ankle boot": {"title": "An ankle boot", "file": "boot.png"},
+    "pullover": {"title": "A pullover", "file": "pullover.png"},
+    "cat": {"title": "A cat", "file": "cat.jpg"},
+}
 
 Map = Annotated[str, Query(max_length=200)]
 Head = Annotated[int, Query(ge=-1, le=4096)]
@@ -203,7 +208,11 @@ def explorable(work: Work, name: str) -> Explorable | None:
     first, *rest = takes
     kinds = {option: _kind(takes[option]) for option in rest}
     needs = {option: kinds.pop(option) for option in cls.needs}
-    return Explorable(name=name, task=task, input=first, examples=EXAMPLES.get(task, []), needs=needs, options=kinds)
+    examples = EXAMPLES.get(task, [])
+    if first == "image":  # of what the model knows; else a photo as good as any
+        labels = set(getattr(work.host.get(name), "labels", ()))
+        examples = [each for label, each in PICTURES.items() if label in labels] or [PICTURES["cat"]]
+    return Explorable(name=name, task=task, input=first, examples=examples, needs=needs, options=kinds)
 
 
 async def _wanted(request: Request, work: Work) -> Wanted:

@@ -9,7 +9,6 @@ const FILES = { image: "image/*", sound: "audio/*,.wav,.flac,.ogg" };
 const ASKS = { text: "Text", texts: "Texts, one a line", word: "Word", image: "Picture", sound: "Recording" };
 const EXAMPLES = { // of those that the server has none for
   text: ["The animal did not cross the street because it was too tired."],
-  image: [{ title: "A cat", file: "cat.jpg" }],
   sound: [{ title: "Six spoken digits", file: "digits.wav" }],
 };
 

@@ -1,0 +1,146 @@
+"""Images by hand: timm's augmentation in a DataLoader and a training loop as one would write them; of Regard there are
+only the images and the model.
+
+    python benchmarks/plain_images.py                  recipes/resnet_cifar10.py that way  -> results/plain-images.json
+    python benchmarks/plain_images.py --epochs 30 --augment flips --model cct --keep       beside what was measured
+    add --quick for seconds (a few images; nothing written)
+
+What it is for: the same model, images, epochs, rate and mixing, once through `regard train` and once through this. If a
+recipe's accuracy is low, is it the images, or is it what Regard does to them? `--augment timm` is RandAugment
+m9-mstd0.5-inc1 behind a random crop and a flip, with mixup, cutmix and smoothing up to three fifths of the epochs;
+`flips` is a crop with a margin of 4 and a flip, nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import time
+from typing import Any
+
+import harness
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+
+from regard.data.images import ImageSet
+from regard.training.recipe import build, load
+
+harness.PACKAGES = (*harness.PACKAGES, "timm", "torchvision")
+MODELS = {"resnet": "resnet_cifar10", "cct": "cct_cifar10", "vit": "vit_cifar10"}
+RESULT = "plain-images.json"
+
+
+class Decoded(torch.utils.data.Dataset[tuple[Any, int]]):
+    """Images of a part as PIL images, through a transform."""
+
+    def __init__(self, data: ImageSet, part: str, transform: Any) -> None:
+        held = data.load(part)
+        self.pixels = np.ascontiguousarray(held.pixels.permute(0, 2, 3, 1).numpy())
+        self.labels, self.transform = held.labels.tolist(), transform
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, number: int) -> tuple[Any, int]:
+        return self.transform(Image.fromarray(self.pixels[number])), self.labels[number]
+
+
+def transforms(augment: str, data: ImageSet) -> tuple[Any, Any]:
+    """What is done to an image that is trained on, and to one that is measured."""
+    from timm.data import create_transform
+    from torchvision import transforms as T
+
+    last = [T.ToTensor(), T.Normalize(data.mean, data.std)]
+    if augment == "flips":
+        return T.Compose([T.RandomCrop(32, 4), T.RandomHorizontalFlip(), *last]), T.Compose(last)
+    strong = create_transform(
+        32, is_training=True, auto_augment="rand-m9-mstd0.5-inc1", scale=(0.8, 1.0), interpolation="bicubic",
+        mean=data.mean, std=data.std,
+    )  # fmt: skip
+    return strong, T.Compose(last)
+
+
+def train(asked: argparse.Namespace) -> dict[str, Any]:
+    """Train, and measure on the validation part and the test part."""
+    from timm.data import Mixup
+
+    torch.manual_seed(asked.seed)
+    device = torch.device(asked.device)
+    recipe = load(MODELS[asked.model])
+    data = ImageSet("cifar10", rows=256, limit=512 if asked.quick else None)
+    strong, plain = transforms(asked.augment, data)
+    parts = {name: Decoded(data, name, strong if name == "train" else plain) for name in ("train", "val", "test")}
+    how: dict[str, Any] = {"num_workers": asked.workers, "persistent_workers": asked.workers > 0, "pin_memory": True}
+    batches = torch.utils.data.DataLoader(parts["train"], 256, shuffle=True, drop_last=True, **how)
+    model = build(recipe.model).to(device)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=recipe.train.rate, weight_decay=recipe.train.decay)
+    steps, warm = asked.epochs * len(batches), max(1, asked.epochs * len(batches) // 17)
+    rate = torch.optim.lr_scheduler.LambdaLR(
+        optimiser, lambda n: min((n + 1) / warm, 0.51 + 0.49 * math.cos(math.pi * n / steps))
+    )
+    mix = Mixup(mixup_alpha=0.8, cutmix_alpha=1.0, label_smoothing=0.1, num_classes=10)
+    run = model if asked.quick else torch.compile(model, dynamic=False)
+    began = time.perf_counter()
+    for epoch in range(asked.epochs):
+        model.train()
+        mixing = asked.augment == "timm" and epoch < 0.58 * asked.epochs
+        for images, labels in batches:
+            images, labels = images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
+            if mixing:
+                images, labels = mix(images, labels)
+            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                logits = run(images)
+            loss = F.cross_entropy(logits.float(), labels, label_smoothing=0.0 if mixing else 0.1)
+            optimiser.zero_grad(set_to_none=True)
+            loss.backward()
+            optimiser.step()
+            rate.step()
+        if epoch % 10 == 9 or epoch == asked.epochs - 1:
+            found = {part: measured(model, parts[part], device) for part in ("val", "test")}
+            print(f"epoch {epoch + 1}: loss {float(loss):.3f}, {found}", flush=True)
+    seconds = time.perf_counter() - began
+    speed = asked.epochs * len(batches) * 256 / seconds
+    about = {"model": asked.model, "augment": asked.augment, "epochs": asked.epochs, "seed": asked.seed}
+    return about | {"minutes": round(seconds / 60, 1), "images_per_second": round(speed), **found}
+
+
+@torch.no_grad()
+def measured(model: Any, part: Decoded, device: torch.device) -> float:
+    """The share of images that are told right."""
+    model.eval()
+    right = 0
+    for images, labels in torch.utils.data.DataLoader(part, 500):
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            right += int((model(images.to(device)).argmax(-1).cpu() == labels).sum())
+    return round(right / len(part), 4)
+
+
+def main() -> None:
+    """Read the arguments, train, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", choices=[*MODELS], default="resnet")
+    parser.add_argument("--augment", choices=("timm", "flips"), default="timm")
+    parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 2))
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--keep", action="store_true", help="put the run beside those measured before")
+    parser.add_argument("--quick", action="store_true", help="a few images, two epochs, nothing written")
+    asked = parser.parse_args()
+    if asked.quick:
+        asked.epochs, asked.workers = 2, 0
+    run = train(asked)
+    print(run)
+    if asked.quick:
+        return
+    place = harness.RESULTS / RESULT
+    before = json.loads(place.read_text("utf-8"))["runs"] if asked.keep and place.is_file() else []
+    print("written:", harness.write(RESULT, harness.machine(asked.device) | {"runs": [*before, run]}))
+
+
+if __name__ == "__main__":
+    main()
