@@ -30,6 +30,8 @@ from typing import NamedTuple
 from results_before import SYSTEMS
 from results_owed import OWED_RUNS, Owed
 
+from regard.training.recipe import load
+
 HERE = Path(__file__).resolve().parent
 RECORDS = HERE / "results"
 
@@ -79,7 +81,8 @@ def _row(what: str) -> str | None:
 def line(job: Job, machine: str | None) -> str:
     """Everything that makes a run and puts it on the page, for a shell."""
     run = shlex.quote(str(job.folder))
-    every = [job.train, f"regard eval {run} --output {run}/evaluation.json"]
+    part = "" if "test" in load(shlex.split(job.train)[2]).data.splits() else " --split val"
+    every = [job.train, f"regard eval {run}{part} --output {run}/evaluation.json"]
     if job.name.startswith("before-"):
         every.append(f"regard eval {run} --beams 1 --output {run}/greedy.json")
     add = [sys.executable, str(HERE / "make_results.py"), "add", str(job.folder), "--name", job.name]
