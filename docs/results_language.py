@@ -202,7 +202,7 @@ def _place(run: Mapping[str, Any], score: Mapping[str, Any]) -> tuple[str, str]:
 def _one_part(lines: Sequence[Mapping[str, Any]], found: Sequence[Found]) -> Iterator[str]:
     used = dict.fromkeys(_column(each) for each in (*lines, *(score for _, score in found)))
     columns = sorted(used, key=lambda column: list(METRICS).index(column[0]))
-    heads = [METRICS[metric].heading.format(unit) for metric, unit in columns]
+    heads = [METRICS[metric].heading.format(unit).replace(" a image", " an image") for metric, unit in columns]
     rows = [["system", *heads, "how", "parameters", "seeds"]]
     theirs: dict[tuple[str, str], dict[tuple[str, str], str]] = {}  # the numbers of one system share a row
     for line in lines:
