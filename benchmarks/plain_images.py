@@ -46,7 +46,12 @@ class Decoded(torch.utils.data.Dataset[tuple[Any, int]]):
         return len(self.labels)
 
     def __getitem__(self, number: int) -> tuple[Any, int]:
-        return self.transform(Image.fromarray(self.pixels[number])), self.labels[number]
+        image = Image.fromarray(self.pixels[number])
+        while True:
+            try:
+                return self.transform(image), self.labels[number]
+            except ValueError:  # timm at times asks Pillow for an image of 0 bits, which newer ones refuse: drawn again
+                continue
 
 
 def transforms(augment: str, data: ImageSet) -> tuple[Any, Any]:
