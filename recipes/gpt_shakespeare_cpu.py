@@ -7,7 +7,7 @@ paper      Radford et al., Language Models are Unsupervised Multitask Learners, 
            RMSNorm, rotary positions, QK-norm, Muon
 machine    two CPU cores, three minutes; 0.8 million parameters
 expected   better than 1.88 nats a character on validation, nanoGPT's with this size (4 layers of 128, context 64)
-measured   1.602 after all 1,500 updates, in two minutes of two quiet cores (seed 1, 2026-11-15); cut off by three minutes
+measured   1.602 after all 1,500 updates, two minutes of two quiet cores (seed 1, 2026-11-15); cut off by three minutes
            of a busy machine, after 606 and 617 updates, 1.802 and 1.797
 command    regard train gpt_shakespeare_cpu --out runs/small
            regard eval runs/small --split val
