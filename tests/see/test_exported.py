@@ -6,29 +6,14 @@ import base64
 import hashlib
 import json
 import re
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
 from regard.see.exported import Taken, joined, numbers, page, picked, quantise, restore
 
+from ..core.test_shown import tags
 from .taken import EVIL, taken
-
-
-class Tags(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[tuple[str, dict[str, str | None]]] = []
-
-    def handle_starttag(self, tag, attrs):
-        self.seen.append((tag, dict(attrs)))
-
-
-def tags(text):
-    parser = Tags()
-    parser.feed(text)
-    return parser.seen
 
 
 def data(text):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import DRAW, SEARCH, Device, Int8, Json, Seed, Verbose
+from regard.cli.options import DRAW, SEARCH, Device, Int8, Json, MinP, Seed, TopK, Verbose
 from regard.cli.work import Work
 
 if TYPE_CHECKING:
@@ -52,10 +52,7 @@ def generate(
             rich_help_panel=DRAW,
         ),
     ] = None,
-    top_k: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Draw from the k likeliest tokens only.", rich_help_panel=DRAW),
-    ] = None,
+    top_k: TopK = None,
     top_p: Annotated[
         float | None,
         typer.Option(
@@ -66,16 +63,7 @@ def generate(
             rich_help_panel=DRAW,
         ),
     ] = None,
-    min_p: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0,
-            max=1.0,
-            metavar="X",
-            help="Draw from tokens at least so likely as this share of the likeliest.",
-            rich_help_panel=DRAW,
-        ),
-    ] = None,
+    min_p: MinP = None,
     repetition_penalty: Annotated[
         float | None,
         typer.Option(

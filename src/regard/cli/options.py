@@ -25,5 +25,18 @@ Seed = Annotated[
         rich_help_panel=DRAW,
     ),
 ]
+TopK = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Draw from the k likeliest tokens only.", rich_help_panel=DRAW)
+]
+MinP = Annotated[
+    float | None,
+    typer.Option(
+        min=0.0,
+        max=1.0,
+        metavar="X",
+        help="Draw from tokens at least so likely as this share of the likeliest.",
+        rich_help_panel=DRAW,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="A line of JSON for each answer.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say on stderr how fast it went and on what.")]

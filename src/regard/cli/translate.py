@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import DRAW, SEARCH, Device, Int8, Seed, Verbose
+from regard.cli.options import DRAW, SEARCH, Device, Int8, MinP, Seed, TopK, Verbose
 from regard.cli.work import Work
 
 if TYPE_CHECKING:
@@ -131,10 +131,7 @@ def translate(
             min=0.01, metavar="X", help="Below 1 safer, above 1 wilder.", show_default="1", rich_help_panel=DRAW
         ),
     ] = None,
-    top_k: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Draw from the k likeliest words only.", rich_help_panel=DRAW),
-    ] = None,
+    top_k: TopK = None,
     top_p: Annotated[
         float | None,
         typer.Option(
@@ -145,16 +142,7 @@ def translate(
             rich_help_panel=DRAW,
         ),
     ] = None,
-    min_p: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0,
-            max=1.0,
-            metavar="X",
-            help="Draw from words at least so likely as this share of the likeliest.",
-            rich_help_panel=DRAW,
-        ),
-    ] = None,
+    min_p: MinP = None,
     seed: Seed = None,
     device: Device = "auto",
     int8: Int8 = False,
