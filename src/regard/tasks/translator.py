@@ -93,7 +93,7 @@ class Translator:
         style: str = "raw",
         longest: int = 200,
     ) -> None:
-        self.model, self.text, self.source, self.target, self.style = model, text, source, target, style
+        self.model, self.text, self.source, self.target, self.style = model.eval(), text, source, target, style
         known = getattr(getattr(model, "config", None), "length", None) or longest + 1
         self.longest = min(longest, known - 1)  # one place is the end token's
         self.most = max(known, 2)
