@@ -2,6 +2,7 @@
 
     python benchmarks/augment.py                   CPU, one thread          -> results/augment-cpu.json
     python benchmarks/augment.py --device cuda     GPU                      -> results/augment-cuda.json
+    python benchmarks/augment.py --strength        is our RandAugment as strong as timm's? printed only
     add --quick for seconds (nothing written)
 
     ours         every image of the batch is changed in a way of its own
@@ -124,6 +125,38 @@ def child(name: str, device: str) -> None:
     harness.answer(do)
 
 
+def strength(images: int = 3000, times: int = 3) -> str:
+    """How far RandAugment moves pixels of CIFAR-10, and how many images it leaves alone: ours beside timm's."""
+    import numpy as np
+    import torch
+    from PIL import Image
+    from timm.data.auto_augment import rand_augment_transform
+
+    from regard.core.spec import make
+    from regard.data.augment import AUGMENTS
+    from regard.data.images import ImageSet
+
+    pixels = ImageSet("cifar10", limit=images).load("train").pixels
+    mine = make(AUGMENTS, "randaugment(many=2, strength=9, spread=0.5, chance=0.5)", "augmentation")
+    other = rand_augment_transform("rand-m9-mstd0.5-inc1", {"translate_const": 14, "img_mean": (128, 128, 128)})
+
+    def by_timm(image: Any) -> Any:
+        while True:
+            try:
+                return np.asarray(other(image))
+            except ValueError:  # at times it asks Pillow for an image of 0 bits, which newer ones refuse: drawn again
+                continue
+
+    generator, rows = torch.Generator().manual_seed(0), [["", "pixels move by, of 255", "images left alone, %"]]
+    for _ in range(times):
+        single = [by_timm(Image.fromarray(one.permute(1, 2, 0).numpy())) for one in pixels]
+        both = {"ours": mine(pixels, generator), "timm": torch.from_numpy(np.stack(single)).permute(0, 3, 1, 2)}
+        for name, after in both.items():
+            moved = (after.float() - pixels.float()).abs().mean((1, 2, 3))
+            rows.append([name, f"{float(moved.mean()):.1f}", f"{100 * float((moved == 0).float().mean()):.1f}"])
+    return harness.table(rows)
+
+
 def _wait(device: str) -> None:
     if device == "cuda":
         import torch
@@ -177,7 +210,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0, help="of a contender's turn")
     parser.add_argument("--quick", action="store_true", help="two short rounds at one size; nothing is written")
+    parser.add_argument("--strength", action="store_true", help="compare how strong RandAugment is, not how fast")
     arguments = parser.parse_args()
+    if arguments.strength:
+        print(strength())
+        return
     if arguments.child:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         child(arguments.child, arguments.device)

@@ -208,7 +208,8 @@ class ImageSet:
         wanted = [files[row][0] for row in rows]
         good, skipped = every(wanted, lambda image: np.asarray(framed(image, (side, side))))
         if not good:
-            raise BadInput(f"no image of the part '{part}' of {folder} can be read: {next(left_out(skipped, 1))}")
+            first = next(left_out(skipped, len(wanted)))
+            raise BadInput(f"no image of the part '{part}' of {folder} can be read: {first}")
         for line in left_out(skipped, len(wanted)) if skipped else ():
             log.warning(line)
         there = {files[rows[number]][1] for number, _ in good}

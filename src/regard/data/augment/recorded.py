@@ -1,6 +1,6 @@
 """What is done to a batch on a GPU, recorded once and played for every batch of that shape.
 
-    launched    some 500 small kernels, each asked for by the host: milliseconds, longer than they take to run
+    launched    RandAugment behind a crop and a flip: some 500 small kernels, each asked for by the host
     recorded    one CUDA graph: the host asks once
 
 A graph repeats the same kernels on the same memory, so batches are copied in and results copied out. Its random numbers
