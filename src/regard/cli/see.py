@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -178,7 +177,7 @@ def see(
     paged = page.of_text(_name(model, predictor), predictor, line, traces, title, **options)
     if isinstance(found, Reader) and not marks:  # after a rollout was taken through them
         traces, seen = ([_inside(trace) for trace in some] for some in (traces, seen))
-        paged = partial(_of_traces, traces, title)
+        paged = page.of_traces(traces, title)
     print(*said, sep="\n", end="\n\n")
     for trace in seen[:1] if view != View.layers else []:
         width = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
@@ -239,12 +238,6 @@ def _written_as(written: str, translation: str | None, beams: int) -> dict[str, 
     if translation is None and beams <= BEAMS:
         return {}
     return {"translation": written, "answer": written, "beams": None}
-
-
-def _of_traces(traces: Sequence[Trace], title: str, file: Path) -> None:
-    from regard import see
-
-    see.page(traces, file, title)
 
 
 def _translated(
