@@ -117,7 +117,7 @@ class Teacher:
         self.model.requires_grad_(False).eval()
         digest = hashlib.sha256()
         for tensor in self.model.state_dict().values():
-            digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+            digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
         self.fingerprint = digest.hexdigest()[:12]
 
     @torch.no_grad()
