@@ -116,11 +116,11 @@ OWED_RUNS = {
     "gru-tatoeba": Owed(
         "Tatoeba EN-DE, GRU with additive attention, ships as gru-additive", "regard train gru_tatoeba --out runs/gru"
     ),
-    "t5-pretrain": Owed("T5, spans of running text", "regard train t5_pretrain --out runs/t5-pretrain"),
+    "t5-pretrain": Owed("Running text, T5, 5 + 5 layers of 384", "regard train t5_pretrain --out runs/t5-pretrain"),
     "t5-three-tasks": Owed(
-        "T5: translate, tell sentiment, summarise", "regard train t5_three_tasks --out runs/t5-three"
+        "Text to text, T5, 5 + 5 layers of 384, three tasks", "regard train t5_three_tasks --out runs/t5-three"
     ),
-    "t5-pronounce": Owed("T5: letters to sounds", "regard train t5_pronounce --out runs/t5-pronounce"),
+    "t5-pronounce": Owed("Letters to sounds, T5, 3 + 3 layers of 256", "regard train t5_pronounce --out runs/t5-pronounce"),
     "chunk-conll2000": Owed(
         "CoNLL-2000 chunks written as brackets, Transformer", "regard train chunk_conll2000 --out runs/chunks"
     ),

@@ -64,6 +64,7 @@ def ctc_loss(
     return losses
 
 
+@torch.no_grad()
 def occupied(
     logp: Float[Tensor, "B T V"],
     targets: Int[Tensor, "B S"],
@@ -176,13 +177,21 @@ def _emitted(logp: Tensor, lattice: Lattice) -> Tensor:
 
 
 def _forward(emitted: Tensor, jumps: Tensor) -> Tensor:
-    """α of all frames."""
-    if not emitted.shape[1]:
+    """α of all frames. On a GPU what takes time is starting kernels, of which each frame needs four."""
+    batch, time, states = emitted.shape
+    if not time:
         return emitted
-    alpha = [_first(emitted)]
-    for now in emitted.unbind(1)[1:]:
-        alpha.append(_added(*_before(alpha[-1], jumps)) + now)
-    return torch.stack(alpha, 1)
+    alpha = emitted.new_full((time, batch, states + 2), NEVER)  # two states before the first, whence nobody comes
+    alpha[0, :, 2:] = _first(emitted)
+    closed = torch.zeros_like(emitted[:, 0]).masked_fill_(~jumps, NEVER)
+    stays, steps, leaps = (alpha[:, :, first : first + states].unbind() for first in (2, 1, 0))
+    leapt = torch.empty_like(closed)
+    for t, said in enumerate(emitted.unbind(1)[1:], 1):
+        torch.logaddexp(stays[t - 1], steps[t - 1], out=stays[t])
+        torch.add(leaps[t - 1], closed, out=leapt)
+        torch.logaddexp(stays[t], leapt, out=stays[t])
+        stays[t].add_(said)
+    return alpha[:, :, 2:].transpose(0, 1)
 
 
 def _first(emitted: Tensor) -> Tensor:
@@ -195,13 +204,6 @@ def _before(alpha: Tensor, jumps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """For each state what it may be entered from: itself, the one before, the one before that."""
     wide = torch.nn.functional.pad(alpha, (2, 0), value=NEVER)
     return alpha, wide[:, 1:-1], wide[:, :-2].masked_fill(~jumps, NEVER)
-
-
-def _added(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-    """log(exp a + exp b + exp c); of three nevers, never."""
-    top = torch.maximum(torch.maximum(a, b), c)
-    safe = top.clamp(min=-1e30)  # never minus never is not a number
-    return ((a - safe).exp_() + (b - safe).exp_() + (c - safe).exp_()).log_() + safe
 
 
 def _ends(alpha: Tensor, frames: Tensor, states: Tensor) -> Tensor:
