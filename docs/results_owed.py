@@ -120,7 +120,9 @@ OWED_RUNS = {
     "t5-three-tasks": Owed(
         "Text to text, T5, 5 + 5 layers of 384, three tasks", "regard train t5_three_tasks --out runs/t5-three"
     ),
-    "t5-pronounce": Owed("Letters to sounds, T5, 3 + 3 layers of 256", "regard train t5_pronounce --out runs/t5-pronounce"),
+    "t5-pronounce": Owed(
+        "Letters to sounds, T5, 3 + 3 layers of 256", "regard train t5_pronounce --out runs/t5-pronounce"
+    ),
     "chunk-conll2000": Owed(
         "CoNLL-2000 chunks written as brackets, Transformer", "regard train chunk_conll2000 --out runs/chunks"
     ),

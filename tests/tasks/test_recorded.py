@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from regard.attention.capture import watch
+from regard.blocks import steps
 from regard.tasks import recorded
 from regard.tasks.search import beam, greedy, sample
 from tests.tasks.test_search import ragged, tiny
@@ -45,3 +46,10 @@ def test_changed_weights_and_watching_are_honoured():
     assert changed == greedy(model.cpu(), source, lengths, max_length=12) or [h.tokens for h in changed] == [
         h.tokens for h in greedy(model, source, lengths, max_length=12)
     ]
+
+
+def test_the_head_of_an_odd_vocabulary_is_the_same_product() -> None:
+    head = torch.nn.Linear(256, 50257, bias=False, device="cuda", dtype=torch.bfloat16)
+    x = torch.randn(16, 1, 256, device="cuda", dtype=torch.bfloat16)
+    assert steps._turns(head, x)
+    torch.testing.assert_close(steps.turned(head, x), head(x), rtol=1e-2, atol=1e-2)

@@ -43,13 +43,23 @@ class KV:
             self.k[:, :, end - n : end] = k
             self.v[:, :, end - n : end] = v
             return self.k[:, :, :end], self.v[:, :, :end]
-        self.k.index_copy_(2, family._newest, k)
-        self.v.index_copy_(2, family._newest, v)
+        _write(self.k, self.v, family._newest, k, v)
         return self.k, self.v
 
     def rows(self, rows: Int[Tensor, " R"]) -> KV:
         """Keep these inputs."""
         return KV(self.k[rows], self.v[rows])
+
+
+_SCHEMA = "(Tensor(a!) keys, Tensor(b!) values, Tensor slots, Tensor k, Tensor v) -> ()"
+
+
+@torch.library.custom_op("regard::write_slots", mutates_args=("keys", "values"), schema=_SCHEMA)
+def _write(keys: Tensor, values: Tensor, slots: Tensor, k: Tensor, v: Tensor) -> None:
+    """Write the newest slots. An operator of our own, so that compiled code calls it as it is: given the two copies
+    themselves, it may make the whole cache anew and copy it back, at every step and in every layer."""
+    keys.index_copy_(2, slots, k)
+    values.index_copy_(2, slots, v)
 
 
 @dataclass(eq=False)

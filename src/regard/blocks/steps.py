@@ -14,6 +14,23 @@ from torch import nn
 from regard.attention.mask import Keys, Table
 from regard.core.shapes import Float, Int, Tensor
 
+FEW = 256  # rows: beyond that a product is no longer as fast as its weights are read
+
+
+def turned(head: nn.Linear, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B V"]:
+    """head(x) as (W xᵀ)ᵀ."""
+    rows = x.reshape(-1, x.shape[-1])
+    return (head.weight @ rows.mT).mT.contiguous().view(*x.shape[:-1], -1)
+
+
+def _turns(head: nn.Module, x: Tensor) -> bool:
+    """Whether the product is faster turned round: rows of an odd number of words (GPT-2 has 50,257) begin where a GPU
+    cannot write in wide pieces, so that it takes a slow kernel; columns, one a word, do not."""
+    if type(head) is not nn.Linear or head.bias is not None or x.device.type != "cuda" or x.dtype.itemsize > 2:
+        return False
+    hooked = head._forward_hooks or head._forward_pre_hooks
+    return head.out_features % 8 > 0 and x.numel() <= FEW * x.shape[-1] and not hooked
+
 
 class Writing(nn.Module):
     """A model with an embedding, a decoder that steps, and a head."""
@@ -29,7 +46,7 @@ class Writing(nn.Module):
 
     def logits(self, x: Float[Tensor, "B N C"]) -> Float[Tensor, "B N V"]:
         """Scores of the next token."""
-        return self.head(x)
+        return turned(self.head, x) if _turns(self.head, x) else self.head(x)
 
     @property
     def eos(self) -> int:
