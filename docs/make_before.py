@@ -29,10 +29,11 @@ FRONT = [SYSTEMS[system].what for system in ("seq2seq", "additive", "convs2s", "
 
 def over_length(runs: Sequence[Mapping[str, Any]], pair: str, folder: Path) -> list[Path]:
     """BLEU over the number of words in the source: a line for each system that has been measured, the mean of seeds."""
-    known = {b: many for b, many in counts(runs).items() if many >= FEWEST}
+    ours = [run for run in runs if any(is_run(run, pair, system) for system in SYSTEMS)]
+    known = {b: many for b, many in counts(ours).items() if many >= FEWEST}
     lines: dict[str, dict[str, float]] = {}
     for system, about in SYSTEMS.items():
-        found = [by_length(run) for run in runs if is_run(run, pair, system) and by_length(run)]
+        found = [by_length(run) for run in ours if is_run(run, pair, system) and by_length(run)]
         if found:
             lines[about.what] = {b: sum(x[b] for x in found) / len(found) for b in known if all(b in x for x in found)}
     if len(lines) < 2:

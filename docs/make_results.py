@@ -133,10 +133,13 @@ def add(asked: argparse.Namespace) -> Path:
         **about,
         "scores": list(found),
     }
-    if lengths := {part: rounded(x["by_length"]) for part, x in evaluation["results"].items() if "by_length" in x}:
-        record["by_length"] = lengths
+    results = evaluation["results"]
     if translates and (asked.folder / "greedy.json").is_file():
-        record["scores"] += scores(read(asked.folder / "greedy.json")["results"], recipe["data"]["style"])
+        greedy = read(asked.folder / "greedy.json")["results"]
+        record["scores"] += scores(greedy, recipe["data"]["style"])
+        results = greedy | results  # parts that were not searched have their lengths from there
+    if lengths := {part: rounded(x["by_length"]) for part, x in results.items() if "by_length" in x}:
+        record["by_length"] = lengths
     if not record["scores"]:
         raise ValueError(f"nothing in the evaluation of {asked.folder.name} has a column on the page")
     if asked.note:

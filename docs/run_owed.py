@@ -81,7 +81,8 @@ def _row(what: str) -> str | None:
 def line(job: Job, machine: str | None) -> str:
     """Everything that makes a run and puts it on the page, for a shell."""
     run = shlex.quote(str(job.folder))
-    part = "" if "test" in load(shlex.split(job.train)[2]).data.splits() else " --split val"
+    parts = load(shlex.split(job.train)[2]).data.splits()
+    part = "" if any(each.startswith("test") for each in parts) else " --split val"
     every = [job.train, f"regard eval {run}{part} --output {run}/evaluation.json"]
     if job.name.startswith("before-"):
         every.append(f"regard eval {run} --beams 1 --output {run}/greedy.json")

@@ -23,10 +23,10 @@ def recipe() -> Recipe:
         task=listening.Config(smoothing=0.1, beams=8),
         data=AN4(),
         train=Train(
-            steps=8000,
+            steps=4000,
             rate=1e-3,
             schedule="cosine",
-            warmup=500,
+            warmup=300,
             betas=(0.9, 0.98),
             decay=0.02,
             clip=1.0,
