@@ -136,7 +136,7 @@ def before(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]
 def _translated(pair: str, ours: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     found = {system: [run for run in ours if is_run(run, pair, system)] for system in SYSTEMS}
     buckets = list(dict.fromkeys(b for runs in found.values() for run in runs for b in by_length(run)))
-    known = {b: many for b, many in counts(sum(found.values(), [])).items() if many >= FEWEST}
+    known = {b: many for b, many in counts([run for runs in found.values() for run in runs]).items() if many >= FEWEST}
     buckets = [b for b in buckets if b in known]
     heads = [f"{b} ({many})" for b, many in known.items() if b in buckets]
     columns = "; the columns on the right are BLEU of the sources of so many words, with how many there are"

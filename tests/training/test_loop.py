@@ -75,6 +75,33 @@ def test_train_10_and_resume_to_20_equals_train_20_to_the_bit(recipe, tmp_path, 
     assert_equal_runs(straight, out, "step-00000020")
 
 
+def test_a_run_that_is_compiling_ends_as_any_process_does_and_can_be_begun_again(
+    recipe, tmp_path, straight, monkeypatch
+):
+    out = tmp_path / "interrupted"
+
+    class Ended(Exception):
+        pass
+
+    def ends(*_):
+        raise Ended
+
+    def compiling(self, batches):
+        os.kill(os.getpid(), signal.SIGTERM)
+        pytest.fail("it went on")
+
+    before = signal.signal(signal.SIGTERM, ends)
+    try:
+        monkeypatch.setattr(_Run, "_update", compiling)
+        with pytest.raises(Ended):
+            train(override(recipe, ["train.compile=true"]), out)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    monkeypatch.undo()
+    train(recipe, out)
+    assert_equal_runs(straight, out, "step-00000020")
+
+
 def test_interrupted_run_finishes_its_update_saves_says_how_to_go_on_and_goes_on(
     recipe, tmp_path, straight, monkeypatch, capfd
 ):

@@ -159,7 +159,11 @@ class _Run:
         pin = (lambda d: replace(d, batch=d.batch.pin())) if self.device.type == "cuda" else None
         stream = self.task.batches().start(self.place, self.world.share, self.world.shares)
         self.model.train()
-        with Interrupt() as asked, closing(self.writers), self._progress(watch) as progress:
+        with (
+            Interrupt(compiling=self.compiled is not None) as asked,
+            closing(self.writers),
+            self._progress(watch) as progress,
+        ):
             self.say = progress.say
             for line in (self._first_line(), self.begun):
                 if line:
@@ -169,6 +173,7 @@ class _Run:
                 while self.step < s.steps and not self._tired() and not self.stop:
                     epoch = self.place.epoch
                     self._update(batches)
+                    asked.compiling = False
                     ended = self.place.epoch > epoch  # an epoch did
                     look = self.step % s.evaluate == 0 if s.evaluate else ended
                     regular = self.step % s.save == 0 if s.save else ended
