@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 
 from regard.core import machine, probe
 
@@ -47,3 +48,17 @@ def test_a_line_when_a_probe_begins_and_one_when_it_ends(capfd, monkeypatch):
     assert lines[0] == "regard-begin good"
     assert json.loads(lines[1].removeprefix(probe.DONE)) == {"probe": "good", "found": {"x": 1}}
     assert json.loads(lines[3].removeprefix(probe.FAILED)) == {"probe": "bad cpu", "why": "division by zero"}
+
+
+def test_attention_that_is_wrong_is_said_to_be_wrong(monkeypatch):
+    right = torch.nn.functional.scaled_dot_product_attention
+    for spoil in (lambda out: out * float("nan"), lambda out: out * 1.5):
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                torch.nn.functional, "scaled_dot_product_attention", lambda *a, s=spoil, **k: s(right(*a, **k))
+            )
+            with pytest.raises(RuntimeError, match=r"wrong results, off by [\w.+-]+$"):
+                probe.attention("cpu", "math")
+            patch.setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "75")
+            with pytest.raises(RuntimeError, match="unset it"):
+                probe.attention("cpu", "math")

@@ -120,22 +120,41 @@ def threads(_: str = "cpu", most: str = "") -> dict[str, Any]:
 
 
 def attention(device: str, backend: str) -> dict[str, Any]:
-    """Whether a backend of attention runs, forwards and backwards, and in which type it was tried."""
+    """Whether a backend of attention runs and is right, forwards and backwards, and in which type it was tried."""
     import torch
     import torch.nn.functional as F
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     kind = torch.float32 if device == "cpu" else torch.float16
     q, k, v = (torch.randn(2, 4, 128, 64, device=device, dtype=kind, requires_grad=True) for _ in range(3))
+    hidden = torch.ones(128, 128, device=device, dtype=torch.bool).triu(1)
     if backend == "flex":
         from torch.nn.attention.flex_attention import flex_attention
 
-        flex_attention(q.detach(), k.detach(), v.detach())  # uncompiled: compiling takes longer than all the rest
-        return {"dtype": str(kind).removeprefix("torch."), "compiled": False}
-    names = {"flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "cudnn": "CUDNN_ATTENTION", "math": "MATH"}
-    with sdpa_kernel([getattr(SDPBackend, names[backend])]):
-        F.scaled_dot_product_attention(q, k, v, is_causal=True).sum().backward()
+        out = flex_attention(q.detach(), k.detach(), v.detach())  # uncompiled: compiling takes longer than all the rest
+        pairs = [(out, _written(q, k, v, None))]
+    else:
+        names = {"flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "cudnn": "CUDNN_ATTENTION"}
+        with sdpa_kernel([getattr(SDPBackend, names.get(backend, "MATH"))]):
+            out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            found = torch.autograd.grad(out.sum(), (q, k, v))
+        wanted = _written(q, k, v, hidden)
+        pairs = [(out, wanted), *zip(found, torch.autograd.grad(wanted.sum(), (q, k, v)), strict=True)]
+    for one, other in pairs:
+        off = (one.float() - other.float()).abs().max().item()
+        if not off < 0.05:  # nan too
+            share = os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
+            hint = f" (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={share} is known to do that: unset it)" if share else ""
+            raise RuntimeError(f"wrong results, off by {off:.1g}{hint}")
     return {"dtype": str(kind).removeprefix("torch."), "compiled": False}
+
+
+def _written(q: Any, k: Any, v: Any, hidden: Any) -> Any:
+    """Attention written out, in float32."""
+    scores = q.float() @ k.float().mT / q.shape[-1] ** 0.5
+    if hidden is not None:
+        scores = scores.masked_fill(hidden, float("-inf"))
+    return scores.softmax(-1) @ v.float()
 
 
 def devices(_: str = "", __: str = "") -> dict[str, Any]:
