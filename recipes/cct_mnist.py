@@ -6,7 +6,7 @@ licence    not stated with the data (recalled: CC BY-SA 3.0): a recipe, and no m
 paper      Hassani et al., Compact Transformers, 2021, arXiv:2104.05704 (CCT-4/3x2, a little wider feed-forward)
 machine    one GPU; 60 epochs (12,660 updates of 256 images), 0.6 million parameters
 expected   99.6 % and more; for CCT-7/3x2 99.76 is published (recalled)
-measured   not measured yet
+measured   99.69 % of the test images (seed 1; 5 minutes of an H200 beside 16 other runs)
 command    regard train cct_mnist --out runs/cct_mnist
            regard eval runs/cct_mnist
 """

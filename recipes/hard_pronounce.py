@@ -7,7 +7,7 @@ paper      Xu et al.: Show, Attend and Tell. ICML 2015. arXiv:1502.03044 (hard a
            Jang, Gu, Poole: Categorical Reparameterization with Gumbel-Softmax. ICLR 2017. arXiv:1611.01144
 machine    one GPU, about 15 minutes (H200): every word is read four times an update
 expected   within a few words in a hundred of soft attention (pronounce_gpu), as the encoder already reads around
-measured   not measured yet
+measured   5.3 % of the sounds and 22.8 % of the words wrong (seed 1, beam 4; 12 minutes of an H200 beside 13 others)
 command    regard train hard_pronounce --out runs/sounds-hard
            regard train hard_pronounce --out runs/sounds-hard-moving task.reinforce.baseline=moving
            regard train hard_pronounce --out runs/sounds-hard-half "model.aligner=hard(soft=0.5)"

@@ -8,7 +8,7 @@ paper      Luo, Chiu, Jaitly, Sutskever: Learning Online Alignments with Continu
 machine    one GPU, about 15 minutes (H200): every word is read four times an update
 expected   more errors than with attention over the whole word: a sound is written before the letters after it are
            known, unless the model learns to wait
-measured   not measured yet
+measured   6.2 % of the sounds and 26.8 % of the words wrong (seed 1, beam 4; 15 minutes of an H200 beside 13 others)
 command    regard train online_pronounce --out runs/sounds-online
            regard train online_pronounce --out runs/sounds-online-learned task.reinforce.baseline=learned
            regard eval runs/sounds-online
