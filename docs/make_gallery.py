@@ -3,8 +3,8 @@
     python docs/make_gallery.py            all of them
     python docs/make_gallery.py --masks    those that need no trained model
 
-The attention pictures need the translator "en-de" (regard list zoo). Pictures hold no date: the same model draws the
-same file.
+The others are drawn by `regard see` with models of the zoo (regard list zoo). Pictures hold no date: the same model draws
+the same file.
 """
 
 from __future__ import annotations
@@ -39,21 +39,25 @@ def masks(folder: Path) -> list[Path]:
     ]
 
 
-def attention(folder: Path, model: str = "en-de") -> list[Path]:
-    """What the shipped translator looks at."""
-    import regard
-    from regard.cli.see import View, draw, picked
+def attention(folder: Path) -> list[Path]:
+    """What shipped models look at, as a user draws it."""
+    from regard.cli import main as regard
 
-    translator = regard.load(model)
-    written = translator([SENTENCE])[0]
-    traces, title = translator.attention(SENTENCE), f"{SENTENCE}  →  {written}"
-    views = {"attention": View.cross, "heads": View.heads, "layers": View.layers, "rollout": View.rollout}
+    sound = str(ASSETS / "digits.wav")
+    every = {
+        "attention": [SENTENCE, "--to", "de"],
+        "heads": [SENTENCE, "--to", "de", "--view", "heads"],
+        "layers": [SENTENCE, "--to", "de", "--view", "layers"],
+        "rollout": [SENTENCE, "--to", "de", "--view", "rollout"],
+        **{name: [sentence, "--to", "de", "--view", "encoder"] for name, sentence in IT.items()},
+        "lattice": [sound],
+        "listened": [sound, "--model", "digits-listen"],
+    }
     made = []
-    for name, view in views.items():
-        made += draw(traces, picked(traces, view, None), view, None, title, [folder / f"{name}.png"])
-    for name, sentence in IT.items():
-        seen = translator.attention(sentence)
-        made += draw(seen, picked(seen, View.encoder, None), View.encoder, None, sentence, [folder / f"{name}.png"])
+    for name, words in every.items():
+        made.append(folder / f"{name}.png")
+        if code := regard(["see", *words, "--output", str(made[-1])]):
+            raise SystemExit(code)
     return made
 
 

@@ -5,9 +5,9 @@ data       fsdd: 3,000 recordings of single digits by six speakers, strung toget
            0-4 of every digit and speaker for test, 45-49 for validation; 420 fixed strings each
 licence    CC BY-SA 4.0: what is trained on it may ship under that licence
 paper      Chorowski et al.: Attention-Based Models for Speech Recognition. NeurIPS 2015, arXiv:1506.07503
-machine    one H200, a few minutes
+machine    one CPU core, 22 minutes, or one GPU, a few
 expected   a word error of a few per cent on the test strings, as with CTC (digits_ctc)
-measured   not measured yet
+measured   0.72 % word error on the test strings, 0.36 on validation (one busy CPU core); ships as digits-listen
 command    regard train digits_listen --out runs/digits-listen
            regard eval runs/digits-listen
            regard train digits_listen --out runs/digits-additive model.aligner=additive

@@ -183,11 +183,24 @@ def test_a_page_that_would_fetch_something_is_noticed(hook, caplog):
     assert len(caplog.records) == 3
 
 
-def test_the_gallery_draws_masks_without_a_model(tmp_path):
+@pytest.fixture
+def gallery():
     spec = importlib.util.spec_from_file_location("make_gallery", ROOT / "docs" / "make_gallery.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    made = module.masks(tmp_path)
+    return module
+
+
+def test_the_gallery_draws_masks_without_a_model(gallery, tmp_path):
+    _drawn(gallery.masks(tmp_path))
+
+
+@pytest.mark.long
+def test_the_gallery_draws_what_shipped_models_look_at(gallery, tmp_path):
+    _drawn(gallery.attention(tmp_path))
+
+
+def _drawn(made):
     assert made
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in made)
     gallery = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
