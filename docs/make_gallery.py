@@ -3,8 +3,8 @@
     python docs/make_gallery.py            all of them
     python docs/make_gallery.py --masks    those that need no trained model
 
-The others are drawn by `regard see` with models of the zoo (regard list zoo). Pictures hold no date: the same model draws
-the same file.
+The others are drawn by `regard see` with models of the zoo (regard list zoo). Pictures hold no date: the same model
+draws the same file.
 """
 
 from __future__ import annotations
