@@ -11,7 +11,7 @@ from regard.models.listener import Config as ListenerConfig
 from regard.models.listener import Listener
 from regard.tasks import listening, transcription
 from regard.tasks.ctc import ctc_loss, needed
-from regard.tasks.hearer import Hearer
+from regard.tasks.hearer import Hearer, _around
 from regard.tasks.ngram import NGram
 from regard.tasks.transcriber import Transcriber
 from regard.tasks.transcription import labels
@@ -217,6 +217,28 @@ def test_a_hearer_hears_and_shows_where_it_listened(listener, tmp_path):
     assert hear.seconds == 0.04
     regard.save(hear, tmp_path / "songs")
     assert type(regard.load(tmp_path / "songs")) is Hearer
+
+
+def test_a_hearer_says_when_it_listened_for_each_word(listener):
+    task, model = listener
+    hear = Hearer(model, task.text, to_dict(FRONT))
+    waves = [sung(one, seed=70) for one in ("mid low high", "high")]
+    for wave, one in zip(waves, hear(waves), strict=True):
+        assert [word.word for word in one.words] == one.text.split()
+        assert all(0 <= word.start < word.end <= len(wave) / FRONT.rate + 0.1 for word in one.words)
+        assert [word.start for word in one.words] == sorted(word.start for word in one.words)
+        assert hear([wave])[0].words == one.words
+    for wave in (torch.zeros(4000), torch.zeros(1), torch.zeros(0)):
+        (heard,) = hear([wave])
+        assert [word.word for word in heard.words] == heard.text.split()
+
+
+@pytest.mark.parametrize(
+    ("weights", "span"),
+    [([0.1, 0.4, 0.3, 0.1, 0.1], (1, 2)), ([1.0], (0, 0)), ([0.5, 0.5], (0, 1)), ([0.3, 0.05, 0.4, 0.25], (2, 3))],
+)
+def test_a_word_lasts_as_far_as_half_of_the_largest_weight(weights, span):
+    assert _around(torch.tensor(weights)) == span
 
 
 def test_all_words_are_in_the_vocabulary(task):

@@ -2,13 +2,14 @@
 
     search      greedy with one beam, else beams (tasks.search), through the same code as translation
     attention   where it listened for each word, over the frames that are left
+    words       from when to when that was
 
 An output may have a word (or letter) for every four frames of the sound and a few more; then it is cut.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -18,7 +19,7 @@ from regard.core.shapes import Float, Int, Tensor
 from regard.core.steps import Steps
 from regard.core.trace import Trace
 from regard.tasks.search import Hypothesis, beam, greedy
-from regard.tasks.transcriber import Heard, Sound, Sounds
+from regard.tasks.transcriber import Heard, Sound, Sounds, Word
 from regard.tokens.frames import Frames
 
 if TYPE_CHECKING:
@@ -56,7 +57,42 @@ class Hearer(Sounds):
     def _heard(self, frames: Tensor, lengths: Tensor, beams: int, search: Mapping[str, Any]) -> list[Heard]:
         found = searched(self.model, frames, lengths, beams, self.text, **search)
         texts = self.text.decode([one.tokens for one in found])
-        return [Heard(text, one.log_probability) for text, one in zip(texts, found, strict=True)]
+        words = self._words(frames, lengths, [one.tokens for one in found])
+        return [Heard(*each) for each in zip(texts, (one.log_probability for one in found), words, strict=True)]
+
+    def _words(self, frames: Tensor, lengths: Tensor, outputs: Sequence[Sequence[int]]) -> list[tuple[Word, ...]]:
+        """The words of every output, each from when to when it was listened for: the frames beside the one that was
+        looked at most, as far as they have half of its weight."""
+        from regard.attention.capture import watch
+
+        sizes = [len(one) for one in outputs]
+        target = torch.full((len(outputs), max(sizes) + 1), self.text.pad)
+        for row, one in zip(target, outputs, strict=True):
+            row[: len(one) + 1] = torch.tensor([self.text.bos, *one])
+        with watch(self.model) as seen:  # once more, now that the words are known, all of them at once
+            self.model(frames, target.to(frames.device), lengths)
+        looks = seen.traces("align")[-1].weights.mean(1).cpu()  # B T N, all heads
+        every = []
+        for one, rows in zip(outputs, looks, strict=True):
+            spans = [_around(row) for row in rows[: len(one)]]
+            names = self.text.pieces(one)
+            every.append(tuple(Word(name, *self._from_to(*span)) for name, span in zip(names, spans, strict=True)))
+        return every
+
+    def _from_to(self, first: int, last: int) -> tuple[float, float]:
+        return round(first * self.seconds, 3), round((last + 1) * self.seconds, 3)
+
+
+def _around(weights: Float[Tensor, " N"]) -> tuple[int, int]:
+    """The first and the last of the frames beside the weightiest that have at least half of its weight."""
+    peak = int(weights.argmax())
+    enough = (weights >= weights[peak] / 2).tolist()
+    first = last = peak
+    while first and enough[first - 1]:
+        first -= 1
+    while last + 1 < len(enough) and enough[last + 1]:
+        last += 1
+    return first, last
 
 
 def searched(

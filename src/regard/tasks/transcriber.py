@@ -36,8 +36,8 @@ Sound = str | Path | Tensor
 
 @dataclass(frozen=True)
 class Word:
-    """A word (or a letter) and the seconds from which to which frames say it: a moment of it, for CTC is free to choose
-    any."""
+    """A word (or a letter) and the seconds from which to which frames say it: of CTC a moment of it, for it is free to
+    choose any; of a decoder when it listened for it."""
 
     word: str
     start: float
@@ -46,7 +46,7 @@ class Word:
 
 @dataclass(frozen=True)
 class Heard:
-    """What is said in a sound, how likely (log-probability), and when each of its words, where that is known."""
+    """What is said in a sound, how likely (log-probability), and when each of its words."""
 
     text: str
     score: float
