@@ -4,9 +4,9 @@ task       frames in, what is said out, in letters; word and letter error of the
 data       an4: 948 recordings to train on (95 of them held out for validation), 130 to test; mel cepstra and two slopes
 licence    free for any purpose, as the data's licence has it
 paper      Graves, Fernández, Gomez, Schmidhuber: Connectionist Temporal Classification. ICML 2006
-machine    one H200, a few minutes
+machine    one CPU core, an hour, or one GPU, a few minutes
 expected   ESPnet's Transformer with CTC, on audio with speed perturbation: 7.6 % word error; this one: 10 to 20
-measured   not measured yet
+measured   8.7 % word error on the test recordings, 10.8 on validation (seed 1, beam 16; 57 minutes of one CPU core)
 command    regard train an4_ctc --out runs/an4-ctc
            regard eval runs/an4-ctc
 """
