@@ -73,7 +73,7 @@ def test_files_that_cannot_be_read_or_written(translator_folder, tmp_path, warm)
         ([*translate, GOOD, "--attention", tmp_path / "picture.bmp"], "end the name in .png, .svg or .html"),
         ([*translate, GOOD, "--attention", tmp_path / "no" / "a.png"], f"there is no folder {tmp_path / 'no'}"),
         (["eval", tmp_path / "none"], f"there is no folder {tmp_path / 'none'}"),
-        (["eval", "nowhere"], "there is no folder nowhere; known by name: digits, en-de"),
+        (["eval", "nowhere"], "there is no folder nowhere; known by name: digits, digits-listen, en-de"),
         (["eval", "en-de", "-o", tmp_path / "none" / "x.json"], f"there is no folder {tmp_path / 'none'}"),
     ]
     for words, said in cases:
