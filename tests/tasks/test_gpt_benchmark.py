@@ -16,6 +16,7 @@ def ran(*words):
     return done.stdout
 
 
+@pytest.mark.long
 def test_ours_runs_beside_plain_pytorch_with_options_of_its_own():
     out = ran("--contenders", "ours,nanogpt,ours+plain+eager")
     for name in ("ours", "nanogpt", "ours+plain+eager"):
