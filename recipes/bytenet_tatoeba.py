@@ -33,6 +33,6 @@ def recipe() -> Recipe:
             average=5,
             score=5,
             metric="loss",
-            compile=False,  # which of source and target is longer is a branch, and every pair of branches compiles anew
+            compile=False,  # compiled, the first 450 updates took 13 minutes of a shared GPU
         ),
     )
