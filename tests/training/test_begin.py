@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from regard.core.errors import BadInput
+from regard.models import ctc, listener
 from regard.training import begin, train
 from regard.training.checkpoint import read_weights
 from regard.training.recipe import Recipe, Train, build, override
-from regard.weights.folder import load_model
+from regard.weights.folder import load_model, save_model
 
 from ..tasks.reading import config, data, recipe, task, written
 
@@ -98,6 +99,26 @@ def test_what_is_not_there_or_of_another_kind_is_said(folder, pretrained, tmp_pa
         begin.folder(str(tmp_path / "half"))
     with pytest.raises(BadInput, match="it is a Transformer, the model is a BERT"):
         begin.take(build(config(vocab=30, head=None)), begin.folder("en-de"))
+
+
+def test_a_listener_begins_from_the_encoder_of_ctc(tmp_path):
+    heard = build(ctc.Config(vocab=9, **ctc.SIZES["tiny"]))
+    save_model(tmp_path / "ctc", heard)
+    model = build(listener.Config(vocab=9, **listener.SIZES["tiny"]))
+    decoder = {name: x.clone() for name, x in model.decoder.state_dict().items()}
+    said = begin.take(model, tmp_path / "ctc")
+    assert f"begins from the encoder of {tmp_path / 'ctc'}" in said
+    assert said.endswith("everything else is new")
+    frames, lengths = torch.randn(2, 30, 40), torch.tensor([30, 17])
+    heard.eval()
+    model.eval()
+    assert torch.equal(model.encoder(frames, lengths)[0], heard.encoder(frames, lengths)[0])
+    assert all(torch.equal(decoder[name], x) for name, x in model.decoder.state_dict().items())
+    other = build(listener.Config(vocab=9, **listener.SIZES["tiny"] | {"layers": 3}))
+    kept = {name: x.clone() for name, x in other.state_dict().items()}
+    with pytest.raises(BadInput, match=r"encoder\.reader\.\S+ is missing there"):
+        begin.take(other, tmp_path / "ctc")
+    assert all(torch.equal(kept[name], x) for name, x in other.state_dict().items())  # nothing taken by halves
 
 
 def test_layers_below_move_slower_and_the_head_at_the_full_rate(folder):

@@ -90,6 +90,8 @@ class CTC(nn.Module):
 class Encoder(nn.Module):
     """Frames in, fewer and richer ones out: strided convolutions over time, then recurrent layers."""
 
+    alone = True  # it reads the frames itself: a beginning for whatever else listens (training.begin)
+
     def __init__(
         self, inputs: int, halvings: int, width: int, hidden: int, layers: int, reader: Any, dropout: float
     ) -> None:

@@ -4,6 +4,7 @@ one of an image model of transformers or timm), or of one that ships with the pa
     same name, same shape             taken
     a head (or the pooler before it)  new, where it is missing there or has another shape
     positions of another grid         drawn larger or smaller, as they are for a larger image (positions.added.grid)
+    a model of another kind           its encoder, where both have the same and it stands by itself (CTC, a listener)
     any other difference              an error that names it
 
 The vocabulary is taken too, since the numbers of words mean nothing without it. A run that is resumed goes on with its
@@ -50,9 +51,7 @@ def take(model: nn.Module, source: Path) -> str:
     except RegardError as error:
         raise BadInput(f"cannot begin from {source}: {error}") from None
     if type(given) is not type(model):
-        raise BadInput(
-            f"cannot begin from {source}: it is a {type(given).__name__}, the model is a {type(model).__name__}"
-        )
+        return _encoder(model, given, source)
     own, there = tensors(model), tensors(given)
     new, wrong = [], []
     for name, x in own.items():
@@ -66,13 +65,35 @@ def take(model: nn.Module, source: Path) -> str:
             is_ = tuple(there[name].shape) if name in there else "missing"
             wrong.append(f"{name} is {is_} there, {tuple(x.shape)} here")
     wrong += [f"{name} is not in the model" for name in there if name not in own and not name.startswith(HEADS)]
-    if wrong:
-        more = f", and {len(wrong) - 4} more" if len(wrong) > 4 else ""
-        raise BadInput(f"cannot begin from {source}: {'; '.join(wrong[:4])}{more}")
+    _refuse(source, wrong)
     left = [name for name in there if name not in own]
     said = f"begins from {source}: {len(own) - len(new)} tensors taken"
     said += f"; new: {', '.join(new)}" if new else ""
     return said + (f"; left there: {', '.join(left)}" if left else "")
+
+
+def _encoder(model: nn.Module, given: nn.Module, source: Path) -> str:
+    """Copy the encoder of a model of another kind, the whole of it, and say so."""
+    mine, theirs = getattr(model, "encoder", None), getattr(given, "encoder", None)
+    if not getattr(mine, "alone", False) or type(mine) is not type(theirs):
+        raise BadInput(
+            f"cannot begin from {source}: it is a {type(given).__name__}, the model is a {type(model).__name__}"
+        )
+    assert isinstance(mine, nn.Module)
+    assert isinstance(theirs, nn.Module)
+    own, there = tensors(mine), tensors(theirs)
+    pairs = {name: (there.get(name), own.get(name)) for name in {**own, **there}}
+    shapes = {name: tuple("missing" if x is None else tuple(x.shape) for x in two) for name, two in pairs.items()}
+    _refuse(source, [f"encoder.{name} is {a} there, {b} here" for name, (a, b) in shapes.items() if a != b])
+    for name, x in own.items():
+        fill(x, there[name])
+    return f"begins from the encoder of {source}: {len(own)} tensors taken; everything else is new"
+
+
+def _refuse(source: Path, wrong: list[str]) -> None:
+    if wrong:
+        more = f", and {len(wrong) - 4} more" if len(wrong) > 4 else ""
+        raise BadInput(f"cannot begin from {source}: {'; '.join(wrong[:4])}{more}")
 
 
 def _redrawn(model: nn.Module, given: nn.Module, name: str) -> Tensor | None:
