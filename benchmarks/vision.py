@@ -21,6 +21,7 @@ import argparse
 import gc
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -271,6 +272,8 @@ def kept(name: str, record: dict[str, Any]) -> dict[str, Any]:
     order = list(MODELS)
     now = {(case["model"], case["batch"]) for case in record["cases"]}
     cases = record["cases"] + [case for case in before["cases"] if (case["model"], case["batch"]) not in now]
+    if {case["model"] for case in cases} == set(order):  # what makes all of it in one go
+        record["command"] = re.sub(r" --(models \S+|keep)", "", record["command"])
     return record | {"cases": sorted(cases, key=lambda case: (order.index(case["model"]), case["batch"]))}
 
 

@@ -6,9 +6,9 @@ data       fsdd: 3,000 recordings of single digits by six speakers, strung toget
 licence    CC BY-SA 4.0: what is trained on it may ship under that licence
 paper      Luo, Chiu, Jaitly, Sutskever: Learning Online Alignments with Continuous Rewards Policy Gradient. 2016.
            arXiv:1608.01281
-machine    one GPU, about 20 minutes (H200): a loop over some hundred places, each string read four times an update
+machine    one CPU core, an hour and a half: a loop over some hundred places, each string read four times an update
 expected   more errors than CTC over the whole sound (digits_ctc), which hears what comes later too
-measured   not measured yet
+measured   2.29 % of the words wrong in test strings, where CTC has 2.41 (seed 1, beam 4; 90 minutes of one CPU core)
 command    regard train online_digits --out runs/digits-online
            regard eval runs/digits-online
 """

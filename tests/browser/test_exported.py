@@ -10,7 +10,7 @@ import pytest
 
 import regard
 from regard.see.exported import page
-from regard.serve.taking import take
+from regard.serve.taking import relevances, take
 from regard.tasks.look import look
 from tests.see.taken import crossed, taken
 
@@ -84,6 +84,20 @@ def test_pointing_at_a_token_shows_the_weights_that_were_kept(shown):
     assert one.complaints() == []
 
 
+def test_relevance_that_was_taken_is_shown_and_else_not_offered(shown):
+    seen = look(regard.load("en-de"), {"text": "Two dogs are playing in the snow."}, name="en-de")
+    found = relevances(seen)
+    one = shown(take(seen, relevance=found))
+    one.one(".views-choice [data-value='relevance']").click()
+    one.until(lambda: one.all(".panel.look .chip.lit"), "relevance is lit")
+    one.hover(one.all(".panel.seen .chip")[1])
+    one.until(lambda: "Hunde" in one.text(".list.look h3"), "what spoke for that word is told")
+    best = one.run("return document.querySelector('.list.look li').innerText")
+    assert seen.sides["source"].tokens[found[1].argmax()].strip("▁ ") in best
+    assert one.complaints() == []
+    assert not [each for each in shown(take(seen)).all(".views-choice [data-value='relevance']") if each.is_enabled()]
+
+
 def test_every_head_can_be_chosen_with_the_keyboard(shown):
     one = shown(taken())
     one.run("document.querySelector('.cell.chosen').focus()")
@@ -146,7 +160,11 @@ def saved(one, folder, kind):
     for old in folder.glob("regard-*"):
         old.unlink()
     one.one(f"[data-export={kind}]").click()
-    return one.until(lambda: next(folder.glob(f"regard-*.{kind.lower()}"), None), "it is saved", PATIENCE)
+
+    def written():  # the browser makes an empty file first, to have the name
+        return next((file for file in folder.glob(f"regard-*.{kind.lower()}") if file.stat().st_size), None)
+
+    return one.until(written, "it is saved", PATIENCE)
 
 
 def test_a_map_of_7_rows_and_13_columns_is_itself_wherever_it_is_drawn(shown, folder):

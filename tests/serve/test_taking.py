@@ -7,7 +7,7 @@ import pytest
 
 import regard
 from regard.see.exported import LEAST, picked
-from regard.serve.taking import take
+from regard.serve.taking import ANSWERS, relevances, take
 from regard.tasks.look import Look, look
 
 SENTENCE = "Two dogs are playing in the snow."
@@ -35,6 +35,20 @@ def test_rollouts_of_all_tokens_go_along(seen):
     found = take(seen).rollout
     assert found is not None
     assert np.allclose(found[2], seen.rollout(2))
+
+
+def test_relevance_of_all_answers_goes_along_where_it_was_taken(seen):
+    found = relevances(seen)
+    about = seen.about()["relevance"]
+    assert found.shape == (len(about), len(seen.sides["source"].tokens))
+    assert np.allclose(found[1], seen.relevance(1))
+    taken = take(seen, relevance=found)
+    assert taken.about["relevance"] == about
+    assert taken.relevance is found
+    assert take(seen).about["relevance"] == []  # the page offers what the file holds
+    long = look(regard.load("shakespeare"), {"text": "To be, or not " * 5, "tokens": 0}, name="shakespeare")
+    assert len(long.about()["relevance"]) > ANSWERS
+    assert relevances(long) is None
 
 
 def test_rollouts_up_to_each_layer_go_along_as_maps(seen):

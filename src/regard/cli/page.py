@@ -18,10 +18,11 @@ def write(file: Path, name: str, predictor: Any, given: Mapping[str, Any], title
     """The page of what a model of that name reads, to a file."""
     from regard import see
     from regard.see.exported import page
-    from regard.serve.taking import take
+    from regard.serve.taking import relevances, take
     from regard.tasks.look import look
 
-    see.save(page(take(look(predictor, given, name=name)), title), file)
+    seen = look(predictor, given, name=name)
+    see.save(page(take(seen, relevance=relevances(seen)), title), file)
 
 
 def of_traces(traces: Sequence[Trace], title: str) -> Callable[[Path], Any]:

@@ -221,9 +221,9 @@ def _inside(trace: Trace) -> Trace:
 
 
 def _translator(model: str | None, source: str | None, to: str | None) -> Translator:
-    from regard.cli.translator import chosen
+    from regard.cli.translator import asked
 
-    return chosen(model, source, to if to or model else "de")
+    return asked(model, source, to if to or model else "de")
 
 
 def _name(model: str | None, predictor: Any) -> str:

@@ -10,21 +10,26 @@ from regard.core.errors import BadInput, RegardError
 if TYPE_CHECKING:
     from regard.tasks.translator import Translator
 
-__all__ = ["chosen", "machine"]
+__all__ = ["asked", "chosen", "machine"]
 
 
 def chosen(
     model: str | None, source: str | None, target: str | None, device: str = "auto", int8: bool = False
 ) -> Translator:
-    """The translator of a name, of a folder (a saved model or a whole run), or of a pair of languages."""
+    """The translator of a name, of a folder (a saved model or a whole run), or of a pair of languages; ready to run."""
+    return ready(asked(model, source, target), device, int8)
+
+
+def asked(model: str | None, source: str | None, target: str | None) -> Translator:
+    """The same as it was loaded: slower, and gradients go through it."""
     if model is None and target is None:
         raise RegardError("say which language to translate to: --to de (or which model: --model FOLDER)")
     name = f"{source or 'en'}-{target}" if model is None else model
     found = _loaded(name, is_pair=model is None)
-    for asked, has, option in ((source, found.source, "--from"), (target, found.target, "--to")):
-        if asked is not None and asked != has:
-            raise BadInput(f"{name} translates {found.source} to {found.target}; {option} {asked} needs another model")
-    return ready(found, device, int8)
+    for wanted, has, option in ((source, found.source, "--from"), (target, found.target, "--to")):
+        if wanted is not None and wanted != has:
+            raise BadInput(f"{name} translates {found.source} to {found.target}; {option} {wanted} needs another model")
+    return found
 
 
 def _loaded(name: str, is_pair: bool) -> Translator:

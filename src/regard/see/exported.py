@@ -47,6 +47,7 @@ class Taken:
     maps: Mapping[str, Mapping[str, np.ndarray]]  # name -> view -> heads rows columns, no more than the map has
     rollout: np.ndarray | None = None  # queries cells
     picture: bytes | None = None  # PNG
+    relevance: np.ndarray | None = None  # answers cells
 
 
 def page(taken: Taken, title: str | None = None) -> str:
@@ -61,6 +62,7 @@ def page(taken: Taken, title: str | None = None) -> str:
             for name, views in taken.maps.items()
         },
         "rollout": None if taken.rollout is None else _packed(taken.rollout[:, None], True),
+        "relevance": None if taken.relevance is None else _packed(taken.relevance[:, None]),
         "picture": None if taken.picture is None else base64.b64encode(taken.picture).decode("ascii"),
     }
     script, style = bundle("exported.js", _file), _file("style.css")

@@ -1,7 +1,8 @@
 """Taking out of a look what an exported file holds: whole maps while there is room for them, else evenly spread rows.
 
 Room is counted in weights, one byte each in the file. Raw maps come first; the other views of the heads, the rollouts
-up to each layer and those of all tokens only where every one of them fits beside them.
+up to each layer and those of all tokens only where every one of them fits beside them. Relevance needs the model, once
+there and back for each answer, so it is a step of its own (`relevances`): a server takes it in the model's turn.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from regard.see.page import rolled
 from regard.tasks.look import Look
 
 TOKENS = 512  # of which rollouts are taken
+ANSWERS = 48  # for which relevance is taken: a sentence of them, not a book
 
 
-def take(look: Look, room: int = ROOM) -> Taken:
-    """All maps of a look that fit."""
+def take(look: Look, room: int = ROOM, relevance: np.ndarray | None = None) -> Taken:
+    """All maps of a look that fit, and beside them what spoke for each of its answers."""
     about = look.about()
     roomy = 3 * sum(_size(map) for map in about["maps"]) <= room
     maps: dict[str, dict[str, np.ndarray]] = {}
@@ -37,9 +39,21 @@ def take(look: Look, room: int = ROOM) -> Taken:
         maps |= {map["name"]: {"raw": raw} for map, raw in more}
         about["maps"] += [map for map, _ in more]
     rollout = _rollouts(look, about)
-    about |= {"rollout": about.get("rollout") if rollout is not None else None, "relevance": []}
+    about |= {"rollout": about.get("rollout") if rollout is not None else None}
+    about |= {"relevance": [] if relevance is None else about["relevance"]}
     picture = look.picture if look.picture is not None else (look.sound or {}).get("spectrogram")
-    return Taken(about, maps, rollout, picture)
+    return Taken(about, maps, rollout, picture, relevance)
+
+
+def relevances(look: Look) -> np.ndarray | None:
+    """How much each input cell spoke for every answer; None where that cannot be asked, or of too many."""
+    answers = look.about()["relevance"]
+    if not answers or len(answers) > ANSWERS or len(look.sides[look.input].tokens) > TOKENS:
+        return None
+    try:
+        return np.stack([look.relevance(target) for target in range(len(answers))])
+    except RegardError:  # not with this model, or not through layers as these are; the page says that it has none
+        return None
 
 
 def weights(look: Look, map: dict[str, Any], rows: np.ndarray) -> np.ndarray:

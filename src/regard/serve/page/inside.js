@@ -23,7 +23,7 @@ const REMEMBERED = 32; // heads
 /** Whether this page is such a file. */
 export const here = () => document.getElementById(BLOCK) !== null;
 
-/** All that the file holds: {about, maps: {name: {view: {cells, zero, peaks, bytes}}}, rollout, picture, sound}. */
+/** All that the file holds: {about, maps: {name: {view: {cells, zero, peaks, bytes}}}, rollout, relevance, picture, sound}. */
 export function held() {
   block ??= JSON.parse(document.getElementById(BLOCK).textContent);
   return block;
@@ -80,13 +80,21 @@ export async function column(id, map, head, key, view = "raw") {
 export async function rollout(id, query) {
   const { rollout: all } = held();
   if (!all || !(query in all.peaks)) throw new Refused("The rollout of this token is not in the file.", { type: "exported" });
-  const bytes = decoded(all), width = bytes.length / all.peaks.length, own = bytes.subarray(query * width, (query + 1) * width);
-  return summed(Float32Array.from(own, (byte) => restored(byte, all, all.peaks[query])), all, query);
+  return summed(line(all, query), all, query);
 }
 
-/** Gradients need the model. */
-export async function relevance() {
-  throw new Refused("Relevance needs the model. Run regard explore to see it.", { type: "exported" });
+/** How much each input cell spoke for an answer. */
+export async function relevance(id, target) {
+  const { relevance: all } = held();
+  if (!all || !(target in all.peaks))
+    throw new Refused("The relevance of this answer is not in the file. Run regard explore to see it.", { type: "exported" });
+  return line(all, target);
+}
+
+/** The cells of one token or answer, each line with a peak of its own. */
+function line(all, number) {
+  const bytes = decoded(all), width = bytes.length / all.peaks.length;
+  return Float32Array.from(bytes.subarray(number * width, (number + 1) * width), (byte) => restored(byte, all, all.peaks[number]));
 }
 
 /** The picture that was read. */

@@ -157,13 +157,14 @@ export class Store {
     return same ?? { name: "answers", tokens, places: tokens.map(() => ({ none: true })), special: tokens.map(() => false) };
   }
 
-  /** A token worth beginning with: the class token of a picture, the first answer, a word past the middle. */
+  /** A token worth beginning with: the class token of a picture, the answer that was given, a word past the middle. */
   opening() {
     const [rows, columns] = this.sides();
-    const { tokens, special } = this.looking;
+    const { tokens, special, name } = this.looking;
     const pictured = this.side(columns).places.some((place) => place.box);
     const words = [...tokens.keys()].filter((k) => !special[k]);
-    const query = rows === null || (pictured && special[0]) ? 0 : (words[Math.floor(0.6 * words.length)] ?? 0);
+    const given = name === "answers" ? Math.max(0, tokens.indexOf(this.look.output.label)) : 0;
+    const query = rows === null || (pictured && special[0]) ? given : (words[Math.floor(0.6 * words.length)] ?? 0);
     return { query, key: rows === columns ? query : null };
   }
 

@@ -1,0 +1,46 @@
+"""Read names, addresses and commands, written down letter by letter while they are being said: online hard attention.
+
+task       sound in, what is said out, in letters; word and letter error
+data       an4: 948 recordings to train on (95 of them held out for validation), 130 to test; mel cepstra and two slopes
+licence    free for any purpose, as the data's licence has it
+paper      Luo, Chiu, Jaitly, Sutskever: Learning Online Alignments with Continuous Rewards Policy Gradient. 2016.
+           arXiv:1608.01281
+machine    one GPU, about 25 minutes (H200): a loop over some hundred places, each recording read four times an update
+expected   more errors than CTC (an4_ctc), which hears what comes later too
+measured   not measured yet
+command    regard train an4_online --out runs/an4-online
+           regard eval runs/an4-online
+"""
+
+from regard.data.an4 import AN4
+from regard.models.online import Config
+from regard.tasks import reinforced_listening
+from regard.tasks.reinforced import Reinforce
+from regard.training.recipe import Recipe, Train
+
+
+def recipe() -> Recipe:
+    return Recipe(
+        # four frames are 40 ms: letters come at up to fifteen a second, and one place writes one letter at most
+        model=Config(vocab=40, width=192, hidden=256, layers=2, cell="lstm", dropout=0.3, inputs=39, stack=4),
+        task=reinforced_listening.Config(
+            smoothing=0.1,
+            beams=4,
+            reinforce=Reinforce(entropy=0.3, floor=0.01, fade=2500, credit="to_go", baseline="others", samples=4),
+        ),
+        data=AN4(),
+        train=Train(
+            steps=5000,
+            rate=1e-3,
+            schedule="cosine",
+            warmup=300,
+            decay=0.02,
+            clip=1.0,
+            ema=0.998,
+            evaluate=250,
+            save=500,
+            workers=4,
+            metric="word_error",
+            compile=False,  # it reads in a loop over time
+        ),
+    )
