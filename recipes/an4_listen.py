@@ -4,10 +4,13 @@ task       frames in, what is said out, in letters; word and letter error of the
 data       an4: 948 recordings to train on (95 of them held out for validation), 130 to test; mel cepstra and two slopes
 licence    free for any purpose, as the data's licence has it
 paper      Chorowski et al.: Attention-Based Models for Speech Recognition. NeurIPS 2015, arXiv:1506.07503
-machine    one H200, some ten minutes
-expected   above CTC's word error (an4_ctc): attention has to learn to move from left to right, of 48 minutes of speech
-measured   not measured yet
-command    regard train an4_listen --out runs/an4-listen
+machine    one CPU core: an hour, and another for the CTC it begins with; or a few minutes of a GPU
+expected   from scratch far above CTC's word error (an4_ctc): 48 minutes of speech teach a decoder to spell what it has
+           read before it listens. Begun with the encoder of CTC, which has learnt to hear, about CTC's
+measured   6.9 % word error on the test recordings begun with CTC's encoder (8.2 on validation; 39 minutes of one CPU
+           core), where CTC itself has 8.7; from scratch 40.6, twice as many updates (seed 1, beam 8)
+command    regard train an4_ctc --out runs/an4-ctc
+           regard train an4_listen train.begin=runs/an4-ctc train.steps=2000 train.warmup=200 --out runs/an4-listen
            regard eval runs/an4-listen
 """
 
