@@ -310,9 +310,10 @@ def sizes(name: str) -> builtins.list[Row]:
 def _parameters(name: str, size: str, vocab: int | None = None) -> int:
     import torch
 
+    from regard.core.undrawn import undrawn
     from regard.models import build
 
-    with torch.device("meta"):
+    with torch.device("meta"), undrawn():
         given = {} if vocab is None else {"vocab": vocab}
         return sum(p.numel() for p in build(name, size=size, **given).parameters())
 

@@ -27,6 +27,7 @@ import torch
 from torch import nn
 
 from regard.core.errors import BadInput, RegardError, UnknownName, nearest
+from regard.core.undrawn import undrawn
 from regard.doctor.checks import examine as checks
 from regard.doctor.checks import finding
 from regard.doctor.familiar import made_up
@@ -198,7 +199,7 @@ def _work(recipe: Recipe, run: Path, begin: int, steps: int) -> float:
     """About how many operations the updates take: six for each parameter and token."""
     from regard.training.recipe import build
 
-    with torch.device("meta"), torch.random.fork_rng(devices=[]):
+    with torch.device("meta"), undrawn():
         size = sum(p.numel() for p in build(recipe.model).parameters())
     tokens = 0.0
     with contextlib.suppress(OSError, ValueError):

@@ -11,6 +11,7 @@ from torch import nn
 from regard.core import machine
 from regard.core.errors import BadInput, nearest
 from regard.core.shapes import Tensor
+from regard.core.undrawn import undrawn
 from regard.doctor.familiar import family
 from regard.doctor.follow import first, recording, weighted
 from regard.doctor.patient import Patient
@@ -57,7 +58,7 @@ def _built(model: nn.Module) -> list[tuple[str, ...]]:
     """The groups of names that are one tensor when a model of ours is built from its Config."""
     if family(model) is None or not hasattr(model, "config"):
         return []
-    with torch.device("meta"), torch.random.fork_rng(devices=[]):
+    with torch.device("meta"), undrawn():
         return _shared(type(model)(model.config))
 
 

@@ -25,11 +25,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from regard.core.config import from_dict
 from regard.core.errors import BadInput, Unsupported
 from regard.core.spec import Spec
+from regard.core.undrawn import undrawn
 from regard.models.bert import BERT, Config
 from regard.weights.folder import read_json, read_tensors, replacing, write_json, write_tensors
 from regard.weights.table import Row, linear, read, same, stack, tie, write
@@ -139,7 +138,7 @@ def load(folder: str | Path, head: str | None = STORED) -> tuple[BERT, Text | No
     folder = Path(folder)
     state = _renamed(read_tensors(folder))
     config = ours(read_json(folder / "config.json"), _found(state) if head == STORED else head)
-    with torch.random.fork_rng(devices=[]):
+    with undrawn():
         model = BERT(config)
     read(table(config), _placed(state, config.head is not None), model)
     known = any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt"))

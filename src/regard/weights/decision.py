@@ -27,6 +27,7 @@ import torch
 
 from regard.core.config import from_dict
 from regard.core.shapes import Tensor
+from regard.core.undrawn import undrawn
 from regard.models.decision import Config, DecisionTransformer
 from regard.weights.folder import read_json, read_tensors, replacing, write_json, write_tensors
 from regard.weights.gpt2 import FEEDS, FIXED, blocks, check_dropout
@@ -102,7 +103,7 @@ def load(folder: str | Path) -> DecisionTransformer:
     folder = Path(folder)
     config = ours(read_json(folder / "config.json"))
     state = named(read_tensors(folder))
-    with torch.random.fork_rng(devices=[]):
+    with undrawn():
         model = DecisionTransformer(config)
     read(table(config), state, model)
     return model.eval()

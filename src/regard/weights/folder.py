@@ -32,6 +32,7 @@ import regard
 from regard.core.config import to_dict
 from regard.core.errors import BadInput, RegardError
 from regard.core.shapes import Tensor
+from regard.core.undrawn import undrawn
 from regard.models import MODELS, build
 from regard.tokens.text import Text
 from regard.weights.rounded import restored, rounded
@@ -145,7 +146,7 @@ def _name(model: nn.Module) -> str:
 
 def _check_rebuilds(name: str, settings: dict[str, Any], model: nn.Module) -> None:
     """Refuse to save what could not be loaded: the Config must build the tensors that the model has."""
-    with torch.device("meta"), torch.random.fork_rng(devices=[]):
+    with torch.device("meta"), undrawn():
         twin = build(name, **settings).state_dict()
     mine = model.state_dict()
     extra = [n for n in mine if n not in twin or twin[n].shape != mine[n].shape]
@@ -380,10 +381,10 @@ def _tensors(file: Path) -> dict[str, Tensor]:
 
 
 def _built(config: dict[str, Any], folder: Path) -> nn.Module:
-    """The model with fresh weights; drawing them leaves the caller's random numbers alone."""
+    """The model, its weights not drawn: they are read next."""
     dtype = _named_dtype(config["dtype"])
     try:
-        with torch.random.fork_rng(devices=[]):
+        with undrawn():
             return build(config["model"], **config["config"]).to(dtype)
     except (TypeError, ValueError, RuntimeError, AssertionError) as error:  # as torch complains of impossible sizes
         reason = (str(error).splitlines() or [type(error).__name__])[0]

@@ -34,6 +34,7 @@ from regard.core.errors import BadInput
 from regard.core.files import write as write_file
 from regard.core.shapes import Tensor
 from regard.core.spec import Spec
+from regard.core.undrawn import undrawn
 from regard.models.vit import Config, ViT
 from regard.weights.table import Row, read, same, stack, transpose, view, write
 from regard.weights.theirs import refuse, softmax_only
@@ -104,7 +105,7 @@ def ours(theirs: Mapping[str, Tensor]) -> Config:
 def load(file: str | Path) -> ViT:
     """The model of an .npz file, in eval mode."""
     state = _read(Path(file))
-    with torch.random.fork_rng(devices=[]):
+    with undrawn():
         model = ViT(ours(state))
     read(table(model.config), state, model)
     return model.eval()

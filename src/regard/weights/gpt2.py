@@ -19,10 +19,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from regard.core.config import from_dict
 from regard.core.errors import Unsupported
+from regard.core.undrawn import undrawn
 from regard.models.gpt import GPT, Config
 from regard.weights.folder import read_json, read_tensors, replacing, write_json, write_tensors
 from regard.weights.table import Row, read, same, tie, transpose, view, write, zero
@@ -121,7 +120,7 @@ def load(folder: str | Path) -> tuple[GPT, Text | None]:
     folder = Path(folder)
     config = ours(read_json(folder / "config.json"))
     state = _named(read_tensors(folder))
-    with torch.random.fork_rng(devices=[]):
+    with undrawn():
         model = GPT(config)
     read(table(config), state, model)
     text = Text.load(folder) if (folder / "tokenizer.json").is_file() else None

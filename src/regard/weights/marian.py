@@ -19,11 +19,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from regard.core.config import from_dict
 from regard.core.errors import Unsupported
 from regard.core.spec import Spec
+from regard.core.undrawn import undrawn
 from regard.models.transformer import Config, Transformer
 from regard.weights.folder import read_json, read_tensors, replacing, write_json, write_tensors
 from regard.weights.table import Row, computed, read, same, stack, tie, view, write, zero
@@ -121,7 +120,7 @@ def load(folder: str | Path) -> tuple[Transformer, Text | None]:
     folder = Path(folder)
     config = ours(read_json(folder / "config.json"))
     state = read_tensors(folder)
-    with torch.random.fork_rng(devices=[]):
+    with undrawn():
         model = Transformer(config)
     read(table(config), state, model)
     text = Text.load(folder) if (folder / "tokenizer.json").is_file() else None

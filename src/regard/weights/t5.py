@@ -28,6 +28,7 @@ import torch
 
 from regard.core.config import from_dict
 from regard.core.errors import BadInput, Unsupported
+from regard.core.undrawn import undrawn
 from regard.models.t5 import T5, Config
 from regard.weights.folder import read_json, read_tensors, replacing, write_json, write_tensors
 from regard.weights.table import Row, read, same, stack, tie, write
@@ -143,7 +144,7 @@ def load(folder: str | Path) -> tuple[T5, Text | None]:
     state = _named(read_tensors(folder))
     tied = torch.equal(state["lm_head.weight"], state["shared.weight"])
     config = replace(ours(read_json(folder / "config.json")), tied=tied)
-    with torch.random.fork_rng(devices=[]):
+    with undrawn():
         model = T5(config)
     read(table(config), state, model)
     text = Text.load(folder) if (folder / "tokenizer.json").is_file() else None

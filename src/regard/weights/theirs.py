@@ -8,11 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from regard.core.errors import BadInput, Unsupported
 from regard.core.shapes import Pair, Size, Tensor, pair
 from regard.core.spec import Spec
+from regard.core.undrawn import undrawn
 from regard.weights.folder import only_holds, read_json, read_tensors, replacing, write_json, write_tensors
 from regard.weights.table import Row, read
 
@@ -137,7 +136,7 @@ def loaded(
     folder = Path(folder)
     said, state = read_json(folder / "config.json"), read_tensors(folder)
     config = ours(said, state)
-    with torch.random.fork_rng(devices=[]):
+    with undrawn():
         model = make(config)
     read(table(config), ready(state), model)
     return model.eval(), shown(folder, said, config)
