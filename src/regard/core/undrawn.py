@@ -17,8 +17,9 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-# Whatever else torch.nn.init draws (truncated, Xavier's, orthogonal ones) is made of these, and all of it takes zeros.
-DRAWS = frozenset({"normal_", "uniform_"})
+# Of torch.nn.init some announce themselves and some only the draws they are made of; all that is made of these takes
+# zeros (a truncated draw is repeated until it is within bounds, and zero is).
+DRAWS = frozenset({"normal_", "uniform_", "kaiming_normal_", "kaiming_uniform_"})
 
 
 @contextmanager
