@@ -111,7 +111,7 @@ OWED_RUNS = {
     "an4-listen": Owed("AN4, attention that knows where it was", "regard train an4_listen --out runs/an4-listen"),
     "an4-listen-begun": Owed(
         "AN4, attention that knows where it was, begun with the encoder of CTC",
-        "regard train an4_listen train.begin=runs/an4-ctc train.steps=2000 train.warmup=200 --out runs/an4-listen-begun",
+        "regard train an4_listen train.begin=runs/an4-ctc train.steps=2000 train.warmup=200 --out runs/an4-begun",
     ),
     "an4-online": Owed("AN4, heard and written at once", "regard train an4_online --out runs/an4-online"),
     "bytenet-tatoeba": Owed("Tatoeba by characters, ByteNet", "regard train bytenet_tatoeba --out runs/bytenet"),

@@ -10,8 +10,8 @@ expected   from scratch far above CTC's word error (an4_ctc): 48 minutes of spee
 measured   6.9 % word error on the test recordings begun with CTC's encoder (8.2 on validation; 39 minutes of one CPU
            core), where CTC itself has 8.7; from scratch 40.6, twice as many updates (seed 1, beam 8)
 command    regard train an4_ctc --out runs/an4-ctc
-           regard train an4_listen train.begin=runs/an4-ctc train.steps=2000 train.warmup=200 --out runs/an4-listen
-           regard eval runs/an4-listen
+           regard train an4_listen train.begin=runs/an4-ctc train.steps=2000 train.warmup=200 --out runs/an4-begun
+           regard eval runs/an4-begun
 """
 
 from regard.data.an4 import AN4
