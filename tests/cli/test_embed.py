@@ -10,6 +10,8 @@ from safetensors import safe_open
 
 import regard
 from regard import cli
+from regard.tasks.answerer import Answerer
+from tests.tasks.reading import model, task, written
 from tests.tasks.test_embedder import LINES, small
 from tests.tasks.test_filler import small as small_filler
 
@@ -168,3 +170,21 @@ def test_a_page_shows_a_reader_whole(folder, filler, tmp_path, capsys):
     for model, text in ((folder, "The old dog barks."), (filler, "The [MASK] barks.")):
         assert call("see", text, "--model", model, "-o", tmp_path / "a.html") == 0
         assert "barks" in (tmp_path / "a.html").read_text(encoding="utf-8")
+
+
+def test_see_a_question_and_its_text(tmp_path, capsys):
+    torch.manual_seed(0)
+    made = task(written(tmp_path / "data"), "questions")
+    regard.save(Answerer(model(made), made.text, 32), tmp_path / "answerer")
+    words = ["see", "the dog sees the garden .", "--model", tmp_path / "answerer"]
+    assert (
+        call(*words, "--question", "what did the dog see ?", "-o", tmp_path / "a.png", "-o", tmp_path / "a.html") == 0
+    )
+    said = capsys.readouterr().out
+    assert said.startswith("what did the dog see ?\n")
+    assert (tmp_path / "a.png").stat().st_size > 2000
+    assert '"question":"what did the dog see ?"' in (tmp_path / "a.html").read_text("utf-8")
+    assert call(*words) == 1
+    assert "say what is asked, with --question" in capsys.readouterr().err
+    assert call("see", "Good day.", "--to", "de", "--question", "why ?") == 1
+    assert "--question is for a model that finds answers" in capsys.readouterr().err

@@ -55,6 +55,19 @@ def cut_out(side, line):
     return [line[slice(*place["text"])] if "text" in place else None for place in side.places]
 
 
+def test_the_maps_of_an_answer_are_of_the_question_and_the_text(answerer):
+    question = "what did the cat see first ?"
+    traces = answerer.attention(STORY, question)
+    (found,) = answerer.find([STORY], [question])
+    pieces = tuple(answerer.text.pieces(found.window.tokens))
+    assert [trace.rows for trace in traces] == [trace.columns for trace in traces] == [pieces] * len(traces)
+    seen = look(answerer, {"text": STORY, "question": question}, name="answers")
+    for trace, name in zip(traces, seen.store.names(), strict=True):
+        assert np.allclose(trace.weights[0, 0, 2], seen.row(name, 0, 2), atol=1e-6)
+    with pytest.raises(BadInput, match="give the question"):
+        answerer.attention(STORY)
+
+
 def test_a_tagged_sentence_shows_the_tag_of_every_word_at_its_first_piece(tagger):
     found = look(tagger, {"text": SENTENCE}, name="tags")
     about = everything_can_be_asked(found)

@@ -35,14 +35,14 @@ def of_traces(traces: Sequence[Trace], title: str) -> Callable[[Path], Any]:
 def of_text(
     name: str, predictor: Any, line: str, traces: Sequence[Trace], title: str, **options: Any
 ) -> Callable[[Path], Any]:
-    """What writes the page of a text to a file: with all that a look knows, where the task has one that needs no more
-    than a text; else of the traces alone. Of the options those are used that such a look takes."""
+    """What writes the page of a text to a file: with all that a look knows, where the task has one and what it needs is
+    among the options; else of the traces alone. Of the options those are used that such a look takes."""
     from regard.core.spec import resolve
     from regard.serve.host import task_of
     from regard.tasks.look import LOOKS
 
     kind: Any = resolve(LOOKS, task, "look") if (task := task_of(predictor)) in LOOKS else None
-    if kind is None or kind.needs:
+    if kind is None or any(options.get(need) is None for need in kind.needs):
         return of_traces(traces, title)
     given = {option: value for option, value in options.items() if option in kind.takes and value is not None}
     return lambda file: write(file, name, predictor, {"text": line} | given, title)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from regard.core.trace import Trace
+    from regard.tasks.answerer import Answerer
     from regard.tasks.image_classifier import ImageClassifier
     from regard.tasks.translator import Translator
     from regard.tasks.writer import Writer
@@ -99,6 +100,9 @@ def see(
             help="Whether special tokens are drawn of a model that only reads: [CLS] outshines all.",
         ),
     ] = True,
+    question: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Of a model that finds answers: what is asked about the text.")
+    ] = None,
     query: Annotated[
         str | None,
         typer.Option(metavar="Y,X", help="Of an image: what is looked at from there, in pixels as the model sees it."),
@@ -129,12 +133,14 @@ def see(
       regard see "Good morning." --to de --output page.html
       regard see "The animal didn't cross the street because it was too tired." --model minilm --view rollout
       regard see "ROMEO: I love" --model shakespeare --view layers
+      regard see "Mary went to the hallway." --question "Where is Mary?" --model runs/babi
       regard see xylophone --model sounds-en
       regard see digits.wav --output lattice.png
       regard see photo.jpg --model runs/birds --view rollout
     """
     from regard.cli import lines, page, pictures, transcribe
     from regard.cli.ready import opened
+    from regard.tasks.answerer import Answerer
     from regard.tasks.image_classifier import ImageClassifier
     from regard.tasks.reading import Reader
     from regard.tasks.writer import Writer
@@ -143,11 +149,14 @@ def see(
     check(files)
     if transcribe.is_sound(text):
         given = {"--to": to, "--from": from_, "--tokens": tokens, "--view": view, "--layer": layer, "--head": head}
+        given["--question"] = question
         if ignored := [option for option, value in given.items() if value is not None]:
             raise BadInput(f"{text} is a sound, of which there is one picture: leave out {', '.join(ignored)}")
         return transcribe.look(Path(text), model or transcribe.DEFAULT, translation, beams, files)
     if pictures.is_image(text):
-        return _image(text, model, None, view, layer, head, query, label, files, (to, from_, tokens, translation))
+        return _image(
+            text, model, None, view, layer, head, query, label, files, (to, from_, tokens, translation, question)
+        )
     (window,) = lines.given([text])
     if len(window) != 1 or not window[0].text.strip():
         why = next((f"it {line.wrong.split(':')[0]}" for line in window if line.wrong), "give one line of text")
@@ -155,7 +164,9 @@ def see(
     line = window[0].text
     found = None if model is None else opened(model)
     if isinstance(found, ImageClassifier):
-        return _image(line, model, found, view, layer, head, query, label, files, (to, from_, tokens, translation))
+        return _image(
+            line, model, found, view, layer, head, query, label, files, (to, from_, tokens, translation, question)
+        )
     if view in (View.class_, View.relevance) or query is not None or label is not None:
         what = "--query" if query is not None else "--label" if label is not None else f"--view {view}"
         raise BadInput(f"{what} is for images, and this is a text; regard see photo.jpg looks at one")
@@ -163,8 +174,14 @@ def see(
         raise BadInput(f"{model} translates nothing: leave out --to, --from and --translation")
     if tokens is not None and not isinstance(found, Writer):
         raise BadInput("--tokens is for language models")
+    if question is None and isinstance(found, Answerer):
+        raise BadInput(f"{model} finds answers in texts: say what is asked, with --question")
+    if question is not None and not isinstance(found, Answerer):
+        raise BadInput("--question is for a model that finds answers in texts: name one with --model")
     predictor, many = found, 24 if tokens is None else tokens
-    if isinstance(found, Reader):
+    if isinstance(found, Answerer):
+        view, (said, traces) = view or View.heads, _answered(found, line, question or "")
+    elif isinstance(found, Reader):
         view, said, traces = view or View.heads, [line.strip()], found.attention(line)
     elif isinstance(found, Writer):
         view, (said, traces) = view or View.decoder, _written(found, line, many)
@@ -173,7 +190,7 @@ def see(
         view, (said, traces) = view or View.cross, _translated(predictor, line, translation, beams)
     seen = picked(traces, view, layer)
     title = "  →  ".join(said)
-    options = {"tokens": many, "beams": beams} | _written_as(said[-1], translation, beams)
+    options = {"tokens": many, "beams": beams, "question": question} | _written_as(said[-1], translation, beams)
     paged = page.of_text(_name(model, predictor), predictor, line, traces, title, **options)
     if isinstance(found, Reader) and not marks:  # after a rollout was taken through them
         traces, seen = ([_inside(trace) for trace in some] for some in (traces, seen))
@@ -204,12 +221,18 @@ def _image(
 
     if not pictures.is_image(file) and not pictures.there(file):
         raise BadInput(f"{model} looks at images, and there is no file '{file[:60]}'")
-    names = ("--to", "--from", "--tokens", "--translation")
+    names = ("--to", "--from", "--tokens", "--translation", "--question")
     if ignored := [name for name, value in zip(names, of_texts, strict=True) if value is not None]:
         raise BadInput(f"{file} is an image: leave out {', '.join(ignored)}")
     if view is not None and view not in IMAGES:
         raise BadInput(f"--view {view} is for texts; an image has {', '.join(IMAGES)}")
     return pictures.look(file, model, found, view or View.class_, layer, head, query, label, files)
+
+
+def _answered(found: Answerer, line: str, question: str) -> tuple[list[str], list[Trace]]:
+    """What was asked and what was answered, and the maps of both texts side by side."""
+    (answer,) = found([line], [question])
+    return [question.strip(), answer.text], found.attention(line, question)
 
 
 def _inside(trace: Trace) -> Trace:

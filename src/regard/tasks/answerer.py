@@ -18,6 +18,7 @@ from torch import nn
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
+from regard.core.trace import Trace
 from regard.data.questions import Window, windows
 from regard.tasks.reading import Reader, texts_of
 
@@ -55,6 +56,13 @@ class Answerer(Reader):
     def __call__(self, texts: Sequence[str], questions: Sequence[str]) -> list[Answer]:
         """The answer to each question in the text beside it."""
         return [found.answer for found in self.find(texts, questions)]
+
+    def attention(self, text: str, question: str | None = None) -> list[Trace]:
+        """The maps of all layers for a question and the text (of a long one the part) in which its answer was found."""
+        if question is None:
+            raise BadInput("this model finds answers in texts: give the question beside the text")
+        (found,) = self.find([text], [question])
+        return self._maps(list(found.window.tokens), list(found.window.segments))
 
     def find(self, texts: Sequence[str], questions: Sequence[str]) -> list[Found]:
         """The same with where each answer was found."""

@@ -79,9 +79,14 @@ class Reader:
         ids = self.encode(*texts_of([text]))
         if len(ids) > self.room:
             raise BadInput(f"the text has {len(ids)} tokens with its marks, this model reads {self.room}: shorten it")
-        tokens = torch.tensor([ids], device=next(self.model.parameters()).device)
+        return self._maps(ids)
+
+    def _maps(self, ids: list[int], segments: list[int] | None = None) -> list[Trace]:
+        """The maps of one row of numbers."""
+        device = next(self.model.parameters()).device
+        which = None if segments is None else torch.tensor([segments], device=device)
         with torch.no_grad(), watch(self.model) as seen:
-            self.model(tokens)
+            self.model(torch.tensor([ids], device=device), which)
         pieces = self.text.pieces(ids)
         return [trace.label(pieces, pieces) for trace in seen.traces()]
 
