@@ -11,7 +11,7 @@ from safetensors import safe_open
 import regard
 from regard import cli
 from regard.tasks.answerer import Answerer
-from tests.tasks.reading import model, task, written
+from tests.tasks import reading
 from tests.tasks.test_embedder import LINES, small
 from tests.tasks.test_filler import small as small_filler
 
@@ -174,8 +174,8 @@ def test_a_page_shows_a_reader_whole(folder, filler, tmp_path, capsys):
 
 def test_see_a_question_and_its_text(tmp_path, capsys):
     torch.manual_seed(0)
-    made = task(written(tmp_path / "data"), "questions")
-    regard.save(Answerer(model(made), made.text, 32), tmp_path / "answerer")
+    made = reading.task(reading.written(tmp_path / "data"), "questions")
+    regard.save(Answerer(reading.model(made), made.text, 32), tmp_path / "answerer")
     words = ["see", "the dog sees the garden .", "--model", tmp_path / "answerer"]
     assert (
         call(*words, "--question", "what did the dog see ?", "-o", tmp_path / "a.png", "-o", tmp_path / "a.html") == 0
