@@ -110,8 +110,9 @@ OWED_RUNS = {
     "an4-ctc": Owed("AN4 by CTC", "regard train an4_ctc --out runs/an4-ctc"),
     "an4-listen": Owed("AN4, attention that knows where it was", "regard train an4_listen --out runs/an4-listen"),
     "an4-listen-begun": Owed(
-        "AN4, attention that knows where it was, begun with the encoder of CTC",
+        "AN4, attention that knows where it was, begun with the encoder of CTC; seeds 1 to 3",
         "regard train an4_listen train.begin=runs/an4-ctc train.steps=2000 train.warmup=200 --out runs/an4-begun",
+        3,
     ),
     "an4-online": Owed("AN4, heard and written at once", "regard train an4_online --out runs/an4-online"),
     "bytenet-tatoeba": Owed("Tatoeba by characters, ByteNet", "regard train bytenet_tatoeba --out runs/bytenet"),
