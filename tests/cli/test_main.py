@@ -1,10 +1,13 @@
 """One place where anything that goes wrong becomes one line and an exit status."""
 
 import errno
+import subprocess
+import sys
 
 import pytest
 import typer
 
+import regard
 from regard import cli
 from regard.core.errors import BadInput
 
@@ -103,3 +106,10 @@ def test_other_errors_pass_through_advice_on_memory_unchanged():
 
     with pytest.raises(ZeroDivisionError), sparing("no"):
         raise ZeroDivisionError
+
+
+def test_python_m_regard_is_the_command_line():
+    done = subprocess.run([sys.executable, "-m", "regard", "--version"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, f"regard {regard.__version__}")
+    done = subprocess.run([sys.executable, "-m", "regard", "nothing"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
