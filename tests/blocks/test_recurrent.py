@@ -100,6 +100,18 @@ def test_padding_is_zero_and_an_empty_row_ends_in_nothing(spec):
     assert ours.ends(ours(nothing)).shape == (3, ours.width // ours.hidden, ours.hidden)
 
 
+def test_a_reader_of_one_direction_goes_step_by_step_too(double):
+    for cell, parts in (("rnn", 1), ("gru", 1), ("lstm", 2)):
+        reader = make(READERS, f"{cell}(directions=1)", "reader", width=3, hidden=4, layers=2)
+        x = torch.randn(5, 6, 3)
+        states = tuple((torch.zeros(5, 1, 4),) * parts for _ in range(2))
+        for t, wanted in enumerate(reader(x).split(1, 1)):
+            states = reader.step(x[:, t : t + 1], states)
+            torch.testing.assert_close(states[-1][0], wanted)
+    with pytest.raises(RegardError, match="directions=1"):
+        make(READERS, "gru", "reader", width=3, hidden=4).step(x, states)
+
+
 def test_no_reader_gives_the_vectors_themselves_and_their_mean():
     ours, x, lengths = NoReader(5), torch.randn(2, 4, 5), torch.tensor([4, 2])
     torch.testing.assert_close(ours(x, lengths)[1, :2], x[1, :2])

@@ -26,9 +26,27 @@ def test_every_halving_leaves_half_of_the_frames_rounded_up(halvings):
     assert model.blank == 7
 
 
-@pytest.mark.parametrize("reader", ["lstm", "gru", "lstm(directions=1)"])
-def test_a_batch_gives_what_single_recordings_give_and_padding_changes_nothing(reader):
-    model = built(reader=reader)
+def test_stacked_frames_are_heard_together_and_nothing_is_known_of_what_comes_later():
+    model, x = built(stack=4, halvings=0, reader="lstm(directions=1)"), FRAMES.double()
+    logits, lengths = model(x, LENGTHS)
+    assert lengths.tolist() == [6, 3, 4]
+    assert logits.shape == (3, 6, 8)
+    for at in range(0, 23, 4):
+        other = x.clone()
+        other[:, at:] += 1
+        changed = (model(other)[0] != model(x)[0]).any(-1).all(0).tolist()
+        assert changed == [n >= at // 4 for n in range(6)]
+    with pytest.raises(RegardError, match="0 at a time"):
+        built(stack=0)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"reader": "lstm"}, {"reader": "gru"}, {"reader": "lstm(directions=1)"}, {"stack": 3, "halvings": 1}],
+    ids=lambda settings: " ".join(map(str, settings.values())),
+)
+def test_a_batch_gives_what_single_recordings_give_and_padding_changes_nothing(settings):
+    model = built(**settings)
     x = FRAMES.double()
     logits, lengths = model(x, LENGTHS)
     noisy = x + 100 * (torch.arange(23)[None, :, None] >= LENGTHS[:, None, None])

@@ -144,6 +144,20 @@ def test_frames_are_heard_some_at_a_time_and_padding_changes_nothing():
         tiny(stack=2)
 
 
+@pytest.mark.parametrize("settings", [{}, {"inputs": 3, "stack": 2}], ids=["tokens", "frames"])
+def test_a_source_heard_once_is_read_for_each_of_its_targets(settings):
+    """Value and gradient are those of a source that is heard anew for each."""
+    model, target = tiny(**settings), targets(6)
+    source, lengths = (torch.randn(2, 7, 3), torch.tensor([7, 4])) if settings else ragged(2)
+    found = [
+        model(source, target, lengths),
+        model(source.repeat_interleave(3, 0), target, lengths.repeat_interleave(3, 0)),
+    ]
+    torch.testing.assert_close(*found)
+    grads = [torch.autograd.grad(logits.square().sum(), [*model.parameters()], allow_unused=True) for logits in found]
+    torch.testing.assert_close(*[[g for g in each if g is not None] for each in grads])
+
+
 def test_an_empty_source_and_an_empty_target_have_an_outcome():
     model = tiny()
     assert model(torch.zeros(2, 0, dtype=torch.long), targets(2)).shape == (2, 5, 9)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.core.errors import BadInput
-from regard.models import ctc, listener
+from regard.models import ctc, listener, online
 from regard.training import begin, train
 from regard.training.checkpoint import read_weights
 from regard.training.recipe import Recipe, Train, build, override
@@ -119,6 +119,18 @@ def test_a_listener_begins_from_the_encoder_of_ctc(tmp_path):
     with pytest.raises(BadInput, match=r"encoder\.reader\.\S+ is missing there"):
         begin.take(other, tmp_path / "ctc")
     assert all(torch.equal(kept[name], x) for name, x in other.state_dict().items())  # nothing taken by halves
+
+
+def test_what_writes_while_it_hears_begins_from_a_ctc_that_hears_forwards(tmp_path):
+    same = {"inputs": 5, "stack": 4, "width": 6, "hidden": 7, "layers": 2}
+    heard = build(ctc.Config(vocab=9, halvings=0, reader="lstm(directions=1)", **same)).eval()
+    save_model(tmp_path / "ctc", heard)
+    model = build(online.Config(vocab=9, **same)).eval()
+    assert begin.take(model, tmp_path / "ctc").endswith("everything else is new")
+    frames = torch.randn(2, 11, 5)
+    assert torch.equal(model.encoder(frames)[0], heard.encoder(frames)[0])
+    with pytest.raises(BadInput, match="it is a CTC, the model is a Online"):  # it reads tokens
+        begin.take(build(online.Config(vocab=9)), tmp_path / "ctc")
 
 
 def test_layers_below_move_slower_and_the_head_at_the_full_rate(folder):

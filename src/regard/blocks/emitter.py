@@ -35,6 +35,12 @@ class Heard:
         """Keep these inputs."""
         return Heard(self.known[rows], self.last[rows])
 
+    def times(self, many: int) -> Heard:
+        """Every input so many times, the copies side by side."""
+        if many <= 1:
+            return self
+        return Heard(self.known[:, None].expand(-1, many, -1, -1).flatten(0, 1), self.last.repeat_interleave(many))
+
     def row(self, step: Int[Tensor, "B K"]) -> Int[Tensor, "B K"]:
         """The column of `known` for a step."""
         return torch.where(step < self.last[:, None], step, self.known.shape[1] - 1)

@@ -20,7 +20,7 @@ Phrase Representations using RNN Encoder-Decoder. EMNLP 2014. arXiv:1406.1078
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -70,6 +70,13 @@ class Reader(nn.Module):
                 states = torch.cat([states, turn_round(run(self.back[depth], turn_round(x, turn)), turn)], -1)
             x = states
         return x if lengths is None else x * _real(x, lengths)
+
+    def step(self, x: Float[Tensor, "B K C"], states: States) -> States:
+        """The states after one more step, of a reader of one direction."""
+        if len(self.back):
+            raise RegardError("a network that reads backwards too must have heard all: take directions=1")
+        weights: list[list[Tensor]] = [network.all_weights[0] for network in self.forth]  # type: ignore[index, misc]
+        return stepped(unit_of(self.cell), weights, x, states)
 
     def ends(
         self, states: Float[Tensor, "B N both"], lengths: Int[Tensor, " B"] | None = None
@@ -140,6 +147,16 @@ def run(network: nn.RNNBase, x: Tensor, first: Any = None) -> Tensor:
     return states
 
 
+def stepped(unit: type[Cell], weights: Sequence[Sequence[Tensor]], x: Float[Tensor, "B K C"], states: States) -> States:
+    """The states of stacked layers after one more step, by the weights of PyTorch's networks."""
+    moved = []
+    for (inputs, recurrent, *biases), state in zip(weights, states, strict=True):
+        given = nn.functional.linear(x, inputs, biases[0])
+        moved.append(unit.move(given, nn.functional.linear(state[0], recurrent, biases[1]), state))
+        x = moved[-1][0]
+    return tuple(moved)
+
+
 def _real(x: Tensor, lengths: Tensor) -> Tensor:
     return (torch.arange(x.shape[1], device=x.device) < lengths[:, None])[..., None]
 
@@ -165,12 +182,7 @@ class Onward(nn.Module):
 
     def step(self, x: Float[Tensor, "B K C"], states: States) -> States:
         """The states after one more step."""
-        moved = []
-        for (inputs, recurrent, *biases), state in zip(self.network.all_weights, states, strict=True):
-            given = nn.functional.linear(x, inputs, biases[0])
-            moved.append(self.unit.move(given, nn.functional.linear(state[0], recurrent, biases[1]), state))
-            x = moved[-1][0]
-        return tuple(moved)
+        return stepped(self.unit, self.network.all_weights, x, states)
 
 
 class Cells(nn.Module):

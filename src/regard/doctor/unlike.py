@@ -34,7 +34,7 @@ def frames(model: Any) -> Reads:
 def _stretched(model: Any, x: Tensor, lengths: Tensor | None = None) -> Tensor:
     """What is said of the frames that are left, for each of those there were."""
     logits = model(x, lengths)[0]
-    return logits.repeat_interleave(2**model.config.halvings, 1)[:, : x.shape[1]]
+    return logits.repeat_interleave(model.config.stack * 2**model.config.halvings, 1)[:, : x.shape[1]]
 
 
 def listened(model: Any) -> Reads:

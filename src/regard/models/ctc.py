@@ -1,6 +1,6 @@
 """CTC: a recurrent network labels every frame of a sound, and what is said is read off the labels.
 
-    tokens      frames of numbers; strided convolutions make one of every two, four or eight
+    tokens      frames of numbers; strided convolutions make one of every two, four or eight, or `stack` of them are one
     positions   none: recurrence reads in order, in both directions
     layers      L bidirectional LSTMs
     head        linear over V labels and, last, one blank, at every frame
@@ -38,6 +38,7 @@ class Config:
 
     vocab: int  # labels; the blank comes on top
     inputs: int = 40  # numbers a frame
+    stack: int = 1  # so many frames are heard at a time, through a linear map; what the convolutions read
     halvings: int = 2  # convolutions that make one frame of two; 0: the recurrent layers read the frames themselves
     width: int = 256  # of what the convolutions give
     hidden: int = 320  # of a recurrent layer, in each direction
@@ -68,6 +69,7 @@ class CTC(nn.Module):
             config.layers,
             config.reader,
             config.dropout,
+            config.stack,
         )
         self.drop = nn.Dropout(config.dropout)
         self.head = nn.Linear(self.encoder.width, config.vocab + 1)
@@ -88,17 +90,30 @@ class CTC(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Frames in, fewer and richer ones out: strided convolutions over time, then recurrent layers."""
+    """Frames in, fewer and richer ones out: strided convolutions over time, then recurrent layers. With a stack and no
+    convolutions, and a reader of one direction, what comes out at a place knows nothing of what comes later."""
 
     alone = True  # it reads the frames itself: a beginning for whatever else listens (training.begin)
 
     def __init__(
-        self, inputs: int, halvings: int, width: int, hidden: int, layers: int, reader: Any, dropout: float
+        self,
+        inputs: int,
+        halvings: int,
+        width: int,
+        hidden: int,
+        layers: int,
+        reader: Any,
+        dropout: float,
+        stack: int = 1,
     ) -> None:
         super().__init__()
         if halvings < 0:
             raise RegardError(f"frames cannot be halved {halvings} times; give 0 or more")
-        sizes = [inputs, *[width] * halvings]
+        if stack < 1:
+            raise RegardError(f"frames cannot be heard {stack} at a time; give 1 or more")
+        self.stack = stack
+        self.frames = nn.Linear(inputs * stack, width) if stack > 1 else None
+        sizes = [inputs if stack == 1 else width, *[width] * halvings]
         self.convolve = nn.ModuleList(nn.Conv1d(a, b, REACH, stride=2, padding=REACH // 2) for a, b in pairwise(sizes))
         self.drop = nn.Dropout(dropout)
         self.reader = make(READERS, reader, "reader", width=sizes[-1], hidden=hidden, layers=layers, dropout=dropout)
@@ -111,11 +126,22 @@ class Encoder(nn.Module):
         every convolution. Padding is silenced before each, so that a recording's company changes nothing."""
         if lengths is None:
             lengths = torch.full(frames.shape[:1], frames.shape[1], device=frames.device)
+        if self.stack > 1:
+            frames = self.stacked(frames * _real(frames.mT, lengths).mT)
+            lengths = (lengths + self.stack - 1) // self.stack
         x = frames.mT
         for convolution in self.convolve:
             x = torch.relu(convolution(x * _real(x, lengths)))
             lengths = (lengths + 1) // 2
         return self.reader(self.drop(x.mT), lengths), lengths
+
+    def stacked(self, frames: Float[Tensor, "B T F"]) -> Float[Tensor, "B N C"]:
+        """As many frames as are heard at a time as one vector; silence fills up the last."""
+        if self.frames is None:
+            return frames
+        full = nn.functional.pad(frames, (0, 0, 0, -frames.shape[1] % self.stack))
+        x: Tensor = self.frames(full.unflatten(1, (-1, self.stack)).flatten(2))
+        return x
 
 
 def _real(x: Float[Tensor, "B C T"], lengths: Int[Tensor, " B"]) -> Tensor:

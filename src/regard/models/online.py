@@ -23,14 +23,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.blocks import CELLS
+from regard.blocks import CELLS, READERS
 from regard.blocks.aligned import embedding
 from regard.blocks.carried import State, Stepped, each
 from regard.blocks.emitter import Emitter, Heard
-from regard.blocks.recurrent import Cells, Onward, States
+from regard.blocks.recurrent import Cells, States
 from regard.core.errors import RegardError
 from regard.core.shapes import Bool, Float, Int, Tensor
-from regard.core.spec import resolve
+from regard.core.spec import make, resolve
+from regard.models.ctc import Encoder
 
 
 @dataclass(frozen=True)
@@ -61,14 +62,21 @@ SIZES: dict[str, dict[str, Any]] = {
 class Online(Stepped, nn.Module):
     """A source and target tokens in, logits of the next target token out, each from where it would be written."""
 
+    hears_once = True  # a source may have several targets, which stand together: it is heard once, and read for each
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = c = config
         if c.stack > 1 and c.inputs is None:
             raise RegardError("stack is for frames: set inputs, or read tokens one at a time with stack=1")
         self.embed = embedding(c.vocab, c.width, c.pad) if c.inputs is None else None
-        self.frames = None if c.inputs is None else nn.Linear(c.inputs * c.stack, c.width)
-        self.hear = Onward(c.cell, c.width, c.hidden, c.layers, c.dropout)
+        forwards = f"{c.cell}(directions=1)"
+        if c.inputs is None:
+            self.hear = make(
+                READERS, forwards, "reader", width=c.width, hidden=c.hidden, layers=c.layers, dropout=c.dropout
+            )
+        else:  # as CTC's, so that it may begin with what was learned by CTC
+            self.encoder = Encoder(c.inputs, 0, c.width, c.hidden, c.layers, forwards, c.dropout, c.stack)
         self.over = nn.Parameter(torch.zeros(c.hidden))  # heard when there is nothing more to read
         self.embed_target = embedding(c.vocab, c.width, c.pad)
         self.cells = Cells(c.cell, c.hidden, c.width + 1, c.hidden)
@@ -81,33 +89,31 @@ class Online(Stepped, nn.Module):
         self,
         source: Tensor,
         target: Int[Tensor, "B T"],
-        source_lengths: Int[Tensor, " B"] | None = None,
+        source_lengths: Int[Tensor, " sources"] | None = None,
         target_lengths: Int[Tensor, " B"] | None = None,
     ) -> Float[Tensor, "B T V"]:
         """Logits of the token after each target token. Padding of the target stands on the right, after all it could
-        disturb. The source is tokens B N or frames B N F."""
-        heard = self.encode(source, source_lengths)
+        disturb. The source is tokens N or frames N F, B of them or fewer (`hears_once`)."""
+        heard = self.encode(source, source_lengths).times(len(target) // max(len(source), 1))
         logits: Tensor = self.head(self.drop(self.read(heard, target)))
         return logits
 
     def encode(self, source: Tensor, source_lengths: Int[Tensor, " B"] | None = None) -> Heard:
         """What is heard at each place, and after the last of them."""
-        x, lengths = self.inputs(source, source_lengths)
-        states = self.hear(x, self.silence(self.config.layers, x))
-        known = self.cells.known(torch.cat([states, self.over.expand(len(x), 1, -1).to(states.dtype)], 1))
-        last = torch.full((len(x),), x.shape[1], device=x.device) if lengths is None else lengths
-        return Heard(known, last)
+        if self.embed is None:
+            states, last = self.encoder(source, source_lengths)
+        else:
+            full = torch.full((len(source),), source.shape[1], device=source.device)
+            states, last = self.hear(self.drop(self.embed(source))), full if source_lengths is None else source_lengths
+        return Heard(
+            self.cells.known(torch.cat([states, self.over.expand(len(states), 1, -1).to(states.dtype)], 1)), last
+        )
 
-    def inputs(
-        self, source: Tensor, lengths: Int[Tensor, " B"] | None = None
-    ) -> tuple[Float[Tensor, "B M C"], Int[Tensor, " B"] | None]:
-        """The source as vectors, one for each place, and the number of places."""
-        if self.embed is not None:
-            return self.drop(self.embed(source)), lengths
-        assert self.frames is not None
-        many = self.config.stack
-        source = nn.functional.pad(source, (0, 0, 0, -source.shape[1] % many)).unflatten(1, (-1, many)).flatten(2)
-        return self.drop(self.frames(source)), None if lengths is None else (lengths + many - 1) // many
+    def hear_on(self, source: Tensor, states: States) -> States:
+        """What is known after one more place: a token B 1, or as many frames B N F as are heard at a time."""
+        if self.embed is None:
+            return self.encoder.reader.step(self.encoder.stacked(source), states)
+        return self.hear.step(self.embed(source), states)
 
     def silence(self, layers: int, like: Tensor) -> States:
         """States of cells that have not heard anything: one beam of every input."""
@@ -125,12 +131,13 @@ class Online(Stepped, nn.Module):
         place = torch.arange(steps, device=target.device)
         place = torch.where(place < heard.last[:, None], place, heard.known.shape[1] - 1)  # B S
         deciding = self.emit.begin(place, heard, tokens)
+        # taken for all steps at once and split: a gradient of each step's own would be as large as all that was heard
+        known = heard.known.gather(1, place[..., None].expand(-1, -1, heard.known.shape[2])).split(1, 1)
         hidden, states = self.silence(1, heard.known), []
         at, wrote = target.new_zeros(rows, 1), heard.known.new_zeros(rows, 1, 1)  # the token waited for; b_{i-1}
         for step in range(steps):
             words = self.drop(self.embed_target(target.gather(1, at.clamp(max=tokens - 1))))
-            known = heard.known.gather(1, place[:, step, None, None].expand(-1, 1, heard.known.shape[2]))
-            hidden = self.cells(known, torch.cat([words, wrote.to(words.dtype)], -1), hidden)
+            hidden = self.cells(known[step], torch.cat([words, wrote.to(words.dtype)], -1), hidden)
             states.append(hidden[-1][0])
             emits = deciding.step(states[-1], at)  # B 1
             at, wrote = at + emits, emits[..., None].to(wrote.dtype)

@@ -51,7 +51,7 @@ class Hearer(Sounds):
     def seconds(self) -> float:
         """How long one of the frames is that are left."""
         config: Any = self.model.config
-        together = config.stack if hasattr(config, "stack") else 2**config.halvings
+        together = getattr(config, "stack", 1) * 2 ** getattr(config, "halvings", 0)
         return float((self.front or Frames()).hop / 1000 * together)
 
     def _heard(self, frames: Tensor, lengths: Tensor, beams: int, search: Mapping[str, Any]) -> list[Heard]:

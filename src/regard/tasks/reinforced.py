@@ -126,8 +126,9 @@ class Reinforced:
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """Both terms, the mean over the readings of each input; "loss" is the first, of what was drawn."""
         many = self.choices.how.samples
-        batch = batch if many == 1 else type(batch)(*(x.repeat_interleave(many, 0) for x in batch))
-        source, lengths, target, target_lengths = batch
+        heard, batch = batch, batch if many == 1 else type(batch)(*(x.repeat_interleave(many, 0) for x in batch))
+        source, lengths = heard[:2] if getattr(model, "hears_once", False) else batch[:2]
+        target, target_lengths = batch[2:]
         logits = model(source, target[:, :-1], lengths, target_lengths - 1)
         wanted = labels(batch)
         likely = self.objective(logits, wanted, self.config.smoothing) / many

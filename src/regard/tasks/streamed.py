@@ -23,7 +23,7 @@ class Streamed:
     """One output that grows while its input does. `most` limits what is said after the end, `ban` is never said."""
 
     def __init__(self, model: Any, most: int = 200, ban: tuple[int, ...] = ()) -> None:
-        if not hasattr(model, "hear"):
+        if not hasattr(model, "hear_on"):
             raise RegardError(f"{type(model).__name__} reads its whole source first; only an online model can stream")
         self.model, self.most, self.ban = model.eval(), most, list(ban)
         like = model.over[None, None]
@@ -41,9 +41,7 @@ class Streamed:
         self.waiting.append(torch.as_tensor(x, device=device))
         if len(self.waiting) < stack:
             return []
-        inputs, _ = self.model.inputs(torch.stack(self.waiting)[None])
-        self.waiting = []
-        self.heard = self.model.hear.step(inputs, self.heard)
+        self.heard, self.waiting = self.model.hear_on(torch.stack(self.waiting)[None], self.heard), []
         return self._go(self.heard[-1][0], forced=False)
 
     @torch.inference_mode()
