@@ -158,6 +158,17 @@ def test_a_source_heard_once_is_read_for_each_of_its_targets(settings):
     torch.testing.assert_close(*[[g for g in each if g is not None] for each in grads])
 
 
+@pytest.mark.parametrize("offset", [0.0, -1.5])
+def test_a_fresh_one_writes_as_often_as_its_offset_says(offset):
+    """Places read before the first token: those of a coin that falls so, one after another."""
+    torch.manual_seed(0)
+    model = build("online", vocab=9, width=5, hidden=6, offset=offset).train()
+    with watch(model) as seen:
+        model(torch.randint(3, 9, (500, 60)), targets(500))
+    first = seen["emit"].weights[:, 0, 0].argmax(-1).double()
+    assert float(first.mean()) == pytest.approx(math.exp(-offset), rel=0.15)  # (1 - p) / p
+
+
 def test_an_empty_source_and_an_empty_target_have_an_outcome():
     model = tiny()
     assert model(torch.zeros(2, 0, dtype=torch.long), targets(2)).shape == (2, 5, 9)

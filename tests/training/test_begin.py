@@ -97,7 +97,7 @@ def test_what_is_not_there_or_of_another_kind_is_said(folder, pretrained, tmp_pa
     shutil.rmtree(tmp_path / "half" / "model")
     with pytest.raises(BadInput, match="has not ended yet"):
         begin.folder(str(tmp_path / "half"))
-    with pytest.raises(BadInput, match="it is a Transformer, the model is a BERT"):
+    with pytest.raises(BadInput, match="it is of the kind Transformer; this model is of the kind BERT"):
         begin.take(build(config(vocab=30, head=None)), begin.folder("en-de"))
 
 
@@ -129,7 +129,7 @@ def test_what_writes_while_it_hears_begins_from_a_ctc_that_hears_forwards(tmp_pa
     assert begin.take(model, tmp_path / "ctc").endswith("everything else is new")
     frames = torch.randn(2, 11, 5)
     assert torch.equal(model.encoder(frames)[0], heard.encoder(frames)[0])
-    with pytest.raises(BadInput, match="it is a CTC, the model is a Online"):  # it reads tokens
+    with pytest.raises(BadInput, match="it is of the kind CTC; this model is of the kind Online"):  # it reads tokens
         begin.take(build(online.Config(vocab=9)), tmp_path / "ctc")
 
 

@@ -57,11 +57,11 @@ class Emitter(Following, nn.Module):
     together: one number a token. Called, it gives the places at which tokens were written as an alignment B K M.
     """
 
-    def __init__(self, hidden: int) -> None:
+    def __init__(self, hidden: int, offset: float = 0.0) -> None:
         super().__init__()
         self.unit = nn.Linear(hidden, 1)
         nn.init.zeros_(self.unit.weight)
-        nn.init.zeros_(self.unit.bias)
+        nn.init.constant_(self.unit.bias, offset)
         self._told: tuple[Tensor, Tensor] | None = None
         self._asked: Tensor | None = None
 

@@ -43,6 +43,7 @@ class Config:
     hidden: int = 256  # of the states
     layers: int = 2  # of the network that hears, below the cell that decides
     cell: str = "lstm"  # of both: rnn, lstm, gru
+    offset: float = 0.0  # log-odds of writing at a place before anything is learned: the lower, the more is heard first
     dropout: float = 0.0  # of embeddings, between layers, and of what the head reads
     inputs: int | None = None  # numbers in a frame, where the source is frames and not tokens
     stack: int = 1  # so many frames are heard at a time
@@ -80,7 +81,7 @@ class Online(Stepped, nn.Module):
         self.over = nn.Parameter(torch.zeros(c.hidden))  # heard when there is nothing more to read
         self.embed_target = embedding(c.vocab, c.width, c.pad)
         self.cells = Cells(c.cell, c.hidden, c.width + 1, c.hidden)
-        self.emit = Emitter(c.hidden)
+        self.emit = Emitter(c.hidden, c.offset)
         self.head = nn.Linear(c.hidden, c.vocab)
         self.drop = nn.Dropout(c.dropout)
         nn.init.normal_(self.over, std=c.hidden**-0.5)

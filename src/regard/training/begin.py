@@ -76,8 +76,9 @@ def _encoder(model: nn.Module, given: nn.Module, source: Path) -> str:
     """Copy the encoder of a model of another kind, the whole of it, and say so."""
     mine, theirs = getattr(model, "encoder", None), getattr(given, "encoder", None)
     if not getattr(mine, "alone", False) or type(mine) is not type(theirs):
+        kinds = [type(each).__name__ for each in (given, model)]
         raise BadInput(
-            f"cannot begin from {source}: it is a {type(given).__name__}, the model is a {type(model).__name__}"
+            f"cannot begin from {source}: it is of the kind {kinds[0]}; this model is of the kind {kinds[1]}"
         )
     assert isinstance(mine, nn.Module)
     assert isinstance(theirs, nn.Module)
