@@ -114,7 +114,11 @@ OWED_RUNS = {
         "regard train an4_listen train.begin=runs/an4-ctc train.steps=2000 train.warmup=200 --out runs/an4-begun",
         3,
     ),
-    "an4-online": Owed("AN4, heard and written at once", "regard train an4_online --out runs/an4-online"),
+    "an4-forwards": Owed("AN4, CTC that hears only forwards", "regard train an4_forwards --out runs/an4-forwards"),
+    "an4-online": Owed(
+        "AN4, heard and written at once, begun with the encoder of that CTC",
+        "regard train an4_online train.begin=runs/an4-forwards --out runs/an4-online",
+    ),
     "bytenet-tatoeba": Owed("Tatoeba by characters, ByteNet", "regard train bytenet_tatoeba --out runs/bytenet"),
     "handwriting-omniglot": Owed(
         "Omniglot, strokes without a text", "regard train handwriting_omniglot --out runs/omniglot"

@@ -6,10 +6,15 @@ Nothing is downloaded. A dataset that is not there is an error that says where i
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import lru_cache, wraps
 from pathlib import Path
+from typing import Any, TypeVar
 
 import regard
 from regard.core.errors import BadInput
+
+Reads = TypeVar("Reads", bound=Callable[..., Any])
 
 
 def folder(name: str | Path) -> Path:
@@ -37,3 +42,18 @@ def homes() -> list[Path]:
     root = Path(regard.__file__).resolve().parents[2]  # the checkout, when run from one
     places = [base / up / "shared" / "data" for base in (Path.cwd(), root) for up in ("", "..")]
     return list(dict.fromkeys(Path(os.path.normpath(p)) for p in places))
+
+
+def remembered(most: int) -> Callable[[Reads], Reads]:
+    """Keep the last few things that a function has read, by what it was asked for and by where datasets were then."""
+
+    def keeping(read: Reads) -> Reads:
+        kept = lru_cache(maxsize=most)(lambda places, *asked: read(*asked))
+
+        @wraps(read)
+        def found(*asked: Any) -> Any:
+            return kept((Path.cwd(), *homes()), *asked)
+
+        return found  # type: ignore[return-value]
+
+    return keeping

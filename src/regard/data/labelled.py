@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -189,7 +188,7 @@ def framed(text: Text, sides: Sequence[list[int]], room: int) -> tuple[list[int]
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=4)
+@home.remembered(4)
 def _parts(corpus: str, columns: str, fold: int) -> dict[str, list[Row]]:
     """The rows of every part, with those that the data do not have cut out of the others."""
     found = _known(corpus) if corpus in KNOWN else _languages() if corpus == "languages" else _own(corpus, columns)

@@ -24,7 +24,6 @@ import re
 import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -215,7 +214,7 @@ def _holding(found: Sequence[Window], question: Question) -> tuple[Window, int, 
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=4)
+@home.remembered(4)
 def _parts(corpus: str, tasks: tuple[int, ...], size: str) -> dict[str, list[Question]]:
     found = _babi(tasks, size) if corpus == "babi" else _own(corpus)
     return held_out(found, corpus, 0)

@@ -17,7 +17,6 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
@@ -96,7 +95,7 @@ class WordSentences:
         return found.hexdigest()
 
 
-@lru_cache(maxsize=8)
+@home.remembered(8)
 def _read(data: WordSentences, split: str) -> list[Words]:
     found: list[Words] = []
     for name in data.corpora:

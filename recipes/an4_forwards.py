@@ -1,0 +1,50 @@
+"""Read names, addresses and commands, transcribed by a CTC that hears nothing of what comes later.
+
+task       frames in, what is said out, in letters; word and letter error of the likeliest text
+data       an4: 948 recordings to train on (95 of them held out for validation), 130 to test; mel cepstra and two slopes
+licence    free for any purpose, as the data's licence has it
+paper      Graves, Fernández, Gomez, Schmidhuber: Connectionist Temporal Classification. ICML 2006
+machine    one CPU core, 12 minutes
+expected   more errors than the CTC that hears in both directions (an4_ctc); its encoder is what an4_online begins with
+measured   MEASURED
+command    regard train an4_forwards --out runs/an4-forwards
+           regard eval runs/an4-forwards
+"""
+
+from regard.data.an4 import AN4
+from regard.models.ctc import Config
+from regard.tasks import transcription
+from regard.training.recipe import Recipe, Train
+
+
+def recipe() -> Recipe:
+    return Recipe(
+        model=Config(
+            vocab=40,
+            inputs=39,
+            stack=4,
+            halvings=0,
+            width=192,
+            hidden=256,
+            layers=2,
+            reader="lstm(directions=1)",
+            dropout=0.3,
+        ),
+        task=transcription.Config(beams=16),
+        data=AN4(),
+        train=Train(
+            steps=3000,
+            rate=2e-3,
+            schedule="cosine",
+            warmup=300,
+            betas=(0.9, 0.98),
+            decay=0.02,
+            clip=1.0,
+            ema=0.998,
+            evaluate=200,
+            save=500,
+            workers=4,
+            metric="word_error",
+            compile=False,  # the recurrent layers are one fused call already
+        ),
+    )
