@@ -150,7 +150,10 @@ OWED_RUNS = {
         "The same without a wanted return: cloning",
         "regard train decision_pendulum --out runs/clone task.wanting=false",
     ),
-    "cct-cifar10": Owed("CIFAR-10, CCT-7/3x1, 300 epochs", "regard train cct_cifar10 --out runs/cct-300"),
+    "cct-cifar10": Owed(
+        "CIFAR-10, CCT-7/3x1, 300 epochs, mixed to the end",
+        "regard train cct_cifar10 task.mix_until=0 --out runs/cct-300",
+    ),
     "cct-cifar10-100": Owed(
         "CIFAR-10, CCT-7/3x1, 100 epochs",
         "regard train cct_cifar10 --out runs/cct-100 train.steps=17500 train.warmup=1000 task.mix_until=10200",
@@ -162,8 +165,8 @@ OWED_RUNS = {
     "mvit-cifar10": Owed("CIFAR-10, small MViT v2, 100 epochs", "regard train mvit_cifar10 --out runs/mvit_cifar10"),
     "resnet-cifar10": Owed("CIFAR-10, ResNet-18, 100 epochs", "regard train resnet_cifar10 --out runs/resnet"),
     "resnet-cifar10-300": Owed(
-        "CIFAR-10, ResNet-18, 300 epochs",
-        "regard train resnet_cifar10 --out runs/resnet-300 train.steps=52500 train.warmup=1750 task.mix_until=30600",
+        "CIFAR-10, ResNet-18, 300 epochs, mixed to the end",
+        "regard train resnet_cifar10 --out runs/resnet-300 train.steps=52500 train.warmup=1750 task.mix_until=0",
     ),
     "resnet-cifar10-small": Owed(
         "CIFAR-10, ResNet-18 of 36 channels (3.5 M), 100 epochs",
