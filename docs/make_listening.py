@@ -1,9 +1,10 @@
-"""Draws where two listeners looked while they wrote a recording of AN4, for docs/how/transcribe.md, into docs/assets/.
+"""Draws where models listened while they wrote a recording of AN4, for docs/how/transcribe.md, into docs/assets/.
 
-    python docs/make_listening.py runs/an4-listen runs/an4-begun an4-listening.png
+    python docs/make_listening.py an4-listening.png "from scratch=runs/an4-listen" \\
+        "begun with the encoder of CTC=runs/an4-begun-1"
+    python docs/make_listening.py an4-online.png "written while it is being said=runs/an4-online"
 
-The first was trained from scratch, the second began with the encoder of CTC (recipes/an4_listen.py); the recording is
-the longest of the test part.
+The recording is the longest of the test part.
 """
 
 from __future__ import annotations
@@ -35,14 +36,15 @@ def listened(folder: str) -> tuple[str, Trace]:
     return hear.text.decode([letters])[0], trace.label(hear.text.pieces([*letters, hear.text.eos]), columns)
 
 
-def main(scratch: str, begun: str, name: str) -> Path:
-    """One picture of both."""
+def main(name: str, *runs: str) -> Path:
+    """One picture of all runs, each given as WHAT=FOLDER."""
     parts = {}
-    for what, folder in (("from scratch", scratch), ("begun with the encoder of CTC", begun)):
+    for run in runs:
+        what, _, folder = run.rpartition("=")
         said, trace = listened(folder)
         parts[f"{what}: {said}"] = trace
     return see.save(see.compare(parts, title="where it listened for each letter"), ASSETS / name)
 
 
 if __name__ == "__main__":
-    print(main(*sys.argv[1:4]))
+    print(main(*sys.argv[1:]))

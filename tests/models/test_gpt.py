@@ -238,7 +238,7 @@ import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 from regard.models import build
 for more in ({}, {"positions": "rotary", "qk_norm": "rms", "feed": "swiglu", "norm_kind": "rms"}):
-    model = build("gpt", size="tiny", vocab=17, width=16, heads=2, layers=2, **more).eval()
+    model = build("gpt", size="tiny", vocab=17, width=16, heads=2, layers=1, **more).eval()
     counter = CompileCounterWithBackend("aot_eager")
     run = torch.compile(model, backend=counter, fullgraph=True, dynamic=True)
     for n in (6, 9, 16, 11):

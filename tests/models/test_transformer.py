@@ -131,7 +131,7 @@ def test_compiles_whole_and_keeps_one_graph_for_many_shapes():
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 from regard.models import build
-model = build("transformer", size="tiny", vocab=17, width=16, ffn=24, encoder_layers=2, decoder_layers=2).eval()
+model = build("transformer", size="tiny", vocab=17, width=16, ffn=24, encoder_layers=1, decoder_layers=1).eval()
 counter = CompileCounterWithBackend("aot_eager")
 run = torch.compile(model, backend=counter, fullgraph=True, dynamic=True)
 for n, t in [(6, 5), (8, 9), (16, 12), (11, 7)]:
