@@ -6,7 +6,7 @@ licence    free for any purpose, as the data's licence has it
 paper      Graves, Fernández, Gomez, Schmidhuber: Connectionist Temporal Classification. ICML 2006
 machine    one CPU core, 12 minutes
 expected   more errors than the CTC that hears in both directions (an4_ctc); its encoder is what an4_online begins with
-measured   MEASURED
+measured   16.0 % word error on the test recordings, 17.6 on validation (seed 1, beam 16; 11 minutes of one CPU core)
 command    regard train an4_forwards --out runs/an4-forwards
            regard eval runs/an4-forwards
 """
