@@ -186,6 +186,10 @@ OWED_RUNS = {
     "cifar10-minute": Owed("CIFAR-10 in a minute of one H200", "regard train cifar10_minute --out runs/cifar10_minute"),
     "cct-mnist": Owed("MNIST, small CCT", "regard train cct_mnist --out runs/cct_mnist"),
     "cct-fashion": Owed("Fashion-MNIST, small CCT, ships as fashion", "regard train cct_fashion --out runs/fashion"),
+    "cct-fashion-wide": Owed(
+        "Fashion-MNIST, CCT of 7 layers of 192",
+        "regard train cct_fashion model.width=192 model.layers=7 model.heads=6 --out runs/fashion-wide",
+    ),
     "pronounce-cpu": Owed("Spelling to sounds, ships as sounds-en", "regard train pronounce_cpu --out runs/sounds"),
     **{
         f"pronounce-{aligner}": Owed(
