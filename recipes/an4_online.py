@@ -12,7 +12,8 @@ command    regard train an4_forwards --out runs/an4-forwards                    
            regard train an4_online train.begin=runs/an4-forwards --out runs/an4-online
            regard eval runs/an4-online
 
-From scratch it learns to spell before it hears: after 2,000 updates as many words are wrong as are said.
+From scratch 113 % of the words are wrong on validation after 500 updates, where it has 47 % begun so; an earlier run from
+scratch, with offset=0 and fade=1500, had 105 % after 2,000.
 """
 
 from regard.data.an4 import AN4
