@@ -7,7 +7,8 @@ paper      Luo, Chiu, Jaitly, Sutskever: Learning Online Alignments with Continu
            arXiv:1608.01281
 machine    one CPU core, 45 minutes in all: a loop over some hundred places, each recording read four times an update
 expected   more errors than CTC (an4_ctc, 8.7), which hears what comes later too; about those of an4_forwards (16.0)
-measured   12.8 % word error on the test recordings, 15.9 on validation (seed 1, beam 4; 34 minutes of a busy CPU core)
+measured   12.8 and 14.1 % word error on the test recordings, 15.9 and 16.7 on validation (seeds 1 and 2, beam 4; 25 to
+           34 minutes of one CPU core)
 command    regard train an4_forwards --out runs/an4-forwards                           # first it learns to hear, by CTC
            regard train an4_online train.begin=runs/an4-forwards --out runs/an4-online
            regard eval runs/an4-online
