@@ -37,9 +37,8 @@ class Heard:
 
     def times(self, many: int) -> Heard:
         """Every input so many times, the copies side by side."""
-        if many <= 1:
-            return self
-        return Heard(self.known[:, None].expand(-1, many, -1, -1).flatten(0, 1), self.last.repeat_interleave(many))
+        every = torch.arange(len(self.last), device=self.last.device)
+        return self.rows(every.repeat_interleave(many)) if many > 1 else self
 
     def row(self, step: Int[Tensor, "B K"]) -> Int[Tensor, "B K"]:
         """The column of `known` for a step."""
