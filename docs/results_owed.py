@@ -190,6 +190,11 @@ OWED_RUNS = {
         "Fashion-MNIST, CCT of 7 layers of 192",
         "regard train cct_fashion model.width=192 model.layers=7 model.heads=6 --out runs/fashion-wide",
     ),
+    "cct-fashion-long": Owed(
+        "Fashion-MNIST, CCT of 7 layers of 256, 300 epochs, mixed to the end",
+        "regard train cct_fashion model.width=256 model.layers=7 model.heads=4 task.mix_until=0 train.steps=63300 "
+        "--out runs/fashion-long",
+    ),
     "pronounce-cpu": Owed("Spelling to sounds, ships as sounds-en", "regard train pronounce_cpu --out runs/sounds"),
     **{
         f"pronounce-{aligner}": Owed(

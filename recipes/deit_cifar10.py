@@ -7,7 +7,8 @@ paper      Touvron et al., Training data-efficient image transformers & distilla
            arXiv:2012.12877; all else as in vit_cifar10, so that the two may be compared
 machine    one GPU; 100 epochs (17,500 updates of 256 images), 3.7 million parameters; after its teacher
 expected   better than vit_cifar10, which is the same model without the teacher (and without its token)
-measured   not measured yet
+measured   84.1 % on the test part (83.9 to 84.2, seeds 1 to 3; without the teacher 82.0, 81.6 to 82.6; the teacher
+           89.8), 84.0 on validation; 17 minutes of an H200 beside ten other runs
 command    regard train resnet_cifar10 --out runs/resnet
            regard train deit_cifar10 --out runs/deit
            regard train deit_cifar10 --out runs/deit-soft task.kind=soft task.share=0.1

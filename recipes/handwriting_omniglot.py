@@ -4,9 +4,9 @@ task       write lines of characters as pen offsets, without a text
 data       Omniglot as strokes, simplified (sketch-rnn's): 30,000 drawings to train on, 1,000 each for val and test
 licence    that of the original Omniglot repository (MIT, as recalled, not checked)
 paper      Graves, Generating Sequences With Recurrent Neural Networks, 2013, arXiv:1308.0850, section 4 (its size)
-machine    one GPU, some 15 minutes (H200, estimated)
+machine    one GPU, 15 minutes (H200, beside ten other runs)
 expected   strokes of a plausible length, closed bows and characters of one size; no number to compare with
-measured   not measured yet
+measured   -0.628 nats a point on the test part, -0.663 on validation, best after 10,000 of 12,000 updates (seed 1)
 command    regard train handwriting_omniglot --out runs/omniglot
            regard eval runs/omniglot
            regard train handwriting_omniglot --out runs/small model.hidden=96 train.steps=500 train.device=cpu

@@ -9,7 +9,8 @@ paper      Li et al., MViTv2, CVPR 2022, arXiv:2112.01526;
            average of the weights
 machine    one GPU; 100 epochs (17,500 updates of 256 images), 3.6 million parameters
 expected   about as the compact one: its stem and its pools are convolutions
-measured   not measured yet
+measured   87.2 % on the test part, 87.5 on validation (seed 1; 23 minutes of an H200 beside ten other runs); the
+           compact one in as many epochs: 88.3
 command    regard train mvit_cifar10 --out runs/mvit_cifar10
            regard eval runs/mvit_cifar10
 """

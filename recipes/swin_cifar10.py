@@ -9,7 +9,8 @@ paper      Liu et al., Swin Transformer, ICCV 2021, arXiv:2103.14030;
            average of the weights
 machine    one GPU; 100 epochs (17,500 updates of 256 images), 3.0 million parameters
 expected   between the plain ViT and the compact one
-measured   not measured yet
+measured   80.8 % on the test part and on validation (seed 1; 18 minutes of an H200 beside ten other runs): below
+           the plain ViT (82.0), not between it and the compact one (88.3)
 command    regard train swin_cifar10 --out runs/swin_cifar10
            regard eval runs/swin_cifar10
 """

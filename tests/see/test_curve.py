@@ -42,6 +42,13 @@ def test_the_best_validation_value_is_written_beside_its_point():
     assert [t.get_text() for t in figure.axes[1].texts] == ["30"]
 
 
+def test_no_best_is_marked_in_a_part_of_the_loss_and_a_count_is_no_curve():
+    said = [{"step": s, "loss": 1.0 / s, "pen": 1.0 / s, "word_error": 1.0 / s, "lines": 3750} for s in range(1, 9)]
+    drawn = {name: axes for axes in curve(said).axes for name in lines(axes)}
+    assert list(drawn) == ["loss", "pen", "word error"]
+    assert [[t.get_text() for t in drawn[name].texts] for name in ("pen", "word error")] == [[], ["0.125"]]
+
+
 def test_rows_may_miss_keys_be_out_of_order_or_not_finite():
     said = [
         {"step": 3, "loss": 1.0},

@@ -57,7 +57,10 @@ Series = dict[str, tuple[np.ndarray, np.ndarray, int]]  # key -> steps, values, 
 
 
 def series(rows: Iterable[Mapping[str, Any]]) -> Series:
-    """Every numeric key with its finite values, in the order of steps; a step told twice keeps the later word."""
+    """Every numeric key with its finite values, in the order of steps; a step told twice keeps the later word.
+
+    Whole numbers that never change count what was evaluated (3,750 lines each time), and are no curve.
+    """
     points: dict[str, dict[float, float]] = {}
     for row in rows:
         step = row.get("step")
@@ -70,7 +73,7 @@ def series(rows: Iterable[Mapping[str, Any]]) -> Series:
         steps = np.array(sorted(said))
         values = np.array([said[s] for s in steps])
         good = np.isfinite(values)
-        if good.any():
+        if good.any() and (key in MACHINE or is_loss(key) or not _is_count(values)):
             found[key] = (steps[good], values[good], int((~good).sum()))
     return found
 
@@ -85,9 +88,18 @@ def is_loss(key: str) -> bool:
     return key == "loss" or key.endswith("_loss")
 
 
-def lower_is_better(key: str) -> bool:
-    """Where the best of a curve is: at its least or its greatest value."""
-    return key.endswith(("loss", "ppl", "perplexity", "error", "wer"))
+_DOWN = ("loss", "ppl", "perplexity", "error", "wer", "bits_per_byte")
+_UP = ("accuracy", "bleu", "chrf", "exact_match", "f1", "return", "right", "rouge1", "rouge2", "rougeL", "score", "top5")
+
+
+def best_of(key: str, values: np.ndarray) -> int | None:
+    """Where a curve is best: at its least or its greatest value; None for the parts of a loss and what has no best."""
+    return int(values.argmin()) if falls(key) else int(values.argmax()) if key.endswith(_UP) else None
+
+
+def falls(key: str) -> bool:
+    """Whether a metric is the better the lower it is."""
+    return key.endswith(_DOWN)
 
 
 def panels(found: Iterable[str]) -> list[list[str]]:
@@ -96,6 +108,10 @@ def panels(found: Iterable[str]) -> list[list[str]]:
     losses = [key for key in keys if is_loss(key)]
     scores = [[key] for key in keys if key not in losses and key not in MACHINE]
     return ([losses] if losses else []) + scores + [[key] for key in MACHINE if key in keys]
+
+
+def _is_count(values: np.ndarray) -> bool:
+    return len(values) > 1 and values[0] > 1 and values[0] % 1 == 0 and bool((values == values[0]).all())
 
 
 def _is_number(value: Any) -> bool:
@@ -134,13 +150,14 @@ def _draw(axes: Axes, series: Series, end: float, unit: str, last: bool) -> None
 def _mark_best(axes: Axes, key: str, steps: np.ndarray, values: np.ndarray, colour: str) -> None:
     from regard.see.sheet import font
 
-    lower = lower_is_better(key)
-    best = int(values.argmin() if lower else values.argmax())
+    best = best_of(key, values)
+    if best is None:
+        return
     axes.plot(steps[best], values[best], "o", color=colour, markersize=5, markerfacecolor="white", markeredgewidth=1.4)
     axes.annotate(
         f"{values[best]:.4g}",
         (steps[best], values[best]),
-        xytext=(0, -13 if lower else 7),
+        xytext=(0, -13 if falls(key) else 7),
         textcoords="offset points",
         font=font(8),
         color=colour,

@@ -13,6 +13,7 @@ from torch import nn
 from regard.core.errors import BadInput
 from regard.core.files import write
 from regard.core.shapes import Tensor
+from regard.see.curve import falls
 from regard.training.average import mean, put, tensors
 from regard.training.checkpoint import read_weights, save_weights
 from regard.training.device import machine
@@ -98,7 +99,7 @@ def _best_of(measured: dict[str, dict[str, Any]], by: str) -> str:
 
 def better(metric: str, value: float, best: float) -> bool:
     """Whether a number is better than the best so far: losses, perplexities and errors count down."""
-    return value < best if metric.endswith(("loss", "perplexity", "error", "bits_per_byte")) else value > best
+    return value < best if falls(metric) else value > best
 
 
 def _as_stored(weights: Weights, dtype: str) -> dict[str, Tensor]:

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.see.curve import MACHINE, Series, lower_is_better, panels, series
+from regard.see.curve import MACHINE, Series, best_of, panels, series
 from regard.training.progress import Progress, short
 
 LINE, POINTS = "loss", "valid_loss"  # what the large panel shows
@@ -129,8 +129,9 @@ def _blocks(name: str, key: str, found: Series, width: int) -> str:
     steps, values, _ = found[key]
     said = _figure(values[-1])
     if len(values) > 1 and key not in MACHINE:
-        best = int(values.argmin() if lower_is_better(key) else values.argmax())
-        said += f"   best {_figure(values[best])} at {int(steps[best]):,}"
+        best = best_of(key, values)
+        if best is not None:
+            said += f"   best {_figure(values[best])} at {int(steps[best]):,}"
     wide = max(1, min(40, width - len(name) - len(said) - 3))
     shown = values if len(values) <= wide else _means(values, wide)
     low, span = shown.min(), np.ptp(shown)
