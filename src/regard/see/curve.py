@@ -89,7 +89,7 @@ def is_loss(key: str) -> bool:
 
 
 _DOWN = ("loss", "ppl", "perplexity", "error", "wer", "bits_per_byte")
-_UP = ("accuracy", "bleu", "chrf", "exact_match", "f1", "return", "right", "rouge1", "rouge2", "rougeL", "score", "top5")
+_UP = ("accuracy", "bleu", "chrf", "match", "f1", "return", "right", "rouge1", "rouge2", "rougeL", "score", "top5")
 
 
 def best_of(key: str, values: np.ndarray) -> int | None:
