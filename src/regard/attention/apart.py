@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 
 from regard.attention.mask import Documents
+from regard.core.compiler import constant
 from regard.core.shapes import Float, Tensor
 
 
@@ -66,7 +67,7 @@ def _runs(lengths: list[int]) -> Iterator[tuple[int, int, int]]:
 
 
 @lru_cache(maxsize=8)
-@torch.compiler.assume_constant_result
+@constant
 def varies(device: torch.device, dtype: torch.dtype) -> bool:
     """Does the kernel for texts of many lengths work here? Tried once: older PyTorch and some GPUs lack it."""
     if device.type != "cuda" or dtype not in (torch.float16, torch.bfloat16):

@@ -27,6 +27,7 @@ from regard.attention.masked import precise
 from regard.attention.protocol import context
 from regard.blocks.carried import State
 from regard.blocks.recurrent import Cells, Start, States
+from regard.core.compiler import uncompiled
 from regard.core.draw import drawn
 from regard.core.errors import RegardError
 from regard.core.shapes import Bool, Float, Int, Tensor
@@ -104,7 +105,7 @@ class AlignedDecoder(nn.Module):
         states, contexts = self.read(self.cells.known(words), state)
         return self.output(states, contexts, words)
 
-    @torch.compiler.disable(recursive=False)  # the loop stays in Python: one small graph, compiled once, for every step
+    @uncompiled(recursive=False)  # the loop stays in Python: one small graph, compiled once, for every step
     def read(
         self, known: Float[Tensor, "B T gates"], state: State
     ) -> tuple[Float[Tensor, "B T F"], Float[Tensor, "B T C"]]:
@@ -176,7 +177,7 @@ def embedding(vocab: int, width: int, pad: int) -> nn.Embedding:
 # -- scheduled sampling ------------------------------------------------------------------------------------------------
 
 
-@torch.compiler.disable(recursive=False)
+@uncompiled(recursive=False)
 def sampled(
     step: Callable[[Tensor, Any], tuple[Tensor, Any]],
     target: Int[Tensor, "B T"],

@@ -34,6 +34,7 @@ from torch import nn
 
 from regard.blocks import FEEDFORWARDS
 from regard.blocks.feedforward import FeedForward, GatedFeedForward
+from regard.core.compiler import uncompiled
 from regard.core.errors import BadInput, Unsupported
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import resolve
@@ -225,7 +226,7 @@ def _within(mine: Tensor, most: int) -> Tensor:
     return (place <= most).view(mine.shape[1], mine.shape[0]).T
 
 
-@torch.compiler.disable
+@uncompiled
 def _listed(counts: Tensor) -> list[int]:
     found: list[int] = counts.tolist()
     return found

@@ -27,6 +27,7 @@ import torch
 from torch import nn
 
 from regard.blocks import CELLS
+from regard.core.compiler import uncompiled
 from regard.core.errors import RegardError
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import resolve
@@ -137,9 +138,9 @@ def turn_round(x: Float[Tensor, "B N C"], turn: Int[Tensor, "B N"] | None) -> Fl
     return x.flip(1) if turn is None else x.gather(1, turn[..., None].expand_as(x))
 
 
-@torch.compiler.disable
-def run(network: nn.RNNBase, x: Tensor, first: Any = None) -> Tensor:
-    """All states of a network. Not under autocast, which runs it in half precision, where small gradients vanish."""
+@uncompiled
+def run(network: Any, x: Tensor, first: Any = None) -> Tensor:
+    """All states of an nn.RNNBase. Not under autocast: in half precision small gradients would vanish."""
     if not x.shape[1]:
         return x.new_zeros(*x.shape[:2], network.hidden_size)
     with torch.autocast(x.device.type, enabled=False):

@@ -29,6 +29,7 @@ from regard.attention.protocol import context
 from regard.blocks.carried import each
 from regard.blocks.density import Mixture, MixtureHead
 from regard.blocks.recurrent import LSTMCell, start_network
+from regard.core.compiler import uncompiled
 from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import make
@@ -139,7 +140,7 @@ class Layer(nn.Module):
         start_network(self.lstm)
         _keep(self.lstm.all_weights[0][2])
 
-    @torch.compiler.disable
+    @uncompiled
     def forward(self, x: Float[Tensor, "B T C"], state: Cells) -> tuple[Float[Tensor, "B T F"], Cells]:
         """All states, and the last."""
         with torch.autocast(x.device.type, enabled=False):
@@ -159,7 +160,7 @@ class Windowed(nn.Module):
         _keep(self.cell.state.bias)
         self.aligner = make(ALIGNERS, config.aligner, "aligner", query_width=hidden, memory_width=vocab, width=hidden)
 
-    @torch.compiler.disable
+    @uncompiled
     def forward(
         self, points: Float[Tensor, "B T 3"], state: State
     ) -> tuple[Float[Tensor, "B T F"], Float[Tensor, "B T V"], State]:

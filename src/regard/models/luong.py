@@ -35,6 +35,7 @@ from regard.blocks import READERS
 from regard.blocks.aligned import Memory, embedding, sampled, tie
 from regard.blocks.carried import Carried, State
 from regard.blocks.recurrent import Cells, Onward, Start, States
+from regard.core.compiler import uncompiled
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import Table, make
 
@@ -184,7 +185,7 @@ class Fed(After):
         """Words and logits for all steps at once, in between one step after the other."""
         return self.logits(self.read(self.cells.known(self.drop(self.embed(target))), state))
 
-    @torch.compiler.disable(recursive=False)  # the loop stays in Python: one small graph, compiled once, for every step
+    @uncompiled(recursive=False)  # the loop stays in Python: one small graph, compiled once, for every step
     def read(self, known: Float[Tensor, "B T gates"], state: State) -> Float[Tensor, "B T R"]:
         """h~ of a whole target."""
         hidden, remembered, joined = state.hidden, state.remembered, []
@@ -225,7 +226,7 @@ class Free(After):
             return self.logits(self.look(states, state.memory, None)[0])
         return self.logits(self.after_one_another(states, state))
 
-    @torch.compiler.disable(recursive=False)
+    @uncompiled(recursive=False)
     def after_one_another(self, states: Float[Tensor, "B T F"], state: State) -> Float[Tensor, "B T R"]:
         """One look after the other, for aligners that remember."""
         joined, remembered = [], state.remembered

@@ -31,6 +31,7 @@ from torch import nn
 from regard.attention.mask import Keys
 from regard.blocks.carried import Carried, Shared, State, clock
 from regard.blocks.convolution import unfolded
+from regard.core.compiler import uncompiled
 from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import Table, make
@@ -97,7 +98,7 @@ class NeuralGPU(Carried, nn.Module):
         """Logits of the token after each target token. Padding of the target stands on the right, unseen."""
         return self.head(self.writer(target, *self.encode(source, source_lengths)))
 
-    @torch.compiler.disable  # a loop as long as the input, of the same small step
+    @uncompiled  # a loop as long as the input, of the same small step
     def encode(
         self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
     ) -> tuple[Float[Tensor, "B C Y X"], Int[Tensor, " B"]]:
@@ -211,7 +212,7 @@ class TapeWriter(nn.Module):
         with torch.no_grad():
             self.embed.weight[config.pad].zero_()
 
-    @torch.compiler.disable
+    @uncompiled
     def forward(
         self, target: Int[Tensor, "B T"], image: Float[Tensor, "B C Y X"], columns: Int[Tensor, " B"]
     ) -> Float[Tensor, "B T C"]:

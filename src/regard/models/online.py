@@ -28,6 +28,7 @@ from regard.blocks.aligned import embedding
 from regard.blocks.carried import State, Stepped, each
 from regard.blocks.emitter import Emitter, Heard
 from regard.blocks.recurrent import Cells, States
+from regard.core.compiler import uncompiled
 from regard.core.errors import RegardError
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import make, resolve
@@ -122,7 +123,7 @@ class Online(Stepped, nn.Module):
         parts: int = resolve(CELLS, self.config.cell, "cell").parts  # type: ignore[attr-defined]
         return tuple((zero,) * parts for _ in range(layers))
 
-    @torch.compiler.disable(recursive=False)  # the loop stays in Python: one small graph, compiled once, for every step
+    @uncompiled(recursive=False)  # the loop stays in Python: one small graph, compiled once, for every step
     def read(self, heard: Heard, target: Int[Tensor, "B T"]) -> Float[Tensor, "B T F"]:
         """The states from which each token is written; all rows go through the places side by side."""
         rows, tokens = target.shape

@@ -27,6 +27,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.blocks.picked import Pairs, averaged, picked
+from regard.core.compiler import uncompiled
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import Table, make
 
@@ -72,7 +73,7 @@ class Word2Vec(nn.Module):
             return self.embed(centres)
         return self.loss(centres, contexts, negatives)
 
-    @torch.compiler.disable  # sparse products over as many pairs as there happen to be
+    @uncompiled  # sparse products over as many pairs as there happen to be
     def loss(
         self, centres: Int[Tensor, " B"], contexts: Int[Tensor, "B W"], negatives: Int[Tensor, "B K"]
     ) -> Float[Tensor, ""]:

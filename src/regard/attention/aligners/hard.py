@@ -28,6 +28,7 @@ import torch
 
 from regard.attention.aligners import ALIGNERS
 from regard.attention.aligners.scored import Looking
+from regard.core.compiler import uncompiled
 from regard.core.draw import drawn
 from regard.core.errors import RegardError, Unsupported
 from regard.core.shapes import Bool, Float, Int, Tensor
@@ -136,7 +137,7 @@ class HardAligner(Following, ChoosingAligner):
             self._hear(query)
         return super().weights(query, keys, mask, state)
 
-    @torch.compiler.disable  # as below
+    @uncompiled  # as below
     def _hear(self, query: Tensor) -> None:
         self._asked.append(query.detach())
 
@@ -144,7 +145,7 @@ class HardAligner(Following, ChoosingAligner):
         """Every way to look at one of so many places for each of so many tokens."""
         return product(range(places), repeat=tokens)
 
-    @torch.compiler.disable  # it keeps a list, whose growing length would mean a new graph at every step
+    @uncompiled  # it keeps a list, whose growing length would mean a new graph at every step
     def choose(self, chances: Float[Tensor, "B K M"]) -> Float[Tensor, "B K M"]:
         """A draw, or the place of the path that is followed, or the expectation for inputs that stay soft."""
         place = (
