@@ -158,6 +158,11 @@ OWED_RUNS = {
         "CIFAR-10, CCT-7/3x1, 100 epochs",
         "regard train cct_cifar10 --out runs/cct-100 train.steps=17500 train.warmup=1000 task.mix_until=10200",
     ),
+    "cct-cifar10-muon": Owed(
+        "CIFAR-10, CCT-7/3x1, 100 epochs, with Muon",
+        "regard train cct_cifar10 --out runs/cct-muon train.steps=17500 train.warmup=1000 task.mix_until=10200 "
+        "train.optimiser=muon",
+    ),
     "vit-cifar10": Owed(
         "CIFAR-10, plain ViT, 100 epochs; seeds 1 to 3", "regard train vit_cifar10 train.seed=1 --out runs/vit-100", 3
     ),
