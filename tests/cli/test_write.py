@@ -38,6 +38,36 @@ def test_strokes_are_those_of_the_library(folder, tmp_path, capsys):
         torch.testing.assert_close(torch.tensor(said["points"]), line.points, atol=1e-3, rtol=1e-3)
 
 
+@pytest.fixture(scope="module")
+def wordless(tmp_path_factory):
+    place = tmp_path_factory.mktemp("pen") / "wordless"
+    torch.manual_seed(2)
+    regard.save(Scribe(Handwriting(Config(vocab=0, hidden=8, mixtures=2)), letters="", unit=0.2), place)
+    return str(place)
+
+
+def test_a_model_without_texts_writes_on(wordless, tmp_path, capsys):
+    file = tmp_path / "letters.png"
+    words = ["write", "--model", wordless, "-o", str(file), "--points", "40", "-n", "2", "--device", "cpu"]
+    assert cli.main(words) == cli.main([*words, "--json"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == f"drawn: {file}"
+    found = [json.loads(line) for line in said[1:]]
+    assert [len(line["points"]) for line in found] == [40, 40]
+    wanted = regard.load(wordless).free(40, samples=2)
+    torch.testing.assert_close(torch.tensor(found[1]["points"]), wanted[1].points, atol=1e-3, rtol=1e-3)
+
+
+def test_a_text_is_asked_for_where_one_is_needed_and_refused_where_not(folder, wordless, tmp_path, capsys):
+    assert cli.main(["write", "--model", folder, "-o", str(tmp_path / "a.png")]) == 1
+    assert "nothing to write" in capsys.readouterr().err
+    assert cli.main(["write", "12", "--model", wordless, "-o", str(tmp_path / "a.png")]) == 1
+    assert "leave the text out" in capsys.readouterr().err
+    assert cli.main(["write", "--window", "--model", wordless, "-o", str(tmp_path / "a.png")]) == 1
+    assert "no window to draw" in capsys.readouterr().err
+    assert not (tmp_path / "a.png").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "status", "match"),
     [

@@ -1,4 +1,4 @@
-"""``regard write``: texts in, pictures of handwriting out.
+"""``regard write``: texts in, pictures of handwriting out; without a text, letters that do not exist.
 
 One picture holds all that was written, a line below the other: every text, as many samples of each as were asked for. A
 line whose end was not reached is drawn as far as it came and named on stderr; the status is then 1.
@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
 
 def write(
-    text: Annotated[list[str], typer.Argument(metavar="TEXT...", help="What to write; the model that ships: digits.")],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The picture: .png or .svg.")],
+    text: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TEXT...", help="What to write; the model that ships: digits. Some write without."),
+    ] = None,
     model: Annotated[
         str, typer.Option(metavar="NAME", help="One that writes by hand: by name (regard list zoo), a folder, a run.")
     ] = "pen-digits",
@@ -29,10 +32,20 @@ def write(
         typer.Option("--samples", "-n", min=1, max=64, metavar="N", help="Lines of each text.", rich_help_panel=DRAW),
     ] = 1,
     bias: Annotated[
-        float,
-        typer.Option(min=0.0, max=20.0, metavar="X", help="0: as varied as the data; 2: neat.", rich_help_panel=DRAW),
-    ] = 2.0,
+        float | None,
+        typer.Option(
+            min=0.0,
+            max=20.0,
+            metavar="X",
+            help="0: as varied as the data; 2: neat.",
+            show_default="2; without a text 0.5",
+            rich_help_panel=DRAW,
+        ),
+    ] = None,
     seed: Seed = None,
+    points: Annotated[
+        int, typer.Option(min=1, max=5000, metavar="N", help="How long to write, where a model writes without a text.")
+    ] = 300,
     window: Annotated[
         bool, typer.Option("--window", help="Also draw which character was looked at, at every point of the pen.")
     ] = False,
@@ -47,18 +60,25 @@ def write(
       regard write 31415 -o digits.png
       regard write 2718 1618 -n 3 --bias 0.5 --seed 7 -o digits.svg
       regard write 31415 --window -o window.png
+      regard write --model runs/omniglot --points 400 -n 5 -o letters.png
     """
     from regard import see
     from regard.cli import FAILED, say
     from regard.cli.ready import opened_as, ready
     from regard.cli.see import check
+    from regard.core.errors import BadInput
     from regard.tasks.scribe import Scribe
 
     check([out], page=False)
     scribe = ready(
         opened_as(Scribe, model, "which does not write by hand; regard list zoo names what there is"), device
     )
-    lines = scribe(text, samples=samples, bias=bias, seed=seed or 0)
+    if window and not scribe.letters:
+        raise BadInput("this model writes without a text, so that there is no window to draw: leave --window out")
+    if scribe.letters or text:
+        lines = scribe(text or [], samples=samples, bias=2.0 if bias is None else bias, seed=seed or 0)
+    else:
+        lines = scribe.free(points, samples=samples, bias=0.5 if bias is None else bias, seed=seed or 0)
     drawn = [line.points.numpy() for line in lines]
     windows = [line.window.numpy() for line in lines] if window else None
     see.strokes(drawn, [line.text for line in lines], windows, out)

@@ -39,8 +39,9 @@ class Penned:
 
     @property
     def read(self) -> Int[Tensor, " T"]:
-        """Which character of the text each point belongs to: where the window was."""
-        return self.window[:, : len(self.text)].argmax(-1)
+        """Which character of the text each point belongs to: where the window was; nothing where there is no text."""
+        window = self.window[:, : len(self.text)]
+        return window.argmax(-1) if self.text else window.new_zeros(0, dtype=torch.long)
 
     def strokes(self) -> list[Float[Tensor, "N 2"]]:
         """The places of the pen, one tensor for each time it was down."""
@@ -82,7 +83,7 @@ class Scribe:
         """Write every text `samples` times, those of one text together; at most `longest` points each."""
         texts = [texts] if isinstance(texts, str) else list(texts)
         if not self.letters:
-            raise BadInput("this model writes without a text; ask it for so many points: scribe.free(points=300)")
+            raise BadInput("this model writes without a text: leave the text out; scribe.free(points=300) in Python")
         self._check(texts, samples, bias)
         if prime is not None:
             self._check([prime.text], samples, bias)
