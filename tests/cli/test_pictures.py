@@ -9,7 +9,7 @@ from PIL import Image
 
 import regard
 from regard import cli
-from regard.cli.pictures import is_image
+from regard.cli.pictures import is_image, means_images
 from regard.tasks.image_classifier import ImageClassifier
 
 LABELS = ["cat", "dog", "bird", "fish"]
@@ -47,6 +47,23 @@ def test_words_that_mean_an_image(tmp_path, monkeypatch):
         assert is_image(word)
     for word in ("Look at photo.jpg", "photo", "A dog.", "a\nb.png", "jpg", "x" * 5000 + " .png"):
         assert not is_image(word)
+
+
+def test_folders_and_images_without_an_ending_are_no_texts(photos, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "plain").write_bytes((photos / "a.jpg").read_bytes())
+    (tmp_path / "words").write_text("a text", encoding="utf-8")
+    assert means_images(["plain"])
+    assert means_images(["empty"])
+    assert means_images(["nothere/"])
+    assert not means_images(["", "words", "this or that/"])
+    assert call("classify", "empty") == 1
+    assert "there are no image files in empty" in capsys.readouterr().err
+    assert call("see", "empty") == 1
+    assert "is a folder" in capsys.readouterr().err
+    assert call("classify", "") != 0
+    assert "nothing to classify" in capsys.readouterr().err
 
 
 def test_labels_of_files_in_their_order(folder, photos, capsys):
@@ -128,6 +145,25 @@ def test_every_view_is_drawn(view, folder, photos, tmp_path, capsys):
     assert seen.out.splitlines()[0].count("%") == 3
     assert ("│" in seen.out) == (view in ("class", "rollout", "relevance"))
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_relevance_is_that_of_the_model_as_it_was_saved(folder, photos, tmp_path, monkeypatch):
+    monkeypatch.setattr("regard.tasks.serving.LARGE", 0)  # all matrices are packed, where that is done
+    pictures = [tmp_path / "a.png", tmp_path / "b.png"]
+    words = ["see", photos / "a.jpg", "--model", folder, "--view", "relevance", "-o"]
+    assert call(*words, pictures[0]) == 0
+    monkeypatch.setattr("regard.tasks.serving.LARGE", 2**60)
+    assert call(*words, pictures[1]) == 0
+    assert pictures[0].read_bytes() == pictures[1].read_bytes()
+
+
+def test_a_page_says_what_is_only_for_pictures(folder, photos, tmp_path, capsys):
+    words = ["see", photos / "a.jpg", "--model", folder, "-o", tmp_path / "a.html"]
+    assert call(*words, "--view", "rollout") == 0
+    assert "holds all layers, heads and places" in capsys.readouterr().err
+    assert call(*words) == 0
+    assert "holds" not in capsys.readouterr().err
+    assert '"relevance":["cat","dog","bird","fish"]' in (tmp_path / "a.html").read_text("utf-8")
 
 
 def test_an_image_has_a_page_too(folder, photos, tmp_path, capsys):

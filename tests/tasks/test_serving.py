@@ -168,6 +168,14 @@ def test_what_is_served_is_neither_trained_nor_saved(way):
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_a_gradient_through_what_is_served_is_refused_not_wrong(way):
+    ready, (source, lengths) = way(model()), inputs()
+    out = ready(source, torch.randint(3, 50, (3, 6)), lengths)
+    with pytest.raises(Unsupported, match="no gradients"):
+        out.sum().backward()
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_other_dtypes_are_left_alone(way):
     plain = model().double()
     ready = way(plain)

@@ -28,6 +28,8 @@ def test_phonemes_are_counted_against_the_nearest_pronunciation():
     assert found["words"] == pytest.approx(100 / 3)
     assert found["word_error"] == pytest.approx(200 / 3)
     assert found["phoneme_error"] == pytest.approx(100 * (0 + 2 + 1) / (3 + 3 + 1))
+    details = {name: score.detail for name, score in METRICS["phonemes"](["K AA T", "D AA G Z", ""], right).items()}
+    assert details | {"words": ""} == {"words": "", "word_error": "2 of 3", "phoneme_error": "3 of 7"}
 
 
 @pytest.mark.parametrize("metric", METRICS)

@@ -44,6 +44,8 @@ def test_other_differences_are_still_refused(tmp_path):
         begin.take(made(patch=6), tmp_path / "old")
     with pytest.raises(BadInput, match=r"positions\.table is \(10, 16\) there, \(9, 16\) here"):
         begin.take(made(positions="learned(prefix=0)"), tmp_path / "old")
+    with pytest.raises(BadInput, match=r"positions\.table is \(10, 16\) there, \(26, 24\) here"):
+        begin.take(made(width=24, image=20), tmp_path / "old")
     with pytest.raises(BadInput, match="it is of the kind ViT; this model is of the kind DeiT"):
         begin.take(deit.DeiT(deit.Config(**SMALL, image=12, classes=3)), tmp_path / "old")
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 FEW = 64  # images in a window
 NAMED = 10  # labels that are listed
+BEGINNINGS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"II*\0", b"MM\0*")  # of files of images
 
 
 def is_image(word: str) -> bool:
@@ -35,13 +36,30 @@ def is_image(word: str) -> bool:
 
 
 def means_images(words: Sequence[str] | None) -> bool:
-    """Whether any of these words is an image file, or a folder of some."""
-    return any(is_image(word) or (there(word) and Path(word).is_dir() and _inside(word)) for word in words or ())
+    """Whether any of these words is an image file, whatever its name, or a folder."""
+    return any(
+        is_image(word) or (word.endswith("/") and len(word.split()) == 1) or (there(word) and _holds(Path(word)))
+        for word in words or ()
+    )
 
 
-def chosen(word: str, name: str | None, found: Any = None, device: str = "auto") -> tuple[str, ImageClassifier]:
+def _holds(path: Path) -> bool:
+    """Whether a path is a folder, or a file that begins as images do: a word may be the name of some other file."""
+    if not path.is_file():
+        return path.is_dir()
+    try:
+        with path.open("rb") as file:
+            begins = file.read(12)
+            return begins.startswith(BEGINNINGS) or begins[8:] == b"WEBP"
+    except OSError:
+        return False
+
+
+def chosen(
+    word: str, name: str | None, found: Any = None, device: str = "auto", gradients: bool = False
+) -> tuple[str, ImageClassifier]:
     """The classifier of images of a name or a folder (`found`: opened before), made ready for what a word means; else
-    the one that ships."""
+    the one that ships. `gradients`: those of an answer will be asked for."""
     from regard.cli.ready import opened, ready
     from regard.tasks.image_classifier import ImageClassifier
 
@@ -49,7 +67,7 @@ def chosen(word: str, name: str | None, found: Any = None, device: str = "auto")
     found = opened(name) if found is None else found
     if not isinstance(found, ImageClassifier):
         raise BadInput(f"{word} is an image, and {name} is a {type(found).__name__}, which looks at none; give another")
-    return name, ready(found, device)
+    return name, ready(found, device, gradients=gradients)
 
 
 def shipped() -> str:
@@ -187,7 +205,7 @@ def look(
     from regard.tasks.looking import look
 
     _fits(view, layer, head, label)
-    name, classifier = chosen(file, model, opened, "cpu")
+    name, classifier = chosen(file, model, opened, "cpu", gradients=True)
     place = None if query is None else _place(query, classifier.size)
     photo = _shown(classifier, file)
     sight, found = look(classifier, file, (label or True) if view == "relevance" else False)
@@ -203,6 +221,8 @@ def look(
     for picture in files:
         if page.is_page(picture):
             page.write(picture, named(name)[0], classifier, {"image": Path(file).read_bytes()}, title)
+            if view != "class" or (layer, head, place) != (None, None, None):
+                say(f"{picture} holds all layers, heads and places; --view and its like are for .png and .svg")
             print(f"drawn: {picture}")
             continue
         (see.overlay if large else see.overlays)(photo, drawn, title, caption, unit, place, picture)
@@ -295,7 +315,7 @@ def _missing(weights: np.ndarray) -> str:
 def there(word: str) -> bool:
     """Whether there is a file or a folder of this name; a sentence may be longer than a name can be."""
     try:
-        return Path(word).exists()
+        return bool(word) and Path(word).exists()
     except (OSError, ValueError):
         return False
 

@@ -153,7 +153,7 @@ def see(
         if ignored := [option for option, value in given.items() if value is not None]:
             raise BadInput(f"{text} is a sound, of which there is one picture: leave out {', '.join(ignored)}")
         return transcribe.look(Path(text), model or transcribe.DEFAULT, translation, beams, files)
-    if pictures.is_image(text):
+    if pictures.means_images([text]):
         return _image(
             text, model, None, view, layer, head, query, label, files, (to, from_, tokens, translation, question)
         )

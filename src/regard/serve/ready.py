@@ -28,9 +28,11 @@ def opened_as(kind: type[Predictor], name: str, otherwise: str) -> Predictor:
     return found
 
 
-def ready(predictor: Predictor, device: str, int8: bool = False, alone: bool = False) -> Predictor:
+def ready(
+    predictor: Predictor, device: str, int8: bool = False, alone: bool = False, gradients: bool = False
+) -> Predictor:
     """The same predictor, its model where it is to compute and in the form that is fastest there; `alone`: for one text
-    at a time."""
+    at a time; `gradients`: in a form that can be differentiated."""
     from regard.core.machine import choose_threads
     from regard.tasks.serving import prepare, quantise
     from regard.training.device import chosen_device
@@ -39,6 +41,8 @@ def ready(predictor: Predictor, device: str, int8: bool = False, alone: bool = F
     model.to(place).float().eval()
     if place.type == "cpu":
         choose_threads()
+        if gradients:
+            return predictor
         if int8:
             quantise(model)
         elif alone:

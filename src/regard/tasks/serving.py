@@ -99,6 +99,20 @@ class _CompiledStep:
         return logits, state
 
 
+class _NoWayBack(torch.autograd.Function):
+    """Says so where a gradient is asked for: without it, what lies behind a packed matrix would silently get none."""
+
+    @staticmethod
+    def forward(ctx: Any, out: Tensor, x: Tensor) -> Tensor:
+        """As it is."""
+        return out.view_as(out)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        """Refused."""
+        raise Unsupported("a model made ready to serve has no gradients; load it anew")
+
+
 class _Served(nn.Module):
     """A linear map that can only be run."""
 
@@ -108,6 +122,19 @@ class _Served(nn.Module):
         super().__init__()
         self.then = then
         self.bias = None if linear.bias is None else linear.bias.detach()
+
+    def forward(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B E"]:
+        """The product, and the activation where one follows."""
+        if not (torch.is_grad_enabled() and x.requires_grad):
+            return self.product(x)
+        with torch.no_grad():
+            out = self.product(x)
+        ended: Tensor = _NoWayBack.apply(out, x)
+        return ended
+
+    def product(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B E"]:
+        """What the form of the weights makes of it."""
+        raise NotImplementedError
 
     def activated(self, x: Tensor) -> Tensor:
         """The activation, where the product itself does not take it."""
@@ -131,8 +158,8 @@ class _Packed(_Served):
         super().__init__(linear, then)
         self.weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach().contiguous(), ROWS)
 
-    def forward(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B E"]:
-        """The product, and the activation while the result is still at hand."""
+    def product(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B E"]:
+        """The activation follows while the result is still at hand."""
         (name, how), few = self.then, x.shape[:-1].numel()
         if few < FEWEST:
             wide = x.new_zeros(FEWEST, x.shape[-1])
@@ -150,8 +177,8 @@ class _Columns(_Served):
         super().__init__(linear, then)
         self.weight = linear.weight.detach().t().contiguous().t()
 
-    def forward(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B E"]:
-        """The product."""
+    def product(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B E"]:
+        """One after the other."""
         return self.activated(F.linear(x, self.weight, self.bias))
 
 
@@ -172,7 +199,7 @@ class _Int8(_Served):
         matrix: Tensor = torch.ops.quantized.linear_unpack(self.packed)[0].dequantize()
         return matrix
 
-    def forward(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B E"]:
+    def product(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B E"]:
         """Scale, multiply in integers, scale back."""
         rows = x.reshape(-1, x.shape[-1])
         largest = rows.abs().amax(-1, keepdim=True).clamp_min_(1e-30)

@@ -54,10 +54,11 @@ def phonemes(outputs: Sequence[str], right: Right) -> dict[str, Score]:
         sounds += len(near.split())
         whole.append(output.split() == near.split())
     words = _mean(whole, "all sounds right, by any listed pronunciation")
+    missed = f"{whole.count(False)} of {len(whole)}"
     error = Score(100 * wrong / max(sounds, 1), "edits / sounds, nearest listed pronunciation", f"{wrong} of {sounds}")
     return {
         "words": words,
-        "word_error": Score(100 - words.value, "words not all right, by any listed pronunciation", words.detail),
+        "word_error": Score(100 - words.value, "words not all right, by any listed pronunciation", missed),
         "phoneme_error": error,
     }
 

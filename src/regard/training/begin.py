@@ -103,7 +103,9 @@ def _redrawn(model: nn.Module, given: nn.Module, name: str) -> Tensor | None:
     mine, theirs = model.get_submodule(path), given.get_submodule(path) if name in tensors(given) else None
     if not (isinstance(mine, GridPositions) and isinstance(theirs, GridPositions) and last == "table"):
         return None
-    return theirs.vectors(mine.grid, theirs.prefix) if mine.prefix == theirs.prefix else None
+    if (mine.prefix, mine.table.shape[-1]) != (theirs.prefix, theirs.table.shape[-1]):
+        return None
+    return theirs.vectors(mine.grid, theirs.prefix)
 
 
 def _model(source: Path) -> nn.Module:
