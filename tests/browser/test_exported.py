@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import regard
 from regard.see.exported import page
 from regard.serve.taking import relevances, take
+from regard.tasks.image_classifier import ImageClassifier
 from regard.tasks.look import look
 from tests.see.taken import crossed, taken
 
@@ -245,3 +248,14 @@ def exported(what, folder):
     small_vit(folder / "vit")
     Image.new("RGB", (90, 60), (200, 40, 40)).save(folder / "red.png")
     return take(look(regard.load(str(folder / "vit")), {"image": (folder / "red.png").read_bytes()}, name="vit"))
+
+
+def test_stages_of_a_pyramid_are_told_apart(shown):
+    model = regard.build("swin", size="tiny", classes=3)
+    classifier = ImageClassifier(model, ["cat", "dog", "bird"], image=32)
+    photo = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(photo, "png")
+    one = shown(take(look(classifier, {"image": photo.getvalue()}, name="swin")))
+    names = one.texts("[aria-label='Which attention'] button")
+    assert len(names) > 1
+    assert len(set(names)) == len(names)

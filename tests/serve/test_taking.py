@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
+from PIL import Image
 
 import regard
 from regard.see.exported import LEAST, picked
 from regard.serve.taking import ANSWERS, relevances, take
+from regard.tasks.image_classifier import ImageClassifier
 from regard.tasks.look import Look, look
 
 SENTENCE = "Two dogs are playing in the snow."
@@ -18,7 +22,18 @@ def seen() -> Look:
     return look(regard.load("en-de"), {"text": SENTENCE}, name="en-de")
 
 
-def test_all_views_are_what_the_look_shows_row_by_row(seen):
+@pytest.fixture(scope="module")
+def pictured() -> Look:
+    """Through windows, which are undone: a value belongs to a window, a map to the whole image."""
+    model = ImageClassifier(regard.build("swin", size="tiny", classes=3), ["cat", "dog", "bird"], image=32)
+    photo = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(photo, "png")
+    return look(model, {"image": photo.getvalue()}, name="swin")
+
+
+@pytest.mark.parametrize("kind", ["seen", "pictured"])
+def test_all_views_are_what_the_look_shows_row_by_row(kind, request):
+    seen: Look = request.getfixturevalue(kind)
     taken = take(seen)
     about = seen.about()["maps"]
     assert {name for name in taken.maps if not name.startswith("rollout.")} == {map["name"] for map in about}

@@ -5,7 +5,6 @@ Never bfloat16: it gains nothing here, and on some CPUs it ends the process.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, TypeVar
 
 from regard.core.errors import BadInput, Unsupported
@@ -17,7 +16,7 @@ def opened(name: str) -> Any:
     """What a name or a folder holds: a saved model, a whole run, or someone else's."""
     import regard
 
-    return regard.load(place(name))
+    return regard.load(name)
 
 
 def opened_as(kind: type[Predictor], name: str, otherwise: str) -> Predictor:
@@ -52,13 +51,6 @@ def ready(
     elif int8:
         raise Unsupported(f"int8 is for CPUs; leave out --int8, or add --device cpu (here: {place})")
     return predictor
-
-
-def place(name: str) -> str:
-    """The folder that a name means where it is a run's, which keeps its model inside; else the name."""
-    folder = Path(name)
-    inside = not (folder / "config.json").is_file() and (folder / "model" / "config.json").is_file()
-    return str(folder / "model") if inside else name
 
 
 def machine(predictor: object) -> str:

@@ -56,17 +56,17 @@ def relevances(look: Look) -> np.ndarray | None:
         return None
 
 
-def weights(look: Look, map: dict[str, Any], rows: np.ndarray) -> np.ndarray:
-    """Some rows of all heads of a map: H rows m."""
-    found: np.ndarray = look.store[map["name"]].lines(rows.tolist())[0].detach().float().cpu().numpy()
+def weights(look: Look, map: dict[str, Any], rows: np.ndarray, valued: bool = False) -> np.ndarray:
+    """Some rows of all heads of a map, as they are or times the length of what they move: H rows m."""
+    lines = look.store[map["name"]].lines(rows.tolist(), valued=valued)
+    found: np.ndarray = lines[0].detach().float().cpu().numpy()
     return found[:, :, : map["m"]]
 
 
 def _seen_as(look: Look, map: dict[str, Any], raw: np.ndarray, view: str) -> np.ndarray:
     """Whole maps in another view; the same as `Look.row` gives line by line."""
     if view == "value":
-        lengths: np.ndarray = look.store[map["name"]].values_norm()[0].detach().float().cpu().numpy()
-        return raw * lengths[:, None, : map["m"]]
+        return weights(look, map, np.arange(map["n"]), valued=True)
     out = raw.copy()
     for head, sinks in enumerate(look.sinks(map["name"])):
         out[head][:, sinks] = 0

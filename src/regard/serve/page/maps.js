@@ -189,7 +189,18 @@ function grouped(maps) {
     if (!groups.has(name)) groups.set(name, { title: title(map, part), maps: [] });
     groups.get(name).maps.push(map);
   }
-  return [...groups.values()];
+  return numbered([...groups.values()]);
+}
+
+/** Groups of one title, as the stages of a pyramid have it, are told apart by their number. */
+function numbered(groups) {
+  const count = (name) => groups.filter(({ title }) => title === name).length;
+  const met = new Map();
+  return groups.map((group) => {
+    if (count(group.title) < 2) return group;
+    met.set(group.title, (met.get(group.title) ?? 0) + 1);
+    return { ...group, title: `${group.title} ${met.get(group.title)}` };
+  });
 }
 
 function title(map, part) {
