@@ -180,9 +180,25 @@ def _recipes() -> builtins.list[Row]:
     rows = []
     for name in recipes():
         text = card(name)
-        measured = re.search(r"^\s*measured\s+(.+)$", text, re.MULTILINE)
-        rows.append({"name": name, "measured": measured[1] if measured else "", "what": text.split("\n")[0]})
+        rows.append({"name": name, "measured": _shortened(_entry(text, "measured")), "what": text.split("\n")[0]})
     return rows
+
+
+def _entry(card: str, name: str) -> str:
+    """What a card says under a name, in one line: its own line and those below that are indented further."""
+    found = re.search(rf"^([ \t]*){name}\s+(.+(?:\n\1[ \t]+\S.*)*)", card, re.MULTILINE)
+    return " ".join(found[2].split()) if found else ""
+
+
+def _shortened(text: str, most: int = 120) -> str:
+    """A text up to the last end of a sentence or clause within `most` characters, or to the first beyond. An end within
+    brackets is none: what is told is told whole, with all its numbers."""
+    if len(text) <= most:
+        return text
+    ends = [found.start() for found in re.finditer(r"[.;](?= )", text)]
+    outside = [at for at in ends if text.count("(", 0, at) == text.count(")", 0, at)]
+    within = [at for at in outside if at <= most]
+    return f"{text[: (within[-1:] or outside)[0]]} …" if outside else text
 
 
 def _zoo() -> builtins.list[Row]:

@@ -82,6 +82,19 @@ def test_kinds_have_other_names_and_unknown_ones_are_refused():
         catalogue.show("positions/rotari")
 
 
+def test_what_was_measured_is_told_to_the_end_of_a_clause():
+    told = {row["name"]: row["measured"] for row in regard.list("recipes")}
+    assert all(told.values())  # those of cards that are indented, too
+    assert told["an4_online"].endswith("25 to 34 minutes of one CPU core)")
+    assert told["an4_listen"].endswith(", where CTC itself has 8.7 …")
+    for name, text in told.items():
+        assert text.count("(") == text.count(")"), name
+    long = "one (two; 2. three), four. " * 8
+    assert catalogue._shortened(long, 30) == "one (two; 2. three), four …"
+    assert catalogue._shortened(long, 3) == "one (two; 2. three), four …"
+    assert catalogue._shortened("one " * 50, 30) == "one " * 50
+
+
 def test_tables_are_printed_in_columns(capsys):
     assert cli.main(["list", "positions"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -79,6 +79,7 @@ def test_other_questions(words, said, capsys):
         (["gpt:tiny", "--tokens", "many"], 2, "20x for so many a parameter"),
         (["vit:tiny", "--image", "big"], 2, "224x320"),
         (["gpt:tiny", "--image", "224"], 2, "gpt looks at no images"),
+        (["vit-b16", "--length", "40"], 2, "vit looks at images and reads no tokens; instead of --length say --image"),
         (["vit-b17"], 1, "vit has no size 'b17'; did you mean 'b16'?"),
         (["gpt:tiny", "--precision", "int8"], 2, "bfloat16 or float32"),
         (["gpt:tiny", "--efficiency", "7"], 2, "between 0 and 1"),

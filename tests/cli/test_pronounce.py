@@ -48,6 +48,19 @@ def test_line_n_of_the_output_belongs_to_line_n_of_the_input(folder, monkeypatch
     assert "line 4 is not UTF-8" in err
 
 
+def test_a_word_that_is_cut_is_named_and_not_by_the_number_of_a_line(folder, capfd):
+    long = "bad" * 25
+    assert call("pronounce", "cat", f"bad card {long}", "--model", folder, "--device", "cpu") == 0
+    said = capfd.readouterr().err
+    assert "the word 'badbadbadbadbad…adbadbad': 75 tokens, at most 64 go at once: cut into 2" in said
+    assert "line" not in said
+
+
+def test_an_apostrophe_among_the_letters_does_not_look_like_a_quote(folder, capsys):
+    assert call("pronounce", "123", "--model", folder, "--device", "cpu") == 1
+    assert "it reads ' a b c d e r t)" in capsys.readouterr().err
+
+
 def test_several_pronunciations_and_json(folder, capsys):
     assert call("pronounce", "bad", "--model", folder, "--nbest", "2", "--device", "cpu") == 0
     best = regard.load(folder)(["bad"], nbest=2)[0]

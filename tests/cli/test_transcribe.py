@@ -89,11 +89,15 @@ def test_a_file_that_is_no_sound_costs_its_own_line_alone(folder, sounds, capsys
     assert "Traceback" not in err
 
 
-def test_silence_is_no_error(folder, sounds, capsys):
-    assert call("transcribe", sounds / "silence.wav", "--model", folder) == 0
-    out, err = capsys.readouterr()
-    assert out in ("\n", "low\n", "mid\n", "high\n")
-    assert ("nothing is heard" in err) == (out == "\n")
+def test_silence_is_no_error_and_says_nothing(folder, listener, sounds, tmp_path, capsys):
+    for model in (folder, listener):
+        assert call("transcribe", sounds / "silence.wav", "--model", model) == 0
+        out, err = capsys.readouterr()
+        assert out == "\n"
+        assert "silence.wav: nothing is heard in it" in err
+        drawn = "-o", tmp_path / "silence.png", "-o", tmp_path / "silence.html"
+        assert call("see", sounds / "silence.wav", "--model", model, *drawn) == 0
+        assert capsys.readouterr().out.startswith("\n")
 
 
 def test_a_model_that_does_not_hear_is_refused(sounds, capsys):

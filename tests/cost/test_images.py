@@ -192,3 +192,9 @@ def test_the_command_takes_image_models(capsys):
     assert "(196, 768)" in out
     assert cli.main(["cost", "resnet-18", "--image", "64x96", "--batch", "4"]) == 0
     assert "4 images" in capsys.readouterr().out
+    assert cli.main(["cost", "mvit-v1-b-clips", "--batch", "2", "--infer"]) == 0
+    out = capsys.readouterr().out
+    assert "2 clips;" in out
+    assert "clips/s" in out
+    assert "Maps of one clip," in out
+    assert "image" not in out

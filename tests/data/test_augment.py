@@ -293,3 +293,37 @@ def test_arguments_that_make_no_sense_are_one_line():
     ):
         with pytest.raises(BadInput):
             make_it()
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("randaugment(many=-1)", r"randaugment\(many=-1\): a number from 1 to 15"),
+        ("randaugment(many=2, strength=1000)", r"randaugment\(strength=1000\): a number from 0 to 10"),
+        ("flip(chance=7)", r"flip\(chance=7\): a number from 0 to 1 "),
+        ("flip(chance='often')", r"flip\(chance=often\): a number from 0 to 1 "),
+        ("erase(chance=2)", r"erase\(chance=2\): a number from 0 to 1 "),
+        ("affine(grow=-3)", r"affine\(grow=-3\): a number from 0 to 10"),
+        ("colour_jitter(contrast=-1)", r"colour_jitter\(contrast=-1\): a number from 0"),
+        ("crop(padding=-1)", r"crop\(padding=-1\): at least 0"),
+        ("resized_crop(ratio=0)", r"resized_crop\(ratio=0\)"),
+    ],
+)
+def test_what_makes_no_augmentation_is_named(spec, said):
+    with pytest.raises(BadInput, match=said):
+        make(AUGMENTS, spec, "augmentation")
+
+
+def test_an_image_is_not_moved_out_of_sight():
+    Crop(padding=31).fits(32, 40)
+    with pytest.raises(
+        BadInput, match=r"crop\(padding=500\): images of 32 x 40 could be moved out of sight; at most 31"
+    ):
+        Crop(padding=500).fits(32, 40)
+
+
+@pytest.mark.parametrize("alpha", [0.0, -1.0, 1e9, math.nan])
+@pytest.mark.parametrize("name", ["mixup", "cutmix"])
+def test_alphas_that_mix_nothing_in_particular(name, alpha):
+    with pytest.raises(BadInput, match="alpha is above 0 and at most 100"):
+        make(BLENDS, name, "blend", alpha=alpha)

@@ -20,6 +20,7 @@ from regard.tasks.distillation import UNTRAINED, Teacher
 from regard.tasks.image_classifier import ImageClassifier
 from regard.training import evaluate, train
 from regard.training.recipe import Recipe, Train
+from regard.weights import timm_vit
 from tests.training.test_resume import assert_equal_runs, end, in_pieces
 
 TEACHER = vit.Config(classes=2, image=12, patch=6, width=16, heads=2, layers=1, ffn=24)
@@ -218,3 +219,11 @@ def test_a_folder_of_transformers_may_be_the_teacher(data, tmp_path):
     with torch.no_grad():  # theirs reads -1 to 1
         expected = theirs(2 * bytes_ - 1).logits
     torch.testing.assert_close(teacher((bytes_ - mean) / std), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_teacher_that_is_not_there_or_has_no_classes_is_one_line(data, tmp_path):
+    with pytest.raises(BadInput, match=r"no such folder; give a run, or a saved model of ours, timm's or tr"):
+        distillation.Config(teacher=str(tmp_path / "nope")).build(data).teacher  # noqa: B018
+    timm_vit.save(tmp_path / "t", vit.ViT(vit.Config(classes=0, image=16, patch=8, width=8, heads=2, layers=1)))
+    with pytest.raises(BadInput, match="that model has no classes, so it can teach none"):
+        distillation.Config(teacher=str(tmp_path / "t")).build(data).teacher  # noqa: B018

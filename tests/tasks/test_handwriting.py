@@ -160,6 +160,11 @@ def test_a_prime_is_read_first_and_is_not_part_of_the_line():
     assert (len(line.points), line.read.tolist(), line.window.shape) == (6, [0, 0, 1, 1, 2, 2], (6, 4))
 
 
+def test_a_prime_that_no_scribe_wrote_is_refused():
+    with pytest.raises(BadInput, match="the prime is a str, not a line that was written"):
+        Scribe(Ruler())("1", prime="x")
+
+
 def test_a_primed_network_goes_on_as_if_it_had_written_the_prime():
     of = task()
     scribe = Scribe(network(of).double(), unit=0.12)

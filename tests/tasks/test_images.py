@@ -1,5 +1,6 @@
 """Image classification: what is trained on, how it is measured, and that a run goes on to the bit with all of it on."""
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +21,7 @@ from regard.tasks import images
 from regard.tasks.image_classifier import ImageClassifier
 from regard.training import evaluate, train
 from regard.training.recipe import Recipe, Train, override
+from regard.weights import timm_vit
 from tests.training.test_resume import assert_equal_runs, end, in_pieces, rows
 
 EVERYTHING = (
@@ -152,6 +154,55 @@ def test_a_saved_model_is_measured_on_images_of_a_name_with_its_labels(trained, 
         evaluate(out / "model", ["val"], data=str(tmp_path))
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_so_is_one_of_timms_shown_the_images_as_it_knows_them(trained, shapes, tmp_path, order):
+    ours = regard.load(trained[0] / "model")
+    ours.labels, ours.mean, ours.crop, ours.resample = ours.labels[::order], [0.5, 0.4, 0.3], 0.8, "bilinear"
+    timm_vit.save(tmp_path / "m", ours)
+    found = evaluate(tmp_path / "m", data=str(shapes), splits=["train"])["results"]["train"]
+    files = [(path, path.parent.name) for path in sorted(shapes.glob("*/*.png"))]
+    files = [files[n] for n in ImageSet(str(shapes))._rows(np.zeros(len(files)), "train", False)]
+    said = ours([path for path, _ in files])
+    assert found["images"] == len(files)
+    assert found["accuracy"] == pytest.approx(np.mean([a.label == b for a, (_, b) in zip(said, files, strict=True)]))
+    wanted = -np.mean([np.log(a.probabilities[b]) for a, (_, b) in zip(said, files, strict=True)])
+    assert found["loss"] == pytest.approx(wanted, rel=1e-4)
+
+
+def test_what_a_saved_model_lacks_to_be_measured_is_one_line(trained, shapes, tmp_path, capsys):
+    from regard.cli import main
+
+    def said(folder):
+        assert main(["eval", str(folder), "--data", str(shapes), "--split", "val"]) == 1
+        return capsys.readouterr().err
+
+    ours = regard.load(trained[0] / "model").model
+    timm_vit.save(tmp_path / "numbers", ours)
+    assert "this model knows 0, 1; it knows no names: set `labels`" in said(tmp_path / "numbers")
+    regard.save(ours, tmp_path / "bare")
+    assert "was saved without a task" in said(tmp_path / "bare")
+    timm_vit.save(tmp_path / "none", vit.ViT(replace(ours.config, classes=0)))
+    assert "has no classes" in said(tmp_path / "none")
+    (tmp_path / "gpt2").mkdir()
+    (tmp_path / "gpt2" / "config.json").write_text('{"model_type": "gpt2"}')
+    assert "someone else's and no model of images" in said(tmp_path / "gpt2")
+
+
+def test_a_model_of_a_named_set_is_shown_the_set_in_its_own_order_and_crop(monkeypatch):
+    pixels, numbers = np.random.default_rng(0).integers(0, 256, (6, 28, 28), dtype=np.uint8), np.arange(6) % 3
+    parts = {"test_images": pixels, "test_labels": numbers}
+    monkeypatch.setattr("regard.data.images._member", lambda file, name: parts[name])
+    monkeypatch.setattr("pathlib.Path.is_file", lambda self: True)
+    plain = ImageSet("mnist")
+    task = {"image": 24, "labels": plain.labels()[::-1], "channels": 1, "mean": [0.5], "std": [0.5], "crop": 24 / 28}
+    seen = images.measured_on("mnist", {"task": task}, {})
+    held = seen.load("test")
+    assert torch.equal(held.pixels[:, 0], torch.from_numpy(pixels[:, 2:26, 2:26]))
+    assert held.labels.tolist() == [9, 8, 7] * 2
+    assert plain.load("test").labels.tolist() == [0, 1, 2] * 2
+    assert (seen.mean, seen.std) == ((0.5,), (0.5,))
+
+
 @pytest.mark.parametrize(("logits", "second"), [((9, 4, 8, 7, 6, 0), True), ((9, 0, 8, 7, 6, 5), False)])
 def test_accuracy_and_top5_are_counted_as_they_are_meant(recipe, logits, second):
     class Fixed(torch.nn.Linear):
@@ -263,6 +314,8 @@ def test_settings_that_make_no_sense_are_one_line(recipe):
         task(recipe, augment=("flipp",))
     with pytest.raises(RegardError, match="takes no argument 'size'"):
         task(recipe, augment=("crop(size=3)",))
+    with pytest.raises(BadInput, match=r"crop\(padding=500\): images of 12 x 12 could be moved out of sight"):
+        task(recipe, augment=("crop(padding=500)",))
     model = vit.ViT(vit.Config(classes=2, image=8, patch=4, width=16, heads=2, layers=1))
     with pytest.raises(BadInput, match="1 or 3 channels"):
         ImageClassifier(model, ["a", "b"], 8, channels=5)
@@ -353,3 +406,23 @@ def test_a_classifier_that_cannot_be_is_one_line(how, said):
     model = vit.ViT(vit.Config(image=12, patch=4, width=16, heads=2, layers=1, ffn=24, classes=2))
     with pytest.raises(BadInput, match=said):
         ImageClassifier(model, **{"labels": ["a", "b"], "image": 12} | how)
+
+
+def test_a_run_that_is_refused_leaves_no_folder_behind(recipe, shapes, tmp_path):
+    (tmp_path / "data" / "val" / "more").mkdir(parents=True)
+    for part in ("train", "val"):
+        shutil.copytree(shapes, tmp_path / "data" / part, dirs_exist_ok=True)
+    strange = replace(recipe, data=replace(recipe.data, path=str(tmp_path / "data")))
+    nowhere = replace(recipe, data=replace(recipe.data, path=str(tmp_path / "nowhere")))
+    for refused in (strange, nowhere):
+        with pytest.raises(RegardError):
+            train(refused, tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text("mine")
+    for folder in ("mine", "notes"):  # what was there before stays
+        with pytest.raises(RegardError):
+            train(strange, tmp_path / folder)
+        assert (tmp_path / folder).is_dir()
+    assert (tmp_path / "notes" / "a.txt").read_text() == "mine"

@@ -211,6 +211,12 @@ def test_a_writer_gives_what_it_writes(zoo):
         assert shown["steps"][-1]["stopped"]
 
 
+@pytest.mark.parametrize("name", ["digits", "digits-listen"])
+def test_silence_is_not_searched_in(zoo, name):
+    with pytest.raises(BadInput, match="nothing is in this sound"):
+        play(zoo(name), {"sound": torch.zeros(8000)}, how="beam")
+
+
 @pytest.mark.parametrize("how", ["greedy", "beam"])
 def test_a_lattice_is_the_transcribers_own(zoo, how):
     hear = zoo("digits")

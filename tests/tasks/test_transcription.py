@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -13,7 +14,8 @@ from regard.tasks import listening, transcription
 from regard.tasks.ctc import ctc_loss, needed
 from regard.tasks.hearer import Hearer, _around
 from regard.tasks.ngram import NGram
-from regard.tasks.transcriber import Transcriber
+from regard.tasks.search import Hypothesis
+from regard.tasks.transcriber import Heard, Transcriber
 from regard.tasks.transcription import labels
 from tests.tasks.hearing import FRONT, WORDS, Songs, sung, taught
 
@@ -122,13 +124,51 @@ def test_words_are_heard_when_they_are_sung(hear):
     assert [word.word for word in heard.words] == ["low", "high", "mid"]
 
 
-def test_silence_and_one_sample_have_an_outcome(hear):
-    for wave in (torch.zeros(4000), torch.zeros(1), torch.zeros(0)):
-        (heard,) = hear([wave])
-        assert isinstance(heard.text, str)
+SILENT = (torch.zeros(4000), torch.full((4000,), 0.3), torch.zeros(1), torch.zeros(0))
+
+
+def test_silence_and_one_sample_say_nothing(hear):
+    for wave in SILENT:
+        assert hear([wave]) == hear([wave], beams=4) == [Heard("", 0.0)]
         seen = hear.look(wave)
+        assert seen.heard.text == ""
         assert seen.share.shape[0] == seen.path.shape[0] == seen.probabilities.shape[0]
     assert hear([]) == []
+    mixed = [sung("low"), torch.zeros(4000), sung("mid high"), torch.zeros(1)]
+    assert [one.text for one in hear(mixed)] == ["low", "", "mid high", ""]
+
+
+def test_a_level_is_silence_in_a_file_of_another_rate_too(hear, tmp_path):
+    soundfile = pytest.importorskip("soundfile")
+    wave = sung("low").numpy()
+    soundfile.write(tmp_path / "level.wav", np.full(9000, 0.3), 4410)
+    steps = (wave * 2**14).astype(np.int16)
+    opposite = -steps
+    opposite[700] += 1  # rounded the other way
+    soundfile.write(tmp_path / "opposite.wav", np.stack([steps, opposite], 1), FRONT.rate)
+    assert hear([tmp_path / "level.wav", tmp_path / "opposite.wav"]) == [Heard("", 0.0)] * 2
+
+
+def test_numpy_arrays_are_sounds(hear):
+    wave = sung("mid high")
+    (wanted,) = hear([wave])
+    for kind in (np.float32, np.float64):
+        assert hear([wave.numpy().astype(kind)])[0].text == wanted.text
+    assert hear([wave.double()])[0].text == wanted.text
+
+
+def test_a_sound_that_is_none_is_refused_in_a_line(hear):
+    for sound in (torch.full((8000,), float("nan")), np.array([1.0, float("inf")] * 400)):
+        for ask in (lambda x: hear([x]), hear.look):
+            with pytest.raises(BadInput, match="sound 1 holds samples that are not finite numbers"):
+                ask(sound)
+    for sound, said in (([0.1, 0.2], "is a list"), (np.array(["a"]), "is an array of <U1"), (None, "is a NoneType")):
+        with pytest.raises(BadInput, match=f"sound 2 {said}; give a file"):
+            hear([sung("low"), sound])
+    with pytest.raises(BadInput, match="one row of samples"):
+        hear([np.zeros((2, 800), np.float32)])
+    with pytest.raises(BadInput, match="give a list of sounds"):
+        hear(np.zeros(800, np.float32))
 
 
 def test_a_language_model_judges_what_is_heard(hear, task):
@@ -228,9 +268,22 @@ def test_a_hearer_says_when_it_listened_for_each_word(listener):
         assert all(0 <= word.start < word.end <= len(wave) / FRONT.rate + 0.1 for word in one.words)
         assert [word.start for word in one.words] == sorted(word.start for word in one.words)
         assert hear([wave])[0].words == one.words
-    for wave in (torch.zeros(4000), torch.zeros(1), torch.zeros(0)):
-        (heard,) = hear([wave])
-        assert [word.word for word in heard.words] == heard.text.split()
+    for wave in SILENT:
+        assert hear([wave]) == hear([wave], beams=2) == [Heard("", 0.0)]
+        text, (trace,) = hear.look(wave)
+        assert (text, list(trace.rows)) == ("", ["</s>"])
+
+
+def test_what_a_listener_shows_is_what_it_says(listener, monkeypatch):
+    task, model = listener
+    hear = Hearer(model, task.text, to_dict(FRONT))
+    odd = [task.text.unk, *task.text.encode_one("mid"), task.text.unk]
+    monkeypatch.setattr("regard.tasks.hearer.searched", lambda *a, **k: [Hypothesis(odd, -1.0, -1.0, True)])
+    (heard,) = hear([sung("mid")])
+    text, (trace,) = hear.look(sung("mid"))
+    assert heard.text == text == "mid"
+    assert [word.word for word in heard.words] == ["mid"]
+    assert list(trace.rows) == ["<unk>", "mid", "<unk>", "</s>"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,19 @@ from regard.core.errors import BadInput, RegardError, UnknownName
 from regard.data import moses
 from regard.training import train
 from regard.training.__main__ import main
-from regard.training.recipe import card, changed, from_json, load, override, quickened, recipes, store, stored, to_json
+from regard.training.recipe import (
+    build,
+    card,
+    changed,
+    from_json,
+    load,
+    override,
+    quickened,
+    recipes,
+    store,
+    stored,
+    to_json,
+)
 
 CARD = ("task", "data", "licence", "paper", "machine", "expected", "measured", "command")
 
@@ -102,6 +114,12 @@ def test_quick_is_small_and_still_the_same_kind(recipe):
     assert quick.data.limit
     assert quick.train.steps == 12
     assert quickened(recipe).model.width == 16  # never larger
+
+
+def test_quick_lets_a_listener_begin_with_the_encoder_of_a_quick_ctc():
+    ctc, listener = (build(quickened(load(name)).model).encoder for name in ("an4_ctc", "an4_listen"))
+    shapes = [{name: x.shape for name, x in each.state_dict().items()} for each in (ctc, listener)]
+    assert shapes[0] == shapes[1]
 
 
 def test_an_unknown_recipe_offers_the_nearest():

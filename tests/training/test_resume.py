@@ -238,3 +238,11 @@ def test_a_folder_that_cannot_be_made_is_one_line(recipe, tmp_path):
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(BadInput, match="cannot make the folder"):
         train(override(recipe, BASE), tmp_path / "file" / "run")
+
+
+def test_a_run_of_another_recipe_is_not_gone_on_with(stopped):
+    with pytest.raises(BadInput, match="holds a run of toy, not of luong_multi30k") as error:
+        train("luong_multi30k", stopped, resume=True, settings=["train.steps=8"])
+    assert "\n" not in str(error.value)
+    assert train("elsewhere/toy.py", stopped, resume=True, settings=["train.steps=8"])["steps"] == 8
+    assert train("toy", stopped, resume=True, settings=["train.steps=9"])["steps"] == 9

@@ -8,6 +8,7 @@ import torch
 from regard import api
 from regard.core.errors import BadInput, UnknownName
 from regard.models.transformer import Config, Transformer
+from regard.serve import ready
 from regard.tasks.translator import Translator
 from regard.tokens.text import Text
 
@@ -35,6 +36,18 @@ def test_a_translator_comes_back_and_translates_the_same(tmp_path, translator):
 def test_a_bare_model_comes_back_bare(tmp_path, translator):
     api.save(translator.model, tmp_path / "m")
     assert isinstance(api.load(str(tmp_path / "m")), Transformer)
+
+
+def test_a_run_is_its_model_once_it_has_ended(tmp_path, translator):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "recipe.json").write_text("{}")
+    for opened in (api.load, ready.opened):
+        with pytest.raises(BadInput, match=r"the run in .*run has not ended, so it has no model yet: regard train"):
+            opened(str(run))
+    api.save(translator, run / "model")
+    for opened in (api.load, ready.opened):
+        assert opened(str(run)).target == "fr"
 
 
 def test_a_model_with_text_and_task_comes_back_as_the_task(tmp_path, translator):

@@ -88,6 +88,9 @@ def cost(
     config = imagine.config_of(name, size, settings or [])
     if image is not None and not hasattr(config, "image"):
         raise typer.BadParameter(f"{name} looks at no images; leave out --image")
+    asked = {"--length": length, "--source": source, "--target": target}
+    if hasattr(config, "image") and (wrong := [option for option, value in asked.items() if value is not None]):
+        raise typer.BadParameter(f"{name} looks at images and reads no tokens; instead of {wrong[0]} say --image")
     where = device_of(device)
     each, every = _tokens(tokens)
     found = estimate(

@@ -70,10 +70,10 @@ def near(
 
 
 def _loaded(name: str) -> Words:
-    from regard.cli.ready import opened_as, place
+    from regard.cli.ready import opened_as
     from regard.tasks.neighbours import Words
 
-    return opened_as(Words, place(name), "not word vectors; regard list zoo names what there is")
+    return opened_as(Words, name, "not word vectors; regard list zoo names what there is")
 
 
 def _print(title: str, found: list[Neighbour], as_json: bool) -> None:

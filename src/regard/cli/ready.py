@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from regard.serve.ready import machine, opened, opened_as, place, ready
+from regard.serve.ready import machine, opened, opened_as, ready
 
-__all__ = ["machine", "opened", "opened_as", "place", "ready"]
+__all__ = ["machine", "opened", "opened_as", "ready"]

@@ -125,15 +125,15 @@ def _listened(hear: Any, name: str, file: Path, said: str | None, beams: int, pi
     from regard import see
     from regard.cli import page
 
-    (trace,) = hear.attention(file, said, beams=beams)
-    text = " ".join(trace.rows[:-1])
+    text, (trace,) = hear.look(file, said, beams)
     print(text)
+    title = f"{file.name}: {text or 'nothing is heard'}"
     for picture in pictures:
         if page.is_page(picture):
-            page.write(picture, name, hear, _given(file, said, beams), f"{file.name}: {text}")
+            page.write(picture, name, hear, _given(file, said, beams), title)
         else:
             spectrum, weights = hear.framed([file])[0].numpy(), trace.weights[0, 0].numpy()
-            see.listened(spectrum, weights, trace.rows, hear.seconds, f"{file.name}: {text}", picture)
+            see.listened(spectrum, weights, trace.rows, hear.seconds, title, picture)
         print(f"drawn: {picture}")
     return 0
 

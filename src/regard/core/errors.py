@@ -49,9 +49,16 @@ def sparing(advice: str) -> Iterator[None]:
         raise OutOfMemory(f"out of memory; {advice}") from error
 
 
+FEW = 6  # names that are offered at once
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The tail of an error message: the closest known name, or all of them where none is close."""
+    """The tail of an error message: the known names that begin so, else the closest, or all where none is close."""
     known = sorted(known)
+    longer = [each for each in known if name and each.startswith(name)]
+    if 0 < len(longer) <= FEW:
+        *others, last = (f"'{each}'" for each in longer)
+        return f"did you mean {', '.join(others)} or {last}?" if others else f"did you mean {last}?"
     close = get_close_matches(name, known, n=1, cutoff=0.5)
     if close:
         return f"did you mean '{close[0]}'?"

@@ -182,7 +182,7 @@ def feed(model: nn.Module, shape: Shape, lengths: bool = True) -> dict[str, Tens
 
 
 def items(model: nn.Module, shape: Shape) -> tuple[int, str]:
-    """How much a batch holds, and of what: tokens that are learned from, or images."""
+    """How much a batch holds, and of what: tokens that are learned from, images or clips."""
     wanted = inspect.signature(model.forward).parameters
     for name in ("target", "tokens", "words"):
         if name in wanted:
@@ -193,7 +193,9 @@ def items(model: nn.Module, shape: Shape) -> tuple[int, str]:
         return shape.batch * text(model, shape), "points"
     if "timesteps" in wanted:
         return shape.batch * text(model, shape), "steps"
-    return shape.batch, "images" if {"images", "image"} & {*wanted} else "rows"
+    if {"images", "image"} & {*wanted}:
+        return shape.batch, "clips" if getattr(getattr(model, "config", None), "frames", 0) else "images"
+    return shape.batch, "rows"
 
 
 def text(model: nn.Module, shape: Shape, side: str = "tokens") -> int:

@@ -84,9 +84,9 @@ def sections(cost: Cost, advice: bool = True) -> Iterator[Section]:
 
 
 def _as_in_lectures(cost: Cost) -> Section | None:
-    """The maps of a model that reads images, as the lectures count them."""
+    """The maps of a model that reads images or clips, as the lectures count them."""
     config, maps = cost.ask.config, cost.passes.maps
-    if cost.passes.unit != "images" or not maps or cost.ask.mode == "decode":
+    if cost.passes.unit not in ("images", "clips") or not maps or cost.ask.mode == "decode":
         return None
     channels, y, x = picture(config, cost.ask.shape)
     layers, heads = getattr(config, "layers", None), getattr(config, "heads", None)
@@ -106,7 +106,8 @@ def _as_in_lectures(cost: Cost) -> Section | None:
     rows.append(("all maps", f"{sum(each.values()):,}", size(FLOAT * sum(each.values()))))
     if (whole := _unwindowed(config, y, x)) is not None:
         rows.append(("were every cell to see every other", f"{whole:,}", size(FLOAT * whole)))
-    return "Maps of one image, all layers and heads of a stage, float32", ("entries", "bytes"), rows
+    one = cost.passes.unit.removesuffix("s")
+    return f"Maps of one {one}, all layers and heads of a stage, float32", ("entries", "bytes"), rows
 
 
 def _unwindowed(config: Any, y: int, x: int) -> int | None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -101,8 +102,10 @@ class ImageSet:
     limit: int | None = None  # only so many images of every part
 
     def __post_init__(self) -> None:
-        if not 0 < self.val < 1 or not 0 < self.share <= 1:
-            raise BadInput(f"data.val={self.val} and data.share={self.share}: both are shares, from 0 to 1")
+        if not 0 < self.val < 1:
+            raise BadInput(f"data.val={self.val}: a share, more than 0 and less than 1")
+        if not 0 < self.share <= 1:
+            raise BadInput(f"data.share={self.share}: a share, more than 0 and at most 1")
         if self.size is not None and self.size < 1:
             raise BadInput(f"data.size={self.size}: the side of an image is at least 1 pixel")
         if self.rows < 1 or (self.limit is not None and self.limit < 1):
@@ -134,6 +137,16 @@ class ImageSet:
     def std(self) -> tuple[float, ...]:
         """The spread of every channel."""
         return self.known.std if self.known else STD
+
+    @property
+    def crop(self) -> float:
+        """The share of the shorter side that is cut out of the middle."""
+        return 1.0
+
+    @property
+    def resample(self) -> str:
+        """How files are brought to their size."""
+        return "bicubic"
 
     def labels(self) -> list[str]:
         """What the images are of."""
@@ -169,10 +182,16 @@ class ImageSet:
         pixels = (
             _scans(file, stored, rows) if "jpeg" in known.file else _member(file, f"{stored}_images")[rows][:, None]
         )
-        held = torch.from_numpy(np.ascontiguousarray(pixels))
-        if self.pixels != known.size:
-            held = _resized(held, self.pixels)
-        return Held(self, held, torch.from_numpy(labels[rows]))
+        held = self._cut(torch.from_numpy(np.ascontiguousarray(pixels)))
+        numbers = np.array([self.labels().index(name) for name in known.labels])
+        return Held(self, held, torch.from_numpy(numbers[labels[rows]]))
+
+    def _cut(self, pixels: UInt8[Tensor, "N C Y X"]) -> UInt8[Tensor, "N C S S"]:
+        """Square images as they are shown: in another size, their middle."""
+        grown = math.floor(self.pixels / self.crop)
+        pixels = pixels if grown == pixels.shape[-1] else _resized(pixels, grown)
+        at = round((grown - self.pixels) / 2)
+        return pixels[..., at : at + self.pixels, at : at + self.pixels].contiguous()
 
     def _rows(self, labels: np.ndarray, part: str, own: bool) -> np.ndarray:
         """Which images of a file (or a folder) belong to a part, `own` where all of them do."""
@@ -188,7 +207,7 @@ class ImageSet:
 
     def _folder(self, part: str) -> Held:
         parts = _parts(home.folder(self.path))
-        classes, own = _classes(parts["train"]), part in parts and (part != "train" or "val" in parts)
+        classes, own = self.labels(), part in parts and (part != "train" or "val" in parts)
         folder = parts.get(part, parts["train"])
         if strange := set(_classes(folder)) - set(classes):
             raise BadInput(f"{folder} has a class '{min(strange)}' that {parts['train']} has not")
@@ -206,7 +225,7 @@ class ImageSet:
             many = f"{len(files):,} image{'s' if len(files) > 1 else ''}"
             raise BadInput(f"{folder} holds {many}, of which none is left for the part '{part}': give more of them")
         wanted = [files[row][0] for row in rows]
-        good, skipped = every(wanted, lambda image: np.asarray(framed(image, (side, side))))
+        good, skipped = every(wanted, lambda image: np.asarray(framed(image, (side, side), self.crop, self.resample)))
         if not good:
             first = next(left_out(skipped, len(wanted)))
             raise BadInput(f"no image of the part '{part}' of {folder} can be read: {first}")
@@ -217,6 +236,41 @@ class ImageSet:
             log.warning(f"there is no image to train on of {', '.join(unseen)}")
         pixels = torch.from_numpy(np.stack([x for _, x in good])).permute(0, 3, 1, 2).contiguous()
         return Held(self, pixels, torch.tensor([files[rows[number]][1] for number, _ in good]), skipped)
+
+
+@dataclass(frozen=True)
+class Seen(ImageSet):
+    """The same images as a saved model is shown them: in its order of labels, with its mean, spread and crop."""
+
+    known_as: tuple[str, ...] = ()
+    middle: tuple[float, ...] = MEAN
+    spread: tuple[float, ...] = STD
+    cut: float = 1.0
+    drawn: str = "bicubic"
+
+    @property
+    def mean(self) -> tuple[float, ...]:
+        """The model's."""
+        return self.middle
+
+    @property
+    def std(self) -> tuple[float, ...]:
+        """The model's."""
+        return self.spread
+
+    @property
+    def crop(self) -> float:
+        """The model's."""
+        return self.cut
+
+    @property
+    def resample(self) -> str:
+        """The model's."""
+        return self.drawn
+
+    def labels(self) -> list[str]:
+        """The model's, which are those of the images in its own order."""
+        return [*self.known_as]
 
 
 class Held:

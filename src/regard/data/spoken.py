@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 SLOWEST = 1000  # samples a second of a sound file: below, its header is wrong
 MOST = 2**26  # samples of a sound whose length is limited
+HALF_A_STEP = 2.0**-16  # of 16 bits: what is left of opposite channels that cancel out but for their rounding
 MULTIPLE = 8  # padded lengths are multiples of this
 
 
@@ -135,7 +136,14 @@ def read(source: str | Path | bytes, rate: int, longest: float | None = None) ->
         raise BadInput(f"{named} is longer than the {longest:g} seconds that are allowed")
     if not np.isfinite(samples).all():
         raise BadInput(f"{named} holds samples that are not finite numbers")
-    return resample(torch.from_numpy(samples.mean(1)), own, rate)
+    wave, rounding = torch.from_numpy(samples.mean(1)), 0.0 if samples.shape[1] == 1 else HALF_A_STEP
+    return resample(level(wave, rounding), own, rate)
+
+
+def level(wave: Float[Tensor, " samples"], rounding: float = 0.0) -> Float[Tensor, " samples"]:
+    """A wave as it is, or zeros where no sample differs from another: nothing is in it, whatever its level. What comes
+    after, a change of the rate or silence at the end, would make a step of such a level that could be heard."""
+    return torch.zeros_like(wave) if not len(wave) or bool(wave.max() - wave.min() <= rounding) else wave
 
 
 def reader() -> Any:

@@ -27,6 +27,7 @@ from regard.attention.multihead import MultiHead
 from regard.blocks import FEEDFORWARDS, HEADS, NORMS
 from regard.blocks.encoder import Encoder, EncoderBlock, stack_positions
 from regard.blocks.heads import Loss
+from regard.core.bounds import within
 from regard.core.errors import BadInput, Unsupported
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import Spec, cycle, make, resolve
@@ -72,6 +73,7 @@ class BERT(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        within(config)
         self.config = config
         self.embed = nn.Embedding(config.vocab, config.width)
         self.segment = nn.Embedding(config.segments, config.width)

@@ -26,6 +26,7 @@ from regard.attention.mask import Keys
 from regard.blocks import CONVOLUTIONS
 from regard.blocks.carried import Carried, Shared, State, clock
 from regard.blocks.convolution import unfolded
+from regard.core.bounds import within
 from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import make
@@ -64,8 +65,9 @@ class ByteNet(Carried, nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        if config.width % 2 or not config.dilations:
-            raise BadInput("a ByteNet has an even width and at least one dilation")
+        within(config)
+        if config.width % 2:
+            raise BadInput(f"width is {config.width}; a ByteNet has an even width")
         self.config = config
         width, inner = config.width, config.width // 2
         self.embed = nn.Embedding(config.vocab, width, padding_idx=config.pad)

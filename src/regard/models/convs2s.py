@@ -25,7 +25,8 @@ from regard.attention.mask import Keys, Table
 from regard.blocks.carried import Carried, State, clock
 from regard.blocks.convolution import folded
 from regard.blocks.gated import HALF, DecoderBlock, Divided, EncoderBlock, Memory, Stack, normed
-from regard.core.errors import BadInput, Unsupported
+from regard.core.bounds import within
+from regard.core.errors import Unsupported
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import make
 from regard.positions import POSITIONS
@@ -71,8 +72,7 @@ class ConvS2S(Carried, nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        if any(kernel < 1 for kernel in (config.kernel, *(kernel for _, kernel in config.wider))):
-            raise BadInput("a convolution over no places reads nothing; give kernels of 1 or more")
+        within(config)
         self.config = config
         self.embed = nn.Embedding(config.vocab, config.width, padding_idx=config.pad)
         self.positions = _positions(config)

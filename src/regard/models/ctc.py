@@ -25,7 +25,7 @@ import torch
 from torch import nn
 
 from regard.blocks import READERS
-from regard.core.errors import RegardError
+from regard.core.bounds import within
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import make
 
@@ -60,6 +60,7 @@ class CTC(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        within(config)
         self.config = config
         self.encoder = Encoder(
             config.inputs,
@@ -107,10 +108,6 @@ class Encoder(nn.Module):
         stack: int = 1,
     ) -> None:
         super().__init__()
-        if halvings < 0:
-            raise RegardError(f"frames cannot be halved {halvings} times; give 0 or more")
-        if stack < 1:
-            raise RegardError(f"frames cannot be heard {stack} at a time; give 1 or more")
         self.stack = stack
         self.frames = nn.Linear(inputs * stack, width) if stack > 1 else None
         sizes = [inputs if stack == 1 else width, *[width] * halvings]

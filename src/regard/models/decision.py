@@ -24,6 +24,7 @@ from regard.attention.mask import Keys
 from regard.attention.multihead import MultiHead
 from regard.blocks import FEEDFORWARDS
 from regard.blocks.causal import CausalBlock, CausalStack
+from regard.core.bounds import within
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import cycle, make
 from regard.positions import POSITIONS
@@ -69,6 +70,7 @@ class DecisionTransformer(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        within(config)
         self.config, width, classes = config, config.width, config.kind == "classes"
         self.embed_return = nn.Linear(1, width)
         self.embed_state = nn.Linear(config.states, width)

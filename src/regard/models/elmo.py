@@ -25,6 +25,7 @@ import torch
 from torch import nn
 
 from regard.blocks.recurrent import run, turned
+from regard.core.bounds import within
 from regard.core.errors import RegardError
 from regard.core.shapes import Float, Int, Tensor
 
@@ -66,6 +67,7 @@ class ELMo(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        within(config)
         self.config = config
         self.encode = Letters(config)
         self.forth = nn.ModuleList(_lstm(config) for _ in range(config.layers))

@@ -26,6 +26,7 @@ from regard.blocks.causal import CausalBlock, CausalStack, State
 from regard.blocks.encoder import stack_positions
 from regard.blocks.experts import Stacked
 from regard.blocks.steps import Writing
+from regard.core.bounds import within
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import cycle, make
@@ -79,6 +80,7 @@ class GPT(Writing):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        within(config)
         self.config = config
         self.embed = nn.Embedding(config.vocab, config.width)
         blocks = [_block(config, layer) for layer in range(config.layers)]

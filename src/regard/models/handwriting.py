@@ -29,6 +29,7 @@ from regard.attention.protocol import context
 from regard.blocks.carried import each
 from regard.blocks.density import Mixture, MixtureHead
 from regard.blocks.recurrent import LSTMCell, start_network
+from regard.core.bounds import at_least, within
 from regard.core.compiler import uncompiled
 from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Float, Int, Tensor
@@ -63,8 +64,7 @@ class Handwriting(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        if config.layers < 1:
-            raise BadInput(f"a network of {config.layers} layers cannot write; give 1 or more")
+        within(config, vocab=at_least(0))
         self.config, hidden = config, config.hidden
         self.first = Windowed(config) if config.vocab else Layer(POINT, hidden)
         self.above = nn.ModuleList(Layer(POINT + hidden + config.vocab, hidden) for _ in range(config.layers - 1))

@@ -22,6 +22,7 @@ from torch import nn
 from regard.attention.mask import Keys
 from regard.blocks.aligned import AlignedDecoder
 from regard.blocks.carried import Carried, State
+from regard.core.bounds import within
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.models.ctc import Encoder
 
@@ -61,6 +62,7 @@ class Listener(Carried, nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        within(config)
         self.config = c = config
         self.encoder = Encoder(c.inputs, c.halvings, c.front, c.hidden, c.layers, c.reader, c.dropout)
         self.decoder = AlignedDecoder(

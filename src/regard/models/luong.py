@@ -35,6 +35,7 @@ from regard.blocks import READERS
 from regard.blocks.aligned import Memory, embedding, sampled, tie
 from regard.blocks.carried import Carried, State
 from regard.blocks.recurrent import Cells, Onward, Start, States
+from regard.core.bounds import within
 from regard.core.compiler import uncompiled
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import Table, make
@@ -79,6 +80,7 @@ class Luong(Carried, nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        within(config)
         self.config = c = config
         self.embed = embedding(c.vocab, c.width, c.pad)
         self.drop = nn.Dropout(c.dropout)

@@ -31,6 +31,7 @@ from torch import nn
 from regard.attention.mask import Keys
 from regard.blocks.carried import Carried, Shared, State, clock
 from regard.blocks.convolution import unfolded
+from regard.core.bounds import within
 from regard.core.compiler import uncompiled
 from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Float, Int, Tensor
@@ -74,6 +75,7 @@ class NeuralGPU(Carried, nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        within(config)
         if config.kernel % 2 == 0:
             raise BadInput(f"kernel={config.kernel}: an even kernel has no middle; give an odd one")
         self.config = config

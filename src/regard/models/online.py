@@ -28,6 +28,7 @@ from regard.blocks.aligned import embedding
 from regard.blocks.carried import State, Stepped, each
 from regard.blocks.emitter import Emitter, Heard
 from regard.blocks.recurrent import Cells, States
+from regard.core.bounds import within
 from regard.core.compiler import uncompiled
 from regard.core.errors import RegardError
 from regard.core.shapes import Bool, Float, Int, Tensor
@@ -68,6 +69,7 @@ class Online(Stepped, nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        within(config)
         self.config = c = config
         if c.stack > 1 and c.inputs is None:
             raise RegardError("stack is for frames: set inputs, or read tokens one at a time with stack=1")

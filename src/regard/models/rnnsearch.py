@@ -29,6 +29,7 @@ from regard.attention.mask import Keys
 from regard.blocks import READERS
 from regard.blocks.aligned import AlignedDecoder, embedding
 from regard.blocks.carried import Carried, State
+from regard.core.bounds import within
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import make
 
@@ -66,6 +67,7 @@ class RNNSearch(Carried, nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        within(config)
         self.config = c = config
         self.embed = embedding(c.vocab, c.width, c.pad)
         self.drop = nn.Dropout(c.dropout)

@@ -33,6 +33,7 @@ from torch import nn
 from regard.blocks import FEEDFORWARDS, NORMS
 from regard.blocks.encoder import EncoderBlock, stack_positions
 from regard.blocks.road import STEPS, State, Walk
+from regard.core.bounds import within
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import make
@@ -67,6 +68,7 @@ class Road(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        within(config)
         self.config = config
         self.embed = nn.Embedding(config.vocab, config.width)
         positions = stack_positions(config, causal=True)

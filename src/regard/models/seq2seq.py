@@ -28,6 +28,7 @@ from regard.blocks import READERS
 from regard.blocks.aligned import DeepOutput, embedding, sampled
 from regard.blocks.carried import Carried, Shared, State
 from regard.blocks.recurrent import Onward, Start, States
+from regard.core.bounds import within
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import Table, make
 
@@ -68,6 +69,7 @@ class Seq2Seq(Carried, nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        within(config)
         self.config = c = config
         self.embed = embedding(c.vocab, c.width, c.pad)
         self.drop = nn.Dropout(c.dropout)

@@ -26,6 +26,7 @@ from regard.blocks import FEEDFORWARDS, NORMS
 from regard.blocks.decoder import Decoder, DecoderBlock
 from regard.blocks.encoder import Encoder, EncoderBlock
 from regard.blocks.steps import EncoderDecoder
+from regard.core.bounds import within
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import cycle, make
 from regard.positions.biased.relative import RelativePositions
@@ -100,6 +101,7 @@ class T5(EncoderDecoder):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        within(config)
         self.config = config
         self.embed = nn.Embedding(config.vocab, config.width)
         self.encoder = Encoder(

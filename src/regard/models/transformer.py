@@ -22,6 +22,7 @@ from regard.blocks import FEEDFORWARDS, NORMS
 from regard.blocks.decoder import Decoder, DecoderBlock
 from regard.blocks.encoder import Encoder, EncoderBlock, stack_positions
 from regard.blocks.steps import EncoderDecoder
+from regard.core.bounds import within
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import cycle, make
 
@@ -70,6 +71,7 @@ class Transformer(EncoderDecoder):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        within(config)
         self.config = config
         self.embed = nn.Embedding(config.vocab, config.width, padding_idx=config.pad)
         self.encoder = Encoder(

@@ -27,6 +27,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.blocks.picked import Pairs, averaged, picked
+from regard.core.bounds import within
 from regard.core.compiler import uncompiled
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import Table, make
@@ -56,6 +57,7 @@ class Word2Vec(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        within(config)
         self.config = config
         self.embed = nn.Embedding(config.vocab, config.width)
         self.output = nn.Embedding(config.vocab, config.width)

@@ -24,7 +24,6 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,9 +37,9 @@ from regard.data.images import ImageSet
 from regard.data.pictures import Images
 from regard.models import build
 from regard.tasks import images
-from regard.tasks.images import ImageClasses
-from regard.weights.folder import load_model
-from regard.weights.theirs import image_reader
+from regard.tasks.images import ImageClasses, some
+from regard.weights.folder import model_folder
+from regard.weights.theirs import pictured
 
 UNTRAINED = "untrained"  # a teacher with random weights, for quick trials: everything runs, nothing is learned
 
@@ -108,7 +107,7 @@ class Teacher:
         self.name = name
         self.model, task = _untrained(data, labels) if name == UNTRAINED else _saved(name)
         if task["labels"] != labels:
-            raise BadInput(f"the teacher {name} knows {_some(task['labels'])}; the data have {_some(labels)}")
+            raise BadInput(f"the teacher {name} knows {some(task['labels'])}; the data have {some(labels)}")
         if task["channels"] != len(data.mean):
             raise BadInput(f"the teacher {name} reads {task['channels']} channels, the data have {len(data.mean)}")
         self.size = pair(task["image"] if isinstance(task["image"], int) else tuple(task["image"]))
@@ -158,17 +157,18 @@ def _saved(name: str) -> tuple[nn.Module, dict[str, Any]]:
     if not name:
         raise BadInput("distillation needs a teacher: task.teacher=FOLDER, a run or a saved model of images")
     asked = Path(name).expanduser()
-    place = asked / "model" if (asked / "model" / "config.json").is_file() else asked  # a run keeps its model there
+    if not asked.is_dir():
+        raise BadInput(f"task.teacher={name}: there is no such folder; give a run, or a saved model of ours, timm's or "
+                       "transformers'")  # fmt: skip
     try:
-        if room := image_reader(place):
-            model, shown = import_module(room).load(place)
-            return model, shown
-        found = load_model(place)
+        found = pictured(model_folder(asked))
     except RegardError as error:
         raise BadInput(f"task.teacher={name}: {error}") from None
     if (found.task or {}).get("name") != "images":
         raise BadInput(f"task.teacher={name}: that is no model that was saved for images")
     assert found.task is not None
+    if not found.task["labels"]:
+        raise BadInput(f"task.teacher={name}: that model has no classes, so it can teach none")
     return found.model, found.task
 
 
@@ -177,8 +177,3 @@ def _untrained(data: ImageSet, labels: list[str]) -> tuple[nn.Module, dict[str, 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return build("vit", size="tiny", image=data.pixels, channels=len(data.mean), classes=len(labels)), task
-
-
-def _some(labels: list[str]) -> str:
-    more = f" and {len(labels) - 3} more" if len(labels) > 3 else ""
-    return ", ".join(labels[:3]) + more

@@ -19,7 +19,7 @@ from regard.core.shapes import Float, Int, Tensor
 from regard.core.steps import Steps
 from regard.core.trace import Trace
 from regard.tasks.search import Hypothesis, beam, greedy
-from regard.tasks.transcriber import Heard, Sound, Sounds, Word
+from regard.tasks.transcriber import Heard, Sound, Sounds, Word, still
 from regard.tokens.frames import Frames
 
 if TYPE_CHECKING:
@@ -34,18 +34,30 @@ class Hearer(Sounds):
     def attention(self, sound: Sound, said: str | None = None, beams: int = 4) -> list[Trace]:
         """Where it listened while this text (by default the best one found) was written: a row a word, the end last, a
         column a frame that is left, named by its second."""
+        return self.look(sound, said, beams)[1]
+
+    def look(self, sound: Sound, said: str | None = None, beams: int = 4) -> tuple[str, list[Trace]]:
+        """The text, as a call gives it, and where it listened while it was written (see `attention`)."""
         from regard.attention.capture import watch
 
-        _, wide, lengths = self._alone(sound)
-        words = searched(self.model, wide, lengths, beams, self.text)[0].tokens if said is None else self.numbers(said)
+        frames, wide, lengths = self._alone(sound)
+        words = self.best(frames, wide, lengths, beams).tokens if said is None else self.numbers(said)
         target = torch.tensor([[self.text.bos, *words]], device=wide.device)
         with torch.no_grad(), watch(self.model) as seen:
             self.model(wide, target)
         traces = seen.traces("align")
         rows = self.text.pieces([*words, self.text.eos])
-        return [
+        return self.text.decode([words])[0], [
             trace.label(rows, [f"{self.seconds * n:.2f}" for n in range(trace.weights.shape[-1])]) for trace in traces
         ]
+
+    def best(
+        self, frames: Float[Tensor, "T F"], wide: Float[Tensor, "1 N F"], lengths: Int[Tensor, " 1"], beams: int
+    ) -> Hypothesis:
+        """The best output for one recording, given as `_alone` gives it; nothing where nothing is in it."""
+        if still(frames):
+            return Hypothesis([], 0.0, 0.0, finished=True)
+        return searched(self.model, wide, lengths, beams, self.text)[0]
 
     @property
     def seconds(self) -> float:
@@ -75,8 +87,8 @@ class Hearer(Sounds):
         every = []
         for one, rows in zip(outputs, looks, strict=True):
             spans = [_around(row) for row in rows[: len(one)]]
-            names = self.text.pieces(one)
-            every.append(tuple(Word(name, *self._from_to(*span)) for name, span in zip(names, spans, strict=True)))
+            said = zip(one, self.text.pieces(one), spans, strict=True)
+            every.append(tuple(Word(name, *self._from_to(*span)) for i, name, span in said if i not in self._unsaid))
         return every
 
     def _from_to(self, first: int, last: int) -> tuple[float, float]:

@@ -26,15 +26,16 @@ from jaxtyping import UInt8
 from torch import nn
 
 from regard.core.errors import BadInput
-from regard.core.shapes import Float, Tensor
+from regard.core.shapes import Float, Tensor, pair
 from regard.core.spec import make
 from regard.data.augment import AUGMENTS
+from regard.data.augment.crop import Crop
 from regard.data.augment.cutmix import CutMix
 from regard.data.augment.draws import seeded
 from regard.data.augment.mixup import Mixup
 from regard.data.augment.pairs import Blend, blended
 from regard.data.augment.recorded import Recorded
-from regard.data.images import ImageSet
+from regard.data.images import ImageSet, Seen
 from regard.data.pictures import Images, Pictures
 from regard.tasks.parts import Parted
 
@@ -56,7 +57,7 @@ class Config:
         return ImageClasses(self, data, seed)
 
     @staticmethod
-    def measured(corpus: str, saved: Mapping[str, Any], **changes: Any) -> ImageSet:
+    def measured(corpus: str, saved: Mapping[str, Any], **changes: Any) -> Seen:
         """The images of a name to measure a saved model on, whose config.json this is."""
         return measured_on(corpus, saved, changes)
 
@@ -75,6 +76,9 @@ class ImageClasses(Parted[Any]):
             raise BadInput(f"task.smoothing={config.smoothing}: a share, from 0 to less than 1")
         self.config, self.labels = config, data.labels()
         self.augments = [make(AUGMENTS, spec, "augmentation") for spec in config.augment]
+        for part in self.augments:
+            if isinstance(part, Crop):
+                part.fits(*pair(data.pixels))
         self.blends: list[Blend] = [Mixup(config.mixup)] if config.mixup else []
         self.blends += [CutMix(config.cutmix)] if config.cutmix else []
         self.recorded: dict[Any, Recorded] = {}  # on a GPU: by what is done, and by the shape of a batch
@@ -163,15 +167,26 @@ def _channels(values: tuple[float, ...], device: torch.device, dtype: torch.dtyp
     return 255 * torch.tensor(values, dtype=dtype, device=device)[:, None, None]
 
 
-def measured_on(corpus: str, saved: Mapping[str, Any], changes: Mapping[str, Any]) -> ImageSet:
-    """The images of a name as a saved model reads them; they must have its labels and its channels."""
+def measured_on(corpus: str, saved: Mapping[str, Any], changes: Mapping[str, Any]) -> Seen:
+    """The images of a name as a saved model is shown them; they must have its labels and its channels."""
     task = saved["task"]
     if other := changes.keys() - {"limit"}:
         raise BadInput(f"a model of images is measured on images as they are; it has no {min(other)}")
-    data = ImageSet(corpus, size=task["image"], **changes)
-    if data.labels() != list(task["labels"]):
-        raise BadInput(f"{corpus} has the labels {', '.join(data.labels())}; this model knows "
-                       f"{', '.join(task['labels'])}")  # fmt: skip
+    if (sides := pair(task["image"] if isinstance(task["image"], int) else tuple(task["image"])))[0] != sides[1]:
+        raise BadInput(f"this model reads images of {sides[0]} x {sides[1]} pixels; it is measured on square ones only")
+    data = ImageSet(corpus, size=sides[0], **changes)
+    if sorted(data.labels()) != sorted(task["labels"]):
+        numbers = all(label.isdigit() for label in task["labels"])
+        hint = "; it knows no names: set `labels` of what regard.load gives, and regard.save it" if numbers else ""
+        raise BadInput(f"{corpus} has the labels {some(data.labels())}; this model knows {some(task['labels'])}{hint}")
     if len(data.mean) != task["channels"]:
         raise BadInput(f"{corpus} has {len(data.mean)} channels, this model reads {task['channels']}")
-    return data
+    shown: dict[str, Any] = {"middle": tuple(task["mean"]), "spread": tuple(task["std"])}
+    shown |= {"cut": task.get("crop", 1.0), "drawn": task.get("resample", "bicubic")}
+    return Seen(corpus, size=sides[0], **changes, known_as=tuple(task["labels"]), **shown)
+
+
+def some(labels: Sequence[str]) -> str:
+    """The first few labels, and how many more there are."""
+    more = f" and {len(labels) - 3:,} more" if len(labels) > 3 else ""
+    return ", ".join(labels[:3]) + more

@@ -50,6 +50,11 @@ class Pronouncer(Translator):
     def _marks(self) -> set[int]:
         return {self.text.pad, self.text.bos, self.text.eos, self.text.unk}
 
+    def _named(self, line: str, number: int) -> str:
+        from regard.see.words import short
+
+        return f"the word {short(line)!r}"  # a line may hold many words: its number is not that of a word
+
     def _encode(self, lines: Sequence[str], language: str) -> list[list[int]]:
         if language == self.source:
             return super()._encode([" ".join(self._spelled(word)) for word in lines], language)
@@ -66,7 +71,7 @@ class Pronouncer(Translator):
             raise BadInput(f"{word!r:.60} is more than one word; give each word by itself")
         if strange := [letter for letter in spelled if letter not in self.letters]:
             what = f"{word!r:.60} holds {strange[0]!r}, for which this model has no sound"
-            raise BadInput(f"{what}; it reads the characters {self.letters}")
+            raise BadInput(f"{what}; it reads {' '.join(self.letters)}")  # apart: ' is one of them, and no quote
         if word.strip() and not spelled:
             raise BadInput(f"{word!r:.60} holds no letter to pronounce")
         return spelled

@@ -86,6 +86,9 @@ class Scribe:
             raise BadInput("this model writes without a text: leave the text out; scribe.free(points=300) in Python")
         self._check(texts, samples, bias)
         if prime is not None:
+            if not isinstance(prime, Penned):
+                what = f"a {type(prime).__name__}, not a line that was written"
+                raise BadInput(f"the prime is {what}; give one of those that a scribe gives back: scribe('1')[0]")
             self._check([prime.text], samples, bias)
         asked = [text for text in texts for _ in range(samples)]
         before = "" if prime is None else prime.text

@@ -23,7 +23,7 @@ from regard.tasks.hearer import Hearer
 from regard.tasks.observer import observed
 from regard.tasks.pronouncer import Pronouncer
 from regard.tasks.text_writer import TextToText
-from regard.tasks.transcriber import Transcriber
+from regard.tasks.transcriber import Sounds, Transcriber, still
 from regard.tasks.translator import Translator
 from regard.tasks.tree import Node, Step, Tree
 from regard.tasks.writer import Writer
@@ -133,10 +133,11 @@ def _writing(predictor: Writer, given: Mapping[str, Any], how: Staging) -> dict[
 
 def _hearing(predictor: Hearer, given: Mapping[str, Any], how: Staging) -> dict[str, Any]:
     asked: dict[str, Any] = {"length_penalty": how.length_penalty} if how.how == "beam" else {}
+    sound = _sound(predictor, given)
     with watch(predictor.model) as seen:
         tree = Tree(seen)
         with observed(tree):
-            predictor([_sound(given)], beams=how.beams if asked else 1, **asked)
+            predictor([sound], beams=how.beams if asked else 1, **asked)
     columns = tree.maps[0].weights.shape[-1] if tree.maps else 0
     seconds = [f"{predictor.seconds * n:.2f}" for n in range(columns)]
     return _told(tree, how, seconds, predictor.text.pieces, predictor.text.decode)
@@ -145,7 +146,8 @@ def _hearing(predictor: Hearer, given: Mapping[str, Any], how: Staging) -> dict[
 def _frames(predictor: Transcriber, given: Mapping[str, Any], how: Staging) -> dict[str, Any]:
     from regard.tasks.lattice import heard
 
-    return {"search": asdict(how), **heard(predictor, _sound(given), 1 if how.how == "greedy" else how.beams)}
+    sound = _sound(predictor, given)
+    return {"search": asdict(how), **heard(predictor, sound, 1 if how.how == "greedy" else how.beams)}
 
 
 _PLAYS: dict[type, Play] = {
@@ -169,11 +171,13 @@ def _text(given: Mapping[str, Any]) -> str:
     return text
 
 
-def _sound(given: Mapping[str, Any]) -> Any:
-    """A sound as the predictor reads it."""
+def _sound(predictor: Sounds, given: Mapping[str, Any]) -> Any:
+    """A sound as the predictor reads it; one in which there is nothing is not searched in."""
     sound = given.get("sound")
     if sound is None:
         raise BadInput("give a sound to search in: {'sound': ...}")
+    if still(*predictor.framed([sound])):
+        raise BadInput("nothing is in this sound, so there is no search to follow; give one in which someone speaks")
     return sound
 
 

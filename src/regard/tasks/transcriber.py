@@ -4,7 +4,8 @@
     search      greedy with one beam, else a beam over prefixes (tasks.ctc_search), with a language model where given
     times       of each word when it begins and ends, by the likeliest alignment of its labels (tasks.ctc)
 
-A sound's company never changes what is heard in it.
+A sound's company never changes what is heard in it. In one that never changes (digital silence, a hundredth of a
+second) nothing is heard, whatever the model: it was never taught to say nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 FRAMES = 60_000  # that go through the model at a time
 
-Sound = str | Path | Tensor
+Sound = str | Path | Tensor | np.ndarray
 
 
 @dataclass(frozen=True)
@@ -71,13 +73,11 @@ class Sounds:
 
     def framed(self, sounds: Sequence[Sound]) -> list[Float[Tensor, "_ F"]]:
         """Sounds as the frames that the model reads."""
-        if isinstance(sounds, (str, Path, Tensor)):
+        if isinstance(sounds, (str, Path, bytes, Tensor, np.ndarray)):
             raise BadInput("give a list of sounds, not a single one")
         if self.front is None:
             raise BadInput("this model reads frames that were made elsewhere, not sounds; give it those: hear(frames)")
-        front = self.front
-        waves = [one if isinstance(one, Tensor) else spoken.read(one, front.rate) for one in sounds]
-        return [front(wave) for wave in waves]
+        return [self.front(_wave(one, self.front.rate, number)) for number, one in enumerate(sounds, 1)]
 
     @torch.inference_mode()
     def hear(self, frames: Sequence[Float[Tensor, "_ F"]], beams: int = 1, **search: Any) -> list[Heard]:
@@ -85,11 +85,13 @@ class Sounds:
         if beams < 1:
             raise BadInput(f"{beams} beams find nothing; give 1 or more")
         self.model.eval()
-        found: list[Heard | None] = [None] * len(frames)
-        for rows, wide, lengths in self._batches(frames):
-            for row, heard in zip(rows, self._heard(wide, lengths, beams, search), strict=True):
-                found[row] = heard
-        return [each for each in found if each is not None]
+        _refuse_infinite(frames)
+        found = [Heard("", 0.0)] * len(frames)
+        heard = [row for row, one in enumerate(frames) if not still(one)]
+        for rows, wide, lengths in self._batches([frames[row] for row in heard]):
+            for row, each in zip(rows, self._heard(wide, lengths, beams, search), strict=True):
+                found[heard[row]] = each
+        return found
 
     def numbers(self, said: str) -> list[int]:
         """A text as the numbers of its words; one that the model cannot say is refused."""
@@ -101,11 +103,17 @@ class Sounds:
     def _heard(self, frames: Tensor, lengths: Tensor, beams: int, search: Mapping[str, Any]) -> list[Heard]:
         raise NotImplementedError
 
+    @property
+    def _unsaid(self) -> set[int]:
+        """What stands in no text, and so is no word of one."""
+        return {self.text.pad, self.text.bos, self.text.eos, self.text.unk}
+
     def _alone(self, sound: Sound) -> tuple[Float[Tensor, "T F"], Float[Tensor, "1 T F"], Int[Tensor, " 1"]]:
         """One sound (or its frames, T F) to look at: its frames, the same as a batch on the model's device, and how
         many there are."""
         frames = sound if isinstance(sound, Tensor) and sound.ndim == 2 else self.framed([sound])[0]
         self.model.eval()
+        _refuse_infinite([frames])
         ((_, wide, lengths),) = self._batches([frames])
         return frames, wide[:, : len(frames)], lengths
 
@@ -118,6 +126,28 @@ class Sounds:
             rows, order = order[:many], order[many:]
             wide, lengths = spoken.side_by_side([frames[row] for row in rows])
             yield rows, wide.to(device), lengths.to(device)
+
+
+def still(frames: Float[Tensor, "T F"]) -> bool:
+    """Whether a recording never changes, so that nothing is said in it."""
+    return bool((frames == frames[:1]).all())
+
+
+def _wave(sound: Any, rate: int, number: int) -> Float[Tensor, " samples"]:
+    """One sound as samples in the numbers that models are made of."""
+    if isinstance(sound, (str, Path, bytes)):
+        return spoken.read(sound, rate)
+    if not isinstance(sound, Tensor) and not (isinstance(sound, np.ndarray) and sound.dtype.kind in "fiu"):
+        what = f"an array of {sound.dtype}" if isinstance(sound, np.ndarray) else f"a {type(sound).__name__}"
+        raise BadInput(f"sound {number} is {what}; give a file, or a tensor or numpy array of samples from -1 to 1")
+    wave = sound if isinstance(sound, Tensor) else torch.tensor(sound)
+    return spoken.level(wave.float() if wave.is_floating_point() else wave)
+
+
+def _refuse_infinite(frames: Sequence[Tensor]) -> None:
+    for number, one in enumerate(frames, 1):
+        if not one.isfinite().all():
+            raise BadInput(f"sound {number} holds samples that are not finite numbers")
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,6 +174,8 @@ class Transcriber(Sounds):
         frames, wide, many = self._alone(sound)
         logp, lengths = self._labelled(wide, many)
         found = searched(logp, lengths, self.text.size, beams, **search)[0]
+        if still(frames):
+            found = Found((), 0.0)
         if said is not None:
             found = Found(tuple(self.numbers(said)), found.score)
         target = torch.tensor([found.labels], dtype=torch.long, device=logp.device).reshape(1, -1)
@@ -185,6 +217,8 @@ class Transcriber(Sounds):
         for one, way, second in zip(found, path.cpu(), self._seconds(lengths, left), strict=True):
             words = []
             for i, name in enumerate(self.text.pieces(one.labels)):
+                if one.labels[i] in self._unsaid:
+                    continue
                 at = (way == 2 * i + 1).nonzero()[:, 0].tolist()
                 words.append(Word(name, round(at[0] * second, 3), round((at[-1] + 1) * second, 3)))
             heard.append(Heard(self.text.decode([one.labels])[0], one.score, tuple(words)))

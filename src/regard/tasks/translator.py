@@ -124,7 +124,8 @@ class Translator:
         if how.prefix or how.must:
             for number, line in enumerate(parts, first):
                 if len(line) > 1:
-                    raise BadInput(f"line {number} is too long to be translated at once, so nothing can be asked of it")
+                    what = self._named(lines[number - first], number)
+                    raise BadInput(f"{what} is too long to be translated at once, so nothing can be asked of it")
         rows = [(number, part, ids) for number, line in enumerate(parts, first) for part, ids in enumerate(line)]
         seeds = [how.seed * 1_000_003 + number * 1009 + part for number, part, _ in rows]
         found = self._search([ids for *_, ids in rows], how, tokens, seeds)
@@ -175,9 +176,14 @@ class Translator:
                 parts.append([ids] if ids else [])
                 continue
             pieces = [piece for sentence in sentences(line) for piece in self._cut(sentence)]
-            log.warning("line %d: %d tokens, at most %d go at once: cut into %d", number, len(ids), self.longest, len(pieces))  # fmt: skip  # noqa: E501
+            what = self._named(line, number)
+            log.warning("%s: %d tokens, at most %d go at once: cut into %d", what, len(ids), self.longest, len(pieces))
             parts.append(pieces)
         return parts
+
+    def _named(self, line: str, number: int) -> str:
+        """What a line is called when something is said of it."""
+        return f"line {number}"
 
     def _cut(self, sentence: str) -> Iterator[list[int]]:
         """A sentence in parts that are short enough, cut between words where there are words."""

@@ -32,12 +32,12 @@ def train(
     """Train a recipe (its name, its file, or a `Recipe`) into a folder; what comes back is also in result.json there.
 
     `settings` are overrides, ``"train.steps=200"``. With `resume` the run in the folder goes on, by its own stored
-    recipe where none is given. `command` is printed as the way to go on when the run is interrupted. `watch` draws the
-    curve in the terminal while it grows.
+    recipe; the name of another one is refused. `command` is printed as the way to go on when the run is interrupted.
+    `watch` draws the curve in the terminal while it grows.
     """
     from regard.core.errors import BadInput
     from regard.training.loop import run
-    from regard.training.recipe import Recipe, load, override, quickened, stored
+    from regard.training.recipe import Recipe, called, load, override, quickened, stored
 
     known = (Path(out) / "recipe.json").is_file()
     if recipe is None and not known:
@@ -46,6 +46,10 @@ def train(
         chosen = recipe
     elif recipe is None or (resume and known):  # its own settings, not those of the recipe as it is today
         chosen, quick = stored(Path(out)), False
+        if recipe is not None and (asked := called(recipe)) != chosen.name:
+            raise BadInput(
+                f"{out} holds a run of {chosen.name}, not of {asked}; leave the recipe out, or name another folder"
+            )
     else:
         chosen = load(recipe)
     chosen = override(quickened(chosen) if quick else chosen, settings)

@@ -7,7 +7,7 @@ evaluate("model folder", data=Parallel(...))        a saved model, on data of yo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from regard.training.average import mean, put
 from regard.training.checkpoint import Checkpoints, read_weights
 from regard.training.device import chosen_device, machine
 from regard.training.recipe import build, stored, task_class
+from regard.weights.folder import CONFIG, read_json
+from regard.weights.theirs import image_reader, pictured
 
 
 def evaluate(
@@ -90,28 +92,33 @@ def _weights(folder: Path, which: str, keep: int, average: int) -> dict[str, Any
 
 def _saved(folder: Path, data: Any) -> tuple[nn.Module, Any]:
     """A model saved without its run, and the task it was saved for on these data (a name will do)."""
-    from regard.weights.folder import load_model
-
     if data is None:
         raise RegardError(f"{folder} is a saved model without a recipe: say which data to measure it on")
-    saved = load_model(folder)
-    name = (saved.task or {}).get("name")
-    if name is None:
-        raise BadInput(f"{folder} was saved without a task, so there is nothing to measure it by")
+    saved = pictured(folder)
+    name = _task(folder, saved.task)
     if saved.text is None and name != "images":
         raise BadInput(f"{folder} holds no vocabulary, so its model cannot be measured on text")
     if isinstance(data, str):
         data = named(folder, data)
-    return saved.model, task_class(str(name))().build(data, folder=folder)
+    return saved.model, task_class(name)().build(data, folder=folder)
 
 
 def named(folder: Path, corpus: str, **changes: Any) -> Any:
     """The data of a name as a saved model needs them: in its languages, in rows of its length."""
-    from regard.weights.folder import CONFIG, read_json
-
-    saved = read_json(folder / CONFIG)
-    name = str((saved.get("task") or {}).get("name"))
+    saved = pictured(folder).config if image_reader(folder) else read_json(folder / CONFIG)
+    name = _task(folder, saved.get("task"))
     task = task_class(name)
     if not hasattr(task, "measured"):
         raise BadInput(f"a model of the task '{name}' is measured in the folder of its run; {folder} is not one")
     return task.measured(corpus, saved, **changes)
+
+
+def _task(folder: Path, task: Mapping[str, Any] | None) -> str:
+    """The name of the task that a saved model is measured by."""
+    if not task and read_json(folder / CONFIG).get("model_type"):
+        raise BadInput(f"{folder} is someone else's and no model of images; measure what regard.save makes of it")
+    if not task or "name" not in task:
+        raise BadInput(f"{folder} was saved without a task, so there is nothing to measure it by")
+    if task.get("labels") == []:
+        raise BadInput(f"the model in {folder} has no classes, so there is nothing to measure it by")
+    return str(task["name"])

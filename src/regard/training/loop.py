@@ -19,7 +19,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -49,6 +49,7 @@ from regard.training.task import Task
 from regard.training.world import World, join
 from regard.training.writers import Writers
 
+LOCK = ".lock"  # in the folder of a run, held by the process that trains into it
 CHECK = 10  # updates between two looks at the clock and the keyboard, where several processes must agree on them
 
 
@@ -60,24 +61,25 @@ def run(
     `watch` draws the curve in the terminal meanwhile. Started by torchrun, this is one of the processes of the run.
     """
     settings = recipe.train
-    with join(chosen_device(settings.device), settings.tensor) as world, _deterministic(settings.deterministic):
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise BadInput(f"cannot make the folder {out}: {error.strerror}") from None
-        with _alone(out, world), streams.apart(world.device), _together(world, out):
-            checkpoints = Checkpoints(out / "checkpoints", settings.keep, settings.average, world)
-            if world.leads:
-                checkpoints.clear(out)  # what a killed process left half-written
-            latest = world.said(checkpoints.newest(_aloud) if world.leads else None)
-            if latest is not None and not resume:
-                raise BadInput(f"{out} already holds a run ({latest.name}); resume it, or choose another folder")
-            if latest is not None:  # the vocabulary is the data's to say, later
-                known = stored(out)
-                _refuse_changes(known, replace(recipe, model=known.model))
-            going = _Run(recipe, out, world, checkpoints, latest)
-            going.command = command or f"regard train {recipe.name} --out {shlex.quote(str(out))} --resume"
-            return going.go(watch)
+    with (
+        join(chosen_device(settings.device), settings.tensor) as world,
+        _deterministic(settings.deterministic),
+        _alone(out, world),
+        streams.apart(world.device),
+        _together(world, out),
+    ):
+        checkpoints = Checkpoints(out / "checkpoints", settings.keep, settings.average, world)
+        if world.leads:
+            checkpoints.clear(out)  # what a killed process left half-written
+        latest = world.said(checkpoints.newest(_aloud) if world.leads else None)
+        if latest is not None and not resume:
+            raise BadInput(f"{out} already holds a run ({latest.name}); resume it, or choose another folder")
+        if latest is not None:  # the vocabulary is the data's to say, later
+            known = stored(out)
+            _refuse_changes(known, replace(recipe, model=known.model))
+        going = _Run(recipe, out, world, checkpoints, latest)
+        going.command = command or f"regard train {recipe.name} --out {shlex.quote(str(out))} --resume"
+        return going.go(watch)
 
 
 class _Run:
@@ -459,9 +461,31 @@ def _refuse_changes(old: Recipe, new: Recipe) -> None:
         raise BadInput(f"the run was begun with another recipe: {said}")
 
 
+def _made(out: Path) -> bool:
+    """Make the folder of a run; whether it was not there."""
+    fresh = not out.exists()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"cannot make the folder {out}: {error.strerror}") from None
+    return fresh
+
+
+def _unmade(out: Path) -> None:
+    """Take away the folder of a run that came to nothing; whoever does so holds its lock."""
+    with suppress(OSError):  # someone else may have put something there at this very moment
+        if {entry.name for entry in out.iterdir()} <= {LOCK}:
+            (out / LOCK).unlink(missing_ok=True)
+            out.rmdir()
+
+
 @contextmanager
 def _alone(out: Path, world: World) -> Iterator[None]:
-    """Nobody else trains into this folder meanwhile; the lock goes with the process, however it ends."""
+    """Nobody else trains into this folder meanwhile; the lock goes with the process, however it ends.
+
+    The folder is made where it is not there, and goes away again with a run that was refused before it wrote anything.
+    """
+    fresh = _made(out)
     try:
         import fcntl
     except ImportError:  # not a POSIX system
@@ -471,7 +495,7 @@ def _alone(out: Path, world: World) -> Iterator[None]:
         yield
         return
     try:
-        file = open(out / ".lock", "w")  # noqa: SIM115
+        file = open(out / LOCK, "w")  # noqa: SIM115
     except OSError as error:
         raise BadInput(f"cannot write in {out}: {(error.strerror or str(error)).lower()}") from None
     with file:
@@ -481,7 +505,12 @@ def _alone(out: Path, world: World) -> Iterator[None]:
             raise BadInput(f"another process is training into {out} right now") from None
         except OSError:  # a file system without locks
             pass
-        yield
+        try:
+            yield
+        except BaseException:
+            if fresh:
+                _unmade(out)
+            raise
 
 
 @contextmanager

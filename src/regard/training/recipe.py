@@ -23,6 +23,7 @@ from torch import nn
 
 import regard
 from regard.core import config
+from regard.core.bounds import within
 from regard.core.errors import BadInput, RegardError, UnknownName, nearest
 from regard.core.files import write
 from regard.core.spec import Table, resolve
@@ -84,6 +85,11 @@ class Recipe:
     train: Train = field(default_factory=Train)
     name: str = "recipe"
 
+    def __post_init__(self) -> None:
+        for group in ("model", "task", "train"):  # data check themselves; what no table names is refused by to_json
+            if is_dataclass(part := getattr(self, group)):
+                within(part, f"{group}.")
+
 
 # -- finding and loading -----------------------------------------------------------------------------------------------
 
@@ -98,6 +104,11 @@ def recipes() -> dict[str, Path]:
     """Every recipe by name."""
     found = {file.stem: file for folder in reversed(folders()) for file in folder.glob("*.py")}
     return {name: found[name] for name in sorted(found) if not name.startswith("_")}
+
+
+def called(name: str | Path) -> str:
+    """The name that a run of a recipe goes by: its own, or that of its file."""
+    return Path(name).stem if Path(name).suffix == ".py" else str(name)
 
 
 def card(name: str | Path) -> str:
@@ -155,6 +166,7 @@ def override(recipe: Recipe, settings: Iterable[str]) -> Recipe:
 
 
 SMALL = {"width": 32, "ffn": 64, "hidden": 32, "heads": 2, "layers": 1, "encoder_layers": 1, "decoder_layers": 1}
+SMALL["front"] = SMALL["width"]  # of a listener, as CTC's width, so that the one may begin with the other (train.begin)
 
 
 def quickened(recipe: Recipe) -> Recipe:

@@ -129,6 +129,19 @@ def load_model(folder: str | Path, device: str | torch.device = "cpu") -> Folder
     return Folder(model.eval(), text, config["task"], card, config)
 
 
+def model_folder(folder: Path) -> Path:
+    """The folder of the model that a folder means: a run keeps it inside, once it has ended."""
+    if (folder / CONFIG).is_file():
+        return folder
+    if (folder / "model" / CONFIG).is_file():
+        return folder / "model"
+    if (folder / "recipe.json").is_file():
+        raise BadInput(
+            f"the run in {folder} has not ended, so it has no model yet: regard train --resume --out {folder}"
+        )
+    return folder
+
+
 # -- saving ----------------------------------------------------------------------------------------------------------
 
 

@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from regard.core.errors import BadInput
+from regard.core.errors import BadInput, Unsupported
 from regard.core.files import write as write_file
 from regard.core.shapes import Tensor
 from regard.core.spec import Spec
@@ -113,6 +113,9 @@ def load(file: str | Path) -> ViT:
 
 def save(file: str | Path, model: ViT) -> None:
     """Write an .npz file as theirs are."""
+    if not isinstance(model, ViT):
+        given = type(model).__name__
+        raise Unsupported(f"files of google-research hold the weights of a ViT, no labels: give a ViT, not {given}")
     arrays = {name: value.detach().float().cpu().numpy() for name, value in write(table(model.config), model).items()}
     content = io.BytesIO()
     np.savez(content, **arrays)  # type: ignore[arg-type]

@@ -24,8 +24,8 @@ from regard.models import vit
 from regard.models.deit import Config
 from regard.models.vit import ViT
 from regard.weights import hf_vit
-from regard.weights.table import Row, linear, write
-from regard.weights.theirs import IMAGE_FILES, completed, holds, loaded, saved, shown_by_transformers
+from regard.weights.table import Row, linear
+from regard.weights.theirs import Classifier, completed, loaded, saved_for_transformers, shown_by_transformers
 from regard.weights.timm_deit import made
 from regard.weights.timm_vit import firsts
 
@@ -68,6 +68,6 @@ def load(folder: str | Path) -> tuple[ViT, dict[str, Any]]:
     return loaded(folder, lambda said, _: ours(said), made, table, shown_by_transformers, hf_vit.ready)
 
 
-def save(folder: str | Path, model: ViT) -> None:
-    """Write a folder that transformers reads; all of it or nothing."""
-    saved(folder, theirs(model.config), write(table(model.config), model), holds("deit", IMAGE_FILES))
+def save(folder: str | Path, what: ViT | Classifier) -> None:
+    """Write a folder that transformers reads; all of it or nothing. Of a classifier it says the labels, mean, crop."""
+    saved_for_transformers(folder, what, ViT, theirs, table)

@@ -26,16 +26,15 @@ from regard.core.config import from_dict
 from regard.core.errors import Unsupported
 from regard.models.swin import Config, Swin
 from regard.tokens.patches import cells
-from regard.weights.table import Row, linear, same, stack, write
+from regard.weights.table import Row, linear, same, stack
 from regard.weights.theirs import (
-    IMAGE_FILES,
+    Classifier,
     classes_of,
     completed,
-    holds,
     labelled,
     loaded,
     renamed,
-    saved,
+    saved_for_transformers,
     shown_by_transformers,
 )
 from regard.weights.timm_swin import check
@@ -84,9 +83,9 @@ def load(folder: str | Path) -> tuple[Swin, dict[str, Any]]:
     return loaded(folder, lambda said, _: ours(said), Swin, table, shown_by_transformers)
 
 
-def save(folder: str | Path, model: Swin) -> None:
-    """Write a folder that transformers reads; all of it or nothing."""
-    saved(folder, theirs(model.config), write(table(model.config), model), holds("swin", IMAGE_FILES))
+def save(folder: str | Path, what: Swin | Classifier) -> None:
+    """Write a folder that transformers reads; all of it or nothing. Of a classifier it says the labels, mean, crop."""
+    saved_for_transformers(folder, what, Swin, theirs, table)
 
 
 def named(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,8 +25,8 @@ from typing import Any
 from regard.core.config import from_dict
 from regard.models.swinv2 import Config, SwinV2
 from regard.weights.hf_swin import DEFAULTS, FIXED, described, outside, values
-from regard.weights.table import Row, linear, same, stack, view, write
-from regard.weights.theirs import IMAGE_FILES, completed, holds, loaded, saved, shown_by_transformers
+from regard.weights.table import Row, linear, same, stack, view
+from regard.weights.theirs import Classifier, completed, loaded, saved_for_transformers, shown_by_transformers
 from regard.weights.timm_swin import check
 
 
@@ -78,6 +78,6 @@ def load(folder: str | Path) -> tuple[SwinV2, dict[str, Any]]:
     return loaded(folder, lambda said, _: ours(said), SwinV2, table, shown_by_transformers)
 
 
-def save(folder: str | Path, model: SwinV2) -> None:
-    """Write a folder that transformers reads; all of it or nothing."""
-    saved(folder, theirs(model.config), write(table(model.config), model), holds("swinv2", IMAGE_FILES))
+def save(folder: str | Path, what: SwinV2 | Classifier) -> None:
+    """Write a folder that transformers reads; all of it or nothing. Of a classifier it says the labels, mean, crop."""
+    saved_for_transformers(folder, what, SwinV2, theirs, table)

@@ -27,19 +27,18 @@ from regard.core.errors import Unsupported
 from regard.core.shapes import Tensor
 from regard.core.spec import Spec
 from regard.models.vit import Config, ViT
-from regard.weights.table import Row, linear, stack, view, write
+from regard.weights.table import Row, linear, stack, view
 from regard.weights.theirs import (
-    IMAGE_FILES,
+    Classifier,
     classes_of,
     completed,
     feed_of,
-    holds,
     labelled,
     loaded,
     one_of,
     refuse,
     renamed,
-    saved,
+    saved_for_transformers,
     shown_by_transformers,
     softmax_only,
     with_biases,
@@ -144,9 +143,9 @@ def load(folder: str | Path) -> tuple[ViT, dict[str, Any]]:
     return loaded(folder, _ours, ViT, table, shown_by_transformers, ready)
 
 
-def save(folder: str | Path, model: ViT) -> None:
-    """Write a folder that transformers reads; all of it or nothing."""
-    saved(folder, theirs(model.config), write(table(model.config), model), holds("vit", IMAGE_FILES))
+def save(folder: str | Path, what: ViT | Classifier) -> None:
+    """Write a folder that transformers reads; all of it or nothing. Of a classifier it says the labels, mean, crop."""
+    saved_for_transformers(folder, what, ViT, theirs, table)
 
 
 def ready(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -3,17 +3,30 @@ what all folders of image models have, theirs and timm's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
+
+from torch import nn
 
 from regard.core.errors import BadInput, Unsupported
 from regard.core.shapes import Pair, Size, Tensor, pair
 from regard.core.spec import Spec
 from regard.core.undrawn import undrawn
-from regard.weights.folder import only_holds, read_json, read_tensors, replacing, write_json, write_tensors
-from regard.weights.table import Row, read
+from regard.weights.folder import (
+    Folder,
+    load_model,
+    only_holds,
+    read_json,
+    read_tensors,
+    replacing,
+    write_json,
+    write_tensors,
+)
+from regard.weights.table import Row, read, write
 
 Needed = tuple[Any, bool]  # what a field must be, and whether it is
 
@@ -21,6 +34,7 @@ Needed = tuple[Any, bool]  # what a field must be, and whether it is
 FILES = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
 # and that of one that reads images, of transformers
 IMAGE_FILES = {"config.json", "model.safetensors", "preprocessor_config.json"}
+RESAMPLE = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers, which transformers writes
 
 
 def completed(
@@ -118,6 +132,16 @@ def image_reader(folder: Path) -> str | None:
     return TIMM[max(known, key=len)]
 
 
+def pictured(folder: Path) -> Folder:
+    """A saved model with the task it is for: one of ours, or someone's image model, which is for images."""
+    room = image_reader(folder)
+    if room is None:
+        return load_model(folder)
+    model, shown = import_module(room).load(folder)
+    task = {"name": "images", **shown}
+    return Folder(model, None, task, None, {"task": task})
+
+
 Shown = Callable[[Path, Mapping[str, Any], Any], dict[str, Any]]  # folder, what its config.json says, our Config
 
 
@@ -142,12 +166,77 @@ def loaded(
     return model.eval(), shown(folder, said, config)
 
 
-def saved(
-    folder: str | Path, said: Mapping[str, Any], state: Mapping[str, Tensor], is_theirs: Callable[[Path], bool]
+@runtime_checkable
+class Classifier(Protocol):
+    """A model with its labels and the way it is shown images: tasks.ImageClassifier, as seen from this room."""
+
+    model: nn.Module
+    labels: list[str]
+    channels: int
+    mean: list[float]
+    std: list[float]
+    crop: float
+    resample: str
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Rows and columns of what the model is shown."""
+
+
+Theirs = Callable[[Any], dict[str, Any]]  # our Config -> what their config.json says
+Table = Callable[[Any], list[Row]]
+
+
+def saved_for_transformers(folder: str | Path, what: Any, kind: type[nn.Module], theirs: Theirs, table: Table) -> None:
+    """Write a folder that transformers reads, all of it or nothing: a model of this kind, or a classifier around one.
+
+    Of a classifier it says the labels, and how images are shown to it. What stands there is replaced only where it is
+    such a folder, too.
+    """
+    model, shows = _taken(what, kind, "transformers")
+    said = theirs(model.config)
+    files = {"config.json": said}
+    if shows is not None:
+        files = {"config.json": said | labelled(shows.labels), "preprocessor_config.json": _processor(shows)}
+    _saved(folder, files, write(table(model.config), model), holds(said["model_type"], IMAGE_FILES))
+
+
+def saved_for_timm(folder: str | Path, what: Any, kind: type[nn.Module], theirs: Theirs, table: Table) -> None:
+    """The same for timm, which keeps labels and the way images are shown in its config.json."""
+    model, shows = _taken(what, kind, "timm")
+    said = theirs(model.config)
+    if shows is not None:
+        said = said | {"label_names": shows.labels, "pretrained_cfg": said["pretrained_cfg"] | _pretrained(shows)}
+    _saved(folder, {"config.json": said}, write(table(model.config), model), holds_timm)
+
+
+def _taken(what: Any, kind: type[nn.Module], whose: str) -> tuple[Any, Classifier | None]:
+    """The model to be written, which must be of this kind, and the classifier around it, where there is one."""
+    model: Any = what.model if isinstance(what, Classifier) else what
+    if not isinstance(model, kind):
+        holds, given = kind.__name__, type(model).__name__
+        raise Unsupported(f"this format of {whose} holds a {holds}, not a {given}; regard.save writes any model")
+    if not isinstance(what, Classifier):
+        return model, None
+    config: Any = model.config
+    if len(what.labels) != config.classes:
+        raise BadInput(f"{len(what.labels):,} labels are not those of a model of {config.classes:,} classes")
+    if what.size != pair(config.image):
+        shown, made = (f"{y} x {x}" for y, x in (what.size, pair(config.image)))
+        raise Unsupported(f"a folder of {whose} has one size of images; this model is made for {made}, shown {shown}")
+    return model, what
+
+
+def _saved(
+    folder: str | Path,
+    files: Mapping[str, Mapping[str, Any]],
+    state: Mapping[str, Tensor],
+    is_theirs: Callable[[Path], bool],
 ) -> None:
     """Write a folder of theirs; all of it or nothing. What stands there is replaced only where it `is_theirs`."""
     with replacing(Path(folder), is_theirs) as new:
-        write_json(new / "config.json", dict(said))
+        for name, values in files.items():
+            write_json(new / name, values)
         write_tensors(new / "model.safetensors", dict(state))
 
 
@@ -164,10 +253,36 @@ def classes_of(said: Mapping[str, Any]) -> int:
     return len(said.get("id2label") or ()) or int(said.get("num_labels", 2))
 
 
-def labelled(classes: int) -> dict[str, Any]:
-    """So many classes as a config.json of transformers names them."""
-    names = {str(n): f"LABEL_{n}" for n in range(classes)}
+def labelled(labels: Sequence[str] | int) -> dict[str, Any]:
+    """Classes as a config.json of transformers names them; where nobody knows more than how many, as it would."""
+    labels = [f"LABEL_{n}" for n in range(labels)] if isinstance(labels, int) else labels
+    names = {str(n): name for n, name in enumerate(labels)}
     return {"id2label": names, "label2id": {name: int(n) for n, name in names.items()}} if names else {}
+
+
+def _processor(shows: Classifier) -> dict[str, Any]:
+    """A preprocessor_config.json. That of BiT cuts the middle out as ours does; theirs of ViT squeezes.
+
+    An image that is not square is squeezed, for want of a better one. `crop_pct` is for whoever computes the crop back,
+    since sizes are whole numbers.
+    """
+    y, x = shows.size
+    grown = [math.floor(side / shows.crop) for side in (y, x)]
+    return {
+        "image_processor_type": "BitImageProcessor",
+        "do_convert_rgb": shows.channels == 3,
+        "do_resize": True,
+        "size": {"shortest_edge": grown[0]} if y == x else {"height": grown[0], "width": grown[1]},
+        "resample": {name: number for number, name in RESAMPLE.items()}[shows.resample],
+        "do_center_crop": True,
+        "crop_size": {"height": y, "width": x},
+        "crop_pct": shows.crop,
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": shows.mean,
+        "image_std": shows.std,
+    }
 
 
 def renamed(state: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
@@ -223,6 +338,18 @@ def timm_config(architecture: str, config: Any, width: int, arguments: Mapping[s
     }
 
 
+def _pretrained(shows: Classifier) -> dict[str, Any]:
+    """What timm keeps in `pretrained_cfg` of the way that images are shown."""
+    return {
+        "input_size": [shows.channels, *shows.size],
+        "mean": shows.mean,
+        "std": shows.std,
+        "crop_pct": shows.crop,
+        "crop_mode": "center",
+        "interpolation": shows.resample,
+    }
+
+
 def shown_by_timm(folder: Path, said: Mapping[str, Any], config: Any) -> dict[str, Any]:
     """How images are shown to a model of timm, as an ImageClassifier takes it; what is not said is timm's default."""
     how = said.get("pretrained_cfg") or {}
@@ -249,16 +376,14 @@ def shown_by_transformers(folder: Path, said: Mapping[str, Any], config: Any) ->
     file = folder / "preprocessor_config.json"
     how = read_json(file) if file.is_file() else {}
     names = said.get("id2label") or {n: f"LABEL_{n}" for n in range(config.classes)}
-    size, cut = _side(how.get("size")), _side(how.get("crop_size"))
-    crop = cut / size if how.get("do_center_crop") and size and cut and cut < size else 1.0
     return {
         "labels": [str(name) for name in numbered(names)],
         "image": config.image,
         "channels": config.channels,
         "mean": list(how.get("image_mean") or [0.5] * config.channels),
         "std": list(how.get("image_std") or [0.5] * config.channels),
-        "crop": crop,
-        "resample": {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}.get(how.get("resample", 2), "bilinear"),
+        "crop": _crop(how),
+        "resample": RESAMPLE.get(how.get("resample", 2), "bilinear"),
     }
 
 
@@ -284,6 +409,17 @@ _IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and deviation o
 def _each(values: Any, channels: int) -> list[float]:
     """A number for every channel; their mean, where a model was told of three colours and reads another number."""
     return list(values) if len(values) == channels else [sum(values) / len(values)] * channels
+
+
+def _crop(how: Mapping[str, Any]) -> float:
+    """The share of an image's shorter side that a preprocessor_config.json cuts out."""
+    size, cut = _side(how.get("size")), _side(how.get("crop_size"))
+    if not how.get("do_center_crop") or not size or not cut:
+        return 1.0
+    if isinstance(said := how.get("crop_pct"), float) and 0 < said <= 1 and math.floor(cut / said) == size:
+        return said
+    crop = min(cut / size, 1.0)
+    return crop if math.floor(cut / crop) >= size else math.nextafter(crop, 0)  # so that it gives their size again
 
 
 def _side(size: Any) -> int | None:

@@ -24,8 +24,8 @@ from regard.models import vit
 from regard.models.deit import Config, DeiT
 from regard.models.vit import ViT
 from regard.weights import timm_vit
-from regard.weights.table import Row, linear, write
-from regard.weights.theirs import holds_timm, loaded, saved, shown_by_timm
+from regard.weights.table import Row, linear
+from regard.weights.theirs import Classifier, loaded, saved_for_timm, shown_by_timm
 
 
 def table(config: Config | vit.Config) -> list[Row]:
@@ -54,9 +54,9 @@ def load(folder: str | Path) -> tuple[ViT, dict[str, Any]]:
     return loaded(folder, ours, made, table, shown_by_timm, timm_vit.ready)
 
 
-def save(folder: str | Path, model: DeiT) -> None:
-    """Write a folder that timm reads; all of it or nothing."""
-    saved(folder, theirs(model.config), write(table(model.config), model), holds_timm)
+def save(folder: str | Path, what: DeiT | Classifier) -> None:
+    """Write a folder that timm reads; all of it or nothing. Of a classifier it says the labels, mean, crop."""
+    saved_for_timm(folder, what, DeiT, theirs, table)
 
 
 def made(config: Config | vit.Config) -> ViT:

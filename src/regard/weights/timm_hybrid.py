@@ -29,13 +29,13 @@ from regard.core.spec import Spec
 from regard.models.vit import Config, ViT
 from regard.tokens.patches import cells
 from regard.weights import timm_vit
-from regard.weights.table import Row, same, write
+from regard.weights.table import Row, same
 from regard.weights.theirs import (
+    Classifier,
     brief,
-    holds_timm,
     loaded,
     only_told,
-    saved,
+    saved_for_timm,
     shown_by_timm,
     timm_architecture,
     timm_size,
@@ -117,9 +117,9 @@ def load(folder: str | Path) -> tuple[ViT, dict[str, Any]]:
     return loaded(folder, ours, ViT, table, shown_by_timm)
 
 
-def save(folder: str | Path, model: ViT) -> None:
-    """Write a folder that timm reads; all of it or nothing."""
-    saved(folder, theirs(model.config), write(table(model.config), model), holds_timm)
+def save(folder: str | Path, what: ViT | Classifier) -> None:
+    """Write a folder that timm reads; all of it or nothing. Of a classifier it says the labels, mean, crop."""
+    saved_for_timm(folder, what, ViT, theirs, table)
 
 
 def _pair(theirs: str, ours: str, conv: str, norm: str) -> list[Row]:

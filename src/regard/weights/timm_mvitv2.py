@@ -28,14 +28,14 @@ from typing import Any
 from regard.core.errors import BadInput, Unsupported
 from regard.core.shapes import Tensor
 from regard.models.mvit import SIZES, Config, MViT
-from regard.weights.table import Row, linear, same, view, write
+from regard.weights.table import Row, linear, same, view
 from regard.weights.theirs import (
+    Classifier,
     brief,
-    holds_timm,
     loaded,
     only_told,
     refuse,
-    saved,
+    saved_for_timm,
     shown_by_timm,
     softmax_only,
     timm_architecture,
@@ -117,9 +117,9 @@ def load(folder: str | Path) -> tuple[MViT, dict[str, Any]]:
     return loaded(folder, ours, MViT, table, shown_by_timm)
 
 
-def save(folder: str | Path, model: MViT) -> None:
-    """Write a folder that timm reads; all of it or nothing."""
-    saved(folder, theirs(model.config), write(table(model.config), model), holds_timm)
+def save(folder: str | Path, what: MViT | Classifier) -> None:
+    """Write a folder that timm reads; all of it or nothing. Of a classifier it says the labels, mean, crop."""
+    saved_for_timm(folder, what, MViT, theirs, table)
 
 
 def _check(config: Config) -> None:

@@ -28,14 +28,14 @@ from regard.core.config import from_dict
 from regard.core.errors import Unsupported
 from regard.core.shapes import Tensor
 from regard.models.resnet import SIZES, Config, ResNet
-from regard.weights.table import Row, linear, same, write
+from regard.weights.table import Row, linear, same
 from regard.weights.theirs import (
+    Classifier,
     brief,
-    holds_timm,
     loaded,
     only_told,
     refuse,
-    saved,
+    saved_for_timm,
     shown_by_timm,
     timm_architecture,
     timm_config,
@@ -92,9 +92,9 @@ def load(folder: str | Path) -> tuple[ResNet, dict[str, Any]]:
     return loaded(folder, ours, ResNet, table, shown_by_timm)
 
 
-def save(folder: str | Path, model: ResNet) -> None:
-    """Write a folder that timm reads; all of it or nothing."""
-    saved(folder, theirs(model.config), write(table(model.config), model), holds_timm)
+def save(folder: str | Path, what: ResNet | Classifier) -> None:
+    """Write a folder that timm reads; all of it or nothing. Of a classifier it says the labels, mean, crop."""
+    saved_for_timm(folder, what, ResNet, theirs, table)
 
 
 def _pair(conv: str, norm: str, our_conv: str, our_norm: str) -> list[Row]:

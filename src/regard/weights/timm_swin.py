@@ -28,14 +28,14 @@ from regard.core.config import from_dict
 from regard.core.errors import BadInput, Unsupported
 from regard.core.shapes import Tensor, pair
 from regard.models.swin import Config, Swin
-from regard.weights.table import Row, linear, same, view, write
+from regard.weights.table import Row, linear, same, view
 from regard.weights.theirs import (
+    Classifier,
     brief,
-    holds_timm,
     loaded,
     only_told,
     refuse,
-    saved,
+    saved_for_timm,
     shown_by_timm,
     softmax_only,
     timm_architecture,
@@ -77,9 +77,9 @@ def load(folder: str | Path) -> tuple[Swin, dict[str, Any]]:
     return loaded(folder, ours, Swin, table, shown_by_timm)
 
 
-def save(folder: str | Path, model: Swin) -> None:
-    """Write a folder that timm reads; all of it or nothing."""
-    saved(folder, theirs(model.config), write(table(model.config), model), holds_timm)
+def save(folder: str | Path, what: Swin | Classifier) -> None:
+    """Write a folder that timm reads; all of it or nothing. Of a classifier it says the labels, mean, crop."""
+    saved_for_timm(folder, what, Swin, theirs, table)
 
 
 # -- what both versions of Swin have in common -------------------------------------------------------------------------

@@ -23,8 +23,8 @@ from typing import Any
 from regard.core.config import from_dict
 from regard.core.shapes import Tensor
 from regard.models.swinv2 import Config, SwinV2
-from regard.weights.table import Row, linear, same, stack, view, write
-from regard.weights.theirs import holds_timm, loaded, saved, shown_by_timm
+from regard.weights.table import Row, linear, same, stack, view
+from regard.weights.theirs import Classifier, loaded, saved_for_timm, shown_by_timm
 from regard.weights.timm_swin import check, described, fields, outside
 
 PLAIN = re.compile(
@@ -74,6 +74,6 @@ def load(folder: str | Path) -> tuple[SwinV2, dict[str, Any]]:
     return loaded(folder, ours, SwinV2, table, shown_by_timm)
 
 
-def save(folder: str | Path, model: SwinV2) -> None:
-    """Write a folder that timm reads; all of it or nothing."""
-    saved(folder, theirs(model.config), write(table(model.config), model), holds_timm)
+def save(folder: str | Path, what: SwinV2 | Classifier) -> None:
+    """Write a folder that timm reads; all of it or nothing. Of a classifier it says the labels, mean, crop."""
+    saved_for_timm(folder, what, SwinV2, theirs, table)

@@ -33,16 +33,16 @@ from regard.core.shapes import Tensor, pair
 from regard.core.spec import Spec
 from regard.models.vit import Config, ViT
 from regard.tokens.patches import cells
-from regard.weights.table import Row, concat, linear, same, view, write
+from regard.weights.table import Row, concat, linear, same, view
 from regard.weights.theirs import (
+    Classifier,
     brief,
     feed_of,
-    holds_timm,
     loaded,
     one_of,
     only_told,
     refuse,
-    saved,
+    saved_for_timm,
     shown_by_timm,
     softmax_only,
     timm_architecture,
@@ -199,9 +199,9 @@ def load(folder: str | Path) -> tuple[ViT, dict[str, Any]]:
     return loaded(folder, ours, ViT, table, shown_by_timm, ready)
 
 
-def save(folder: str | Path, model: ViT) -> None:
-    """Write a folder that timm reads; all of it or nothing."""
-    saved(folder, theirs(model.config), write(table(model.config), model), holds_timm)
+def save(folder: str | Path, what: ViT | Classifier) -> None:
+    """Write a folder that timm reads; all of it or nothing. Of a classifier it says the labels, mean, crop."""
+    saved_for_timm(folder, what, ViT, theirs, table)
 
 
 def ready(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -16,9 +16,8 @@ import math
 import torch
 from jaxtyping import UInt8
 
-from regard.core.errors import BadInput
 from regard.core.shapes import Tensor
-from regard.data.augment.draws import log_uniform, uniform
+from regard.data.augment.draws import allowed, log_uniform, uniform
 from regard.data.augment.warp import matrix, warped
 
 
@@ -28,8 +27,11 @@ class Affine:
     def __init__(
         self, turn: float = 10.0, shear: float = 0.1, grow: float = 0.1, move: float = 0.1, outside: float = 0.0
     ) -> None:
-        if min(turn, shear, grow, move) < 0 or not 0 <= outside <= 255:
-            raise BadInput("affine(...): how far an image is moved is 0 or more, and a byte is from 0 to 255")
+        allowed("affine(turn", turn, 0, 180)
+        allowed("affine(shear", shear, 0, 10)
+        allowed("affine(grow", grow, 0, 10)
+        allowed("affine(move", move, 0, 1)
+        allowed("affine(outside", outside, 0, 255)
         self.turn, self.shear, self.grow, self.move, self.outside = turn, shear, grow, move, outside
 
     def __call__(self, pixels: UInt8[Tensor, "B C Y X"], generator: torch.Generator) -> UInt8[Tensor, "B C Y X"]:

@@ -11,10 +11,9 @@ from __future__ import annotations
 import torch
 from jaxtyping import UInt8
 
-from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 from regard.data.augment import tables
-from regard.data.augment.draws import uniform
+from regard.data.augment.draws import allowed, uniform
 from regard.data.augment.ranges import mixed
 
 Pixels = UInt8[Tensor, "B C Y X"]
@@ -26,8 +25,10 @@ class ColourJitter:
     def __init__(
         self, brightness: float = 0.4, contrast: float = 0.4, saturation: float = 0.4, hue: float = 0.0
     ) -> None:
-        if not 0 <= hue <= 0.5 or min(brightness, contrast, saturation) < 0:
-            raise BadInput(f"colour_jitter(hue={hue}): a hue is turned by 0 to 0.5, and factors differ by 0 or more")
+        allowed("colour_jitter(brightness", brightness, 0, 10)
+        allowed("colour_jitter(contrast", contrast, 0, 10)
+        allowed("colour_jitter(saturation", saturation, 0, 10)
+        allowed("colour_jitter(hue", hue, 0, 0.5)
         self.brightness, self.contrast, self.saturation, self.hue = brightness, contrast, saturation, hue
 
     def __call__(self, pixels: Pixels, generator: torch.Generator) -> Pixels:

@@ -25,7 +25,17 @@ class Crop:
     def __init__(self, padding: int = 4, border: Literal["zero", "mirror"] = "zero") -> None:
         if border not in ("zero", "mirror"):
             raise BadInput(f"crop(border={border!r}): a border is zero or mirror")
+        if padding < 0:
+            raise BadInput(f"crop(padding={padding}): at least 0 is needed")
         self.padding, self.border = padding, border
+
+    def fits(self, y: int, x: int) -> None:
+        """Refuse images that could be moved out of sight."""
+        if self.padding >= min(y, x):
+            raise BadInput(
+                f"crop(padding={self.padding}): images of {y} x {x} could be moved out of sight; "
+                f"at most {min(y, x) - 1} is possible"
+            )
 
     def __call__(self, pixels: UInt8[Tensor, "B C Y X"], generator: torch.Generator) -> UInt8[Tensor, "B C Y X"]:
         """Each image moved."""

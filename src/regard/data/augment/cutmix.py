@@ -14,15 +14,15 @@ import torch
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 from regard.data.augment.draws import boxes, inside
-from regard.data.augment.mixup import beta
+from regard.data.augment.mixup import MOST, beta
 
 
 class CutMix:
     """How much of itself an image keeps: all of it or nothing, pixel by pixel."""
 
     def __init__(self, alpha: float = 1.0) -> None:
-        if alpha <= 0:
-            raise BadInput(f"cutmix(alpha={alpha}): alpha is above 0")
+        if not 0 < alpha <= MOST:
+            raise BadInput(f"cutmix(alpha={alpha}): alpha is above 0 and at most {MOST}")
         self.alpha = alpha
 
     def __call__(self, b: int, y: int, x: int, generator: torch.Generator) -> Float[Tensor, "b 1 y x"]:

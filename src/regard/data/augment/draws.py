@@ -11,12 +11,19 @@ import math
 
 import torch
 
+from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Float, Int, Tensor
 
 
 def seeded(rng: torch.Generator | None) -> int:
     """A seed for a generator elsewhere, from this one; without one, from torch's own."""
     return int(torch.randint(2**62, (), generator=rng))
+
+
+def allowed(what: str, value: float, low: float, high: float) -> None:
+    """Refuse a number of an augmentation, ``flip(chance``, that is not between two others."""
+    if not (isinstance(value, (int, float)) and low <= value <= high):
+        raise BadInput(f"{what}={value}): a number from {low:g} to {high:g} is needed")
 
 
 def uniform(n: int, low: float, high: float, generator: torch.Generator) -> Float[Tensor, " n"]:

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import UInt8
 
 from regard.core.shapes import Tensor
-from regard.data.augment.draws import boxes, coins, inside, log_uniform, uniform
+from regard.data.augment.draws import allowed, boxes, coins, inside, log_uniform, uniform
 
 GREY, WIDE = 122.0, 62.0  # of the pixels of photographs: mean and spread
 AREA, RATIO = (0.02, 1 / 3), 3.3
@@ -23,6 +23,8 @@ class Erase:
     """A rectangle of noise, with a chance."""
 
     def __init__(self, chance: float = 0.25, noise: float = WIDE) -> None:
+        allowed("erase(chance", chance, 0, 1)
+        allowed("erase(noise", noise, 0, 255)
         self.chance, self.noise = chance, noise
 
     def __call__(self, pixels: UInt8[Tensor, "B C Y X"], generator: torch.Generator) -> UInt8[Tensor, "B C Y X"]:

@@ -9,13 +9,14 @@ import torch
 from jaxtyping import UInt8
 
 from regard.core.shapes import Tensor
-from regard.data.augment.draws import coins
+from regard.data.augment.draws import allowed, coins
 
 
 class Flip:
     """Left and right exchanged, with a chance."""
 
     def __init__(self, chance: float = 0.5) -> None:
+        allowed("flip(chance", chance, 0, 1)
         self.chance = chance
 
     def __call__(self, pixels: UInt8[Tensor, "B C Y X"], generator: torch.Generator) -> UInt8[Tensor, "B C Y X"]:

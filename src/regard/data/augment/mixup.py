@@ -12,13 +12,15 @@ import torch
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 
+MOST = 100  # of α: from there on all images keep about half of themselves
+
 
 class Mixup:
     """How much of itself an image keeps: the same at every pixel."""
 
     def __init__(self, alpha: float = 0.8) -> None:
-        if alpha <= 0:
-            raise BadInput(f"mixup(alpha={alpha}): alpha is above 0")
+        if not 0 < alpha <= MOST:
+            raise BadInput(f"mixup(alpha={alpha}): alpha is above 0 and at most {MOST}")
         self.alpha = alpha
 
     def __call__(self, b: int, y: int, x: int, generator: torch.Generator) -> Float[Tensor, "b 1 y x"]:

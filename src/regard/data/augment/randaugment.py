@@ -15,7 +15,7 @@ import torch
 from jaxtyping import UInt8
 
 from regard.core.shapes import Tensor
-from regard.data.augment.draws import coins, integers
+from regard.data.augment.draws import allowed, coins, integers
 from regard.data.augment.ranges import OPERATIONS, applied
 
 
@@ -23,6 +23,10 @@ class RandAugment:
     """So many operations of about one strength."""
 
     def __init__(self, many: int = 2, strength: float = 9.0, spread: float = 0.5, chance: float = 0.5) -> None:
+        allowed("randaugment(many", many, 1, len(OPERATIONS))
+        allowed("randaugment(strength", strength, 0, 10)
+        allowed("randaugment(spread", spread, 0, 10)
+        allowed("randaugment(chance", chance, 0, 1)
         self.many, self.strength, self.spread, self.chance = many, strength, spread, chance
 
     def __call__(self, pixels: UInt8[Tensor, "B C Y X"], generator: torch.Generator) -> UInt8[Tensor, "B C Y X"]:

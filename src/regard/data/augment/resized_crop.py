@@ -10,6 +10,8 @@ Szegedy et al.: Going Deeper with Convolutions. CVPR 2015. arXiv:1409.4842, sect
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import UInt8
 
@@ -25,6 +27,8 @@ class ResizedCrop:
     def __init__(self, least: float = 0.08, most: float = 1.0, ratio: float = 4 / 3) -> None:
         if not 0 < least <= most <= 1:
             raise BadInput(f"resized_crop(least={least}, most={most}): both are shares of the area, least first")
+        if not 1 <= ratio < math.inf:
+            raise BadInput(f"resized_crop(ratio={ratio}): the longer side over the shorter, 1 or more")
         self.least, self.most, self.ratio = least, most, ratio
 
     def __call__(self, pixels: UInt8[Tensor, "B C Y X"], generator: torch.Generator) -> UInt8[Tensor, "B C Y X"]:

@@ -8,7 +8,7 @@ import torch
 
 from regard.attention.kept import Held
 from regard.core.errors import BadInput
-from regard.tasks.hearer import Hearer, searched
+from regard.tasks.hearer import Hearer
 from regard.tasks.look import Look
 from regard.tasks.looks import texts
 from regard.tasks.looks.sounds import frames_side, heard, spectrum
@@ -31,7 +31,7 @@ class ListeningLook(Look):
         said, score = self.given.get("said"), None
         if said is None:
             with torch.inference_mode():
-                best = searched(hearer.model, wide, lengths, beams, text)[0]
+                best = hearer.best(frames, wide, lengths, beams)
             ids, score = list(best.tokens), best.log_probability
         else:
             ids = hearer.numbers(said)

@@ -1,0 +1,139 @@
+"""A classifier written for someone else keeps its labels and the way it is shown images."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import regard
+from regard.core.errors import RegardError
+from regard.models import build
+from regard.models.mvit import Config as MViTConfig
+from regard.models.mvit import MViT
+from regard.tasks.image_classifier import ImageClassifier
+from regard.weights import (
+    google_vit,
+    hf_deit,
+    hf_swin,
+    hf_swinv2,
+    hf_vit,
+    timm_deit,
+    timm_mvitv2,
+    timm_resnet,
+    timm_swin,
+    timm_swinv2,
+    timm_vit,
+)
+
+NAMES = ["cat", "dog", "Löwe"]
+VIT = {"width": 16, "heads": 2, "layers": 1, "patch": 8, "eps": 1e-6}
+SWIN = {"width": 8, "heads": (1, 2), "layers": (1, 1), "window": 4, "patch": 4}
+SAVERS = {
+    "hf_vit": (hf_vit, "vit", VIT | {"positions": "learned(antialias=False)"}),
+    "hf_deit": (hf_deit, "deit", VIT | {"positions": "learned(antialias=False)"}),
+    "hf_swin": (hf_swin, "swin", SWIN),
+    "hf_swinv2": (hf_swinv2, "swinv2", SWIN),
+    "timm_vit": (timm_vit, "vit", VIT),
+    "timm_deit": (timm_deit, "deit", VIT),
+    "timm_swin": (timm_swin, "swin", SWIN),
+    "timm_swinv2": (timm_swinv2, "swinv2", SWIN),
+    "timm_resnet": (timm_resnet, "resnet", {"size": "18"}),
+    "timm_mvitv2": (timm_mvitv2, "mvit", {"size": "t", "image": 64}),
+}
+
+
+def photo(mode="RGB"):
+    noise = np.random.default_rng(0).integers(0, 256, (12, 16, 3), dtype=np.uint8)
+    return Image.fromarray(noise).resize((160, 120), Image.Resampling.BICUBIC).convert(mode)
+
+
+def classifier(name="vit", image=32, channels=3, crop=0.9, resample="bilinear", **settings):
+    torch.manual_seed(0)
+    model = build(name, classes=len(NAMES), image=image, channels=channels, **settings)
+    shown = {"mean": [0.485, 0.4, 0.3][:channels], "std": [0.2, 0.25, 0.3][:channels]}
+    return ImageClassifier(model, NAMES, image, channels, crop=crop, resample=resample, **shown)
+
+
+@pytest.mark.parametrize("name", SAVERS)
+def test_a_classifier_comes_back_as_it_was(tmp_path, name):
+    room, kind, settings = SAVERS[name]
+    ours = classifier(kind, **settings)
+    room.save(tmp_path / "theirs", ours)
+    again = regard.load(tmp_path / "theirs")
+    for field in ("labels", "size", "channels", "mean", "std", "crop", "resample"):
+        assert getattr(again, field) == getattr(ours, field), field
+    assert again([photo()]) == ours([photo()])
+    room.save(tmp_path / "theirs", again)  # what stands there is theirs: it may be replaced
+
+
+@pytest.mark.parametrize("room", [hf_vit, timm_vit])
+@pytest.mark.parametrize("shown", [{"channels": 1}, {"image": (24, 40), "crop": 0.97}, {"crop": 1.0}, {"image": 72}])
+def test_so_does_one_that_is_shown_images_otherwise(tmp_path, room, shown):
+    ours = classifier(**SAVERS["hf_vit"][2], **shown)
+    room.save(tmp_path / "theirs", ours)
+    assert regard.load(tmp_path / "theirs")([photo()]) == ours([photo()])
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("crop", [1.0, 0.875])
+def test_transformers_shows_images_as_we_do_and_knows_the_labels(tmp_path, crop, channels):
+    transformers = pytest.importorskip("transformers")
+    ours = classifier(**SAVERS["hf_vit"][2], crop=crop, channels=channels)
+    hf_vit.save(tmp_path / "m", ours)
+    theirs = transformers.ViTForImageClassification.from_pretrained(tmp_path / "m").eval()
+    assert [theirs.config.id2label[n] for n in range(3)] == NAMES
+    assert theirs.config.label2id == {label: n for n, label in enumerate(NAMES)}
+    picture = photo("L" if channels == 1 else "RGB")
+    shown = transformers.AutoImageProcessor.from_pretrained(tmp_path / "m", backend="pil")(picture, return_tensors="pt")
+    torch.testing.assert_close(shown.pixel_values, ours.prepare(picture), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("image", [32, (24, 40)])
+def test_timm_shows_images_as_we_do_and_knows_the_labels(tmp_path, image):
+    timm = pytest.importorskip("timm")
+    ours = classifier(**VIT, image=image)
+    timm_vit.save(tmp_path / "m", ours)
+    theirs = timm.create_model(f"local-dir:{tmp_path / 'm'}", pretrained=True).eval()
+    assert theirs.pretrained_cfg["label_names"] == NAMES
+    told = timm.data.resolve_model_data_config(theirs)
+    shown = timm.data.create_transform(**told, is_training=False)(photo())[None]
+    torch.testing.assert_close(shown, ours.prepare(photo()), rtol=1e-4, atol=1e-4)
+
+
+def test_the_size_that_transformers_cuts_from_is_the_one_that_ours_does(tmp_path):
+    hf_vit.save(tmp_path / "m", classifier(**SAVERS["hf_vit"][2], image=32))
+    said = json.loads((tmp_path / "m/preprocessor_config.json").read_text())
+    del said["crop_pct"]
+    for cut, size in ((9, 14), (14, 25), (224, 256)):  # 9 / (9 / 14) is a little less than 14
+        said |= {"size": {"shortest_edge": size}, "crop_size": {"height": cut, "width": cut}}
+        (tmp_path / "m/preprocessor_config.json").write_text(json.dumps(said))
+        assert cut // hf_vit.load(tmp_path / "m")[1]["crop"] == size
+
+
+@pytest.mark.parametrize("name", SAVERS)
+@pytest.mark.parametrize(
+    "other", [lambda: classifier("cct", size="tiny"), lambda: classifier("cct", size="tiny").model, str]
+)
+def test_what_has_no_place_there_is_refused_in_one_line(tmp_path, name, other):
+    with pytest.raises(RegardError, match=r"holds a \w+, not a (CCT|str)") as error:
+        SAVERS[name][0].save(tmp_path / "m", other())
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "m").exists()
+
+
+def test_neither_is_there_a_place_for_a_resnet_clips_or_another_size(tmp_path):
+    with pytest.raises(RegardError, match="not a ResNet"):
+        hf_vit.save(tmp_path / "m", classifier("resnet", size="18"))
+    with pytest.raises(RegardError):
+        timm_mvitv2.save(tmp_path / "m", MViT(MViTConfig(classes=3, frames=4, image=32)))
+    ours = classifier(**VIT)
+    with pytest.raises(RegardError, match="give a ViT, not ImageClassifier"):
+        google_vit.save(tmp_path / "m.npz", ours)
+    ours.image = 48
+    with pytest.raises(RegardError, match="made for 32 x 32, shown 48 x 48"):
+        timm_vit.save(tmp_path / "m", ours)
+    ours.image, ours.labels = 32, ["one"]
+    with pytest.raises(RegardError, match="1 labels are not those of a model of 3 classes"):
+        timm_vit.save(tmp_path / "m", ours)
