@@ -510,8 +510,8 @@ def test_a_config_with_other_shapes_says_which(saved):
         ({"hedas": 2}, "did you mean 'heads'"),
         ({"width": "wide"}, "'width' is 'wide'"),
         ({"positions": "sinusoidl"}, "did you mean 'sinusoidal'"),
-        ({"width": -16}, "config.json does not describe a model"),
-        ({"pad": 5000}, "config.json does not describe a model"),
+        ({"width": -16}, "width is -16; at least 1 is needed"),
+        ({"pad": 5000}, "pad is 5000; of"),
     ],
 )
 def test_a_config_that_describes_no_model_says_why(saved, settings, match):
