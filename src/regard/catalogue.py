@@ -369,10 +369,9 @@ def _shipped(name: str) -> str:
 
 def _saved(folder: Path, name: str | None = None) -> str:
     """The card of a saved model, its task and its settings."""
-    from regard.weights.folder import read_json
+    from regard.weights.folder import model_folder, read_json
 
-    if not (folder / "config.json").is_file() and (folder / "model" / "config.json").is_file():
-        folder = folder / "model"  # a run keeps its model there
+    folder = model_folder(folder)
     config = read_json(folder / "config.json")
     readme = folder / "README.md"
     card = readme.read_text(encoding="utf-8", errors="replace").strip() if readme.is_file() else "It has no card."

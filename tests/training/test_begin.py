@@ -95,7 +95,7 @@ def test_what_is_not_there_or_of_another_kind_is_said(folder, pretrained, tmp_pa
         train(finetuned(folder, "nowhere"), tmp_path / "run")
     shutil.copytree(pretrained, tmp_path / "half")
     shutil.rmtree(tmp_path / "half" / "model")
-    with pytest.raises(BadInput, match="has not ended yet"):
+    with pytest.raises(BadInput, match=r"train\.begin=.*half: the run in .* has not ended"):
         begin.folder(str(tmp_path / "half"))
     with pytest.raises(BadInput, match="it is of the kind Transformer; this model is of the kind BERT"):
         begin.take(build(config(vocab=30, head=None)), begin.folder("en-de"))

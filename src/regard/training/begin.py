@@ -24,6 +24,7 @@ from regard.core.shapes import Tensor
 from regard.positions.added.grid import GridPositions
 from regard.training.average import tensors
 from regard.training.slices import fill
+from regard.weights.folder import load_model, model_folder, read_json
 
 # what reads folders of transformers, by kind
 THEIRS = {"bert": "regard.weights.bert", "gpt2": "regard.weights.gpt2", "t5": "regard.weights.t5"}
@@ -34,12 +35,13 @@ HEADS = ("head.", "distilled_head.", "represent.", "pool.")
 def folder(name: str) -> Path:
     """The folder of a saved model that a name means: a run's, a folder, or one that ships with the package."""
     shipped = Path(__file__).resolve().parents[1] / "zoo" / name
-    asked = Path(name).expanduser()
-    for place in (asked, asked / "model", shipped):
+    try:
+        asked = model_folder(Path(name).expanduser())
+    except BadInput as error:
+        raise BadInput(f"train.begin={name}: {error}") from None
+    for place in (asked, shipped):
         if (place / "config.json").is_file():
             return place
-    if (asked / "recipe.json").is_file():
-        raise BadInput(f"train.begin={name}: that run has not ended yet, so it has no model; finish it first")
     raise BadInput(f"train.begin={name}: there is no run and no saved model there, and none ships under that name")
 
 
@@ -110,7 +112,6 @@ def _redrawn(model: nn.Module, given: nn.Module, name: str) -> Tensor | None:
 
 def _model(source: Path) -> nn.Module:
     """The model of a folder, ours, transformers' or timm's."""
-    from regard.weights.folder import load_model, read_json
     from regard.weights.theirs import image_reader
 
     reader = THEIRS.get(str(read_json(source / "config.json").get("model_type"))) or image_reader(source)
