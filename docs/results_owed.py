@@ -163,6 +163,10 @@ OWED_RUNS = {
         "regard train cct_cifar10 --out runs/cct-muon train.steps=17500 train.warmup=1000 task.mix_until=10200 "
         "train.optimiser=muon",
     ),
+    "cct-cifar10-muon-300": Owed(
+        "CIFAR-10, CCT-7/3x1, 300 epochs, mixed to the end, with Muon",
+        "regard train cct_cifar10 train.optimiser=muon --out runs/cct-muon-300",
+    ),
     "vit-cifar10": Owed(
         "CIFAR-10, plain ViT, 100 epochs; seeds 1 to 3", "regard train vit_cifar10 train.seed=1 --out runs/vit-100", 3
     ),
@@ -188,7 +192,9 @@ OWED_RUNS = {
         for some in SHARES
         if some < 100
     },
-    "cifar10-minute": Owed("CIFAR-10 in a minute of one H200", "regard train cifar10_minute --out runs/cifar10_minute"),
+    "cifar10-minute": Owed(
+        "CIFAR-10, CCT-7/3x2, 45 epochs, with Muon", "regard train cifar10_minute --out runs/cifar10_minute"
+    ),
     "cct-mnist": Owed("MNIST, small CCT", "regard train cct_mnist --out runs/cct_mnist"),
     "cct-fashion": Owed("Fashion-MNIST, small CCT, ships as fashion", "regard train cct_fashion --out runs/fashion"),
     "cct-fashion-wide": Owed(
@@ -196,9 +202,14 @@ OWED_RUNS = {
         "regard train cct_fashion model.width=192 model.layers=7 model.heads=6 --out runs/fashion-wide",
     ),
     "cct-fashion-long": Owed(
-        "Fashion-MNIST, CCT of 7 layers of 256, 300 epochs, mixed to the end",
-        "regard train cct_fashion model.width=256 model.layers=7 model.heads=4 task.mix_until=0 train.steps=63300 "
-        "--out runs/fashion-long",
+        "Fashion-MNIST, CCT of 7 layers of 256, 188 epochs, mixed to the end, 57,600 images",
+        "regard train cct_fashion model.width=256 model.layers=7 model.heads=4 task.mix_until=0 data.val=0.04 "
+        "train.steps=42200 --out runs/fashion-long",
+    ),
+    "cct-fashion-muon": Owed(
+        "Fashion-MNIST, CCT of 7 layers of 256, 150 epochs, with Muon",
+        "regard train cct_fashion model.width=256 model.layers=7 model.heads=4 train.optimiser=muon "
+        "--out runs/fashion-muon",
     ),
     "pronounce-cpu": Owed("Spelling to sounds, ships as sounds-en", "regard train pronounce_cpu --out runs/sounds"),
     **{

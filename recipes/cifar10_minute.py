@@ -4,10 +4,13 @@ task       say which of ten things is in a small picture
 data       CIFAR-10 as JPEG of quality 75: 48,000 images to train on, 2,000 to choose by, 10,000 to test
 licence    CIFAR-10's licence is not stated: a recipe, and no model that ships
 paper      Hassani et al., Compact Transformers, 2021, arXiv:2104.05704 (CCT-7/3x2); Jordan et al., Muon, 2024
-machine    one H200, bfloat16, compiled; 45 epochs, which 36,000 images/s do in 60 seconds without compiling; 3.85
-           million parameters
-expected   above 92 % of the test images
-measured   not measured yet
+machine    one H200, bfloat16, compiled; 45 epochs, 3.85 million parameters
+expected   above 92 % of the test images in 60 seconds, compiling aside: missed, in accuracy and in time
+measured   87.9 % on the test part, 88.4 on validation (seed 1; 87 seconds alone on an H200, 5 of them for the first
+           hundred updates, with compiling; 24,650 images/s). Tried, on validation alone: rate 1e-3 87.6, 4e-3 88.7; no
+           erasing 87.4; decay 0.2 88.9; CutMix up to update 3,000 89.0; colour jitter before erasing 89.3;
+           randaugment(many=1, strength=5, spread=0.5, chance=0.5) before erasing 89.5; batches of 256 88.8. A ResNet-18
+           with SGD, crops and flips alone has 88.9 there after 30 epochs
 command    regard train cifar10_minute --out runs/cifar10_minute
            regard eval runs/cifar10_minute
 """
