@@ -97,6 +97,22 @@ def test_pairs_have_a_tab_between_them(folder, monkeypatch, tmp_path, capsys):
     assert "line 2 is no pair" in err
 
 
+def test_json_says_why_a_line_has_no_label(folder, monkeypatch, tmp_path, capsys):
+    from_stdin(monkeypatch, tmp_path, b"the dog\tone cat\n\nalone\n\xff\nthe\x01\tdog\n")
+    assert call("classify", "--model", folder, "--pairs", "--json", "--device", "cpu") == 1
+    out, err = capsys.readouterr()
+    pair, empty, alone, bytes_, spaces = map(json.loads, out.splitlines())
+    assert "error" not in pair
+    assert empty == {"number": 2, "text": ""}  # nothing was asked, and nothing went wrong
+    assert alone["text"] == "alone"
+    for row in (alone, bytes_):
+        assert "label" not in row
+        assert f"regard: {row['error']}" in err.splitlines()
+    assert "line 5 holds control characters" in err
+    assert "label" in spaces
+    assert "error" not in spaces  # it has an answer, if not to what was written
+
+
 def test_labels_of_ones_own_are_compared_by_their_vectors(vectors, capsys):
     assert call("classify", "the dog", "--model", vectors, "--labels", "one cat, the dog", "--device", "cpu") == 0
     label, share = capsys.readouterr().out.strip().split("\t")

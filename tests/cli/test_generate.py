@@ -116,6 +116,8 @@ def test_lines_of_stdin_are_prompts_and_a_bad_one_is_the_only_one_lost(folder, w
     ):
         assert said in err
     assert err.count("\n") == 3
+    assert [f"regard: {row['error']}" for row in rows if "error" in row] == sorted(err.splitlines())
+    assert [row["number"] for row in rows if "error" in row] == [2, 4, 5]
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,10 @@ def test_an_unknown_word_is_one_line_and_the_others_are_answered(folder, capsys)
     said = capsys.readouterr()
     assert said.out.startswith("dog\n")
     assert said.err == "regard: 'dgo' is not among the 4 words of this model; spelled like it: dog\n"
+    assert cli.main(["near", "dgo", "dog", "--model", folder, "--json"]) == 1
+    bad, good = map(json.loads, capsys.readouterr().out.splitlines())
+    assert bad == {"asked": "dgo", "error": said.err.removeprefix("regard: ").rstrip()}
+    assert good["asked"] == "dog"
 
 
 def test_nothing_asked_and_models_of_another_kind_are_refused(folder, capsys, translator_folder):

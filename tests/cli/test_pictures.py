@@ -119,12 +119,28 @@ def test_a_name_that_would_break_a_line_is_spelled_out(folder, photos, tmp_path,
 
 def test_json_and_all_labels(folder, photos, capsys):
     call("classify", photos / "a.jpg", photos / "none.jpg", "--model", folder, "--json", "--device", "cpu")
-    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    out, err = capsys.readouterr()
+    first, second = map(json.loads, out.splitlines())
     assert (first["number"], first["file"]) == (1, str(photos / "a.jpg"))
     assert sorted(first["probabilities"]) == sorted(LABELS)
-    assert second == {"number": 2, "file": str(photos / "none.jpg")}
+    why = f"cannot read {photos / 'none.jpg'}: no such file or directory"
+    assert second == {"number": 2, "file": str(photos / "none.jpg"), "error": why}
+    assert f"regard: {why}" in err.splitlines()
     call("classify", photos / "a.jpg", "--model", folder, "--all", "--device", "cpu")
     assert sorted(capsys.readouterr().out.rstrip("\n").split("\t")[::2]) == sorted(LABELS)
+
+
+def test_json_has_a_reason_for_whatever_has_no_label(folder, photos, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    words = photos / "inner" / "broken.png", photos / "b.png", tmp_path / "empty"
+    assert call("classify", *words, "--model", folder, "--json", "--device", "cpu") == 1
+    out, err = capsys.readouterr()
+    broken, fine, empty = map(json.loads, out.splitlines())
+    assert [row["file"] for row in (broken, fine, empty)] == [str(word) for word in words]
+    assert "error" not in fine
+    for row in (broken, empty):
+        assert "label" not in row
+        assert f"regard: {row['error']}" in err.splitlines()
 
 
 VIEWS = {

@@ -69,6 +69,11 @@ def test_several_pronunciations_and_json(folder, capsys):
     found = json.loads(capsys.readouterr().out)
     assert [word["word"] for word in found["words"]] == ["bad", "tea"]
     assert found["words"][0]["sounds"][0]["said"] == best[0].split()
+    assert call("pronounce", "b4d", "bad", "--model", folder, "--json", "--device", "cpu") == 1
+    out, err = capsys.readouterr()
+    wrong, fine = map(json.loads, out.splitlines())
+    assert (wrong["text"], wrong["words"], f"regard: {wrong['error']}\n") == ("b4d", [], err)
+    assert "error" not in fine
 
 
 @pytest.mark.parametrize(

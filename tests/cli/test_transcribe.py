@@ -87,6 +87,11 @@ def test_a_file_that_is_no_sound_costs_its_own_line_alone(folder, sounds, capsys
     assert "not a sound that can be read" in err
     assert "there is no file" in err
     assert "Traceback" not in err
+    assert call("transcribe", *files, "--model", folder, "--json") == 1
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["file"] for row in rows] == [str(file) for file in files]
+    assert [f"regard: {row['error']}" for row in rows[:2]] == err.splitlines()
+    assert "error" not in rows[2]
 
 
 def test_silence_is_no_error_and_says_nothing(folder, listener, sounds, tmp_path, capsys):

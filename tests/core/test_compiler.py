@@ -94,3 +94,16 @@ def test_everyday_commands_do_without_the_compiler(tmp_path):
         tmp_path,
     )
     assert said.splitlines()[-1] == "False"
+
+
+def test_a_swin_on_a_cpu_does_without_the_compiler(tmp_path):
+    said = alone(
+        """
+        import sys, torch, regard
+        model = regard.build("swin", image=16, patch=2, width=8, heads=(1, 2), layers=(2, 2), window=4, classes=3)
+        model(torch.zeros(2, 3, 16, 16)).sum().backward()
+        print([name for name in ("torch._dynamo", "torch._inductor") if name in sys.modules])
+        """,
+        tmp_path,
+    )
+    assert said.splitlines() == ["[]"]

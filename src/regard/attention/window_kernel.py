@@ -11,12 +11,14 @@ a program's windows in registers and over programs afterwards, always in the sam
 Memory a window and head, in numbers: 4 N D forward, 7 N D backward. Products in the type of qkv (float32 as three of
 tf32), all else in float32.
 
+Registering an operator made of such kernels imports PyTorch's compiler, as long as all of PyTorch: so this file is
+imported by whoever runs it, when they do (windows.py).
+
 Dao et al.: FlashAttention. NeurIPS 2022. arXiv:2205.14135; Liu et al.: Swin Transformer. ICCV 2021. arXiv:2103.14030
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any, no_type_check
 
@@ -29,9 +31,6 @@ try:
     import triton.language as tl
 except ImportError:  # PyTorch for CPUs comes without it
     triton = None
-
-MOST_CELLS, MOST_WIDTH = 64, 64
-TYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
 @dataclass
@@ -46,16 +45,6 @@ class Launch:
 # benchmarks/windows.py --sweep on an H200: forward the quickest in every stage, backward in the first stage of Swin-T;
 # in the others it is within what the same settings differ by from one time to the next.
 FORWARD, BACKWARD = Launch(programs=1056, warps=4, stages=3), Launch(programs=264, warps=4, stages=3)
-
-
-def interpreted() -> bool:
-    """Whether Triton's interpreter stands in for a GPU, as it does in tests."""
-    return os.environ.get("TRITON_INTERPRET") == "1"
-
-
-def offered(cells: int, width: int, dtype: torch.dtype) -> bool:
-    """Whether the kernel is made for windows of so many cells, heads of this width and numbers of this type."""
-    return triton is not None and cells <= MOST_CELLS and width <= MOST_WIDTH and dtype in TYPES
 
 
 if triton is not None:  # no_type_check: what is compiled from its source must not be wrapped

@@ -14,18 +14,23 @@ arXiv:2111.09883
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from importlib.util import find_spec
 
 import torch
 import torch.nn.functional as F
 from einops import rearrange
 
-from regard.attention import window_kernel
 from regard.attention.masked import masked_softmax, precise
 from regard.core.errors import BadInput, UnknownName, Unsupported, nearest
 from regard.core.shapes import Bool, Float, Pair, Tensor
 
 Backend = Callable[[Tensor, "Tensor | None", Pair, Pair, Pair, "Tensor | float", bool], Tensor]
+
+MOST_CELLS, MOST_WIDTH = 64, 64  # of the kernel: of a window, of a head
+TYPES = (torch.bfloat16, torch.float16, torch.float32)
+HAS_TRITON = find_spec("triton") is not None  # PyTorch for CPUs comes without it
 
 
 def windowed(
@@ -104,11 +109,13 @@ def triton(
     """One fused kernel."""
     if not fits(qkv, window):
         raise Unsupported(
-            f"the kernel for windows takes up to {window_kernel.MOST_CELLS} cells, heads of up to "
-            f"{window_kernel.MOST_WIDTH}, in float32, bfloat16 or float16 on CUDA; here: {window[0]} x {window[1]} "
-            f"cells, heads of {qkv.shape[-1]}, {qkv.dtype} on {qkv.device.type}; use backend='plain'"
+            f"the kernel for windows takes up to {MOST_CELLS} cells, heads of up to {MOST_WIDTH}, in float32, bfloat16 "
+            f"or float16 on CUDA; here: {window[0]} x {window[1]} cells, heads of {qkv.shape[-1]}, {qkv.dtype} on "
+            f"{qkv.device.type}; use backend='plain'"
         )
-    return window_kernel.fused(qkv, bias, window, shift, real, scale, unit)
+    from regard.attention.window_kernel import fused  # and with it PyTorch's compiler, which nothing else here needs
+
+    return fused(qkv, bias, window, shift, real, scale, unit)
 
 
 BACKENDS: dict[str, Backend] = {"plain": plain, "triton": triton}
@@ -116,8 +123,18 @@ BACKENDS: dict[str, Backend] = {"plain": plain, "triton": triton}
 
 def fits(qkv: Float[Tensor, "B Y X 3 H D"], window: Pair) -> bool:
     """Whether the kernel can take these numbers."""
-    here = qkv.is_cuda or window_kernel.interpreted()
-    return here and window_kernel.offered(window[0] * window[1], qkv.shape[-1], qkv.dtype)
+    here = qkv.is_cuda or interpreted()
+    return here and offered(window[0] * window[1], qkv.shape[-1], qkv.dtype)
+
+
+def interpreted() -> bool:
+    """Whether Triton's interpreter stands in for a GPU, as it does in tests."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def offered(cells: int, width: int, dtype: torch.dtype) -> bool:
+    """Whether the kernel is made for windows of so many cells, heads of this width and numbers of this type."""
+    return HAS_TRITON and cells <= MOST_CELLS and width <= MOST_WIDTH and dtype in TYPES
 
 
 def _allowed(whole: Pair, window: Pair, shift: Pair, real: Pair, device: torch.device) -> Bool[Tensor, "nW N N"] | None:

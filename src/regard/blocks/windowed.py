@@ -29,8 +29,7 @@ from regard.attention.masked import precise
 from regard.attention.mechanisms import MECHANISMS
 from regard.attention.mechanisms.softmax import SoftmaxAttention
 from regard.attention.multihead import Join, Projection
-from regard.attention.window_kernel import offered
-from regard.attention.windows import windowed_qkv
+from regard.attention.windows import offered, windowed_qkv
 from regard.core.errors import RegardError
 from regard.core.memo import Place
 from regard.core.shapes import Float, Int, Pair, Tensor

@@ -1,12 +1,13 @@
 """``regard classify``: texts or image files in, labels out, in the same order.
 
-A line that cannot be used leaves an empty line, so that line 7 of the output is always line 7 of the input, and one
-line on stderr; the status at the end is 1.
+A line that cannot be used leaves an empty line (of JSON: one with "error"), so that line 7 of the output is always line
+7 of the input, and one line on stderr; the status at the end is 1.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -123,9 +124,8 @@ class _Work(Work["Classified | None"]):
 
     def _shown(self, line: Line, found: Classified | None) -> str:
         if self.as_json:
-            said = {} if found is None else {"label": found.label, "probability": found.probability}
-            more = {} if found is None else {"probabilities": found.probabilities}
-            return json.dumps({"number": line.number, "text": line.text, **said, **more}, ensure_ascii=False)
+            said = self.error(line) if found is None else asdict(found)
+            return json.dumps({"number": line.number, "text": line.text, **said}, ensure_ascii=False)
         if found is None:
             return ""
         shown = found.probabilities if self.every else {found.label: found.probability}

@@ -1,7 +1,7 @@
 """``regard generate``: prompts in, texts out, as they are written.
 
 A prompt that cannot be used (empty, no UTF-8, too long for the model) is named on stderr and leaves an empty text, so
-that text 7 always belongs to prompt 7; the status at the end is 1. All other prompts are written on.
+that text 7 always belongs to prompt 7, of JSON with "error"; the status at the end is 1. All others are written on.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class _Work(Work[list[dict[str, Any]]]):
         usable = [line for line in window if line.text or not line.wrong]
         found = dict(zip([line.number for line in usable], self.answered(usable, lost=[]), strict=True))
         for line in window:
-            for output in found.get(line.number) or [{"text": ""}]:
+            for output in found.get(line.number) or [{"text": "", **self.error(line)}]:
                 self._show(line, output)
 
     def _show(self, line: Line, output: dict[str, Any]) -> None:

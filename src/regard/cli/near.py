@@ -34,7 +34,8 @@ def near(
 ) -> int:
     """The nearest neighbours of words, by the cosine between their vectors.
 
-    A word that is not known is named on stderr with what is spelled like it, and makes the exit status 1.
+    A word that is not known is named on stderr with what is spelled like it (JSON: as "error"), and makes the exit
+    status 1.
 
     \b
       regard near dog
@@ -54,6 +55,8 @@ def near(
             found = vectors.near(word, k)
         except RegardError as error:
             say(str(error))
+            if as_json:
+                print(json.dumps({"asked": word, "error": str(error)}, ensure_ascii=False))
             bad += 1
             continue
         drawn[word] = [word, *(each.word for each in found)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +111,10 @@ def classify(
     work = _Work(classifier, every, as_json, named)
     status = work.through(windows, "classify")
     for word in empty:
-        say(f"there are no image files in {word}")
+        why = f"there are no image files in {word}"
+        if as_json:
+            print(json.dumps({"file": word, "error": why}, ensure_ascii=False))
+        say(why)
     if named and work.bad:
         say(f"{work.bad:,} of {work.bad + work.done:,} files could not be read")
     return FAILED if empty else status
@@ -155,23 +159,17 @@ class _Work(Work["Classified | None"]):
         """What is in each."""
         return list(self.classifier([line.text for line in some]))
 
-    def complain(self, line: Line, what: str) -> None:
-        """A file that could not be used, by its name; what the decoder says has it already."""
-        from regard.cli import say
-
-        self.bad += 1
-        told = " ".join(line.text.split())  # a line that is said has no others in it
+    def told(self, line: Line, what: str) -> str:
+        """The sentence about a file that could not be used, by its name; what the decoder says has it already."""
         if line.wrong:
-            say(f"line {line.number} {what}")
-        else:
-            name = _told(line.text)
-            say(what.replace(told, name) if told in what else f"{name}: {what}")
+            return super().told(line, what)
+        name, told = _told(line.text), " ".join(line.text.split())  # a line that is said has no others in it
+        return what.replace(told, name) if told in what else f"{name}: {what}"
 
     def _shown(self, line: Line, found: Classified | None) -> str:
         if self.as_json:
-            said = {} if found is None else {"label": found.label, "probability": found.probability}
-            more = {} if found is None else {"probabilities": found.probabilities}
-            return json.dumps({"number": line.number, "file": line.text, **said, **more}, ensure_ascii=False)
+            said = self.error(line) if found is None else asdict(found)
+            return json.dumps({"number": line.number, "file": line.text, **said}, ensure_ascii=False)
         if found is None:
             return _told(line.text) if self.named else ""
         shown = found.probabilities if self.every else {found.label: found.probability}

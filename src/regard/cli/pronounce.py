@@ -1,7 +1,7 @@
 """``regard pronounce``: words in, their sounds out, in the same order.
 
-A line that cannot be used leaves an empty line, so that line 7 of the output is always line 7 of the input, and one
-line on stderr; the status at the end is 1.
+A line that cannot be used leaves an empty line (of JSON: one with "error"), so that line 7 of the output is always line
+7 of the input, and one line on stderr; the status at the end is 1.
 """
 
 from __future__ import annotations
@@ -93,4 +93,5 @@ class _Work(Work["list[list[Candidate]]"]):
             {"word": word, "sounds": [{"said": c.text.split(), "score": round(c.score, 4)} for c in each]}
             for word, each in zip(words, found, strict=True)
         ]
-        return [json.dumps({"number": line.number, "text": line.text, "words": said}, ensure_ascii=False)]
+        wrong = {} if found else self.error(line)
+        return [json.dumps({"number": line.number, "text": line.text, "words": said, **wrong}, ensure_ascii=False)]

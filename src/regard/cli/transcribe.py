@@ -1,7 +1,8 @@
 """``regard transcribe``: sound files in, what is said in them out, in the same order.
 
 A file that cannot be used leaves an empty line, so that line 7 of the output is always the seventh file, and one line
-on stderr; the status at the end is 1. One in which nothing is heard leaves an empty line too, and is no error.
+on stderr, which JSON has as "error"; the status at the end is 1. One in which nothing is heard leaves an empty line
+too, and is no error.
 """
 
 from __future__ import annotations
@@ -56,15 +57,17 @@ def transcribe(
     hear = ready(opened(model), device)
     bad = 0
     for file in files:
+        heard: Heard | None = None
+        why: str | None = None
         try:
             with sparing(f"{file} is to be shorter, or the beams fewer"):
                 heard = hear([file], beams=beams)[0]
         except RegardError as error:
-            say(str(error))
-            bad, heard = bad + 1, None
+            bad, why = bad + 1, str(error)
+            say(why)
         if heard is not None and not heard.text:
             say(f"{file}: nothing is heard in it")
-        print(_shown(file, heard, as_json), flush=True)
+        print(_shown(file, heard, why, as_json), flush=True)
     return FAILED if bad else 0
 
 
@@ -143,7 +146,7 @@ def _given(file: Path, said: str | None, beams: int) -> dict[str, Any]:
     return {"sound": file.read_bytes(), "beams": beams} | ({} if said is None else {"said": said})
 
 
-def _shown(file: Path, heard: Heard | None, as_json: bool) -> str:
+def _shown(file: Path, heard: Heard | None, why: str | None, as_json: bool) -> str:
     if not as_json:
         return "" if heard is None else heard.text
-    return json.dumps({"file": str(file), **({} if heard is None else asdict(heard))}, ensure_ascii=False)
+    return json.dumps({"file": str(file), **({"error": why} if heard is None else asdict(heard))}, ensure_ascii=False)

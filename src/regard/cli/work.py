@@ -1,6 +1,7 @@
 """Windows of lines through a model, so that whatever is wrong with a line costs that line alone.
 
 A line that cannot be used, or on which the model fails, is named on stderr and counted; all others get their answer.
+Among lines of JSON it has one too: without an answer, but with "error", the sentence that stderr has.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Work(Generic[Answer]):
 
     def __init__(self) -> None:
         self.bad = 0
+        self.wrong: dict[int, str] = {}  # of this window: what was said of a line, by its number
         self.done = 0  # answers given
         self.seconds = 0.0  # in the model
 
@@ -72,7 +74,8 @@ class Work(Generic[Answer]):
         return FAILED if self.bad or not self.done else 0
 
     def check(self, window: list[Line]) -> None:
-        """Complain of what is wrong with these lines as they stand."""
+        """Complain of what is wrong with these lines as they stand: the first that is done to a window."""
+        self.wrong.clear()
         for line in window:
             if line.wrong:
                 self.complain(line, line.wrong)
@@ -82,5 +85,14 @@ class Work(Generic[Answer]):
         from regard.cli import say
 
         self.bad += 1
+        self.wrong[line.number] = self.told(line, what)
         if self.most is None or self.bad <= self.most:
-            say(f"{self.noun} {line.number} {what}")
+            say(self.wrong[line.number])
+
+    def told(self, line: Line, what: str) -> str:
+        """The sentence about a line that could not be used."""
+        return f"{self.noun} {line.number} {what}"
+
+    def error(self, line: Line) -> dict[str, str]:
+        """What stands instead of an answer in JSON: why there is none, where anything is wrong."""
+        return {"error": self.wrong[line.number]} if line.number in self.wrong else {}

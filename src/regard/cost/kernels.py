@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from regard.attention import window_kernel
+from regard.attention.windows import MOST_CELLS, MOST_WIDTH
 from regard.blocks import windowed
 from regard.core.shapes import Tensor
 from regard.cost.meter import Meter
@@ -167,8 +167,8 @@ class _Windows(torch.autograd.Function):
 
 def _fuses(mixer: windowed.Windowed, x: Tensor) -> bool:
     """Whether the kernel would be taken on a GPU."""
-    small = mixer.window[0] * mixer.window[1] <= window_kernel.MOST_CELLS
-    return mixer.usual() and small and mixer.project.depth <= window_kernel.MOST_WIDTH
+    small = mixer.window[0] * mixer.window[1] <= MOST_CELLS
+    return mixer.usual() and small and mixer.project.depth <= MOST_WIDTH
 
 
 def _product_in_windows(qkv: Tensor, window: tuple[int, int]) -> int:

@@ -26,7 +26,7 @@ def region(x: Tensor) -> tuple[slice, ...]:
 
 def local(x: Tensor) -> Tensor:
     """The part that is here, without a gradient."""
-    x = x.detach()
+    x = x.detach() if x.requires_grad else x  # moments have none, and there are hundreds of them in every update
     return x.to_local() if isinstance(x, DTensor) else x
 
 

@@ -83,7 +83,8 @@ def chosen(lost: Float[Tensor, ""], otherwise: float, if_lost: float) -> Float[T
 
 def silenced(gradients: Sequence[Tensor], lost: Float[Tensor, ""]) -> list[Tensor]:
     """The gradients, or zeros, in place."""
-    return [g.masked_fill_(lost > 0, 0.0) for g in gradients]
+    gone = lost > 0
+    return [g.masked_fill_(gone, 0.0) for g in gradients]
 
 
 def alike(parts: Sequence[Part]) -> list[tuple[list[Part], float, float]]:
