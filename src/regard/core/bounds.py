@@ -1,4 +1,5 @@
-"""What the numbers of a Config may be, so that what makes no model, task or training is said before one is built.
+"""What the numbers of a Config or a spec may be, so that what makes no model, task or training is said before one is
+built.
 
 whole numbers     1 or more, each of them where there are several, unless RULES says otherwise
 other numbers     as RULES says of their name, or of `group.name` where two groups mean different things by it
@@ -61,6 +62,17 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("train.warmup", "train.evaluate", "train.score", "train.patience"), at_least(0)),
     **dict.fromkeys(("train.save", "train.keep"), at_least(0)),
 }
+SPECS: dict[str, Rule] = {  # of what stands in a spec, by its kind
+    "aligner.reach": at_least(0),
+    "aligner.sharpness": ABOVE,
+    "aligner.noise": WEIGHT,
+    "feed-forward.z": WEIGHT,
+    "augmentation.padding": at_least(0),
+    "positions.base": ABOVE,
+    **dict.fromkeys(("optimiser.momentum", "optimiser.forget", "optimiser.betas"), SHARE),
+    "optimiser.threshold": ABOVE,
+    "optimiser.floor": WEIGHT,
+}
 MAY_BE_EMPTY = ("wider",)
 
 
@@ -75,9 +87,22 @@ def within(config: Any, group: str = "", **own: Rule) -> None:
         if isinstance(value, tuple) and not value and name not in MAY_BE_EMPTY and "str" not in str(field.type):
             raise BadInput(f"{whole} is empty; at least one number is needed")
         rule = own.get(name) or RULES.get(whole) or RULES.get(name) or at_least(1)
-        if not all(rule.allows(number) for number in _numbers(value)):
-            raise BadInput(f"{whole} is {value}; {rule.said}")
+        _hold(value, rule, whole)
     _padding(config, group)
+
+
+def check(value: Any, kind: str, key: str, what: str) -> None:
+    """Refuse a number in the spec of a part, `what` to the reader, that no part of this kind can have."""
+    if isinstance(value, (list, tuple)) and not value:
+        raise BadInput(f"{what} is empty; at least one number is needed")
+    numbers = _numbers(value)
+    usual = ANY if any(isinstance(number, float) for number in numbers) else at_least(1)
+    _hold(value, SPECS.get(f"{kind}.{key}") or RULES.get(key) or usual, what)
+
+
+def _hold(value: Any, rule: Rule, what: str) -> None:
+    if not all(rule.allows(number) for number in _numbers(value)):
+        raise BadInput(f"{what} is {value}; {rule.said}")
 
 
 def _numbers(value: Any) -> list[float]:

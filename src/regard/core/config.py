@@ -9,7 +9,7 @@ import ast
 import re
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
@@ -30,7 +30,7 @@ def from_dict(cls: type[C], values: Mapping[str, Any]) -> C:
     for key in values:
         if key not in known:
             raise UnknownName(f"{cls.__name__} has no field '{key}'; {nearest(key, known)}")
-    return cls(**{key: _typed(value, hints[key], key) for key, value in values.items()})
+    return cls(**{key: typed(value, hints[key], key) for key, value in values.items()})
 
 
 def override(config: C, settings: Iterable[str]) -> C:
@@ -52,6 +52,47 @@ def missing(error: TypeError) -> str:
 def asdict_shallow(config: Any) -> dict[str, Any]:
     """The fields of a dataclass, not descending into them."""
     return {f.name: getattr(config, f.name) for f in fields(config)}
+
+
+def typed(value: Any, hint: Any, key: str) -> Any:
+    """The value as the field's type, or an error that says which was wanted."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        for option in inner:
+            try:
+                return typed(value, option, key)
+            except RegardError:
+                continue
+    elif hint is Any:
+        return value
+    elif is_dataclass(hint) and isinstance(hint, type):
+        if isinstance(value, hint):
+            return value
+        if isinstance(value, Mapping):
+            return from_dict(hint, value)
+    elif hint is type(None):
+        if value is None:
+            return None
+    elif origin in (tuple, Sequence):
+        if isinstance(value, (list, tuple)) and not _short(value, inner if origin is tuple else ()):
+            item = inner[0] if inner else Any
+            return tuple(typed(v, item, key) for v in value)
+    elif origin is list:
+        if isinstance(value, (list, tuple)):
+            return [typed(v, inner[0], key) for v in value]
+    elif origin is dict or hint is dict:
+        if isinstance(value, Mapping):
+            return dict(value)
+    elif origin is typing.Literal:
+        if value in inner:
+            return value
+        raise RegardError(f"'{key}' is {value!r}; choose one of {', '.join(map(repr, inner))}")
+    elif hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    elif isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
+        return value
+    wanted = hint.__name__ if isinstance(hint, type) and not inner else str(hint).replace("NoneType", "None")
+    raise RegardError(f"'{key}' is {value!r}, but {wanted} is wanted")
 
 
 def _plain(value: Any, key: str) -> Any:
@@ -81,7 +122,7 @@ def _override(config: Any, path: list[str], text: str, whole: str) -> Any:
         inner = sorted(f.name for f in fields(getattr(config, path[0])))
         raise RegardError(f"'{whole}' is a group of settings; set one of: {', '.join(f'{whole}.{n}' for n in inner)}")
     hint = typing.get_type_hints(type(config))[path[0]]
-    return replace(config, **{path[0]: _typed(_literal(text, hint), hint, whole)})  # type: ignore[type-var]
+    return replace(config, **{path[0]: typed(_literal(text, hint), hint, whole)})  # type: ignore[type-var]
 
 
 def _literal(text: str, hint: Any) -> Any:
@@ -100,42 +141,6 @@ def _literal(text: str, hint: Any) -> Any:
         return text
 
 
-def _typed(value: Any, hint: Any, key: str) -> Any:
-    """The value as the field's type, or an error that says which was wanted."""
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        for option in inner:
-            try:
-                return _typed(value, option, key)
-            except RegardError:
-                continue
-    elif hint is Any:
-        return value
-    elif is_dataclass(hint) and isinstance(hint, type):
-        if isinstance(value, hint):
-            return value
-        if isinstance(value, Mapping):
-            return from_dict(hint, value)
-    elif hint is type(None):
-        if value is None:
-            return None
-    elif origin is tuple:
-        if isinstance(value, (list, tuple)):
-            item = inner[0] if inner else Any
-            return tuple(_typed(v, item, key) for v in value)
-    elif origin is list:
-        if isinstance(value, (list, tuple)):
-            return [_typed(v, inner[0], key) for v in value]
-    elif origin is dict or hint is dict:
-        if isinstance(value, Mapping):
-            return dict(value)
-    elif origin is typing.Literal:
-        if value in inner:
-            return value
-        raise RegardError(f"'{key}' is {value!r}; choose one of {', '.join(map(repr, inner))}")
-    elif hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
-    elif isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
-        return value
-    wanted = getattr(hint, "__name__", str(hint))
-    raise RegardError(f"'{key}' is {value!r}, but {wanted} is wanted")
+def _short(value: Sequence[Any], items: tuple[Any, ...]) -> bool:
+    """Whether a pair is no pair: a tuple of another length than its type has."""
+    return bool(items) and items[-1] is not ... and len(value) != len(items)

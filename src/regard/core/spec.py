@@ -1,18 +1,22 @@
 """Parts by name: ``"nystrom(landmarks=64)"`` -> the class in a table, with its arguments.
 
 A table is a literal dict, name -> (module, class), resolved only when the name is used. A spec holds literals only: it
-is parsed, never evaluated. A user's own module passes through `make` untouched.
+is parsed, never evaluated; its names are checked, and the types and numbers that the parts of this library take. A
+user's own module passes through `make` untouched.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
+import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
+from regard.core.bounds import check
+from regard.core.config import typed
 from regard.core.errors import RegardError, UnknownName, nearest
 
 Table = dict[str, tuple[str, str]]
@@ -74,10 +78,22 @@ def make(table: Table, spec: Any, kind: str, **given: Any) -> Any:
     first = dict(zip(takes, parsed.first, strict=False))
     if len(first) < len(parsed.first) or first.keys() & parsed.arguments.keys():
         raise RegardError(f"{kind} '{parsed}' has too many arguments; it takes {', '.join(takes) or 'none'}")
-    chosen = {k: v for k, v in given.items() if k in takes} | first | dict(parsed.arguments)
+    written = _checked(cls, first | dict(parsed.arguments), kind, parsed.name)
+    chosen = {k: v for k, v in given.items() if k in takes} | written
     if missing := [k for k, p in takes.items() if k not in chosen and p.default is p.empty and p.kind not in _MANY]:
         raise RegardError(f"{kind} '{parsed}' needs {', '.join(missing)}: write {parsed.name}({missing[0]}=...)")
     return cls(**chosen)
+
+
+def _checked(cls: type, written: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
+    """What a spec says, as the types that the part asks for; what someone else's part may be given is their affair."""
+    if not written or cls.__module__.split(".")[0] not in ("regard", "torch"):
+        return written
+    hints = typing.get_type_hints(cls.__init__)  # type: ignore[misc]  # of the class itself, not of a subclass
+    found = {key: typed(value, hints.get(key, Any), f"{key} of {kind} {name}") for key, value in written.items()}
+    for key, value in found.items():
+        check(value, kind, key, f"{key} of {kind} '{name}'")
+    return found
 
 
 def cycle(spec: Any, layer: int) -> Any:
