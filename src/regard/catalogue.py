@@ -21,6 +21,7 @@ from typing import Any
 from regard import api
 from regard.core import shown
 from regard.core.errors import UnknownName, nearest
+from regard.core.outside import outside
 from regard.core.spec import Table, resolve
 
 Row = dict[str, str]  # column -> what stands there; "name" is first, "what" is last
@@ -85,6 +86,7 @@ def table(rows: Sequence[Row], heading: bool = True) -> str:
 
 
 def _parts(table: Table, kind: str) -> builtins.list[tuple[str, type, ModuleType]]:
+    outside()
     return [(name, resolve(table, name, kind), import_module(table[name][0])) for name in table]
 
 

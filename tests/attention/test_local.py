@@ -7,7 +7,7 @@ from regard.attention import ALIGNERS
 from regard.attention.aligners.local_m import LocalMonotonicAligner
 from regard.attention.aligners.local_p import LocalPredictiveAligner
 from regard.core.errors import BadInput, UnknownName, Unsupported
-from regard.core.spec import make
+from regard.core.spec import make, resolve
 
 
 @pytest.fixture(autouse=True)
@@ -101,6 +101,8 @@ def test_only_the_window_is_scored():
 def test_windows_refuse_what_cannot_be():
     widths = {"query_width": 4, "memory_width": 5, "width": 6}
     with pytest.raises(BadInput, match="at least one place"):
+        resolve(ALIGNERS, "local_m", "aligner")(**widths, window=0)
+    with pytest.raises(BadInput, match="window of aligner 'local_m' is 0; at least 1"):
         make(ALIGNERS, "local_m(window=0)", "aligner", **widths)
     with pytest.raises(BadInput, match="more than nothing"):
         make(ALIGNERS, "local_m(step=0.0)", "aligner", **widths)

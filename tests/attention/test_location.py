@@ -8,7 +8,7 @@ from regard.attention import ALIGNERS
 from regard.attention.aligners.additive import AdditiveAligner
 from regard.attention.aligners.location import LocationAligner
 from regard.core.errors import BadInput, UnknownName
-from regard.core.spec import make
+from regard.core.spec import make, resolve
 
 
 @pytest.fixture(autouse=True)
@@ -79,4 +79,6 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(UnknownName, match="did you mean 'sigmoid'"):
         make(ALIGNERS, "location(squash='sigmod')", "aligner", **widths)
     with pytest.raises(BadInput, match="filters >= 1"):
+        resolve(ALIGNERS, "location", "aligner")(**widths, filters=0)
+    with pytest.raises(BadInput, match="filters of aligner 'location' is 0; at least 1"):
         make(ALIGNERS, "location(filters=0)", "aligner", **widths)

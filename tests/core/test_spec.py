@@ -1,6 +1,9 @@
 """What a spec says of a part is checked before the part is made: names, types, numbers."""
 
 import inspect
+import os
+import subprocess
+import sys
 
 import pytest
 from torch import nn
@@ -92,8 +95,8 @@ def test_the_sentence_names_the_part_and_the_setting(spec, said):
 
 def test_a_pair_is_two_numbers():
     with pytest.raises(RegardError, match="patch of stem patches"):
-        make(STEMS, "patches(patch=(4, 4, 4))", "stem", **GIVEN)
-    assert make(STEMS, "patches(patch=[4, 2])", "stem", **GIVEN).embed.stride == (4, 2)
+        make(STEMS, "patches(patch=(4, 4, 4))", "stem", channels=3, width=8)
+    assert make(STEMS, "patches(patch=[4, 2])", "stem", channels=3, width=8).embed.stride == (4, 2)
 
 
 class Mine(nn.Module):
@@ -108,3 +111,77 @@ def test_what_someone_elses_part_may_be_given_is_their_affair(monkeypatch):
     monkeypatch.setitem(READERS, "mine", (__name__, "Mine"))
     made = make(READERS, "mine(shift=-2, way='any')", "reader", width=4)
     assert (made.shift, made.way) == (-2, "any")
+
+
+@pytest.mark.parametrize("wrong", [None, [], {}, (), 3, 0.5, True])
+@pytest.mark.parametrize(("model", "field"), [("gpt", "attention"), ("rnnsearch", "reader"), ("rnnsearch", "aligner")])
+def test_what_is_neither_a_name_nor_a_part_is_refused(model, field, wrong):
+    with pytest.raises(RegardError):
+        regard.build(model, size="tiny", vocab=20, **{field: wrong})
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "said"),
+    [
+        (
+            "gpt",
+            {"vocab": 20, "positions": "alibi(heads=3)"},
+            "heads of positions 'alibi' is 3, but its place asks for",
+        ),
+        ("gpt", {"vocab": 20, "feed": "swiglu(width=5)"}, "width of feed-forward 'swiglu' is 5"),
+        ("rnnsearch", {"vocab": 20, "aligner": "additive(memory_width=3)"}, "memory_width of aligner 'additive' is 3"),
+        ("vit", {"stem": "patches(patch=16)"}, "patch of stem 'patches' is 16, but its place asks for 4"),
+    ],
+)
+def test_what_stands_around_a_part_is_not_for_its_spec_to_say(model, settings, said):
+    with pytest.raises(RegardError, match=said):
+        regard.build(model, size="tiny", **settings)
+
+
+def test_what_is_a_parts_own_may_be_said():
+    assert regard.build("rnnsearch", size="tiny", vocab=20, reader="gru(hidden=7)").reader.hidden == 7
+    regard.build("rnnsearch", size="tiny", vocab=20, aligner="additive(width=7)")
+    regard.build("gpt", size="tiny", vocab=20, feed="swiglu(hidden=7)", positions="learned(length=9)")
+
+
+QUIET = """
+from regard.attention import MECHANISMS
+from regard.attention.mechanisms.softmax import SoftmaxAttention
+
+class Quiet(SoftmaxAttention):
+    '''Softmax, quietly.'''
+
+MECHANISMS["quiet"] = ("quiet_part", "Quiet")
+"""
+
+
+def run(tmp_path, *words, **environment):
+    here = os.environ | {"PYTHONPATH": str(tmp_path)} | environment
+    return subprocess.run([sys.executable, "-m", "regard", *words], env=here, capture_output=True, text=True)
+
+
+def test_commands_know_parts_from_outside(tmp_path):
+    (tmp_path / "quiet_part.py").write_text(QUIET)
+    words = "cost", "gpt:tiny", "vocab=50", "attention=quiet"
+    assert "no attention is called 'quiet'" in run(tmp_path, *words).stderr
+    assert run(tmp_path, *words, REGARD_PARTS="quiet_part").returncode == 0
+    assert "quiet" in run(tmp_path, "list", "attention", REGARD_PARTS="quiet_part").stdout
+    done = run(tmp_path, *words, REGARD_PARTS="nowhere")
+    assert done.returncode
+    assert "the module 'nowhere', named by REGARD_PARTS, cannot be imported" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_commands_know_the_parts_of_installed_packages(tmp_path):
+    (tmp_path / "quiet_part.py").write_text(QUIET)
+    info = tmp_path / "quiet-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: quiet\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[regard.parts]\nquiet = quiet_part\n")
+    assert run(tmp_path, "cost", "gpt:tiny", "vocab=50", "attention=quiet").returncode == 0
+
+
+def test_a_line_that_is_no_line_is_named(monkeypatch):
+    monkeypatch.setitem(READERS, "bad", Mine)
+    with pytest.raises(RegardError, match=r"the line of reader 'bad' is .*; write the names of a module and a class"):
+        make(READERS, "bad", "reader", width=4)

@@ -1,6 +1,6 @@
 """Fenced blocks of Markdown pages, with the mark that may stand in the line before them: ``<!-- needs: zoo -->``.
 
-needs: zoo          run only where that is there (zoo, transformers, sacremoses)
+needs: zoo          run only where that is there (zoo, timm, transformers, sacremoses, onnx)
 not run: why        shown, not run
 file: quiet.py      a file to be imported, not a program
 after: quiet.py     run only by the test that has written that file

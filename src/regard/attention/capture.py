@@ -5,9 +5,9 @@
     seen["decoder.blocks.5.cross"].weights      # B H N M
 
 Whatever has `weights(same arguments as forward)` gets a hook that computes the matrix beside the fused forward, in
-chunks, for the asked rows only. Outside the block nothing is paid; inside it the output is unchanged to the bit, and so
-is the random state. Hooks do not fire in compiled code, so a compiled model runs eagerly inside the block, and a
-warning says so.
+chunks, for the asked rows only; so do models of other libraries, which attend through PyTorch's functions (foreign.py).
+Outside the block nothing is paid; inside it the output is unchanged to the bit, and so is the random state. Hooks do
+not fire in compiled code, so a compiled model runs eagerly inside the block, and a warning says so.
 
     with regard.watch(model, gradients=True) as seen:
         model(source, target)[0, -1, 7].backward()
@@ -21,13 +21,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatch
 from typing import Any
 
 import torch
 from torch import nn
 
+from regard.attention.foreign import Foreign, is_foreign
+from regard.attention.onlooker import Call, Onlooker, recomputing
 from regard.attention.protocol import Mechanism
 from regard.core import shown
 from regard.core.errors import RegardError
@@ -110,60 +112,7 @@ def watch(
     with hooked(model, only, _Watching(seen, rows, heads, gradients)):
         yield seen
     if not seen:
-        raise RegardError("the watched model did not run inside the block, so nothing was seen")
-
-
-class Onlooker:
-    """Whoever stands beside a model while it runs, and is told what happens; each word may be passed over."""
-
-    def begin(self) -> None:
-        """The model begins a pass."""
-
-    def attends(self, call: Call) -> None:
-        """A mechanism is about to attend."""
-
-    def attended(self, call: Call, output: Tensor) -> None:
-        """It has attended."""
-
-    def aligned(self, name: str, module: Any, weights: Float[Tensor, "B K M"], state: Any) -> None:
-        """An aligner has looked."""
-
-    def moves(self, name: str, module: Any, x: Tensor) -> None:
-        """Tokens are about to be moved, cut or merged."""
-
-
-@dataclass(frozen=True, eq=False)
-class Call:
-    """A mechanism that attends, what it was given, and where: `mixer` is what holds it, where something does."""
-
-    name: str
-    module: Mechanism
-    mixer: nn.Module | None
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    geometry: Geometry | None
-
-    @property
-    def kind(self) -> str:
-        """Among themselves ("self"), or at others ("cross")."""
-        return str(getattr(self.mixer, "kind", "self"))
-
-    @property
-    def exact(self) -> bool:
-        """Whether the geometry is an identity, not a receptive field."""
-        return bool(getattr(self.mixer, "exact_geometry", True))
-
-    @property
-    def v(self) -> Float[Tensor, "B G M E"]:
-        """The values."""
-        found: Tensor = self.args[2] if len(self.args) > 2 else self.kwargs["v"]
-        return found
-
-    @property
-    def rest(self) -> dict[str, Any]:
-        """What `weights` takes beside q and k: mask, bias and memo, where they were given."""
-        named = dict(zip(("mask", "bias"), self.args[3:], strict=False))
-        return named | {a: b for a, b in self.kwargs.items() if a != "v"}
+        raise RegardError(f"the watched model did not run inside the block, so nothing was seen{unseen(model, only)}")
 
 
 @contextmanager
@@ -178,25 +127,25 @@ def hooked(model: nn.Module, only: str, by: Onlooker) -> Iterator[None]:
             return Call(name, module, mixer, args, kwargs, geometries[-1] if geometries else None)
 
         def before(module: Mechanism, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            if not _recomputing():
+            if not recomputing():
                 by.attends(call(module, args, kwargs))
 
         def after(module: Mechanism, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
-            if not _recomputing():
+            if not recomputing():
                 by.attended(call(module, args, kwargs), output)
 
         return before, after
 
     def aligner_hook(name: str) -> Any:
         def after(module: Any, args: tuple[Any, ...], output: tuple[Tensor, Any]) -> None:
-            if not _recomputing():
+            if not recomputing():
                 by.aligned(name, module, *output)
 
         return after
 
     def move_hook(name: str) -> Any:
         def before(module: Any, args: tuple[Any, ...]) -> None:
-            if not _recomputing():
+            if not recomputing():
                 by.moves(name, module, args[0])
 
         return before
@@ -231,7 +180,9 @@ def hooked(model: nn.Module, only: str, by: Onlooker) -> Iterator[None]:
                 watched += 1
         for handle in handles:
             stack.callback(handle.remove)
-        if not watched:
+        if any(is_foreign(module) for module in modules.values()):
+            stack.enter_context(Foreign(modules, only, by))
+        elif not watched:
             what = "nothing attends" if only == "*" else f"nothing that attends matches '{only}'"
             raise RegardError(f"{what} in this {type(inner).__name__}")
         if inner is not model or any(getattr(m, "_compiled_call_impl", None) is not None for m in modules.values()):
@@ -265,23 +216,45 @@ class _Watching(Onlooker):
             geometry=call.geometry,
             exact=call.exact,
         )
-        calls = self.seen._calls.setdefault(call.name, [])
+        self._add(trace)
+
+    def _add(self, trace: Trace) -> None:
+        calls = self.seen._calls.setdefault(trace.name, [])
         calls.append(trace)
         self.seen._passed.append((calls, len(calls) - 1))
 
     def attended(self, call: Call, output: Tensor) -> None:
         if not self.gradients:
             return
-        if not output.requires_grad:
+        v = call.v.detach()
+        each = output.shape[1] // v.shape[1]
+        self._follow(output, call.name, lambda grad: grad[:, :, self.rows] @ v.repeat_interleave(each, dim=1).mT)
+
+    def _follow(self, x: Tensor, name: str, gradient: Callable[[Tensor], Tensor]) -> None:
+        """As soon as the gradient of x is known, the latest map of this name gets that of its weights."""
+        if not x.requires_grad:
             raise RegardError("gradients are asked for, but this pass keeps no graph; leave out torch.no_grad()")
-        calls, v = self.seen._calls[call.name], call.v.detach()
+        calls = self.seen._calls[name]
         at = len(calls) - 1
 
         def keep(grad: Tensor) -> None:
-            every = grad[:, :, self.rows] @ v.repeat_interleave(grad.shape[1] // v.shape[1], dim=1).mT
+            every = gradient(grad)
             calls[at] = replace(calls[at], gradient=every if self.heads is None else every[:, self.heads])
 
-        output.register_hook(keep)
+        x.register_hook(keep)
+
+    def mapped(self, name: str, kind: str, weights: Tensor) -> None:
+        w = weights.detach()[:, :, self.rows]
+        trace = Trace(
+            name,
+            w if self.heads is None else w[:, self.heads],
+            kind=kind,
+            heads=None if self.heads is None else tuple(self.heads),
+            queries=None if self.rows == slice(None) else tuple(_asked(self.rows, weights.shape[2])),
+        )
+        self._add(trace)
+        if self.gradients:
+            self._follow(weights, name, lambda grad: grad[:, :, self.rows])
 
     def aligned(self, name: str, module: Any, weights: Tensor, state: Any) -> None:
         centres = module.centres(state).detach()[:, None] if hasattr(module, "centres") else None
@@ -308,9 +281,12 @@ def _asked(rows: Rows, n: int) -> list[int]:
     return list(range(n))[rows] if isinstance(rows, slice) else rows
 
 
-def _recomputing() -> bool:
-    """Inside a backward pass: activation checkpointing runs the forward a second time."""
-    return torch._C._current_graph_task_id() != -1
+def unseen(model: nn.Module, only: str) -> str:
+    """Why else nothing may have been seen: of a model of others only its passes tell what attends in it."""
+    if not any(is_foreign(module) for module in model.modules()):
+        return ""
+    what = "nothing in it" if only == "*" else f"nothing in it that matches '{only}'"
+    return f"; or {what} attends through PyTorch's functions: scaled_dot_product_attention, or a softmax of B H N M"
 
 
 def _is_aligner(module: nn.Module) -> bool:

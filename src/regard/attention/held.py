@@ -1,7 +1,7 @@
 """One map that can be asked for: what it is made of is held, and any rows or columns are computed when they are wanted.
 
     Asked       of a mechanism: q and k, and what else its `weights` takes; a row costs H M D multiplications
-    Recorded    of an aligner, whose rows depend on one another: the rows themselves
+    Recorded    of an aligner, whose rows depend on one another, and of weights that were formed: they themselves
 
 Where tokens were regrouped (windows, pooling) rows and columns are cells of the grid, through the layer's geometry.
 """
@@ -174,9 +174,9 @@ class Asked(Held):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Recorded(Held):
-    """An aligner's map: the rows of the pass, as they were."""
+    """A map as it was: the rows that an aligner made in a pass, or all that a model of others formed at once."""
 
-    found: tuple[Float[Tensor, "B 1 n M"], ...]
+    found: tuple[Float[Tensor, "B H n M"], ...]
 
     @property
     def slots(self) -> tuple[int, int]:

@@ -26,8 +26,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.attention.capture import Call, Onlooker, hooked
+from regard.attention.capture import hooked, unseen
 from regard.attention.held import Asked, Held, Recorded
+from regard.attention.onlooker import Call, Onlooker
 from regard.core.errors import BadInput, RegardError
 from regard.core.shapes import Float, Tensor
 from regard.core.trace import Trace, moved
@@ -88,7 +89,7 @@ def kept(model: nn.Module, only: str = "*", *, values: bool = False, most: int =
     with hooked(model, only, _Keeping(store, values, most)):
         yield store
     if not store:
-        raise RegardError("the model did not run inside the block, so nothing was kept")
+        raise RegardError(f"the model did not run inside the block, so nothing was kept{unseen(model, only)}")
 
 
 class _Keeping(Onlooker):
@@ -133,6 +134,9 @@ class _Keeping(Onlooker):
         normal = bool(getattr(module, "normalised", True))
         found = (*earlier, weights.detach()[:, None].clone())
         self._keep(Recorded(name=name, kind="align", heads=1, normalised=normal, found=found))
+
+    def mapped(self, name: str, kind: str, weights: Tensor) -> None:
+        self._keep(Recorded(name=name, kind=kind, heads=weights.shape[1], found=(weights.detach().clone(),)))
 
     def moves(self, name: str, module: Any, x: Tensor) -> None:
         exact = bool(getattr(module, "exact_geometry", True))

@@ -68,6 +68,7 @@ SPECS: dict[str, Rule] = {  # of what stands in a spec, by its kind
     "aligner.noise": WEIGHT,
     "feed-forward.z": WEIGHT,
     "augmentation.padding": at_least(0),
+    "head.classes": at_least(1),  # where a model may have no classes, this head would have nothing to say
     "positions.base": ABOVE,
     **dict.fromkeys(("optimiser.momentum", "optimiser.forget", "optimiser.betas"), SHARE),
     "optimiser.threshold": ABOVE,

@@ -18,9 +18,15 @@ from typing import Any
 from regard.core.bounds import check
 from regard.core.config import typed
 from regard.core.errors import RegardError, UnknownName, nearest
+from regard.core.outside import outside
 
 Table = dict[str, tuple[str, str]]
 
+DECIDED = {  # by what stands around a part
+    *("width", "heads", "head_width", "query_width", "memory_width", "channels"),
+    *("patch", "depth", "stride", "normalized_shape", "grid"),
+}
+OWN = {("aligner", "width")}  # of the small network that scores
 _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -54,9 +60,13 @@ class Spec:
 def resolve(table: Table, name: str, kind: str) -> type:
     """The class a table holds under a name, imported now."""
     if name not in table:
+        outside()
+    if name not in table:
         raise UnknownName(f"no {kind} is called '{name}'; {nearest(name, table)}")
-    module, attribute = table[name]
-    found: type = getattr(import_module(module), attribute)
+    line: Any = table[name]
+    if not (isinstance(line, tuple) and len(line) == 2 and all(isinstance(word, str) for word in line)):
+        raise RegardError(f"the line of {kind} '{name}' is {line!r}; write the names of a module and a class in it")
+    found: type = getattr(import_module(line[0]), line[1])
     return found
 
 
@@ -65,7 +75,7 @@ def make(table: Table, spec: Any, kind: str, **given: Any) -> Any:
 
     Anything that is not a string is the user's own part and is returned as it is.
     """
-    if isinstance(spec, (int, float)):  # an override that was no name
+    if spec is None or isinstance(spec, (int, float, list, tuple, dict)):  # a setting that was no name
         raise RegardError(f"{spec!r} is no {kind}; write name or name(key=value, ...)")
     if not isinstance(spec, str):
         return spec
@@ -79,6 +89,9 @@ def make(table: Table, spec: Any, kind: str, **given: Any) -> Any:
     if len(first) < len(parsed.first) or first.keys() & parsed.arguments.keys():
         raise RegardError(f"{kind} '{parsed}' has too many arguments; it takes {', '.join(takes) or 'none'}")
     written = _checked(cls, first | dict(parsed.arguments), kind, parsed.name)
+    for key, value in written.items():
+        if key in DECIDED and (kind, key) not in OWN and given.get(key, value) != value:
+            raise RegardError(f"{key} of {kind} '{parsed.name}' is {value}, but its place asks for {given[key]}")
     chosen = {k: v for k, v in given.items() if k in takes} | written
     if missing := [k for k, p in takes.items() if k not in chosen and p.default is p.empty and p.kind not in _MANY]:
         raise RegardError(f"{kind} '{parsed}' needs {', '.join(missing)}: write {parsed.name}({missing[0]}=...)")
@@ -98,4 +111,8 @@ def _checked(cls: type, written: dict[str, Any], kind: str, name: str) -> dict[s
 
 def cycle(spec: Any, layer: int) -> Any:
     """The spec of one layer, where a list gives one a layer, cycled."""
-    return spec[layer % len(spec)] if isinstance(spec, Sequence) and not isinstance(spec, str) else spec
+    if isinstance(spec, Sequence) and not isinstance(spec, str):
+        if not spec:
+            raise RegardError("a list of parts, one for each layer, is empty; name at least one")
+        return spec[layer % len(spec)]
+    return spec

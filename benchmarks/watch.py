@@ -1,0 +1,108 @@
+"""What it costs to see the maps of a model that someone else made: transformers' way, and ours beside its fast kernels.
+
+    python benchmarks/watch.py                      -> results/watch-cpu.json
+    python benchmarks/watch.py --device cuda        -> results/watch-cuda.json
+
+The model is transformers' BERT of the base size, its weights random, one text of 512 tokens and one of 2,048 (positions
+for as many). Transformers gives maps only with attn_implementation="eager" and all of them; `regard.watch` leaves
+"sdpa" on and computes what is asked: all maps, one layer, or one row of every map. Time of a pass, and how much the
+process grew by it over what the loaded model takes (peak of resident memory; on a GPU of allocated memory).
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import sys
+import time
+from contextlib import nullcontext
+from typing import Any
+
+import harness
+
+ASKED: dict[str, dict[str, Any] | None] = {
+    "sdpa, no maps": None,
+    "transformers, all maps": None,
+    "regard, all maps": {},
+    "regard, one layer": {"only": "encoder.layer.5.*"},
+    "regard, one row of every map": {"queries": [0]},
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--child")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--lengths", type=int, nargs="*", default=[512, 2048])
+    parser.add_argument("--length", type=int, default=512)
+    asked = parser.parse_args()
+    if asked.child:
+        return harness.answer(Contender(asked.child, asked.device, asked.length).run)
+
+    record = harness.machine(asked.device) | {"threads": asked.threads, "rounds": asked.rounds, "cases": []}
+    for length in asked.lengths:
+        arguments = ["--device", asked.device, "--length", str(length)]
+        children = [harness.Child(name, sys.argv[0], arguments, asked.threads) for name in ASKED]
+        try:
+            harness.rounds(children, 1)
+            turns = harness.rounds(children, asked.rounds)
+        finally:
+            for child in children:
+                child.close()
+        case: dict[str, Any] = {"case": f"BERT-base, 1 x {length} tokens", "contenders": {}}
+        for name in ASKED:
+            case["contenders"][name] = {
+                "milliseconds": harness.spread(1000 * turn[name]["seconds"] for turn in turns),
+                "MiB over the model": max(turn[name]["mebibytes"] for turn in turns),
+                "times no maps": harness.spread(
+                    turn[name]["seconds"] / turn["sdpa, no maps"]["seconds"] for turn in turns
+                ),
+            }
+        record["cases"].append(case)
+        rows = [["", "ms", "MiB", "times no maps"]]
+        rows += [
+            [name, found["milliseconds"]["median"], found["MiB over the model"], found["times no maps"]["median"]]
+            for name, found in case["contenders"].items()
+        ]
+        print(f"{case['case']}\n{harness.table(rows)}\n")
+    print(harness.write(f"watch-{asked.device}.json", record))
+
+
+class Contender:
+    """One way to run the model."""
+
+    def __init__(self, name: str, device: str, length: int) -> None:
+        import torch
+        from transformers import BertConfig, BertModel
+
+        import regard
+
+        self.torch, self.watch, self.device = torch, regard.watch, device
+        self.theirs, self.asked = name == "transformers, all maps", ASKED[name]
+        torch.manual_seed(0)
+        how = "eager" if self.theirs else "sdpa"
+        config = BertConfig(vocab_size=1000, max_position_embeddings=length, attn_implementation=how)
+        self.model = BertModel(config).eval().to(device)
+        self.tokens = torch.randint(1000, (1, length), device=device)
+        self.before = self._peak()
+
+    def run(self) -> dict[str, float]:
+        """One pass, its maps held until its end."""
+        start = time.perf_counter()
+        with self.torch.no_grad():
+            with nullcontext() if self.asked is None else self.watch(self.model, **self.asked):
+                self.model(self.tokens, output_attentions=self.theirs)
+            if self.device == "cuda":
+                self.torch.cuda.synchronize()
+        return {"seconds": time.perf_counter() - start, "mebibytes": round(self._peak() - self.before)}
+
+    def _peak(self) -> float:
+        if self.device == "cuda":
+            return self.torch.cuda.max_memory_allocated() / 2**20
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+
+
+if __name__ == "__main__":
+    main()
