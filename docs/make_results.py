@@ -30,10 +30,12 @@ scores must be there; the rest is left out where it was not kept.
 docs/published.json holds what others published: a list of {"system", "corpus", "source", "target", "part", "metric",
 "value", "search", "where", "checked"}; where "checked" is false the number was recalled and the page says so. Without
 source and target, and with "unit" where a metric has one, it stands under Language, or under Images where the unit is
-"image"; with "section" it stands where results_before.py puts it.
+"image"; with "section" it stands where results_before.py puts it, or in a table of the lectures. "said" is how the
+slide writes the value.
 
 benchmarks/results/*.json are what the programs in benchmarks/ write: "cases" with "contenders", or "contenders" alone,
-beside command, date, cpu or gpu, and versions. Whatever else they hold in numbers is listed as it is.
+beside command, date, cpu or gpu, and versions, or with all of these under "machine". Cases may also stand under names
+of their own ("decoding", "training"). Whatever else they hold in numbers is listed as it is.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -184,11 +186,13 @@ def page() -> str:
         "and `benchmarks/results/`. It is not edited by hand; a test compares it with what the script makes. Every "
         "number of ours has its command, seed, machine and date under [Runs](#runs) or beside it.",
         *quality([run for run in ours if "source" in run and not is_ours(run)], [x for x in plain if "source" in x]),
+        *lecture_transformer([line for line in theirs if line.get("section") == "lecture transformer"]),
         *language(
             [run for run in ours if "source" not in run and run.get("task") not in SEEN],
             [x for x in plain if "source" not in x and x.get("unit") != "image"],
         ),
         *images([run for run in ours if run.get("task") in SEEN], [x for x in plain if x.get("unit") == "image"]),
+        *lecture_vit([line for line in theirs if line.get("section") == "lecture vit"]),
         *before(ours, [line for line in theirs if "section" in line]),
         *runs_listed(ours),
         *speed_listed(measured),
@@ -248,6 +252,45 @@ def _one_part(
         yield "\n".join(f"- {text}" for text in (*sources, *sentences, *signatures))
 
 
+def lecture_transformer(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What lecture 4 says of the Transformer, with both sizes of the paper."""
+    if not lines:
+        return
+    yield "### The lecture's numbers: the Transformer on WMT14"
+    yield (
+        "BLEU on newstest2014, as published. None of it is measured here: the corpus is not at hand. The same model on "
+        "smaller corpora stands in the tables above; these two sizes are `transformer:base` and `transformer:big`."
+    )
+    yield from _as_published(lines, "system", lambda line: f"EN-{line['target'].upper()}")
+
+
+def lecture_vit(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The table of lecture 2."""
+    if not lines:
+        return
+    yield "### The lecture's table: ViT"
+    yield (
+        "Images right, %, and what training took, as on the slide. Pre-trained on up to 300 million images that are "
+        "not at hand, then fine-tuned; of these sets only CIFAR-10 is here, and [ours on it](#cifar10-test) are "
+        "trained from scratch. The sizes are `vit:h14` and `vit:l16`."
+    )
+    yield from _as_published(lines, "corpus", lambda line: str(line["system"]))
+
+
+def _as_published(
+    lines: Sequence[Mapping[str, Any]], row: str, column: Callable[[Mapping[str, Any]], str]
+) -> Iterator[str]:
+    """Published lines as one table, and where they are from; what is not on the slide stays empty."""
+    columns = list(dict.fromkeys(column(line) for line in lines))
+    cells: dict[str, dict[str, str]] = {}
+    for line in lines:
+        mark = "" if line["checked"] else " †"
+        cells.setdefault(line[row], {})[column(line)] = line.get("said", f"{line['value']:g}") + mark
+    yield table([["", *columns], *([name, *(found.get(c, "") for c in columns)] for name, found in cells.items())])
+    counted_so = [f"how {line['value']:g} was counted: {line['search']}" for line in lines if "search" in line]
+    yield listed([*(line["where"] for line in lines), *counted_so])
+
+
 def runs_listed(ours: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """How every number of ours was made."""
     yield "## Runs"
@@ -292,7 +335,8 @@ def speed_listed(measured: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     )
     if not measured:
         yield "Nothing has been measured yet."
-    for name, record in measured.items():
+    for name, kept in measured.items():
+        record = {**kept["machine"], **kept} if isinstance(kept.get("machine"), Mapping) else kept
         yield f"### {OWED_SPEED[name][0] if name in OWED_SPEED else name}"
         if "command" in record:
             yield console(record["command"])
@@ -302,6 +346,10 @@ def speed_listed(measured: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         elif "contenders" in record:
             yield table(_contenders(record["contenders"]))
         rest = {key: value for key, value in record.items() if key not in _KNOWN}
+        for key, rows in rest.items():
+            if isinstance(rows, list) and rows and all(isinstance(row, Mapping) for row in rows):
+                yield f"{key.replace('_', ' ').capitalize()}:"
+                yield table(_cases(rows) if "contenders" in rows[0] else _rows(rows))
         numbers = [[key, _plain(value)] for key, value in _flat(rest)]
         if numbers:
             yield table([["", "value"], *numbers])
@@ -309,7 +357,7 @@ def speed_listed(measured: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 _KNOWN = {
     "command", "date", "cpu", "gpu", "cuda", "cores", "system", "python", "versions", "load_at_start", "steal",
-    "threads", "dtype", "rounds", "cases", "contenders", "model", "note",
+    "threads", "dtype", "rounds", "cases", "contenders", "model", "note", "machine",
 }  # fmt: skip
 
 
@@ -321,12 +369,20 @@ def _cases(cases: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
     settings = [key for key in cases[0] if not isinstance(cases[0][key], Mapping)] if cases else []
     facts = list(dict.fromkeys(key for case in cases for found in case["contenders"].values() for key in found))
     forms = list(dict.fromkeys(key.split(" / ")[0] for case in cases for key in case if " / " in key))  # of ours
-    yield [*settings, "contender", *(fact.replace("_", " ") for fact in facts), *(f"{form} / it" for form in forms)]
+    heads = ["ours / it" if fact == "times_ours" else fact.replace("_", " ") for fact in facts]
+    yield [*settings, "contender", *heads, *(f"{form} / it" for form in forms)]
     for case in cases:
         for name, found in case["contenders"].items():
             cells = [_plain(found[fact]) if fact in found else "" for fact in facts]
             ratios = [_plain(case.get(f"{form} / {name}", "")) for form in forms]
             yield [*(str(case[key]) for key in settings), name, *cells, *ratios]
+
+
+def _rows(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """A row for each mapping of numbers, a column for each of its numbers."""
+    found = [dict(_flat(row)) for row in rows]
+    heads = list(dict.fromkeys(key for row in found for key in row))
+    return [heads, *([_plain(row[key]) if key in row else "" for key in heads] for row in found)]
 
 
 def _contenders(contenders: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:

@@ -1,5 +1,6 @@
 """The arithmetic of the lectures: every number against the slide, and path lengths against a search."""
 
+import json
 import math
 import re
 
@@ -81,6 +82,43 @@ def test_path_lengths_are_those_of_a_search(n):
     assert found["attention within 128"].path == reached(lambda _, i: range(i - 128, i + 1), n)
     wide = reached(lambda layer, i: [i - k * 3 ** (layer - 1) for k in range(3)], n)
     assert found["convolution of 3, dilated"].path == wide
+
+
+@pytest.mark.parametrize("n", [2, 3, 10, 27, 28, 41, 42, 100, 129])
+@pytest.mark.parametrize("kernel", [3, 5])
+def test_centred_path_lengths_are_those_of_a_search(n, kernel):
+    found = {layer.kind: layer for layer in lectures.layer_kinds(n, 8, kernel=kernel, window=16)}
+    half = kernel // 2
+    taps = range(-half, half + 1)
+    assert found["recurrent"].centred == found["recurrent"].path
+    assert found["attention"].centred == 1
+    assert found[f"convolution of {kernel}"].centred == reached(lambda _, i: [i + tap for tap in taps], n)
+    assert found["attention within 16"].centred == reached(lambda _, i: range(i - 8, i + 9), n)
+    heard, layers = {0}, 0  # of dilated ones on an endless line: at its edges a signal would have to go round outside
+    while n - 1 not in heard:
+        heard |= {i + tap * kernel**layers for i in heard for tap in taps}
+        layers += 1
+    assert found[f"convolution of {kernel}, dilated"].centred == layers
+
+
+def test_where_a_kernel_stands_decides_how_many_layers_512_tokens_take():
+    found = {layer.kind: layer for layer in lectures.layer_kinds(512, 512)}
+    plain, wide = found["convolution of 3"], found["convolution of 3, dilated"]
+    assert (plain.path, plain.centred, plain.order) == (256, 511, 171)
+    assert (wide.path, wide.centred, wide.order) == (6, 7, 6)
+    assert [layer.order for layer in found.values()] == [512, 171, 6, 1, 4]  # Vaswani et al. 2017, table 1
+
+
+def test_the_command_says_what_its_paths_assume(capsys):
+    assert cli.main(["cost", "lecture"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "path: one-sided centred" in out
+    assert "convolution of 3 403 M 1 256 511 n / k = 171" in out
+    assert "One-sided: a kernel or window ends at its token" in out
+    assert cli.main(["cost", "lecture", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert "one-sided" in told["layers_assume"].lower()
+    assert {"path", "centred", "order", "formula"} <= set(told["layers"][1])
 
 
 def test_only_recurrence_waits_for_itself():

@@ -171,6 +171,31 @@ def test_benchmarks_become_tables(apart, tmp_path):
     assert "`python benchmarks/translate.py --memory`" not in made  # measured now
 
 
+def test_timings_under_names_of_their_own_are_shown_with_their_ratios(apart, tmp_path):
+    speed = tmp_path / "speed"
+    speed.mkdir()
+    one, two = {"median": 1.0, "min": 1.0, "max": 1.0}, {"median": 1.5, "min": 1.25, "max": 1.75}
+    contenders = {"ours": {"tokens_per_second": 3000.0, "times_ours": one}, "loop": {"times_ours": two, "same": "1/1"}}
+    record = {"date": "2026-01-01", "decoding": [{"batch": 1, "beams": 4, "contenders": contenders}]}
+    (speed / "recurrent-cpu.json").write_text(json.dumps(record | {"written": [{"bias": 0.5, "read": 0.9}]}), "utf-8")
+    made = apart.page()
+    assert "Decoding:\n\n| batch | beams | contender | tokens per second | ours / it | same |" in made
+    assert "| 1 | 4 | ours | 3,000 | 1 (1 to 1) |  |" in made
+    assert "| 1 | 4 | loop |  | 1.5 (1.25 to 1.75) | 1/1 |" in made
+    assert "Written:\n\n| bias | read |\n| --- | --- |\n| 0.5 | 0.9 |" in made
+
+
+def test_a_machine_that_stands_apart_in_a_record_is_told(apart, tmp_path):
+    speed = tmp_path / "speed"
+    speed.mkdir()
+    machine = {"date": "2026-01-01", "command": "python benchmarks/reinforce.py", "cpu": "A CPU", "cores": 2}
+    (speed / "reinforce.json").write_text(json.dumps({"machine": machine, "mean": 0.5}), "utf-8")
+    made = apart.page()
+    assert "$ python benchmarks/reinforce.py\n```\n\n- 2026-01-01, A CPU\n" in made
+    assert "machine cores" not in made
+    assert "| mean | 0.5 |" in made
+
+
 def test_the_columns_are_the_scores_of_the_house(script):
     assert set(script.METRICS) == {
         name for name in ("bleu", "bleu_lower", "bleu_tokenised", "chrf") if name in score.__doc__
@@ -225,6 +250,21 @@ def test_published_lines_of_before_stand_in_that_section_with_how_they_were_coun
     assert "| RNNsearch-50* | 28.45 | 36.15 |" in section
     assert "RNNsearch-50*" not in made[: made.index("## Before the Transformer")]
     assert re.search(r"\| published: encoder-decoder with attention [ |]*\| 21.7 † \| 5.0 † \|", made)
+
+
+def test_the_lectures_tables_stand_beside_ours_as_the_slides_write_them(script):
+    made = script.page()
+    words, images = made[: made.index("## Language")], made[made.index("## Images") : made.index("## Before")]
+    assert "| Transformer big | 28.4 | 41.8 |" in words
+    assert "| ImageNet | 88.55 ± 0.04 | 87.76 ± 0.03 | 85.30 ± 0.02 | 87.54 ± 0.02 | 88.4/88.5* |" in images
+    assert "| TPUv3-core-days | 2.5k | 0.68k | 0.23k | 9.9k | 12.3k |" in images
+    assert re.search(r"\| published: ViT-H/14, pre-trained on JFT-300M[^|]*\|  \| 99.5 \|", images)
+    lines = json.loads(script.PUBLISHED.read_text(encoding="utf-8"))
+    slide = [line for line in lines if line.get("section") == "lecture vit"]
+    assert len({line["corpus"] for line in slide}) == 8
+    for line in slide:  # the number that is kept is the one that is shown
+        number = line["said"].split()[0].split("/")[0]
+        assert line["value"] == pytest.approx(float(number.removesuffix("k")) * (1000 if number.endswith("k") else 1))
 
 
 def test_commands_of_the_table_are_settings_their_recipes_know(script):

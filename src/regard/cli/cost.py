@@ -73,7 +73,7 @@ def cost(
         if json:
             _print(report.lectures_to_json())
         else:
-            report.show(list(report.lecture_sections(length or 512)))
+            report.show(list(report.lecture_sections(length or 512)), after=report.LAYERS_ASSUME)
         return 0
     modes = [name for name, asked in (("train", train), ("infer", infer), ("decode", decode)) if asked]
     if len(modes) > 1:

@@ -9,14 +9,21 @@ Numbers are counted as the lectures count them: float32, binary units (150 KB is
 map, and rounded down. `said` is what the slide has; a test holds every value against it. Most of these maps are never
 stored any more: fused kernels recompute them block by block. `regard cost MODEL` says what storing them would take.
 
-The second table is from Vaswani et al. 2017 (arXiv:1706.03762), table 1: in a layer that reads N vectors of width C,
-how many steps must wait for one another, and how many a signal needs from the first token to the last.
+The second table is after Vaswani et al. 2017 (arXiv:1706.03762), table 1: in a layer that reads N vectors of width C,
+how many steps must wait for one another, and how many a signal needs from the first token to the last. How many layers
+of kernel k that takes depends on where a kernel stands:
+
+    one-sided    its last tap is on the token, as a decoder's must be       ⌈(N - 1) / (k - 1)⌉
+    centred      its middle tap is on the token, as an encoder's mostly is  ⌈(N - 1) / ((k - 1) / 2)⌉
+    the paper's  an order of growth, for kernels side by side               N / k;  dilated  log_k N
+
+So N = 512 and k = 3 give 256, 511 or 171, and none of them is wrong. All three are shown.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, log
+from math import ceil
 
 FLOAT = 4  # bytes
 KIB, MIB, GIB = 2**10, 2**20, 2**30
@@ -60,20 +67,35 @@ class Layer:
     kind: str
     multiply_adds: int
     serial: int  # steps of the layer that must wait for one another
-    path: int  # steps from any token to any other, going through as many layers as that takes
+    path: int  # steps from the first token to the last, through as many layers as that takes; what is near is one-sided
+    centred: int  # the same where what is near lies half on either side (dilated: if the line went on beyond its ends)
+    order: int  # what the paper's O(...) gives, rounded up
+    formula: str  # that O(...)
 
 
 def layer_kinds(length: int, width: int, kernel: int = 3, window: int = 128) -> list[Layer]:
     """The kinds of layers side by side. Convolutions are stacked plainly or, in the second row, dilated: each layer
-    reaches `kernel` times as far as the one below."""
-    n, c, far = length, width, max(length - 1, 1)
+    reaches `kernel` times as far as the one below. A kernel is odd and has 3 taps or more; a window, of 2 or more, is
+    that many tokens back, or half of them back and half ahead, and the token itself, whose product is not counted."""
+    n, c, k, far = length, width, kernel, max(length - 1, 1)
+    back, around = k - 1, k // 2  # how far one kernel reaches
+    r, half = window, window // 2
+    plain, dilated, local = f"convolution of {k}", f"convolution of {k}, dilated", f"attention within {r}"
     return [
-        Layer("recurrent", n * c * c, n, far),
-        Layer(f"convolution of {kernel}", kernel * n * c * c, 1, ceil(far / (kernel - 1))),
-        Layer(f"convolution of {kernel}, dilated", kernel * n * c * c, 1, max(1, ceil(log(n, kernel) - 1e-9))),
-        Layer("attention", n * n * c, 1, 1),
-        Layer(f"attention within {window}", min(n, window) * n * c, 1, ceil(far / window)),
+        Layer("recurrent", n * c * c, n, far, far, n, "n"),
+        Layer(plain, k * n * c * c, 1, ceil(far / back), ceil(far / around), ceil(n / k), "n / k"),
+        Layer(dilated, k * n * c * c, 1, _power(k, far + 1), _power(k, 2 * far + 1), _power(k, n), "log_k n"),
+        Layer("attention", n * n * c, 1, 1, 1, 1, "1"),
+        Layer(local, min(n, r) * n * c, 1, ceil(far / r), ceil(far / half), ceil(n / r), "n / r"),
     ]
+
+
+def _power(base: int, reach: int) -> int:
+    """The least exponent, of at least 1, at which `base` comes to `reach`."""
+    found = 1
+    while base**found < reach:
+        found += 1
+    return found
 
 
 # -- the slides, line by line ------------------------------------------------------------------------------------------

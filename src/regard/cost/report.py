@@ -284,14 +284,27 @@ def lecture_sections(length: int = 512, width: int = 512) -> Iterator[Section]:
         rows.append((line.what, line.formula, value, line.said))
     yield "The arithmetic of the lectures (float32, binary units, no class token in maps)", ("", "", "as said"), rows
     kinds: Rows = [
-        (layer.kind, count(layer.multiply_adds), f"{layer.serial:,}", f"{layer.path:,}")
+        (
+            layer.kind,
+            count(layer.multiply_adds),
+            *(f"{steps:,}" for steps in (layer.serial, layer.path, layer.centred)),
+            f"{layer.formula} = {layer.order:,}" if layer.formula != "1" else "1",
+        )
         for layer in lectures.layer_kinds(length, width)
     ]
     yield (
         f"Layers over {length} vectors of width {width}: how much, how many steps in turn, how far apart the ends are",
-        ("multiply-adds", "serial steps", "path"),
+        ("multiply-adds", "serial steps", "path: one-sided", "centred", "paper's order"),
         kinds,
     )
+
+
+LAYERS_ASSUME = (
+    "Path: layers until the last token has heard of the first; in recurrence, steps of time. One-sided: a kernel or "
+    "window ends at its token, so it reaches k - 1 (or r) back, as in a decoder. Centred: half of that on either side, "
+    "as in most encoders. The paper's order (Vaswani et al. 2017, table 1) is how it grows, with kernels side by side. "
+    "A dilated layer reaches k times as far as the one below; centred ones are counted away from the edges."
+)
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------
@@ -345,6 +358,7 @@ def lectures_to_json() -> dict[str, Any]:
     return {
         "lines": [vars(line) for line in lectures.lines()],
         "layers": [vars(layer) for layer in lectures.layer_kinds(512, 512)],
+        "layers_assume": LAYERS_ASSUME,
     }
 
 
