@@ -14,6 +14,7 @@ from regard.api import zoo
 from regard.models.bert import BERT, Config
 from regard.tasks.classifier import Classifier
 from regard.tasks.embedder import Embedder
+from regard.tasks.filler import Filler
 from regard.tasks.zeroshot import ZeroShot
 from regard.tokens.text import Text
 
@@ -111,6 +112,42 @@ def test_json_says_why_a_line_has_no_label(folder, monkeypatch, tmp_path, capsys
     assert "line 5 holds control characters" in err
     assert "label" in spaces
     assert "error" not in spaces  # it has an answer, if not to what was written
+
+
+@pytest.fixture(scope="module")
+def fillers(text, tmp_path_factory):
+    place = tmp_path_factory.mktemp("zoo")
+    for head in ("pretraining", "masked"):
+        regard.save(Filler(bert(text, head), text), place / head)
+    return place
+
+
+def test_of_pairs_a_model_of_next_sentences_says_which_follow(fillers, monkeypatch, tmp_path, capsys):
+    from_stdin(monkeypatch, tmp_path, b"the dog\tone cat\n\nalone\nno bird\tthe house\n")
+    how = "classify", "--model", fillers / "pretraining", "--pairs", "--device", "cpu"
+    assert call(*how, "--all") == 1
+    out, err = capsys.readouterr()
+    first, second = regard.load(fillers / "pretraining").follows(["the dog", "no bird"], ["one cat", "the house"])
+    cells = [line.split("\t") if line else [] for line in out.split("\n")]
+    rows = [dict(zip(row[::2], row[1::2], strict=True)) for row in cells]
+    assert [row.get("follows") for row in rows] == [f"{first:.4f}", None, None, f"{second:.4f}", None]
+    assert rows[0]["does not follow"] == f"{1 - first:.4f}"
+    assert "line 3 is no pair" in err
+    assert call(*how, "--json", "the dog\tone cat") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["probabilities"]["follows"] == pytest.approx(first, abs=1e-6)
+    assert found["label"] == ("follows" if first > 0.5 else "does not follow")
+
+
+def test_a_model_that_was_not_asked_what_follows_says_so_once(fillers, monkeypatch, tmp_path, capsys):
+    from_stdin(monkeypatch, tmp_path, b"the dog\tone cat\n" * 3)
+    assert call("classify", "--model", fillers / "masked", "--pairs") == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert "not trained to say whether a text follows another" in err
+    assert call("classify", "x", "--model", fillers / "pretraining") == 1
+    assert "not a classifier; of --pairs it says which follow" in capsys.readouterr().err
 
 
 def test_labels_of_ones_own_are_compared_by_their_vectors(vectors, capsys):

@@ -62,7 +62,7 @@ def test_warnings_are_kept_from_users_and_from_nobody_else(recwarn):
 
 
 def test_every_verb_explains_itself_with_an_example(capsys):
-    for verb in ("translate", "see", "train", "eval", "data", "cost", "doctor", "list", "show"):
+    for verb in ("translate", "see", "train", "eval", "data", "cost", "doctor", "list", "show", "tokens"):
         assert cli.main([verb, "--help"]) == 0
         out = capsys.readouterr().out
         assert f"Usage: regard {verb}" in out

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import regard
-from regard.core.errors import BadInput
+from regard.core.errors import BadInput, Unsupported
 from regard.models import build
 from regard.tasks.filler import Filler, filled
 from regard.tokens.text import Text
@@ -114,3 +114,69 @@ def test_words_are_put_where_the_masks_were():
 def test_attention_sees_the_mask_as_one_word():
     traces = small().attention("The [MASK] barks.")
     assert traces[0].rows[:3] == ("[CLS]", "the", "[MASK]")
+
+
+FIRST = ["The old dog barks at the cat.", "Two dogs play in the snow.", "A cat sleeps."]
+SECOND = ["The cat sleeps.", "A [MASK] looks on.", "Two dogs play in the snow, and the cat looks on."]
+
+
+def test_what_follows_is_read_off_the_two_texts_in_a_row():
+    fill = small("pretraining")
+    found = fill.follows(FIRST, SECOND)
+    for first, second, share in zip(FIRST, SECOND, found, strict=True):
+        ids, which = fill.text.enclose(fill.numbers(first), fill.numbers(second))
+        with torch.no_grad():
+            _, logits = fill.model(torch.tensor([ids]), torch.tensor([which]))
+        assert share == pytest.approx(float(logits[0].softmax(-1)[0]), rel=1e-4)
+        assert fill.follows([first], [second]) == pytest.approx([share], rel=1e-4)  # whoever its company is
+    assert len({round(share, 4) for share in found}) == 3
+    assert fill.follows([], []) == []
+
+
+def test_what_follows_is_what_transformers_says(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    ours = small("pretraining")
+    bert.save(tmp_path / "m", ours.model, ours.text)
+    theirs = transformers.BertForNextSentencePrediction.from_pretrained(tmp_path / "m").eval()
+    cut = transformers.AutoTokenizer.from_pretrained(tmp_path / "m")
+    fill = regard.load(tmp_path / "m")
+    assert fill.can_follow
+    for first, second, share in zip(FIRST, SECOND, fill.follows(FIRST, SECOND), strict=True):
+        ids, which = fill.text.enclose(fill.numbers(first), fill.numbers(second))
+        assert cut(first, second)["input_ids"] == ids  # they read [MASK] as one token too
+        with torch.no_grad():
+            logits = theirs(torch.tensor([ids]), token_type_ids=torch.tensor([which])).logits
+        assert share == pytest.approx(float(logits[0].softmax(-1)[0]), rel=1e-4)
+
+
+def test_pairs_that_cannot_be_judged_are_refused():
+    fill = small("pretraining")
+    for texts, others, said in (
+        (["a", "b"], ["a"], "2 texts and 1 others are not pairs"),
+        (["a", " "], ["a", "b"], "text 2 is empty"),
+        (["a", "the " * 12], ["b", "cat " * 12], "pair 2 has 27 tokens with its marks, this model reads 24"),
+        ("a", ["b"], "give a list"),
+    ):
+        with pytest.raises(BadInput, match=said):
+            fill.follows(texts, others)
+    assert not small("masked").can_follow
+    with pytest.raises(Unsupported, match="not trained to say whether a text follows another"):
+        small("masked").follows(["a"], ["b"])
+
+
+def test_words_are_asked_for_at_the_masks_and_nowhere_else():
+    fill, asked = small(), []
+    fill.model.head.register_forward_pre_hook(lambda head, given: asked.append(given[3]))
+    fill(["The [MASK] [MASK].", "[MASK] dogs"])
+    assert asked[0].tolist() == [[2, 3], [1, 0]]
+
+
+def test_every_number_of_a_text_has_its_place():
+    fill = small()
+    line = " The [MASK] barks[MASK], x"
+    assert len(fill.numbers(line)) == len(fill.spans(line))
+    read = {line[begin:end].lower() for begin, end in fill.spans(line)}
+    assert {"the", "[mask]", ","} <= read
+    assert [
+        line[b:e] for (b, e), i in zip(fill.spans(line), fill.numbers(line), strict=True) if i == fill.text.mask
+    ] == ["[MASK]"] * 2

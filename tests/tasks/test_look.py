@@ -377,8 +377,9 @@ def test_tokens_of_a_picture_are_boxes_on_it(kind, sizes, sides):
     assert found.relevance(1).max() > 0
 
 
-def test_rollout_of_a_vit_is_the_row_of_the_product():
-    found = look(classifier(), {"image": picture()})
+@pytest.mark.parametrize("side", [32, 33])  # of the other a row and a column of patches are cut by the edge
+def test_rollout_of_a_vit_is_the_row_of_the_product(side):
+    found = look(classifier(image=side), {"image": picture()})
     dense = rollout([found.store[each].trace() for each in found.store]).weights[0, 0].numpy()
     for query in (0, 30):
         np.testing.assert_allclose(found.rollout(query)[1:], dense[query][1:], atol=1e-6)

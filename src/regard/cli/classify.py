@@ -7,6 +7,7 @@ A line that cannot be used leaves an empty line (of JSON: one with "error"), so 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,9 @@ from regard.cli.work import Work
 if TYPE_CHECKING:
     from regard.cli.lines import Line
     from regard.tasks.classifier import Classified
+    from regard.tasks.filler import Filler
+
+FOLLOWS = ("follows", "does not follow")
 
 
 def classify(
@@ -39,7 +43,13 @@ def classify(
         str | None,
         typer.Option(metavar="A,B,C", help="Labels of your own: the one whose meaning is nearest, nothing is trained."),
     ] = None,
-    pairs: Annotated[bool, typer.Option("--pairs", help="Every line holds two texts with a tab between them.")] = False,
+    pairs: Annotated[
+        bool,
+        typer.Option(
+            "--pairs",
+            help="Every line holds two texts with a tab between them; a BERT of head pretraining says if one follows.",
+        ),
+    ] = False,
     every: Annotated[
         bool, typer.Option("--all", "-a", help="Print the probability of every label, not only of the likeliest.")
     ] = False,
@@ -55,6 +65,7 @@ def classify(
       regard classify "Wo ist der Bahnhof?"
       regard classify "The keeper saved a penalty." --labels sport,politics,music --all
       regard classify --model runs/sst2 < reviews.txt
+      regard classify --pairs --model runs/bert_pretrain < pairs.tsv
       regard classify photo.png more/photos --model runs/birds --all
     """
     if labels is not None and pairs:
@@ -71,25 +82,41 @@ def classify(
     if images or (isinstance(found, ImageClassifier) and labels is None and not pairs):
         return pictures.classify(text, model, found, every, as_json, device)
     windows = lines.read(text, "texts")
-    return _Work(fitting(found, name, labels, device), pairs, every, as_json).through(windows, "classify")
+    return _Work(fitting(found, name, labels, device, pairs), pairs, every, as_json).through(windows, "classify")
 
 
-def fitting(found: Any, name: str, labels: str | None, device: str = "auto") -> Any:
-    """What was opened under a name as a classifier made ready, or as one made of labels and sentence vectors."""
+def fitting(found: Any, name: str, labels: str | None, device: str = "auto", pairs: bool = False) -> Any:
+    """What was opened under a name as a classifier made ready, or as one made of labels and sentence vectors; of pairs
+    of texts, also as one that says whether the second follows the first."""
     from regard.cli.ready import ready
     from regard.core.errors import BadInput
     from regard.tasks.classifier import Classifier
     from regard.tasks.embedder import Embedder
+    from regard.tasks.filler import Filler
     from regard.tasks.zeroshot import ZeroShot
 
+    if labels is None and pairs and isinstance(found, Filler):
+        found.follows([], [])  # refuses a model that was not trained on that, before anything is read
+        return _following(ready(found, device))
     if labels is None:
         if not isinstance(found, Classifier):
             hint = "; give it --labels" if isinstance(found, Embedder) else ""
+            hint = "; of --pairs it says which follow" if isinstance(found, Filler) and found.can_follow else hint
             raise BadInput(f"{name} is a {type(found).__name__}, not a classifier{hint}")
         return ready(found, device)
     if not isinstance(found, Embedder):
         raise BadInput(f"{name} is a {type(found).__name__}; --labels need one that makes sentence vectors, as minilm")
     return ZeroShot(ready(found, device), labels.split(","))
+
+
+def _following(filler: Filler) -> Callable[[list[str], list[str]], list[Classified]]:
+    """What says of two texts whether the second follows the first, as a classifier would."""
+    from regard.tasks.classifier import ranked
+
+    def classified(texts: list[str], others: list[str]) -> list[Classified]:
+        return [ranked(FOLLOWS, (share, 1 - share)) for share in filler.follows(texts, others)]
+
+    return classified
 
 
 class _Work(Work["Classified | None"]):

@@ -49,6 +49,11 @@ def refuse_bad(line: Line) -> None:
         raise BadInput(f"line {line.number} {line.wrong.split(':')[0]}")
 
 
+def spaced(line: Line) -> str:
+    """The text with a space for each of its control characters, so that all others stand where they stood."""
+    return _CONTROL.sub(" ", line.text)
+
+
 def opened(path: str | Path) -> BinaryIO:
     """A file to read lines from, or a line that says why not."""
     try:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -100,6 +100,13 @@ def see(
             help="Whether special tokens are drawn of a model that only reads: [CLS] outshines all.",
         ),
     ] = True,
+    words: Annotated[
+        bool,
+        typer.Option(
+            "--words",
+            help="Draw words instead of pieces: weights on the pieces of a word are added, its rows averaged.",
+        ),
+    ] = False,
     question: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Of a model that finds answers: what is asked about the text.")
     ] = None,
@@ -131,6 +138,7 @@ def see(
       regard see "Two dogs are playing in the snow." --to de
       regard see "I saw her duck." --to fr --view heads --layer 1 --output duck.png
       regard see "Good morning." --to de --output page.html
+      regard see "An unbelievably fluffy dog." --to de --words
       regard see "The animal didn't cross the street because it was too tired." --model minilm --view rollout
       regard see "ROMEO: I love" --model shakespeare --view layers
       regard see "Mary went to the hallway." --question "Where is Mary?" --model runs/babi
@@ -140,6 +148,7 @@ def see(
     """
     from regard.cli import lines, page, pictures, transcribe
     from regard.cli.ready import opened
+    from regard.see import whole
     from regard.tasks.answerer import Answerer
     from regard.tasks.image_classifier import ImageClassifier
     from regard.tasks.reading import Reader
@@ -149,14 +158,14 @@ def see(
     check(files)
     if transcribe.is_sound(text):
         given = {"--to": to, "--from": from_, "--tokens": tokens, "--view": view, "--layer": layer, "--head": head}
-        given["--question"] = question
+        given |= {"--question": question, "--words": words or None}
         if ignored := [option for option, value in given.items() if value is not None]:
             raise BadInput(f"{text} is a sound, of which there is one picture: leave out {', '.join(ignored)}")
         return transcribe.look(Path(text), model or transcribe.DEFAULT, translation, beams, files)
+    of_texts = {"--to": to, "--from": from_, "--tokens": tokens, "--translation": translation, "--question": question}
+    of_texts["--words"] = words or None
     if pictures.means_images([text]):
-        return _image(
-            text, model, None, view, layer, head, query, label, files, (to, from_, tokens, translation, question)
-        )
+        return _image(text, model, None, view, layer, head, query, label, files, of_texts)
     (window,) = lines.given([text])
     if len(window) != 1 or not window[0].text.strip():
         why = next((f"it {line.wrong.split(':')[0]}" for line in window if line.wrong), "give one line of text")
@@ -164,9 +173,7 @@ def see(
     line = window[0].text
     found = None if model is None else opened(model)
     if isinstance(found, ImageClassifier):
-        return _image(
-            line, model, found, view, layer, head, query, label, files, (to, from_, tokens, translation, question)
-        )
+        return _image(line, model, found, view, layer, head, query, label, files, of_texts)
     if view in (View.class_, View.relevance) or query is not None or label is not None:
         what = "--query" if query is not None else "--label" if label is not None else f"--view {view}"
         raise BadInput(f"{what} is for images, and this is a text; regard see photo.jpg looks at one")
@@ -178,7 +185,8 @@ def see(
         raise BadInput(f"{model} finds answers in texts: say what is asked, with --question")
     if question is not None and not isinstance(found, Answerer):
         raise BadInput("--question is for a model that finds answers in texts: name one with --model")
-    predictor, many = found, 24 if tokens is None else tokens
+    predictor: Any = found
+    many = 24 if tokens is None else tokens
     if isinstance(found, Answerer):
         view, (said, traces) = view or View.heads, _answered(found, line, question or "")
     elif isinstance(found, Reader):
@@ -194,6 +202,9 @@ def see(
     paged = page.of_text(_name(model, predictor), predictor, line, traces, title, **options)
     if isinstance(found, Reader) and not marks:  # after a rollout was taken through them
         traces, seen = ([_inside(trace) for trace in some] for some in (traces, seen))
+        paged = page.of_traces(traces, title)
+    if words:  # likewise: layers are multiplied piece by piece
+        traces, seen = ([whole(trace, predictor.text) for trace in some] for some in (traces, seen))
         paged = page.of_traces(traces, title)
     print(*said, sep="\n", end="\n\n")
     for trace in seen[:1] if view != View.layers else []:
@@ -214,15 +225,14 @@ def _image(
     query: str | None,
     label: str | None,
     files: Sequence[Path],
-    of_texts: Sequence[object],
+    of_texts: Mapping[str, object],
 ) -> int:
     """An image file, and what a model looks at in it."""
     from regard.cli import pictures
 
     if not pictures.is_image(file) and not pictures.there(file):
         raise BadInput(f"{model} looks at images, and there is no file '{file[:60]}'")
-    names = ("--to", "--from", "--tokens", "--translation", "--question")
-    if ignored := [name for name, value in zip(names, of_texts, strict=True) if value is not None]:
+    if ignored := [option for option, value in of_texts.items() if value is not None]:
         raise BadInput(f"{file} is an image: leave out {', '.join(ignored)}")
     if view is not None and view not in IMAGES:
         raise BadInput(f"--view {view} is for texts; an image has {', '.join(IMAGES)}")

@@ -94,8 +94,6 @@ def within(config: Any, group: str = "", **own: Rule) -> None:
 
 def check(value: Any, kind: str, key: str, what: str) -> None:
     """Refuse a number in the spec of a part, `what` to the reader, that no part of this kind can have."""
-    if isinstance(value, (list, tuple)) and not value:
-        raise BadInput(f"{what} is empty; at least one number is needed")
     numbers = _numbers(value)
     usual = ANY if any(isinstance(number, float) for number in numbers) else at_least(1)
     _hold(value, SPECS.get(f"{kind}.{key}") or RULES.get(key) or usual, what)

@@ -5,6 +5,7 @@
     page                               one HTML file to explore, needs no network    page.py
     draw, shade                        an alignment, a map in the terminal           text.py
     rollout, through                   several layers as one map                     rollout.py
+    whole                              a map over words, out of one over pieces      whole.py
     curve                              a training run's losses and scores            curve.py
     lengths                            a score over the length of the input          lengths.py
     estimates                          estimates of a gradient: spread and bias      estimates.py
@@ -36,6 +37,7 @@ from regard.see.sight import Sight
 from regard.see.sound import lattice, listened
 from regard.see.strokes import strokes
 from regard.see.text import draw, shade
+from regard.see.whole import whole
 
 if TYPE_CHECKING:
     from regard.see.grid import alignment, heads, layers, mask
@@ -68,6 +70,7 @@ __all__ = [
     "shade",
     "strokes",
     "through",
+    "whole",
 ]
 
 

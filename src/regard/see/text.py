@@ -23,8 +23,8 @@ def draw(seen: Seen, head: int | None = None, width: int = 80) -> str:
     maps = read(seen)
     weights = maps.map(head)
     rows, columns = [short(t, 16) for t in maps.rows], [short(t, 12) for t in maps.columns]
-    left = max(map(_wide, rows))
-    best = max(map(_wide, columns)) + 5
+    left = max(map(wide, rows))
+    best = max(map(wide, columns)) + 5
     if left + 2 + 2 * len(columns) + 2 + best > width:
         return "\n".join(_listed(rows, columns, weights, left))
     return "\n".join([*_heading(columns, left), *_shaded(rows, columns, weights, left)])
@@ -58,7 +58,7 @@ def _heading(columns: list[str], left: int) -> list[str]:
     lines = []
     for y in range(high):
         line = [word[y - high + len(word)] if y >= high - len(word) else "" for word in letters]
-        lines.append((" " * (left + 2) + "".join(_fit(cell, 2) for cell in line)).rstrip())
+        lines.append((" " * (left + 2) + "".join(fit(cell, 2) for cell in line)).rstrip())
     return lines
 
 
@@ -70,7 +70,7 @@ def _shaded(rows: list[str], columns: list[str], weights: np.ndarray, left: int)
         level[row < 0.02] = 0
         j = int(row.argmax())
         lines.append(
-            f"{_fit(name, left, right=True)} │{''.join(_SHADES[k] * 2 for k in level)}│ {_match(columns[j], row[j])}"
+            f"{fit(name, left, right=True)} │{''.join(_SHADES[k] * 2 for k in level)}│ {_match(columns[j], row[j])}"
         )
     return lines
 
@@ -81,7 +81,7 @@ def _listed(rows: list[str], columns: list[str], weights: np.ndarray, left: int)
     for name, row in zip(rows, weights, strict=True):
         top = [int(j) for j in np.argsort(-row, kind="stable")[:3] if row[j] >= 0.01]
         said = "  ".join(_match(columns[j], row[j]) for j in top) or "nothing above 1 %"
-        lines.append(f"{_fit(name, left, right=True)} → {said}")
+        lines.append(f"{fit(name, left, right=True)} → {said}")
     return lines
 
 
@@ -100,11 +100,12 @@ def _cells(text: str) -> list[str]:
     return cells
 
 
-def _wide(text: str) -> int:
+def wide(text: str) -> int:
     """How many columns of a terminal the text takes."""
     return sum(2 if east_asian_width(cell[0]) in "WF" else 1 for cell in _cells(text))
 
 
-def _fit(text: str, width: int, right: bool = False) -> str:
-    space = " " * max(0, width - _wide(text))
+def fit(text: str, width: int, right: bool = False) -> str:
+    """The text with spaces after it, or before it, as wide as that."""
+    space = " " * max(0, width - wide(text))
     return space + text if right else text + space

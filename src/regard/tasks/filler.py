@@ -2,9 +2,11 @@
 
     fill = Filler(model, text)
     fill(["The [MASK] sat on the [MASK]."], k=3)      of each text, of each mask, the k likeliest, likeliest first
+    fill.follows(["He sat down."], ["Then he ate."])  of each pair, how likely it is that the second text follows
 
 Every mask is guessed by itself, with the others still hidden, as in training. The probabilities are over the whole
-vocabulary. A piece that begins with ## goes on with the word before it.
+vocabulary. A piece that begins with ## goes on with the word before it. Whether a text follows another is asked of a
+model that was trained on that too (the head "pretraining"), on two texts in a row: [CLS] first [SEP] second [SEP].
 
 Devlin, Chang, Lee, Toutanova: BERT. NAACL 2019. arXiv:1810.04805
 """
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from regard.core.errors import BadInput
+from regard.core.errors import BadInput, Unsupported
 from regard.tasks.reading import Reader, texts_of
 
 if TYPE_CHECKING:
@@ -53,25 +55,69 @@ class Filler(Reader):
                 wanted = f"write it where a word is to be guessed: {text!r}"
                 raise BadInput(f"text {number} has no {self.hidden_by}; {wanted}")
         found: list[list[list[Guess]]] = [[] for _ in rows]
-        for some, answer in self._rows(rows):
+        at = [[i for i, token in enumerate(row) if token == self.text.mask] for row in rows]
+        for some, answer in self._rows(rows, at=at):
             logits = answer[0] if isinstance(answer, tuple) else answer  # a pretraining head says more than words
             for row, scores in zip(some, logits, strict=True):
-                at = [i for i, token in enumerate(rows[row]) if token == self.text.mask]
-                found[row] = self._guesses(scores[at].float().softmax(-1), k)
+                found[row] = self._guesses(scores[: len(at[row])].float().softmax(-1), k)
+        return found
+
+    @property
+    def can_follow(self) -> bool:
+        """Whether it was trained to say if a text follows another."""
+        return bool(self.model.config.head == "pretraining")  # type: ignore[union-attr]
+
+    def follows(self, texts: Sequence[str], others: Sequence[str]) -> list[float]:
+        """Of every text and the other one, how likely it is that the other follows: 0 to 1."""
+        if not self.can_follow:
+            raise Unsupported(
+                "this model was not trained to say whether a text follows another: it has no head for that (the recipe "
+                "bert_pretrain trains one that has)"
+            )
+        first, second = texts_of(texts), texts_of(others)
+        if len(first) != len(second):
+            raise BadInput(f"{len(first)} texts and {len(second)} others are not pairs")
+        both = zip(map(self.numbers, first), map(self.numbers, second), strict=True)
+        pairs = [self.text.enclose(a, b) for a, b in both]
+        for number, (row, _) in enumerate(pairs, 1):
+            if len(row) > self.room:
+                raise BadInput(
+                    f"pair {number} has {len(row)} tokens with its marks, this model reads {self.room}: shorten it"
+                )
+        found = [0.0] * len(pairs)
+        once = [[0]] * len(pairs)  # no word is asked for; the first is the fewest that can be
+        for some, (_, logits) in self._rows([row for row, _ in pairs], [which for _, which in pairs], once):
+            for row, share in zip(some, logits.float().softmax(-1)[:, 0].tolist(), strict=True):
+                found[row] = share
         return found
 
     def encode(self, text: str, number: int = 1) -> list[int]:
         """The numbers of a text between its marks, [MASK] read as one of them."""
-        assert self.text.mask is not None
-        parts = self.text.encode(text.split(self.hidden_by))
-        ids = parts[0]
-        for part in parts[1:]:
-            ids = [*ids, self.text.mask, *part]
-        if len(ids) + 2 > self.room:
+        ids = self.text.enclose(self.numbers(text))[0]
+        if len(ids) > self.room:
             raise BadInput(
-                f"text {number} has {len(ids) + 2} tokens with its marks, this model reads {self.room}: shorten it"
+                f"text {number} has {len(ids)} tokens with its marks, this model reads {self.room}: shorten it"
             )
-        return self.text.enclose(ids)[0]
+        return ids
+
+    def numbers(self, text: str) -> list[int]:
+        """The numbers of a text, no marks added, however many; [MASK] is read as one of them."""
+        assert self.text.mask is not None
+        ids, *parts = self.text.encode(text.split(self.hidden_by))
+        for part in parts:
+            ids = [*ids, self.text.mask, *part]
+        return ids
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where each of those numbers stands in the text, from which character to which (as `Text.spans`)."""
+        found, at = list[tuple[int, int]](), 0
+        for number, part in enumerate(text.split(self.hidden_by)):
+            if number:
+                found.append((at, at + len(self.hidden_by)))
+                at += len(self.hidden_by)
+            found += [(at + begin, at + end) for begin, end in self.text.spans(part)]
+            at += len(part)
+        return found
 
     def _guesses(self, shares: torch.Tensor, k: int) -> list[list[Guess]]:
         best = shares.topk(min(k, self.text.size, shares.shape[-1]))

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from regard.attention.capture import watch
-from regard.core.errors import BadInput
+from regard.core.errors import BadInput, each_of
 from regard.core.spec import Spec
 from regard.core.trace import Trace
 from regard.data.flat import Flat
@@ -53,22 +53,30 @@ class Reader:
         config: Any = model.config
         self.room: int = min(config.length, longest or config.length)  # tokens of a row, special ones included
 
-    def _rows(self, rows: Sequence[Sequence[int]], segments: Sequence[Sequence[int]] | None = None) -> Iterator[Any]:
+    def _rows(
+        self,
+        rows: Sequence[Sequence[int]],
+        segments: Sequence[Sequence[int]] | None = None,
+        at: Sequence[Sequence[int]] | None = None,
+    ) -> Iterator[Any]:
         """Rows through the model, longest first, about so many tokens at a time; gives (row numbers, answer).
 
-        Lengths hide the padding, so that company does not change an answer.
+        Lengths hide the padding, so that company does not change an answer. `at`: the places of each row at which words
+        are asked for, and nowhere else; what is answered beyond them, where another row has more, means nothing.
         """
         flat, device = Flat.of(rows), next(self.model.parameters()).device
         second = None if segments is None else Flat.of(segments)
+        places = None if at is None else Flat.of(at)
         order = torch.sort(flat.lengths, descending=True, stable=True).indices
-        at = 0
-        while at < len(order):
-            picked = order[at : at + max(1, TOKENS // int(flat.lengths[order[at]]))]
-            at += len(picked)
+        begin = 0
+        while begin < len(order):
+            picked = order[begin : begin + max(1, TOKENS // int(flat.lengths[order[begin]]))]
+            begin += len(picked)
             tokens, lengths = flat.padded(picked, self.text.pad)
             which = None if second is None else second.padded(picked, 0)[0].to(device)
+            asked = () if places is None else (places.padded(picked, 0)[0].to(device),)
             with torch.no_grad():
-                yield picked.tolist(), self.model(tokens.to(device), which, lengths.to(device))
+                yield picked.tolist(), self.model(tokens.to(device), which, lengths.to(device), *asked)
 
     def encode(self, text: str) -> list[int]:
         """The numbers of one text between its marks."""
@@ -121,7 +129,7 @@ def texts_of(given: Any, what: str = "text") -> list[str]:
     """A list of texts, each of them text and not blank."""
     if isinstance(given, str):
         raise BadInput(f"give a list of {what}s, not a single one")
-    found = list(given)
+    found = list(each_of(given, f"{what}s"))
     for number, each in enumerate(found, 1):
         if not isinstance(each, str):
             raise BadInput(f"{what} {number} is a {type(each).__name__}, not text")

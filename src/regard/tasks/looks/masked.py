@@ -25,7 +25,8 @@ class MaskedLook(ReadingLook):
             raise BadInput(f"{k} words cannot be guessed; ask for 1 or more")
         (line,) = texts_of([self.given["text"]])
         ids = self.predictor.encode(line)
-        answer = self._through(ids, self._placed(line), line)
+        places: list[Place] = [{"text": list(span)} for span in self.predictor.spans(line)]
+        answer = self._through(ids, places, line)
         logits = answer[0] if isinstance(answer, tuple) else answer
         self.at = [i for i, token in enumerate(ids) if token == self.predictor.text.mask]
         guesses = self.predictor._guesses(logits[0, self.at].float().softmax(-1), k) if self.at else []
@@ -36,17 +37,6 @@ class MaskedLook(ReadingLook):
                 for at, each in zip(self.at, guesses, strict=True)
             ]
         }
-
-    def _placed(self, line: str) -> list[Place]:
-        """The places of all tokens but the marks at the ends."""
-        mark, places, at = self.predictor.hidden_by, list[Place](), 0
-        for number, part in enumerate(line.split(mark)):
-            if number:
-                places.append({"text": [at, at + len(mark)]})
-                at += len(mark)
-            places += [{"text": [at + begin, at + end]} for begin, end in self.predictor.text.spans(part)]
-            at += len(part)
-        return places
 
     @property
     def targets(self) -> list[str]:

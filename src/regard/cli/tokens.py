@@ -1,0 +1,157 @@
+"""``regard tokens``: texts in, the pieces and numbers that a model reads them as out.
+
+An input gives two lines, its pieces over their numbers (of JSON one line). One that cannot be used leaves them empty,
+so that lines 13 and 14 of the output are always line 7 of the input, and is named on stderr; the status at the end is
+then 1. On a terminal the two are folded to its width, with an empty line between inputs.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.cli.options import Json
+from regard.cli.work import Work
+
+if TYPE_CHECKING:
+    from regard.cli.lines import Line
+    from regard.tasks.cutting import Piece
+    from regard.tokens.text import Text
+
+
+def tokens(
+    model: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="A model by name (regard list zoo; minilm), a folder (also one of transformers), a run, or a "
+            "tokenizer.json.",
+        ),
+    ],
+    text: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TEXT...", help="Texts; without them, lines are read from stdin."),
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Show the pieces and the numbers that a model reads a text as.
+
+    Pieces stand over their numbers, with the marks of the vocabulary: a space before a word is shown as ▁, and ## goes
+    on with a word. A number with a + is that of a token which the model adds, one with a ? that of text which the
+    vocabulary does not know. JSON also has where each piece stands in the text, in characters; null: nowhere.
+
+    \b
+      regard tokens "Two unbelievably good dogs." --model fill-en
+      regard tokens "The [MASK] sat on the mat." "Hello." --model minilm --json
+      regard tokens --model tokenizer.json < lines.txt
+    """
+    from regard.cli import lines
+
+    windows = lines.read(text, "texts")
+    width = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else None
+    return _Work(chosen(model), width, as_json).through(windows, "cut into tokens")
+
+
+def chosen(name: str) -> Any:
+    """What reads text under a name: a model with its vocabulary, or a vocabulary by itself."""
+    from regard.cli import say
+    from regard.cli.ready import opened
+    from regard.core.errors import BadInput, RegardError
+    from regard.models.bert import BERT
+    from regard.tasks.cutting import reads
+    from regard.tasks.reading import Reader
+    from regard.tokens.text import Text
+
+    if Path(name).is_file():
+        return Text.load(name)
+    try:
+        found = opened(name)
+    except RegardError as error:
+        if (alone := _vocabulary(name)) is None:
+            raise
+        say(f"only the vocabulary of {name} can be read, so that what its model adds is not shown ({error})")
+        return alone
+    if not hasattr(found, "text") and (alone := _vocabulary(name)) is not None:  # a model that was saved without a task
+        return Reader(found, alone) if isinstance(found, BERT) else alone
+    if not reads(found):
+        what = f"{name} is a {type(found).__name__}"
+        raise BadInput(f"{what}, which reads no text by a vocabulary: there are no tokens to show")
+    return found
+
+
+def _vocabulary(name: str) -> Text | None:
+    """The vocabulary in a folder, where it holds one."""
+    from regard.tokens.text import Text
+
+    for folder in (Path(name), Path(name) / "model"):
+        if any((folder / file).is_file() for file in ("tokenizer.json", "vocab.txt")):
+            return Text.load(folder)
+    return None
+
+
+class _Work(Work["list[Piece]"]):
+    """Windows of lines in, pieces and numbers out; keeps count."""
+
+    failed = "could not be cut into tokens: left empty ({})"
+
+    def __init__(self, reader: Any, width: int | None, as_json: bool) -> None:
+        super().__init__()
+        self.reader, self.width, self.as_json = reader, width, as_json
+
+    def __call__(self, window: list[Line]) -> list[str]:
+        """The output lines of a window."""
+        self.check(window)
+        usable = [line for line in window if line.text.strip()]
+        found = dict(zip([line.number for line in usable], self.answered(usable, lost=[]), strict=True))
+        self.done += sum(bool(each) for each in found.values())
+        return [row for line in window for row in self._shown(line, found.get(line.number, []))]
+
+    def answers(self, some: list[Line]) -> list[list[Piece]]:
+        """The pieces of each."""
+        from regard.cli.lines import spaced
+        from regard.tasks.cutting import cut
+
+        return [cut(self.reader, spaced(line)) for line in some]
+
+    def _shown(self, line: Line, found: list[Piece]) -> Iterator[str]:
+        if self.as_json:
+            said = _json(found) if found else self.error(line)
+            yield json.dumps({"number": line.number, "text": line.text, **said}, ensure_ascii=False)
+        elif self.width is None:
+            yield from folded(found, None) or ("", "")
+        else:
+            yield from [*folded(found, self.width), ""]
+
+
+def _json(found: list[Piece]) -> dict[str, Any]:
+    return {
+        "pieces": [each.piece for each in found],
+        "ids": [each.id for each in found],
+        "spans": [each.span for each in found],
+        "added": [each.added for each in found],
+        "unknown": [each.unknown for each in found],
+    }
+
+
+def folded(found: list[Piece], width: int | None) -> list[str]:
+    """Pieces over their numbers, in columns; as many pairs of lines as fit a width, or one pair."""
+    from regard.see.text import fit, wide
+    from regard.see.words import visible
+
+    rows, used = list[tuple[list[str], list[str]]](), 0
+    for each in found:
+        piece, number = visible(each.piece), f"{'+' * each.added}{'?' * each.unknown}{each.id}"
+        column = max(wide(piece), wide(number))
+        if not rows or (width is not None and used + column > width):
+            rows.append(([], []))
+            used = 0
+        rows[-1][0].append(fit(piece, column))
+        rows[-1][1].append(fit(number, column))
+        used += column + 2
+    return ["  ".join(cells).rstrip() for pair in rows for cells in pair]
