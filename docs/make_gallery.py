@@ -39,6 +39,33 @@ def masks(folder: Path) -> list[Path]:
     ]
 
 
+def formulas(folder: Path) -> list[Path]:
+    """What needs no training to be seen: the vectors of positions, and how far a gradient reaches at the start."""
+    from regard.positions.added.sinusoidal import SinusoidalPositions
+
+    vectors = SinusoidalPositions(width=64).vectors(torch.arange(60)[None])[0]
+    see.encoding(vectors, folder / "sinusoidal.png", "sinusoidal positions: 60 places, 64 features")
+    see.reach(reaches(), folder / "reach.png", "How far a gradient reaches, before any training (width 32)")
+    return [folder / "sinusoidal.png", folder / "reach.png"]
+
+
+def reaches(length: int = 100, width: int = 32) -> dict[str, torch.Tensor]:
+    """A recurrent network of each kind, and one layer of causal attention with the way around it."""
+    from regard.attention.multihead import MultiHead
+    from regard.blocks import READERS
+    from regard.core.spec import make
+    from regard.tasks.reach import reach
+
+    torch.manual_seed(0)
+    found = {}
+    for name in ("rnn", "lstm", "gru"):
+        reader = make(READERS, name, "reader", width=width, hidden=width, directions=1)
+        found[name] = reach(reader, length, width)
+    mix = MultiHead(width, heads=4)
+    found["attention"] = reach(lambda x: x + mix(x, mask=Causal()), length, width)
+    return found
+
+
 def attention(folder: Path) -> list[Path]:
     """What shipped models look at, as a user draws it."""
     from regard.cli import main as regard
@@ -64,7 +91,7 @@ def attention(folder: Path) -> list[Path]:
 def main(words: Sequence[str]) -> int:
     """Draw, and say what was drawn."""
     ASSETS.mkdir(exist_ok=True)
-    made = masks(ASSETS)
+    made = masks(ASSETS) + formulas(ASSETS)
     if "--masks" not in words:
         made += attention(ASSETS)
     print(*(path.relative_to(ASSETS.parents[1]) for path in made), sep="\n")

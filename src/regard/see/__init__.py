@@ -8,6 +8,8 @@
     whole                              a map over words, out of one over pieces      whole.py
     curve                              a training run's losses and scores            curve.py
     lengths                            a score over the length of the input          lengths.py
+    reach                              how far a gradient reaches                    reach.py
+    encoding                           vectors of positions, place by place          encoding.py
     estimates                          estimates of a gradient: spread and bias      estimates.py
     plane                              vectors with names, in two dimensions         plane.py
     strokes                            handwriting, and what was read at each point  strokes.py
@@ -26,11 +28,13 @@ from typing import TYPE_CHECKING, Any
 
 # A function that shares its file's name is bound here at once: a later import of the file would take the name from it.
 from regard.see.curve import curve
+from regard.see.encoding import encoding
 from regard.see.estimates import estimates
 from regard.see.lengths import lengths
 from regard.see.overlay import overlay, overlays
 from regard.see.page import page
 from regard.see.plane import plane
+from regard.see.reach import reach
 from regard.see.rollout import max_of_heads, mean_of_heads, min_of_heads, rollout, rollouts, through
 from regard.see.save import save
 from regard.see.sight import Sight
@@ -49,6 +53,7 @@ __all__ = [
     "compare",
     "curve",
     "draw",
+    "encoding",
     "estimates",
     "heads",
     "lattice",
@@ -64,6 +69,7 @@ __all__ = [
     "page",
     "path",
     "plane",
+    "reach",
     "rollout",
     "rollouts",
     "save",

@@ -35,9 +35,12 @@ _FAINT, _STRONG = 0.5, 0.8  # how opaque the map is at its least and at its most
 _RING = "#38c7b4"  # the place that is asked about, on magma
 
 
-def even(weights: np.ndarray) -> np.ndarray:
-    """A map of shares as multiples of what every cell would get if all were looked at alike."""
-    return np.asarray(weights) * (weights.shape[-1] * weights.shape[-2])
+def even(weights: np.ndarray, one: float | None = None) -> np.ndarray:
+    """A map of shares as multiples of what every cell would get if all were looked at alike.
+
+    That is `one`, of a look at an image `Sight.even()`; None: all cells together get the whole of it.
+    """
+    return np.asarray(weights) * (weights.shape[-1] * weights.shape[-2] if one is None else 1 / one)
 
 
 def share(weights: np.ndarray) -> np.ndarray:

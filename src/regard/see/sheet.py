@@ -81,10 +81,18 @@ class Sheet:
             parse_math=False,
         )
 
-    def bar(self, left: float, top: float, height: float, norm: Normalize, label: str = "attention weight") -> None:
+    def bar(
+        self,
+        left: float,
+        top: float,
+        height: float,
+        norm: Normalize,
+        label: str = "attention weight",
+        colours: str = COLOURS,
+    ) -> None:
         """A colour bar."""
         axes = self.axes(left, top, 0.12, height)
-        bar = self.figure.colorbar(ScalarMappable(norm, COLOURS), cax=axes)
+        bar = self.figure.colorbar(ScalarMappable(norm, colours), cax=axes)
         bar.outline.set(linewidth=0.5, edgecolor=PALE)
         bar.set_label(label, font=font(8), color=PALE)
         axes.tick_params(labelsize=7, width=0.5, color=PALE, labelcolor=INK)

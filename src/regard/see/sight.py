@@ -8,9 +8,11 @@ from what the head reads to the pixels, so that no operator is ever formed whole
     rollout      r Π_l rows_to_one( share · S_l + (1 − share) · fuse_h W_l,h )                  Abnar, Zuidema 2020
     relevance    r ( Π_l ( S_l + Ā_l ) − Π_l S_l ),   Ā_l = mean_h max(0, ∂answer/∂W_l,h ⊙ W_l,h)   Chefer et al. 2021
 
-S is the way around: the identity, or the pooling of a layer that pools. What ends at a class token is not on the map;
-nothing is renormalised for it. Relevance takes off what came by no attention at all, which in the paper's models stays
-at the class token, but with a mean over tokens would light every pixel alike; windows and merging are ours too.
+S is the way around: the identity, or the pooling of a layer that pools. What ends at a class token is not on the map,
+nor is what ends beyond the edge, where a patch or a square of neighbours is not whole: a cell that is cut has the
+share of what is left of it, and its pixels no more than others. Nothing is renormalised for either. Relevance takes
+off what came by no attention at all, which in the paper's models stays at the class token, but with a mean over tokens
+would light every pixel alike; windows and merging are ours too.
 
 Abnar, Zuidema: Quantifying Attention Flow in Transformers. ACL 2020. arXiv:2005.00928
 Chefer, Gur, Wolf: Generic Attention-model Explainability for Interpreting Bi-Modal and Encoder-Decoder Transformers.
@@ -68,6 +70,15 @@ class Sight:
     def exact(self) -> bool:
         """Whether every step is what it does to values; False: somewhere a receptive field stands for a convolution."""
         return all(step.exact for step in self.steps)
+
+    def even(self, layer: int = -1) -> float:
+        """What a pixel gets of a look that is the same at all tokens of the grid that a layer reads (its mean)."""
+        at = self._step(layer)
+        rows = torch.zeros(1, 1, 1, self.steps[at].reads, dtype=torch.float64)
+        rows[..., self.prefix :] = 1 / (rows.shape[-1] - self.prefix)
+        for below in reversed(self.steps[:at]):
+            rows = _around(below, self._cut(rows, below.writes))
+        return float(self._map(rows).mean())
 
     def heads(self, layer: int, query: Place | None = None) -> Float[Tensor, "H Y X"]:
         """What each head of a layer looks at, from a place or from what the head of the model reads."""
