@@ -66,6 +66,41 @@ def test_folders_and_images_without_an_ending_are_no_texts(photos, tmp_path, mon
     assert "nothing to classify" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("verb", ["classify", "see"])
+@pytest.mark.parametrize("name", ["photo.heic", "a photo.HEIC", "photo", "photo.dat"])
+def test_a_picture_that_cannot_be_read_is_no_sentence(verb, name, folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(50))
+    assert means_images([name])
+    assert call(verb, name, "--model", folder) == 1
+    seen = capsys.readouterr()
+    assert not seen.out.strip()
+    why = f"regard: {name}: cannot be read as an image (HEIC is not read here; save it as JPEG or PNG)"
+    assert seen.err.splitlines()[-1] == why
+
+
+def test_files_that_are_no_texts_are_no_sentences_and_those_that_are_stay_what_they_were(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "binary").write_bytes(b"\x7fELF\2\1\1\0")
+    (tmp_path / "logo.ico").write_bytes(b"")
+    (tmp_path / "latin").write_bytes("Grüße".encode("latin-1"))
+    (tmp_path / "wide").write_bytes("Grüße".encode("utf-16"))
+    assert means_images(["binary"])
+    assert means_images(["logo.ico"])
+    assert means_images(["gone.heic"])
+    assert not means_images(["latin", "wide", "not there", "my logo.ico"])
+
+
+def test_a_long_thin_image_is_labelled_and_an_absurd_one_costs_only_itself(folder, photos, tmp_path, capsys):
+    Image.new("L", (1, 30_000)).save(tmp_path / "a.png")
+    Image.new("L", (2**20 + 1, 1)).save(tmp_path / "b.png")
+    (tmp_path / "c").write_bytes((photos / "a.jpg").read_bytes())
+    assert call("classify", tmp_path, "--model", folder, "--device", "cpu") == 1
+    out, err = capsys.readouterr()
+    assert [len(line.split("\t")) for line in out.splitlines()] == [3, 1, 3]
+    assert f"{tmp_path / 'b.png'}: 1,048,577 x 1 pixels are more" in err
+
+
 def test_labels_of_files_in_their_order(folder, photos, capsys):
     names = [photos / "b.png", photos / "a.jpg"]
     assert call("classify", *names, "--model", folder, "--device", "cpu") == 0
@@ -206,6 +241,7 @@ ONE_LINE = [
     (["see", "Two dogs.", "--model", "MODEL"], "looks at images, and there is no file 'Two dogs.'"),
     (["classify", "Two dogs.", "--model", "MODEL"], "looks at images, and there is no file 'Two dogs.'"),
     (["see", "PHOTO", "--model", "MODEL", "--to", "de"], "is an image: leave out --to"),
+    (["see", "PHOTO", "--model", "MODEL", "--words"], "is an image: leave out --words"),
     (["see", "PHOTO", "--model", "MODEL", "--view", "cross"], "an image has class, heads, layers, rollout, relevance"),
     (["see", "PHOTO", "--model", "MODEL", "-o", "x.gif"], "end the name in .png, .svg or .html"),
     (["see", "PHOTO", "--model", "MODEL", "--query", "24,0"], "the model sees 24 x 32 pixels"),

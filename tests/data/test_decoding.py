@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from regard.core.errors import BadInput
+from regard.data import decoding
 from regard.data.decoding import decoded, every, files_in, framed, left_out, opened
 
 
@@ -26,14 +27,19 @@ def noise(y=21, x=34, seed=0):
     return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (y, x, 3), np.uint8))
 
 
-def bomb(side):
-    """A PNG of some bytes that says it is side x side pixels large."""
+def png(width, height, data):
+    """A PNG of so many pixels in RGB, with whatever rows in it."""
 
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
-    head = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b"")
+
+
+def bomb(side):
+    """A PNG of some bytes that says it is side x side pixels large."""
+    return png(side, side, bytes(1000))
 
 
 @pytest.mark.parametrize("side", [10_000, 20_000])
@@ -83,6 +89,52 @@ def test_images_of_extreme_shape_fill_the_frame(size, shape):
     assert framed(Image.new("RGB", size), shape, crop=0.875).size == shape[::-1]
 
 
+class Counted(Image.Image):
+    """An image that remembers how large it was made."""
+
+    def resize(self, size, *more, **how):
+        self.most = size
+        return super().resize(size, *more, **how)
+
+
+@pytest.mark.parametrize("size", [(1, 60_000), (60_000, 1), (3, 2000)])
+@pytest.mark.parametrize("crop", [1.0, 0.875])
+def test_of_a_long_thin_image_only_the_middle_is_resized(size, crop):
+    image = Image.new("RGB", size, "blue")
+    ends = [(0, side) if side < 9 else (side * 4 // 9, side * 5 // 9) for side in size]
+    image.paste("red", [ends[0][0], ends[1][0], ends[0][1], ends[1][1]])
+    image.__class__ = Counted
+    shown = framed(image, (96, 64), crop)
+    assert shown.size == image.most == (64, 96)
+    assert np.unique(np.asarray(shown).reshape(-1, 3), axis=0).tolist() == [[255, 0, 0]]  # its very middle
+
+
+@pytest.mark.parametrize("resample", ["bicubic", "bilinear", "lanczos"])
+@pytest.mark.parametrize("size", [(9, 150), (150, 9), (40, 900)])
+def test_the_middle_alone_is_what_was_cut_out_of_the_whole(size, resample, monkeypatch):
+    smooth = noise(*size).resize(size[::-1], box=(0, 0, size[1] / 9, size[0] / 9))
+    alone = np.asarray(framed(smooth, (32, 32), 0.875, resample)).astype(int)
+    monkeypatch.setattr(decoding, "THIN", 10**9)
+    whole = np.asarray(framed(smooth, (32, 32), 0.875, resample)).astype(int)
+    assert np.abs(alone - whole).max() <= 2
+
+
+@pytest.mark.parametrize("size", [(1, 2**20 + 1), (2**20 + 1, 1)])
+def test_an_absurdly_long_image_is_refused_before_it_is_unpacked(size):
+    with pytest.raises(BadInput, match=r"1,048,577.* pixels are more than the 1,048,576 that a side may have; cut it"):
+        decoded(png(*size, bytes(1000)))
+
+
+@pytest.mark.parametrize("depth", [1, 8, 16])
+def test_a_png_whose_rows_end_too_early_is_refused_though_they_end_well(depth):
+    rows = b"".join(b"\0" + bytes([200] * 64 * 3) for _ in range(64))
+    assert decoded(png(64, 64, rows)).getpixel((63, 63)) == (200, 200, 200)
+    with pytest.raises(BadInput, match="the file ends too early"):
+        decoded(png(64, 64, rows[: 30 * 193]))
+    dark = {1: Image.new("1", (13, 9)), 8: Image.new("RGBA", (13, 9)), 16: Image.new("I;16", (13, 9))}[depth]
+    assert decoded(content(dark)).size == (13, 9)  # nothing in its last row, and yet whole
+
+
 def test_cmyk_is_rgb():
     image = decoded(content(Image.new("CMYK", (6, 4), (0, 255, 255, 0)), "TIFF"))
     assert image.getpixel((2, 2)) == (255, 0, 0)
@@ -95,6 +147,30 @@ def test_sixteen_bits_are_scaled_and_not_cut_off(kind):
     assert np.abs(shown.astype(int) - ramp / 257).max() <= 0.5
     dark = np.asarray(decoded(content(Image.fromarray(ramp // 300), kind)))
     assert dark.max() <= 1  # a dark image stays dark
+
+
+@pytest.mark.parametrize("mode", ["I;16", "I", "F"])
+def test_many_bits_are_scaled_some_rows_at_a_time(mode, monkeypatch):
+    """Numbers of 8 bytes for all pixels at once would be gigabytes; whatever the rows, the bytes are the same."""
+    values = np.random.default_rng(0).integers(-500, 70_000, (23, 7))
+    values = (
+        values.clip(0, 65535).astype(np.uint16) if mode == "I;16" else values.astype(np.int32 if mode == "I" else "f")
+    )
+    wanted = (values * (255.0 / max(65535.0, values.max()))).clip(0, 255).round().astype(np.uint8)
+    for rows in (1, 5, 256):
+        monkeypatch.setattr(decoding, "ROWS", rows)
+        assert np.array_equal(np.asarray(decoding.rgb(Image.fromarray(values)))[..., 0], wanted)
+
+
+def test_sixteen_bits_take_no_more_than_a_few_bytes_a_pixel():
+    import tracemalloc
+
+    image = Image.new("I;16", (2000, 2000))
+    tracemalloc.start()
+    decoding.rgb(image)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 10 * 2000 * 2000  # of what numpy holds; 25 where all is float64 at once
 
 
 def test_floating_point_images_are_scaled():
@@ -157,6 +233,52 @@ def test_the_frame_is_the_middle_as_timm_cuts_it():
     theirs = create_transform((3, 64, 64), is_training=False, crop_pct=0.875, interpolation="bicubic")
     frame = theirs.transforms[1](theirs.transforms[0](image))
     assert np.array_equal(np.asarray(framed(image, (64, 64), 0.875)), np.asarray(frame))
+
+
+HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(50)
+JP2 = b"\0\0\0\x0cjP  \r\n\x87\n" + bytes(50)
+
+
+def test_pictures_of_formats_that_are_not_read_say_so():
+    for file, name in (
+        (HEIC, "HEIC"),
+        (JP2, "JPEG 2000"),
+        (b"\0\0\1\0\1\0\x10\x10", "ICO"),
+        (b"8BPS\0\1", "Photoshop"),
+    ):
+        assert decoding.kind(file) == name
+        with pytest.raises(
+            BadInput, match=rf"cannot be read as an image \({name} is not read here; save it as JPEG or"
+        ):
+            decoded(file)
+    for text in (b"", b"hello", b"BMW is a car", b"P6 and P5", b"RIFF....WAVE", b"\0\0\0\x18ftypmp42"):
+        assert decoding.kind(text) is None
+
+
+def test_avif_is_read_where_pillow_reads_it():
+    from PIL import features
+
+    if "avif" not in features.modules or not features.check("avif"):
+        pytest.skip("this Pillow has no AVIF")
+    found = decoded(content(Image.new("RGB", (32, 20), (200, 30, 60)), "AVIF"))
+    assert found.size == (32, 20)
+    assert np.abs(np.asarray(found.getpixel((9, 9))).astype(int) - (200, 30, 60)).max() < 8
+
+
+def test_in_a_folder_pictures_are_known_by_their_endings_or_beginnings_and_the_rest_is_passed_over(tmp_path):
+    for name in ("a.jpg", "b.JFIF", "noext", "c.dat", ".hidden.jpg", "._d.jpg"):
+        (tmp_path / name).write_bytes(content(noise(), "JPEG"))
+    for name in ("e.heic", "f.JP2", "g.ico", "h"):
+        (tmp_path / name).write_bytes(HEIC)
+    for name in ("notes.txt", ".DS_Store", "Thumbs.db", "README", "empty"):
+        (tmp_path / name).write_bytes(b"" if name == "empty" else b"no picture\0")
+    os.mkfifo(tmp_path / "pipe")
+    paths = files_in(tmp_path)
+    assert [path.name for path in paths] == ["a.jpg", "b.JFIF", "c.dat", "e.heic", "f.JP2", "g.ico", "h", "noext"]
+    good, skipped = every(paths, lambda image: np.asarray(image))
+    assert [paths[number].name for number, _ in good] == ["a.jpg", "b.JFIF", "c.dat", "noext"]
+    assert [path.name for path in skipped] == ["e.heic", "f.JP2", "g.ico", "h"]
+    assert all("HEIC is not read here" in why for why in skipped.values())
 
 
 def test_files_that_cannot_be_read_are_counted_and_named(tmp_path):

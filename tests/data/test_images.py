@@ -176,12 +176,17 @@ def test_unreadable_files_are_left_out_counted_and_named(pets, tmp_path, caplog)
             (tmp_path / name / file.name).write_bytes(file.read_bytes())
     for name in ("cat/broken.jpg", "dog/empty.png"):
         (tmp_path / name).write_bytes(b"")
-    (tmp_path / "dog" / "notes.txt").write_text("no image, by its name")
+    (tmp_path / "dog" / "phone.heic").write_bytes(b"\0\0\0\x18ftypheic" + bytes(50))
+    for name in ("notes.txt", ".DS_Store", "Thumbs.db"):
+        (tmp_path / "dog" / name).write_text("no image, by its name")
+    whole = next(iter((pets / "cat").iterdir())).read_bytes()
+    (tmp_path / "cat" / "without an ending").write_bytes(whole)
     data = ImageSet(str(tmp_path), size=8, val=0.1)
     with caplog.at_level(logging.WARNING, "regard"):
         held = [data.load(part) for part in ("train", "val")]
-    assert sum(map(len, held)) == 18
-    assert sorted(path.name for part in held for path in part.skipped) == ["broken.jpg", "empty.png"]
+    assert sum(map(len, held)) == 19
+    skipped = [path.name for part in held for path in part.skipped]
+    assert sorted(skipped) == ["broken.jpg", "empty.png", "phone.heic"]
     assert "cannot be read and are left out" in caplog.text
     assert "broken.jpg" in caplog.text
     assert "empty.png" in caplog.text

@@ -179,6 +179,11 @@ def test_windows_that_are_not_square_have_no_one_measure():
         swinv2.transfer(model, 64, 8)
 
 
+def test_only_a_swin_of_the_second_kind_can_be_given_other_windows():
+    with pytest.raises(RegardError, match="only a SwinV2 can be given other windows: the positions of a Swin are"):
+        swinv2.transfer(made("swin"), 64, 8)
+
+
 @pytest.mark.parametrize("name", BOTH)
 def test_sizes_are_settings_of_the_config(name):
     room = import_module(f"regard.models.{name}")

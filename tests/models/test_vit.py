@@ -38,6 +38,16 @@ def test_parameters_are_as_many_as_published(size):
     assert millions("vit", size) == pytest.approx(PUBLISHED[size], abs=0.06)
 
 
+@pytest.mark.parametrize("letters", ["ti", "s", "b", "l", "h"])
+@pytest.mark.parametrize("patch", [32, 16, 14, 8])
+def test_every_size_is_there_with_every_patch(letters, patch):
+    """Another patch changes the first map and the positions, and nothing else."""
+    width, known = SIZES[f"{letters}16"]["width"], {"ti": 5_717_416, "s": 22_050_664, "b": 86_567_656}
+    known |= {"l": 304_326_632, "h": 632_045_800 + (3 * (16**2 - 14**2) + 196 - 256) * 1280}  # of /16; H/14 is timm's
+    more = (3 * (patch**2 - 16**2) + (224 // patch) ** 2 - 196) * width
+    assert millions("vit", f"{letters}{patch}") * 1e6 == known[letters] + more
+
+
 @pytest.mark.parametrize("size", HEADLESS)
 def test_the_largest_have_as_many_as_published_without_their_heads(size):
     with torch.device("meta"):
@@ -161,7 +171,7 @@ def test_a_stem_of_ones_own_is_taken():
 
 
 def test_a_hybrid_reads_the_grid_of_a_resnet():
-    model = small(stem="hybrid(patch=1, layers=(1, 1), base=32)", image=48)
+    model = small(stem="hybrid(layers=(1, 1), base=32)", patch=1, image=48)
     x = images(48, 64)
     assert model.stem.stride == (8, 8)
     assert model.grid(x).shape == (2, 6, 8, 24)

@@ -146,3 +146,19 @@ def test_what_theirs_cannot_be_is_refused(settings):
     (name,) = settings
     with pytest.raises(Unsupported, match=name if name != "pool" else "prefix|pool"):
         google_vit.table(Config(**settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"image": (24, 36)}, "only a square of patches is written, not 4 x 6"),
+        ({"image": (12, 48)}, "only a square of patches is written, not 2 x 8"),  # 16 of them, which would be 4 x 4
+        ({"feed": "gelu"}, "is read as gelu_tanh: gelu would come back as it"),
+    ],
+    ids=str,
+)
+def test_what_would_come_back_as_something_else_is_not_written(tmp_path, settings, said):
+    with pytest.raises(Unsupported, match=said) as error:
+        google_vit.save(tmp_path / "vit.npz", ViT(Config(**vars(SMALL) | settings)))
+    assert "\n" not in str(error.value)
+    assert not list(tmp_path.iterdir())

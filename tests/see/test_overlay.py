@@ -70,6 +70,7 @@ def test_the_same_input_gives_the_same_file(tmp_path):
 
 def test_units():
     assert even(np.full((4, 5), 1 / 20)).max() == pytest.approx(1)
+    assert even(np.full((4, 5), 1 / 24), one=1 / 24).max() == pytest.approx(1)
     assert share(HILL).max() == 1
     assert share(np.zeros((2, 2))).max() == 0
 

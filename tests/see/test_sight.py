@@ -13,6 +13,8 @@ from regard.core.errors import BadInput
 from regard.core.trace import Geometry, Slots, Trace
 from regard.positions.biased.window import WindowPositions
 from regard.see import Sight, max_of_heads, mean_of_heads, rollout
+from regard.see.overlay import even
+from regard.tasks.looking import looked
 from regard.tokens.merging import Merging
 from regard.tokens.patches import Patches
 
@@ -58,8 +60,7 @@ def test_the_rollout_of_a_net_that_only_mixes_is_the_net(size, double):
     images = torch.randn(1, 3, *size)
     out, steps = seen(OnlyMixes(), images)
     assert [step.kind for step in steps] == ["move", "self", "self", "move", "self"]
-    # a square at the edge is the mean of what there is, while the net divides by 4 all the same: look at the others
-    for n in range(steps[-1].writes) if size == (24, 24) else [0, 1, 4]:
+    for n in range(steps[-1].writes):
         found = Sight(steps, torch.eye(steps[-1].writes)[n]).rollout()
         assert found.shape == size
         mixed = (found * images[0]).sum((1, 2)) * 2**3  # three ways around, of half each
@@ -99,6 +100,41 @@ def sight(model, images, answer=None):
     n, token = traces.passed()[-1].writes, model.config.pool == "token"
     reads = torch.eye(n)[0] if token else (torch.arange(n) >= model.prefix) / (n - model.prefix)
     return Sight(traces.passed(), reads.double(), model.prefix)
+
+
+LOOKS_EVENLY = {
+    "vit": {"size": "tiny"},
+    "vit, mean": {"size": "tiny", "prefix": 0, "pool": "mean"},
+    "swin": {"size": "tiny"},
+    "swinv2": {"size": "tiny"},
+}
+
+
+@pytest.mark.parametrize("size", [(32, 32), (33, 33), (30, 45), (37, 51)])
+@pytest.mark.parametrize("name", LOOKS_EVENLY)
+def test_even_attention_is_one_everywhere_whatever_the_edge_cuts(name, size):
+    """Less what stays at a class token, which is on no pixel."""
+    model = regard.build(name.partition(",")[0], **LOOKS_EVENLY[name]).double().eval()
+    with torch.no_grad():
+        for part, parameter in model.named_parameters():
+            if "project" in part or "positions" in part:
+                parameter.zero_()
+    seen_, _ = looked(model, torch.randn(1, 3, *size, dtype=torch.float64))
+    tokens = seen_.steps[-1].reads - seen_.prefix
+    gone = 1 - 1 / (tokens + 1) if seen_.prefix else 1.0
+    for layer in range(len(seen_.layers)):
+        for found in seen_.heads(layer):
+            np.testing.assert_allclose(even(found.numpy(), seen_.even(layer)), gone, rtol=1e-12)
+    dense = rollout([s for s in seen_.steps if s.kind == "self"]).weights[0, 0, 0, 1:].sum() if seen_.prefix else 1.0
+    np.testing.assert_allclose(even(seen_.rollout().numpy(), seen_.even()), float(dense), rtol=1e-12)
+
+
+def test_a_patch_that_the_edge_cuts_is_as_bright_as_its_token_is_looked_at():
+    seen_ = sight(vit(), torch.randn(1, 3, 13, 19), answer=1)  # 3 whole patches and a row below, 4 whole and 3 columns
+    weights = seen_.steps[2].weights[0, :, 0, 1:].unflatten(1, (4, 5))
+    torch.testing.assert_close(seen_.heads(1)[:, ::4, ::4] * 16, weights)
+    assert (seen_.heads(1)[:, 12, 18] * 16 - weights[:, 3, 4]).abs().max() < 1e-12
+    assert (seen_.heads(1).sum((1, 2)) < weights.sum((1, 2))).all()  # the rest is beyond the edge
 
 
 def test_a_vits_rollout_is_the_row_of_its_class_token_over_patches():

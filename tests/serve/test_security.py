@@ -240,7 +240,7 @@ def png(width, height):
     """A picture of one colour: a few kilobytes, however large it is."""
     rows = zlib.compress(bytes(1), 9)
     if width * height <= 2**27:
-        rows = zlib.compress(bytes((width // 8 + 1) * height), 9)
+        rows = zlib.compress(bytes((-(-width // 8) + 1) * height), 9)
     parts = ((b"IHDR", struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)), (b"IDAT", rows), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(d)) + n + d + struct.pack(">I", zlib.crc32(n + d)) for n, d in parts
@@ -278,6 +278,17 @@ def test_pictures_that_unpack_to_far_more_than_they_weigh_are_not_unpacked(clien
     looked = client.post("/explore/looks", data={"model": "pets"}, files={"file": ("a", content, kind)})
     clean(looked)
     assert looked.status_code in (200, 413, 415, 422)
+
+
+@pytest.mark.parametrize("size", [(1, 60_000), (60_000, 1), (2, 2**20 + 1)])
+def test_a_long_thin_picture_costs_no_more_than_another(client, size):
+    began = time.monotonic()
+    answer = client.post("/v1/classify", content=png(*size), headers={"Content-Type": "image/png"})
+    assert time.monotonic() - began < 5
+    if max(size) > 2**20:
+        refused(answer, 413, 422)
+    else:
+        assert answer.status_code == 200, answer.text
 
 
 def test_compressed_bodies_are_not_unpacked(client):

@@ -274,6 +274,47 @@ def test_training_and_predicting_see_the_same_numbers(classify, recipe, shapes):
     assert sum(tuple(classify.prepare(file).flatten().tolist()) in found for file in files) == len(held)
 
 
+@pytest.mark.parametrize("shape", [(20, 14, 3), (20, 14), (20, 14, 1), (20, 14, 4)])
+def test_an_array_and_a_tensor_are_what_their_png_is(classify, tmp_path, shape):
+    pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    Image.fromarray(pixels[..., 0] if shape[2:] == (1,) else pixels).save(tmp_path / "same.png")
+    wanted = classify([tmp_path / "same.png"])
+    tensor = torch.from_numpy(pixels)
+    tensor = tensor if tensor.ndim == 2 else tensor.permute(2, 0, 1)
+    for given in (pixels, pixels[::-1][::-1], tensor, tensor / 255, (tensor / 255).double().requires_grad_()):
+        assert classify(given) == classify([given]) == wanted
+    assert classify.shown(tensor).tobytes() == classify.shown(tmp_path / "same.png").tobytes()
+    assert len(classify.attention(pixels)) == 1
+
+
+def test_a_single_image_is_a_list_of_one(classify, shapes):
+    file = shapes / "left" / "05.png"
+    for given in (file, str(file), file.read_bytes(), Image.open(file)):
+        assert classify(given) == classify([file])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (np.zeros((3, 20, 14), np.uint8), r"an array of shape \(3, 20, 14\) is no image: wanted is Y X C"),
+        (np.zeros((2, 20, 14, 3), np.uint8), r"give a list: \[\*batch\]"),
+        (np.zeros((20, 0, 3), np.uint8), r"shape \(20, 0, 3\)"),
+        (np.zeros((20, 14, 3)), "an array of float64 is no image: wanted is uint8"),
+        (torch.zeros(20, 14, 3), r"a tensor of shape \(20, 14, 3\) is no image: wanted is C Y X"),
+        (torch.zeros(3, 20, 14, dtype=torch.long), "a tensor of int64 is no image: wanted is uint8, or floating point"),
+        (torch.full((3, 20, 14), 255.0), "numbers from 0 to 1; this tensor holds others"),
+        (torch.full((3, 20, 14), float("nan")), "numbers from 0 to 1; this tensor holds others"),
+        (7, "give a list of images, not a int"),
+        (None, "give a list of images, not None"),
+        ([None], "image 1: a NoneType is no image; give a path, .*an array or a tensor"),
+    ],
+)
+def test_what_is_no_image_is_one_line(classify, given, said):
+    with pytest.raises(BadInput, match=said) as caught:
+        classify(given)
+    assert "\n" not in str(caught.value)
+
+
 def test_grey_models_are_shown_grey_and_oblong_ones_oblong(shapes):
     model = vit.ViT(vit.Config(classes=2, image=(8, 16), channels=1, patch=4, width=16, heads=2, layers=1))
     classify = ImageClassifier(model, ["a", "b"], (8, 16), 1, (0.5,), (0.25,), crop=0.9, resample="bilinear")
@@ -305,8 +346,6 @@ def test_bad_images_are_named(classify, shapes, tmp_path):
         classify([good, b"nothing"])
     with pytest.raises(BadInput, match=r"cannot read .*none\.png"):
         classify([tmp_path / "none.png"])
-    with pytest.raises(BadInput, match="give a list of images"):
-        classify(str(good))
 
 
 def test_settings_that_make_no_sense_are_one_line(recipe):

@@ -54,7 +54,8 @@ def test_every_pixel_is_in_exactly_one_patch(size, patch):
     assert found.grid == size
     real = found.cells[found.cells >= 0]
     assert sorted(real.tolist()) == list(range(size[0] * size[1]))
-    assert torch.allclose(found.shares().sum(-1), torch.ones(1))
+    there = (found.cells >= 0).double().mean(-1)  # of a patch that the edge cuts, not all
+    assert torch.allclose(found.shares(torch.float64).sum(-1), there)
 
 
 def test_mixing_pixels_by_their_slots_is_the_mean_of_the_patch():

@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 
 import regard
+from regard.api import THEIRS
 from regard.core.errors import BadInput
 from regard.data.images import ImageSet
 from regard.models import deit, vit
@@ -17,6 +18,7 @@ from regard.tasks import images
 from regard.training import begin, train
 from regard.training.recipe import Recipe, Train
 from regard.weights.folder import load_model
+from regard.weights.theirs import TRANSFORMERS
 
 SMALL = {"patch": 4, "width": 16, "heads": 2, "layers": 2, "ffn": 24}
 
@@ -130,6 +132,14 @@ def test_a_kind_that_nobody_reads_is_said_with_those_that_are(tmp_path):
     for read in (regard.load, lambda folder: begin.take(made(), folder)):
         with pytest.raises(BadInput, match=r"a 'beit' folder of transformers; of those can be read: .*swin.*vit"):
             read(tmp_path / "beit")
+    with pytest.raises(BadInput) as caught:
+        regard.load(tmp_path / "beit")
+    loaded, _, others = str(caught.value).partition("can be read: ")[2].partition("; and ")
+    assert {*loaded.split(", ")} == {*THEIRS, *TRANSFORMERS}
+    assert others == "marian with regard.weights.marian.load"
+    (tmp_path / "beit" / "config.json").write_text('{"model_type": "marian"}', encoding="utf-8")
+    with pytest.raises(BadInput, match=r"read it with regard\.weights\.marian\.load"):
+        regard.load(tmp_path / "beit")
     (tmp_path / "beit" / "config.json").write_text('{"architecture": "convnext_atto"}', encoding="utf-8")
     with pytest.raises(BadInput, match="timm's 'convnext_atto'; of timm can be read: ViT, DeiT, Swin"):
         regard.load(tmp_path / "beit")

@@ -26,14 +26,15 @@ if TYPE_CHECKING:
 
 FEW = 64  # images in a window
 NAMED = 10  # labels that are listed
-BEGINNINGS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"II*\0", b"MM\0*")  # of files of images
+BEGINNING = 4096  # bytes of a file that are asked whether it is a text: no text has a zero in it, but for UTF-16
 
 
 def is_image(word: str) -> bool:
-    """Whether a word on the command line means an image file: a sentence that ends like one does not."""
-    from regard.data.decoding import ENDINGS
+    """Whether a word on the command line means an image file, of a kind that is read or not: a sentence that ends like
+    one does not."""
+    from regard.data.decoding import ENDINGS, UNREAD
 
-    return word.lower().endswith(ENDINGS) and (len(word.split()) == 1 or there(word))
+    return word.lower().endswith(ENDINGS + UNREAD) and (len(word.split()) == 1 or there(word))
 
 
 def means_images(words: Sequence[str] | None) -> bool:
@@ -45,15 +46,13 @@ def means_images(words: Sequence[str] | None) -> bool:
 
 
 def _holds(path: Path) -> bool:
-    """Whether a path is a folder, or a file that begins as images do: a word may be the name of some other file."""
+    """Whether a path is a folder, or a file that begins as images do or no text does: a word may also name a text."""
+    from regard.data.decoding import beginning, kind
+
     if not path.is_file():
         return path.is_dir()
-    try:
-        with path.open("rb") as file:
-            begins = file.read(12)
-            return begins.startswith(BEGINNINGS) or begins[8:] == b"WEBP"
-    except OSError:
-        return False
+    begins = beginning(path, BEGINNING)
+    return kind(begins) is not None or (b"\0" in begins and not begins.startswith((b"\xff\xfe", b"\xfe\xff")))
 
 
 def chosen(
@@ -271,7 +270,8 @@ def _drawn(
     which = "from this place" if place is not None else _asked(sight)
     rough = "" if sight.exact else "; what convolutions pool is taken for their receptive field"
     if view == "rollout":
-        return even(sight.rollout(place).numpy()), f"{which}, through {len(sight.layers)} layers{rough}", EVEN
+        whole = even(sight.rollout(place).numpy(), sight.even())
+        return whole, f"{which}, through {len(sight.layers)} layers{rough}", EVEN
     if view == "relevance":
         seen = "" if place is None else ", seen from this place"
         said = f"what spoke for {label}{seen}: attention times its gradient, through {len(sight.layers)} layers{rough}"
@@ -288,13 +288,14 @@ def _drawn(
     every = np.stack(list(maps.values()))
     who = f"head {head}" if head is not None else "its head" if len(maps) == 1 else f"mean of {len(maps)} heads"
     own = every[head] if head is not None else every.mean(0)
-    return own, f"{which}, layer {number}, {who}{_missing(own)}{rough}", EVEN
+    return own, f"{which}, layer {number}, {who}{_missing(own * sight.even(number))}{rough}", EVEN
 
 
 def _heads(sight: Sight, layer: int, place: Place | None) -> dict[str, np.ndarray]:
     from regard.see.overlay import even
 
-    return {f"head {h}": even(w.numpy()) for h, w in enumerate(sight.heads(layer, place))}
+    alike = sight.even(layer)
+    return {f"head {h}": even(w.numpy(), alike) for h, w in enumerate(sight.heads(layer, place))}
 
 
 def _asked(sight: Sight) -> str:
@@ -306,7 +307,7 @@ def _asked(sight: Sight) -> str:
 
 def _missing(weights: np.ndarray) -> str:
     """What of a look fell on no pixel."""
-    gone = 1 - float(weights.mean())
+    gone = 1 - float(weights.sum())
     return f"; {100 * gone:.0f} % of it is at no pixel" if gone > 0.005 else ""
 
 

@@ -6,9 +6,13 @@
     16 bits, floating point    scaled to 8 bits
     animated                   the first picture
     cut off, damaged, empty    refused, and so is what is no image of a few formats (none of them calls a program)
-    absurdly large             refused before it is unpacked: a file of some kB may hold 400 million pixels
+    absurdly large or long     refused before it is unpacked: a file of some kB may hold 400 million pixels
 
-What a model gets is cut out of the middle: the shorter side is resized to size / crop, then size x size is cut out.
+What a model gets is cut out of the middle: the shorter side is resized to size / crop, then size x size is cut out. Of
+an image so long and thin that this would be a large one, only the middle is resized.
+
+In a folder a file is a picture by its ending, or, where that says nothing, by how it begins: so that what cannot be
+read is missed by its name, and notes and hidden files are passed over.
 """
 
 from __future__ import annotations
@@ -19,7 +23,9 @@ import math
 import os
 import re
 import stat
+import struct
 import warnings
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -35,9 +41,31 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("regard")
 
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")  # none that calls another program
-ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "AVIF")  # none that calls another program
+ENDINGS = (  # of what is read
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".webp", ".bmp", ".dib", ".gif", ".tif", ".tiff"),
+    *(".ppm", ".pgm", ".pbm", ".pnm", ".avif"),
+)
+UNREAD = (  # of pictures that are not: they are refused by name, and never taken for words
+    *(".heic", ".heif", ".hif", ".jp2", ".j2k", ".jpx", ".jxl", ".jxr", ".ico", ".icns", ".psd", ".xcf", ".tga"),
+    *(".svg", ".eps", ".pcx", ".dds", ".exr", ".qoi", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf"),
+)
+BEGINNINGS = {  # of files, with the formats that begin so; two letters may begin a text, so BMP and PPM are not here
+    "JPEG": (b"\xff\xd8\xff",),
+    "PNG": (b"\x89PNG",),
+    "GIF": (b"GIF87a", b"GIF89a"),
+    "TIFF": (b"II*\0", b"MM\0*"),
+    "JPEG 2000": (b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51"),
+    "JPEG XL": (b"\0\0\0\x0cJXL ",),
+    "ICO": (b"\0\0\1\0",),
+    "Photoshop": (b"8BPS",),
+    "SVG": (b"<svg",),
+}
+BRANDS = {"AVIF": (b"avif", b"avis"), "HEIC": (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1")}
 LARGEST = 2**30  # bytes of a file
+LONGEST = 2**20  # pixels of a side: every row costs memory of its own
+THIN = 16  # frames that a whole image may be as large as when it is resized
+ROWS = 256  # of an image, that are scaled to 8 bits at a time
 WRONG = {  # what decoders say, and what is meant
     "cannot identify": f"it is none of {', '.join(FORMATS)}, or its beginning is damaged",
     "truncat": "the file ends too early: it was not copied whole",
@@ -55,6 +83,9 @@ def decoded(content: bytes, small: bool = False) -> Image:
     with _open(content) as image:
         if small:
             image.draft("RGB", (max(1, image.width // 8), max(1, image.height // 8)))
+        image.load()
+        if image.format == "PNG" and _blank(image) and _ends_early(content):
+            raise BadInput(f"cannot be read as an image ({WRONG['truncat']})")
         return rgb(ImageOps.exif_transpose(image))
 
 
@@ -73,9 +104,12 @@ def _open(content: bytes, most: int | None = None) -> Iterator[Image]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # such an image is refused here
-            with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+            with Image.open(io.BytesIO(content), formats=_formats()) as image:
                 if image.width * image.height > allowed:  # Pillow itself refuses from twice its limit on
                     raise BadInput(_too_large(f"{image.width:,} x {image.height:,}", allowed))
+                if max(image.size) > LONGEST:
+                    longest = f"more than the {LONGEST:,} that a side may have; cut it up first"
+                    raise BadInput(f"{image.width:,} x {image.height:,} pixels are {longest}")
                 yield image
     except BadInput:
         raise
@@ -86,11 +120,53 @@ def _open(content: bytes, most: int | None = None) -> Iterator[Image]:
         raise BadInput(f"cannot be read as an image ({_why(error, content)})") from None
 
 
+def _blank(image: Image) -> bool:
+    """Whether there is nothing in the last row of an image: so it is where Pillow was given no row."""
+    last: Any = image.crop((0, image.height - 1, image.width, image.height)).getextrema()
+    return not np.any(last)
+
+
+def _ends_early(content: bytes) -> bool:
+    """Whether the rows of a PNG end before its last one, though as they should: Pillow then says nothing.
+
+    Not asked of interlaced ones.
+    """
+    width, height, depth, colour, interlaced = struct.unpack(">IIBB2xB", content[16:29])
+    row = 1 + (width * depth * {2: 3, 4: 2, 6: 4}.get(colour, 1) + 7) // 8
+    at, unpack, many = 8, zlib.decompressobj(), 0
+    while at + 8 <= len(content):
+        size, name = struct.unpack(">I4s", content[at : at + 8])
+        packed = content[at + 8 : at + 8 + size] if name == b"IDAT" else b""
+        while packed:
+            many += len(unpack.decompress(packed, 2**20))
+            packed = unpack.unconsumed_tail
+        at += size + 12
+    return not interlaced and many + len(unpack.flush()) < height * row
+
+
+def _formats() -> list[str]:
+    """Those of the formats that this Pillow was built with."""
+    from PIL import features
+
+    return [each for each in FORMATS if each != "AVIF" or ("avif" in features.modules and features.check("avif"))]
+
+
+def kind(begins: bytes) -> str | None:
+    """The format of a picture, by the first 12 bytes of its file; None: of none that is known by them."""
+    if begins[4:8] == b"ftyp":
+        return next((name for name, brands in BRANDS.items() if begins[8:12] in brands), None)
+    if begins[:4] == b"RIFF" and begins[8:12] == b"WEBP":
+        return "WEBP"
+    return next((name for name, starts in BEGINNINGS.items() if begins.startswith(starts)), None)
+
+
 def _why(error: Exception, content: bytes) -> str:
     """What a decoder came across, in words for whoever has the file."""
     first = (str(error).splitlines() or [type(error).__name__])[0]
     if not content:
         return "the file is empty"
+    if (found := kind(content[:12])) is not None and found not in _formats():
+        return f"{found} is not read here; save it as JPEG or PNG"
     for sign, meant in WRONG.items():
         if sign in first.lower():
             return meant
@@ -120,11 +196,15 @@ def _eight_bits(image: Image) -> Image:
     """Grey values as bytes: whole numbers are out of 65535, others out of 1, 255 or 65535, whatever holds them all."""
     from PIL import Image
 
-    values = np.nan_to_num(np.asarray(image, dtype=np.float64))
-    top = float(values.max(initial=0.0))
+    values = np.asarray(image)
+    some = [slice(at, at + ROWS) for at in range(0, len(values), ROWS)]  # numbers of 8 bytes would be 12 times as large
+    top = max((float(np.nan_to_num(values[rows].astype(np.float64)).max(initial=0.0)) for rows in some), default=0.0)
     scales = (1.0, 255.0, 65535.0, top) if image.mode == "F" else (65535.0, top)
-    shown = values * (255.0 / next(scale for scale in scales if top <= scale))
-    return Image.fromarray(shown.clip(0, 255).round().astype(np.uint8))
+    scale = 255.0 / next(scale for scale in scales if top <= scale)
+    shown = np.empty(values.shape, np.uint8)
+    for rows in some:
+        shown[rows] = (np.nan_to_num(values[rows].astype(np.float64)) * scale).clip(0, 255).round()
+    return Image.fromarray(shown)
 
 
 def opened(source: Any) -> Image:
@@ -164,17 +244,22 @@ def framed(image: Image, size: tuple[int, int], crop: float = 1.0, resample: str
     grown = max(math.floor(size[0] / crop) / image.height, math.floor(size[1] / crop) / image.width)
     width, height = (math.floor(side * grown + 1e-6) for side in (image.width, image.height))
     width, height = max(width, size[1]), max(height, size[0])  # what was rounded away
-    if (width, height) != image.size:
-        image = image.resize((width, height), Image.Resampling[resample.upper()])
     left, top = round((width - size[1]) / 2), round((height - size[0]) / 2)
-    return image.crop((left, top, left + size[1], top + size[0]))
+    middle, how = (left, top, left + size[1], top + size[0]), Image.Resampling[resample.upper()]
+    if width * height > THIN * size[0] * size[1]:  # nearly the same, without the rest of what would be resized
+        down, right = image.height / height, image.width / width
+        ends = min(middle[2] * right, image.width), min(middle[3] * down, image.height)
+        return image.resize((size[1], size[0]), how, (left * right, top * down, *ends))
+    if (width, height) != image.size:
+        image = image.resize((width, height), how)
+    return image.crop(middle)
 
 
 def files_in(folder: Path, quiet: bool = False) -> list[Path]:
-    """The image files in a folder and below it, by their endings, in order.
+    """The files in a folder and below it that are pictures, in order.
 
-    Links that lead nowhere are among them, so that they are missed by name. A folder that cannot be looked into is
-    named in the log, unless `quiet`.
+    Pictures that cannot be read and links that lead nowhere are among them, so that they are missed by name. A folder
+    that cannot be looked into is named in the log, unless `quiet`.
     """
 
     def closed(error: OSError) -> None:
@@ -185,9 +270,29 @@ def files_in(folder: Path, quiet: bool = False) -> list[Path]:
 
     found = []
     for where, _, names in os.walk(folder, onerror=closed):
-        paths = (Path(where, name) for name in names if name.lower().endswith(ENDINGS))
-        found += [path for path in paths if path.is_file() or (path.is_symlink() and not path.exists())]
+        found += [path for path in (Path(where, name) for name in names) if pictured(path)]
     return sorted(found)
+
+
+def pictured(path: Path) -> bool:
+    """Whether a file in a folder is a picture, read here or not: by its ending, or else by how it begins."""
+    name = path.name.lower()
+    if name.startswith("."):
+        return False
+    if name.endswith(ENDINGS + UNREAD):
+        return path.is_file() or (path.is_symlink() and not path.exists())
+    return kind(beginning(path)) is not None
+
+
+def beginning(path: Path, many: int = 12) -> bytes:
+    """The first bytes of a file; of none, where it cannot be read or is no file."""
+    try:
+        if not path.is_file():
+            return b""
+        with path.open("rb") as file:
+            return file.read(many)
+    except (OSError, ValueError):
+        return b""
 
 
 def every(

@@ -53,7 +53,6 @@ VAL = 0.01
 PIECE = 100_000  # characters encoded at a time
 BATCH = 10 * PIECE  # characters handed to a process at a time
 LARGEST = 1 << 29  # bytes of an image file
-IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 PAYS = 20_000_000  # characters from which on it is worth while to start processes
 
 _SEPARATORS: dict[str, re.Pattern[str] | None] = {
@@ -438,10 +437,11 @@ def pack_images(
 
     What Pillow cannot read, or refuses for its size, is left out and named.
     """
+    from regard.data.decoding import pictured
     from regard.data.pictures import Picture, record
 
     out = Path(out)
-    files = _files(sources, out, lambda path: path.suffix.lower() in IMAGES)
+    files = _files(sources, out, pictured)
     val = _share(val, files)
     classes = sorted({file.label for file in files if file.label is not None})
     if classes and (bare := next((file for file in files if file.label is None), None)) is not None:

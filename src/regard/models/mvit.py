@@ -117,14 +117,18 @@ class MViT(nn.Module):
         return self.norm(parted(x, shape)[0])
 
     def features(self, images: Float[Tensor, "B I *S"]) -> list[Tensor]:
-        """What each stage ends with, B C Y X (B C T Y X), at strides of 1, 2, 4 and 8 patches: 4, 8, 16, 32 pixels."""
+        """What each stage ends with, B C Y X (B C T Y X), at strides of 1, 2, 4 and 8 patches.
+
+        In the published sizes these are strides of 4, 8, 16 and 32 pixels; in those called tiny and cifar, with patches
+        of 2 pixels, of 2, 4, 8 and 16.
+        """
         return [parted(x, shape)[0].movedim(-1, 1) for x, shape in self.pyramid(images)]
 
     def pyramid(self, images: Float[Tensor, "B I *S"]) -> Iterator[tuple[Float[Tensor, "B N C"], Shape]]:
         """The tokens after each stage, and the shape of their grid."""
         x = self.stem(images)
         shape = tuple(x.shape[1:-1])
-        x = joined(x, None if self.first is None else self.first.expand(len(x), -1, -1))
+        x = joined(x, None if self.first is None else self.first.expand(x.shape[0], -1, -1))
         x = x if self.positions is None else x + self.positions(shape)
         for stage in self.stages:
             for block in stage:

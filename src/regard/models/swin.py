@@ -103,12 +103,16 @@ class Swin(nn.Module):
         return self.grid(images).mean((1, 2))
 
     def grid(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B y x D"]:
-        """The last tokens in their places, normed: one for every 32 x 32 pixels."""
+        """The last tokens in their places, normed: one for every 32 x 32 pixels, in the published sizes."""
         out: Tensor = self.norm(self._scales(images)[-1])
         return out
 
     def features(self, images: Float[Tensor, "B C Y X"]) -> list[Tensor]:
-        """What each stage gives, B C Y X at strides 4, 8, 16 and 32 of the published sizes; not normed."""
+        """What each stage gives, B C Y X, not normed: at strides of 1, 2, 4 ... patches.
+
+        In the published sizes, with patches of 4 pixels and four stages, these are strides of 4, 8, 16 and 32 pixels;
+        in the one called tiny, with patches of 2 and three stages, of 2, 4 and 8.
+        """
         return [x.permute(0, 3, 1, 2) for x in self._scales(images)]
 
     def _scales(self, images: Tensor) -> list[Tensor]:

@@ -94,8 +94,11 @@ class SwinV2(Swin):
                     nn.init.zeros_(norm.weight)  # type: ignore[arg-type]
 
 
-def transfer(model: SwinV2, image: int | tuple[int, int], window: int) -> SwinV2:
+def transfer(model: Swin, image: int | tuple[int, int], window: int) -> SwinV2:
     """The same weights with other windows, for images of another size; steps keep the measure of the first training."""
+    if not isinstance(model, SwinV2):
+        given = type(model).__name__
+        raise Unsupported(f"only a SwinV2 can be given other windows: the positions of a {given} are of those it has")
     config: Config = model.config
     before = config.trained or tuple(_side(model._window(stage)) for stage in range(len(config.layers)))
     with torch.random.fork_rng(devices=[]):

@@ -74,7 +74,10 @@ def _size(width: int, heads: int, layers: int, patch: int, **more: Any) -> dict[
 # The one called tiny is nobody's: for small images, and to try things.
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": _size(96, 3, 4, 4, image=32, classes=10),
+    "ti32": _size(192, 3, 12, 32),
     "ti16": _size(192, 3, 12, 16),
+    "ti14": _size(192, 3, 12, 14),
+    "ti8": _size(192, 3, 12, 8),
     "s32": _size(384, 6, 12, 32),
     "s16": _size(384, 6, 12, 16),
     "s14": _size(384, 6, 12, 14),
@@ -86,7 +89,11 @@ SIZES: dict[str, dict[str, Any]] = {
     "l32": _size(1024, 16, 24, 32),
     "l16": _size(1024, 16, 24, 16),
     "l14": _size(1024, 16, 24, 14),
+    "l8": _size(1024, 16, 24, 8),
+    "h32": _size(1280, 16, 32, 32),
+    "h16": _size(1280, 16, 32, 16),
     "h14": _size(1280, 16, 32, 14),
+    "h8": _size(1280, 16, 32, 8),
     "g14": _size(1408, 16, 40, 14, ffn=6144),
     "G14": _size(1664, 16, 48, 14, ffn=8192),
     # a ResNet first (blocks.hybrid; Steiner et al. 2021): the patch counts cells of its grid, the number pixels
@@ -158,7 +165,7 @@ class ViT(nn.Module):
         """The learned tokens and the patches after them, row by row, told where they are."""
         tokens = patches.flatten(1, 2)
         if self.first is not None:
-            tokens = torch.cat([self.first.to(tokens.dtype).expand(len(tokens), -1, -1), tokens], 1)
+            tokens = torch.cat([self.first.to(tokens.dtype).expand(tokens.shape[0], -1, -1), tokens], 1)
         placed: Tensor = self.positions(tokens, (patches.shape[1], patches.shape[2]))
         return placed
 

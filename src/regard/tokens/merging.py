@@ -32,10 +32,11 @@ class Merging(nn.Module):
         return out
 
     def slots(self, x: Float[Tensor, "B Y X C"]) -> Slots:
-        """The four cells of each new one; -1 where there was none."""
+        """The four cells of each new one, a quarter of it each; -1 where there was none."""
         grid = (x.shape[1], x.shape[2])
         cells = torch.arange(1, grid[0] * grid[1] + 1, device=x.device).view(1, *grid, 1)
-        return Slots(four(cells).flatten(1, 2)[:, None] - 1, grid)
+        found = four(cells).flatten(1, 2)[:, None] - 1
+        return Slots(found, grid, torch.full((), 0.25, device=x.device).expand(found.shape))
 
     @staticmethod
     def normed(width: int) -> int:

@@ -89,11 +89,15 @@ class NormedPatches(nn.Module):
 
 
 def pixels(images: Float[Tensor, "B C Y X"], patch: Pair) -> Slots:
-    """Which pixels each patch is made of: their numbers, cut by the code that cuts the images; -1 beyond the edge."""
+    """Which pixels each patch is made of: their numbers, cut by the code that cuts the images; -1 beyond the edge.
+
+    All have an equal share of their patch, whether it is whole or not: zeros stand for what is not there.
+    """
     y, x = images.shape[-2:]
     numbers = torch.arange(1, y * x + 1, device=images.device, dtype=torch.float64).view(1, 1, y, x)
-    found = cut(numbers, patch).long() - 1  # what was filled up with zeros is now -1
-    return Slots(found.flatten(1, 2)[:, None], (y, x))
+    found = (cut(numbers, patch).long() - 1).flatten(1, 2)[:, None]  # what was filled up with zeros is now -1
+    each = numbers.new_full((), 1 / found.shape[-1]) if y % patch[0] or x % patch[1] else None
+    return Slots(found, (y, x), None if each is None else each.expand(found.shape))
 
 
 def check(images: Tensor, channels: int) -> None:

@@ -11,9 +11,10 @@
     model = google_vit.load("ViT-B_16.npz")
     google_vit.save("mine.npz", model)
 
-The files hold nothing but arrays, and these say all there is to know but one thing: their GELU is flax's, which is
-computed by a tanh, so ours has feed="gelu_tanh" (timm and transformers load the same files with the exact one). A file
-is read as data; pickled objects in it are refused.
+The files hold nothing but arrays, and these say all there is to know but two things. Their GELU is flax's, which is
+computed by a tanh unless told otherwise, so ours has feed="gelu_tanh" (timm and transformers load the same files with
+the exact one); and positions stand in a row, so that a grid of patches is taken to be square. What would come back as
+something else is not written. A file is read as data; pickled objects in it are refused.
 
 Dosovitskiy et al.: An Image is Worth 16x16 Words. ICLR 2021. arXiv:2010.11929
 Steiner et al.: How to train your ViT? TMLR 2022. arXiv:2106.10270 (the files of Ti and S)
@@ -36,6 +37,7 @@ from regard.core.shapes import Tensor
 from regard.core.spec import Spec
 from regard.core.undrawn import undrawn
 from regard.models.vit import Config, ViT
+from regard.tokens.patches import cells
 from regard.weights.table import Row, read, same, stack, transpose, view, write
 from regard.weights.theirs import refuse, softmax_only
 
@@ -116,6 +118,7 @@ def save(file: str | Path, model: ViT) -> None:
     if not isinstance(model, ViT):
         given = type(model).__name__
         raise Unsupported(f"files of google-research hold the weights of a ViT, no labels: give a ViT, not {given}")
+    _check_kept(model.config)
     arrays = {name: value.detach().float().cpu().numpy() for name, value in write(table(model.config), model).items()}
     content = io.BytesIO()
     np.savez(content, **arrays)  # type: ignore[arg-type]
@@ -139,6 +142,15 @@ def _dense(theirs: str, ours: str) -> list[Row]:
 
 def _norm(theirs: str, ours: str) -> list[Row]:
     return [Row(f"{theirs}/scale", f"{ours}.weight", same), Row(f"{theirs}/bias", f"{ours}.bias", same)]
+
+
+def _check_kept(config: Config) -> None:
+    """Refuse to write what a file has no place to say: it would come back as something else."""
+    (y, x), theirs = cells(config.image, config.patch), "a file of google-research does not say"
+    if y != x:
+        raise Unsupported(f"{theirs} how its positions lie, so only a square of patches is written, not {y} x {x}")
+    if config.feed != "gelu_tanh":
+        raise Unsupported(f"{theirs} which GELU it has, and is read as gelu_tanh: {config.feed} would come back as it")
 
 
 def _check(config: Config) -> None:

@@ -154,11 +154,13 @@ class ImageLook(Look):
             raise Unsupported("this picture has too many tokens for all layers at once; look at single rows")
 
     def _on_patches(self, pixels: Tensor) -> np.ndarray:
-        """Sums over the pixels of every patch (one that lies in several is shared), nothing for what is no patch."""
+        """Sums over the pixels of every patch (one that lies in several is shared), nothing for what is no patch; one
+        that the edge cuts counts as if it were whole."""
         cells = self._first.cells[0].flatten(0, 1).cpu()  # N P
         real, flat = cells >= 0, pixels.detach().float().cpu().flatten()
         shared = flat / cells[real].bincount(minlength=len(flat)).clamp(min=1)
-        found = (shared[cells.clamp(min=0)] * real).sum(1).numpy()
+        there = self._first.shares()[0].flatten(0, 1).sum(1).cpu()  # of each patch
+        found = ((shared[cells.clamp(min=0)] * real).sum(1) / there).numpy()
         return np.concatenate([np.zeros(self.prefix, np.float32), found]).astype(np.float32)
 
 
