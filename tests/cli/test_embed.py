@@ -166,6 +166,23 @@ def test_what_a_reader_looked_at_is_drawn(folder, tmp_path, capsys, view, marks)
         assert ("[CLS]" in out) is (marks == "--marks")
 
 
+@pytest.mark.parametrize("view", [None, "encoder", "layers", "rollout"])
+@pytest.mark.parametrize("marks", ["--marks", "--no-marks"])
+def test_whole_words_of_a_reader_are_drawn(folder, tmp_path, capsys, view, marks):
+    more = [] if view is None else ["--view", view]
+    drawn = "-o", tmp_path / "a.svg", "-o", tmp_path / "a.html"
+    assert "##" in "".join(regard.load(folder).attention("The snowball barks.")[0].rows)
+    assert call("see", "The snowball barks.", "--model", folder, "--words", marks, *more, *drawn) == 0
+    out = capsys.readouterr().out
+    assert "##" not in out
+    if view != "layers":
+        assert "snowball │" in out
+        assert ("[CLS]" in out) is (marks == "--marks")
+    page = (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert "snowball" in page
+    assert '"##' not in page
+
+
 def test_a_page_shows_a_reader_whole(folder, filler, tmp_path, capsys):
     for model, text in ((folder, "The old dog barks."), (filler, "The [MASK] barks.")):
         assert call("see", text, "--model", model, "-o", tmp_path / "a.html") == 0

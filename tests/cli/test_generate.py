@@ -238,6 +238,13 @@ def test_what_is_written_can_be_seen(folder, write, view, tmp_path, capsys):
     assert picture.read_text("utf-8").startswith("<?xml")
 
 
+def test_whole_words_of_what_is_written_are_drawn(folder, tmp_path, capsys):
+    picture = tmp_path / "a.svg"
+    assert call("see", "two dogs playing", "--model", folder, "--tokens", 0, "--words", "-o", picture) == 0
+    rows = [line.split("│")[0].strip() for line in capsys.readouterr().out.splitlines() if "│" in line]
+    assert rows[-2:] == ["dogs", "playing"]
+
+
 def test_views_that_a_language_model_has_not_are_said(folder, tmp_path, capsys):
     for words, said in (
         (["--view", "cross"], "nothing to show for --view cross"),

@@ -142,7 +142,7 @@ def test_a_name_that_is_no_text_names_a_sound_all_the_same(folder, sounds, tmp_p
 
 def test_seeing_a_sound_takes_no_option_that_it_would_not_follow(folder, sounds, tmp_path, capsys):
     drawn = "--model", folder, "--output", tmp_path / "a.png"
-    for words in (("--view", "heads"), ("--to", "de"), ("--layer", 0), ("--head", 0), ("--tokens", 3)):
+    for words in (("--view", "heads"), ("--to", "de"), ("--layer", 0), ("--head", 0), ("--tokens", 3), ("--words",)):
         assert call("see", sounds / "a.wav", *words, *drawn) == 1
         assert f"leave out {words[0]}" in capsys.readouterr().err
 

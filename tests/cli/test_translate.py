@@ -141,6 +141,21 @@ def test_every_view_draws(view, translator_folder, tmp_path, capsys):
     assert out.endswith(f"drawn: {picture}\n")
 
 
+@pytest.mark.parametrize("view", [view for view in see.View if view not in ("class", "relevance")])
+def test_every_view_draws_whole_words(view, translator_folder, tmp_path, capsys):
+    how = "--model", translator_folder, "--view", view.value, "--output", tmp_path / "a.svg"
+    assert call("see", "Don't play, dogs.", "--translation", "Spielt nicht, Hunde.", "--words", *how) == 0
+    drawn = capsys.readouterr().out.split("\n\n")[1]
+    if view.value in ("cross", "heads", "rollout", "path", "decoder"):
+        assert [line.split("│")[0].strip() for line in drawn.splitlines() if "│" in line] == [
+            "Spielt", "nicht", ",", "Hunde", ".", "</s>"
+        ]  # fmt: skip
+    elif view == see.View.encoder:
+        assert [line.split("│")[0].strip() for line in drawn.splitlines() if "│" in line] == [
+            "Don't", "play", ",", "dogs", ".", "</s>"
+        ]  # fmt: skip
+
+
 def test_layers_and_heads_that_are_not_there_are_said(translator_folder, tmp_path, capsys):
     for words, said in ((["--layer", "7"], "there are 0 to 1"), (["--head", "9"], "has no head 9")):
         assert call("see", "Two dogs.", "--model", translator_folder, "-o", tmp_path / "a.png", *words) == 1
