@@ -196,7 +196,7 @@ def test_parameters_at_rest_are_counted(double):
     ("settings", "error", "said"),
     [
         ("n=2, top=3", BadInput, "top=3 of n=2"),
-        ("n=2, top=0", BadInput, "at least one"),
+        ("n=2, top=0", BadInput, "at least 1"),
         ("capacity=0.0", BadInput, "takes nothing"),
         ("expert='experts'", Unsupported, "not 'experts'"),
         ("expert='swiglo'", UnknownName, "swiglu"),

@@ -26,7 +26,7 @@ from regard.attention import ALIGNERS
 from regard.attention.masked import precise
 from regard.attention.protocol import context
 from regard.blocks.carried import State
-from regard.blocks.recurrent import Cells, Start, States
+from regard.blocks.recurrent import Cells, Start, States, bare
 from regard.core.compiler import uncompiled
 from regard.core.draw import drawn
 from regard.core.errors import RegardError
@@ -102,7 +102,8 @@ class AlignedDecoder(nn.Module):
         if own is not None and own.shape[1]:
             return sampled(self.step, target, state, own)
         words = self.drop(self.embed(target))
-        states, contexts = self.read(self.cells.known(words), state)
+        read = bare(self.read) if torch.compiler.is_exporting() else self.read
+        states, contexts = read(self.cells.known(words), state)
         return self.output(states, contexts, words)
 
     @uncompiled(recursive=False)  # the loop stays in Python: one small graph, compiled once, for every step

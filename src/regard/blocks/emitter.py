@@ -37,8 +37,10 @@ class Heard:
 
     def times(self, many: int) -> Heard:
         """Every input so many times, the copies side by side."""
-        every = torch.arange(len(self.last), device=self.last.device)
-        return self.rows(every.repeat_interleave(many)) if many > 1 else self
+        if many <= 1:
+            return self
+        every = torch.arange(self.last.shape[0], device=self.last.device)
+        return self.rows(every.repeat_interleave(many))
 
     def row(self, step: Int[Tensor, "B K"]) -> Int[Tensor, "B K"]:
         """The column of `known` for a step."""
@@ -137,7 +139,7 @@ class Deciding:
         """The step at which each token was written; in training what is to be told is put down."""
         emits, waited = torch.cat(self.emits, 1), torch.cat(self.waited, 1)
         to = waited.clamp(max=self.tokens - 1)
-        nothing = to.new_zeros(len(to), self.tokens)
+        nothing = to.new_zeros(to.shape[0], self.tokens)
         when = nothing.scatter_add(1, to, torch.arange(emits.shape[1], device=to.device) * emits)
         if self.emit.training:
             scores = torch.cat(self.scores, 1)

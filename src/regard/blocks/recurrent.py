@@ -21,6 +21,8 @@ Phrase Representations using RNN Encoder-Decoder. EMNLP 2014. arXiv:1406.1078
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from inspect import unwrap
 from typing import Any, ClassVar
 
 import torch
@@ -146,6 +148,12 @@ def run(network: Any, x: Tensor, first: Any = None) -> Tensor:
     with torch.autocast(x.device.type, enabled=False):
         states, _ = network(x.to(network.all_weights[0][0].dtype), first)
     return states
+
+
+def bare(method: Any) -> Callable[..., Any]:
+    """A method without what keeps a compiler out of it (`uncompiled`). An exported program has no Python to go back to:
+    there a loop is written out, for as many steps as the example has."""
+    return partial(unwrap(method.__func__), method.__self__)
 
 
 def stepped(unit: type[Cell], weights: Sequence[Sequence[Tensor]], x: Float[Tensor, "B K C"], states: States) -> States:

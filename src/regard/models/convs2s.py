@@ -106,7 +106,7 @@ class ConvS2S(Carried, nn.Module):
         words = self.drop(self.positions(self.embed(source), index))
         keys = Divided.apply(self.encoder(words, real), len(self.decoder.blocks))
         values = (keys + words) * HALF
-        m = keys.new_full((len(source),), n) if source_lengths is None else source_lengths.to(keys.dtype)
+        m = keys.new_full(source.shape[:1], n) if source_lengths is None else source_lengths.to(keys.dtype)
         mask = None if source_lengths is None else Keys(source_lengths)
         return Memory(keys, values, mask, m.sqrt()[:, None, None])
 

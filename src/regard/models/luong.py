@@ -34,7 +34,7 @@ from regard.attention.protocol import context
 from regard.blocks import READERS
 from regard.blocks.aligned import Memory, embedding, sampled, tie
 from regard.blocks.carried import Carried, State
-from regard.blocks.recurrent import Cells, Onward, Start, States
+from regard.blocks.recurrent import Cells, Onward, Start, States, bare
 from regard.core.bounds import within
 from regard.core.compiler import uncompiled
 from regard.core.shapes import Bool, Float, Int, Tensor
@@ -185,7 +185,8 @@ class Fed(After):
 
     def forward(self, target: Int[Tensor, "B T"], state: State) -> Float[Tensor, "B T V"]:
         """Words and logits for all steps at once, in between one step after the other."""
-        return self.logits(self.read(self.cells.known(self.drop(self.embed(target))), state))
+        read = bare(self.read) if torch.compiler.is_exporting() else self.read
+        return self.logits(read(self.cells.known(self.drop(self.embed(target))), state))
 
     @uncompiled(recursive=False)  # the loop stays in Python: one small graph, compiled once, for every step
     def read(self, known: Float[Tensor, "B T gates"], state: State) -> Float[Tensor, "B T R"]:
@@ -226,7 +227,8 @@ class Free(After):
         states = self.network(self.drop(self.embed(target)), state.hidden)
         if isinstance(self.aligner, Scored):  # it remembers nothing: the steps are queries side by side
             return self.logits(self.look(states, state.memory, None)[0])
-        return self.logits(self.after_one_another(states, state))
+        look = bare(self.after_one_another) if torch.compiler.is_exporting() else self.after_one_another
+        return self.logits(look(states, state))
 
     @uncompiled(recursive=False)
     def after_one_another(self, states: Float[Tensor, "B T F"], state: State) -> Float[Tensor, "B T R"]:

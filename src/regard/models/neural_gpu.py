@@ -106,7 +106,7 @@ class NeuralGPU(Carried, nn.Module):
     ) -> tuple[Float[Tensor, "B C Y X"], Int[Tensor, " B"]]:
         """The image after as many steps as it has columns, and how many columns each input has."""
         if source_lengths is None:
-            source_lengths = torch.full((len(source),), source.shape[1], device=source.device)
+            source_lengths = torch.full(source.shape[:1], source.shape[1], device=source.device)
         columns, each = unfolded(source.shape[1], source_lengths, self.config.stretch, self.config.spare)
         x = self.embed(source) * Keys(source_lengths).real(source.shape[1])[..., None]
         x = F.pad(x.mT, (0, columns - source.shape[1]))[:, :, None, :columns]

@@ -27,7 +27,7 @@ from regard.blocks import CELLS, READERS
 from regard.blocks.aligned import embedding
 from regard.blocks.carried import State, Stepped, each
 from regard.blocks.emitter import Emitter, Heard
-from regard.blocks.recurrent import Cells, States
+from regard.blocks.recurrent import Cells, States, bare
 from regard.core.bounds import within
 from regard.core.compiler import uncompiled
 from regard.core.errors import RegardError
@@ -98,8 +98,9 @@ class Online(Stepped, nn.Module):
     ) -> Float[Tensor, "B T V"]:
         """Logits of the token after each target token. Padding of the target stands on the right, after all it could
         disturb. The source is tokens N or frames N F, B of them or fewer (`hears_once`)."""
-        heard = self.encode(source, source_lengths).times(len(target) // max(len(source), 1))
-        logits: Tensor = self.head(self.drop(self.read(heard, target)))
+        heard = self.encode(source, source_lengths).times(target.shape[0] // max(source.shape[0], 1))
+        read = bare(self.read) if torch.compiler.is_exporting() else self.read
+        logits: Tensor = self.head(self.drop(read(heard, target)))
         return logits
 
     def encode(self, source: Tensor, source_lengths: Int[Tensor, " B"] | None = None) -> Heard:
@@ -107,10 +108,10 @@ class Online(Stepped, nn.Module):
         if self.embed is None:
             states, last = self.encoder(source, source_lengths)
         else:
-            full = torch.full((len(source),), source.shape[1], device=source.device)
+            full = torch.full(source.shape[:1], source.shape[1], device=source.device)
             states, last = self.hear(self.drop(self.embed(source))), full if source_lengths is None else source_lengths
         return Heard(
-            self.cells.known(torch.cat([states, self.over.expand(len(states), 1, -1).to(states.dtype)], 1)), last
+            self.cells.known(torch.cat([states, self.over.expand(states.shape[0], 1, -1).to(states.dtype)], 1)), last
         )
 
     def hear_on(self, source: Tensor, states: States) -> States:

@@ -40,7 +40,8 @@ class GridPositions(nn.Module):
 
     def vectors(self, grid: tuple[int, int], before: int = 0) -> Float[Tensor, "N C"]:
         """What is added for a grid of this size, with so many tokens before it."""
-        table = self.table if tuple(grid) == self.grid else torch.cat([self.table[: self.prefix], self._resized(grid)])
+        trained = not any(isinstance(n, torch.SymInt) for n in grid) and tuple(grid) == self.grid
+        table = self.table if trained else torch.cat([self.table[: self.prefix], self._resized(grid)])
         return F.pad(table, (0, 0, before - self.prefix, 0)) if before != self.prefix else table
 
     def _resized(self, grid: tuple[int, int]) -> Float[Tensor, "N C"]:

@@ -117,6 +117,6 @@ def _places(grid: Shape, device: torch.device) -> list[Int[Tensor, " M"]]:
 
 def _stretched(table: Float[Tensor, "R D"], rows: int) -> Float[Tensor, "rows D"]:
     """The table with another number of rows."""
-    if len(table) == rows:
+    if not isinstance(rows, torch.SymInt) and len(table) == rows:
         return table
     return F.interpolate(table.T[None], size=rows, mode="linear")[0].T
