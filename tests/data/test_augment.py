@@ -298,19 +298,20 @@ def test_arguments_that_make_no_sense_are_one_line():
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("randaugment(many=-1)", r"randaugment\(many=-1\): a number from 1 to 15"),
-        ("randaugment(many=2, strength=1000)", r"randaugment\(strength=1000\): a number from 0 to 10"),
-        ("flip(chance=7)", r"flip\(chance=7\): a number from 0 to 1 "),
-        ("flip(chance='often')", r"flip\(chance=often\): a number from 0 to 1 "),
-        ("erase(chance=2)", r"erase\(chance=2\): a number from 0 to 1 "),
-        ("affine(grow=-3)", r"affine\(grow=-3\): a number from 0 to 10"),
-        ("colour_jitter(contrast=-1)", r"colour_jitter\(contrast=-1\): a number from 0"),
-        ("crop(padding=-1)", r"crop\(padding=-1\): at least 0"),
-        ("resized_crop(ratio=0)", r"resized_crop\(ratio=0\)"),
+        ("randaugment(many=-1)", "many of augmentation 'randaugment' is -1; at least 1"),
+        ("randaugment(many=2, strength=1000)", r"randaugment\(strength=1000.0\): a number from 0 to 10"),
+        ("flip(chance=7)", r"flip\(chance=7.0\): a number from 0 to 1 "),
+        ("randaugment(many=16)", r"randaugment\(many=16\): a number from 1 to 15"),
+        ("flip(chance='often')", "'chance of augmentation flip' is 'often', but float is wanted"),
+        ("erase(chance=2)", r"erase\(chance=2.0\): a number from 0 to 1 "),
+        ("affine(grow=-3)", r"affine\(grow=-3.0\): a number from 0 to 10"),
+        ("colour_jitter(contrast=-1)", r"colour_jitter\(contrast=-1.0\): a number from 0"),
+        ("crop(padding=-1)", "padding of augmentation 'crop' is -1; at least 0"),
+        ("resized_crop(ratio=0)", "ratio of augmentation 'resized_crop' is 0.0; a number above 0"),
     ],
 )
 def test_what_makes_no_augmentation_is_named(spec, said):
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(RegardError, match=said):
         make(AUGMENTS, spec, "augmentation")
 
 

@@ -51,6 +51,60 @@ def test_a_single_table_gives_up_tenths_that_folds_turn_through(table):
         Labelled(str(table), fold=10).splits()
 
 
+CSV = """\ufeffid,Label,"text"\r
+1,good,"red dogs, and ""blue"" cats\r
+sit"\r
+\r
+2,bad, old birds run \r
+"""
+
+
+def test_a_csv_is_read_by_the_names_in_its_first_row(tmp_path):
+    (tmp_path / "train.csv").write_bytes(CSV.encode())
+    with gzip.open(tmp_path / "val.csv.gz", "wt", newline="") as file:
+        file.write("text,label\na,good\n")
+    data = Labelled(str(tmp_path))
+    assert data.read("train") == [('red dogs, and "blue" cats sit', "good"), ("old birds run", "bad")]
+    assert data.read("val") == [("a", "good")]
+    assert data.labels() == ["bad", "good"]
+
+
+def test_a_csv_is_what_the_same_tsv_is(table):
+    rows = [line.split("\t") for line in table.read_text().splitlines()]
+    own = table.with_suffix(".csv")
+    own.write_text("label,text\n" + "".join(f'{label},"{line}"\n' for line, label in rows))
+    for part in ("train", "val", "test"):
+        assert Labelled(str(own)).read(part) == Labelled(str(table)).read(part)
+    own.write_text("other,label,text\n" + "b,c,a\n" * 30)
+    assert Labelled(str(own), columns="text other label").read("val")[0] == ("a", "b", "c")
+
+
+def test_a_folder_with_tables_of_both_kinds_is_that_of_tabs(table):
+    (table.parent / "notes.csv").write_text("a,b\n")
+    assert len(Labelled(str(table.parent)).read("train")) == len(Labelled(str(table)).read("train"))
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("sentence,stars\na,b\n", r"own\.csv: .* none is 'text'; it holds 'sentence', 'stars'"),
+        ("text,stars\na,b\n", "none is 'label'; it holds 'text', 'stars'"),
+        ("text,text,label\na,b,c\n", "several are 'text'"),
+        ("text;label\na;b\n", "it holds 'text;label'"),
+        ("", "none is 'text'; it holds nothing"),
+        ("text,label\na,b\na\n", "line 3: 1 columns; its first row has 2"),
+        ("text,label\na,b,c\n", "line 2: 3 columns; its first row has 2"),
+        ("text,label\na,\n", "line 2: label is empty"),
+        ('text,label\n"a,b\n', "line 2: unexpected end of data"),
+    ],
+)
+def test_a_csv_that_cannot_be_read_is_one_line(tmp_path, written, said):
+    (tmp_path / "own.csv").write_text(written)
+    with pytest.raises(BadInput, match=said) as caught:
+        Labelled(str(tmp_path / "own.csv")).splits()
+    assert "\n" not in str(caught.value)
+
+
 def test_columns_may_stand_in_any_order_and_pairs_are_read(tmp_path):
     (tmp_path / "train.tsv").write_text("yes\tit rains\tit is wet\nno\tit rains\tit is dry\n")
     (tmp_path / "val.tsv").write_text("no\ta\tb\n")

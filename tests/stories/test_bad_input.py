@@ -7,6 +7,8 @@ import signal
 
 import pytest
 
+import regard
+from regard.core.errors import BadInput
 from tests.stories.command import run
 
 GOOD = "Two dogs are playing."
@@ -147,6 +149,23 @@ def test_a_full_device_is_said_in_one_line(translator_folder):
         done = run(*how, stdout=full)
     assert (done.status, len(done.complaints)) == (1, 1)
     assert "no space left on device" in done.err
+
+
+@pytest.mark.parametrize("name", ["en-de", "shakespeare", "fill-en", "languages", "sounds-en", "digits", "fashion"])
+@pytest.mark.parametrize(("given", "said"), [(None, "None"), (3, "a int")])
+def test_what_is_no_list_is_one_line(name, given, said):
+    with pytest.raises(BadInput, match=f"give a list of [a-z]+, not {said}"):
+        regard.load(name)(given)
+
+
+def test_a_seed_that_is_too_large_is_one_line_and_a_large_one_is_not():
+    translate, write = regard.load("en-de"), regard.load("shakespeare")
+    with pytest.raises(BadInput, match="at most 64 bits"):
+        write(["ROMEO:"], tokens=3, seed=2**70)
+    with pytest.raises(BadInput, match="at most 64 bits"):
+        translate([GOOD], sample=True, seed=2**70)
+    assert translate([GOOD], sample=True, seed=2**62) == translate([GOOD], sample=True, seed=2**62)
+    assert len(write(["ROMEO:"], tokens=3, seed=2**62)) == 1
 
 
 def test_wrong_usage_is_status_2(warm):

@@ -6,6 +6,8 @@ import torch
 from regard.core.errors import BadInput
 from regard.tasks.sampling import Sampling, numbers, penalised, top
 from regard.tasks.search import greedy, sample
+from regard.tasks.translator import Search
+from regard.tasks.writing import Writing
 
 LOGITS = torch.tensor([[2.0, -1.0, 0.5, 2.0, -3.0, 1.0, 0.0, -0.5]])
 
@@ -179,3 +181,14 @@ def test_the_smallest_settings_leave_the_likeliest_token(how):
     logits = torch.randn(2, 3, 69, dtype=torch.float32)
     uniform = torch.full((2, 3), 1 - 2**-23, dtype=torch.float32)
     assert (Sampling(**how)(logits, uniform) == logits.argmax(-1)).all()
+
+
+@pytest.mark.parametrize("seed", [2**70, -(2**64), 1.5, None])
+def test_a_seed_that_no_generator_takes_is_refused_in_one_line(seed):
+    for asked in (lambda: numbers([seed], 2, 1), lambda: Writing(seed=seed), lambda: Search(seed=seed)):
+        with pytest.raises(BadInput, match="a whole number of at most 64 bits"):
+            asked()
+
+
+def test_seeds_of_64_bits_are_taken():
+    assert numbers([-(2**63), 2**63, 2**64 - 1], 2, 1).shape == (2, 3, 1)

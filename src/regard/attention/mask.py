@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from regard.core import shown
+from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Float, Int, Rows, Tensor
 
 
@@ -127,6 +128,28 @@ class Keys(Mask):
 
     def __init__(self, lengths: Int[Tensor, " B"]) -> None:
         self.lengths = lengths
+
+    @classmethod
+    def of(cls, tokens: Int[Tensor, "B N"], lengths: Int[Tensor, " B"] | None) -> Keys | None:
+        """The mask of padded rows, None where nothing is said of lengths; refuses those that cannot be theirs.
+
+        Shapes are looked at, and numbers on the host: to read one on a GPU is to wait. Compiled code looks at nothing.
+        """
+        if lengths is None:
+            return None
+        if torch.compiler.is_compiling():
+            return cls(lengths)
+        batch, n = tokens.shape
+        if not isinstance(lengths, Tensor) or lengths.shape != (batch,) or lengths.is_floating_point():
+            is_ = (
+                f"{lengths.dtype} of {tuple(lengths.shape)}" if isinstance(lengths, Tensor) else type(lengths).__name__
+            )
+            raise BadInput(f"lengths are a tensor of whole numbers, one for each of the {batch} rows; not {is_}")
+        if type(lengths) is Tensor and lengths.device.type == "cpu" and batch:
+            low, high = (int(x) for x in lengths.aminmax())
+            if low < 0 or high > n:
+                raise BadInput(f"a length of {low if low < 0 else high} in rows of {n} tokens; 0 to {n} can be")
+        return cls(lengths)
 
     def allow(self, b: Tensor, n: Tensor, m: Tensor) -> Tensor:
         """No key at or beyond the input's length."""

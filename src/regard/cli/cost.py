@@ -70,6 +70,8 @@ def cost(
     from regard.cost.estimate import Ask, estimate, with_recomputation
 
     if model in ("lecture", "lectures"):
+        if length is not None and length < 1:
+            raise typer.BadParameter(f"--length is {length}; at least 1 is needed")
         if json:
             _print(report.lectures_to_json())
         else:

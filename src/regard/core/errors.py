@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from typing import Any
 
 
 class RegardError(Exception):
@@ -49,12 +50,19 @@ def sparing(advice: str) -> Iterator[None]:
         raise OutOfMemory(f"out of memory; {advice}") from error
 
 
+def each_of(given: Any, what: str) -> Iterator[Any]:
+    """What was given, one after another; refuses what cannot be gone through."""
+    if not isinstance(given, Iterable):
+        raise BadInput(f"give a list of {what}, not {'None' if given is None else f'a {type(given).__name__}'}")
+    return iter(given)
+
+
 FEW = 6  # names that are offered at once
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """The tail of an error message: the known names that begin so, else the closest, or all where none is close."""
-    known = sorted(known)
+    name, known = str(name), sorted(known)
     longer = [each for each in known if name and each.startswith(name)]
     if 0 < len(longer) <= FEW:
         *others, last = (f"'{each}'" for each in longer)

@@ -159,9 +159,10 @@ def _check(ask: Ask) -> None:
     if ask.mode not in MODES:
         raise BadInput(f"the mode is one of {', '.join(MODES)}, not {ask.mode!r}")
     numbers = {"--batch": ask.shape.batch, "--devices": ask.devices, "--tensor": ask.tensor, "--beams": ask.beams,
-               "--accumulate": ask.accumulate}  # fmt: skip
+               "--accumulate": ask.accumulate, "--length": ask.shape.length, "--source": ask.shape.source,
+               "--target": ask.shape.target}  # fmt: skip
     for name, number in numbers.items():
-        if number < 1:
+        if number is not None and number < 1:
             raise BadInput(f"{name} is {number}; at least 1 is needed")
     if ask.devices % ask.tensor:
         raise BadInput(f"--tensor {ask.tensor} does not divide the {ask.devices} devices")

@@ -201,10 +201,11 @@ def items(model: nn.Module, shape: Shape) -> tuple[int, str]:
 def text(model: nn.Module, shape: Shape, side: str = "tokens") -> int:
     """How many tokens a row has."""
     own = getattr(getattr(model, "config", None), "length", None) if side == "tokens" else None
-    asked = {"source": shape.source, "target": shape.target}.get(side) or shape.length or own or TEXT
+    wanted = ({"source": shape.source, "target": shape.target}.get(side), shape.length, own, TEXT)
+    asked = next(int(given) for given in wanted if given is not None)
     if asked < 1:
         raise BadInput(f"a row of {asked} tokens is no row; give at least 1")
-    return int(asked)
+    return asked
 
 
 def picture(config: Any, shape: Shape) -> tuple[int, int, int]:

@@ -1,10 +1,14 @@
 """Where the datasets are: ``$REGARD_DATA``, else a ``shared/data`` folder beside (or in) the checkout.
 
+The name of a dataset that has a reader (``NAMES``) means the one there; any other name means a folder where one stands,
+if there is one. Where both exist, a line says which was taken.
+
 Nothing is downloaded. A dataset that is not there is an error that says where it was looked for and how to point at it.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from functools import lru_cache, wraps
@@ -17,15 +21,25 @@ from regard.core.errors import BadInput
 Reads = TypeVar("Reads", bound=Callable[..., Any])
 
 
+log = logging.getLogger("regard")
+
+NAMES = frozenset({  # of datasets that some reader asks for
+    "an4", "babi", "bbc_news_summary", "brown", "cifar10", "cmudict", "fashion_mnist", "fsdd", "mnist", "multi30k",
+    "pen_strokes", "ptb", "tatoeba", "text_classification", "tinyshakespeare",
+})  # fmt: skip
+
+
 def folder(name: str | Path) -> Path:
     """The folder of a dataset by name (``"multi30k"``), or a folder of the user's own by its path."""
     asked = Path(name).expanduser()
     if asked.is_dir() and (asked.is_absolute() or len(asked.parts) > 1 or str(name).startswith(".")):
         return asked
     looked = homes()
-    for home in looked:
-        if (home / asked).is_dir():
-            return home / asked
+    known = next((home / asked for home in looked if (home / asked).is_dir()), None)
+    if known and asked.is_dir() and not known.samefile(asked):
+        _say_which(asked.name, asked.resolve(), known)
+    if known and (asked.name in NAMES or not asked.is_dir()):
+        return known
     if asked.is_dir():
         return asked
     places = ", ".join(str(home) for home in looked)
@@ -42,6 +56,14 @@ def homes() -> list[Path]:
     root = Path(regard.__file__).resolve().parents[2]  # the checkout, when run from one
     places = [base / up / "shared" / "data" for base in (Path.cwd(), root) for up in ("", "..")]
     return list(dict.fromkeys(Path(os.path.normpath(p)) for p in places))
+
+
+@lru_cache(maxsize=64)  # once is enough
+def _say_which(name: str, here: Path, known: Path) -> None:
+    if name in NAMES:
+        log.warning(f"'{name}' is the dataset {known}; for the folder {here} write ./{name}")
+    else:
+        log.warning(f"'{name}' is the folder {here}; for the one among the datasets write {known}")
 
 
 def remembered(most: int) -> Callable[[Reads], Reads]:

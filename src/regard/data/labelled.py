@@ -3,7 +3,8 @@
     sst2 sst5 trec6 mr subj cr mpqa    the sets at hand, by name
     languages                          sentences of Tatoeba; English, French and German
     reviews.tsv[.gz]                   text<TAB>label or text<TAB>text<TAB>label; columns="label text" for another order
-    folder with train.tsv, val.tsv     a file a part
+    reviews.csv[.gz]                   the same with commas and quotes; its first row names the columns text and label
+    folder with train.tsv, val.tsv     a file a part (or .csv)
     folder with good/*.txt, bad/*.txt  a folder a label, a file a text
 
 What has no validation part gives up a tenth of its training part, and what has no test part another tenth: rows drawn
@@ -14,7 +15,8 @@ once, in an order that depends on `fold` alone, which may be 0 to 9 (ten-fold cr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import csv
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -79,7 +81,7 @@ class Labelled:
     """Which texts, how they are written as numbers, and how many go into a batch."""
 
     corpus: str = "sst2"  # a name, or the path of a file or a folder
-    columns: str = "text label"  # of a file of one's own: text, other, label, in its order
+    columns: str = "text label"  # of a file of one's own: text, other, label, in its order (of .csv in any)
     length: int = 128  # tokens a row at most; what is longer is cut
     rows: int = 32  # in a batch, all processes together
     kind: str = "bert"  # of vocabulary, where the model does not bring one
@@ -243,7 +245,8 @@ def _own(path: str, columns: str) -> dict[str, list[Row]]:
     if asked.is_file():
         return {"all": _table(asked, columns)}
     folder = home.folder(path)
-    files = [file for file in sorted(folder.iterdir()) if file.name.removesuffix(".gz").endswith(".tsv")]
+    named = sorted(folder.iterdir())
+    files = [file for file in named if _ends(file, ".tsv")] or [file for file in named if _ends(file, ".csv")]
     parts = {PARTS[word]: _table(file, columns) for file in files for word in file.name.split(".") if word in PARTS}
     if parts:
         return parts
@@ -253,7 +256,9 @@ def _own(path: str, columns: str) -> dict[str, list[Row]]:
         (file, kind.name) for kind in sorted(folder.iterdir()) if kind.is_dir() for file in sorted(kind.glob("*.txt"))
     ]
     if not texts:
-        raise BadInput(f"{folder} holds no labelled texts; wanted: train.tsv and val.tsv, or a folder of .txt a label")
+        raise BadInput(
+            f"{folder} holds no labelled texts; wanted: train.tsv and val.tsv (or .csv), or a folder of .txt a label"
+        )
     return {"all": [(" ".join(line.strip() for line in lines(file)), kind) for file, kind in texts]}
 
 
@@ -261,14 +266,45 @@ def _table(file: Path, columns: str) -> list[Row]:
     names = columns.split()
     if sorted(names) not in (["label", "text"], ["label", "other", "text"]):
         raise BadInput(f"data.columns={columns!r}: wanted are text and label, or text, other and label, in some order")
-    places = [names.index(name) for name in ("text", "other", "label") if name in names]
+    wanted = [name for name in ("text", "other", "label") if name in names]
+    rows = _by_commas(file, names) if _ends(file, ".csv") else _by_tabs(file, names)
     found: list[Row] = []
+    for number, cells in rows:
+        row = tuple(cells[name].strip() for name in wanted)
+        if not all(row):
+            raise BadInput(f"{file}, line {number}: {wanted[row.index('')]} is empty")
+        found.append(row)
+    return found
+
+
+def _ends(file: Path, ending: str) -> bool:
+    return file.name.removesuffix(".gz").lower().endswith(ending)
+
+
+def _by_tabs(file: Path, names: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
     for number, line in enumerate(lines(file), 1):
         cells = line.split("\t")
         if len(cells) != len(names):
             raise BadInput(f"{file}, line {number}: {len(cells)} columns; wanted {'<TAB>'.join(names)}")
-        row = tuple(cells[place].strip() for place in places)
-        if not all(row):
-            raise BadInput(f"{file}, line {number}: {names[next(p for p in places if not cells[p].strip())]} is empty")
-        found.append(row)
-    return found
+        yield number, dict(zip(names, cells, strict=True))
+
+
+def _by_commas(file: Path, names: Iterable[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Rows of a file whose first row says what its columns are; more of them than are wanted may stand there."""
+    rows = csv.reader((f"{line}\n" for line in lines(file)), strict=True)
+    try:
+        heads = [name.removeprefix("\ufeff").strip().lower() for name in next(rows, [])]  # some begin with such a mark
+        for name in names:
+            if (many := heads.count(name)) != 1:
+                there = ", ".join(f"'{head}'" for head in heads) or "nothing"
+                which = f"{'several are' if many else 'none is'} '{name}'; it holds {there}"
+                raise BadInput(f"{file}: the first row of a .csv names its columns, and of these {which}")
+        for cells in rows:
+            if not cells:  # a blank line
+                continue
+            if len(cells) != len(heads):
+                raise BadInput(f"{file}, line {rows.line_num}: {len(cells)} columns; its first row has {len(heads)}")
+            texts = (" ".join(cell.splitlines()) for cell in cells)  # between quotes a line may end
+            yield rows.line_num, dict(zip(heads, texts, strict=True))
+    except csv.Error as error:
+        raise BadInput(f"{file}, line {rows.line_num}: {error}") from None

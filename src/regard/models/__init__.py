@@ -47,7 +47,7 @@ def build(name: str, size: str | None = None, **settings: Any) -> nn.Module:
     """
     model = resolve(MODELS, name, "model")
     room = import_module(MODELS[name][0])
-    if size is not None and size not in room.SIZES:
+    if size is not None and (not isinstance(size, str) or size not in room.SIZES):
         raise UnknownName(f"{name} has no size '{size}'; {nearest(size, room.SIZES)}")
     chosen = dict(room.SIZES[size]) if size is not None else {}
     try:

@@ -29,7 +29,7 @@ from regard.blocks.encoder import Encoder, EncoderBlock, stack_positions
 from regard.blocks.heads import Loss
 from regard.core.bounds import within
 from regard.core.errors import BadInput, Unsupported
-from regard.core.shapes import Float, Int, Tensor
+from regard.core.shapes import Float, Int, Tensor, in_rows
 from regard.core.spec import Spec, cycle, make, resolve
 
 
@@ -110,7 +110,7 @@ class BERT(nn.Module):
         lengths: Int[Tensor, " B"] | None = None,
     ) -> Float[Tensor, "B N C"]:
         """The vectors of all tokens."""
-        return self.encoder(self._vectors(tokens, segments), None if lengths is None else Keys(lengths))
+        return self.encoder(self._vectors(in_rows(tokens), segments), Keys.of(tokens, lengths))
 
     def packed(
         self,

@@ -28,7 +28,7 @@ from regard.blocks.experts import Stacked
 from regard.blocks.steps import Writing
 from regard.core.bounds import within
 from regard.core.errors import BadInput
-from regard.core.shapes import Float, Int, Tensor
+from regard.core.shapes import Float, Int, Tensor, in_rows
 from regard.core.spec import cycle, make
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # vectors B N C, the head's matrix V C, wanted tokens B N -> a sum
@@ -105,7 +105,7 @@ class GPT(Writing):
 
     def hidden(self, tokens: Int[Tensor, "B N"], lengths: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B N C"]:
         """The vectors of which the head makes logits."""
-        return self.decoder(self.embed(tokens), None if lengths is None else Keys(lengths))
+        return self.decoder(self.embed(in_rows(tokens)), Keys.of(tokens, lengths))
 
     # -- writing, one token after another ------------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ class GPT(Writing):
         self, prompts: Int[Tensor, "B N"], lengths: Int[Tensor, " B"] | None = None, *, room: int
     ) -> tuple[Int[Tensor, "B 1"], State]:
         """Read all prompts but their last tokens, which are the first to step with; a cache of `room` slots more."""
-        ragged = self._checked(prompts, lengths)
+        ragged = self._checked(in_rows(prompts, "prompts"), lengths)
         if lengths is None or not ragged:
             last, before = prompts[:, -1:].clone(), None  # a search writes into it
         else:

@@ -30,7 +30,7 @@ from regard.blocks import READERS
 from regard.blocks.aligned import AlignedDecoder, embedding
 from regard.blocks.carried import Carried, State
 from regard.core.bounds import within
-from regard.core.shapes import Bool, Float, Int, Tensor
+from regard.core.shapes import Bool, Float, Int, Tensor, in_rows
 from regard.core.spec import make
 
 
@@ -107,8 +107,9 @@ class RNNSearch(Carried, nn.Module):
     ) -> tuple[Float[Tensor, "B N C"], Bool[Tensor, "B N"] | None, Float[Tensor, "B F"]]:
         """What the decoder looks at, where it may look, and what its first state is made of: the state in which the way
         back ended, at the first word (read forwards only, that of the last)."""
+        keys = Keys.of(in_rows(source, "source tokens"), source_lengths)
         values = self.reader(self.drop(self.embed(source)), source_lengths)
-        mask = None if source_lengths is None else Keys(source_lengths).real(source.shape[1])
+        mask = None if keys is None else keys.real(source.shape[1])
         return values, mask, self.reader.ends(values, source_lengths)[:, -1]
 
     # -- writing, one token after another ------------------------------------------------------------------------------

@@ -30,12 +30,13 @@ from typing import Any
 
 from torch import nn
 
+from regard.attention.mask import Keys
 from regard.blocks import FEEDFORWARDS, NORMS
 from regard.blocks.encoder import EncoderBlock, stack_positions
 from regard.blocks.road import STEPS, State, Walk
 from regard.core.bounds import within
 from regard.core.errors import BadInput
-from regard.core.shapes import Float, Int, Tensor
+from regard.core.shapes import Float, Int, Tensor, in_rows
 from regard.core.spec import make
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # vectors B N C, the head's matrix V C, wanted tokens B N -> a sum
@@ -99,6 +100,7 @@ class Road(nn.Module):
 
     def hidden(self, tokens: Int[Tensor, "B N"], lengths: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B N C"]:
         """The vectors of which the head makes logits."""
+        Keys.of(in_rows(tokens), lengths)  # looked over; nobody sees what is on the right
         return self.decoder(self.embed(tokens))
 
     # -- writing, one token after another ------------------------------------------------------------------------------

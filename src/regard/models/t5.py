@@ -27,7 +27,7 @@ from regard.blocks.decoder import Decoder, DecoderBlock
 from regard.blocks.encoder import Encoder, EncoderBlock
 from regard.blocks.steps import EncoderDecoder
 from regard.core.bounds import within
-from regard.core.shapes import Float, Int, Tensor
+from regard.core.shapes import Float, Int, Tensor, in_rows
 from regard.core.spec import cycle, make
 from regard.positions.biased.relative import RelativePositions
 
@@ -126,8 +126,8 @@ class T5(EncoderDecoder):
         """Logits B T V of the token after each target token; with a loss, its value for these targets, so that it alone
         knows whether there ever are as many logits. Padding stands on the right, where causality hides it."""
         memory = self.encode(source, source_lengths)
-        mask = None if source_lengths is None else Keys(source_lengths)
-        x = self._last(self.decoder(self.embed(target), memory, memory_mask=mask))
+        mask = Keys.of(source, source_lengths)
+        x = self._last(self.decoder(self.embed(in_rows(target, "target tokens")), memory, memory_mask=mask))
         if loss is None:
             return self.head(x)
         assert targets is not None
@@ -137,8 +137,8 @@ class T5(EncoderDecoder):
         self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
     ) -> Float[Tensor, "B N C"]:
         """The source as vectors that know one another."""
-        mask = None if source_lengths is None else Keys(source_lengths)
-        out: Tensor = self.drop(self.encoder(self.embed(source), mask))
+        vectors = self.embed(in_rows(source, "source tokens"))
+        out: Tensor = self.drop(self.encoder(vectors, Keys.of(source, source_lengths)))
         return out
 
     def logits(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T V"]:

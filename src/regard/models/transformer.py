@@ -23,7 +23,7 @@ from regard.blocks.decoder import Decoder, DecoderBlock
 from regard.blocks.encoder import Encoder, EncoderBlock, stack_positions
 from regard.blocks.steps import EncoderDecoder
 from regard.core.bounds import within
-from regard.core.shapes import Float, Int, Tensor
+from regard.core.shapes import Float, Int, Tensor, in_rows
 from regard.core.spec import cycle, make
 
 
@@ -92,15 +92,14 @@ class Transformer(EncoderDecoder):
     ) -> Float[Tensor, "B T V"]:
         """Logits of the token after each target token. Padding stands on the right, where causality hides it."""
         memory = self.encode(source, source_lengths)
-        mask = None if source_lengths is None else Keys(source_lengths)
-        return self.head(self.decoder(self.vectors(target), memory, memory_mask=mask))
+        mask = Keys.of(source, source_lengths)
+        return self.head(self.decoder(self.vectors(in_rows(target, "target tokens")), memory, memory_mask=mask))
 
     def encode(
         self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
     ) -> Float[Tensor, "B N C"]:
         """The source as vectors that know one another."""
-        mask = None if source_lengths is None else Keys(source_lengths)
-        return self.encoder(self.vectors(source), mask)
+        return self.encoder(self.vectors(in_rows(source, "source tokens")), Keys.of(source, source_lengths))
 
     def vectors(self, tokens: Int[Tensor, "B N"]) -> Float[Tensor, "B N C"]:
         """Token embeddings, scaled so that positions do not drown them."""

@@ -40,6 +40,7 @@ TYPES = {
     504: "late",
 }
 REFUSED: dict[type[Refused], int] = {Busy: 429, Closing: 503, Late: 504}
+_BRANCH = re.compile(r"constrained-|\w+\[|function-")  # pydantic's name of one of several ways to read a field
 _PATH = re.compile(r"(?<![\w<])/(?:[\w.+@-]+/)+[\w.+@-]*")  # of this machine
 
 
@@ -126,10 +127,41 @@ def install(app: FastAPI) -> None:
 
 def _invalid(error: RequestValidationError) -> Response:
     """The first thing that is wrong with a request, and where."""
-    first: Any = next(iter(error.errors()), {})
-    where = [str(part) for part in first.get("loc", ()) if part != "body"]
-    said = str(first.get("msg", "not understood"))
+    errors = error.errors()
+    first: Any = next(iter(errors), {})
     if first.get("type") in ("json_invalid", "json_type"):
-        return problem(400, f"the body is not JSON: {(first.get('ctx') or {}).get('error', said)}")
-    field = ".".join(where)[:120]
+        said = (first.get("ctx") or {}).get("error", first.get("msg", "not understood"))
+        return problem(400, f"the body is not JSON: {said}")
+    where, said = _nearest(errors) if first else ((), "not understood")
+    field = ".".join(str(part) for part in where if part != "body")[:120]
     return problem(422, f"{field}: {said}" if field else said, field or None)
+
+
+def _nearest(errors: Any) -> tuple[tuple[Any, ...], str]:
+    """Where and what: of a field that may be one thing or another, what is wrong with the one that was nearly given."""
+    first = errors[0]["loc"]
+    if errors[0]["type"] == "extra_forbidden":  # its name is a stranger's, whatever it looks like
+        return first, str(errors[0]["msg"])
+    at = next((n for n, part in enumerate(first) if n and _is_branch(part)), len(first))
+    ways: dict[Any, Any] = {}  # the first error of every way to read the field
+    for one in errors:
+        if one["loc"][:at] == first[:at]:
+            ways.setdefault(one["loc"][at : at + 1], one)
+
+    def came(one: Any) -> tuple[bool, list[int]]:  # how far a way came: to the right type, or to a later part
+        parts = [part for part in one["loc"][at:] if not _is_branch(part)]
+        return not one["type"].endswith(("_type", "_parsing")), [part if isinstance(part, int) else 0 for part in parts]
+
+    best = max(map(came, ways.values()))
+    near = [one for one in ways.values() if came(one) == best]
+    where = tuple(part for n, part in enumerate(near[0]["loc"]) if not (n and _is_branch(part)))
+    said = list(dict.fromkeys(str(one["msg"]).replace(" after validation", "") for one in near))
+    begin = "Input should be "
+    if len(said) > 1 and all(one.startswith(begin) for one in said):
+        *others, last = (one.removeprefix(begin) for one in said)
+        return where, f"{begin}{', '.join(others)} or {last}"
+    return where, said[0]
+
+
+def _is_branch(part: Any) -> bool:
+    return isinstance(part, str) and _BRANCH.match(part) is not None

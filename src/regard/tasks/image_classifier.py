@@ -2,9 +2,11 @@
 
     classify = ImageClassifier(model, labels=["cat", "dog"], image=224)
     classify(["cat.jpg", picture, content])        paths, PIL images, bytes of files: [Classified("cat", 0.98, {...})]
+    classify([pixels])                             arrays Y X C or Y X of uint8; tensors C Y X of uint8, or from 0 to 1
     classify.shown("cat.jpg")                      the picture as the model sees it: resized, its middle cut out
 
-Every picture is looked at by itself, whoever else is in the batch. One that cannot be read is an error that names it.
+A single picture will do for a list of one. Every picture is looked at by itself, whoever else is in the batch. One that
+cannot be read is an error that names it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import torch
 from torch import nn
 
 from regard.attention.capture import watch
-from regard.core.errors import BadInput
+from regard.core.errors import BadInput, each_of
 from regard.core.shapes import Float, Tensor
 from regard.core.trace import Trace
 from regard.data.decoding import framed, opened
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 PIXELS = 2**22  # that go through a model at a time
+CHANNELS = (1, 3, 4)  # of an array or a tensor: grey, RGB, RGB and how opaque
 
 
 class ImageClassifier:
@@ -59,10 +62,9 @@ class ImageClassifier:
         self.image = image if isinstance(image, int) else [*image]
         self.mean, self.std, self.crop, self.resample = [*mean], [*std], crop, resample
 
-    def __call__(self, images: Sequence[Any]) -> list[Classified]:
-        """What is in every image, in their order."""
-        if isinstance(images, (str, Path, bytes)) or not isinstance(images, Sequence):
-            raise BadInput("give a list of images, not a single one")
+    def __call__(self, images: Any) -> list[Classified]:
+        """What is in every image, in their order; of a single one, a list of one."""
+        images = [images] if _is_one(images) else list(each_of(images, "images"))
         found: list[Classified] = []
         many = max(1, PIXELS // (self.size[0] * self.size[1]))
         for at in range(0, len(images), many):
@@ -79,7 +81,7 @@ class ImageClassifier:
 
     def shown(self, image: Any) -> Image:
         """An image as the model sees it: its middle, in the model's size and colours."""
-        middle = framed(opened(image), self.size, self.crop, self.resample)
+        middle = framed(_opened(image), self.size, self.crop, self.resample)
         return middle.convert("L") if self.channels == 1 else middle
 
     def prepare(self, image: Any) -> Float[Tensor, "1 C Y X"]:
@@ -102,3 +104,46 @@ class ImageClassifier:
         except BadInput as error:
             name = image if isinstance(image, (str, Path)) else f"image {number}"
             raise BadInput(str(error) if str(name) in str(error) else f"{name}: {error}") from None
+
+
+def _is_one(given: Any) -> bool:
+    """Whether this is a picture and not several."""
+    from PIL import Image
+
+    return isinstance(given, (str, Path, bytes, Image.Image, np.ndarray, Tensor))
+
+
+def _opened(image: Any) -> Image:
+    """An image upright and in RGB, wherever it stands: in a file, in an array or in a tensor."""
+    from PIL import Image
+
+    if not _is_one(image):
+        places = "a path, the bytes of a file, a PIL image, an array or a tensor"
+        raise BadInput(f"a {type(image).__name__} is no image; give {places}")
+    if not isinstance(image, (np.ndarray, Tensor)):
+        return opened(image)
+    pixels = _pixels(image)
+    return opened(Image.fromarray(pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels))
+
+
+def _pixels(image: np.ndarray | Tensor) -> np.ndarray:
+    """The bytes of an array Y X C or a tensor C Y X, of either without C too: Y X or Y X C."""
+    array = isinstance(image, np.ndarray)
+    what, letters, at = ("an array", "Y X C", -1) if array else ("a tensor", "C Y X", 0)
+    shape = tuple(image.shape)
+    if len(shape) not in (2, 3) or min(shape) < 1 or (len(shape) == 3 and shape[at] not in CHANNELS):
+        more = "; of a batch give a list: [*batch]" if len(shape) == 4 else ""
+        raise BadInput(f"{what} of shape {shape} is no image: wanted is {letters} of 1, 3 or 4 channels, or Y X{more}")
+    if isinstance(image, np.ndarray):
+        if image.dtype != np.uint8:
+            raise BadInput(f"an array of {image.dtype} is no image: wanted is uint8, numbers from 0 to 255")
+        return np.ascontiguousarray(image)
+    pixels = image.detach().cpu()
+    if pixels.is_floating_point():
+        if not bool(((pixels >= 0) & (pixels <= 1)).all()):
+            raise BadInput("an image of floating point holds numbers from 0 to 1; this tensor holds others")
+        pixels = (pixels.float() * 255).round().to(torch.uint8)
+    if pixels.dtype != torch.uint8:
+        kind = str(pixels.dtype).removeprefix("torch.")
+        raise BadInput(f"a tensor of {kind} is no image: wanted is uint8, or floating point from 0 to 1")
+    return np.ascontiguousarray((pixels if pixels.ndim == 2 else pixels.permute(1, 2, 0)).numpy())

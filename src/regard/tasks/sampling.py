@@ -27,6 +27,8 @@ from regard.core.shapes import Bool, Float, Int, Tensor
 DEAD = float("-inf")
 LEAST = 1e-30  # a smaller temperature or nucleus would be 0 in float32: nothing to divide by, nobody in
 
+SMALLEST, LARGEST = -(2**63), 2**64 - 1  # seeds that torch takes
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -77,9 +79,16 @@ class Sampling:
             yield "min_p", p
 
 
+def seeded(seed: int) -> int:
+    """A seed that a generator takes."""
+    if not hasattr(seed, "__index__") or not SMALLEST <= seed <= LARGEST:
+        raise BadInput(f"the seed is {seed}; it is a whole number of at most 64 bits, such as 7")
+    return seed
+
+
 def numbers(seeds: Sequence[int], steps: int, samples: int) -> Float[Tensor, "T B K"]:
     """Uniform numbers in [0, 1), each input's from its own seed; none is so near to 1 that a product rounds to it."""
-    drawn = [torch.rand(steps, samples, generator=torch.Generator().manual_seed(seed)) for seed in seeds]
+    drawn = [torch.rand(steps, samples, generator=torch.Generator().manual_seed(seeded(seed))) for seed in seeds]
     return torch.stack(drawn, 1).clamp_(max=1 - 2**-23)
 
 

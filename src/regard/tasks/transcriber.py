@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from regard.core.config import from_dict
-from regard.core.errors import BadInput
+from regard.core.errors import BadInput, each_of
 from regard.core.shapes import Float, Int, Tensor
 from regard.data import spoken
 from regard.tasks.ctc import align, occupied
@@ -77,7 +77,8 @@ class Sounds:
             raise BadInput("give a list of sounds, not a single one")
         if self.front is None:
             raise BadInput("this model reads frames that were made elsewhere, not sounds; give it those: hear(frames)")
-        return [self.front(_wave(one, self.front.rate, number)) for number, one in enumerate(sounds, 1)]
+        given = enumerate(each_of(sounds, "sounds"), 1)
+        return [self.front(_wave(one, self.front.rate, number)) for number, one in given]
 
     @torch.inference_mode()
     def hear(self, frames: Sequence[Float[Tensor, "_ F"]], beams: int = 1, **search: Any) -> list[Heard]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import nn
 
-from regard.core.errors import BadInput, UnknownName, nearest
+from regard.core.errors import BadInput, UnknownName, each_of, nearest
 from regard.core.shapes import Int, Tensor
 from regard.core.steps import Steps
 from regard.core.trace import Trace
@@ -30,6 +30,7 @@ from regard.data import moses
 from regard.data.corpora import sentences
 from regard.data.flat import Flat
 from regard.tasks.constrained import constrained
+from regard.tasks.sampling import LARGEST, SMALLEST, seeded
 from regard.tasks.search import Hypothesis, beam, greedy, sample
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Search:
     def __post_init__(self) -> None:
         if not math.isfinite(self.length_penalty):
             raise BadInput(f"the length penalty is {self.length_penalty}; give a number such as 1 or 0.6")
+        seeded(self.seed)
         if not self.sample and not 1 <= self.nbest <= self.beams:
             raise BadInput(f"{self.nbest} translations of each line need at least as many beams, not {self.beams}")
         if self.must and (self.prefix or self.groups > 1 or self.sample):
@@ -108,7 +110,7 @@ class Translator:
 
     def stream(self, lines: Iterable[str], window: int = 2048, **search: Any) -> Iterator[str]:
         """Translations one after another, `window` lines in memory at a time: for files of any size."""
-        waiting, before = iter(lines), 0
+        waiting, before = each_of(lines, "lines"), 0
         while some := list(islice(waiting, window)):
             for candidates in self.candidates(some, first=before + 1, **search):
                 yield candidates[0].text
@@ -119,7 +121,7 @@ class Translator:
     ) -> list[list[Candidate]]:
         """The `nbest` best translations of every line with their scores; `first` is the number of the first line."""
         how = _settings(beams, search)
-        lines = [lines] if isinstance(lines, str) else list(lines)
+        lines = [lines] if isinstance(lines, str) else list(each_of(lines, "lines"))
         parts = self._parts(lines, first)
         if how.prefix or how.must:
             for number, line in enumerate(parts, first):
@@ -127,7 +129,7 @@ class Translator:
                     what = self._named(lines[number - first], number)
                     raise BadInput(f"{what} is too long to be translated at once, so nothing can be asked of it")
         rows = [(number, part, ids) for number, line in enumerate(parts, first) for part, ids in enumerate(line)]
-        seeds = [how.seed * 1_000_003 + number * 1009 + part for number, part, _ in rows]
+        seeds = [_seed(how.seed, number, part) for number, part, _ in rows]
         found = self._search([ids for *_, ids in rows], how, tokens, seeds)
         texts = iter(self._decode([h.tokens for hypotheses in found for h in hypotheses]))
         candidates = iter([[Candidate(next(texts), h.score) for h in hypotheses] for hypotheses in found])
@@ -272,6 +274,12 @@ class Translator:
     def _banned(self) -> Sequence[int]:
         """Tokens that are never written."""
         return () if self.text.pad == self.text.eos else (self.text.pad,)
+
+
+def _seed(seed: int, number: int, part: int) -> int:
+    """The seed of a part of a line."""
+    found = seed * 1_000_003 + number * 1009 + part
+    return found if SMALLEST <= found <= LARGEST else found % LARGEST
 
 
 def _settings(beams: int, search: dict[str, Any]) -> Search:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import nn
 
-from regard.core.errors import BadInput
+from regard.core.errors import BadInput, each_of
 from regard.core.shapes import Bool, Int, Tensor
 from regard.core.spec import Spec
 from regard.core.steps import Steps
@@ -131,7 +131,7 @@ class Writer:
         """The texts for each prompt with all that is known of them; `how` as in `write`."""
         if isinstance(prompts, str):
             raise BadInput("give a list of prompts, not a single one")
-        return self.write(self._encoded(prompts), tokens=tokens, **how)
+        return self.write(self._encoded(list(each_of(prompts, "prompts"))), tokens=tokens, **how)
 
     def write(
         self,

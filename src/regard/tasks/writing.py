@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from regard.core.errors import BadInput, UnknownName, nearest
-from regard.tasks.sampling import Sampling
+from regard.tasks.sampling import Sampling, seeded
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Writing:
             raise BadInput(
                 f"{self.tokens} tokens, {self.samples} samples and {self.beams} beams: each must be 1 or more"
             )
+        seeded(self.seed)
         if isinstance(self.stop, str):
             raise BadInput("give a list of stop strings, not a single one")
         if "" in self.stop:

@@ -43,6 +43,7 @@ READERS = {
     **{kind: kind for kind in ("bert", "gpt2", "marian", "t5")},
     **{kind: f"hf_{kind}" for kind in ("deit", "swin", "swinv2", "vit")},
 }
+ASIDE = ("marian",)  # of them, what regard.load does not read: its folders hold no vocabulary that we know
 FORMAT = 2  # 2: weights may be stored in eight bits. A folder is written in the oldest format that can hold it
 
 # What makes a config.json of format n one of format n + 1; tests/weights/formats keeps an example of every format.
@@ -339,7 +340,11 @@ def _migrated(config: dict[str, Any], folder: Path) -> dict[str, Any]:
     if "format" not in config and "model_type" in config:
         kind = config["model_type"]
         if kind not in READERS:
-            raise BadInput(f"{folder} is a '{kind}' folder of transformers; of those can be read: {', '.join(READERS)}")
+            known = ", ".join(name for name in READERS if name not in ASIDE)
+            by_hand = ", ".join(f"{name} with regard.weights.{READERS[name]}.load" for name in ASIDE)
+            raise BadInput(
+                f"{folder} is a '{kind}' folder of transformers; of those can be read: {known}; and {by_hand}"
+            )
         reader = READERS[kind]
         raise BadInput(f"{folder} is a '{kind}' folder of transformers; read it with regard.weights.{reader}.load")
     number = config.get("format")

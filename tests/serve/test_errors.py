@@ -1,0 +1,47 @@
+"""What is wrong with a request is said of what was nearly given, in words of the request."""
+
+import pytest
+
+LIST = "Input should be a valid string or a valid list"
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "said"),
+    [
+        ([], "text", "List should have at least 1 item, not 0"),
+        (None, "text", LIST),
+        (3, "text", LIST),
+        ({"a": 1}, "text", LIST),
+        ("", "text", "String should have at least 1 character"),
+        (["a", 3], "text.1", "Input should be a valid string"),
+        (["a", ""], "text.1", "String should have at least 1 character"),
+        (["a"] * 65, "text", "List should have at most 64 items, not 65"),
+    ],
+)
+def test_a_field_that_may_be_one_text_or_several(client, text, field, said):
+    found = client.post("/v1/translate", json={"text": text})
+    assert found.status_code == 422
+    assert found.json()["error"] == {"type": "invalid", "message": f"{field}: {said}", "field": field}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "field", "said"),
+    [
+        ([], "prompt", "List should have at least 1 item, not 0"),
+        (None, "prompt", LIST),
+        ([-1], "prompt.0", "Input should be greater than or equal to 0"),
+        ([[5], [-1]], "prompt.1.0", "Input should be greater than or equal to 0"),
+        ([5, "b"], "prompt.1", "Input should be a valid integer, unable to parse string as an integer"),
+        (["b", 5], "prompt.1", "Input should be a valid string"),
+        ([{}], "prompt.0", "Input should be a valid string, a valid integer or a valid list"),
+    ],
+)
+def test_a_prompt_that_may_be_texts_or_tokens(client, prompt, field, said):
+    found = client.post("/v1/completions", json={"model": "shakespeare", "prompt": prompt})
+    assert found.status_code == 422
+    assert found.json()["error"] == {"type": "invalid", "message": f"{field}: {said}", "field": field}
+
+
+def test_a_name_that_looks_like_one_of_ours_is_still_named(client):
+    found = client.post("/v1/translate", json={"text": "a", "constrained-str": 1}).json()["error"]
+    assert found["field"] == "constrained-str"
