@@ -8,7 +8,7 @@ from regard.attention.aligners.additive import AdditiveAligner
 from regard.attention.aligners.coverage import CoverageAligner
 from regard.attention.aligners.remembering import RememberingAligner
 from regard.core.errors import BadInput
-from regard.core.spec import make
+from regard.core.spec import make, resolve
 
 
 @pytest.fixture(autouse=True)
@@ -74,4 +74,6 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(BadInput, match="fertility must be above 0"):
         make(ALIGNERS, "coverage(fertility=0.0)", "aligner", **widths)
     with pytest.raises(BadInput, match="at least one unit"):
+        resolve(ALIGNERS, "remembering", "aligner")(**widths, size=0)
+    with pytest.raises(BadInput, match="size of aligner 'remembering' is 0; at least 1"):
         make(ALIGNERS, "remembering(size=0)", "aligner", **widths)

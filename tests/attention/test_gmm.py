@@ -8,7 +8,7 @@ import torch
 from regard.attention import ALIGNERS
 from regard.attention.aligners.gmm import GMMAligner
 from regard.core.errors import BadInput
-from regard.core.spec import make
+from regard.core.spec import make, resolve
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +77,8 @@ def test_what_is_in_the_memory_plays_no_part():
 
 
 def test_what_cannot_be_is_refused():
-    for spec in ("gmm(mixtures=0)", "gmm(step=0.0)", "gmm(step=-1.0)"):
+    for spec in ({"mixtures": 0}, {"step": 0.0}, {"step": -1.0}):
         with pytest.raises(BadInput, match="mixtures >= 1 and step > 0"):
-            make(ALIGNERS, spec, "aligner", query_width=4)
+            resolve(ALIGNERS, "gmm", "aligner")(query_width=4, **spec)
+    with pytest.raises(BadInput, match="mixtures of aligner 'gmm' is 0; at least 1"):
+        make(ALIGNERS, "gmm(mixtures=0)", "aligner", query_width=4)

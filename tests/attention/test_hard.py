@@ -198,7 +198,7 @@ def test_drawing_never_takes_what_has_no_chance():
         ("hard(over='addative')", UnknownName, "additive"),
         ("hard(over='hard')", Unsupported, "over='additive'"),
         ("hard(soft=1.5)", RegardError, "soft=1.5"),
-        ("gumbel(temperature=0.0)", RegardError, "above zero"),
+        ("gumbel(temperature=0.0)", RegardError, "a number above 0"),
     ],
 )
 def test_what_does_not_fit_is_refused(spec, error, said):
