@@ -272,8 +272,13 @@ def in_chunks(
     asked = _asked(rows, q.shape[2])
     if len(asked) <= CHUNK or not rowwise:
         return weights(q, k, **rest, queries=rows)
-    parts = [weights(q, k, **rest, queries=asked[i : i + CHUNK]) for i in range(0, len(asked), CHUNK)]
-    return torch.cat(parts, dim=2)
+    first = weights(q, k, **rest, queries=asked[:CHUNK])
+    whole = first.new_empty(*first.shape[:2], len(asked), first.shape[3])  # joined at the end, all would be there twice
+    whole[:, :, :CHUNK] = first
+    del first
+    for i in range(CHUNK, len(asked), CHUNK):
+        whole[:, :, i : i + CHUNK] = weights(q, k, **rest, queries=asked[i : i + CHUNK])
+    return whole
 
 
 def _asked(rows: Rows, n: int) -> list[int]:

@@ -182,7 +182,9 @@ class Fused(Mechanism):
     ) -> Float[Tensor, "B H rows M"]:
         """The softmax written out, for the asked rows."""
         n, m = q.shape[2], k.shape[2]
-        scores = precise(q[:, :, queries] @ k.repeat_interleave(q.shape[1] // k.shape[1], dim=1).mT) * self.scale
+        each = q.shape[1] // k.shape[1]
+        keys = k if each == 1 else k.repeat_interleave(each, dim=1)
+        scores = (precise(q[:, :, queries]) * self.scale) @ precise(keys).mT  # a scaled matrix N M would be one more
         allowed = torch.ones(n, m, dtype=torch.bool, device=q.device).tril()[queries] if self.causal else None
         if self.mask is not None:
             own = self.mask.expand(*self.mask.shape[:2], n, m)[:, :, queries]
