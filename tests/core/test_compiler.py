@@ -87,7 +87,7 @@ def test_everyday_commands_do_without_the_compiler(tmp_path):
         from regard.cli import main
         for words in (["translate", "Hello.", "--to", "de"], ["translate", "Hello.", "--model", "gru-additive"],
                       ["pronounce", "dog"], ["classify", "Guten Tag", "--model", "languages"],
-                      ["write", "7", "-o", "seven.png"]):
+                      ["write", "7", "-o", "seven.png"], ["list"], ["show", "gpt"]):
             assert main(words) == 0, words
         print("torch._dynamo" in sys.modules)
         """,

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from regard.tasks import linear_loss as plain
-from regard.tasks.slope import NOTHING, fits, slope
+from regard.tasks.linear_loss import NOTHING, fits
+from regard.tasks.slope import slope
 
 ROWS, VOCAB = 5, 70
 CASES = [(columns, smoothing) for columns in (VOCAB, 96) for smoothing in (0.0, 0.1)]

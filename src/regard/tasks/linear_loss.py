@@ -18,6 +18,7 @@ Hsu et al.: Liger Kernel: Efficient Triton Kernels for LLM Training. 2024. arXiv
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -26,11 +27,12 @@ from torch.autograd.function import once_differentiable
 
 from regard.core.precision import product_dtype
 from regard.core.shapes import Float, Int, Tensor
-from regard.tasks.slope import NOTHING, fits, slope
 
 ROWS = 16384  # logits at a time, on a device with memory to spare
 FEW = 2**24  # numbers at a time, on a host
 MULTIPLE = 64
+NOTHING = -100  # a target that is not to be predicted
+HAS_TRITON = find_spec("triton") is not None  # PyTorch for CPUs comes without it
 
 
 def linear_loss(
@@ -112,6 +114,18 @@ class _LinearLoss(torch.autograd.Function):
         dx, dw, db = ctx.saved_tensors
         db = None if db is None else db * factor.to(db.dtype)
         return dx.to(ctx.kind) * factor.to(ctx.kind), dw * factor.to(dw.dtype), db, None, None, None, None
+
+
+def fits(z: Tensor) -> bool:
+    """Whether the kernel can take these logits."""
+    return HAS_TRITON and z.is_cuda and z.dtype in (torch.bfloat16, torch.float16, torch.float32)
+
+
+def slope(z: Tensor, wanted: Tensor, vocab: int, smoothing: float) -> tuple[Tensor, Tensor]:
+    """The kernel, imported when it runs: with it comes PyTorch's compiler, which nothing else here needs."""
+    from regard.tasks.slope import slope as kernel
+
+    return kernel(z, wanted, vocab, smoothing)
 
 
 def _both(z: Tensor, wanted: Tensor, vocab: int, smoothing: float) -> tuple[Tensor, Tensor]:

@@ -6,6 +6,9 @@
 A row is read from memory once: when it is read again for g, the cache still holds it. One program a row, so nothing is
 summed in an order that changes from run to run. Columns from V on are padding: no part of the sum, and g is 0 there.
 
+Registering it imports PyTorch's compiler, as long as all of PyTorch: so this file is imported by whoever runs it, when
+they do (linear_loss.py).
+
 Milakov, Gimelshein: Online normalizer calculation for softmax. 2018. arXiv:1805.02867
 """
 
@@ -21,13 +24,7 @@ try:
 except ImportError:  # PyTorch for CPUs comes without it
     triton = None
 
-NOTHING = -100  # a target that is not to be predicted
 TILE, WARPS = 4096, 16  # columns at a time; their threads by 32 (the fastest of nine on an H200)
-
-
-def fits(z: Tensor) -> bool:
-    """Whether the kernel can take these logits."""
-    return triton is not None and z.is_cuda and z.dtype in (torch.bfloat16, torch.float16, torch.float32)
 
 
 if triton is not None:
