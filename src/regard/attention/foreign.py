@@ -142,17 +142,15 @@ class Foreign(TorchFunctionMode):
         )
         self.heads = kwargs.get("num_heads", args[4] if len(args) > 4 else None)
         try:
-            with self._again():
+            with _Again(self):
                 return twin(*args, **kwargs)
         finally:
             self.heads = None
 
-    def _again(self) -> TorchFunctionMode:
-        """This mode once more, without more hooks."""
-        return _Again(self)
-
 
 class _Again(TorchFunctionMode):
+    """A mode once more, while it runs; it has its hooks already."""
+
     def __init__(self, mode: Foreign) -> None:
         super().__init__()
         self.mode = mode
