@@ -5,7 +5,7 @@
     python benchmarks/augment.py --strength        is our RandAugment as strong as timm's? printed only
     add --quick for seconds (nothing written)
 
-    ours         every image of the batch is changed in a way of its own
+    regard       every image of the batch is changed in a way of its own
     images       torchvision, image by image: what a DataLoader over single images does; the same law as ours
     batch        torchvision on the whole batch at once: all images are changed alike, which teaches less
 
@@ -28,55 +28,70 @@ import harness
 harness.PACKAGES = (*harness.PACKAGES, "torchvision")
 
 SIZES = {"32": (256, 32), "224": (32, 224)}  # images, pixels a side
-CASES = ("crop", "flip", "resized_crop", "colour_jitter", "randaugment", "trivial", "erase", "mixup", "cutmix", "cifar")
-CONTENDERS = ("ours", "images", "batch")
-SPECS = {"crop": "crop(padding=4)", "colour_jitter": "colour_jitter(hue=0.1)", "randaugment": "randaugment(chance=1.0)"}
+CASES = (
+    "random_crop",
+    "flip",
+    "random_resized_crop",
+    "color_jitter",
+    "randaugment",
+    "trivial_augment",
+    "random_erasing",
+    "mixup",
+    "cutmix",
+    "cifar",
+)
+CONTENDERS = ("regard", "images", "batch")
+SPECS = {
+    "random_crop": "random_crop(padding=4)",
+    "color_jitter": "color_jitter(hue=0.1)",
+    "randaugment": "randaugment(p=1.0)",
+}
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 
 Step = Callable[[Any, Any], Any]
 
 
-def ours(case: str, device: str) -> Step:
+def regard_step(case: str, device: str) -> Step:
     """What a name means here."""
     import torch
 
-    from regard.core.spec import make
-    from regard.data.augment import AUGMENTS, BLENDS
-    from regard.data.augment.draws import seeded
-    from regard.data.augment.pairs import blended
-    from regard.tasks.images import normalised
+    from regard.core.spec import build_part
+    from regard.data.augment import AUGMENTATIONS, MIX_METHODS
+    from regard.data.augment.batch_mixing import mix_batch
+    from regard.data.augment.sampling import draw_seed
+    from regard.tasks.image.image_classification import normalize
 
     rng = torch.Generator().manual_seed(0)
-    blends = ["mixup", "cutmix"] if case == "cifar" else [case] if case in BLENDS else []
-    specs = ["resized_crop(least=0.8)", "flip", "randaugment"] if case == "cifar" else [SPECS.get(case, case)]
-    steps = [make(AUGMENTS, spec, "augmentation") for spec in specs if spec not in BLENDS]
-    mixing = [make(BLENDS, name, "blend") for name in blends]
+    blends = ["mixup", "cutmix"] if case == "cifar" else [case] if case in MIX_METHODS else []
+    specs = ["random_resized_crop(min_area=0.8)", "flip", "randaugment"] if case == "cifar" else [SPECS.get(case, case)]
+    steps = [build_part(AUGMENTATIONS, spec, "augmentation") for spec in specs if spec not in MIX_METHODS]
+    mixing = [build_part(MIX_METHODS, name, "blend") for name in blends]
 
     def step(pixels: Any, labels: Any) -> Any:
-        generator = torch.Generator(pixels.device).manual_seed(seeded(rng))
+        generator = torch.Generator(pixels.device).manual_seed(draw_seed(rng))
         for one in steps:
             pixels = one(pixels, generator)
         if not mixing:
             return pixels
         targets = (labels[:, None] == torch.arange(10, device=pixels.device)).float()
-        return blended(normalised(pixels, MEAN, STD), targets, mixing, generator)[0]
+        return mix_batch(normalize(pixels, MEAN, STD), targets, mixing, generator)[0]
 
     return step
 
 
-def theirs(case: str, side: int, single: bool) -> Step:
+def torchvision_step(case: str, side: int, single: bool) -> Step:
     """torchvision's nearest equivalent."""
     import torch
     from torchvision.transforms import v2
 
     named: dict[str, Any] = {
-        "crop": lambda: v2.RandomCrop(side, padding=4),
+        "random_crop": lambda: v2.RandomCrop(side, padding=4),
         "flip": v2.RandomHorizontalFlip,
-        "resized_crop": lambda: v2.RandomResizedCrop(side, antialias=False),
-        "colour_jitter": lambda: v2.ColorJitter(0.4, 0.4, 0.4, 0.1),
+        "random_resized_crop": lambda: v2.RandomResizedCrop(side, antialias=False),
+        "color_jitter": lambda: v2.ColorJitter(0.4, 0.4, 0.4, 0.1),
         "randaugment": lambda: v2.RandAugment(2, 9, interpolation=v2.InterpolationMode.BILINEAR),
-        "trivial": lambda: v2.TrivialAugmentWide(interpolation=v2.InterpolationMode.BILINEAR),
-        "erase": lambda: v2.RandomErasing(0.25),
+        "trivial_augment": lambda: v2.TrivialAugmentWide(interpolation=v2.InterpolationMode.BILINEAR),
+        "random_erasing": lambda: v2.RandomErasing(0.25),
         "mixup": lambda: v2.MixUp(alpha=0.8, num_classes=10),
         "cutmix": lambda: v2.CutMix(alpha=1.0, num_classes=10),
     }
@@ -112,7 +127,7 @@ def child(name: str, device: str) -> None:
         rough = torch.rand(many, 3, 8, 8)
         smooth = torch.nn.functional.interpolate(rough, (side, side), mode="bilinear")
         pixels, labels = (smooth * 255).byte().to(device), torch.randint(10, (many,)).to(device)
-        step = ours(case, device) if name == "ours" else theirs(case, side, name == "images")
+        step = regard_step(case, device) if name == "regard" else torchvision_step(case, side, name == "images")
         step(pixels, labels)
         _wait(device)
         images, start = 0, time.perf_counter()
@@ -122,7 +137,7 @@ def child(name: str, device: str) -> None:
         _wait(device)
         return {"images_per_second": images / (time.perf_counter() - start)}
 
-    harness.answer(do)
+    harness.serve_requests(do)
 
 
 def strength(images: int = 3000, times: int = 3) -> str:
@@ -132,12 +147,12 @@ def strength(images: int = 3000, times: int = 3) -> str:
     from PIL import Image
     from timm.data.auto_augment import rand_augment_transform
 
-    from regard.core.spec import make
-    from regard.data.augment import AUGMENTS
-    from regard.data.images import ImageSet
+    from regard.core.spec import build_part
+    from regard.data.augment import AUGMENTATIONS
+    from regard.data.images.image_dataset import ImageDataset
 
-    pixels = ImageSet("cifar10", limit=images).load("train").pixels
-    mine = make(AUGMENTS, "randaugment(many=2, strength=9, spread=0.5, chance=0.5)", "augmentation")
+    pixels = ImageDataset("cifar10", limit=images).load("train").pixels
+    mine = build_part(AUGMENTATIONS, "randaugment(num_ops=2, magnitude=9, magnitude_std=0.5, p=0.5)", "augmentation")
     other = rand_augment_transform("rand-m9-mstd0.5-inc1", {"translate_const": 14, "img_mean": (128, 128, 128)})
 
     def by_timm(image: Any) -> Any:
@@ -150,7 +165,7 @@ def strength(images: int = 3000, times: int = 3) -> str:
     generator, rows = torch.Generator().manual_seed(0), [["", "pixels move by, of 255", "images left alone, %"]]
     for _ in range(times):
         single = [by_timm(Image.fromarray(one.permute(1, 2, 0).numpy())) for one in pixels]
-        both = {"ours": mine(pixels, generator), "timm": torch.from_numpy(np.stack(single)).permute(0, 3, 1, 2)}
+        both = {"regard": mine(pixels, generator), "timm": torch.from_numpy(np.stack(single)).permute(0, 3, 1, 2)}
         for name, after in both.items():
             moved = (after.float() - pixels.float()).abs().mean((1, 2, 3))
             rows.append([name, f"{float(moved.mean()):.1f}", f"{100 * float((moved == 0).float().mean()):.1f}"])
@@ -176,11 +191,11 @@ def compare(arguments: argparse.Namespace) -> dict[str, Any]:
             speed = {name: [turn[name]["images_per_second"] for turn in turns] for name in CONTENDERS}
             found: dict[str, Any] = {"case": case, "images": SIZES[size][0], "side": SIZES[size][1]}
             found["contenders"] = {
-                name: {"images_per_second": harness.spread(values)} for name, values in speed.items()
+                name: {"images_per_second": harness.median_and_range(values)} for name, values in speed.items()
             }
             for other in CONTENDERS[1:]:
-                pairs = zip(speed["ours"], speed[other], strict=True)
-                found[f"ours / {other}"] = harness.spread(a / b for a, b in pairs)
+                pairs = zip(speed["regard"], speed[other], strict=True)
+                found[f"regard / {other}"] = harness.median_and_range(a / b for a, b in pairs)
             cases.append(found)
     for one in children:
         one.close()
@@ -189,12 +204,12 @@ def compare(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def show(record: dict[str, Any]) -> str:
     """The record as a table."""
-    rows: list[list[Any]] = [["case", "side", *CONTENDERS, "ours / images", "range", "ours / batch", "range"]]
+    rows: list[list[Any]] = [["case", "side", *CONTENDERS, "regard / images", "range", "regard / batch", "range"]]
     for case in record["cases"]:
         row = [case["case"], case["side"]]
         row += [f"{case['contenders'][name]['images_per_second']['median']:,.0f}" for name in CONTENDERS]
         for other in CONTENDERS[1:]:
-            ratio = case[f"ours / {other}"]
+            ratio = case[f"regard / {other}"]
             row += [f"{ratio['median']:.2f}", f"{ratio['min']:.2f}-{ratio['max']:.2f}"]
         rows.append(row)
     return harness.table(rows)

@@ -21,80 +21,95 @@ import harness
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.cost import imagine
-from regard.cost.devices import DEVICES, device_of, hopes_of
-from regard.cost.estimate import Ask, estimate
-from regard.cost.imagine import Shape, config_of, named
-from regard.cost.passes import Way, _optimiser, training
-from regard.training.spread import recompute_blocks
+from regard.cost import meta_model
+from regard.cost.devices import DEVICES, efficiency_of, find_device
+from regard.cost.estimate import Scenario, estimate
+from regard.cost.meta_model import InputShape, parse_model_name, resolve_config
+from regard.cost.passes import ExecutionPlan, _optimiser, training_step
+from regard.training.parallel.parallelize import enable_gradient_checkpointing
 
-STILL = ["dropout=0", "attention_dropout=0"]  # a CPU has no fused attention with dropout
-CALM = ["drop_path=0"]  # whole branches left out at random keep more or less
-CASES: dict[str, list[tuple[str, list[str], Shape, Way]]] = {
+NO_DROPOUT = ["dropout=0", "attention_dropout=0"]  # a CPU has no fused attention with dropout
+NO_DROP_PATH = ["drop_path=0"]  # whole branches left out at random keep more or less
+CASES: dict[str, list[tuple[str, list[str], InputShape, ExecutionPlan]]] = {
     "cpu": [
-        ("transformer:base", [], Shape(batch=8, length=50), Way("float32")),
-        ("transformer:base", [], Shape(batch=8, length=50), Way("bfloat16")),
-        ("transformer:base", [], Shape(batch=8, length=50), Way("float32", recompute=True)),
-        ("transformer:small", [], Shape(batch=16, length=40), Way("float32", accumulate=2)),
-        ("gpt:char", ["vocab=65", *STILL], Shape(batch=8, length=256), Way("float32")),
-        ("gpt:char", ["vocab=65", *STILL], Shape(batch=8, length=256), Way("bfloat16")),
-        ("gpt:char", ["vocab=65", *STILL], Shape(batch=8, length=256), Way("bfloat16", recompute=True)),
-        ("gpt:gpt2", ["vocab=50257", *STILL], Shape(batch=1, length=512), Way("float32")),
-        ("gpt:gpt2", ["vocab=50257", *STILL], Shape(batch=1, length=512), Way("float32", optimiser="muon")),
-        ("gpt:gpt2", ["vocab=50257", *STILL], Shape(batch=1, length=512), Way("float32", optimiser="adafactor")),
-        ("rnnsearch:small", [], Shape(batch=16, length=20), Way("float32")),
-        ("vit:s16", [], Shape(batch=4), Way("float32")),
-        ("vit:s16", [], Shape(batch=4), Way("float32", recompute=True)),
-        ("vit:r26-s32", [], Shape(batch=4), Way("float32")),
-        ("deit:ti16", [], Shape(batch=4), Way("float32")),
-        ("swin:t", CALM, Shape(batch=2), Way("float32")),
-        ("swinv2:t", CALM, Shape(batch=2), Way("float32")),
-        ("mvit:t", CALM, Shape(batch=2), Way("float32")),
-        ("resnet:50", [], Shape(batch=4), Way("float32")),
-        ("cct:7-3x1", [*CALM, "attention_dropout=0"], Shape(batch=16), Way("float32")),
+        ("transformer:base", [], InputShape(batch=8, length=50), ExecutionPlan("float32")),
+        ("transformer:base", [], InputShape(batch=8, length=50), ExecutionPlan("bfloat16")),
+        ("transformer:base", [], InputShape(batch=8, length=50), ExecutionPlan("float32", recompute=True)),
+        ("transformer:small", [], InputShape(batch=16, length=40), ExecutionPlan("float32", accumulate=2)),
+        ("gpt:char", ["vocab=65", *NO_DROPOUT], InputShape(batch=8, length=256), ExecutionPlan("float32")),
+        ("gpt:char", ["vocab=65", *NO_DROPOUT], InputShape(batch=8, length=256), ExecutionPlan("bfloat16")),
+        (
+            "gpt:char",
+            ["vocab=65", *NO_DROPOUT],
+            InputShape(batch=8, length=256),
+            ExecutionPlan("bfloat16", recompute=True),
+        ),
+        ("gpt:gpt2", ["vocab=50257", *NO_DROPOUT], InputShape(batch=1, length=512), ExecutionPlan("float32")),
+        (
+            "gpt:gpt2",
+            ["vocab=50257", *NO_DROPOUT],
+            InputShape(batch=1, length=512),
+            ExecutionPlan("float32", optimiser="muon"),
+        ),
+        (
+            "gpt:gpt2",
+            ["vocab=50257", *NO_DROPOUT],
+            InputShape(batch=1, length=512),
+            ExecutionPlan("float32", optimiser="adafactor"),
+        ),
+        ("rnnsearch:small", [], InputShape(batch=16, length=20), ExecutionPlan("float32")),
+        ("vit:s16", [], InputShape(batch=4), ExecutionPlan("float32")),
+        ("vit:s16", [], InputShape(batch=4), ExecutionPlan("float32", recompute=True)),
+        ("vit:r26-s32", [], InputShape(batch=4), ExecutionPlan("float32")),
+        ("deit:ti16", [], InputShape(batch=4), ExecutionPlan("float32")),
+        ("swin:t", NO_DROP_PATH, InputShape(batch=2), ExecutionPlan("float32")),
+        ("swinv2:t", NO_DROP_PATH, InputShape(batch=2), ExecutionPlan("float32")),
+        ("mvit:t", NO_DROP_PATH, InputShape(batch=2), ExecutionPlan("float32")),
+        ("resnet:50", [], InputShape(batch=4), ExecutionPlan("float32")),
+        ("cct:7-3x1", [*NO_DROP_PATH, "attention_dropout=0"], InputShape(batch=16), ExecutionPlan("float32")),
     ],
     "cuda": [
-        ("transformer:base", [], Shape(batch=64, length=64), Way()),
-        ("transformer:big", [], Shape(batch=64, length=64), Way()),
-        ("gpt:gpt2", ["vocab=50304", *STILL], Shape(batch=32, length=1024), Way()),
-        ("gpt:gpt2", ["vocab=50304", *STILL], Shape(batch=32, length=1024), Way(recompute=True)),
-        ("gpt:gpt2", ["vocab=50304", *STILL], Shape(batch=32, length=1024), Way("float32")),
-        ("gpt:medium", ["vocab=50304", *STILL], Shape(batch=16, length=1024), Way()),
-        ("gpt:xl", ["vocab=50304", *STILL], Shape(batch=8, length=1024), Way(recompute=True)),
-        ("gpt:xl", ["vocab=50304", *STILL], Shape(batch=8, length=1024), Way(optimiser="muon")),
-        ("vit:b16", [], Shape(batch=128), Way()),
-        ("vit:b16", [], Shape(batch=128), Way(recompute=True)),
-        ("vit:l16", [], Shape(batch=64), Way()),
-        ("swin:t", CALM, Shape(batch=128), Way()),
-        ("swinv2:t", CALM, Shape(batch=64), Way()),
-        ("mvit:t", CALM, Shape(batch=64), Way()),
-        ("resnet:50", [], Shape(batch=128), Way()),
+        ("transformer:base", [], InputShape(batch=64, length=64), ExecutionPlan()),
+        ("transformer:big", [], InputShape(batch=64, length=64), ExecutionPlan()),
+        ("gpt:gpt2", ["vocab=50304", *NO_DROPOUT], InputShape(batch=32, length=1024), ExecutionPlan()),
+        ("gpt:gpt2", ["vocab=50304", *NO_DROPOUT], InputShape(batch=32, length=1024), ExecutionPlan(recompute=True)),
+        ("gpt:gpt2", ["vocab=50304", *NO_DROPOUT], InputShape(batch=32, length=1024), ExecutionPlan("float32")),
+        ("gpt:medium", ["vocab=50304", *NO_DROPOUT], InputShape(batch=16, length=1024), ExecutionPlan()),
+        ("gpt:xl", ["vocab=50304", *NO_DROPOUT], InputShape(batch=8, length=1024), ExecutionPlan(recompute=True)),
+        ("gpt:xl", ["vocab=50304", *NO_DROPOUT], InputShape(batch=8, length=1024), ExecutionPlan(optimiser="muon")),
+        ("vit:b16", [], InputShape(batch=128), ExecutionPlan()),
+        ("vit:b16", [], InputShape(batch=128), ExecutionPlan(recompute=True)),
+        ("vit:l16", [], InputShape(batch=64), ExecutionPlan()),
+        ("swin:t", NO_DROP_PATH, InputShape(batch=128), ExecutionPlan()),
+        ("swinv2:t", NO_DROP_PATH, InputShape(batch=64), ExecutionPlan()),
+        ("mvit:t", NO_DROP_PATH, InputShape(batch=64), ExecutionPlan()),
+        ("resnet:50", [], InputShape(batch=128), ExecutionPlan()),
     ],
 }
 QUICK = [
-    ("transformer:tiny", [], Shape(batch=8, length=20), Way("float32")),
-    ("gpt:tiny", [], Shape(batch=8), Way("float32")),
-    ("vit:tiny", [], Shape(batch=8), Way("float32")),
-    ("resnet:tiny", [], Shape(batch=8), Way("float32")),
+    ("transformer:tiny", [], InputShape(batch=8, length=20), ExecutionPlan("float32")),
+    ("gpt:tiny", [], InputShape(batch=8), ExecutionPlan("float32")),
+    ("vit:tiny", [], InputShape(batch=8), ExecutionPlan("float32")),
+    ("resnet:tiny", [], InputShape(batch=8), ExecutionPlan("float32")),
 ]
 
 
 class Real:
     """A model that is there."""
 
-    def __init__(self, config: Any, shape: Shape, way: Way, device: str, compiled: bool = False) -> None:
+    def __init__(self, config: Any, shape: InputShape, way: ExecutionPlan, device: str, compiled: bool = False) -> None:
         torch.manual_seed(0)
-        self.model, self.way, self.device = imagine.build(config).train().to(device), way, device
-        self.batch = {name: x.to(device) for name, x in imagine.feed(self.model, shape).items()}
+        self.model, self.way, self.device = meta_model.build(config).train().to(device), way, device
+        self.batch = {name: x.to(device) for name, x in meta_model.make_batch(self.model, shape).items()}
         if way.recompute:
-            recompute_blocks(self.model)
+            enable_gradient_checkpointing(self.model)
         self.optimiser = _optimiser(self.model, way.optimiser)
         if compiled:
             self.model.compile()
 
     def loss(self) -> torch.Tensor:
         with torch.autocast(self.device, torch.bfloat16, self.way.precision == "bfloat16"):
-            return imagine.loss(self.model, self.batch, host=self.device == "cpu")
+            return meta_model.training_loss(self.model, self.batch, is_cpu=self.device == "cpu")
 
     def update(self) -> None:
         for _ in range(self.way.accumulate):
@@ -134,20 +149,20 @@ class Real:
         return statistics.median(taken[times // 4 :])
 
 
-def compare(word: str, settings: list[str], shape: Shape, way: Way, device: str) -> dict[str, Any]:
+def compare(word: str, settings: list[str], shape: InputShape, way: ExecutionPlan, device: str) -> dict[str, Any]:
     """One case: imagined, and real."""
-    config = config_of(*named(word), settings)
-    found = training(config, shape, Way(**vars(way) | {"host": device == "cpu"}))
+    config = resolve_config(*parse_model_name(word), settings)
+    found = training_step(config, shape, ExecutionPlan(**vars(way) | {"host": device == "cpu"}))
     apart = 4 * found.total + found.buffers + found.state
-    ours = {"memory_mib": (apart + sum(found.peak.values())) / 2**20}
-    ours["gigaoperations"] = found.operations("forward", "loss", "backward") / 1e9
-    contenders = {"imagined": ours}
+    estimated = {"memory_mib": (apart + sum(found.peak.values())) / 2**20}
+    estimated["gflops"] = found.operations("forward", "loss", "backward") / 1e9
+    contenders = {"estimated": estimated}
     for form in ("eager", "compiled") if device == "cuda" else ("eager",):
         before = torch.cuda.memory_allocated() if device == "cuda" else 0
         real = Real(config, shape, way, device, form == "compiled")
         there: dict[str, float] = {}
         if form == "eager":
-            there["gigaoperations"] = real.operations() / 1e9
+            there["gflops"] = real.operations() / 1e9
         there["memory_mib"] = (real.peak() - before + (apart if device == "cpu" else 0)) / 2**20
         if device == "cuda":
             there["milliseconds"] = 1e3 * real.seconds()
@@ -157,12 +172,12 @@ def compare(word: str, settings: list[str], shape: Shape, way: Way, device: str)
         torch.cuda.empty_cache() if device == "cuda" else None
     if device == "cuda":
         card = next((d for d in DEVICES.values() if d.name.split()[0] in torch.cuda.get_device_name()), None)
-        card = card or device_of("here")
-        asked = Ask(
+        card = card or find_device("here")
+        asked = Scenario(
             config, shape, device=card, precision=way.precision, recompute=way.recompute, optimiser=way.optimiser,
-            hopes=hopes_of(card),
+            efficiency=efficiency_of(card),
         )  # fmt: skip
-        ours["milliseconds"] = 1e3 * estimate(asked).seconds
+        estimated["milliseconds"] = 1e3 * estimate(asked).seconds
     how = (
         [way.precision]
         + (["recompute"] if way.recompute else [])
@@ -172,21 +187,23 @@ def compare(word: str, settings: list[str], shape: Shape, way: Way, device: str)
     case: dict[str, Any] = {
         "model": word,
         "rows": " x ".join(map(str, (shape.batch, *_each(config, shape)))),
-        "how": ", ".join(how),
+        "mode": ", ".join(how),
     }
     case["contenders"] = {
         name: {key: float(f"{value:.5g}") for key, value in numbers.items()} for name, numbers in contenders.items()
     }
     for name in contenders:
-        if name != "imagined":
-            ratio = contenders["imagined"]["memory_mib"] / contenders[name]["memory_mib"]
-            case[f"imagined / {name}"] = {"median": round(ratio, 4), "min": round(ratio, 4), "max": round(ratio, 4)}
+        if name != "estimated":
+            ratio = contenders["estimated"]["memory_mib"] / contenders[name]["memory_mib"]
+            case[f"estimated / {name}"] = {"median": round(ratio, 4), "min": round(ratio, 4), "max": round(ratio, 4)}
     return case
 
 
-def _each(config: Any, shape: Shape) -> tuple[int, ...]:
+def _each(config: Any, shape: InputShape) -> tuple[int, ...]:
     """How large a row is: tokens, or rows and columns of pixels."""
-    return imagine.picture(config, shape)[1:] if hasattr(config, "image") else (shape.length or config.length,)
+    return (
+        meta_model.image_shape(config, shape)[1:] if hasattr(config, "image_size") else (shape.length or config.length,)
+    )
 
 
 def main() -> None:

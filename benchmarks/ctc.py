@@ -24,7 +24,7 @@ def losses(name: str, logp: Any, targets: Any, frames: Any, sizes: Any) -> Any:
     """-log p of each row, by either."""
     import torch.nn.functional as F
 
-    from regard.tasks.ctc import ctc_loss
+    from regard.losses.ctc import ctc_loss
 
     blank = logp.shape[-1] - 1
     if name == "regard":
@@ -32,25 +32,25 @@ def losses(name: str, logp: Any, targets: Any, frames: Any, sizes: Any) -> Any:
     return F.ctc_loss(logp.transpose(0, 1), targets, frames, sizes, blank=blank, reduction="none")
 
 
-def child(name: str, asked: argparse.Namespace) -> None:
+def child(name: str, args: argparse.Namespace) -> None:
     import torch
 
     generator = torch.Generator().manual_seed(0)
-    shape = asked.rows, asked.frames, asked.vocab
-    x = torch.randn(shape, generator=generator).to(asked.device).requires_grad_()
-    targets = torch.randint(0, asked.vocab - 1, (asked.rows, asked.labels), generator=generator).to(asked.device)
-    frames = torch.full((asked.rows,), asked.frames, device=asked.device)
-    sizes = torch.full((asked.rows,), asked.labels, device=asked.device)
+    shape = args.rows, args.frames, args.vocab
+    x = torch.randn(shape, generator=generator).to(args.device).requires_grad_()
+    targets = torch.randint(0, args.vocab - 1, (args.rows, args.labels), generator=generator).to(args.device)
+    frames = torch.full((args.rows,), args.frames, device=args.device)
+    sizes = torch.full((args.rows,), args.labels, device=args.device)
 
     def once() -> tuple[float, float, Any, Any]:
         logp = x.log_softmax(-1)
-        wait(asked.device)
+        wait(args.device)
         began = time.perf_counter()
         found = losses(name, logp, targets, frames, sizes)
-        wait(asked.device)
+        wait(args.device)
         half = time.perf_counter()
         (gradient,) = torch.autograd.grad(found.sum(), x)
-        wait(asked.device)
+        wait(args.device)
         return half - began, time.perf_counter() - half, found, gradient
 
     def turn(what: str, calls: int = 1) -> Any:
@@ -58,9 +58,9 @@ def child(name: str, asked: argparse.Namespace) -> None:
             _, _, found, gradient = once()
             return {"losses": found.tolist(), "gradient": gradient.flatten()[:: max(1, x.numel() // 5000)].tolist()}
         forth, back = min((once()[:2] for _ in range(calls)), key=sum)
-        return {"forward": forth, "backward": back, "both": forth + back}
+        return {"forward": forth, "backward": back, "total": forth + back}
 
-    harness.answer(turn)
+    harness.serve_requests(turn)
 
 
 def wait(device: str) -> None:
@@ -80,34 +80,34 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--quick", action="store_true", help="small, and nothing is written")
     parser.add_argument("--child", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.child:
-        child(asked.child, asked)
+    args = parser.parse_args()
+    if args.child:
+        child(args.child, args)
         return
-    if asked.quick:
-        asked.frames, asked.labels, asked.rows, asked.rounds = 40, 8, 4, 2
-    more = [f"--{key}={getattr(asked, key)}" for key in ("frames", "labels", "rows", "vocab", "device")]
+    if args.quick:
+        args.frames, args.labels, args.rows, args.rounds = 40, 8, 4, 2
+    more = [f"--{key}={getattr(args, key)}" for key in ("frames", "labels", "rows", "vocab", "device")]
     both = [harness.Child(name, str(Path(__file__)), more, threads=1) for name in CONTENDERS]
-    record, steal = harness.machine(asked.device), harness.Steal()
+    record, steal = harness.machine(args.device), harness.Steal()
     values = {each.name: each.ask(what="values") for each in both}
     apart = {
         key: max(abs(a - b) for a, b in zip(values["regard"][key], values["torch"][key], strict=True))
         for key in ("losses", "gradient")
     }
-    turns = harness.rounds(both, asked.rounds, what="time", calls=3)
-    record |= {"frames": asked.frames, "labels": asked.labels, "rows": asked.rows, "vocab": asked.vocab, "threads": 1}
-    for part in ("forward", "backward", "both"):
-        record[part] = {name: harness.spread(t[name][part] for t in turns) for name in CONTENDERS}
-    record["times_torch"] = harness.spread(t["regard"]["both"] / t["torch"]["both"] for t in turns)
-    record |= {"largest_difference": apart, "steal": steal.share()}
+    turns = harness.rounds(both, args.rounds, what="time", calls=3)
+    record |= {"frames": args.frames, "labels": args.labels, "batch": args.rows, "vocab": args.vocab, "threads": 1}
+    for part in ("forward", "backward", "total"):
+        record[part] = {name: harness.median_and_range(t[name][part] for t in turns) for name in CONTENDERS}
+    record["ratio_to_torch"] = harness.median_and_range(t["regard"]["total"] / t["torch"]["total"] for t in turns)
+    record |= {"max_difference": apart, "steal": steal.share()}
     for each in both:
         each.close()
-    parts = ("forward", "backward", "both")
+    parts = ("forward", "backward", "total")
     rows = [["seconds", *parts], *([n, *(f"{record[part][n]['median']:.4f}" for part in parts)] for n in CONTENDERS)]
-    ratio = record["times_torch"]
+    ratio = record["ratio_to_torch"]
     print(harness.table(rows), f"\nours takes {ratio['median']} times torch's ({ratio['min']} to {ratio['max']})")
-    if not asked.quick:
-        print(harness.write(f"ctc-{asked.device}.json", record))
+    if not args.quick:
+        print(harness.write(f"ctc-{args.device}.json", record))
 
 
 if __name__ == "__main__":

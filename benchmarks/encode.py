@@ -71,18 +71,18 @@ def lengths(case: str, quick: bool) -> list[int]:
 # -- texts to vectors on a CPU -----------------------------------------------------------------------------------------
 
 
-class Ours:
+class RegardEmbedder:
     """Regard, prepared for serving."""
 
     def __init__(self, folder: Path) -> None:
         import torch
 
         import regard
-        from regard.tasks.serving import prepare
+        from regard.runtime.inference import pack_weights
 
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
         self.embed = regard.load("minilm")
-        prepare(self.embed.model)
+        pack_weights(self.embed.model)
 
     def __call__(self, lines: list[str]) -> Any:
         """Rows of vectors."""
@@ -179,15 +179,15 @@ def export(folder: Path) -> None:
 
 
 def _minilm() -> Path:
-    from regard.api import _folder
+    from regard.api import _resolve_folder
 
-    return _folder("minilm")
+    return _resolve_folder("minilm")
 
 
 # -- tokens to hidden vectors on a GPU ---------------------------------------------------------------------------------
 
 
-class Rows:
+class RegardRows:
     """Ours as it is. All get rows of token numbers on the device, padded to the longest, with a mask where needed."""
 
     def __init__(self, folder: Path, device: str, dtype: str) -> None:
@@ -199,7 +199,7 @@ class Rows:
 
     def load(self, folder: Path) -> None:
         """The model."""
-        from regard.weights import bert
+        from regard.weights.hf import bert
 
         self.model, _ = bert.load(folder / "bert", head=None)
         self.model.to(self.device, self.dtype)
@@ -231,7 +231,7 @@ class Rows:
         return call
 
 
-class OursCompiled(Rows):
+class RegardCompiled(RegardRows):
     """Ours, compiled."""
 
     def compiled(self, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -239,16 +239,16 @@ class OursCompiled(Rows):
         return self.torch.compile(call, dynamic=False)
 
 
-class OursPacked(OursCompiled):
+class RegardPacked(RegardCompiled):
     """Ours, compiled, texts laid end to end."""
 
     def make(self, tokens: Any, count: Any, there: Any) -> Callable[[], Any]:
         """The call that is measured."""
-        run, flat, longest = self.compiled(self.model.packed), tokens[there], tokens.shape[1]
+        run, flat, longest = self.compiled(self.model.hidden_packed), tokens[there], tokens.shape[1]
         return lambda: run(flat, count, None, longest)
 
 
-class Theirs(Rows):
+class TransformersRows(RegardRows):
     """transformers with PyTorch's fused attention."""
 
     def load(self, folder: Path) -> None:
@@ -264,7 +264,7 @@ class Theirs(Rows):
         return lambda: run(input_ids=tokens, attention_mask=mask).last_hidden_state
 
 
-class TheirsCompiled(Theirs):
+class TransformersCompiled(TransformersRows):
     """The same, compiled."""
 
     def compiled(self, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -273,13 +273,13 @@ class TheirsCompiled(Theirs):
 
 
 CONTENDERS: dict[str, dict[str, type]] = {
-    "cpu": {"ours": Ours, "transformers": Transformers, "onnx": Onnx, "onnx-fused": OnnxFused},
+    "cpu": {"regard": RegardEmbedder, "transformers": Transformers, "onnx": Onnx, "onnx-fused": OnnxFused},
     "cuda": {
-        "ours": OursCompiled,
-        "ours-eager": Rows,
-        "ours-packed": OursPacked,
-        "transformers": TheirsCompiled,
-        "transformers-eager": Theirs,
+        "regard": RegardCompiled,
+        "regard-eager": RegardRows,
+        "regard-packed": RegardPacked,
+        "transformers": TransformersCompiled,
+        "transformers-eager": TransformersRows,
     },
 }
 
@@ -326,7 +326,7 @@ def child(name: str, arguments: argparse.Namespace) -> None:
             found = first[::61].float().cpu().numpy()
         return {"seconds": seconds, "vectors": np.asarray(found, dtype=np.float64).tolist()}
 
-    harness.answer(do)
+    harness.serve_requests(do)
 
 
 def compare(arguments: argparse.Namespace, folder: Path, names: list[str]) -> dict[str, Any]:
@@ -342,7 +342,7 @@ def compare(arguments: argparse.Namespace, folder: Path, names: list[str]) -> di
     for case in arguments.cases:
         (first,) = harness.rounds(children, 1, case=case, keep=True)
         (second,) = harness.rounds(children, 1, case=case, times=3)  # warm by now
-        slowest = max(answer["seconds"] for answer in second.values())
+        slowest = max(serve_requests["seconds"] for serve_requests in second.values())
         times = 2 if arguments.quick else max(2, min(100, round(arguments.spend / slowest)))
         turns = harness.rounds(children, arguments.rounds, case=case, times=times)
         seconds = {name: [turn[name]["seconds"] for turn in turns] for name in names}
@@ -353,16 +353,16 @@ def compare(arguments: argparse.Namespace, folder: Path, names: list[str]) -> di
             mine = np.array(first[name]["vectors"])
             cosine = (mine * wanted).sum(-1) / np.linalg.norm(mine, axis=-1) / np.linalg.norm(wanted, axis=-1)
             row["contenders"][name] = {
-                "per_second": harness.spread(count / s for s in seconds[name]),
+                "per_second": harness.median_and_range(count / s for s in seconds[name]),
                 "cosine": round(float(cosine.min()), 6),
             }
-        for ours in [name for name in names if name.startswith("ours")]:
-            for other in [name for name in names if name != ours]:
-                ratio = [b / a for a, b in zip(seconds[ours], seconds[other], strict=True)]
-                row[f"{ours} / {other}"] = harness.spread(ratio)
+        for contender in [name for name in names if name.startswith("regard")]:
+            for other in [name for name in names if name != contender]:
+                ratio = [b / a for a, b in zip(seconds[contender], seconds[other], strict=True)]
+                row[f"{contender} / {other}"] = harness.median_and_range(ratio)
         if arguments.what != "cpu":
             sizes = lengths(case, arguments.quick)
-            row["real_share"] = round(sum(sizes) / (len(sizes) * max(sizes)), 3)
+            row["non_padding_fraction"] = round(sum(sizes) / (len(sizes) * max(sizes)), 3)
         cases.append(row)
         print(f"{case}: " + ", ".join(f"{k} {v['median']:.2f}" for k, v in row.items() if " / " in k), file=sys.stderr)
     for one in children:
@@ -373,12 +373,12 @@ def compare(arguments: argparse.Namespace, folder: Path, names: list[str]) -> di
 def show(record: dict[str, Any]) -> str:
     """The record as a table."""
     rows: list[list[Any]] = [
-        ["case", "contender", "per second", "range", "ours / it", "range", "packed / it", "cosine"]
+        ["case", "contender", "per second", "range", "regard / it", "range", "packed / it", "cosine"]
     ]
     for case in record["cases"]:
         for name, found in case["contenders"].items():
-            speed, ratio = found["per_second"], case.get(f"ours / {name}")
-            packed = case.get(f"ours-packed / {name}")
+            speed, ratio = found["per_second"], case.get(f"regard / {name}")
+            packed = case.get(f"regard-packed / {name}")
             row = [case["case"], name, f"{speed['median']:,.0f} {case['unit']}"]
             row += [f"{speed['min']:,.0f}-{speed['max']:,.0f}"]
             row += [f"{ratio['median']:.2f}", f"{ratio['min']:.2f}-{ratio['max']:.2f}"] if ratio else ["", ""]

@@ -9,10 +9,10 @@ tokens, every output is forced to 128 more (eos is ruled out), greedy; reading t
 write the same tokens: the last column counts the outputs that equal transformers' (in bfloat16 some differ by rounding,
 and after the first difference all the rest does).
 
-    ours                  tasks.serving.prepare on a CPU, for one text at a time or for several, as the commands do;
-                          on a GPU the step recorded as a CUDA graph (tasks.recorded)
-    ours+compiled         the same with the step compiled (tasks.serving.compiled), on a GPU
-    ours-int8             int8 weights and products (tasks.serving.quantise), on a CPU, if asked for
+    regard                runtime.inference.prepare on a CPU, for one text at a time or for several, as the commands do;
+                          on a GPU the step recorded as a CUDA graph (runtime.cuda_graph)
+    regard+compiled       the same with the step compiled (runtime.inference.compiled), on a GPU
+    regard-int8           int8 weights and products (runtime.inference.quantize_int8), on a CPU, if asked for
     transformers          generate as it comes: a cache that grows
     transformers-static   generate with cache_implementation="static", which compiles its step, if asked for
 """
@@ -43,45 +43,45 @@ EOS = 0
 # -- the contenders, each in a process of its own ----------------------------------------------------------------------
 
 
-class Ours:
+class RegardGenerator:
     """Regard, made ready to serve."""
 
     def __init__(self, folder: Path, device: str, dtype: str, how: str = "prepare") -> None:
         import torch
 
-        from regard.tasks import serving
-        from regard.weights import gpt2
+        from regard.runtime import inference
+        from regard.weights.hf import gpt2
 
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
         self.device, self.models = device, {}
         kinds = (True, False) if how == "prepare" and device == "cpu" else (None,)
         for alone in kinds:  # one text at a time, and several: the command line knows which, too
             model = gpt2.load(folder)[0].to(device, getattr(torch, dtype)).eval()
-            self.models[alone] = serving.prepare(model, rows=1) if alone else getattr(serving, how)(model)
+            self.models[alone] = inference.pack_weights(model, rows=1) if alone else getattr(inference, how)(model)
 
     def write(self, prompts: list[list[int]], new: int) -> list[list[int]]:
         """Token numbers in and out."""
         import torch
 
-        from regard.tasks.search import greedy
+        from regard.decoding.beam_search import greedy_search
 
         model = self.models.get(len(prompts) == 1) or self.models[None]
-        found = greedy(model, torch.tensor(prompts, device=self.device), max_length=new, ban=[EOS])
+        found = greedy_search(model, torch.tensor(prompts, device=self.device), max_length=new, banned_tokens=[EOS])
         return [one.tokens for one in found]
 
 
-class OursCompiled(Ours):
+class RegardCompiled(RegardGenerator):
     """Regard with the step compiled."""
 
     def __init__(self, folder: Path, device: str, dtype: str) -> None:
         super().__init__(folder, device, dtype, "compiled")
 
 
-class OursInt8(Ours):
+class RegardInt8(RegardGenerator):
     """Regard with int8 weights."""
 
     def __init__(self, folder: Path, device: str, dtype: str) -> None:
-        super().__init__(folder, device, dtype, "quantise")
+        super().__init__(folder, device, dtype, "quantize_int8")
 
 
 class Transformers:
@@ -122,9 +122,9 @@ class TransformersStatic(Transformers):
 
 
 CONTENDERS: dict[str, type] = {
-    "ours": Ours,
-    "ours+compiled": OursCompiled,
-    "ours-int8": OursInt8,
+    "regard": RegardGenerator,
+    "regard+compiled": RegardCompiled,
+    "regard-int8": RegardInt8,
     "transformers": Transformers,
     "transformers-static": TransformersStatic,
 }
@@ -150,7 +150,7 @@ def child(name: str, folder: Path, device: str, dtype: str) -> None:
             result["peak_mib"] = round(torch.cuda.max_memory_allocated() / 2**20, 1)
         return result
 
-    harness.answer(do)
+    harness.serve_requests(do)
 
 
 def _prompts(number: int, vocab: int) -> list[list[int]]:
@@ -204,14 +204,17 @@ def compare(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         peer = "transformers" if "transformers" in names else names[-1]
         for name in names:
             same = sum(a == b for a, b in zip(first[name]["written"], first[peer]["written"], strict=True))
-            row: dict[str, Any] = {"tokens_per_second": harness.spread(speed[name]), "same_outputs": f"{same}/{batch}"}
+            row: dict[str, Any] = {
+                "tokens_per_second": harness.median_and_range(speed[name]),
+                "same_outputs": f"{same}/{batch}",
+            }
             if "peak_mib" in turns[0][name]:
                 row["peak_mib"] = max(turn[name]["peak_mib"] for turn in turns)
             case["contenders"][name] = row
-        for ours in [name for name in names if name.startswith("ours")]:
+        for contender in [name for name in names if name.startswith("regard")]:
             for other in [name for name in names if name.startswith("transformers")]:
-                case[f"{ours} / {other}"] = harness.spread(
-                    [a / b for a, b in zip(speed[ours], speed[other], strict=True)]
+                case[f"{contender} / {other}"] = harness.median_and_range(
+                    [a / b for a, b in zip(speed[contender], speed[other], strict=True)]
                 )
         cases.append(case)
         ratios = ", ".join(f"{name} {value['median']:.2f}" for name, value in case.items() if " / " in name)
@@ -255,8 +258,8 @@ def main() -> None:
         return make(arguments.folder, SMALL if arguments.quick else BASE)
     if arguments.child:
         return child(arguments.child, arguments.folder, arguments.device, arguments.dtype)
-    compiled = ["ours+compiled"] if arguments.device == "cuda" else []  # a CPU's shapes grow: nothing to compile
-    arguments.contenders = arguments.contenders or ["ours", *compiled, "transformers"]
+    compiled = ["regard+compiled"] if arguments.device == "cuda" else []  # a CPU's shapes grow: nothing to compile
+    arguments.contenders = arguments.contenders or ["regard", *compiled, "transformers"]
     arguments.cases = arguments.cases or CASES
     if arguments.quick:
         arguments.rounds, arguments.new = 2, min(arguments.new, 16)

@@ -67,7 +67,7 @@ class Child:
 _ANSWER = "\x02"  # before every answer, so that whatever a library prints is not taken for one
 
 
-def answer(do: Callable[..., Any]) -> None:
+def serve_requests(do: Callable[..., Any]) -> None:
     """The child's side: call `do` with every request until the parent closes the pipe."""
     for line in sys.stdin:
         print(_ANSWER + json.dumps(do(**json.loads(line))), flush=True)
@@ -85,7 +85,7 @@ def rounds(children: Sequence[Child], number: int, pause: float = 0.3, **request
     return turns
 
 
-def spread(values: Iterable[float], digits: int = 3) -> dict[str, float]:
+def median_and_range(values: Iterable[float], digits: int = 3) -> dict[str, float]:
     """Median, lowest and highest."""
     values = list(values)
     found = {"median": statistics.median(values), "min": min(values), "max": max(values)}

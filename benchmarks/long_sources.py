@@ -32,50 +32,50 @@ WORDS = (1, 2, 4, 8, 16, 32, 64, 128)
 TRAINED = 4  # words at most
 
 
-def trained(aligner: str, asked: argparse.Namespace, folder: Path) -> tuple[Any, Any]:
+def trained(aligner: str, args: argparse.Namespace, folder: Path) -> tuple[Any, Any]:
     """The task and a model of this aligner, trained on short strings by the one training loop."""
-    from regard.data.pronounced import Pronounced
+    from regard.data.text.cmudict import CMUDict
     from regard.models.rnnsearch import Config
-    from regard.tasks import pronunciation
+    from regard.tasks.text import pronunciation
     from regard.training import train
-    from regard.training.recipe import Recipe, Train, build, stored
+    from regard.training.recipe import Recipe, Train, build, load_saved_recipe
     from regard.weights.folder import load_model
 
     recipe = Recipe(
-        Config(vocab=71, width=asked.width, hidden=asked.hidden, align=asked.width, readout=None, aligner=aligner),
-        pronunciation.Config(smoothing=0.0, beams=1),
-        Pronounced("cmudict", strung=TRAINED, tokens=asked.tokens, longest=64),
+        Config(vocab=71, width=args.width, hidden=args.hidden, align_width=args.width, readout=None, aligner=aligner),
+        pronunciation.Config(label_smoothing=0.0, beam_size=1),
+        CMUDict("cmudict", words_per_row=TRAINED, batch_tokens=args.tokens, max_length=64),
         Train(
-            steps=asked.updates, rate=3e-3, schedule="cosine", warmup=100, floor=0.01, eps=1e-8, clip=1.0, score=0,
-            evaluate=asked.updates, save=asked.updates, device=asked.device, compile=False, finish="last",
+            steps=args.updates, learning_rate=3e-3, schedule="cosine", warmup_steps=100, min_learning_rate_ratio=0.01, eps=1e-8, clip_grad_norm=1.0, score_interval=0,
+            eval_interval=args.updates, save_interval=args.updates, device=args.device, compile=False, final_weights="last",
         ),
         name=f"long-sources-{aligner}",
     )  # fmt: skip
     train(recipe, folder)
-    task = stored(folder).task.build(recipe.data, folder=folder)
+    task = load_saved_recipe(folder).task.build(recipe.data, folder=folder)
     model = build(task.fit(recipe.model))
     model.load_state_dict(load_model(folder / "model").model.state_dict())
-    return task, model.to(asked.device).float().eval()
+    return task, model.to(args.device).float().eval()
 
 
 def measured(task: Any, model: Any, words: int, strings: int) -> dict[str, Any]:
     """Sounds wrong of so many strings of so many words of the test part, and how long they are."""
-    from regard.tasks.pronouncer import Pronouncer
-    from regard.tasks.text_scores import phonemes
+    from regard.metrics.generation import phoneme_error_rate
+    from regard.tasks.text.pronouncer import Pronouncer
 
     found = replace(task.data, strung=words).read("test")[:strings] if words > 1 else _single(task)[: 8 * strings]
     longest = max(len(e.word) for e in found)
     began = time.perf_counter()
-    said = Pronouncer(model, task.text, longest=max(64, 2 * longest))([e.word for e in found], beams=1)
+    said = Pronouncer(model, task.text, max_length=max(64, 2 * longest))([e.word for e in found], beam_size=1)
     seconds = time.perf_counter() - began
-    score = phonemes(said, [e.sounds for e in found])["phoneme_error"]
+    score = phoneme_error_rate(said, [e.pronunciations for e in found])["per"]
     letters = sum(len(e.word) for e in found) / len(found)
-    return {"sounds_wrong": round(score.value, 2), "strings": len(found), "letters": round(letters), "longest": longest,
+    return {"per": round(score.value, 2), "strings": len(found), "letters": round(letters), "max_letters": longest,
             "seconds": round(seconds, 1)}  # fmt: skip
 
 
 def _single(task: Any) -> list[Any]:
-    return [e for e in replace(task.data, strung=1).read("test") if len(e.sounds) == 1]
+    return [e for e in replace(task.data, strung=1).read("test") if len(e.pronunciations) == 1]
 
 
 def main() -> int:
@@ -90,52 +90,50 @@ def main() -> int:
     parser.add_argument("--strings", type=int, default=20, help="measured of each length")
     parser.add_argument("--words", type=int, nargs="+", default=list(WORDS), help="in a string, when measured")
     parser.add_argument("--out", type=Path, help="folder of the runs (default: thrown away)")
-    asked = parser.parse_args()
-    small = asked.device == "cpu"
+    args = parser.parse_args()
+    small = args.device == "cpu"
     for key, values in {
         "updates": (1200, 6000),
         "hidden": (96, 256),
         "width": (64, 128),
         "tokens": (2048, 8192),
     }.items():
-        setattr(asked, key, getattr(asked, key) or values[not small])
-    record = harness.machine(asked.device)
+        setattr(args, key, getattr(args, key) or values[not small])
+    record = harness.machine(args.device)
     record["command"] = re.sub(r" --out \S+", "", record["command"])  # a folder of this machine is nobody's business
-    rows: dict[int, dict[str, Any]] = {words: {} for words in asked.words}
+    rows: dict[int, dict[str, Any]] = {words: {} for words in args.words}
     facts: dict[str, Any] = {}
     with TemporaryDirectory() as thrown:
-        for aligner in asked.aligners:
+        for aligner in args.aligners:
             began = time.perf_counter()
-            task, model = trained(aligner, asked, (asked.out or Path(thrown)) / aligner.split("(")[0])
+            task, model = trained(aligner, args, (args.out or Path(thrown)) / aligner.split("(")[0])
             facts[aligner] = {"minutes": round((time.perf_counter() - began) / 60, 1)}
-            for words in asked.words:
-                rows[words][aligner] = found = measured(task, model, words, asked.strings)
-                print(
-                    f"{aligner:12} {words:4} words {found['letters']:5} letters  {found['sounds_wrong']:7.2f} % wrong"
-                )
+            for words in args.words:
+                rows[words][aligner] = found = measured(task, model, words, args.strings)
+                print(f"{aligner:12} {words:4} words {found['letters']:5} letters  {found['per']:7.2f} % wrong")
     record |= {
         "dtype": "float32",
-        "model": {"hidden": asked.hidden, "width": asked.width, "updates": asked.updates, "batch": asked.tokens},
+        "model": {"hidden": args.hidden, "width": args.width, "updates": args.updates, "batch": args.tokens},
         "note": f"trained on 1 to {TRAINED} words, measured greedily on strings of unseen words; per cent of sounds",
-        "trained_on": _letters(asked),
+        "max_training_letters": _letters(args),
         "cases": [_case(words, contenders) for words, contenders in rows.items()],
         "training": facts,
     }
-    print(harness.write("long-sources.json" if small else f"long-sources-{asked.device}.json", record))
+    print(harness.write("long-sources.json" if small else f"long-sources-{args.device}.json", record))
     return 0
 
 
-def _letters(asked: argparse.Namespace) -> int:
+def _letters(args: argparse.Namespace) -> int:
     """The longest source that was trained on, in letters."""
-    from regard.data.pronounced import Pronounced
+    from regard.data.text.cmudict import CMUDict
 
-    return max(n for e in Pronounced("cmudict", strung=TRAINED).read("train") if (n := len(e.word)) < 64)
+    return max(n for e in CMUDict("cmudict", words_per_row=TRAINED).read("train") if (n := len(e.word)) < 64)
 
 
 def _case(words: int, contenders: dict[str, Any]) -> dict[str, Any]:
     first = next(iter(contenders.values()))
-    shown = {name: {k: found[k] for k in ("sounds_wrong", "seconds")} for name, found in contenders.items()}
-    same = {key: first[key] for key in ("letters", "longest", "strings")}
+    shown = {name: {k: found[k] for k in ("per", "seconds")} for name, found in contenders.items()}
+    same = {key: first[key] for key in ("letters", "max_letters", "strings")}
     return {"words": words, **same, "contenders": shown}
 
 

@@ -26,8 +26,8 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from regard.data.images import ImageSet
-from regard.training.recipe import build, load
+from regard.data.images.image_dataset import ImageDataset
+from regard.training.recipe import build, load_recipe
 
 harness.PACKAGES = (*harness.PACKAGES, "timm", "torchvision")
 MODELS = {"resnet": "resnet_cifar10", "cct": "cct_cifar10", "vit": "vit_cifar10"}
@@ -37,7 +37,7 @@ RESULT = "plain-images.json"
 class Decoded(torch.utils.data.Dataset[tuple[Any, int]]):
     """Images of a part as PIL images, through a transform."""
 
-    def __init__(self, data: ImageSet, part: str, transform: Any) -> None:
+    def __init__(self, data: ImageDataset, part: str, transform: Any) -> None:
         held = data.load(part)
         self.pixels = np.ascontiguousarray(held.pixels.permute(0, 2, 3, 1).numpy())
         self.labels, self.transform = held.labels.tolist(), transform
@@ -54,7 +54,7 @@ class Decoded(torch.utils.data.Dataset[tuple[Any, int]]):
                 continue
 
 
-def transforms(augment: str, data: ImageSet) -> tuple[Any, Any]:
+def transforms(augment: str, data: ImageDataset) -> tuple[Any, Any]:
     """What is done to an image that is trained on, and to one that is measured."""
     from timm.data import create_transform
     from torchvision import transforms as T
@@ -69,30 +69,32 @@ def transforms(augment: str, data: ImageSet) -> tuple[Any, Any]:
     return strong, T.Compose(last)
 
 
-def train(asked: argparse.Namespace) -> dict[str, Any]:
+def train(args: argparse.Namespace) -> dict[str, Any]:
     """Train, and measure on the validation part and the test part."""
     from timm.data import Mixup
 
-    torch.manual_seed(asked.seed)
-    device = torch.device(asked.device)
-    recipe = load(MODELS[asked.model])
-    data = ImageSet("cifar10", rows=256, limit=512 if asked.quick else None)
-    strong, plain = transforms(asked.augment, data)
+    torch.manual_seed(args.seed)
+    device = torch.device(args.device)
+    recipe = load_recipe(MODELS[args.model])
+    data = ImageDataset("cifar10", batch_size=256, limit=512 if args.quick else None)
+    strong, plain = transforms(args.augment, data)
     parts = {name: Decoded(data, name, strong if name == "train" else plain) for name in ("train", "val", "test")}
-    how: dict[str, Any] = {"num_workers": asked.workers, "persistent_workers": asked.workers > 0, "pin_memory": True}
+    how: dict[str, Any] = {"num_workers": args.workers, "persistent_workers": args.workers > 0, "pin_memory": True}
     batches = torch.utils.data.DataLoader(parts["train"], 256, shuffle=True, drop_last=True, **how)
     model = build(recipe.model).to(device)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=recipe.train.rate, weight_decay=recipe.train.decay)
-    steps, warm = asked.epochs * len(batches), max(1, asked.epochs * len(batches) // 17)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=recipe.train.learning_rate, weight_decay=recipe.train.weight_decay
+    )
+    steps, warm = args.epochs * len(batches), max(1, args.epochs * len(batches) // 17)
     rate = torch.optim.lr_scheduler.LambdaLR(
-        optimiser, lambda n: min((n + 1) / warm, 0.51 + 0.49 * math.cos(math.pi * n / steps))
+        optimizer, lambda n: min((n + 1) / warm, 0.51 + 0.49 * math.cos(math.pi * n / steps))
     )
     mix = Mixup(mixup_alpha=0.8, cutmix_alpha=1.0, label_smoothing=0.1, num_classes=10)
-    run = model if asked.quick else torch.compile(model, dynamic=False)
+    run = model if args.quick else torch.compile(model, dynamic=False)
     began = time.perf_counter()
-    for epoch in range(asked.epochs):
+    for epoch in range(args.epochs):
         model.train()
-        mixing = asked.augment == "timm" and epoch < 0.58 * asked.epochs
+        mixing = args.augment == "timm" and epoch < 0.58 * args.epochs
         for images, labels in batches:
             images, labels = images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
             if mixing:
@@ -100,16 +102,16 @@ def train(asked: argparse.Namespace) -> dict[str, Any]:
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
                 logits = run(images)
             loss = F.cross_entropy(logits.float(), labels, label_smoothing=0.0 if mixing else 0.1)
-            optimiser.zero_grad(set_to_none=True)
+            optimizer.zero_grad(set_to_none=True)
             loss.backward()
-            optimiser.step()
+            optimizer.step()
             rate.step()
-        if epoch % 10 == 9 or epoch == asked.epochs - 1:
+        if epoch % 10 == 9 or epoch == args.epochs - 1:
             found = {part: measured(model, parts[part], device) for part in ("val", "test")}
             print(f"epoch {epoch + 1}: loss {float(loss):.3f}, {found}", flush=True)
     seconds = time.perf_counter() - began
-    speed = asked.epochs * len(batches) * 256 / seconds
-    about = {"model": asked.model, "augment": asked.augment, "epochs": asked.epochs, "seed": asked.seed}
+    speed = args.epochs * len(batches) * 256 / seconds
+    about = {"model": args.model, "augment": args.augment, "epochs": args.epochs, "seed": args.seed}
     return about | {"minutes": round(seconds / 60, 1), "images_per_second": round(speed), **found}
 
 
@@ -135,16 +137,16 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--keep", action="store_true", help="put the run beside those measured before")
     parser.add_argument("--quick", action="store_true", help="a few images, two epochs, nothing written")
-    asked = parser.parse_args()
-    if asked.quick:
-        asked.epochs, asked.workers = 2, 0
-    run = train(asked)
+    args = parser.parse_args()
+    if args.quick:
+        args.epochs, args.workers = 2, 0
+    run = train(args)
     print(run)
-    if asked.quick:
+    if args.quick:
         return
     place = harness.RESULTS / RESULT
-    before = json.loads(place.read_text("utf-8"))["runs"] if asked.keep and place.is_file() else []
-    print("written:", harness.write(RESULT, harness.machine(asked.device) | {"runs": [*before, run]}))
+    before = json.loads(place.read_text("utf-8"))["runs"] if args.keep and place.is_file() else []
+    print("written:", harness.write(RESULT, harness.machine(args.device) | {"runs": [*before, run]}))
 
 
 if __name__ == "__main__":

@@ -21,16 +21,18 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 class _Plain(nn.Module):
     """What both share: embeddings and an encoder."""
 
-    def __init__(self, ours: Any, network: type[nn.RNNBase]) -> None:
+    def __init__(self, original: Any, network: type[nn.RNNBase]) -> None:
         super().__init__()
-        c = ours.config
+        c = original.config
         self.bos, self.eos, self.hidden = c.bos, c.eos, c.hidden
-        self.embed = nn.Embedding.from_pretrained(ours.embed.weight.detach().clone(), freeze=False, padding_idx=c.pad)
+        self.embed = nn.Embedding.from_pretrained(
+            original.embed.weight.detach().clone(), freeze=False, padding_idx=c.pad
+        )
         self.encoder = network(c.width, c.hidden, batch_first=True, bidirectional=True)
-        for suffix, part in (("", ours.reader.forth[0]), ("_reverse", ours.reader.back[0])):
+        for suffix, part in (("", original.reader.forward_layers[0]), ("_reverse", original.reader.backward_layers[0])):
             for name, value in part.named_parameters():
                 getattr(self.encoder, name + suffix).data.copy_(value)
-        self.first = _copy(ours.decoder.start_from.map)
+        self.first = _copy(original.decoder.start_from.map)
 
     def encode(self, source: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Memory, padding, and what the first state is made of."""
@@ -42,12 +44,12 @@ class _Plain(nn.Module):
         return memory, padding, torch.tanh(self.first(back))
 
 
-class PlainSearch(_Plain):
+class PlainRNNsearch(_Plain):
     """Bahdanau's model."""
 
-    def __init__(self, ours: Any) -> None:
-        super().__init__(ours, nn.GRU)
-        decoder = ours.decoder
+    def __init__(self, original: Any) -> None:
+        super().__init__(original, nn.GRU)
+        decoder = original.decoder
         self.cell = _cell(nn.GRUCell, decoder.cells.cells[0])
         self.attend = nn.Linear(3 * self.hidden, decoder.aligner.score.in_features, bias=False)
         self.attend.weight.data.copy_(torch.cat([decoder.aligner.query.weight, decoder.aligner.memory.weight], 1))
@@ -112,12 +114,12 @@ class PlainSearch(_Plain):
         return found
 
 
-class PlainFeed(_Plain):
+class PlainLuong(_Plain):
     """OpenNMT's layout: an input-feeding decoder with general attention."""
 
-    def __init__(self, ours: Any) -> None:
-        super().__init__(ours, nn.LSTM)
-        decoder = ours.decoder
+    def __init__(self, original: Any) -> None:
+        super().__init__(original, nn.LSTM)
+        decoder = original.decoder
         self.cell = _cell(nn.LSTMCell, decoder.cells.cells[0])
         self.ask = nn.Linear(self.hidden, 2 * self.hidden, bias=False)
         self.ask.weight.data.copy_(decoder.aligner.memory.weight.T)
@@ -145,14 +147,14 @@ def _copy(linear: nn.Linear) -> nn.Linear:
     return made
 
 
-def _cell(kind: Any, ours: Any) -> Any:
-    weight = torch.cat([ours.known.weight, ours.given.weight], 1)
-    made = kind(weight.shape[1], ours.state.in_features)
+def _cell(kind: Any, original: Any) -> Any:
+    weight = torch.cat([original.input_gates.weight, original.context_gates.weight], 1)
+    made = kind(weight.shape[1], original.state.in_features)
     values = {
         "weight_ih": weight,
-        "weight_hh": ours.state.weight,
-        "bias_ih": ours.known.bias,
-        "bias_hh": ours.state.bias,
+        "weight_hh": original.state.weight,
+        "bias_ih": original.input_gates.bias,
+        "bias_hh": original.state.bias,
     }
     made.load_state_dict(values)
     return made

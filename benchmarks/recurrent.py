@@ -30,10 +30,10 @@ DECODING = {"cpu": [(1, 4), (16, 1), (16, 4), (64, 4)], "cuda": [(16, 4), (64, 1
 TRAINING = {"cpu": [(64, 16)], "cuda": [(256, 24)]}  # sentences, tokens on either side
 SIZE = {"vocab": 8000, "width": 256, "hidden": 512}
 SMALL = {"vocab": 300, "width": 32, "hidden": 32}
-WRITERS = ["ours", "loop", "batched loop"]
-LEARNERS = {
-    "rnnsearch": ["ours: rnnsearch", "plain: rnnsearch"],
-    "luong": ["ours: luong", "plain: luong", "ours: luong, free"],
+DECODERS = ["regard", "loop", "batched loop"]
+TRAINERS = {
+    "rnnsearch": ["regard: rnnsearch", "plain: rnnsearch"],
+    "luong": ["regard: luong", "plain: luong", "regard: luong, no input feeding"],
 }
 
 
@@ -44,10 +44,15 @@ def model(kind: str, size: dict[str, int]) -> Any:
     from regard.models import build
 
     torch.manual_seed(0)
-    shared: dict[str, Any] = {"dropout": 0.0, "tied": True, "readout": None, "reader": "gru"}
+    shared: dict[str, Any] = {"dropout": 0.0, "tied": True, "readout": None, "encoder": "gru"}
     if kind == "rnnsearch":
-        return build(kind, **size, align=size["width"], **shared)
-    shared |= {"cell": "lstm", "reader": "lstm", "layers": 1, "decoder": "free" if kind.endswith("free") else "fed"}
+        return build(kind, **size, align_width=size["width"], **shared)
+    shared |= {
+        "cell": "lstm",
+        "encoder": "lstm",
+        "layers": 1,
+        "decoder": "no_input_feeding" if kind.endswith("no input feeding") else "fed",
+    }
     return build("luong", **size, **shared)
 
 
@@ -57,17 +62,17 @@ def model(kind: str, size: dict[str, int]) -> Any:
 def write(name: str, device: str, size: dict[str, int]) -> None:
     """One contender in decoding."""
     import torch
-    from plain_recurrent import PlainSearch
+    from plain_recurrent import PlainRNNsearch
 
-    from regard.tasks import serving
-    from regard.tasks.search import beam, greedy
+    from regard.decoding.beam_search import beam_search, greedy_search
+    from regard.runtime import inference
 
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     built = model("rnnsearch", size).eval()
     with torch.no_grad():  # sharper than fresh weights, so that beams differ by more than rounding
         built.embed.weight.mul_(4.0)
-    plain = PlainSearch(built).to(device).eval()
-    ours = serving.prepare(built.to(device))
+    plain = PlainRNNsearch(built).to(device).eval()
+    prepared = inference.pack_weights(built.to(device))
 
     def found(source: Any, lengths: Any, beams: int) -> list[list[int]]:
         if name == "loop":
@@ -77,8 +82,8 @@ def write(name: str, device: str, size: dict[str, int]) -> None:
             return plain.beam_batch(source, lengths, beams, TARGET)
         how: dict[str, Any] = {"max_length": TARGET, "ban": [0, built.eos]}
         if beams == 1:
-            return [one.tokens for one in greedy(ours, source, lengths, **how)]
-        return [best[0].tokens for best in beam(ours, source, lengths, beams=beams, **how)]
+            return [one.tokens for one in greedy_search(prepared, source, lengths, **how)]
+        return [best[0].tokens for best in beam_search(prepared, source, lengths, beam_size=beams, **how)]
 
     def do(batch: int, beams: int) -> dict[str, Any]:
         source = torch.randint(3, size["vocab"], (batch, SOURCE), generator=torch.Generator().manual_seed(1))
@@ -89,20 +94,20 @@ def write(name: str, device: str, size: dict[str, int]) -> None:
         tokens = found(source, lengths, beams)
         return {"seconds": time.perf_counter() - began, "tokens": tokens}
 
-    harness.answer(do)
+    harness.serve_requests(do)
 
 
-def learn(name: str, device: str, size: dict[str, int]) -> None:
+def train_child(name: str, device: str, size: dict[str, int]) -> None:
     """One contender in training."""
     import torch
-    from plain_recurrent import PlainFeed, PlainSearch
+    from plain_recurrent import PlainLuong, PlainRNNsearch
 
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     torch.set_float32_matmul_precision("high")
     whose, kind = name.split(": ")
     built = model(kind, size)
     if whose == "plain":
-        built = (PlainSearch if kind == "rnnsearch" else PlainFeed)(built)
+        built = (PlainRNNsearch if kind == "rnnsearch" else PlainLuong)(built)
     built = built.to(device).train()
     parameters = list(built.parameters())
     optimiser = torch.optim.AdamW(parameters, lr=1e-4, fused=True)
@@ -132,7 +137,7 @@ def learn(name: str, device: str, size: dict[str, int]) -> None:
         assert first is not None
         return {"seconds": seconds, "tokens": tokens, "first": float(first), "last": last}
 
-    harness.answer(do)
+    harness.serve_requests(do)
 
 
 # -- taking turns ------------------------------------------------------------------------------------------------------
@@ -140,18 +145,24 @@ def learn(name: str, device: str, size: dict[str, int]) -> None:
 
 def decoding(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Every batch and beam, all contenders in turn."""
-    children = [harness.Child(name, __file__, _passed(arguments), arguments.threads) for name in WRITERS]
+    children = [harness.Child(name, __file__, _passed(arguments), arguments.threads) for name in DECODERS]
     cases = []
     for batch, beams in [(4, 3)] if arguments.quick else DECODING[arguments.device]:
         harness.rounds(children, 2 if arguments.device == "cuda" else 1, batch=batch, beams=beams)
         turns = harness.rounds(children, arguments.rounds, batch=batch, beams=beams)
-        case: dict[str, Any] = {"batch": batch, "beams": beams, "contenders": {}}
-        for name in WRITERS:
+        case: dict[str, Any] = {"batch": batch, "beam_size": beams, "contenders": {}}
+        for name in DECODERS:
             seconds = [turn[name]["seconds"] for turn in turns]
-            same = sum(a == b for a, b in zip(turns[0]["ours"]["tokens"], turns[0][name]["tokens"], strict=True))
-            speed = harness.spread([batch * TARGET / s for s in seconds])
-            ratio = harness.spread([s / turn["ours"]["seconds"] for s, turn in zip(seconds, turns, strict=True)])
-            case["contenders"][name] = {"tokens_per_second": speed, "times_ours": ratio, "same": f"{same}/{batch}"}
+            same = sum(a == b for a, b in zip(turns[0]["regard"]["tokens"], turns[0][name]["tokens"], strict=True))
+            speed = harness.median_and_range([batch * TARGET / s for s in seconds])
+            ratio = harness.median_and_range(
+                [s / turn["regard"]["seconds"] for s, turn in zip(seconds, turns, strict=True)]
+            )
+            case["contenders"][name] = {
+                "tokens_per_second": speed,
+                "regard_speedup": ratio,
+                "same_outputs": f"{same}/{batch}",
+            }
         cases.append(case)
     for one in children:
         one.close()
@@ -161,7 +172,7 @@ def decoding(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 def training(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Every pair, all contenders in turn; the first losses must be equal."""
     cases = []
-    for kind, names in LEARNERS.items():
+    for kind, names in TRAINERS.items():
         children = [harness.Child(name, __file__, _passed(arguments), arguments.threads) for name in names]
         for batch, length in [(4, 6)] if arguments.quick else TRAINING[arguments.device]:
             steps = 2 if arguments.quick else 20 if arguments.device == "cuda" else 4
@@ -171,7 +182,10 @@ def training(arguments: argparse.Namespace) -> list[dict[str, Any]]:
             for name in names:
                 speed = [turn[name]["tokens"] / turn[name]["seconds"] for turn in turns]
                 ratio = [turn[name]["seconds"] / turn[names[0]]["seconds"] for turn in turns]
-                row = {"tokens_per_second": harness.spread(speed), "times_ours": harness.spread(ratio)}
+                row = {
+                    "tokens_per_second": harness.median_and_range(speed),
+                    "regard_speedup": harness.median_and_range(ratio),
+                }
                 case["contenders"][name] = row | {"first_loss": begun[0][name]["first"]}
             cases.append(case)
         for one in children:
@@ -185,15 +199,15 @@ def _passed(arguments: argparse.Namespace) -> list[str]:
 
 def show(record: dict[str, Any]) -> str:
     """Both tables."""
-    rows = [["decoding", "contender", "tokens/s", "times ours", "same"]]
+    rows = [["decoding", "contender", "tokens/s", "Regard speedup", "same_outputs"]]
     for case in record["decoding"]:
         for name, row in case["contenders"].items():
-            middle = row["tokens_per_second"]["median"], row["times_ours"]["median"]
-            rows.append([f"{case['batch']} x {case['beams']}", name, *map(str, middle), row["same"]])
-    more = [["training", "contender", "tokens/s", "times ours", "first loss"]]
+            middle = row["tokens_per_second"]["median"], row["regard_speedup"]["median"]
+            rows.append([f"{case['batch']} x {case['beam_size']}", name, *map(str, middle), row["same_outputs"]])
+    more = [["training", "contender", "tokens/s", "Regard speedup", "first loss"]]
     for case in record["training"]:
         for name, row in case["contenders"].items():
-            middle = row["tokens_per_second"]["median"], row["times_ours"]["median"]
+            middle = row["tokens_per_second"]["median"], row["regard_speedup"]["median"]
             more.append([f"{case['batch']} x {case['length']}", name, *map(str, middle), f"{row['first_loss']:.4f}"])
     return harness.table(rows) + "\n\n" + harness.table(more)
 
@@ -209,7 +223,7 @@ def main() -> None:
     arguments = parser.parse_args()
     size = SMALL if arguments.quick else SIZE
     if arguments.child:
-        return (write if arguments.child in WRITERS else learn)(arguments.child, arguments.device, size)
+        return (write if arguments.child in DECODERS else train_child)(arguments.child, arguments.device, size)
     arguments.rounds = 2 if arguments.quick else arguments.rounds
     steal = harness.Steal()
     record: dict[str, Any] = harness.machine(arguments.device) | {

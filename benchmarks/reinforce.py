@@ -9,7 +9,7 @@ validation part every alignment is then enumerated, with its chance and the piec
     A(s) = ∂ Σ_t r_t        B_t(s) = ∂ log p(s_t | s_<t)        one draw: A + Σ_t (R_t - b_t) B_t
 
 So the exact gradient, and the exact mean and variance of every estimator of the form above, are sums with no noise in
-them; draws are simulated from the same table. Gumbel noise has no such table and is drawn (--draws of them). "others"
+them; draws are simulated from the same table. Gumbel noise has no such table and is drawn (--draws of them). "leave_one_out"
 reads each word four times and is given for each reading, so that all rows cost alike. Numbers are over all weights of
 the model and all words: Σ variance / Σ |exact|², and the distance of the mean of n draws likewise.
 """
@@ -38,26 +38,26 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", default="reinforce.json", help="name of the record in results/")
     parser.add_argument("--picture", type=Path, default=harness.HERE.parent / "docs" / "assets" / "reinforce.png")
-    chosen = parser.parse_args()
+    args = parser.parse_args()
     import torch
 
     torch.set_default_dtype(torch.float64)
-    torch.manual_seed(chosen.seed)
-    record = {"machine": harness.machine(), "settings": {"updates": chosen.updates, "seed": chosen.seed}}
-    part, model, level = trained(chosen.updates)
-    rows, names = short(part)[: chosen.words], []
+    torch.manual_seed(args.seed)
+    record = {"machine": harness.machine(), "settings": {"updates": args.updates, "seed": args.seed}}
+    part, model, level = trained(args.updates)
+    rows, names = short_words(part)[: args.words], []
     sums: dict[str, dict[str, Any]] = {}
     norm, gap = 0.0, 0.0
     for row in rows:
         source, target = pair(part, row)
         names.append(part.entries[row].word)
-        table = Table(model, source, target)
+        table = AlignmentTable(model, source, target)
         norm += float(table.exact.square().sum())
         gap += float(table.likelihood - table.bound)
         for name, found in table.estimators(level).items():
             add(sums, name, found)
         for temperature in (1.0, 0.3):
-            add(sums, f"gumbel, τ {temperature}", gumbel(model, source, target, table.exact, temperature, chosen.draws))
+            add(sums, f"gumbel, τ {temperature}", gumbel(model, source, target, table.exact, temperature, args.draws))
         print(f"{names[-1]}: {len(table.chances)} alignments", flush=True)
     results = {
         name: {
@@ -67,10 +67,10 @@ def main() -> None:
         }
         for name, s in sums.items()
     }
-    record |= {"words": names, "mean_reward_a_token": level, "likelihood_minus_bound_a_word": gap / len(rows)}
+    record |= {"words": names, "mean_reward_per_token": level, "elbo_gap_per_word": gap / len(rows)}
     record["estimators"] = results
-    harness.write(chosen.output, record)
-    picture(results, chosen.updates, chosen.picture)
+    harness.write(args.output, record)
+    picture(results, args.updates, args.picture)
     for name, found in results.items():
         print(f"{name:<26} variance {found['variance']:10.3g}   bias {found['bias']:.2e}")
 
@@ -87,7 +87,7 @@ def add(sums: dict[str, dict[str, Any]], name: str, found: dict[str, Any]) -> No
 # -- data and model ----------------------------------------------------------------------------------------------------
 
 
-def short(part: Any) -> list[int]:
+def short_words(part: Any) -> list[int]:
     """Rows with so many letters and sounds."""
     fits = (part.source.lengths == LETTERS + 1) & (part.target.lengths == SOUNDS + 2)
     found: list[int] = fits.nonzero()[:, 0].tolist()
@@ -107,28 +107,31 @@ def trained(updates: int) -> tuple[Any, Any, float]:
     as a moving baseline that listened all along has it."""
     import torch
 
-    from regard.data.pronounced import Pronounced
+    from regard.data.text.cmudict import CMUDict
+    from regard.losses.reinforce_baselines import MovingAverageBaseline
     from regard.models.rnnsearch import Config, RNNSearch
-    from regard.tasks.baselines import Moving
-    from regard.tasks.reinforced import Choices, Reinforce, log_p
-    from regard.tasks.translation import labels
+    from regard.tasks.reinforce import PolicyGradientLoss, Reinforce, token_log_probs
+    from regard.tasks.text.translation import shift_targets
 
-    data = Pronounced("cmudict")
+    data = CMUDict("cmudict")
     part = data.load("train")
-    text, rows = part.text, torch.tensor(short(part))
+    text, rows = part.tokenizer, torch.tensor(short_words(part))
     marks = {"pad": text.pad, "bos": text.bos, "eos": text.eos}
-    model = RNNSearch(Config(text.size, width=12, hidden=12, align=8, readout=None, aligner="hard", **marks))
-    choices, moving = Choices(Reinforce(entropy=0.02, baseline="others", samples=GROUP)), Moving(decay=0.95)
+    model = RNNSearch(Config(text.size, width=12, hidden=12, align_width=8, readout=None, aligner="hard", **marks))
+    choices, moving = (
+        PolicyGradientLoss(Reinforce(entropy=0.02, baseline="leave_one_out", num_samples=GROUP)),
+        MovingAverageBaseline(decay=0.95),
+    )
     optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)
     for step in range(max(updates, 20)):  # a fresh model's rewards are listened to, not learned from
         batch = part.collate(rows[torch.randint(len(rows), (32,))])
         batch = type(batch)(*(x.repeat_interleave(GROUP, 0) for x in batch))
-        wanted = labels(batch)
+        wanted = shift_targets(batch)
         logits = model.train()(batch.source, batch.target[:, :-1], batch.source_lengths)
-        rewards, real = log_p(logits, wanted), wanted >= 0
-        loss = choices.loss(*model.decoder.aligner.told(), rewards, real, step) - rewards.sum()
-        moving.hear(rewards.detach().sum(), real.sum())
-        moving.move()
+        rewards, real = token_log_probs(logits, wanted), wanted >= 0
+        loss = choices.loss(*model.decoder.aligner.log_probs(), rewards, real, step) - rewards.sum()
+        moving.observe(rewards.detach().sum(), real.sum())
+        moving.update()
         if step < updates:
             optimiser.zero_grad()
             (loss / real.sum()).backward()
@@ -139,15 +142,15 @@ def trained(updates: int) -> tuple[Any, Any, float]:
 # -- the table of all alignments ---------------------------------------------------------------------------------------
 
 
-class Table:
+class AlignmentTable:
     """All alignments of one word, with the pieces of their gradients."""
 
     def __init__(self, model: Any, source: Any, target: Any) -> None:
         import torch
 
-        from regard.tasks.enumerated import alignments
+        from regard.tasks.exact_alignments import enumerate_alignments
 
-        every = alignments(model, source, target)
+        every = enumerate_alignments(model, source, target)
         self.exact = flat(every.bound, model)
         self.bound, self.likelihood = every.bound.detach(), every.likelihood.detach()
         self.chances, self.rewards = every.chances.detach(), every.rewards.detach()
@@ -156,9 +159,9 @@ class Table:
         model.eval()
         aligner.training = True
         for path in every.paths:  # one row at a time: its five gradients go through that row alone
-            with aligner.following(path[None]):
+            with aligner.force_path(path[None]):
                 logits = model(source[None], target[None, :-1])
-                log_s = aligner.told()[0][0]
+                log_s = aligner.log_probs()[0][0]
             likely = logits[0].log_softmax(-1).gather(1, target[1:, None]).sum()
             own.append(flat(likely, model, keep=True))
             choice.append(torch.stack([flat(one, model, keep=True) for one in log_s]))
@@ -169,16 +172,16 @@ class Table:
         """Mean, variance and distances of every estimator."""
         import torch
 
-        from regard.tasks.reinforced import to_go, whole
+        from regard.tasks.reinforce import reward_to_go, total_reward
 
         ones = torch.ones_like(self.rewards)
         found = {}
-        for credit in (whole, to_go):
-            for name, per_token in (("no baseline", 0.0), ("moving", level)):
+        for credit in (total_reward, reward_to_go):
+            for name, per_token in (("no baseline", 0.0), ("moving average", level)):
                 advantage = credit(self.rewards) - per_token * credit(ones)
-                words = "whole reward" if credit is whole else "reward to go"
+                words = "full return" if credit is total_reward else "reward to go"
                 found[f"{words}, {name}"] = self.measured(self.own + (advantage[..., None] * self.choice).sum(1))
-        found[f"reward to go, others, {GROUP}"] = self.others()
+        found[f"reward to go, leave-one-out, {GROUP}"] = self.others()
         return found
 
     def measured(self, each: Any) -> dict[str, Any]:
@@ -197,9 +200,9 @@ class Table:
         """Groups of readings, each with the mean of the rest taken off; variance and distances for each reading."""
         import torch
 
-        from regard.tasks.reinforced import to_go
+        from regard.tasks.reinforce import reward_to_go
 
-        paid = to_go(self.rewards)
+        paid = reward_to_go(self.rewards)
         total, squares, errors, seen = torch.zeros_like(self.exact), 0.0, {}, 0
         while seen < groups:
             drawn = torch.multinomial(self.chances, 1024 * GROUP, replacement=True).view(-1, GROUP)
@@ -242,9 +245,9 @@ def gumbel(model: Any, source: Any, target: Any, exact: Any, temperature: float,
 
     twin, size = copy.deepcopy(model), 64
     old = twin.decoder.aligner
-    widths = old.over.query.in_features, old.over.memory.in_features, old.over.query.out_features
+    widths = old.base.query.in_features, old.base.memory.in_features, old.base.query.out_features
     twin.decoder.aligner = GumbelAligner(*widths, temperature=temperature)
-    twin.decoder.aligner.over.load_state_dict(old.over.state_dict())
+    twin.decoder.aligner.base.load_state_dict(old.base.state_dict())
     twin.eval()
     twin.decoder.aligner.training = True
     means = []
@@ -275,11 +278,13 @@ def flat(value: Any, model: Any, keep: bool = False) -> Any:
 
 def picture(results: dict[str, Any], updates: int, path: Path) -> None:
     """Both panels."""
-    from regard.see import estimates
+    from regard.see import gradient_estimators
 
     variances = {name: found["variance"] for name, found in results.items()}
     errors = {name: [(n, far) for n, far in found["errors"]] for name, found in results.items()}
-    estimates(variances, errors, path, f"the gradient of hard attention after {updates} updates, against enumeration")
+    gradient_estimators(
+        variances, errors, path, f"the gradient of hard attention after {updates} updates, against enumeration"
+    )
 
 
 if __name__ == "__main__":

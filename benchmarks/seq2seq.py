@@ -24,7 +24,7 @@ BASE = {"vocab": 8000, "width": 512, "heads": 8, "ffn": 2048, "layers": 6}
 SMALL = {"vocab": 500, "width": 64, "heads": 4, "ffn": 128, "layers": 2}
 
 
-def ours(size: dict[str, int]) -> Any:
+def regard_model(size: dict[str, int]) -> Any:
     from regard.models import build
 
     return build(
@@ -38,7 +38,7 @@ def ours(size: dict[str, int]) -> Any:
     )
 
 
-def theirs(size: dict[str, int]) -> Any:
+def torch_model(size: dict[str, int]) -> Any:
     import torch
     from torch import nn
 
@@ -78,7 +78,7 @@ def child(name: str, device: str, size: dict[str, int], compiled: bool) -> None:
 
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
-    model = {"ours": ours, "torch.nn.Transformer": theirs}[name](size).to(device).train()
+    model = {"regard": regard_model, "torch.nn.Transformer": torch_model}[name](size).to(device).train()
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=device == "cuda")
     parameters = sum(p.numel() for p in model.parameters())
 
@@ -118,7 +118,7 @@ def child(name: str, device: str, size: dict[str, int], compiled: bool) -> None:
             found["peak_mib"] = round(torch.cuda.max_memory_allocated() / 2**20, 1)
         return found
 
-    harness.answer(do)
+    harness.serve_requests(do)
 
 
 def peak() -> float:
@@ -156,7 +156,7 @@ def main(arguments: argparse.Namespace) -> None:
     top = math.nan if arguments.tiny else peak()
     record: dict[str, Any] = harness.machine(device) | {"size": size, "matmul_peak_tflops": round(top / 1e12, 1)}
     passed = ["--model", "transformer", *(["--tiny"] if arguments.tiny else [])]
-    names = ["ours", "torch.nn.Transformer"]
+    names = ["regard", "torch.nn.Transformer"]
     children = [harness.Child(name, str(Path(sys.argv[0]).resolve()), passed, 2) for name in names]
     cases = []
     for batch, length in shapes:
@@ -167,19 +167,21 @@ def main(arguments: argparse.Namespace) -> None:
         work = operations(size, batch, length) * steps
         for name in names:
             seconds = [turn[name]["seconds"] for turn in turns]
-            row: dict[str, Any] = {"tokens_per_second": harness.spread(speed[name])}
-            row["fraction_of_peak"] = harness.spread([work / s / top for s in seconds]) if top == top else None
+            row: dict[str, Any] = {"tokens_per_second": harness.median_and_range(speed[name])}
+            row["fraction_of_peak"] = (
+                harness.median_and_range([work / s / top for s in seconds]) if top == top else None
+            )
             row["parameters"] = turns[0][name]["parameters"]
             row |= {key: turns[0][name][key] for key in ("peak_mib",) if key in turns[0][name]}
             case["contenders"][name] = row
         ratio = [a / b for a, b in zip(speed[names[0]], speed[names[1]], strict=True)]
-        case["ours / torch.nn.Transformer"] = harness.spread(ratio)
+        case["regard / torch.nn.Transformer"] = harness.median_and_range(ratio)
         cases.append(case)
         for name in names:
             row = case["contenders"][name]
             share = row["fraction_of_peak"]["median"] if row["fraction_of_peak"] else math.nan
             print(f"{batch} x {length}  {name:22} {row['tokens_per_second']['median']:>10,.0f} tokens/s  {share:.3f}")
-        print(f"{batch} x {length}  ours / theirs {case['ours / torch.nn.Transformer']}", file=sys.stderr)
+        print(f"{batch} x {length}  ours / theirs {case['regard / torch.nn.Transformer']}", file=sys.stderr)
     for one in children:
         one.close()
     if not arguments.tiny:

@@ -7,7 +7,7 @@ Three questions to ``regard serve en-de``, whose clients live in a process of th
 are answered, each on one connection:
 
     load       does every request get its answer, how long does that take, does memory stay where it is?
-    together   how many more are answered in a second than with --batch 1? The two services take turns.
+    together   how many more are answered in a second than with --max-batch-size 1? The two services take turns.
     beyond     with a short queue: is what cannot be taken refused with 429 and a time to come back, and nothing else?
 
 Every client asks for sentences of its own, from a fixed list, and the answers are compared with those of a lone client.
@@ -17,7 +17,7 @@ them), and the C library keeps what was freed, in heaps of 64 MiB for each threa
 down in large steps while what is in use stands still. Neither is growth. So the load is laid on in short turns until
 the highest mark of the process (VmHWM, which cannot wander) rises by less than a percent in three of them together:
 that is `warm-up`. What it rises by afterwards, over the whole load, is `growth`; a leak would show there, in proportion
-to the answers. That the same requests again leave nothing behind is what tests/serve/test_memory.py says.
+to the answers. That the same requests again leave nothing behind is what tests/serve/http/test_memory.py says.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ async def load(host: str, port: int, clients: int, seconds: float, beams: int, k
             turn += 7
             began = time.monotonic()
             try:
-                status, headers, answer = await client.ask(text, beams)
+                status, headers, serve_requests = await client.ask(text, beams)
             except (OSError, asyncio.IncompleteReadError) as error:
                 statuses[type(error).__name__] += 1
                 client.writer = None
@@ -96,7 +96,9 @@ async def load(host: str, port: int, clients: int, seconds: float, beams: int, k
             statuses[str(status)] += 1
             if status == 200:
                 took.append(time.monotonic() - began)
-                wrong += answer["translations"][0]["text"] != known.get(text, answer["translations"][0]["text"])
+                wrong += serve_requests["translations"][0]["text"] != known.get(
+                    text, serve_requests["translations"][0]["text"]
+                )
             else:
                 without += status == 429 and not headers.get("retry-after", "").isdigit()
                 await asyncio.sleep(0.05)
@@ -109,7 +111,7 @@ async def load(host: str, port: int, clients: int, seconds: float, beams: int, k
     at = {f"p{p}": round(took[min(len(took) - 1, len(took) * p // 100)], 3) for p in (50, 95, 99)} if took else {}
     return {
         "statuses": dict(statuses), "per_second": round(len(took) / spent, 1), "seconds": at,
-        "different": wrong, "429 without Retry-After": without,
+        "wrong_answers": wrong, "429 without Retry-After": without,
     }  # fmt: skip
 
 
@@ -117,10 +119,10 @@ async def alone(host: str, port: int, beams: int) -> dict[str, str]:
     """Every sentence once, one after another."""
     client, found = Client(host, port), {}
     for text in SENTENCES:
-        status, _, answer = await client.ask(text, beams)
+        status, _, serve_requests = await client.ask(text, beams)
         if status != 200:
-            raise SystemExit(f"a lone request was answered with {status}: {answer}")
-        found[text] = answer["translations"][0]["text"]
+            raise SystemExit(f"a lone request was answered with {status}: {serve_requests}")
+        found[text] = serve_requests["translations"][0]["text"]
     return found
 
 
@@ -131,7 +133,7 @@ class Clients:
         self.known: dict[str, str] = {}
 
     def __call__(self, do: str, **how: Any) -> Any:
-        if do == "alone":
+        if do == "single_client":
             began = time.monotonic()
             self.known = asyncio.run(alone(**how))
             return {"per_second": round(len(SENTENCES) / (time.monotonic() - began), 1)}
@@ -161,7 +163,7 @@ class Service:
             said = Path(f"/proc/{self.process.pid}/status").read_text()
         except OSError:
             return None
-        marks = {"now": "VmRSS:", "most": "VmHWM:"}
+        marks = {"current": "VmRSS:", "peak": "VmHWM:"}
         return {name: round(int(said.split(mark)[1].split()[0]) / 1024, 1) for name, mark in marks.items()}
 
     def close(self) -> int:
@@ -178,43 +180,45 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--turn", type=float, default=15, help="seconds of a round")
-    parser.add_argument("--beams", type=int, default=4)
+    parser.add_argument("--beam-size", type=int, default=4)
     parser.add_argument("--threads", type=int, default=max(1, (os.cpu_count() or 2) // 2))
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--child", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.child:
-        return harness.answer(Clients())
-    if given.quick:
-        given.clients, given.seconds, given.rounds, given.turn = 20, 3, 1, 3
-    record = harness.machine() | {"model": given.model, "clients": given.clients, "beams": given.beams}
+    args = parser.parse_args()
+    if args.child:
+        return harness.serve_requests(Clients())
+    if args.quick:
+        args.clients, args.seconds, args.rounds, args.turn = 20, 3, 1, 3
+    record = harness.machine() | {"model": args.model, "clients": args.clients, "beams": args.beams}
     clients = harness.Child("clients", __file__, [], 1)
-    how = {"clients": given.clients, "beams": given.beams}
+    how = {"clients": args.clients, "beams": args.beams}
     services = {
-        "together": Service(model=given.model, threads=given.threads),
-        "one at a time": Service("--batch", "1", "--wait", "0", model=given.model, threads=given.threads),
-        "short queue": Service("--queue", "8", "--batch", "4", model=given.model, threads=given.threads),
+        "batched": Service(model=args.model, threads=args.threads),
+        "unbatched": Service("--max-batch-size", "1", "--wait", "0", model=args.model, threads=args.threads),
+        "short queue": Service(
+            "--max-queue-size", "8", "--max-batch-size", "4", model=args.model, threads=args.threads
+        ),
     }
     try:
-        together = services["together"]
-        record["alone"] = clients.ask(do="alone", **together.at, beams=given.beams)
-        record["load"] = _load(together, clients, given.seconds, how)
+        together = services["batched"]
+        record["single_client"] = clients.ask(do="single_client", **together.at, beams=args.beams)
+        record["load"] = _load(together, clients, args.seconds, how)
         turns = [
             {
-                name: clients.ask(do="load", **services[name].at, seconds=given.turn, **how)
-                for name in ("together", "one at a time")
+                name: clients.ask(do="load", **services[name].at, seconds=args.turn, **how)
+                for name in ("batched", "unbatched")
             }
-            for _ in range(given.rounds)
+            for _ in range(args.rounds)
         ]
         record["turns"] = turns
-        ratios = [turn["together"]["per_second"] / max(turn["one at a time"]["per_second"], 1e-9) for turn in turns]
-        record["times as many"] = harness.spread(ratios)
-        record["beyond"] = clients.ask(do="load", **services["short queue"].at, seconds=min(10.0, given.turn), **how)
+        ratios = [turn["batched"]["per_second"] / max(turn["unbatched"]["per_second"], 1e-9) for turn in turns]
+        record["batching_speedup"] = harness.median_and_range(ratios)
+        record["overload"] = clients.ask(do="load", **services["short queue"].at, seconds=min(10.0, args.turn), **how)
     finally:
-        record["ended with"] = {name: service.close() for name, service in services.items()}
+        record["exit_status"] = {name: service.close() for name, service in services.items()}
         clients.close()
     _print(record)
-    if not given.quick:
+    if not args.quick:
         print("written:", os.path.relpath(harness.write("serve.json", record)))
 
 
@@ -225,7 +229,7 @@ def _load(service: Service, clients: harness.Child, seconds: float, how: dict[st
         clients.ask(do="load", **service.at, seconds=min(10.0, seconds), **how)
         turns.append(service.memory())
         before, after = turns[max(0, len(turns) - 1 - AS_LONG)], turns[-1]
-        if before is None or after is None or after["most"] < before["most"] * (1 + STILL):
+        if before is None or after is None or after["peak"] < before["peak"] * (1 + STILL):
             break
     memory, parts = [turns[-1]], []
     for _ in range(4):
@@ -235,39 +239,45 @@ def _load(service: Service, clients: harness.Child, seconds: float, how: dict[st
     for part in parts:
         statuses.update(part["statuses"])
     rises = {"warm-up": _rise(turns), "growth": _rise(memory)}
-    return {"statuses": dict(statuses), "MiB": {"warm-up": turns, "load": memory, "rise": rises}, "parts": parts}
+    return {
+        "statuses": dict(statuses),
+        "memory_mib": {"warm-up": turns, "load": memory, "increase": rises},
+        "parts": parts,
+    }
 
 
 def _rise(memory: list[dict[str, float] | None]) -> float | None:
     """By how much the highest mark rose."""
     first, last = memory[0], memory[-1]
-    return None if first is None or last is None else round(last["most"] - first["most"], 1)
+    return None if first is None or last is None else round(last["peak"] - first["peak"], 1)
 
 
 def _print(record: dict[str, Any]) -> None:
-    rows = [["what", "answers/s", "p50 s", "p95 s", "p99 s", "statuses", "different"]]
+    rows = [["what", "answers/s", "p50 s", "p95 s", "p99 s", "statuses", "wrong_answers"]]
 
     def add(name: str, part: dict[str, Any]) -> None:
         at = [part["seconds"].get(p, "-") for p in ("p50", "p95", "p99")]
-        rows.append([name, part["per_second"], *at, part["statuses"], part["different"]])
+        rows.append([name, part["per_second"], *at, part["statuses"], part["wrong_answers"]])
 
     for number, part in enumerate(record["load"]["parts"]):
         add(f"load, part {number + 1}", part)
     for turn in record["turns"]:
         for name, part in turn.items():
             add(name, part)
-    add("short queue", record["beyond"])
+    add("short queue", record["overload"])
     print(harness.table(rows))
-    print(f"a lone client: {record['alone']['per_second']} answers/s")
-    memory = record["load"]["MiB"]
+    print(f"a lone client: {record['single_client']['per_second']} answers/s")
+    memory = record["load"]["memory_mib"]
     for name in ("warm-up", "load"):
-        marks = ["?" if mark is None else f"{mark['now']} (most {mark['most']})" for mark in memory[name]]
+        marks = ["?" if mark is None else f"{mark['current']} (most {mark['peak']})" for mark in memory[name]]
         print(f"memory, MiB, {name}: {', '.join(marks)}")
-    rise = memory["rise"]
+    rise = memory["increase"]
     print(f"the highest mark rose by {rise['warm-up']} MiB while warming up, by {rise['growth']} MiB under the load")
     print(f"all statuses of the load: {record['load']['statuses']}")
-    print(f"together over one at a time: {record['times as many']}")
-    print(f"429 without Retry-After: {record['beyond']['429 without Retry-After']}; ended with {record['ended with']}")
+    print(f"together over one at a time: {record['batching_speedup']}")
+    print(
+        f"429 without Retry-After: {record['overload']['429 without Retry-After']}; ended with {record['exit_status']}"
+    )
 
 
 if __name__ == "__main__":

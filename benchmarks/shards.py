@@ -5,7 +5,7 @@
 
 Rows of 1024 tokens, 64 to a batch, shuffled; every contender hands over two tensors of int64, inputs and targets.
 
-    ours, ours-4         Shards.stream through prefetch, with 1 and with 4 threads
+    regard, regard-4     Shards.stream through prefetch, with 1 and with 4 threads
     loader, loader-2     a Dataset over np.memmap, DataLoader(shuffle=True), in the process itself and with 2 workers
 
 Against what a GPU eats: `times_step` is tokens/s over 600,000, about what one H200 trains a GPT-2 of 124 million
@@ -32,17 +32,19 @@ VOCABULARY = 50_257
 STEP = 600_000  # tokens a second
 
 
-def ours(folder: Path, workers: int) -> Iterator[Any]:
+def regard_batches(folder: Path, workers: int) -> Iterator[Any]:
     """Batches as the training loop gets them."""
-    from regard.data.batching import Place, prefetch
-    from regard.data.shards import Shards
+    from regard.data.batching import StreamPosition, prefetch
+    from regard.data.shards.token_shards import TokenShards
 
-    with prefetch(Shards(str(folder), CONTEXT, ROWS).load("train").stream(0).start(Place()), workers=workers) as items:
+    with prefetch(
+        TokenShards(str(folder), CONTEXT, ROWS).load("train").stream(0).start(StreamPosition()), workers=workers
+    ) as items:
         for drawn in items:
             yield drawn.batch
 
 
-def loader(folder: Path, workers: int) -> Iterator[Any]:
+def dataloader_batches(folder: Path, workers: int) -> Iterator[Any]:
     """Batches as many programs make them: a window a row, stacked."""
     import numpy as np
     import torch
@@ -69,7 +71,12 @@ def loader(folder: Path, workers: int) -> Iterator[Any]:
         yield from DataLoader(Rows(), ROWS, shuffle=True, num_workers=workers, drop_last=True)
 
 
-CONTENDERS = {"ours": (ours, 1), "ours-4": (ours, 4), "loader": (loader, 0), "loader-2": (loader, 2)}
+CONTENDERS = {
+    "regard": (regard_batches, 1),
+    "regard-4": (regard_batches, 4),
+    "loader": (dataloader_batches, 0),
+    "loader-2": (dataloader_batches, 2),
+}
 
 
 def child(name: str, folder: Path) -> None:
@@ -91,25 +98,25 @@ def child(name: str, folder: Path) -> None:
             tokens += targets.numel()
         return {"tokens_per_second": tokens / spent, "first_batch_s": first}
 
-    harness.answer(do)
+    harness.serve_requests(do)
 
 
 def make(folder: Path, tokens: int, block: int = 1 << 22) -> None:
     """Shards of made-up tokens."""
     import numpy as np
 
-    from regard.data.index import Index, fingerprint
-    from regard.data.writing import Packing
+    from regard.data.shards.index import ShardIndex, fingerprint
+    from regard.data.shards.shard_writer import ShardWriter
 
     draw = np.random.Generator(np.random.PCG64(7))
-    with Packing(folder, {}, 1 << 28) as packing:
+    with ShardWriter(folder, {}, 1 << 28) as packing:
         (folder / "tokenizer.json").write_text("{}")
         packing.begin("uint16")
         for start in range(0, tokens, block):
             some = draw.integers(0, VOCABULARY, min(block, tokens - start), dtype=np.uint16)
             packing.add("train", some.astype("<u2").tobytes(), True)
         about = {"size": VOCABULARY, "kind": "bytes", "eos": 0, "fingerprint": fingerprint(b"{}")}
-        packing.finish(Index("tokens", "uint16", {}, about))
+        packing.finish(ShardIndex("tokens", "uint16", {}, about))
 
 
 def compare(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -126,25 +133,25 @@ def compare(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     case: dict[str, Any] = {"batch": ROWS, "contenders": {}}
     for name in names:
         case["contenders"][name] = {
-            "tokens_per_second": harness.spread(speed[name]),
-            "rows_per_second": harness.spread(x / CONTEXT for x in speed[name]),
-            "times_step": harness.spread(x / STEP for x in speed[name]),
+            "tokens_per_second": harness.median_and_range(speed[name]),
+            "rows_per_second": harness.median_and_range(x / CONTEXT for x in speed[name]),
+            "times_step": harness.median_and_range(x / STEP for x in speed[name]),
             "first_batch_s": float(f"{turns[0][name]['first_batch_s']:.3g}"),
         }
-    for a in ("ours", "ours-4"):
+    for a in ("regard", "regard-4"):
         for b in ("loader", "loader-2"):
-            case[f"{a} / {b}"] = harness.spread(x / y for x, y in zip(speed[a], speed[b], strict=True))
+            case[f"{a} / {b}"] = harness.median_and_range(x / y for x, y in zip(speed[a], speed[b], strict=True))
     return record | {"rounds": arguments.rounds, "steal": steal.share(), "cases": [case]}
 
 
 def show(record: dict[str, Any]) -> str:
     """The record as a table."""
     rows: list[list[Any]] = [
-        ["contender", "tokens/s", "range", "rows/s", "x GPU step", "ours / it", "range", "first batch s"]
+        ["contender", "tokens/s", "range", "rows/s", "x GPU step", "regard / it", "range", "first batch s"]
     ]
     (case,) = record["cases"]
     for name, found in case["contenders"].items():
-        speed, ratio = found["tokens_per_second"], case.get(f"ours / {name}")
+        speed, ratio = found["tokens_per_second"], case.get(f"regard / {name}")
         row = [name, f"{speed['median']:,.0f}", f"{speed['min']:,.0f}-{speed['max']:,.0f}"]
         row += [f"{found['rows_per_second']['median']:,.0f}", f"{found['times_step']['median']:.1f}"]
         row += [f"{ratio['median']:.2f}", f"{ratio['min']:.2f}-{ratio['max']:.2f}"] if ratio else ["", ""]

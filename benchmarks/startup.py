@@ -81,7 +81,7 @@ def main() -> None:
         seconds.setdefault("all public names, beyond torch", []).append(names)
         for name, (words, said) in timed.items():
             seconds.setdefault(name, []).append(command_time(words, environment, said))
-    found: dict[str, Any] = {name: harness.spread(values) for name, values in seconds.items()}
+    found: dict[str, Any] = {name: harness.median_and_range(values) for name, values in seconds.items()}
     rows = [["what", "median s", "range", "goal s"]]
     for name, value in found.items():
         rows.append([name, f"{value['median']:.3f}", f"{value['min']:.3f}-{value['max']:.3f}", GOALS.get(name, "")])

@@ -2,13 +2,13 @@
 
     python benchmarks/train.py                       one GPU, bfloat16, compiled  -> results/train-gpt2-cuda.json
     python benchmarks/train.py --variants            ours with every option by itself, beside nanogpt; nothing written
-    python benchmarks/train.py --contenders ours,ours+cudnn+chunk=16384,nanogpt+cudnn
+    python benchmarks/train.py --contenders regard,regard+cudnn+chunk=16384,nanogpt+cudnn
     python benchmarks/train.py --device cpu --size char --batch 4      -> results/train-char-cpu.json
     python benchmarks/train.py --model transformer   the base Transformer beside torch.nn.Transformer (seq2seq.py)
     python benchmarks/train.py --tiny                a tiny model on the CPU, to see that it runs; nothing is written
 
 All have the same sizes, no dropout, no biases (--bias: all have them; transformers' always has), the same random
-tokens, clipping at 1 and fused AdamW. Ours is what the loop trains with: model, tasks.linear_loss, training.Optimiser.
+tokens, clipping at 1 and fused AdamW. Ours is what the loop trains with: model, tasks.fused_linear_cross_entropy, training.Optimizer.
 
 Operations a token are 6 N + 12 L C T, nanoGPT's formula: N parameters without the positions, and attention as if
 nothing were masked. The share of the peak is that over what a large product reaches in the same run.
@@ -37,7 +37,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"vocab": 69, "width": 32, "heads": 2, "layers": 2, "length": 32},
 }
 BATCH = {"gpt2": 64, "medium": 32, "char": 64, "tiny": 4}
-CONTENDERS = ["ours", "nanogpt", "transformers"]
+CONTENDERS = ["regard", "nanogpt", "transformers"]
 
 # What may make a difference, each a word after a +. Those of the first line go with any contender, the rest with ours.
 OPTIONS = {
@@ -56,9 +56,9 @@ OPTIONS = {
     "graph": "the whole update as one CUDA graph",
 }
 ALL = [
-    "ours", "nanogpt", "ours+plain", "ours+chunk=8192", "ours+chunk=32768", "ours+unpadded", "ours+addmm",
-    "ours+cudnn", "nanogpt+cudnn", "ours+fa3", "ours+tuned", "ours+autotune", "ours+wide", "ours+written",
-    "ours+master", "ours+graph",
+    "regard", "nanogpt", "regard+plain", "regard+chunk=8192", "regard+chunk=32768", "regard+unpadded", "regard+addmm",
+    "regard+cudnn", "nanogpt+cudnn", "regard+fa3", "regard+tuned", "regard+autotune", "regard+wide", "regard+written",
+    "regard+master", "regard+graph",
 ]  # fmt: skip
 
 
@@ -110,14 +110,14 @@ class Setting:
         return torch.autocast(self.device, dtype=torch.bfloat16) if self.half else nullcontext()
 
 
-def ours(setting: Setting) -> tuple[Any, Update]:
+def regard_update(setting: Setting) -> tuple[Any, Update]:
     """The model, the loss and the optimiser as the training loop puts them together."""
     import torch
 
     from regard.blocks.encoder import Stack
+    from regard.losses import fused_linear_cross_entropy as module
     from regard.models import build
-    from regard.tasks import linear_loss as module
-    from regard.training.optimiser import Optimiser
+    from regard.training.optimizers.optimizer import Optimizer
 
     options = setting.options
     model = build("gpt", **setting.size, bias=setting.bias, dropout=0.0, attention_dropout=0.0).to(setting.device)
@@ -129,18 +129,21 @@ def ours(setting: Setting) -> tuple[Any, Update]:
     if "wide" in options:
         model.decoder.enter = partial(Stack.enter, model.decoder)
     if "written" in options:
-        module.fits = lambda z: False
+        module.can_use_triton = lambda z: False
     if "unpadded" in options:
-        module.MULTIPLE = 1
+        module.PAD_MULTIPLE = 1
     if "addmm" in options:
-        module._added = lambda total, a, b: (
+        module._accumulate_product = lambda total, a, b: (
             torch.mm(a, b, out_dtype=torch.float32) if total is None else
             torch.addmm(total, a, b, out_dtype=torch.float32)
         )  # fmt: skip
     if "chunk" in options:
-        module.ROWS, module.FEW = int(options["chunk"]), int(options["chunk"]) * setting.size["vocab"]
-    loss = whole if "plain" in options else module.linear_loss
-    optimiser = Optimiser(trained, "adamw", betas=(0.9, 0.95), eps=1e-8, decay=0.1, clip=1.0)
+        module.CUDA_CHUNK_ROWS, module.CPU_CHUNK_ELEMENTS = (
+            int(options["chunk"]),
+            int(options["chunk"]) * setting.size["vocab"],
+        )
+    loss = full_loss if "plain" in options else module.fused_linear_cross_entropy
+    optimizer = Optimizer(trained, "adamw", betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, clip_grad_norm=1.0)
     run, masters = setting.compile(model), list(trained.values())
 
     def update(tokens: Any, targets: Any) -> Any:
@@ -150,7 +153,7 @@ def ours(setting: Setting) -> tuple[Any, Update]:
         if copies:
             for master, copy in zip(masters, copies, strict=True):
                 master.grad, copy.grad = copy.grad.float(), None
-        optimiser.step(6e-4)
+        optimizer.step(6e-4)
         if copies:
             with torch.no_grad():
                 torch._foreach_copy_(copies, masters)
@@ -159,14 +162,14 @@ def ours(setting: Setting) -> tuple[Any, Update]:
     return model, update
 
 
-def whole(x: Any, weight: Any, targets: Any) -> Any:
+def full_loss(x: Any, weight: Any, targets: Any) -> Any:
     """The plain form of our loss: all logits at once."""
     import torch.nn.functional as F
 
     return F.cross_entropy(F.linear(x, weight).flatten(0, 1).float(), targets.flatten(), reduction="sum")
 
 
-def peer(setting: Setting) -> tuple[Any, Update]:
+def peer_update(setting: Setting) -> tuple[Any, Update]:
     """nanoGPT's shape, or transformers' model, trained as nanoGPT's loop does it."""
     import torch
 
@@ -188,7 +191,7 @@ def peer(setting: Setting) -> tuple[Any, Update]:
     every = list(model.parameters())
     groups = [{"params": [p for p in every if (p.ndim >= 2) == matrix], "weight_decay": decay}
               for matrix, decay in ((True, 0.1), (False, 0.0))]  # fmt: skip
-    optimiser = torch.optim.AdamW(groups, lr=6e-4, betas=(0.9, 0.95), fused=True)
+    optimizer = torch.optim.AdamW(groups, lr=6e-4, betas=(0.9, 0.95), fused=True)
     run = setting.compile(model)
 
     def update(tokens: Any, targets: Any) -> Any:
@@ -199,14 +202,14 @@ def peer(setting: Setting) -> tuple[Any, Update]:
                 loss = run(tokens, labels=targets, shift_labels=targets).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(every, 1.0)
-        optimiser.step()
-        optimiser.zero_grad(set_to_none=True)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
         return loss.detach()
 
     return model, update
 
 
-def recorded(update: Update, tokens: Any, targets: Any) -> Update:
+def cuda_graph(update: Update, tokens: Any, targets: Any) -> Update:
     """The update as one CUDA graph over its own copy of the batch; it has run before, so all is compiled and loaded."""
     import torch
 
@@ -237,14 +240,14 @@ def child(name: str, arguments: argparse.Namespace) -> None:
         import torch
 
         setting.ready()
-        model, update = (ours if setting.base == "ours" else peer)(setting)
+        model, update = (regard_update if setting.base == "regard" else peer_update)(setting)
         shape = (arguments.batch, arguments.length + 1)
         text = torch.randint(setting.size["vocab"], shape, generator=torch.Generator().manual_seed(1))
         batch = text[:, :-1].contiguous().to(setting.device), text[:, 1:].contiguous().to(setting.device)
         for _ in range(3):
             update(*batch)
         if "graph" in setting.options and cuda:
-            update = recorded(update, *batch)
+            update = cuda_graph(update, *batch)
         return sum(p.numel() for p in model.parameters()), update, batch
 
     def do(steps: int) -> dict[str, Any]:
@@ -275,7 +278,7 @@ def child(name: str, arguments: argparse.Namespace) -> None:
         except Exception as error:  # an option that this machine lacks must not end the others
             return {"failed": f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"}
 
-    harness.answer(try_it)
+    harness.serve_requests(try_it)
 
 
 # -- the run -----------------------------------------------------------------------------------------------------------
@@ -342,10 +345,10 @@ def compare(arguments: argparse.Namespace) -> dict[str, Any]:
     for one in racing:
         own = [turn[one.name] for turn in turns]
         speed = [found["tokens"] / found["seconds"] for found in own]
-        row: dict[str, Any] = {"tokens_per_second": harness.spread(speed)}
-        row["tflops"] = harness.spread([each * s / 1e12 for s in speed])
-        row["fraction_of_peak"] = harness.spread([each * s / top for s in speed])
-        row[f"x {base}"] = harness.spread(
+        row: dict[str, Any] = {"tokens_per_second": harness.median_and_range(speed)}
+        row["tflops"] = harness.median_and_range([each * s / 1e12 for s in speed])
+        row["fraction_of_peak"] = harness.median_and_range([each * s / top for s in speed])
+        row[f"x {base}"] = harness.median_and_range(
             s * turn[base]["seconds"] / turn[base]["tokens"] for s, turn in zip(speed, turns, strict=True)
         )
         row |= {key: own[-1][key] for key in ("loss", "parameters", "peak_mib") if key in own[-1]}

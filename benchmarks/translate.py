@@ -38,34 +38,37 @@ PAD, BOS, EOS, UNK = 0, 1, 2, 3
 # -- the contenders, each in a process of its own ----------------------------------------------------------------------
 
 
-class Ours:
+class RegardTranslator:
     """Regard, prepared for serving."""
 
     def __init__(self, folder: Path, device: str, dtype: str, int8: bool = False) -> None:
         import torch
 
-        from regard.tasks import serving
-        from regard.weights import marian
+        from regard.runtime import inference
+        from regard.weights.hf import marian
 
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
         self.device = device
         model, _ = marian.load(folder / "marian")
         model = model.to(device, getattr(torch, dtype)).eval()
-        self.model = serving.quantise(model) if int8 else serving.prepare(model)
+        self.model = inference.quantize_int8(model) if int8 else inference.pack_weights(model)
 
     def translate(self, source: list[list[int]], beams: int) -> list[list[int]]:
         """Token numbers in and out."""
         import torch
 
-        from regard.tasks.search import beam, greedy
+        from regard.decoding.beam_search import beam_search, greedy_search
 
         inputs = torch.tensor(source, device=self.device)
         if beams == 1:
-            return [one.tokens for one in greedy(self.model, inputs, max_length=TARGET, ban=[EOS])]
-        return [best[0].tokens for best in beam(self.model, inputs, max_length=TARGET, beams=beams, ban=[EOS])]
+            return [one.tokens for one in greedy_search(self.model, inputs, max_length=TARGET, banned_tokens=[EOS])]
+        return [
+            best[0].tokens
+            for best in beam_search(self.model, inputs, max_length=TARGET, beam_size=beams, banned_tokens=[EOS])
+        ]
 
 
-class OursInt8(Ours):
+class RegardInt8(RegardTranslator):
     """Regard with int8 weights."""
 
     def __init__(self, folder: Path, device: str, dtype: str) -> None:
@@ -136,10 +139,10 @@ class CTranslate2Int8(CTranslate2):
 
 
 CONTENDERS: dict[str, type] = {
-    "ours": Ours,
+    "regard": RegardTranslator,
     "transformers": Transformers,
     "ctranslate2": CTranslate2,
-    "ours-int8": OursInt8,
+    "regard-int8": RegardInt8,
     "ctranslate2-int8": CTranslate2Int8,
 }
 
@@ -169,7 +172,7 @@ def child(name: str, folder: Path, device: str, dtype: str) -> None:
         result["rss_mib"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10, 1)
         return result
 
-    harness.answer(do)
+    harness.serve_requests(do)
 
 
 def _sentences(number: int, vocab: int) -> list[list[int]]:
@@ -305,19 +308,19 @@ def compare(arguments: argparse.Namespace, folder: Path, names: list[str]) -> di
         harness.rounds(children, 1, batch=batch, beams=beams)
         turns = harness.rounds(children, arguments.rounds, batch=batch, beams=beams)
         speed = {name: [turn[name]["tokens"] / turn[name]["seconds"] for turn in turns] for name in names}
-        case: dict[str, Any] = {"batch": batch, "beams": beams, "contenders": {}}
+        case: dict[str, Any] = {"batch": batch, "beam_size": beams, "contenders": {}}
         peer = "transformers" if "transformers" in names else names[-1]
         for name in names:
             same = sum(a == b for a, b in zip(first[name]["written"], first[peer]["written"], strict=True))
-            row: dict[str, Any] = {"tokens_per_second": harness.spread(speed[name])}
-            row["same_sentences"] = f"{same}/{batch}"
+            row: dict[str, Any] = {"tokens_per_second": harness.median_and_range(speed[name])}
+            row["same_outputs"] = f"{same}/{batch}"
             if "peak_mib" in turns[0][name]:
                 row["peak_mib"] = max(turn[name]["peak_mib"] for turn in turns)
             case["contenders"][name] = row
-        for ours in [name for name in names if name.startswith("ours")]:
-            for other in [name for name in names if name not in ("ours-int8", ours)]:
-                ratio = [a / b for a, b in zip(speed[ours], speed[other], strict=True)]
-                case[f"{ours} / {other}"] = harness.spread(ratio)
+        for contender in [name for name in names if name.startswith("regard")]:
+            for other in [name for name in names if name not in ("regard-int8", contender)]:
+                ratio = [a / b for a, b in zip(speed[contender], speed[other], strict=True)]
+                case[f"{contender} / {other}"] = harness.median_and_range(ratio)
         cases.append(case)
         print(_line(case), file=sys.stderr, flush=True)
     for one in children:
@@ -328,8 +331,8 @@ def compare(arguments: argparse.Namespace, folder: Path, names: list[str]) -> di
 def memory(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Peak resident memory of a process that loads and decodes 1,000 sentences (64 at a time, beam 4)."""
     number = 128 if arguments.quick else 1000
-    record = harness.machine() | {"sentences": number, "batch": 64, "beams": 4, "contenders": {}}
-    for name in arguments.contenders or ["ours", "transformers", "ours-int8"]:
+    record = harness.machine() | {"sentences": number, "batch": 64, "beam_size": 4, "contenders": {}}
+    for name in arguments.contenders or ["regard", "transformers", "regard-int8"]:
         one = _child(name, arguments, folder)
         result = one.ask(batch=64, beams=4, sentences=number)
         one.close()
@@ -344,23 +347,23 @@ def _child(name: str, arguments: argparse.Namespace, folder: Path) -> harness.Ch
 
 def _line(case: dict[str, Any]) -> str:
     ratios = [f"{name} {value['median']:.2f}" for name, value in case.items() if " / " in name]
-    return f"batch {case['batch']}, beam {case['beams']}: {', '.join(ratios)}"
+    return f"batch {case['batch']}, beam {case['beam_size']}: {', '.join(ratios)}"
 
 
 def show(record: dict[str, Any]) -> str:
     """The record as a table."""
     memory_column = any("peak_mib" in c for case in record["cases"] for c in case["contenders"].values())
-    head = ["batch", "beam", "contender", "tokens/s", "range", "ours / it", "range", "same"]
+    head = ["batch", "beam", "contender", "tokens/s", "range", "regard / it", "range", "same"]
     rows: list[list[Any]] = [head + ["peak MiB"] * memory_column]
     for case in record["cases"]:
         for name, found in case["contenders"].items():
             speed = found["tokens_per_second"]
-            ours = "ours-int8" if name.endswith("int8") else "ours"
-            ratio = case.get(f"{ours} / {name}")
-            row = [case["batch"], case["beams"], name]
+            contender = "regard-int8" if name.endswith("int8") else "regard"
+            ratio = case.get(f"{contender} / {name}")
+            row = [case["batch"], case["beam_size"], name]
             row += [f"{speed['median']:.0f}", f"{speed['min']:.0f}-{speed['max']:.0f}"]
             row += [f"{ratio['median']:.2f}", f"{ratio['min']:.2f}-{ratio['max']:.2f}"] if ratio else ["", ""]
-            rows.append([*row, found["same_sentences"], *([found.get("peak_mib", "")] if memory_column else [])])
+            rows.append([*row, found["same_outputs"], *([found.get("peak_mib", "")] if memory_column else [])])
     return harness.table(rows)
 
 
@@ -374,7 +377,7 @@ def main() -> None:
     parser.add_argument("--cases", type=_cases, help="batch x beam, for example 1x1,16x4")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--int8", action="store_true", help="add ours and CTranslate2 with int8 weights")
+    parser.add_argument("--int8", action="store_true", help="add Regard and CTranslate2 with int8 weights")
     parser.add_argument("--memory", action="store_true", help="peak memory instead of speed")
     parser.add_argument("--quick", action="store_true", help="a small model, two rounds, nothing written")
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -408,11 +411,11 @@ def main() -> None:
 
 
 def _contenders(arguments: argparse.Namespace, folder: Path) -> list[str]:
-    names = ["ours", "transformers"]
+    names = ["regard", "transformers"]
     if arguments.device == "cpu" and (folder / "ct2").exists():
         names.append("ctranslate2")
     if arguments.int8:
-        names += ["ours-int8", *(["ctranslate2-int8"] if (folder / "ct2").exists() else [])]
+        names += ["regard-int8", *(["ctranslate2-int8"] if (folder / "ct2").exists() else [])]
     return names
 
 

@@ -11,7 +11,7 @@ timm's model is made from a seed and its weights are stirred, so that no norm is
 weight table. All get the same images. `agree` is the cosine of a contender's logits and those of timm's eager model,
 the lowest of the batch. Inference: images to logits, weights in the type named. Training: forward under autocast,
 cross-entropy, backward, fused AdamW; weights in float32, neither dropout nor drop path on either side. Compiled means
-torch.compile(model, dynamic=False) for both; served, on a CPU, regard.tasks.serving.prepare, as the command line does
+torch.compile(model, dynamic=False) for both; served, on a CPU, regard.runtime.inference.pack_weights, as the command line does
 it. The attention of windows by itself: windows.py.
 """
 
@@ -38,13 +38,13 @@ harness.PACKAGES = (*harness.PACKAGES, "timm", "triton")
 class Pair(NamedTuple):
     """One architecture, by our names and by timm's."""
 
-    ours: str
+    is_regard: str
     size: str
     table: str  # of regard.weights
     timm: str
     image: int
     small: dict[str, Any]  # what makes theirs small, for --quick
-    mine: dict[str, Any]  # the same for ours
+    regard_small: dict[str, Any]  # the same for ours
 
 
 _VIT = {"depth": 2, "embed_dim": 48, "num_heads": 3}, {"layers": 2, "width": 48, "heads": 3}
@@ -56,19 +56,22 @@ MODELS = {
     "swinv2_t": Pair("swinv2", "t", "timm_swinv2", "swinv2_tiny_window8_256", 256, *_SWIN),
     "mvitv2_t": Pair("mvit", "t", "timm_mvitv2", "mvitv2_tiny", 224, {}, {}),
 }
-CONTENDERS = {"cpu": ["ours-served", "ours-eager", "timm-eager"], "cuda": ["ours", "ours-eager", "timm", "timm-eager"]}
+CONTENDERS = {
+    "cpu": ["regard-served", "regard-eager", "timm-eager"],
+    "cuda": ["regard", "regard-eager", "timm", "timm-eager"],
+}
 BATCHES = {"cpu": [1, 8], "cuda": [256]}
 
 
 # -- one contender -----------------------------------------------------------------------------------------------------
 
 
-class Racer:
+class Contender:
     """One side's model, eager or compiled; keeps the latest case only."""
 
     def __init__(self, name: str, arguments: argparse.Namespace) -> None:
         side, _, self.form = name.partition("-")  # eager, served, or neither: compiled
-        self.ours = side == "ours"
+        self.is_regard = side == "regard"
         self.device, self.dtype, self.what = arguments.device, arguments.dtype, arguments.what
         self.quick = arguments.quick
         self.case: tuple[str, int] | None = None
@@ -131,17 +134,17 @@ class Racer:
         with torch.no_grad():
             for weight in theirs.parameters():
                 weight += 0.02 * torch.randn_like(weight)
-        if not self.ours:
+        if not self.is_regard:
             return theirs
         from regard.models import build
-        from regard.weights.table import read
+        from regard.weights.table import import_state_dict
 
-        model = build(pair.ours, pair.size, drop_path=0.0, **(pair.mine if self.quick else {}))
-        read(import_module(f"regard.weights.{pair.table}").table(model.config), theirs.state_dict(), model)
+        model = build(pair.is_regard, pair.size, drop_path=0.0, **(pair.regard_small if self.quick else {}))
+        import_state_dict(import_module(f"regard.weights.{pair.table}").table(model.config), theirs.state_dict(), model)
         if self.form == "served":
-            from regard.tasks.serving import prepare
+            from regard.runtime.inference import pack_weights
 
-            prepare(model)
+            pack_weights(model)
         return model
 
 
@@ -150,7 +153,7 @@ def child(name: str, arguments: argparse.Namespace) -> None:
     import torch
 
     torch.set_num_threads(arguments.threads)
-    racer, cuda = Racer(name, arguments), arguments.device == "cuda"
+    racer, cuda = Contender(name, arguments), arguments.device == "cuda"
     wait = torch.cuda.synchronize if cuda else lambda: None
 
     def do(model: str, batch: int, times: int, keep: bool = False) -> dict[str, Any]:
@@ -166,11 +169,11 @@ def child(name: str, arguments: argparse.Namespace) -> None:
         for _ in range(times):
             step()
         wait()
-        answer: dict[str, Any] = {"seconds": (time.perf_counter() - began) / times}
+        serve_requests: dict[str, Any] = {"seconds": (time.perf_counter() - began) / times}
         if cuda:
-            answer["peak_mib"] = round(torch.cuda.max_memory_allocated() / 2**20)
+            serve_requests["peak_mib"] = round(torch.cuda.max_memory_allocated() / 2**20)
             torch.cuda.empty_cache()  # so that all fit on one device
-        return answer | ({"logits": logits} if keep else {})
+        return serve_requests | ({"logits": logits} if keep else {})
 
     def try_it(**request: Any) -> dict[str, Any]:
         try:
@@ -178,7 +181,7 @@ def child(name: str, arguments: argparse.Namespace) -> None:
         except Exception as error:  # one that fails must not end the others
             return {"failed": f"{type(error).__name__}: {str(error).strip().splitlines()[0][:300]}"}
 
-    harness.answer(try_it)
+    harness.serve_requests(try_it)
 
 
 # -- the race ----------------------------------------------------------------------------------------------------------
@@ -196,7 +199,7 @@ def compare(arguments: argparse.Namespace) -> dict[str, Any]:
     cases = []
     for model in arguments.models:
         for batch in arguments.batches:
-            cases.append(race(children, model, batch, arguments))
+            cases.append(compare_case(children, model, batch, arguments))
             ratios = [f"{k} {v['median']:.3f}" for k, v in cases[-1].items() if " / " in k]
             print(f"{model} {arguments.what} {batch}: {', '.join(ratios)}", file=sys.stderr, flush=True)
     for one in children:
@@ -204,7 +207,9 @@ def compare(arguments: argparse.Namespace) -> dict[str, Any]:
     return record | {"rounds": arguments.rounds, "steal": steal.share(), "cases": cases}
 
 
-def race(children: list[harness.Child], model: str, batch: int, arguments: argparse.Namespace) -> dict[str, Any]:
+def compare_case(
+    children: list[harness.Child], model: str, batch: int, arguments: argparse.Namespace
+) -> dict[str, Any]:
     """One case: made by all (side by side on a GPU's many cores), then timed in turns."""
     asked = {"model": model, "batch": batch}
     with ThreadPoolExecutor(len(children) if arguments.device == "cuda" else 1) as pool:
@@ -229,13 +234,15 @@ def race(children: list[harness.Child], model: str, batch: int, arguments: argpa
     seconds = {one.name: [turn[one.name]["seconds"] for turn in turns] for one in racing}
     wanted = first.get("timm-eager", first[racing[-1].name])["logits"]
     for name, each in seconds.items():
-        row["contenders"][name] = {"images_per_second": harness.spread(batch / s for s in each)}
+        row["contenders"][name] = {"images_per_second": harness.median_and_range(batch / s for s in each)}
         if "peak_mib" in turns[0][name]:
             row["contenders"][name]["peak_mib"] = max(turn[name]["peak_mib"] for turn in turns)
-        row["contenders"][name]["agree"] = round(agreement(first[name]["logits"], wanted), 6)
-    for ours in [name for name in seconds if name.startswith("ours")]:
-        for other in [name for name in seconds if name != ours]:
-            row[f"{ours} / {other}"] = harness.spread(b / a for a, b in zip(seconds[ours], seconds[other], strict=True))
+        row["contenders"][name]["cosine"] = round(agreement(first[name]["logits"], wanted), 6)
+    for is_regard in [name for name in seconds if name.startswith("regard")]:
+        for other in [name for name in seconds if name != is_regard]:
+            row[f"{is_regard} / {other}"] = harness.median_and_range(
+                b / a for a, b in zip(seconds[is_regard], seconds[other], strict=True)
+            )
     return row
 
 
@@ -248,20 +255,20 @@ def agreement(found: list[list[float]], wanted: list[list[float]]) -> float:
 
 
 def show(record: dict[str, Any]) -> str:
-    """The record as a table; `alike` is ours over theirs, both compiled or both not."""
-    rows: list[list[Any]] = [["model", "batch", "contender", "images/s", "range", "alike", "range", "agree", "MiB"]]
+    """The record as a table; `group_by_decay` is ours over theirs, both compiled or both not."""
+    rows: list[list[Any]] = [["model", "batch", "contender", "images/s", "range", "alike", "range", "cosine", "MiB"]]
     for case in record["cases"]:
         for name, found in case["contenders"].items():
             speed = found["images_per_second"]
-            ratio = case.get(f"{name} / timm" if name == "ours" else f"{name} / timm-eager")
+            ratio = case.get(f"{name} / timm" if name == "regard" else f"{name} / timm-eager")
             row = [case["model"], case["batch"], name, f"{speed['median']:,.1f}"]
             row += [f"{speed['min']:,.1f}-{speed['max']:,.1f}"]
             row += [f"{ratio['median']:.3f}", f"{ratio['min']:.3f}-{ratio['max']:.3f}"] if ratio else ["", ""]
-            rows.append([*row, f"{found['agree']:.5f}", found.get("peak_mib", "")])
+            rows.append([*row, f"{found['cosine']:.5f}", found.get("peak_mib", "")])
     return harness.table(rows)
 
 
-def kept(name: str, record: dict[str, Any]) -> dict[str, Any]:
+def merge_previous(name: str, record: dict[str, Any]) -> dict[str, Any]:
     """The record with the cases that were measured before and not now, if that was on the same machine."""
     place = harness.RESULTS / name
     if not place.is_file():
@@ -287,7 +294,7 @@ def main() -> None:
     )
     parser.add_argument("--what", choices=("inference", "training"), default="inference")
     parser.add_argument("--models", **words, default=[*MODELS], help=f"of {','.join(MODELS)}")
-    parser.add_argument("--contenders", **words, help="of ours, ours-eager, ours-served, timm, timm-eager")
+    parser.add_argument("--contenders", **words, help="of regard, regard-eager, regard-served, timm, timm-eager")
     parser.add_argument("--batches", type=lambda text: [int(n) for n in text.split(",")])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--spend", type=float, default=1.0, help="seconds of a turn")
@@ -310,7 +317,7 @@ def main() -> None:
     if not arguments.quick and (whole or arguments.keep):
         part = "" if arguments.what == "inference" else f"-{arguments.what}"
         name = f"vision{part}-{arguments.device}.json"
-        print("written:", os.path.relpath(harness.write(name, record if whole else kept(name, record))))
+        print("written:", os.path.relpath(harness.write(name, record if whole else merge_previous(name, record))))
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=512)
     asked = parser.parse_args()
     if asked.child:
-        return harness.answer(Contender(asked.child, asked.device, asked.length).run)
+        return harness.serve_requests(Contender(asked.child, asked.device, asked.length).run)
 
     record = harness.machine(asked.device) | {"threads": asked.threads, "rounds": asked.rounds, "cases": []}
     for length in asked.lengths:
@@ -54,16 +54,16 @@ def main() -> None:
         case: dict[str, Any] = {"case": f"BERT-base, 1 x {length} tokens", "contenders": {}}
         for name in ASKED:
             case["contenders"][name] = {
-                "milliseconds": harness.spread(1000 * turn[name]["seconds"] for turn in turns),
-                "MiB over the model": max(turn[name]["mebibytes"] for turn in turns),
-                "times no maps": harness.spread(
+                "milliseconds": harness.median_and_range(1000 * turn[name]["seconds"] for turn in turns),
+                "extra_mib": max(turn[name]["mebibytes"] for turn in turns),
+                "slowdown": harness.median_and_range(
                     turn[name]["seconds"] / turn["sdpa, no maps"]["seconds"] for turn in turns
                 ),
             }
         record["cases"].append(case)
-        rows = [["", "ms", "MiB", "times no maps"]]
+        rows = [["", "ms", "MiB", "slowdown"]]
         rows += [
-            [name, found["milliseconds"]["median"], found["MiB over the model"], found["times no maps"]["median"]]
+            [name, found["milliseconds"]["median"], found["extra_mib"], found["slowdown"]["median"]]
             for name, found in case["contenders"].items()
         ]
         print(f"{case['case']}\n{harness.table(rows)}\n")
@@ -80,9 +80,9 @@ class Contender:
         import regard
 
         self.torch, self.watch, self.device = torch, regard.watch, device
-        self.theirs, self.asked = name == "transformers, all maps", ASKED[name]
+        self.is_peer, self.asked = name == "transformers, all maps", ASKED[name]
         torch.manual_seed(0)
-        how = "eager" if self.theirs else "sdpa"
+        how = "eager" if self.is_peer else "sdpa"
         config = BertConfig(vocab_size=1000, max_position_embeddings=length, attn_implementation=how)
         self.model = BertModel(config).eval().to(device)
         self.tokens = torch.randint(1000, (1, length), device=device)
@@ -93,7 +93,7 @@ class Contender:
         start = time.perf_counter()
         with self.torch.no_grad():
             with nullcontext() if self.asked is None else self.watch(self.model, **self.asked):
-                self.model(self.tokens, output_attentions=self.theirs)
+                self.model(self.tokens, output_attentions=self.is_peer)
             if self.device == "cuda":
                 self.torch.cuda.synchronize()
         return {"seconds": time.perf_counter() - start, "mebibytes": round(self._peak() - self.before)}

@@ -39,24 +39,24 @@ GROUPS = {
 }
 
 
-def ours(sentences: Any, epochs: int) -> tuple[Any, Any]:
+def regard_epochs(sentences: Any, epochs: int) -> tuple[Any, Any]:
     """An epoch to run, and the neighbours of a word."""
     import torch
 
-    from regard.data.batching import Place
-    from regard.data.words import WordSentences
+    from regard.data.batching import StreamPosition
+    from regard.data.text.word_sentences import WordSentences
     from regard.models.word2vec import Config, Word2Vec
-    from regard.tasks import words
-    from regard.tasks.neighbours import Words
-    from regard.training.optimiser import Optimiser
+    from regard.tasks.text import word2vec
+    from regard.tasks.text.nearest_words import NearestWords
+    from regard.training.optimizers.optimizer import Optimizer
 
-    data = WordSentences(("tatoeba",), vocabulary=50_000, least=LEAST, tokens=BATCH)
-    task = words.Config(window=WINDOW, negatives=DRAWN, sample=SAMPLE).build(data)
+    data = WordSentences(("tatoeba",), vocab_size=50_000, min_count=LEAST, batch_tokens=BATCH)
+    task = word2vec.Config(window=WINDOW, negatives=DRAWN, subsample=SAMPLE).build(data)
     torch.manual_seed(0)
     model = Word2Vec(task.fit(Config(1, WIDTH)))
-    optimiser = Optimiser(dict(model.named_parameters()), betas=(0.9, 0.999))
+    optimiser = Optimizer(dict(model.named_parameters()), betas=(0.9, 0.999))
     total = epochs * len(task.batches().order(0))
-    state = {"place": Place(), "step": 0}
+    state = {"place": StreamPosition(), "step": 0}
 
     def epoch() -> None:
         began = state["place"].epoch
@@ -70,12 +70,12 @@ def ours(sentences: Any, epochs: int) -> tuple[Any, Any]:
                 return
 
     def near(word: str, k: int) -> list[str]:
-        return [each.word for each in Words(model, task.text).near(word, k)]
+        return [each.word for each in NearestWords(model, task.text).near(word, k)]
 
     return epoch, near
 
 
-def theirs(sentences: Any, epochs: int) -> tuple[Any, Any]:
+def gensim_epochs(sentences: Any, epochs: int) -> tuple[Any, Any]:
     """The same of gensim."""
     from gensim.models import Word2Vec
 
@@ -99,20 +99,20 @@ def theirs(sentences: Any, epochs: int) -> tuple[Any, Any]:
 
 
 def child(name: str, epochs: int) -> None:
-    from regard.data.words import WordSentences
+    from regard.data.text.word_sentences import WordSentences
 
     sentences = WordSentences(("tatoeba",)).read("train")
     count = sum(map(len, sentences))
-    epoch, near = {"regard": ours, "gensim": theirs}[name](sentences, epochs)
+    epoch, near = {"regard": regard_epochs, "gensim": gensim_epochs}[name](sentences, epochs)
 
     def turn(what: str) -> Any:
-        if what == "near":
+        if what == "neighbours":
             return _groups(near)
         began = time.perf_counter()
         epoch()
         return {"words_per_second": count / (time.perf_counter() - began)}
 
-    harness.answer(turn)
+    harness.serve_requests(turn)
 
 
 def _groups(near: Any) -> dict[str, float]:
@@ -123,7 +123,7 @@ def _groups(near: Any) -> dict[str, float]:
         for word in own:
             found = near(word, 5)
             first, five, count = first + (found[0] in own), five + sum(x in own for x in found) / 5, count + 1
-    return {"words": count, "nearest_in_group": round(first / count, 3), "five_in_group": round(five / count, 3)}
+    return {"words": count, "nearest_in_group": round(first / count, 3), "top5_in_group": round(five / count, 3)}
 
 
 def main() -> None:
@@ -142,27 +142,27 @@ def main() -> None:
         import regard
 
         words = regard.load(asked.near)
-        print(_groups(lambda word, k: [each.word for each in words.near(word, k)]))
+        print(_groups(lambda word, k: [each.word for each in words.nearest(word, k)]))
         return
     more = ["--epochs", str(asked.epochs), *(["--gensim", asked.gensim] if asked.gensim else [])]
     both = [harness.Child(name, str(Path(__file__)), more, threads=1) for name in ("regard", "gensim")]
     record, steal = harness.machine(), harness.Steal()
     record["command"] = "python benchmarks/word2vec.py"
     turns = harness.rounds(both, asked.epochs, what="epoch")
-    speeds = {c.name: harness.spread(t[c.name]["words_per_second"] for t in turns) for c in both}
-    ratio = harness.spread(t["regard"]["words_per_second"] / t["gensim"]["words_per_second"] for t in turns)
-    quality = {c.name: c.ask(what="near") for c in both}
+    speeds = {c.name: harness.median_and_range(t[c.name]["words_per_second"] for t in turns) for c in both}
+    ratio = harness.median_and_range(t["regard"]["words_per_second"] / t["gensim"]["words_per_second"] for t in turns)
+    quality = {c.name: c.ask(what="neighbours") for c in both}
     record |= {
         "words_per_second": speeds,
         "ratio": ratio,
         "epochs": asked.epochs,
-        "near": quality,
+        "neighbours": quality,
         "steal": steal.share(),
     }
     for each in both:
         each.close()
     rows = [["", "words/s", "nearest in group", "five in group"]]
-    rows += [[n, f"{speeds[n]['median']:,.0f}", q["nearest_in_group"], q["five_in_group"]] for n, q in quality.items()]
+    rows += [[n, f"{speeds[n]['median']:,.0f}", q["nearest_in_group"], q["top5_in_group"]] for n, q in quality.items()]
     print(harness.table(rows), f"\nratio {ratio['median']} ({ratio['min']} to {ratio['max']})")
     print(harness.write("word2vec-cpu.json", record))
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from regard import see
-from regard.attention.mask import Causal, Global, Keys, Window
+from regard.attention.mask import CausalMask, GlobalMask, PaddingMask, WindowMask
 
 ASSETS = Path(__file__).resolve().parent / "assets"
 SENTENCE = "Two dogs are playing in the snow."
@@ -29,9 +29,12 @@ IT = {
 def masks(folder: Path) -> list[Path]:
     """Who may look at whom."""
     every = {
-        "mask-causal": (Causal(), "Causal()"),
-        "mask-padding": (Keys(torch.tensor([5])), "Keys([5])"),
-        "mask-window": (Causal() & (Window(3) | Global([0])), "Causal() & (Window(3) | Global([0]))"),
+        "mask-causal": (CausalMask(), "Causal()"),
+        "mask-padding": (PaddingMask(torch.tensor([5])), "PaddingMask([5])"),
+        "mask-window": (
+            CausalMask() & (WindowMask(3) | GlobalMask([0])),
+            "CausalMask() & (WindowMask(3) | GlobalMask([0]))",
+        ),
     }
     return [
         see.save(see.mask(mask.dense(1, 8, 8), title=title), folder / f"{name}.png")
@@ -44,25 +47,27 @@ def formulas(folder: Path) -> list[Path]:
     from regard.positions.added.sinusoidal import SinusoidalPositions
 
     vectors = SinusoidalPositions(width=64).vectors(torch.arange(60)[None])[0]
-    see.encoding(vectors, folder / "sinusoidal.png", "sinusoidal positions: 60 places, 64 features")
-    see.reach(reaches(), folder / "reach.png", "How far a gradient reaches, before any training (width 32)")
-    return [folder / "sinusoidal.png", folder / "reach.png"]
+    see.positional_encoding(vectors, folder / "sinusoidal.png", "sinusoidal positions: 60 places, 64 features")
+    see.gradient_by_distance(
+        reaches(), folder / "gradient-reach.png", "How far a gradient reaches, before any training (width 32)"
+    )
+    return [folder / "sinusoidal.png", folder / "gradient-reach.png"]
 
 
 def reaches(length: int = 100, width: int = 32) -> dict[str, torch.Tensor]:
     """A recurrent network of each kind, and one layer of causal attention with the way around it."""
-    from regard.attention.multihead import MultiHead
-    from regard.blocks import READERS
-    from regard.core.spec import make
-    from regard.tasks.reach import reach
+    from regard.attention.multihead import MultiHeadAttention
+    from regard.blocks import RNN_ENCODERS
+    from regard.core.spec import build_part
+    from regard.interpret.gradient_reach import gradient_by_distance
 
     torch.manual_seed(0)
     found = {}
     for name in ("rnn", "lstm", "gru"):
-        reader = make(READERS, name, "reader", width=width, hidden=width, directions=1)
-        found[name] = reach(reader, length, width)
-    mix = MultiHead(width, heads=4)
-    found["attention"] = reach(lambda x: x + mix(x, mask=Causal()), length, width)
+        reader = build_part(RNN_ENCODERS, name, "reader", width=width, hidden=width, directions=1)
+        found[name] = gradient_by_distance(reader, length, width)
+    mix = MultiHeadAttention(width, heads=4)
+    found["attention"] = gradient_by_distance(lambda x: x + mix(x, mask=CausalMask()), length, width)
     return found
 
 
@@ -78,7 +83,7 @@ def attention(folder: Path) -> list[Path]:
         "rollout": [SENTENCE, "--to", "de", "--view", "rollout"],
         **{name: [sentence, "--to", "de", "--view", "encoder"] for name, sentence in IT.items()},
         "lattice": [sound],
-        "listened": [sound, "--model", "digits-listen"],
+        "digits-attention": [sound, "--model", "digits-listen"],
     }
     made = []
     for name, words in every.items():

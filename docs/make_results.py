@@ -5,12 +5,12 @@
         --name multi30k-en-de-tiny-1                       the file's name, and the run's on the page
         --system "Transformer tiny"                        its row in the tables; runs that differ in their seed alone
                                                            share a row, which shows mean and range (default: the recipe)
-        --command "regard train translate_multi30k_tiny train.seed=1 --out runs/tiny-1"
+        --command "regard train transformer_multi30k train.seed=1 --out runs/tiny-1"
         [--machine TEXT] [--date YYYY-MM-DD] [--note TEXT] [--evaluation FILE]
 
 A run folder, of any task, holds recipe.json and result.json (the training loop writes them) and evaluation.json
 (``regard eval RUN_FOLDER --output RUN_FOLDER/evaluation.json``). Folders and paths of the machine are left out. Of a
-translation greedy.json, where it is there, holds the same without a search (``--beams 1``), for who compares with that.
+translation greedy.json, where it is there, holds the same without a search (``--beam-size 1``), for who compares with that.
 
 docs/results/NAME.json, one run:
 
@@ -21,16 +21,16 @@ docs/results/NAME.json, one run:
     task, corpus, unit               of every other run; unit is what its tokens/s are counted in
     weights, precision               which weights were kept; how matrix products were taken
     by_length                        {part: [{"from", "to", "count", metric: value}]}, by the length of the input
-    scores                           [{"part", "metric", "value", "signature", "sentences", "beams", "length_penalty"}]
-                                     of runs that do not translate: results_language.py
+    scores                           [{"split", "metric", "value", "signature", "sentences", "beam_size", "length_penalty"}]
+                                     of runs that do not translate: results_tasks.py
 
 Of a run that was written down by hand only name, system, command, seed (null: not known), machine, date, corpus and
 scores must be there; the rest is left out where it was not kept.
 
-docs/published.json holds what others published: a list of {"system", "corpus", "source", "target", "part", "metric",
+docs/published.json holds what others published: a list of {"system", "corpus", "source", "target", "split", "metric",
 "value", "search", "where", "checked"}; where "checked" is false the number was recalled and the page says so. Without
 source and target, and with "unit" where a metric has one, it stands under Language, or under Images where the unit is
-"image"; with "section" it stands where results_before.py puts it, or in a table of the lectures. "said" is how the
+"image"; with "section" it stands where results_seq2seq.py puts it, or in a table of the lectures. "said" is how the
 slide writes the value.
 
 benchmarks/results/*.json are what the programs in benchmarks/ write: "cases" with "contenders", or "contenders" alone,
@@ -50,21 +50,31 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from results_before import before, is_ours
-from results_images import TASKS as SEEN
-from results_images import images
-from results_language import described, language
-from results_language import scores as language_scores
+from results_images import TASKS as IMAGE_TASKS
+from results_images import images_section
 from results_owed import OWED_RUNS as OWED_RUNS
 from results_owed import OWED_SPEED, owed
-from results_parts import console, counted, listed, read, search, seeds, spread, table, write
+from results_seq2seq import is_seq2seq_run, seq2seq_section
+from results_tables import (
+    bullet_list,
+    console_block,
+    describe_search,
+    format_seeds,
+    mean_and_range,
+    pluralize,
+    read_json,
+    table,
+    write,
+)
+from results_tasks import describe_run, language_section
+from results_tasks import scores as language_scores
 
 HERE = Path(__file__).resolve().parent
 RUNS, PUBLISHED, PAGE = HERE / "results", HERE / "published.json", HERE / "results.md"
 SPEED = HERE.parent / "benchmarks" / "results"
 
-METRICS = {  # as in regard.tasks.score
-    "bleu_tokenised": "BLEU, lower-case Moses tokens",
+METRICS = {  # as in regard.metrics.bleu
+    "bleu_tokenized": "BLEU, lower-case Moses tokens",
     "bleu": "BLEU, cased",
     "bleu_lower": "BLEU, lower-case",
     "chrf": "chrF",
@@ -84,11 +94,11 @@ def main(words: Sequence[str] | None = None) -> int:
     for option in ("--system", "--machine", "--date", "--note"):
         adding.add_argument(option)
     adding.add_argument("--evaluation", type=Path, help="default: RUN_FOLDER/evaluation.json")
-    asked = parser.parse_args(words)
+    args = parser.parse_args(words)
     try:
-        if asked.verb == "add":
-            print(os.path.relpath(add(asked)))
-        write(PAGE, page())
+        if args.verb == "add":
+            print(os.path.relpath(add(args)))
+        write(PAGE, build_page())
     except (OSError, ValueError, KeyError) as error:
         print(f"make_results: {error if not isinstance(error, KeyError) else f'missing {error}'}", file=sys.stderr)
         return 1
@@ -99,55 +109,55 @@ def main(words: Sequence[str] | None = None) -> int:
 # -- a run folder into a result file -----------------------------------------------------------------------------------
 
 
-def add(asked: argparse.Namespace) -> Path:
+def add(args: argparse.Namespace) -> Path:
     """Read the three files of a run and write docs/results/NAME.json."""
-    if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", asked.name):
-        raise ValueError(f"the name '{asked.name}' is to be a file's: small letters, digits and hyphens")
-    recipe, result = read(asked.folder / "recipe.json"), read(asked.folder / "result.json")
-    evaluation = read(asked.evaluation or asked.folder / "evaluation.json")
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", args.name):
+        raise ValueError(f"the name '{args.name}' is to be a file's: small letters, digits and hyphens")
+    recipe, result = read_json(args.folder / "recipe.json"), read_json(args.folder / "result.json")
+    evaluation = read_json(args.evaluation or args.folder / "evaluation.json")
     translates = "source" in recipe["data"]
     about = (
         {key: recipe["data"][key] for key in ("corpus", "source", "target", "style")}
         if translates
-        else described(recipe)
+        else describe_run(recipe)
     )
     found = (
         scores(evaluation["results"], recipe["data"]["style"])
         if translates
         else language_scores(evaluation["results"], recipe)
     )
-    day = datetime.fromtimestamp((asked.folder / "result.json").stat().st_mtime, UTC).strftime("%Y-%m-%d")
+    day = datetime.fromtimestamp((args.folder / "result.json").stat().st_mtime, UTC).strftime("%Y-%m-%d")
     record = {
-        "name": asked.name,
-        "system": asked.system or str(recipe["name"]),
-        "command": asked.command,
+        "name": args.name,
+        "system": args.system or str(recipe["name"]),
+        "command": args.command,
         "seed": result["seed"],
-        "machine": asked.machine or result["machine"],
-        "date": asked.date or day,
+        "machine": args.machine or result["machine"],
+        "date": args.date or day,
         "minutes": round(result["seconds"] / 60, 1),
         "parameters": evaluation.get("parameters", result["parameters"]),
         "steps": result["steps"],
         "epochs": result["epochs"],
         "tokens_per_second": result["tokens_per_second"],
         "precision": result["precision"],
-        "weights": result["kept"] if evaluation["weights"] == "final" else evaluation["weights"],
+        "weights": result["final_weights"] if evaluation["weights"] == "final" else evaluation["weights"],
         "versions": {"regard": evaluation["regard"], "torch": result["torch"]},
         **about,
         "scores": list(found),
     }
     results = evaluation["results"]
-    if translates and (asked.folder / "greedy.json").is_file():
-        greedy = read(asked.folder / "greedy.json")["results"]
+    if translates and (args.folder / "greedy.json").is_file():
+        greedy = read_json(args.folder / "greedy.json")["results"]
         record["scores"] += scores(greedy, recipe["data"]["style"])
         results = greedy | results  # parts that were not searched have their lengths from there
-    if lengths := {part: rounded(x["by_length"]) for part, x in results.items() if "by_length" in x}:
+    if lengths := {part: round_buckets(x["by_length"]) for part, x in results.items() if "by_length" in x}:
         record["by_length"] = lengths
     if not record["scores"]:
-        raise ValueError(f"nothing in the evaluation of {asked.folder.name} has a column on the page")
-    if asked.note:
-        record["note"] = asked.note
+        raise ValueError(f"nothing in the evaluation of {args.folder.name} has a column on the page")
+    if args.note:
+        record["note"] = args.note
     RUNS.mkdir(exist_ok=True)
-    place = RUNS / f"{asked.name}.json"
+    place = RUNS / f"{args.name}.json"
     write(place, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
     return place
 
@@ -158,15 +168,15 @@ def scores(results: Mapping[str, Mapping[str, Any]], style: str) -> Iterator[dic
         for metric in METRICS:
             if metric in found and not (style == "moses" and metric in CASED):
                 yield {
-                    "part": part,
+                    "split": part,
                     "metric": metric,
                     "value": round(float(found[metric]), 2),
                     "signature": found[f"{metric}_signature"],
-                    **{key: found[key] for key in ("sentences", "beams", "length_penalty") if key in found},
+                    **{key: found[key] for key in ("sentences", "beam_size", "length_penalty") if key in found},
                 }
 
 
-def rounded(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def round_buckets(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The buckets of a score by length, to the hundredth."""
     return [{key: round(x, 2) if isinstance(x, float) else x for key, x in row.items()} for row in rows]
 
@@ -174,53 +184,58 @@ def rounded(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
-def page() -> str:
+def build_page() -> str:
     """All of docs/results.md."""
-    ours = [read(file) for file in sorted(RUNS.glob("*.json"))]
-    theirs = json.loads(PUBLISHED.read_text(encoding="utf-8"))
-    measured = {file.stem: read(file) for file in sorted(SPEED.glob("*.json"))}
-    plain = [line for line in theirs if "section" not in line]
+    all_runs = [read_json(file) for file in sorted(RUNS.glob("*.json"))]
+    published = json.loads(PUBLISHED.read_text(encoding="utf-8"))
+    measured = {file.stem: read_json(file) for file in sorted(SPEED.glob("*.json"))}
+    plain = [line for line in published if "section" not in line]
     parts = [
         "# Results",
         "This page is made by `python docs/make_results.py` from the files in `docs/results/`, `docs/published.json` "
         "and `benchmarks/results/`. It is not edited by hand; a test compares it with what the script makes. Every "
         "number of ours has its command, seed, machine and date under [Runs](#runs) or beside it.",
-        *quality([run for run in ours if "source" in run and not is_ours(run)], [x for x in plain if "source" in x]),
-        *lecture_transformer([line for line in theirs if line.get("section") == "lecture transformer"]),
-        *language(
-            [run for run in ours if "source" not in run and run.get("task") not in SEEN],
+        *translation_section(
+            [run for run in all_runs if "source" in run and not is_seq2seq_run(run)],
+            [x for x in plain if "source" in x],
+        ),
+        *lecture_transformer([line for line in published if line.get("section") == "lecture transformer"]),
+        *language_section(
+            [run for run in all_runs if "source" not in run and run.get("task") not in IMAGE_TASKS],
             [x for x in plain if "source" not in x and x.get("unit") != "image"],
         ),
-        *images([run for run in ours if run.get("task") in SEEN], [x for x in plain if x.get("unit") == "image"]),
-        *lecture_vit([line for line in theirs if line.get("section") == "lecture vit"]),
-        *before(ours, [line for line in theirs if "section" in line]),
-        *runs_listed(ours),
-        *speed_listed(measured),
-        *owed(ours, measured),
+        *images_section(
+            [run for run in all_runs if run.get("task") in IMAGE_TASKS], [x for x in plain if x.get("unit") == "image"]
+        ),
+        *lecture_vit([line for line in published if line.get("section") == "lecture vit"]),
+        *seq2seq_section(all_runs, [line for line in published if "section" in line]),
+        *runs_section(all_runs),
+        *benchmarks_section(measured),
+        *owed(all_runs, measured),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def quality(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def translation_section(all_runs: Sequence[Mapping[str, Any]], published: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Translation quality: for each test part one table, published lines beside ours."""
     yield "## Translation"
     yield (
         "Compare numbers within a column only. The columns count different tokens: see "
-        "[how scores are counted](rooms/tasks.md#scores). † marks a published number that was recalled and not checked "
+        "[how scores are counted](packages/tasks.md#scores). † marks a published number that was recalled and not checked "
         "at its source. A row of several seeds shows the mean and, in brackets, the lowest and the highest."
     )
-    places = {(line["corpus"], line["source"], line["target"], line["part"]) for line in theirs}
-    places |= {(run["corpus"], run["source"], run["target"], s["part"]) for run in ours for s in run["scores"]}
+    places = {(line["corpus"], line["source"], line["target"], line["split"]) for line in published}
+    places |= {(run["corpus"], run["source"], run["target"], s["split"]) for run in all_runs for s in run["scores"]}
     for corpus, source, target, part in sorted(places):
         yield f"### {corpus} {source.upper()}-{target.upper()}, {part}"
         here = (corpus, source, target)
-        lines = [t for t in theirs if (t["corpus"], t["source"], t["target"], t["part"]) == (*here, part)]
+        lines = [t for t in published if (t["corpus"], t["source"], t["target"], t["split"]) == (*here, part)]
         found = [
             (run, s)
-            for run in ours
+            for run in all_runs
             if (run["corpus"], run["source"], run["target"]) == here
             for s in run["scores"]
-            if s["part"] == part
+            if s["split"] == part
         ]
         yield from _one_part(lines, found)
 
@@ -237,11 +252,11 @@ def _one_part(
         rows.append([f"published: {line['system']}", *cells, line.get("search", ""), "", ""])
     systems: dict[tuple[str, str, str], list[tuple[Mapping[str, Any], Mapping[str, Any]]]] = {}
     for run, s in found:
-        systems.setdefault((run["system"], _text(run["style"]), search(s)), []).append((run, s))
+        systems.setdefault((run["system"], _text(run["style"]), describe_search(s)), []).append((run, s))
     for (system, style, how), measured in systems.items():
-        cells = [spread([s["value"] for _, s in measured if s["metric"] == metric]) for metric in columns]
+        cells = [mean_and_range([s["value"] for _, s in measured if s["metric"] == metric]) for metric in columns]
         sizes = " / ".join(dict.fromkeys(f"{run['parameters']:,}" for run, _ in measured))
-        rows.append([f"**{system}**, {style}", *cells, how, sizes, seeds(run for run, _ in measured)])
+        rows.append([f"**{system}**, {style}", *cells, how, sizes, format_seeds(run for run, _ in measured)])
     if not systems:
         rows.append(["**Regard**", *("not measured yet" for _ in columns), "", "", ""])
     yield table(rows)
@@ -270,7 +285,7 @@ def lecture_vit(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         return
     yield "### The lecture's table: ViT"
     yield (
-        "Images right, %, and what training took, as on the slide. Pre-trained on up to 300 million images that are "
+        "Accuracy %, and what training took, as on the slide. Pre-trained on up to 300 million images that are "
         "not at hand, then fine-tuned; of these sets only CIFAR-10 is here, and [ours on it](#cifar10-test) are "
         "trained from scratch. The sizes are `vit:h14` and `vit:l16`."
     )
@@ -288,17 +303,17 @@ def _as_published(
         cells.setdefault(line[row], {})[column(line)] = line.get("said", f"{line['value']:g}") + mark
     yield table([["", *columns], *([name, *(found.get(c, "") for c in columns)] for name, found in cells.items())])
     counted_so = [f"how {line['value']:g} was counted: {line['search']}" for line in lines if "search" in line]
-    yield listed([*(line["where"] for line in lines), *counted_so])
+    yield bullet_list([*(line["where"] for line in lines), *counted_so])
 
 
-def runs_listed(ours: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def runs_section(all_runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """How every number of ours was made."""
     yield "## Runs"
-    if not ours:
+    if not all_runs:
         yield "No run has been recorded yet."
-    for run in ours:
+    for run in all_runs:
         yield f"### {run['name']}"
-        yield console(run["command"])
+        yield console_block(run["command"])
         facts = {
             "seed": "not recorded" if run["seed"] is None else run["seed"],
             "machine": run["machine"],
@@ -309,7 +324,7 @@ def runs_listed(ours: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             "versions": ", ".join(f"{name} {version}" for name, version in run.get("versions", {}).items()),
             "note": run.get("note"),
         }
-        yield listed(f"{name}: {value}" for name, value in facts.items() if value not in ("", None))
+        yield bullet_list(f"{name}: {value}" for name, value in facts.items() if value not in ("", None))
 
 
 def _training(run: Mapping[str, Any]) -> Iterator[str]:
@@ -326,7 +341,7 @@ def _training(run: Mapping[str, Any]) -> Iterator[str]:
         yield run["precision"]
 
 
-def speed_listed(measured: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def benchmarks_section(measured: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """What the programs in benchmarks/ measured."""
     yield "## Speed and memory"
     yield (
@@ -339,8 +354,8 @@ def speed_listed(measured: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         record = {**kept["machine"], **kept} if isinstance(kept.get("machine"), Mapping) else kept
         yield f"### {OWED_SPEED[name][0] if name in OWED_SPEED else name}"
         if "command" in record:
-            yield console(record["command"])
-        yield "\n".join(f"- {line}" for line in _circumstances(record))
+            yield console_block(record["command"])
+        yield "\n".join(f"- {line}" for line in _environment(record))
         if "cases" in record:
             yield table(list(_cases(record["cases"])))
         elif "contenders" in record:
@@ -350,7 +365,7 @@ def speed_listed(measured: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
             if isinstance(rows, list) and rows and all(isinstance(row, Mapping) for row in rows):
                 yield f"{key.replace('_', ' ').capitalize()}:"
                 yield table(_cases(rows) if "contenders" in rows[0] else _rows(rows))
-        numbers = [[key, _plain(value)] for key, value in _flat(rest)]
+        numbers = [[key, _format_value(value)] for key, value in _flatten(rest)]
         if numbers:
             yield table([["", "value"], *numbers])
 
@@ -369,33 +384,35 @@ def _cases(cases: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
     settings = [key for key in cases[0] if not isinstance(cases[0][key], Mapping)] if cases else []
     facts = list(dict.fromkeys(key for case in cases for found in case["contenders"].values() for key in found))
     forms = list(dict.fromkeys(key.split(" / ")[0] for case in cases for key in case if " / " in key))  # of ours
-    heads = ["ours / it" if fact == "times_ours" else fact.replace("_", " ") for fact in facts]
+    heads = ["regard / it" if fact == "regard_speedup" else fact.replace("_", " ") for fact in facts]
     yield [*settings, "contender", *heads, *(f"{form} / it" for form in forms)]
     for case in cases:
         for name, found in case["contenders"].items():
-            cells = [_plain(found[fact]) if fact in found else "" for fact in facts]
-            ratios = [_plain(case.get(f"{form} / {name}", "")) for form in forms]
+            cells = [_format_value(found[fact]) if fact in found else "" for fact in facts]
+            ratios = [_format_value(case.get(f"{form} / {name}", "")) for form in forms]
             yield [*(str(case[key]) for key in settings), name, *cells, *ratios]
 
 
 def _rows(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """A row for each mapping of numbers, a column for each of its numbers."""
-    found = [dict(_flat(row)) for row in rows]
+    found = [dict(_flatten(row)) for row in rows]
     heads = list(dict.fromkeys(key for row in found for key in row))
-    return [heads, *([_plain(row[key]) if key in row else "" for key in heads] for row in found)]
+    return [heads, *([_format_value(row[key]) if key in row else "" for key in heads] for row in found)]
 
 
 def _contenders(contenders: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
     facts = list(dict.fromkeys(key for found in contenders.values() for key in found))
-    rows = [[name, *(_plain(found[f]) if f in found else "" for f in facts)] for name, found in contenders.items()]
+    rows = [
+        [name, *(_format_value(found[f]) if f in found else "" for f in facts)] for name, found in contenders.items()
+    ]
     return [["contender", *(fact.replace("_", " ") for fact in facts)], *rows]
 
 
-def _circumstances(record: Mapping[str, Any]) -> Iterator[str]:
+def _environment(record: Mapping[str, Any]) -> Iterator[str]:
     where = record.get("gpu") or record.get("cpu") or "machine not recorded"
-    details = [counted(record["threads"], "thread")] if "threads" in record else []
+    details = [pluralize(record["threads"], "thread")] if "threads" in record else []
     details += [str(record["dtype"])] if "dtype" in record else []
-    details += [counted(record["rounds"], "round")] if "rounds" in record else []
+    details += [pluralize(record["rounds"], "round")] if "rounds" in record else []
     yield ", ".join([f"{record.get('date', 'no date')}, {where}", *details])
     if record.get("versions"):
         yield ", ".join(f"{name} {version}" for name, version in record["versions"].items())
@@ -407,23 +424,23 @@ def _circumstances(record: Mapping[str, Any]) -> Iterator[str]:
         yield f"share of CPU time taken by others (steal): {100 * record['steal']:.1f} %"
 
 
-def _flat(values: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(values: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Every number in a record with the path to it; {"median", "min", "max"} counts as one number."""
-    if isinstance(values, Mapping) and not _is_spread(values):
+    if isinstance(values, Mapping) and not _is_summary(values):
         for key, value in values.items():
-            yield from _flat(value, f"{name} {key}".strip().replace("_", " "))
+            yield from _flatten(value, f"{name} {key}".strip().replace("_", " "))
     elif isinstance(values, bool) or not isinstance(values, (int, float, Mapping)):
         return
     else:
         yield name, values
 
 
-def _is_spread(value: Any) -> bool:
+def _is_summary(value: Any) -> bool:
     return isinstance(value, Mapping) and set(value) == {"median", "min", "max"}
 
 
-def _plain(value: Any) -> str:
-    if _is_spread(value):
+def _format_value(value: Any) -> str:
+    if _is_summary(value):
         return f"{_number(value['median'])} ({_number(value['min'])} to {_number(value['max'])})"
     return _number(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
 

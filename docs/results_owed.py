@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from results_before import ALIGNERS, PAIRS, SYSTEMS, command
-from results_before import name as before
-from results_images import MODELS, SHARES
-from results_images import command as shared
-from results_images import name as share
-from results_parts import seedless, table
+from results_images import MODELS, PERCENTAGES
+from results_images import run_name as share
+from results_images import train_command as shared
+from results_seq2seq import ALIGNERS, PAIRS, SYSTEMS, train_command
+from results_seq2seq import run_name as before
+from results_tables import strip_seed, table
 
 
 class Owed(NamedTuple):
@@ -25,15 +25,15 @@ class Owed(NamedTuple):
 OWED_RUNS = {
     "multi30k-en-de-tiny": Owed(
         "Multi30k EN-DE, Transformer tiny, lower-case tokens",
-        "regard train translate_multi30k_tiny --out runs/multi30k-en-de-tiny",
+        "regard train transformer_multi30k --out runs/multi30k-en-de-tiny",
     ),
     "multi30k-en-fr-tiny": Owed(
         "Multi30k EN-FR, Transformer tiny, lower-case tokens",
-        "regard train translate_multi30k_tiny data.target=fr --out runs/multi30k-en-fr-tiny",
+        "regard train transformer_multi30k data.target=fr --out runs/multi30k-en-fr-tiny",
     ),
     "multi30k-en-de-cased": Owed(
         "Multi30k EN-DE, Transformer tiny, cased text",
-        "regard train translate_multi30k_tiny data.style=raw data.kind=bytes --out runs/multi30k-en-de-cased",
+        "regard train transformer_multi30k data.style=raw data.tokenizer=bytes --out runs/multi30k-en-de-cased",
     ),
     "multi30k-en-de-rnnsearch": Owed(
         "Multi30k EN-DE, GRU with additive attention",
@@ -41,11 +41,11 @@ OWED_RUNS = {
     ),
     "tatoeba-en-de": Owed(
         "Tatoeba EN-DE, the translator that ships",
-        "regard train translate_tatoeba --out runs/tatoeba-en-de",
+        "regard train transformer_tatoeba --out runs/tatoeba-en-de",
     ),
     "tatoeba-en-fr": Owed(
         "Tatoeba EN-FR, the translator that ships",
-        "regard train translate_tatoeba data.target=fr --out runs/tatoeba-en-fr",
+        "regard train transformer_tatoeba data.target=fr --out runs/tatoeba-en-fr",
     ),
     "gpt-shakespeare-char": Owed(
         "Tiny Shakespeare, GPT of 6 layers of 384, ships as shakespeare",
@@ -55,20 +55,20 @@ OWED_RUNS = {
         "Tiny Shakespeare, a small GPT in three minutes on a CPU", "regard train gpt_shakespeare_cpu --out runs/small"
     ),
     "gpt-shakespeare-experts": Owed(
-        "Tiny Shakespeare, a small GPT with eight experts", "regard train gpt_shakespeare_experts --out runs/experts"
+        "Tiny Shakespeare, small GPT, mixture of 8 experts", "regard train gpt_shakespeare_moe --out runs/experts"
     ),
     "gpt-shakespeare-dense": Owed(
-        "Tiny Shakespeare, the dense twin of the experts",
-        "regard train gpt_shakespeare_experts --out runs/dense model.feed=swiglu model.ffn=352 task.balance=0",
+        "Tiny Shakespeare, small GPT, dense baseline",
+        "regard train gpt_shakespeare_moe --out runs/dense model.feedforward=swiglu model.ffn=352 task.balance=0",
     ),
     "gpt-ptb": Owed("Penn Treebank, a small GPT over byte pairs", "regard train gpt_ptb --out runs/ptb"),
     "bert-pretrain": Owed(
         "A small BERT, pre-trained on four corpora; the BERT runs below begin with it",
         "regard train bert_pretrain --out runs/bert",
     ),
-    "bert-sst2-begun": Owed(
+    "bert-sst2-pretrained": Owed(
         "SST-2, small BERT, pre-trained; seeds 1 to 3",
-        "regard train bert_sst2 train.begin=runs/bert train.seed=1 --out runs/sst2-1",
+        "regard train bert_sst2 train.init_from=runs/bert train.seed=1 --out runs/sst2-1",
         3,
     ),
     "bert-sst2-scratch": Owed(
@@ -76,9 +76,9 @@ OWED_RUNS = {
         "regard train bert_sst2 train.seed=1 --out runs/sst2-scratch-1",
         3,
     ),
-    "bert-trec-begun": Owed(
+    "bert-trec-pretrained": Owed(
         "TREC-6, small BERT, pre-trained; seeds 1 to 3",
-        "regard train bert_trec train.begin=runs/bert train.seed=1 --out runs/trec-1",
+        "regard train bert_trec train.init_from=runs/bert train.seed=1 --out runs/trec-1",
         3,
     ),
     "bert-trec-scratch": Owed(
@@ -88,40 +88,43 @@ OWED_RUNS = {
     ),
     "bert-conll2000": Owed(
         "CoNLL-2000 chunks by tagging, small BERT, pre-trained",
-        "regard train bert_conll2000 train.begin=runs/bert --out runs/conll2000",
+        "regard train bert_conll2000 train.init_from=runs/bert --out runs/conll2000",
     ),
     "bert-babi": Owed("bAbI 1 to 3, small BERT, from scratch", "regard train bert_babi --out runs/babi"),
-    "fill-en": Owed("Tatoeba, hidden words, ships as fill-en", "regard train fill_en --out runs/fill-en"),
+    "fill-en": Owed("Tatoeba, hidden words, ships as fill-en", "regard train bert_tatoeba_mlm --out runs/fill-en"),
     "classify-languages": Owed(
-        "English, French or German, ships as languages", "regard train classify_languages --out runs/languages"
+        "English, French or German, ships as languages", "regard train bert_language_id --out runs/languages"
     ),
     "pronounce-hard": Owed(
-        "Spelling to sounds, hard attention", "regard train hard_pronounce --out runs/pronounce-hard"
+        "Spelling to sounds, hard attention", "regard train hard_attention_cmudict --out runs/hard-attention-cmudict"
     ),
     "pronounce-online": Owed(
-        "Spelling to sounds, read and written at once", "regard train online_pronounce --out runs/pronounce-online"
+        "Spelling to sounds, online hard attention",
+        "regard train online_attention_cmudict --out runs/online-attention-cmudict",
     ),
     "digits-listen": Owed(
-        "Connected digits, attention that knows where it was", "regard train digits_listen --out runs/digits-listen"
+        "Connected digits, location-aware attention", "regard train digits_attention --out runs/digits-attention"
     ),
     "digits-online": Owed(
-        "Connected digits, heard and written at once", "regard train online_digits --out runs/online"
+        "Connected digits, online hard attention", "regard train digits_online_attention --out runs/online"
     ),
     "an4-ctc": Owed("AN4 by CTC", "regard train an4_ctc --out runs/an4-ctc"),
-    "an4-listen": Owed("AN4, attention that knows where it was", "regard train an4_listen --out runs/an4-listen"),
-    "an4-listen-begun": Owed(
-        "AN4, attention that knows where it was, begun with the encoder of CTC; seeds 1 to 3",
-        "regard train an4_listen train.begin=runs/an4-ctc train.steps=2000 train.warmup=200 --out runs/an4-begun",
+    "an4-attention": Owed("AN4, location-aware attention", "regard train an4_attention --out runs/an4-attention"),
+    "an4-attention-from-ctc": Owed(
+        "AN4, location-aware attention, encoder initialised from CTC; seeds 1 to 3",
+        "regard train an4_attention train.init_from=runs/an4-ctc train.steps=2000 train.warmup_steps=200 --out runs/an4-attention-from-ctc",
         3,
     ),
-    "an4-forwards": Owed("AN4, CTC that hears only forwards", "regard train an4_forwards --out runs/an4-forwards"),
-    "an4-online": Owed(
-        "AN4, heard and written at once, begun with the encoder of that CTC",
-        "regard train an4_online train.begin=runs/an4-forwards --out runs/an4-online",
+    "an4-ctc-unidirectional": Owed(
+        "AN4, unidirectional CTC", "regard train an4_ctc_unidirectional --out runs/an4-ctc-unidirectional"
+    ),
+    "an4-online-attention": Owed(
+        "AN4, online hard attention, encoder initialised from unidirectional CTC",
+        "regard train an4_online_attention train.init_from=runs/an4-ctc-unidirectional --out runs/an4-online-attention",
     ),
     "bytenet-tatoeba": Owed("Tatoeba by characters, ByteNet", "regard train bytenet_tatoeba --out runs/bytenet"),
     "handwriting-omniglot": Owed(
-        "Omniglot, strokes without a text", "regard train handwriting_omniglot --out runs/omniglot"
+        "Omniglot, unconditional handwriting", "regard train handwriting_omniglot --out runs/omniglot"
     ),
     "gru-tatoeba": Owed(
         "Tatoeba EN-DE, GRU with additive attention, ships as gru-additive", "regard train gru_tatoeba --out runs/gru"
@@ -130,11 +133,9 @@ OWED_RUNS = {
     "t5-three-tasks": Owed(
         "Text to text, T5, 5 + 5 layers of 384, three tasks", "regard train t5_three_tasks --out runs/t5-three"
     ),
-    "t5-pronounce": Owed(
-        "Letters to sounds, T5, 3 + 3 layers of 256", "regard train t5_pronounce --out runs/t5-pronounce"
-    ),
+    "t5-cmudict": Owed("Letters to sounds, T5, 3 + 3 layers of 256", "regard train t5_cmudict --out runs/t5-cmudict"),
     "chunk-conll2000": Owed(
-        "CoNLL-2000 chunks written as brackets, Transformer", "regard train chunk_conll2000 --out runs/chunks"
+        "CoNLL-2000 chunks written as brackets, Transformer", "regard train transformer_conll2000 --out runs/chunks"
     ),
     "word2vec-tatoeba": Owed("word2vec, ships as words-en", "regard train word2vec_tatoeba --out runs/words"),
     "word2vec-english": Owed(
@@ -143,29 +144,31 @@ OWED_RUNS = {
     "word2vec-cbow": Owed("word2vec of four corpora, CBOW", "regard train word2vec_cbow --out runs/word2vec_cbow"),
     "elmo-brown": Owed("A small ELMo of the Brown corpus", "regard train elmo_brown_cpu --out runs/elmo-brown"),
     "elmo-english": Owed("ELMo of four corpora", "regard train elmo_english --out runs/elmo"),
-    "decision-pendulum": Owed(
-        "Decision Transformer, a pendulum", "regard train decision_pendulum train.seed=1 --out runs/pendulum", 3
+    "decision-transformer-pendulum": Owed(
+        "Decision Transformer, a pendulum",
+        "regard train decision_transformer_pendulum train.seed=1 --out runs/pendulum",
+        3,
     ),
     "decision-clone": Owed(
         "The same without a wanted return: cloning",
-        "regard train decision_pendulum --out runs/clone task.wanting=false",
+        "regard train decision_transformer_pendulum --out runs/clone task.condition_on_return=false",
     ),
     "cct-cifar10": Owed(
-        "CIFAR-10, CCT-7/3x1, 300 epochs, mixed to the end",
+        "CIFAR-10, CCT-7/3x1, 300 epochs, Mixup and CutMix throughout",
         "regard train cct_cifar10 task.mix_until=0 --out runs/cct-300",
     ),
     "cct-cifar10-100": Owed(
         "CIFAR-10, CCT-7/3x1, 100 epochs",
-        "regard train cct_cifar10 --out runs/cct-100 train.steps=17500 train.warmup=1000 task.mix_until=10200",
+        "regard train cct_cifar10 --out runs/cct-100 train.steps=17500 train.warmup_steps=1000 task.mix_until=10200",
     ),
     "cct-cifar10-muon": Owed(
         "CIFAR-10, CCT-7/3x1, 100 epochs, with Muon",
-        "regard train cct_cifar10 --out runs/cct-muon train.steps=17500 train.warmup=1000 task.mix_until=10200 "
-        "train.optimiser=muon",
+        "regard train cct_cifar10 --out runs/cct-muon train.steps=17500 train.warmup_steps=1000 task.mix_until=10200 "
+        "train.optimizer=muon",
     ),
     "cct-cifar10-muon-300": Owed(
-        "CIFAR-10, CCT-7/3x1, 300 epochs, mixed to the end, with Muon",
-        "regard train cct_cifar10 train.optimiser=muon --out runs/cct-muon-300",
+        "CIFAR-10, CCT-7/3x1, 300 epochs, Mixup and CutMix throughout, with Muon",
+        "regard train cct_cifar10 train.optimizer=muon --out runs/cct-muon-300",
     ),
     "vit-cifar10": Owed(
         "CIFAR-10, plain ViT, 100 epochs; seeds 1 to 3", "regard train vit_cifar10 train.seed=1 --out runs/vit-100", 3
@@ -174,26 +177,26 @@ OWED_RUNS = {
     "mvit-cifar10": Owed("CIFAR-10, small MViT v2, 100 epochs", "regard train mvit_cifar10 --out runs/mvit_cifar10"),
     "resnet-cifar10": Owed("CIFAR-10, ResNet-18, 100 epochs", "regard train resnet_cifar10 --out runs/resnet"),
     "resnet-cifar10-300": Owed(
-        "CIFAR-10, ResNet-18, 300 epochs, mixed to the end",
-        "regard train resnet_cifar10 --out runs/resnet-300 train.steps=52500 train.warmup=1750 task.mix_until=0",
+        "CIFAR-10, ResNet-18, 300 epochs, Mixup and CutMix throughout",
+        "regard train resnet_cifar10 --out runs/resnet-300 train.steps=52500 train.warmup_steps=1750 task.mix_until=0",
     ),
     "resnet-cifar10-small": Owed(
         "CIFAR-10, ResNet-18 of 36 channels (3.5 M), 100 epochs",
         "regard train resnet_cifar10 --out runs/resnet-small model.width=36",
     ),
     "deit-cifar10": Owed(
-        "CIFAR-10, DeiT taught by that ResNet-18, 100 epochs; seeds 1 to 3",
+        "CIFAR-10, DeiT, distilled from that ResNet-18, 100 epochs; seeds 1 to 3",
         "regard train deit_cifar10 task.teacher=runs/resnet train.seed=1 --out runs/deit",
         3,
     ),
     **{
-        share(model, some): Owed(f"CIFAR-10, {what}, on {some} % of the images, as many updates", shared(model, some))
+        share(model, some): Owed(f"CIFAR-10, {what}, on {some} % of the images, equal updates", shared(model, some))
         for model, what in MODELS.items()
-        for some in SHARES
+        for some in PERCENTAGES
         if some < 100
     },
-    "cifar10-minute": Owed(
-        "CIFAR-10, CCT-7/3x2, 45 epochs, with Muon", "regard train cifar10_minute --out runs/cifar10_minute"
+    "cct-cifar10-fast": Owed(
+        "CIFAR-10, CCT-7/3x2, 45 epochs, with Muon", "regard train cct_cifar10_fast --out runs/cct_cifar10_fast"
     ),
     "cct-mnist": Owed("MNIST, small CCT", "regard train cct_mnist --out runs/cct_mnist"),
     "cct-fashion": Owed("Fashion-MNIST, small CCT, ships as fashion", "regard train cct_fashion --out runs/fashion"),
@@ -202,26 +205,26 @@ OWED_RUNS = {
         "regard train cct_fashion model.width=192 model.layers=7 model.heads=6 --out runs/fashion-wide",
     ),
     "cct-fashion-long": Owed(
-        "Fashion-MNIST, CCT of 7 layers of 256, 188 epochs, mixed to the end, 57,600 images",
-        "regard train cct_fashion model.width=256 model.layers=7 model.heads=4 task.mix_until=0 data.val=0.04 "
+        "Fashion-MNIST, CCT of 7 layers of 256, 188 epochs, Mixup and CutMix throughout, 57,600 images",
+        "regard train cct_fashion model.width=256 model.layers=7 model.heads=4 task.mix_until=0 data.val_fraction=0.04 "
         "train.steps=42200 --out runs/fashion-long",
     ),
     "cct-fashion-muon": Owed(
         "Fashion-MNIST, CCT of 7 layers of 256, 150 epochs, with Muon",
-        "regard train cct_fashion model.width=256 model.layers=7 model.heads=4 train.optimiser=muon "
+        "regard train cct_fashion model.width=256 model.layers=7 model.heads=4 train.optimizer=muon "
         "--out runs/fashion-muon",
     ),
-    "pronounce-cpu": Owed("Spelling to sounds, ships as sounds-en", "regard train pronounce_cpu --out runs/sounds"),
+    "pronounce-cpu": Owed("Spelling to sounds, ships as sounds-en", "regard train gru_cmudict_cpu --out runs/sounds"),
     **{
         f"pronounce-{aligner}": Owed(
             f"Spelling to sounds, GRU, aligner {aligner} (about 10 minutes)",
-            f"regard train pronounce_gpu model.aligner={aligner} --out runs/pronounce-{aligner}",
+            f"regard train gru_cmudict model.aligner={aligner} --out runs/pronounce-{aligner}",
         )
         for aligner in ALIGNERS
     },
     **{
         before(pair, system): Owed(
-            f"Multi30k {pair.upper()}, {about.what} (about {about.minutes} minutes)", command(pair, system)
+            f"Multi30k {pair.upper()}, {about.what} (about {about.minutes} minutes)", train_command(pair, system)
         )
         for pair in PAIRS
         for system, about in SYSTEMS.items()
@@ -243,11 +246,11 @@ OWED_SPEED = {
     "vision-training-cuda": Owed(
         "Training vision models on a GPU, beside timm", "python benchmarks/vision.py --device cuda --what training"
     ),
-    "windows-cuda": Owed("Attention within windows on a GPU", "python benchmarks/windows.py"),
+    "window-attention-cuda": Owed("Attention within windows on a GPU", "python benchmarks/window_attention.py"),
     "word2vec-cpu": Owed("Training word2vec on a CPU, beside gensim", "python benchmarks/word2vec.py"),
     "probe": Owed(
         "Noun or verb, with MiniLM beside word2vec and ELMo",
-        "python benchmarks/probe.py --static words-en --elmo runs/elmo/model --minilm",
+        "python benchmarks/linear_probe.py --static words-en --elmo runs/elmo/model --minilm",
     ),
     "cost-cpu": Owed("What an update takes: imagined, and counted in a real one", "python benchmarks/cost.py"),
     "cost-cuda": Owed(
@@ -266,7 +269,7 @@ OWED_SPEED = {
 def owed(ours: Sequence[Mapping[str, Any]], measured: Mapping[str, Any]) -> Iterator[str]:
     """What has not been measured yet, and how to."""
     rows = []
-    names = [run["name"] if run["name"] in OWED_RUNS else seedless(run["name"]) for run in ours]
+    names = [run["name"] if run["name"] in OWED_RUNS else strip_seed(run["name"]) for run in ours]
     for name, each in OWED_RUNS.items():
         there = names.count(name)
         if there < each.runs:

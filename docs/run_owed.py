@@ -1,7 +1,7 @@
 """Makes what docs/results.md still owes: trains, evaluates and records runs, several side by side on one GPU.
 
     python docs/run_owed.py --list                         what is owed, a line each
-    python docs/run_owed.py 'before-en-de-*' t5-three-tasks --slots 12 --seconds 1500
+    python docs/run_owed.py 'nmt-en-de-*' t5-three-tasks --slots 12 --seconds 1500
         [--out runs]                                       where the runs go
         [--machine TEXT]                                   how the page names the machine
 
@@ -27,10 +27,10 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import NamedTuple
 
-from results_before import SYSTEMS
 from results_owed import OWED_RUNS, Owed
+from results_seq2seq import SYSTEMS
 
-from regard.training.recipe import load
+from regard.training.recipe import load_recipe
 
 HERE = Path(__file__).resolve().parent
 RECORDS = HERE / "results"
@@ -52,7 +52,7 @@ def jobs(patterns: Sequence[str], out: Path) -> list[Job]:
     found = []
     for name in wanted:
         each = OWED_RUNS[name]
-        seeds = [None] if each.runs == 1 and not name.startswith("before-") else list(range(1, each.runs + 1))
+        seeds = [None] if each.runs == 1 and not name.startswith("nmt-") else list(range(1, each.runs + 1))
         for seed in seeds:
             record = name if seed is None else f"{name}-{seed}"
             if not (RECORDS / f"{record}.json").is_file():
@@ -68,7 +68,7 @@ def _job(name: str, record: str, each: Owed, seed: int | None, out: Path) -> Job
     if seed is not None:
         words.insert(words.index("--out"), f"train.seed={seed}")
     needs = {Path(word.partition("=")[2]) for word in words if word.partition("=")[2].startswith(f"{out}/")}
-    row = SYSTEMS[name.split("-", 3)[3]].what if name.startswith("before-") else _row(each.what)
+    row = SYSTEMS[name.split("-", 3)[3]].what if name.startswith("nmt-") else _row(each.what)
     return Job(record, row, Path(words[words.index("--out") + 1]), shlex.join(words), frozenset(needs))
 
 
@@ -81,11 +81,11 @@ def _row(what: str) -> str | None:
 def line(job: Job, machine: str | None) -> str:
     """Everything that makes a run and puts it on the page, for a shell."""
     run = shlex.quote(str(job.folder))
-    parts = load(shlex.split(job.train)[2]).data.splits()
+    parts = load_recipe(shlex.split(job.train)[2]).data.splits()
     part = "" if any(each.startswith("test") for each in parts) else " --split val"
     every = [job.train, f"regard eval {run}{part} --output {run}/evaluation.json"]
-    if job.name.startswith("before-"):
-        every.append(f"regard eval {run} --beams 1 --output {run}/greedy.json")
+    if job.name.startswith("nmt-"):
+        every.append(f"regard eval {run} --beam-size 1 --output {run}/greedy.json")
     add = [sys.executable, str(HERE / "make_results.py"), "add", str(job.folder), "--name", job.name]
     add += ["--command", job.train, *(["--system", job.system] if job.system else [])]
     add += ["--machine", machine] if machine else []
@@ -138,12 +138,12 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--machine")
     parser.add_argument("--out", type=Path, default=Path("runs"))
-    asked = parser.parse_args(words)
-    todo = jobs(asked.names, asked.out)
-    if asked.list:
+    args = parser.parse_args(words)
+    todo = jobs(args.names, args.out)
+    if args.list:
         print(*(f"{job.name}\t{job.train}" for job in todo), sep="\n")
         return 0
-    return 1 if work(todo, asked.slots, asked.seconds, asked.machine, asked.out) else 0
+    return 1 if work(todo, args.slots, args.seconds, args.machine, args.out) else 0
 
 
 if __name__ == "__main__":

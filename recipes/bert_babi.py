@@ -16,29 +16,29 @@ From scratch: its 160 words are all in its own stories. Rows of 384 tokens hold 
 are read in windows.
 """
 
-from regard.data.questions import Questions
+from regard.data.text.question_answering import QuestionAnswering
 from regard.models.bert import Config
-from regard.tasks import span
+from regard.tasks.text import extractive_qa
 from regard.training.recipe import Recipe, Train
 
 
 def recipe() -> Recipe:
     return Recipe(
         model=Config(vocab=200, width=256, heads=8, layers=4, length=384, dropout=0.1, attention_dropout=0.1),
-        task=span.Config(longest=4),
-        data=Questions("babi", (1, 2, 3), "10k", length=384, rows=64, vocabulary=300, lower=True),
+        task=extractive_qa.Config(longest=4),
+        data=QuestionAnswering("babi", (1, 2, 3), "10k", max_length=384, batch_size=64, vocab_size=300, lowercase=True),
         train=Train(
             steps=12_000,
-            rate=5e-4,
+            learning_rate=5e-4,
             schedule="cosine",
-            warmup=1000,
+            warmup_steps=1000,
             betas=(0.9, 0.98),
             eps=1e-6,
-            decay=0.01,
-            clip=1.0,
-            evaluate=1000,
-            save=4000,
-            log=100,
+            weight_decay=0.01,
+            clip_grad_norm=1.0,
+            eval_interval=1000,
+            save_interval=4000,
+            log_interval=100,
             metric="exact_match",
         ),
     )

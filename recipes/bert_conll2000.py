@@ -7,7 +7,7 @@
     machine    one GPU, about two minutes; runs/bert is made by bert_pretrain
     expected   chunk F1 around 93; support vector machines and CRFs 93.5 to 94.3, Flair 96.7 (recalled)
     measured   94.5 chunk F1 on test (seed 1, H200, 2026-11-15)
-    command    regard train bert_conll2000 train.begin=runs/bert --out runs/conll2000
+    command    regard train bert_conll2000 train.init_from=runs/bert --out runs/conll2000
                regard train bert_conll2000 --out runs/conll2000-scratch
                regard eval runs/conll2000
 
@@ -15,9 +15,9 @@ The test part is section 20 of the Wall Street Journal, which bert_pretrain leav
 sections 15 to 18, is in that text, without its tags. data.column=1 gives parts of speech instead.
 """
 
-from regard.data.tagged import Tagged
+from regard.data.text.tagged_sentences import TaggedSentences
 from regard.models.bert import Config
-from regard.tasks import tagging
+from regard.tasks.text import tagging
 from regard.training.recipe import Recipe, Train
 
 
@@ -25,21 +25,21 @@ def recipe() -> Recipe:
     return Recipe(
         model=Config(vocab=8000, width=384, heads=6, layers=8, length=128, dropout=0.1, attention_dropout=0.1),
         task=tagging.Config(),
-        data=Tagged("conll2000", column=2, length=128, rows=32, vocabulary=8000, lower=True),
+        data=TaggedSentences("conll2000", column=2, max_length=128, batch_size=32, vocab_size=8000, lowercase=True),
         train=Train(
             steps=2500,
-            rate=2e-4,
+            learning_rate=2e-4,
             schedule="linear",
             compile=False,  # shorter than the compiler takes
-            warmup=250,
+            warmup_steps=250,
             betas=(0.9, 0.98),
             eps=1e-6,
-            decay=0.01,
+            weight_decay=0.01,
             layer_decay=0.9,
-            clip=1.0,
-            evaluate=500,
-            save=0,
-            log=50,
+            clip_grad_norm=1.0,
+            eval_interval=500,
+            save_interval=0,
+            log_interval=50,
             metric="f1",
         ),
     )

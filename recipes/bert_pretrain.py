@@ -7,7 +7,7 @@
     paper      Devlin et al., BERT, NAACL 2019 (8 layers of 384 instead of 12 of 768, rows of 128)
     machine    one GPU, about 5 minutes expected (H200)
     expected   fine-tuned, clearly better than from scratch (bert_sst2, bert_trec); the paper has 3.3 billion words
-    measured   with train.steps=6000: 50 % of the hidden words, 87 % of the pairs right on test, 2.75 nats a word
+    measured   with train.steps=6000: 50 % of the hidden words, 87 % of the pairs right on test, 2.75 nats per word
                (seed 1, H200, 2026-11-15)
     command    regard train bert_pretrain --out runs/bert
                regard eval runs/bert
@@ -16,30 +16,32 @@
 ("isn't it great", "who invented the telephone"): everyday sentences of Tatoeba, without a label.
 """
 
-from regard.data.documents import Documents
+from regard.data.text.next_sentence_pairs import NextSentencePairs
 from regard.models.bert import Config
-from regard.tasks import masked
+from regard.tasks.text import masked_lm
 from regard.training.recipe import Recipe, Train
 
 
 def recipe() -> Recipe:
     return Recipe(
         model=Config(vocab=8000, width=384, heads=6, layers=8, length=128, dropout=0.1, attention_dropout=0.1),
-        task=masked.Config(),
-        data=Documents(("brown", "ptb", "bbc", "tatoeba"), length=128, rows=512, vocabulary=8000, lower=True),
+        task=masked_lm.Config(),
+        data=NextSentencePairs(
+            ("brown", "ptb", "bbc", "tatoeba"), max_length=128, batch_size=512, vocab_size=8000, lowercase=True
+        ),
         train=Train(
             steps=10_000,
-            rate=1e-3,
+            learning_rate=1e-3,
             schedule="linear",
-            warmup=1000,
+            warmup_steps=1000,
             betas=(0.9, 0.98),
             eps=1e-6,
-            decay=0.05,
-            clip=1.0,
-            workers=4,
-            evaluate=1000,
-            save=2500,
-            log=100,
+            weight_decay=0.05,
+            clip_grad_norm=1.0,
+            num_workers=4,
+            eval_interval=1000,
+            save_interval=2500,
+            log_interval=100,
             metric="loss",
         ),
     )

@@ -8,16 +8,16 @@
     expected   better than from scratch by a clear margin; Kim 2014 93.6 with word2vec (recalled)
     measured   93.8 % (93.6 to 94.0) against 83.5 % (83.0 to 84.2) from scratch, on test
                (three seeds each, H200, 2026-11-15)
-    command    regard train bert_trec train.begin=runs/bert --out runs/trec
+    command    regard train bert_trec train.init_from=runs/bert --out runs/trec
                regard train bert_trec --out runs/trec-scratch
                regard eval runs/trec
 
 From scratch the vocabulary is that of the training part; everything else is the same.
 """
 
-from regard.data.labelled import Labelled
+from regard.data.text.labeled_text import LabeledText
 from regard.models.bert import Config
-from regard.tasks import classification
+from regard.tasks.text import classification
 from regard.training.recipe import Recipe, Train
 
 
@@ -25,21 +25,21 @@ def recipe() -> Recipe:
     return Recipe(
         model=Config(vocab=8000, width=384, heads=6, layers=8, length=128, dropout=0.1, attention_dropout=0.1),
         task=classification.Config(),
-        data=Labelled("trec6", length=128, rows=32, vocabulary=8000, lower=True),
+        data=LabeledText("trec6", max_length=128, batch_size=32, vocab_size=8000, lowercase=True),
         train=Train(
             steps=1500,
-            rate=1e-4,
+            learning_rate=1e-4,
             schedule="linear",
             compile=False,  # shorter than the compiler takes
-            warmup=150,
+            warmup_steps=150,
             betas=(0.9, 0.98),
             eps=1e-6,
-            decay=0.01,
+            weight_decay=0.01,
             layer_decay=0.9,
-            clip=1.0,
-            evaluate=153,
-            save=0,
-            log=50,
+            clip_grad_norm=1.0,
+            eval_interval=153,
+            save_interval=0,
+            log_interval=50,
             metric="accuracy",
         ),
     )

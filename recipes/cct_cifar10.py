@@ -13,41 +13,47 @@ measured   93.2 % on the test part, 92.2 on validation (seed 1; 23 minutes of an
            points short of what was hoped for. After 240 epochs 91.7 on validation; with mixing up to epoch 175, 91.6
            there, where that run was cut. 100 epochs, mixed for 58 of them: 88.3 and 88.4; with Muon 91.3 and 91.3
 command    regard train cct_cifar10 --out runs/cct-300
-           regard train cct_cifar10 --out runs/cct-100 train.steps=17500 train.warmup=1000 task.mix_until=10200
-           regard train cct_cifar10 --out runs/cct-5 data.share=0.05                  # on 5 % of the images
+           regard train cct_cifar10 --out runs/cct-100 train.steps=17500 train.warmup_steps=1000 task.mix_until=10200
+           regard train cct_cifar10 --out runs/cct-5 data.train_fraction=0.05                  # on 5 % of the images
            regard eval runs/cct-300
 """
 
-from regard.data.images import ImageSet
+from regard.data.images.image_dataset import ImageDataset
 from regard.models.cct import Config
-from regard.tasks import images
+from regard.tasks.image import image_classification
 from regard.training.recipe import Recipe, Train
 
 
 def recipe() -> Recipe:
     return Recipe(
-        model=Config(classes=10, image=32, kernel=3, convolutions=1, width=256, heads=4, layers=7, ratio=2.0),
-        task=images.Config(
-            smoothing=0.1,
-            augment=("resized_crop(least=0.8)", "flip", "randaugment(many=2, strength=9, spread=0.5, chance=0.5)"),
+        model=Config(
+            num_classes=10, image_size=32, kernel=3, convolutions=1, width=256, heads=4, layers=7, mlp_ratio=2.0
+        ),
+        task=image_classification.Config(
+            label_smoothing=0.1,
+            augment=(
+                "random_resized_crop(min_area=0.8)",
+                "flip",
+                "randaugment(num_ops=2, magnitude=9, magnitude_std=0.5, p=0.5)",
+            ),
             mixup=0.8,
             cutmix=1.0,
             mix_until=0,
         ),
-        data=ImageSet("cifar10", rows=256),
+        data=ImageDataset("cifar10", batch_size=256),
         train=Train(
             steps=52_500,
-            rate=8e-4,
+            learning_rate=8e-4,
             schedule="cosine",
-            warmup=1750,
-            floor=0.02,
+            warmup_steps=1750,
+            min_learning_rate_ratio=0.02,
             betas=(0.9, 0.999),
             eps=1e-8,
-            decay=0.06,
-            ema=0.9995,
-            evaluate=3500,
-            save=3500,
-            log=100,
+            weight_decay=0.06,
+            ema_decay=0.9995,
+            eval_interval=3500,
+            save_interval=3500,
+            log_interval=100,
             metric="accuracy",
         ),
     )

@@ -16,48 +16,48 @@ command    regard train cct_fashion --out runs/fashion
            regard classify photo.png --model runs/fashion
 """
 
-from regard.data.images import ImageSet
+from regard.data.images.image_dataset import ImageDataset
 from regard.models.cct import Config
-from regard.tasks import images
+from regard.tasks.image import image_classification
 from regard.training.recipe import Recipe, Train
 
 
 def recipe() -> Recipe:
     return Recipe(
         model=Config(
-            classes=10,
-            image=28,
+            num_classes=10,
+            image_size=28,
             channels=1,
             kernel=3,
             convolutions=2,
             width=128,
             heads=4,
             layers=6,
-            ratio=2.0,
+            mlp_ratio=2.0,
             drop_path=0.1,
         ),
-        task=images.Config(
-            smoothing=0.1,
-            augment=("crop(padding=2)", "flip", "erase(chance=0.5)"),
+        task=image_classification.Config(
+            label_smoothing=0.1,
+            augment=("random_crop(padding=2)", "flip", "random_erasing(p=0.5)"),
             mixup=0.2,
             cutmix=1.0,
             mix_until=20_000,
         ),
-        data=ImageSet("fashion_mnist", rows=256),
+        data=ImageDataset("fashion_mnist", batch_size=256),
         train=Train(
             steps=31_650,
-            rate=1e-3,
+            learning_rate=1e-3,
             schedule="cosine",
-            warmup=1000,
-            floor=0.02,
+            warmup_steps=1000,
+            min_learning_rate_ratio=0.02,
             betas=(0.9, 0.999),
             eps=1e-8,
-            decay=0.05,
-            store="float16",
-            ema=0.9995,
-            evaluate=2110,
-            save=2110,
-            log=100,
+            weight_decay=0.05,
+            save_dtype="float16",
+            ema_decay=0.9995,
+            eval_interval=2110,
+            save_interval=2110,
+            log_interval=100,
             metric="accuracy",
         ),
     )

@@ -11,35 +11,43 @@ command    regard train cct_mnist --out runs/cct_mnist
            regard eval runs/cct_mnist
 """
 
-from regard.data.images import ImageSet
+from regard.data.images.image_dataset import ImageDataset
 from regard.models.cct import Config
-from regard.tasks import images
+from regard.tasks.image import image_classification
 from regard.training.recipe import Recipe, Train
 
 
 def recipe() -> Recipe:
     return Recipe(
         model=Config(
-            classes=10, image=28, channels=1, kernel=3, convolutions=2, width=128, heads=4, layers=4, ratio=2.0
+            num_classes=10,
+            image_size=28,
+            channels=1,
+            kernel=3,
+            convolutions=2,
+            width=128,
+            heads=4,
+            layers=4,
+            mlp_ratio=2.0,
         ),
-        task=images.Config(
-            smoothing=0.1,
-            augment=("affine(turn=12, shear=0.15, grow=0.15, move=0.1)", "erase(chance=0.25)"),
+        task=image_classification.Config(
+            label_smoothing=0.1,
+            augment=("affine(degrees=12, shear=0.15, scale=0.15, translate=0.1)", "random_erasing(p=0.25)"),
         ),
-        data=ImageSet("mnist", rows=256),
+        data=ImageDataset("mnist", batch_size=256),
         train=Train(
             steps=12_660,
-            rate=1e-3,
+            learning_rate=1e-3,
             schedule="cosine",
-            warmup=600,
-            floor=0.02,
+            warmup_steps=600,
+            min_learning_rate_ratio=0.02,
             betas=(0.9, 0.999),
             eps=1e-8,
-            decay=0.05,
-            ema=0.999,
-            evaluate=2110,
-            save=2110,
-            log=100,
+            weight_decay=0.05,
+            ema_decay=0.999,
+            eval_interval=2110,
+            save_interval=2110,
+            log_interval=100,
             metric="accuracy",
         ),
     )

@@ -12,25 +12,27 @@ command    regard train convs2s_multi30k --out runs/multi30k-convs2s
            regard eval runs/multi30k-convs2s
 """
 
-from regard.data.parallel import Parallel
+from regard.data.text.parallel_corpus import ParallelCorpus
 from regard.models.convs2s import SIZES, Config
-from regard.tasks import translation
+from regard.tasks.text import translation
 from regard.training.recipe import Recipe, Train
 
 
 def recipe() -> Recipe:
     return Recipe(
         model=Config(vocab=10_000, length=256, **SIZES["small"]),
-        task=translation.Config(smoothing=0.1, beams=5, length_penalty=1.0),
-        data=Parallel("multi30k", "de", "en", style="moses", kind="bpe", vocabulary=10_000, tokens=8192),
+        task=translation.Config(label_smoothing=0.1, beam_size=5, length_penalty=1.0),
+        data=ParallelCorpus(
+            "multi30k", "de", "en", style="moses", tokenizer="bpe", vocab_size=10_000, batch_tokens=8192
+        ),
         train=Train(
             steps=6000,
-            rate=1e-3,
+            learning_rate=1e-3,
             schedule="inverse_sqrt",
-            warmup=1000,
-            clip=0.5,
-            average=5,
-            score=5,
+            warmup_steps=1000,
+            clip_grad_norm=0.5,
+            average_checkpoints=5,
+            score_interval=5,
             metric="loss",
             patience=20,
         ),

@@ -11,45 +11,57 @@ measured   84.1 % on the test part (83.9 to 84.2, seeds 1 to 3; without the teac
            89.8), 84.0 on validation; 17 minutes of an H200 beside ten other runs
 command    regard train resnet_cifar10 --out runs/resnet
            regard train deit_cifar10 --out runs/deit
-           regard train deit_cifar10 --out runs/deit-soft task.kind=soft task.share=0.1
+           regard train deit_cifar10 --out runs/deit-soft task.kind=soft task.alpha=0.1
            regard eval runs/deit
 """
 
-from regard.data.images import ImageSet
+from regard.data.images.image_dataset import ImageDataset
 from regard.models.deit import Config
-from regard.tasks import distillation
+from regard.tasks.image import distillation
 from regard.training.recipe import Recipe, Train
 
 
 def recipe() -> Recipe:
     return Recipe(
         model=Config(
-            classes=10, image=32, patch=4, width=256, heads=4, layers=7, ffn=512, attention_dropout=0.1, drop_path=0.1
+            num_classes=10,
+            image_size=32,
+            patch_size=4,
+            width=256,
+            heads=4,
+            layers=7,
+            ffn=512,
+            attention_dropout=0.1,
+            drop_path=0.1,
         ),
         task=distillation.Config(
             teacher="runs/resnet",
             kind="hard",
-            share=0.5,
-            smoothing=0.1,
-            augment=("resized_crop(least=0.8)", "flip", "randaugment(many=2, strength=9, spread=0.5, chance=0.5)"),
+            alpha=0.5,
+            label_smoothing=0.1,
+            augment=(
+                "random_resized_crop(min_area=0.8)",
+                "flip",
+                "randaugment(num_ops=2, magnitude=9, magnitude_std=0.5, p=0.5)",
+            ),
             mixup=0.8,
             cutmix=1.0,
             mix_until=10_200,
         ),
-        data=ImageSet("cifar10", rows=256),
+        data=ImageDataset("cifar10", batch_size=256),
         train=Train(
             steps=17_500,
-            rate=8e-4,
+            learning_rate=8e-4,
             schedule="cosine",
-            warmup=1000,
-            floor=0.02,
+            warmup_steps=1000,
+            min_learning_rate_ratio=0.02,
             betas=(0.9, 0.999),
             eps=1e-8,
-            decay=0.06,
-            ema=0.9995,
-            evaluate=1750,
-            save=1750,
-            log=100,
+            weight_decay=0.06,
+            ema_decay=0.9995,
+            eval_interval=1750,
+            save_interval=1750,
+            log_interval=100,
             metric="accuracy",
         ),
     )

@@ -13,30 +13,30 @@ command    regard train digits_ctc --out runs/digits
            regard eval runs/digits
 """
 
-from regard.data.speech import Digits
+from regard.data.audio.fsdd import SpokenDigits
 from regard.models.ctc import SIZES, Config
-from regard.tasks import transcription
+from regard.tasks.audio import ctc_speech_recognition
 from regard.training.recipe import Recipe, Train
 
 
 def recipe() -> Recipe:
     return Recipe(
         model=Config(vocab=14, **SIZES["tiny"]),
-        task=transcription.Config(beams=8),
-        data=Digits(),
+        task=ctc_speech_recognition.Config(beam_size=8),
+        data=SpokenDigits(),
         train=Train(
             steps=2000,
-            rate=3e-3,
+            learning_rate=3e-3,
             schedule="cosine",
-            warmup=150,
+            warmup_steps=150,
             betas=(0.9, 0.98),
-            decay=0.01,
-            clip=1.0,
-            ema=0.995,
-            evaluate=250,
-            save=250,
-            metric="word_error",
+            weight_decay=0.01,
+            clip_grad_norm=1.0,
+            ema_decay=0.995,
+            eval_interval=250,
+            save_interval=250,
+            metric="wer",
             compile=False,  # the recurrent layers are one fused call already
-            store="int8",
+            save_dtype="int8",
         ),
     )

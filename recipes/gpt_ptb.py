@@ -8,15 +8,15 @@ paper      Radford et al., Language Models are Unsupervised Multitask Learners, 
            Mikolov et al. 2011 (this cut of the Treebank)
 machine    one GPU, a few minutes (H200); 12.2 million parameters
 expected   nothing published is counted by the byte; a word of the test part has 5.46 bytes, its space or line end with
-           it, so a perplexity a word of 80 (a large LSTM's; remembered, not checked) would be 1.16 bits a byte
-measured   3.29 nats a token, 1.177 bits a byte on test (H200, 2026-11-15)
+           it, so a perplexity a word of 80 (a large LSTM's; remembered, not checked) would be 1.16 bits per byte
+measured   3.29 nats per token, 1.177 bits per byte on test (H200, 2026-11-15)
 command    regard train gpt_ptb --out runs/ptb
            regard eval runs/ptb --stride 64
 """
 
-from regard.data.plain import PlainText
+from regard.data.text.text_file import TextFile
 from regard.models.gpt import Config
-from regard.tasks import language
+from regard.tasks.text import language_modeling
 from regard.training.recipe import Recipe, Train
 
 
@@ -36,22 +36,22 @@ def recipe() -> Recipe:
             qk_norm="rms",
             positions="rotary",
         ),
-        task=language.Config(),
-        data=PlainText("ptb", context=256, rows=64, kind="bytes", vocabulary=4000),
+        task=language_modeling.Config(),
+        data=TextFile("ptb", context_length=256, batch_size=64, tokenizer="bytes", vocab_size=4000),
         train=Train(
             steps=3000,
-            optimiser="muon",
-            rate=2e-3,
+            optimizer="muon",
+            learning_rate=2e-3,
             schedule="cosine",
-            warmup=100,
-            floor=0.01,
+            warmup_steps=100,
+            min_learning_rate_ratio=0.01,
             betas=(0.9, 0.99),
             eps=1e-8,
-            decay=0.1,
-            clip=1.0,
-            ema=0.998,
-            evaluate=100,
-            save=1000,
+            weight_decay=0.1,
+            clip_grad_norm=1.0,
+            ema_decay=0.998,
+            eval_interval=100,
+            save_interval=1000,
             metric="loss",
         ),
     )

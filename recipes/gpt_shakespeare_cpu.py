@@ -6,16 +6,16 @@ licence    not stated; the text is in the public domain
 paper      Radford et al., Language Models are Unsupervised Multitask Learners, 2019; karpathy/nanoGPT; its parts:
            RMSNorm, rotary positions, QK-norm, Muon
 machine    two CPU cores, three minutes; 0.8 million parameters
-expected   better than 1.88 nats a character on validation, nanoGPT's with this size (4 layers of 128, context 64)
+expected   better than 1.88 nats per character on validation, nanoGPT's with this size (4 layers of 128, context 64)
 measured   1.602 after all 1,500 updates, two minutes of two quiet cores (seed 1, 2026-11-15); cut off by three minutes
            of a busy machine, after 606 and 617 updates, 1.802 and 1.797
 command    regard train gpt_shakespeare_cpu --out runs/small
            regard eval runs/small --split val
 """
 
-from regard.data.plain import PlainText
+from regard.data.text.text_file import TextFile
 from regard.models.gpt import Config
-from regard.tasks import language
+from regard.tasks.text import language_modeling
 from regard.training.recipe import Recipe, Train
 
 
@@ -35,23 +35,23 @@ def recipe() -> Recipe:
             qk_norm="rms",
             positions="rotary",
         ),
-        task=language.Config(),
-        data=PlainText("tinyshakespeare", context=64, rows=12, kind="char"),
+        task=language_modeling.Config(),
+        data=TextFile("tinyshakespeare", context_length=64, batch_size=12, tokenizer="char"),
         train=Train(
             steps=1500,
-            minutes=3.0,
+            max_minutes=3.0,
             device="cpu",
-            optimiser="muon",
-            rate=4e-3,
+            optimizer="muon",
+            learning_rate=4e-3,
             schedule="cosine",
-            warmup=100,
-            floor=0.02,
+            warmup_steps=100,
+            min_learning_rate_ratio=0.02,
             betas=(0.9, 0.99),
             eps=1e-8,
-            decay=0.1,
-            clip=1.0,
-            evaluate=500,
-            save=500,
+            weight_decay=0.1,
+            clip_grad_norm=1.0,
+            eval_interval=500,
+            save_interval=500,
             metric="loss",
         ),
     )

@@ -13,31 +13,39 @@ command    OMP_NUM_THREADS=1 regard train gru_tatoeba --out runs/gru-tatoeba
 About 2.7 million parameters; what ships is stored in int8, 2.9 MiB with its vocabulary.
 """
 
-from regard.data.parallel import Parallel
+from regard.data.text.parallel_corpus import ParallelCorpus
 from regard.models.rnnsearch import Config
-from regard.tasks import translation
+from regard.tasks.text import translation
 from regard.training.recipe import Recipe, Train
 
 
 def recipe() -> Recipe:
     return Recipe(
-        model=Config(vocab=4000, width=192, hidden=256, align=128, readout=None, dropout=0.1, tied=True),
-        task=translation.Config(smoothing=0.1, beams=4, length_penalty=1.0),
-        data=Parallel(
-            "tatoeba", "en", "de", style="raw", kind="bytes", vocabulary=4000, tokens=1024, longest=48, multiple=1
+        model=Config(vocab=4000, width=192, hidden=256, align_width=128, readout=None, dropout=0.1, tied=True),
+        task=translation.Config(label_smoothing=0.1, beam_size=4, length_penalty=1.0),
+        data=ParallelCorpus(
+            "tatoeba",
+            "en",
+            "de",
+            style="raw",
+            tokenizer="bytes",
+            vocab_size=4000,
+            batch_tokens=1024,
+            max_length=48,
+            pad_to_multiple_of=1,
         ),
         train=Train(
             steps=5600,
             device="cpu",
-            rate=1.5e-3,
+            learning_rate=1.5e-3,
             schedule="cosine",
-            warmup=300,
-            clip=1.0,
-            ema=0.998,
-            evaluate=1400,
-            save=1400,
-            score=0,
+            warmup_steps=300,
+            clip_grad_norm=1.0,
+            ema_decay=0.998,
+            eval_interval=1400,
+            save_interval=1400,
+            score_interval=0,
             metric="loss",
-            store="float16",
+            save_dtype="float16",
         ),
     )

@@ -9,34 +9,36 @@ expected   about rnnsearch_multi30k's
 measured   DE-EN 42.0 on test_2016 with a reader of 256 (tokenised, lower-case, beam 5; H200),
            EN-DE 36.7 (the same, greedy)
 command    regard train luong_multi30k --out runs/multi30k-luong
-           regard train luong_multi30k model.decoder=free --out runs/multi30k-luong-free
-           regard train luong_multi30k "model.aligner=local_p(window=10)" --out runs/multi30k-luong-local
-           regard train luong_multi30k model.aligner=dot "model.reader=gru(hidden=256)" --out runs/multi30k-luong-dot
+           regard train luong_multi30k model.decoder=no_input_feeding --out runs/multi30k-luong-free
+           regard train luong_multi30k "model.aligner=local_predictive(window=10)" --out runs/multi30k-luong-local
+           regard train luong_multi30k model.aligner=dot "model.encoder=gru(hidden=256)" --out runs/multi30k-luong-dot
            regard eval runs/multi30k-luong
 
 Global scores are dot, scaled_dot (for both the reader gives as many numbers as the state has), bilinear, concat and
-additive; local ones local_m and local_p.
+additive; local ones local_monotonic and local_predictive.
 """
 
-from regard.data.parallel import Parallel
+from regard.data.text.parallel_corpus import ParallelCorpus
 from regard.models.luong import SIZES, Config
-from regard.tasks import translation
+from regard.tasks.text import translation
 from regard.training.recipe import Recipe, Train
 
 
 def recipe() -> Recipe:
     return Recipe(
         model=Config(vocab=10_000, **SIZES["small"]),
-        task=translation.Config(smoothing=0.1, beams=5, length_penalty=1.0),
-        data=Parallel("multi30k", "en", "de", style="moses", kind="bpe", vocabulary=10_000, tokens=8192),
+        task=translation.Config(label_smoothing=0.1, beam_size=5, length_penalty=1.0),
+        data=ParallelCorpus(
+            "multi30k", "en", "de", style="moses", tokenizer="bpe", vocab_size=10_000, batch_tokens=8192
+        ),
         train=Train(
             steps=5000,
-            rate=1e-3,
+            learning_rate=1e-3,
             schedule="inverse_sqrt",
-            warmup=1000,
-            clip=1.0,
-            average=5,
-            score=5,
+            warmup_steps=1000,
+            clip_grad_norm=1.0,
+            average_checkpoints=5,
+            score_interval=5,
             metric="loss",
             patience=20,
             compile=False,  # with input feeding the decoder is a loop over time: compiling it gains little

@@ -17,41 +17,45 @@ measured   89.8 % on the test part, 90.5 on validation (seed 1; 7 minutes of an 
            100 epochs on 5, 20 and 50 % of the images 75.5, 84.5 and 88.1 on the test part
 command    regard train resnet_cifar10 --out runs/resnet
            regard train resnet_cifar10 --out runs/resnet-small model.width=36          # of equal size: 3.5 million
-           regard train resnet_cifar10 --out runs/resnet-300 train.steps=52500 train.warmup=1750 task.mix_until=0
-           regard train resnet_cifar10 --out runs/share-resnet-5 data.share=0.05           # and 0.2, 0.5: shares
+           regard train resnet_cifar10 --out runs/resnet-300 train.steps=52500 train.warmup_steps=1750 task.mix_until=0
+           regard train resnet_cifar10 --out runs/fraction-resnet-5 data.train_fraction=0.05           # and 0.2, 0.5: shares
            regard eval runs/resnet
 """
 
-from regard.data.images import ImageSet
+from regard.data.images.image_dataset import ImageDataset
 from regard.models.resnet import Config
-from regard.tasks import images
+from regard.tasks.image import image_classification
 from regard.training.recipe import Recipe, Train
 
 
 def recipe() -> Recipe:
     return Recipe(
-        model=Config(classes=10, image=32, layers=(2, 2, 2, 2), width=64, stem="small"),
-        task=images.Config(
-            smoothing=0.1,
-            augment=("resized_crop(least=0.8)", "flip", "randaugment(many=2, strength=9, spread=0.5, chance=0.5)"),
+        model=Config(num_classes=10, image_size=32, layers=(2, 2, 2, 2), width=64, stem="small"),
+        task=image_classification.Config(
+            label_smoothing=0.1,
+            augment=(
+                "random_resized_crop(min_area=0.8)",
+                "flip",
+                "randaugment(num_ops=2, magnitude=9, magnitude_std=0.5, p=0.5)",
+            ),
             mixup=0.8,
             cutmix=1.0,
             mix_until=10_200,
         ),
-        data=ImageSet("cifar10", rows=256),
+        data=ImageDataset("cifar10", batch_size=256),
         train=Train(
             steps=17_500,
-            rate=8e-4,
+            learning_rate=8e-4,
             schedule="cosine",
-            warmup=1000,
-            floor=0.02,
+            warmup_steps=1000,
+            min_learning_rate_ratio=0.02,
             betas=(0.9, 0.999),
             eps=1e-8,
-            decay=0.06,
-            ema=0.9995,
-            evaluate=1750,
-            save=1750,
-            log=100,
+            weight_decay=0.06,
+            ema_decay=0.9995,
+            eval_interval=1750,
+            save_interval=1750,
+            log_interval=100,
             metric="accuracy",
         ),
     )

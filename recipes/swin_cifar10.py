@@ -15,38 +15,49 @@ command    regard train swin_cifar10 --out runs/swin_cifar10
            regard eval runs/swin_cifar10
 """
 
-from regard.data.images import ImageSet
+from regard.data.images.image_dataset import ImageDataset
 from regard.models.swin import Config
-from regard.tasks import images
+from regard.tasks.image import image_classification
 from regard.training.recipe import Recipe, Train
 
 
 def recipe() -> Recipe:
     return Recipe(
         model=Config(
-            classes=10, image=32, patch=2, width=64, heads=(2, 4, 8), layers=(2, 6, 2), window=4, drop_path=0.1
+            num_classes=10,
+            image_size=32,
+            patch_size=2,
+            width=64,
+            heads=(2, 4, 8),
+            layers=(2, 6, 2),
+            window_size=4,
+            drop_path=0.1,
         ),
-        task=images.Config(
-            smoothing=0.1,
-            augment=("resized_crop(least=0.8)", "flip", "randaugment(many=2, strength=9, spread=0.5, chance=0.5)"),
+        task=image_classification.Config(
+            label_smoothing=0.1,
+            augment=(
+                "random_resized_crop(min_area=0.8)",
+                "flip",
+                "randaugment(num_ops=2, magnitude=9, magnitude_std=0.5, p=0.5)",
+            ),
             mixup=0.8,
             cutmix=1.0,
             mix_until=10_200,
         ),
-        data=ImageSet("cifar10", rows=256),
+        data=ImageDataset("cifar10", batch_size=256),
         train=Train(
             steps=17_500,
-            rate=8e-4,
+            learning_rate=8e-4,
             schedule="cosine",
-            warmup=1000,
-            floor=0.02,
+            warmup_steps=1000,
+            min_learning_rate_ratio=0.02,
             betas=(0.9, 0.999),
             eps=1e-8,
-            decay=0.06,
-            ema=0.9995,
-            evaluate=1750,
-            save=1750,
-            log=100,
+            weight_decay=0.06,
+            ema_decay=0.9995,
+            eval_interval=1750,
+            save_interval=1750,
+            log_interval=100,
             metric="accuracy",
         ),
     )

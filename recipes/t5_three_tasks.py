@@ -21,16 +21,16 @@ headlines of five words is not. Without a model, on the same test articles: all 
 its first 160 words 60.5 / 49.5 / 51.4; the targets themselves, against the whole references, 81.2 / 81.1 / 81.2.
 
 From weights that have seen more text (recipe t5_pretrain), with their vocabulary:
-    regard train t5_three_tasks train.begin=runs/t5-pretrain --out runs/t5-three-begun
+    regard train t5_three_tasks train.init_from=runs/t5-pretrain --out runs/t5-three-begun
 
 Adafactor, as the paper: T5's queries are small by the √D that its scores lack, and steps in proportion to the weights
 suit that. In 300 updates of a model of 0.6 million parameters it came to a validation loss of 3.48 (rate 3e-2), Muon to
 3.87 (5e-3), AdamW to 4.23 (2e-3).
 """
 
-from regard.data.mixture import Mixture
+from regard.data.text.task_mixture import TaskMixture
 from regard.models.t5 import Config
-from regard.tasks import text_to_text
+from regard.tasks.text import text_to_text
 from regard.training.recipe import Recipe, Train
 
 
@@ -40,40 +40,40 @@ def recipe() -> Recipe:
             vocab=16_100,
             width=384,
             heads=6,
-            depth=64,
+            head_dim=64,
             ffn=1024,
             encoder_layers=5,
             decoder_layers=5,
             dropout=0.2,
             attention_dropout=0.0,
             activation_dropout=0.0,
-            feed="geglu_tanh",
+            feedforward="geglu_tanh",
         ),
-        task=text_to_text.Config(smoothing=0.1, beams=4, looks=100),
-        data=Mixture(
-            ("translate", "translate(corpus='tatoeba', name='tatoeba')", "sentiment", "summarise"),
-            cap=60_000,
-            kind="bytes",
-            vocabulary=16_000,
+        task=text_to_text.Config(label_smoothing=0.1, beam_size=4, eval_examples=100),
+        data=TaskMixture(
+            ("translate", "translate(corpus='tatoeba', name='tatoeba')", "sentiment", "summarize"),
+            max_examples_per_task=60_000,
+            tokenizer="bytes",
+            vocab_size=16_000,
             sentinels=100,
-            tokens=16_384,
-            longest=448,
-            longest_target=288,
-            multiple=16,
+            batch_tokens=16_384,
+            max_length=448,
+            max_target_length=288,
+            pad_to_multiple_of=16,
         ),
         train=Train(
             steps=8000,
-            optimiser="adafactor",
-            rate=2e-2,
+            optimizer="adafactor",
+            learning_rate=2e-2,
             schedule="cosine",
-            warmup=800,
-            floor=0.01,
-            clip=1.0,
-            ema=0.999,
-            evaluate=2000,
-            save=2000,
-            score=1,
+            warmup_steps=800,
+            min_learning_rate_ratio=0.01,
+            clip_grad_norm=1.0,
+            ema_decay=0.999,
+            eval_interval=2000,
+            save_interval=2000,
+            score_interval=1,
             metric="loss",
-            store="float16",
+            save_dtype="float16",
         ),
     )

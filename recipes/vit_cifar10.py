@@ -16,42 +16,54 @@ shares     the lecture's figure, ViT against ResNet: 5, 20 and 50 % of the train
 measured   82.0 % on the test part (81.6 to 82.6, seeds 1 to 3), 82.0 on validation; 7 minutes of an H200 beside five
            other runs, 14 beside ten; on 5, 20 and 50 % of the images 64.4, 74.8 and 79.8 on the test part
 command    regard train vit_cifar10 --out runs/vit-100
-           regard train vit_cifar10 --out runs/share-vit-5 data.share=0.05           # and 0.2, 0.5: shares
+           regard train vit_cifar10 --out runs/fraction-vit-5 data.train_fraction=0.05           # and 0.2, 0.5: shares
            regard eval runs/vit-100
 """
 
-from regard.data.images import ImageSet
+from regard.data.images.image_dataset import ImageDataset
 from regard.models.vit import Config
-from regard.tasks import images
+from regard.tasks.image import image_classification
 from regard.training.recipe import Recipe, Train
 
 
 def recipe() -> Recipe:
     return Recipe(
         model=Config(
-            classes=10, image=32, patch=4, width=256, heads=4, layers=7, ffn=512, attention_dropout=0.1, drop_path=0.1
+            num_classes=10,
+            image_size=32,
+            patch_size=4,
+            width=256,
+            heads=4,
+            layers=7,
+            ffn=512,
+            attention_dropout=0.1,
+            drop_path=0.1,
         ),
-        task=images.Config(
-            smoothing=0.1,
-            augment=("resized_crop(least=0.8)", "flip", "randaugment(many=2, strength=9, spread=0.5, chance=0.5)"),
+        task=image_classification.Config(
+            label_smoothing=0.1,
+            augment=(
+                "random_resized_crop(min_area=0.8)",
+                "flip",
+                "randaugment(num_ops=2, magnitude=9, magnitude_std=0.5, p=0.5)",
+            ),
             mixup=0.8,
             cutmix=1.0,
             mix_until=10_200,
         ),
-        data=ImageSet("cifar10", rows=256),
+        data=ImageDataset("cifar10", batch_size=256),
         train=Train(
             steps=17_500,
-            rate=8e-4,
+            learning_rate=8e-4,
             schedule="cosine",
-            warmup=1000,
-            floor=0.02,
+            warmup_steps=1000,
+            min_learning_rate_ratio=0.02,
             betas=(0.9, 0.999),
             eps=1e-8,
-            decay=0.06,
-            ema=0.9995,
-            evaluate=1750,
-            save=1750,
-            log=100,
+            weight_decay=0.06,
+            ema_decay=0.9995,
+            eval_interval=1750,
+            save_interval=1750,
+            log_interval=100,
             metric="accuracy",
         ),
     )

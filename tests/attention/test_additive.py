@@ -7,10 +7,10 @@ import torch
 
 from regard.attention import ALIGNERS
 from regard.attention.aligners.additive import AdditiveAligner
-from regard.attention.capture import watch
+from regard.attention.capture.watch import watch
 from regard.attention.protocol import context
 from regard.core.errors import RegardError, UnknownName
-from regard.core.spec import make
+from regard.core.spec import build_part
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def by_hand(aligner, s, h):
 
 def test_a_number_is_no_aligner():
     with pytest.raises(RegardError, match="3 is no aligner"):
-        make(ALIGNERS, 3, "aligner")
+        build_part(ALIGNERS, 3, "aligner")
 
 
 def test_weights_are_the_formula():
@@ -74,7 +74,7 @@ def test_watching_gives_one_row_for_each_call():
 
 
 def test_a_spec_gives_its_arguments():
-    aligner = make(ALIGNERS, "additive(width=11)", "aligner", query_width=3, memory_width=4, width=5)
+    aligner = build_part(ALIGNERS, "additive(width=11)", "aligner", query_width=3, memory_width=4, width=5)
     assert aligner.keys(torch.randn(1, 2, 4)).shape == (1, 2, 11)
     with pytest.raises(UnknownName, match="did you mean 'additive'"):
-        make(ALIGNERS, "aditive", "aligner")
+        build_part(ALIGNERS, "aditive", "aligner")

@@ -6,9 +6,9 @@ import torch
 from regard.attention import ALIGNERS
 from regard.attention.aligners.additive import AdditiveAligner
 from regard.attention.aligners.coverage import CoverageAligner
-from regard.attention.aligners.remembering import RememberingAligner
+from regard.attention.aligners.neural_coverage import NeuralCoverageAligner
 from regard.core.errors import BadInput
-from regard.core.spec import make, resolve
+from regard.core.spec import build_part, resolve
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def test_what_is_covered_times_fertility_sums_to_the_number_of_steps():
 
 
 def test_coverage_that_counts_for_nothing_is_additive_attention():
-    for kind, silent in ((CoverageAligner, "cover"), (RememberingAligner, "past")):
+    for kind, silent in ((CoverageAligner, "cover"), (NeuralCoverageAligner, "past")):
         aligner, plain = kind(4, 5, 6), AdditiveAligner(4, 5, 6)
         plain.load_state_dict(aligner.state_dict(), strict=False)
         torch.nn.init.zeros_(getattr(aligner, silent).weight)
@@ -58,22 +58,22 @@ def test_what_is_covered_can_be_left_alone():
 
 
 def test_a_remembered_place_is_a_gated_unit_over_its_own_weights():
-    aligner, memory = RememberingAligner(4, 5, 6, size=3), torch.randn(1, 7, 5)
+    aligner, memory = NeuralCoverageAligner(4, 5, 6, size=3), torch.randn(1, 7, 5)
     units = torch.zeros(7, 3)
     for query, weights, state in steps(aligner, memory):
         for m in range(7):
-            asked, stands = query[0, 0] @ aligner.asked.weight.T, memory[0, m] @ aligner.content.weight.T
+            asked, stands = query[0, 0] @ aligner.gru_query.weight.T, memory[0, m] @ aligner.gru_key.weight.T
             given = torch.cat([weights[0, 0, m : m + 1], stands, asked])
             units = units.clone()
-            units[m] = aligner.follow(given[None], units[m][None])[0]
+            units[m] = aligner.gru(given[None], units[m][None])[0]
         torch.testing.assert_close(state[0, 0], units)
 
 
 def test_what_cannot_be_is_refused():
     widths = {"query_width": 4, "memory_width": 5, "width": 6}
     with pytest.raises(BadInput, match="fertility must be above 0"):
-        make(ALIGNERS, "coverage(fertility=0.0)", "aligner", **widths)
+        build_part(ALIGNERS, "coverage(fertility=0.0)", "aligner", **widths)
     with pytest.raises(BadInput, match="at least one unit"):
-        resolve(ALIGNERS, "remembering", "aligner")(**widths, size=0)
-    with pytest.raises(BadInput, match="size of aligner 'remembering' is 0; at least 1"):
-        make(ALIGNERS, "remembering(size=0)", "aligner", **widths)
+        resolve(ALIGNERS, "neural_coverage", "aligner")(**widths, size=0)
+    with pytest.raises(BadInput, match="size of aligner 'neural_coverage' is 0; at least 1"):
+        build_part(ALIGNERS, "neural_coverage(size=0)", "aligner", **widths)

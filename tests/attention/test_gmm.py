@@ -8,7 +8,7 @@ import torch
 from regard.attention import ALIGNERS
 from regard.attention.aligners.gmm import GMMAligner
 from regard.core.errors import BadInput
-from regard.core.spec import make, resolve
+from regard.core.spec import build_part, resolve
 
 
 @pytest.fixture(autouse=True)
@@ -18,11 +18,11 @@ def _double(double):
 
 def test_two_steps_are_the_formula():
     aligner = GMMAligner(4, mixtures=3)
-    torch.nn.init.normal_(aligner.bells.weight)
+    torch.nn.init.normal_(aligner.mixture.weight)
     keys, state, kappa = aligner.keys(torch.randn(1, 6, 5)), None, [0.0] * 3
     for query in torch.randn(2, 1, 1, 4):
         weights, state = aligner(query, keys, None, state)
-        raw = (query[0, 0] @ aligner.bells.weight.T + aligner.bells.bias).tolist()
+        raw = (query[0, 0] @ aligner.mixture.weight.T + aligner.mixture.bias).tolist()
         kappa = [k + math.exp(far) for k, far in zip(kappa, raw[6:], strict=True)]
         for u in range(1, 7):
             bells = zip(raw[:3], raw[3:6], kappa, strict=True)
@@ -33,7 +33,7 @@ def test_two_steps_are_the_formula():
 
 def test_kappa_grows_at_every_step_whatever_the_state_says():
     aligner = GMMAligner(4, mixtures=5)
-    torch.nn.init.normal_(aligner.bells.weight, std=2.0)
+    torch.nn.init.normal_(aligner.mixture.weight, std=2.0)
     keys, state, before = aligner.keys(torch.randn(2, 9, 5)), None, torch.zeros(2, 3, 5)
     for query in torch.randn(40, 2, 3, 4):
         _, state = aligner(query, keys, None, state)
@@ -81,4 +81,4 @@ def test_what_cannot_be_is_refused():
         with pytest.raises(BadInput, match="mixtures >= 1 and step > 0"):
             resolve(ALIGNERS, "gmm", "aligner")(query_width=4, **spec)
     with pytest.raises(BadInput, match="mixtures of aligner 'gmm' is 0; at least 1"):
-        make(ALIGNERS, "gmm(mixtures=0)", "aligner", query_width=4)
+        build_part(ALIGNERS, "gmm(mixtures=0)", "aligner", query_width=4)

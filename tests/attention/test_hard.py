@@ -7,11 +7,11 @@ import torch
 
 from regard.attention import ALIGNERS
 from regard.attention.aligners.hard import entropy
-from regard.attention.capture import watch
+from regard.attention.capture.watch import watch
 from regard.attention.protocol import context
-from regard.core.draw import drawn
+from regard.core.categorical import sample_categorical
 from regard.core.errors import RegardError, UnknownName, Unsupported
-from regard.core.spec import make
+from regard.core.spec import build_part
 
 WIDTHS = {"query_width": 3, "memory_width": 4, "width": 5}
 
@@ -22,7 +22,7 @@ def _double(double):
 
 
 def parts(spec, batch=3, m=6):
-    aligner = make(ALIGNERS, spec, "aligner", **WIDTHS)
+    aligner = build_part(ALIGNERS, spec, "aligner", **WIDTHS)
     mask = torch.arange(m)[None] < torch.tensor([m, 4, 1])[:batch, None]
     return aligner, torch.randn(batch, 1, 3, requires_grad=True), torch.randn(batch, m, 4, requires_grad=True), mask
 
@@ -43,7 +43,7 @@ def test_in_eval_mode_it_is_the_likeliest_place_and_draws_nothing(spec):
     before = torch.get_rng_state()
     keys = aligner.keys(memory)
     weights, _ = aligner(query, keys, mask)
-    soft, _ = aligner.over(query, keys, mask)
+    soft, _ = aligner.base(query, keys, mask)
     assert torch.equal(weights.argmax(-1), soft.argmax(-1))
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -53,7 +53,7 @@ def test_places_are_drawn_as_often_as_their_weight_says(spec):
     aligner, query, memory, mask = parts(spec, batch=1)
     draws = 20_000
     keys = aligner.keys(memory)
-    soft = aligner.over(query, keys, mask)[0][0, 0]
+    soft = aligner.base(query, keys, mask)[0][0, 0]
     with torch.no_grad():
         seen = aligner(query.expand(draws, 1, 3), keys.expand(draws, -1, -1), mask.expand(draws, -1))[0]
     spread = (soft * (1 - soft) / draws).sqrt()
@@ -65,7 +65,7 @@ def test_places_are_drawn_as_often_as_their_weight_says(spec):
 def test_the_soft_context_is_the_expectation_of_the_hard_one(spec):
     aligner, query, memory, mask = parts(spec)
     keys = aligner.keys(memory)
-    soft, _ = aligner.over(query, keys, mask)
+    soft, _ = aligner.base(query, keys, mask)
     every = sum(  # Σ_m p(s = m) h_m, each h_m read by a hard choice of that place
         soft[..., m : m + 1] * context(torch.eye(6)[m].expand(3, 1, 6), memory) for m in range(6)
     )
@@ -84,19 +84,19 @@ def test_it_tells_how_likely_each_choice_was_once_for_each_reading():
     steps, chosen = torch.randn(5, 3, 1, 3), []
     for step in steps:
         chosen.append(aligner(step, keys, mask)[0])
-    log_p, spread = aligner.told()
-    soft = torch.stack([aligner.over(step, keys, mask)[0] for step in steps])
+    log_p, spread = aligner.log_probs()
+    soft = torch.stack([aligner.base(step, keys, mask)[0] for step in steps])
     torch.testing.assert_close(log_p, (soft * torch.stack(chosen)).sum(-1).log().squeeze(-1).T)
     torch.testing.assert_close(spread, torch.special.entr(soft).sum(-1).squeeze(-1).T)
     with pytest.raises(RegardError, match="training mode"):
-        aligner.told()
+        aligner.log_probs()
     aligner(query, keys, mask)
     aligner.keys(memory)  # a new reading forgets the last
     aligner(query, keys, mask)
-    assert aligner.told()[0].shape == (3, 1)
+    assert aligner.log_probs()[0].shape == (3, 1)
     aligner.eval()(query, aligner.keys(memory), mask)
     with pytest.raises(RegardError, match="training mode"):
-        aligner.told()
+        aligner.log_probs()
     copy.deepcopy(aligner)  # nothing with a history is left in it
 
 
@@ -106,7 +106,7 @@ def test_an_input_without_a_place_has_no_choice_and_teaches_nothing():
         mask = torch.tensor([[True] * 6, [False] * 6, [True] * 2 + [False] * 4])
         weights, _ = aligner(query, aligner.keys(memory), mask)
         assert weights[1].abs().max() == 0
-        told = sum(x.sum() for x in aligner.told()) if spec == "hard" else 0.0
+        told = sum(x.sum() for x in aligner.log_probs()) if spec == "hard" else 0.0
         (context(weights, memory).square().sum() + told).backward()
         for x in (query, memory, *aligner.parameters()):
             assert torch.isfinite(x.grad).all()
@@ -122,31 +122,31 @@ def test_entropy_has_a_finite_gradient_where_nothing_is_likely():
 
 
 def test_following_a_path_looks_there_and_never_draws():
-    aligner, query, memory, mask = parts("hard(soft=0.9)")
+    aligner, query, memory, mask = parts("hard(soft_fraction=0.9)")
     path = torch.tensor([[5, 0], [3, 1], [0, 2]])
     before = torch.get_rng_state()
-    with aligner.following(path):
+    with aligner.force_path(path):
         keys = aligner.keys(memory)
         seen = torch.cat([aligner(query, keys, mask)[0] for _ in range(2)], 1)
-        log_p, _ = aligner.told()
+        log_p, _ = aligner.log_probs()
     assert torch.equal(torch.get_rng_state(), before)
-    soft = aligner.over(query, keys, mask)[0].squeeze(1)
+    soft = aligner.base(query, keys, mask)[0].squeeze(1)
     torch.testing.assert_close(log_p.exp(), soft.gather(1, path))
     assert log_p[2, 1] == -torch.inf  # behind the mask: never drawn
     assert torch.equal(seen.argmax(-1)[:2], path[:2])
 
 
 def test_a_share_of_the_inputs_stays_soft_for_a_whole_reading():
-    aligner, _, _, _ = parts("hard(soft=0.5)")
+    aligner, _, _, _ = parts("hard(soft_fraction=0.5)")
     memory, query = torch.randn(2000, 6, 4), torch.randn(2000, 1, 3)
     keys = aligner.keys(memory)
     first, second = (aligner(query, keys)[0] for _ in range(2))
-    log_p, _ = aligner.told()
+    log_p, _ = aligner.log_probs()
     stays = (first.max(-1).values < 1).squeeze(1)
     assert 0.45 < stays.double().mean() < 0.55
     assert torch.equal(stays, (second.max(-1).values < 1).squeeze(1))
     assert torch.equal(log_p == 0, stays[:, None].expand(-1, 2))
-    torch.testing.assert_close(first[stays], aligner.over(query, keys)[0][stays])
+    torch.testing.assert_close(first[stays], aligner.base(query, keys)[0][stays])
 
 
 def test_watching_shows_the_choice_and_what_it_was_drawn_from():
@@ -154,56 +154,58 @@ def test_watching_shows_the_choice_and_what_it_was_drawn_from():
     with watch(aligner) as seen:
         chosen, _ = aligner(query, aligner.keys(memory), mask)
     assert torch.equal(seen[""].weights[:, 0], chosen)
-    assert 0 < seen["over"].weights.max() < 1 + 1e-9
-    assert (seen["over"].weights > 0).sum() == mask.sum()
+    assert 0 < seen["base"].weights.max() < 1 + 1e-9
+    assert (seen["base"].weights > 0).sum() == mask.sum()
 
 
 def test_the_command_shows_the_choice_first_and_the_chances_as_another_layer():
-    from regard.cli.see import View, picked
+    from regard.cli.see import View, select_traces
     from regard.core.trace import Trace
 
-    chances, choice = (Trace(name, torch.rand(1, 1, 2, 3), "align") for name in ("aligner.over", "aligner"))
+    chances, choice = (Trace(name, torch.rand(1, 1, 2, 3), "align") for name in ("aligner.base", "aligner"))
     other = Trace("encoder.blocks.0.mix", torch.rand(1, 1, 3, 3), "self")
-    assert picked([other, chances, choice], View.cross, None) == [choice]
-    assert picked([other, chances, choice], View.cross, 1) == [chances]
+    assert select_traces([other, chances, choice], View.cross, None) == [choice]
+    assert select_traces([other, chances, choice], View.cross, 1) == [chances]
     layers = [Trace(f"decoder.blocks.{n}.cross", torch.rand(1, 1, 2, 3), "cross") for n in range(12)]
-    assert picked(layers, View.layers, None) == layers  # blocks.1 is no part of blocks.11, nor the other way round
+    assert (
+        select_traces(layers, View.layers, None) == layers
+    )  # blocks.1 is no part of blocks.11, nor the other way round
 
 
-@pytest.mark.parametrize("over", ["bilinear", "concat", "location", "coverage", "remembering"])
-def test_any_aligner_with_probabilities_can_be_drawn_from(over):
+@pytest.mark.parametrize("base", ["bilinear", "concat", "location", "coverage", "neural_coverage"])
+def test_any_aligner_with_probabilities_can_be_drawn_from(base):
     """What it remembers from step to step stays its own."""
-    aligner, query, memory, mask = parts(f"hard(over='{over}')")
+    aligner, query, memory, mask = parts(f"hard(base='{base}')")
     keys, state, plain = aligner.keys(memory), None, None
     for _ in range(3):
-        soft, plain = aligner.over(query, keys, mask, plain)
+        soft, plain = aligner.base(query, keys, mask, plain)
         weights, state = aligner(query, keys, mask, state)
         assert torch.equal(weights.sum(-1), torch.ones(3, 1))
         assert (soft[weights > 0] > 0).all()
-    log_p, _ = aligner.told()
+    log_p, _ = aligner.log_probs()
     torch.testing.assert_close(log_p[:, -1], (soft * weights).sum(-1).squeeze(1).log())
     with pytest.raises(Unsupported, match="no probabilities"):
-        make(ALIGNERS, "hard(over='gmm')", "aligner", **WIDTHS)
+        build_part(ALIGNERS, "hard(base='gmm')", "aligner", **WIDTHS)
 
 
 def test_drawing_never_takes_what_has_no_chance():
     chances = torch.zeros(1000, 1, 4)
     chances[..., 2] = 1e-30
-    assert (drawn(chances) == 2).all()
+    assert (sample_categorical(chances) == 2).all()
 
 
 @pytest.mark.parametrize(
     ("spec", "error", "said"),
     [
-        ("hard(over='addative')", UnknownName, "additive"),
-        ("hard(over='hard')", Unsupported, "over='additive'"),
-        ("hard(soft=1.5)", RegardError, "soft=1.5"),
+        ("hard(base='addative')", UnknownName, "additive"),
+        ("hard(base='hard')", Unsupported, "base='additive'"),
+        ("hard(soft_fraction=1.5)", RegardError, "soft_fraction=1.5"),
         ("gumbel(temperature=0.0)", RegardError, "a number above 0"),
     ],
 )
 def test_what_does_not_fit_is_refused(spec, error, said):
     with pytest.raises(error, match=said):
-        make(ALIGNERS, spec, "aligner", **WIDTHS)
+        build_part(ALIGNERS, spec, "aligner", **WIDTHS)
 
 
 def test_probabilities_are_not_narrowed_under_autocast():
@@ -212,5 +214,5 @@ def test_probabilities_are_not_narrowed_under_autocast():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         weights, _ = aligner(query, aligner.keys(memory), mask)
         assert weights.dtype == torch.bfloat16
-        log_p, spread = aligner.told()
+        log_p, spread = aligner.log_probs()
     assert (log_p.dtype, spread.dtype) == (torch.float32, torch.float32)

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from regard.attention import ALIGNERS
-from regard.attention.aligners.local_m import LocalMonotonicAligner
-from regard.attention.aligners.local_p import LocalPredictiveAligner
+from regard.attention.aligners.local_monotonic import LocalMonotonicAligner
+from regard.attention.aligners.local_predictive import LocalPredictiveAligner
 from regard.core.errors import BadInput, UnknownName, Unsupported
-from regard.core.spec import make, resolve
+from regard.core.spec import build_part, resolve
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +59,7 @@ def test_the_predicted_centre_and_its_bell_are_the_formula():
     aligner = LocalPredictiveAligner(4, 5, 6, window=2)
     query, memory = 3 * torch.randn(1, 2, 4), torch.randn(1, 9, 5)
     weights, centres = walk(aligner, query[None], memory)
-    share = torch.sigmoid(torch.tanh(query @ aligner.ask.weight.T) @ aligner.answer.weight.T)
+    share = torch.sigmoid(torch.tanh(query @ aligner.position_hidden.weight.T) @ aligner.position_score.weight.T)
     torch.testing.assert_close(centres[0], 8 * share)
     for k in range(2):
         p = centres[0, 0, k].item()
@@ -75,8 +75,8 @@ def test_the_predicted_centre_learns_through_the_bell():
     query, memory = torch.randn(1, 1, 4), torch.zeros(1, 9, 5)  # all scores are equal: only the bell can tell places
     weights, _ = aligner(query, aligner.keys(memory), None, None)
     weights[0, 0, 7:].sum().backward()
-    assert aligner.answer.weight.grad.abs().max() > 0
-    assert aligner.ask.weight.grad.abs().max() > 0
+    assert aligner.position_score.weight.grad.abs().max() > 0
+    assert aligner.position_hidden.weight.grad.abs().max() > 0
 
 
 def test_the_centre_lies_within_the_real_places():
@@ -101,15 +101,15 @@ def test_only_the_window_is_scored():
 def test_windows_refuse_what_cannot_be():
     widths = {"query_width": 4, "memory_width": 5, "width": 6}
     with pytest.raises(BadInput, match="at least one place"):
-        resolve(ALIGNERS, "local_m", "aligner")(**widths, window=0)
-    with pytest.raises(BadInput, match="window of aligner 'local_m' is 0; at least 1"):
-        make(ALIGNERS, "local_m(window=0)", "aligner", **widths)
+        resolve(ALIGNERS, "local_monotonic", "aligner")(**widths, window=0)
+    with pytest.raises(BadInput, match="window of aligner 'local_monotonic' is 0; at least 1"):
+        build_part(ALIGNERS, "local_monotonic(window=0)", "aligner", **widths)
     with pytest.raises(BadInput, match="more than nothing"):
-        make(ALIGNERS, "local_m(step=0.0)", "aligner", **widths)
-    for remembers in ("gmm", "location", "coverage", "remembering", "monotonic"):
+        build_part(ALIGNERS, "local_monotonic(step=0.0)", "aligner", **widths)
+    for remembers in ("gmm", "location", "coverage", "neural_coverage", "monotonic"):
         with pytest.raises(Unsupported, match=f"'{remembers}' is not"):
-            make(ALIGNERS, f"local_p(score='{remembers}')", "aligner", **widths)
+            build_part(ALIGNERS, f"local_predictive(score='{remembers}')", "aligner", **widths)
     with pytest.raises(UnknownName, match="did you mean 'bilinear'"):
-        make(ALIGNERS, "local_p(score='bilinar')", "aligner", **widths)
+        build_part(ALIGNERS, "local_predictive(score='bilinar')", "aligner", **widths)
     with pytest.raises(Unsupported, match="use 'bilinear'"):
-        make(ALIGNERS, "local_p(score='dot')", "aligner", **widths)
+        build_part(ALIGNERS, "local_predictive(score='dot')", "aligner", **widths)

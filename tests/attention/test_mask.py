@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.attention.mask import Causal, Global, Keys, Mask, Same, Table, Window
+from regard.attention.mask import CausalMask, DenseMask, GlobalMask, Mask, PaddingMask, SegmentMask, WindowMask
 
 
 def by_hand(mask, b, n, m):
@@ -13,14 +13,14 @@ def by_hand(mask, b, n, m):
 
 
 MASKS = {
-    "causal": Causal(),
-    "keys": Keys(torch.tensor([3, 0, 7])),
-    "window": Window(2),
-    "global": Global([0, 4]),
-    "same": Same(torch.tensor([[0, 0, 1, 1, 1, 2, 2]] * 3)),
-    "causal & keys": Causal() & Keys(torch.tensor([3, 1, 7])),
-    "causal & (window | global)": Causal() & (Window(2) | Global([0])),
-    "keys & keys": Keys(torch.tensor([3, 1, 7])) & Keys(torch.tensor([2, 5, 6])),
+    "causal": CausalMask(),
+    "keys": PaddingMask(torch.tensor([3, 0, 7])),
+    "window": WindowMask(2),
+    "global": GlobalMask([0, 4]),
+    "same": SegmentMask(torch.tensor([[0, 0, 1, 1, 1, 2, 2]] * 3)),
+    "causal & keys": CausalMask() & PaddingMask(torch.tensor([3, 1, 7])),
+    "causal & (window | global)": CausalMask() & (WindowMask(2) | GlobalMask([0])),
+    "keys & keys": PaddingMask(torch.tensor([3, 1, 7])) & PaddingMask(torch.tensor([2, 5, 6])),
 }
 
 
@@ -43,34 +43,34 @@ def test_rows_are_picked_before_anything_is_computed(name):
 @settings(max_examples=30, deadline=None)
 def test_and_or_are_conjunction_and_disjunction(n, more, width):
     m = n + more
-    a, b = Causal(), Window(width)
+    a, b = CausalMask(), WindowMask(width)
     assert torch.equal((a & b).dense(1, n, m), a.dense(1, n, m) & b.dense(1, n, m))
     assert torch.equal((a | b).dense(1, n, m), a.dense(1, n, m) | b.dense(1, n, m))
 
 
 def test_sdpa_uses_is_causal_only_where_it_means_the_same():
     device, dtype = torch.device("cpu"), torch.float32
-    assert Causal().sdpa(2, 5, 5, dtype, device) == {"is_causal": True}
-    assert "attn_mask" in Causal().sdpa(2, 3, 5, dtype, device)
-    assert "attn_mask" in (Causal() & Keys(torch.tensor([5, 5]))).sdpa(2, 5, 5, dtype, device)
+    assert CausalMask().sdpa(2, 5, 5, dtype, device) == {"is_causal": True}
+    assert "attn_mask" in CausalMask().sdpa(2, 3, 5, dtype, device)
+    assert "attn_mask" in (CausalMask() & PaddingMask(torch.tensor([5, 5]))).sdpa(2, 5, 5, dtype, device)
 
 
 def test_the_shorter_of_two_paddings_counts():
-    both = MASKS["keys & keys"].keys
+    both = MASKS["keys & keys"].padding
     assert both.lengths.tolist() == [2, 1, 6]
-    assert Causal().keys is None
+    assert CausalMask().padding is None
 
 
 def test_a_table_is_read_back():
     allowed = torch.rand(2, 3, 5) > 0.5
-    assert torch.equal(Table(allowed).dense(2, 3, 5)[:, 0], allowed)
-    assert Table(allowed).dense(2, 3, 5, rows=slice(1, 2)).tolist() == allowed[:, None, 1:2].tolist()
+    assert torch.equal(DenseMask(allowed).dense(2, 3, 5)[:, 0], allowed)
+    assert DenseMask(allowed).dense(2, 3, 5, rows=slice(1, 2)).tolist() == allowed[:, None, 1:2].tolist()
 
 
 def test_a_mask_draws_itself():
-    assert Causal().draw(3) == "█··\n██·\n███"
-    assert "Causal() &amp; Keys([2])" in (Causal() & Keys(torch.tensor([2])))._repr_html_()
-    assert Keys(torch.tensor([1, 2])).draw(2, batch=1) == "██\n██"
+    assert CausalMask().to_text(3) == "█··\n██·\n███"
+    assert "CausalMask() &amp; PaddingMask([2])" in (CausalMask() & PaddingMask(torch.tensor([2])))._repr_html_()
+    assert PaddingMask(torch.tensor([1, 2])).to_text(2, batch=1) == "██\n██"
 
 
 def test_a_mask_without_a_formula_says_so():

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from regard.attention.aligners.monotonic import MonotonicAligner, stopped
+from regard.attention.aligners.monotonic import MonotonicAligner, expected_alignment
 
 
 @pytest.fixture(autouse=True)
@@ -49,14 +49,14 @@ def test_the_expected_alignment_is_the_sum_over_all_hard_paths(m):
     stop = torch.rand(4, m)
     now = torch.eye(m)[:1][None]
     for step, expected in enumerate(enumerated(stop)):
-        now = stopped(stop[step][None, None], now)
+        now = expected_alignment(stop[step][None, None], now)
         torch.testing.assert_close(now[0, 0], expected)
 
 
 @pytest.mark.parametrize("m", [1, 2, 7, 64, 100])
 def test_doubling_is_the_recurrence_in_value_and_gradient(m):
     stop, before = torch.rand(2, 3, m, requires_grad=True), torch.rand(2, 3, m, requires_grad=True)
-    ours, theirs = stopped(stop, before), looped(stop, before)
+    ours, theirs = expected_alignment(stop, before), looped(stop, before)
     torch.testing.assert_close(ours, theirs)
     seed = torch.randn_like(ours)
     for one, other in zip(
@@ -69,7 +69,7 @@ def test_float32_stays_right_where_the_closed_form_divides_by_nothing():
     stop = torch.rand(1, 1, 2000).square()
     stop[..., ::7] = 1.0  # here the closed form divides 0 by 0
     before = torch.rand(1, 1, 2000).softmax(-1)
-    ours = stopped(stop.float(), before.float())
+    ours = expected_alignment(stop.float(), before.float())
     torch.testing.assert_close(ours.double(), looped(stop, before), rtol=1e-5, atol=1e-9)
     left = (1 - stop).cumprod(-1).roll(1, -1)
     left[..., 0] = 1

@@ -9,12 +9,12 @@ from regard.attention.aligners.bilinear import BilinearAligner
 from regard.attention.aligners.concat import ConcatAligner
 from regard.attention.aligners.dot import DotAligner
 from regard.attention.aligners.scaled_dot import ScaledDotAligner
-from regard.attention.mask import Keys
-from regard.attention.masked import masked_softmax
+from regard.attention.mask import PaddingMask
+from regard.attention.masked_softmax import masked_softmax
 from regard.attention.mechanisms.softmax import BACKENDS, SoftmaxAttention
 from regard.attention.protocol import context
 from regard.core.errors import Unsupported
-from regard.core.spec import make
+from regard.core.spec import build_part
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def _double(double):
 def test_scaled_dot_is_the_softmax_mechanism_with_one_head(backend):
     query, memory, lengths = torch.randn(3, 4, 7), torch.randn(3, 9, 7), torch.tensor([9, 4, 1])
     aligner, mechanism = ScaledDotAligner(7, 7), SoftmaxAttention(backend=backend).eval()
-    mask = Keys(lengths)
+    mask = PaddingMask(lengths)
     weights, _ = aligner(query, aligner.keys(memory), mask.real(9))
     torch.testing.assert_close(weights, mechanism.weights(query[:, None], memory[:, None], mask)[:, 0])
     expected = mechanism(query[:, None], memory[:, None], memory[:, None], mask)[:, 0]
@@ -45,7 +45,7 @@ def test_dot_is_the_scaled_dot_without_its_scale():
 @pytest.mark.parametrize("name", ["dot", "scaled_dot"])
 def test_a_product_refuses_unequal_widths_and_says_what_to_do(name):
     with pytest.raises(Unsupported, match=f"'{name}'.*5 and 7 wide.*use 'bilinear'") as error:
-        make(ALIGNERS, name, "aligner", query_width=5, memory_width=7, width=6)
+        build_part(ALIGNERS, name, "aligner", query_width=5, memory_width=7, width=6)
     assert "\n" not in str(error.value)
 
 

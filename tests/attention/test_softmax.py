@@ -1,38 +1,38 @@
 import pytest
 import torch
 
-from regard.attention.mask import Causal, Global, Keys, Same, Window
-from regard.attention.mechanisms.softmax import BACKENDS, SoftmaxAttention, plain
+from regard.attention.mask import CausalMask, GlobalMask, PaddingMask, SegmentMask, WindowMask
+from regard.attention.mechanisms.softmax import BACKENDS, SoftmaxAttention, eager
 from regard.core.errors import UnknownName, Unsupported
-from regard.core.where import Given
+from regard.core.positions import TensorBias
 
 MASKS = {
     "none": lambda m: None,
-    "causal": lambda m: Causal(),
-    "keys": lambda m: Keys(torch.tensor([m, m // 3, 0])),
-    "causal & keys": lambda m: Causal() & Keys(torch.tensor([m, m // 3, 1])),
-    "window": lambda m: Window(4),
-    "window | global": lambda m: Window(2) | Global([0]),
-    "causal & window": lambda m: Causal() & Window(4),
-    "same": lambda m: Same(torch.arange(m)[None].expand(3, m) // 5),
+    "causal": lambda m: CausalMask(),
+    "keys": lambda m: PaddingMask(torch.tensor([m, m // 3, 0])),
+    "causal & keys": lambda m: CausalMask() & PaddingMask(torch.tensor([m, m // 3, 1])),
+    "window": lambda m: WindowMask(4),
+    "window | global": lambda m: WindowMask(2) | GlobalMask([0]),
+    "causal & window": lambda m: CausalMask() & WindowMask(4),
+    "same": lambda m: SegmentMask(torch.arange(m)[None].expand(3, m) // 5),
 }
 
 
-def parts(n, m, groups, requires_grad=True, widths=(8, 5)):
-    shapes = (3, 4, n, widths[0]), (3, groups, m, widths[0]), (3, groups, m, widths[1])
+def parts(n, m, kv_heads, requires_grad=True, widths=(8, 5)):
+    shapes = (3, 4, n, widths[0]), (3, kv_heads, m, widths[0]), (3, kv_heads, m, widths[1])
     return tuple(torch.randn(s, requires_grad=requires_grad) for s in shapes)
 
 
 @pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize(("n", "m"), [(37, 37), (5, 37), (1, 9)])
-@pytest.mark.parametrize("groups", [4, 2, 1])
+@pytest.mark.parametrize("kv_heads", [4, 2, 1])
 @pytest.mark.parametrize("biased", [False, True])
-@pytest.mark.parametrize("backend", ["sdpa", "products"])
-def test_backends_equal_plain_in_value_and_gradient(double, name, n, m, groups, biased, backend):
-    mask, bias = MASKS[name](m), Given(torch.randn(1, 4, n, m)) if biased else None
-    q, k, v = parts(n, m, groups)
+@pytest.mark.parametrize("backend", ["sdpa", "bmm"])
+def test_backends_equal_plain_in_value_and_gradient(double, name, n, m, kv_heads, biased, backend):
+    mask, bias = MASKS[name](m), TensorBias(torch.randn(1, 4, n, m)) if biased else None
+    q, k, v = parts(n, m, kv_heads)
     results = []
-    for which in ("plain", backend):
+    for which in ("eager", backend):
         out = BACKENDS[which](q, k, v, mask, bias, 0.3, 0.0)
         results.append((out, *torch.autograd.grad(out.square().sum(), (q, k, v))))
     for ours, theirs in zip(*results, strict=True):
@@ -40,23 +40,23 @@ def test_backends_equal_plain_in_value_and_gradient(double, name, n, m, groups, 
 
 
 @pytest.mark.parametrize("biased", [False, True])
-@pytest.mark.parametrize("backend", ["plain", "sdpa", "products"])
+@pytest.mark.parametrize("backend", ["eager", "sdpa", "bmm"])
 def test_backends_take_an_empty_batch(backend, biased):
-    bias = Given(torch.randn(1, 4, 3, 6)) if biased else None
+    bias = TensorBias(torch.randn(1, 4, 3, 6)) if biased else None
     q, k, v = (x[:0] for x in parts(3, 6, 2))
-    for mask in (None, Causal()):
+    for mask in (None, CausalMask()):
         assert BACKENDS[backend](q, k, v, mask, bias, 0.3, 0.0).shape == (0, 4, 3, 5)
 
 
 def test_eager_flex_equals_plain(double, unchecked):
     for name in ("none", "causal & keys", "window | global"):
         q, k, v = parts(20, 37, 2, requires_grad=False)
-        mask, bias = MASKS[name](37), Given(torch.randn(1, 4, 20, 37))
+        mask, bias = MASKS[name](37), TensorBias(torch.randn(1, 4, 20, 37))
         from regard.attention.mechanisms.softmax import _eager_flex
 
         block = None if mask is None else mask.flex(3, 20, 37, q.device)
-        out = _eager_flex(q, k, v, score_mod=bias.score(), block_mask=block, scale=0.3, enable_gqa=True)
-        torch.testing.assert_close(out, plain(q, k, v, mask, bias, 0.3, 0.0), rtol=1e-6, atol=1e-6)
+        out = _eager_flex(q, k, v, score_mod=bias.score_mod(), block_mask=block, scale=0.3, enable_gqa=True)
+        torch.testing.assert_close(out, eager(q, k, v, mask, bias, 0.3, 0.0), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.long
@@ -65,7 +65,7 @@ def test_compiled_flex_equals_plain(name, unchecked):
     q, k, v = parts(150, 150, 2, requires_grad=False)
     mask = MASKS[name](150)
     out = SoftmaxAttention(backend="flex").eval()(q, k, v, mask)
-    torch.testing.assert_close(out, SoftmaxAttention(backend="plain").eval()(q, k, v, mask), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(out, SoftmaxAttention(backend="eager").eval()(q, k, v, mask), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.gpu
@@ -75,15 +75,15 @@ def test_backends_equal_plain_on_a_gpu(name, backend, unchecked):
     torch.set_float32_matmul_precision("highest")
     q, k, v = (x.detach().cuda().requires_grad_() for x in parts(150, 150, 2, widths=(32, 32)))  # flex wants >= 16
     mask = MASKS[name](150)
-    if mask is not None and mask.keys is not None:
-        mask.keys.lengths = mask.keys.lengths.cuda()
+    if mask is not None and mask.padding is not None:
+        mask.padding.lengths = mask.padding.lengths.cuda()
         for part in getattr(mask, "parts", ()):
             if part.keys is not None:
                 part.lengths = part.lengths.cuda()
     if name == "same":
-        mask.group = mask.group.cuda()
+        mask.segment_ids = mask.segment_ids.cuda()
     results = []
-    for which in ("plain", backend):
+    for which in ("eager", backend):
         out = BACKENDS[which](q, k, v, mask, None, 0.3, 0.0)
         results.append((out, *torch.autograd.grad(out.square().sum(), (q, k, v))))
     for ours, theirs in zip(*results, strict=True):

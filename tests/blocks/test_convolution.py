@@ -8,12 +8,12 @@ from regard.blocks import CONVOLUTIONS
 from regard.blocks.convolution import (
     CausalConvolution,
     Convolution,
-    NormedLinear,
-    folded,
-    unfolded,
+    WeightNormLinear,
+    materialize_weights,
+    unfolded_lengths,
 )
 from regard.core.errors import BadInput, UnknownName
-from regard.core.spec import make
+from regard.core.spec import build_part
 
 pytestmark = pytest.mark.usefixtures("double")
 SHAPES = [(1, 1), (2, 1), (3, 1), (3, 2), (3, 16), (5, 3)]  # kernel, dilation
@@ -33,7 +33,7 @@ def torchs(conv):
 def test_it_is_torchs_convolution_in_value_and_gradient(kind, kernel, dilation):
     conv, x = kind(4, 5, kernel, dilation), torch.randn(3, 11, 4, requires_grad=True)
     y = x.detach().clone().requires_grad_()
-    padded = nn.functional.pad(y.mT, (conv.before, conv.reach - conv.before))
+    padded = nn.functional.pad(y.mT, (conv.left_context, conv.context_size - conv.left_context))
     found, expected = conv(x), torchs(conv)(padded).mT
     torch.testing.assert_close(found, expected)
     push = torch.randn_like(found)
@@ -48,7 +48,7 @@ def test_a_causal_convolution_sees_its_window_and_nothing_ahead(kernel, dilation
     whole = conv(x)
     (gradient,) = torch.autograd.grad(whole[:, at].sum(), x)
     seen = gradient.abs().sum((0, 2)).nonzero()[:, 0].tolist()
-    assert seen == [n for n in range(at - conv.reach, at + 1, dilation) if n >= 0]
+    assert seen == [n for n in range(at - conv.context_size, at + 1, dilation) if n >= 0]
     other = x.detach().clone()
     other[:, at + 1 :] = torch.randn_like(other[:, at + 1 :])
     torch.testing.assert_close(conv(other)[:, : at + 1], whole[:, : at + 1], rtol=0, atol=0)
@@ -60,18 +60,18 @@ def test_steps_equal_one_forward(kernel, dilation, frozen):
     conv, x = CausalConvolution(4, 5, kernel, dilation), torch.randn(3, 45, 4)
     whole = conv(x)
     with torch.no_grad():
-        ring = conv.ring(x)
+        ring = conv.empty_ring(x)
         address = ring.data_ptr()
         for time in range(45):
             out, ring = conv.step(x[:, time : time + 1], ring, torch.tensor(time), frozen)
             torch.testing.assert_close(out, whole[:, time : time + 1])
-    assert ring.shape == (3, 1, conv.reach, 4)
+    assert ring.shape == (3, 1, conv.context_size, 4)
     assert not frozen or ring.data_ptr() == address
 
 
 def test_a_ring_that_is_not_frozen_is_a_value():
     conv, x = CausalConvolution(4, 5, 3, 2), torch.randn(3, 1, 4)
-    ring = torch.randn(3, 1, conv.reach, 4)
+    ring = torch.randn(3, 1, conv.context_size, 4)
     before = ring.clone()
     conv.step(x, ring, torch.tensor(7))
     assert torch.equal(ring, before)
@@ -80,7 +80,7 @@ def test_a_ring_that_is_not_frozen_is_a_value():
 def test_after_five_thousand_steps_it_is_what_the_last_window_says():
     conv, x = CausalConvolution(3, 2, 3, 4), torch.randn(1, 5000, 3)
     with torch.no_grad():
-        ring = conv.ring(x)
+        ring = conv.empty_ring(x)
         for time in range(5000):
             out, ring = conv.step(x[:, time : time + 1], ring, torch.tensor(time), True)
     torch.testing.assert_close(out[:, 0], conv(x[:, -9:])[:, -1])
@@ -97,7 +97,7 @@ def test_what_reads_nothing_is_refused():
 
 
 def test_weight_norm_is_torchs_and_begins_as_a_plain_map():
-    ours = NormedLinear(7, 5, std=0.3)
+    ours = WeightNormLinear(7, 5, std=0.3)
     theirs = nn.utils.parametrizations.weight_norm(nn.Linear(7, 5), dim=0)
     with torch.no_grad():
         theirs.parametrizations.weight.original0.copy_(ours.gain[:, None])
@@ -115,7 +115,7 @@ def test_weight_norm_is_torchs_and_begins_as_a_plain_map():
 
 
 def test_a_row_of_zeros_stays_finite():
-    layer = NormedLinear(4, 3, std=0.5)
+    layer = WeightNormLinear(4, 3, std=0.5)
     with torch.no_grad():
         layer.direction[1].zero_()
         layer.gain[1] = 0
@@ -125,8 +125,8 @@ def test_a_row_of_zeros_stays_finite():
 
 
 def test_folded_matrices_are_what_the_maps_apply():
-    stack = nn.Sequential(NormedLinear(4, 5, 0.3), nn.ReLU(), NormedLinear(5, 3, 0.3), nn.Linear(3, 3))
-    matrices = folded(stack)
+    stack = nn.Sequential(WeightNormLinear(4, 5, 0.3), nn.ReLU(), WeightNormLinear(5, 3, 0.3), nn.Linear(3, 3))
+    matrices = materialize_weights(stack)
     assert list(matrices) == ["0", "2"]
     x = torch.randn(2, 4)
     torch.testing.assert_close(stack[0](x, matrices["0"]), stack[0](x))
@@ -137,14 +137,14 @@ def test_folded_matrices_are_what_the_maps_apply():
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_a_block_steps_as_it_reads_and_padding_is_not_heard(name):
-    block = make(CONVOLUTIONS, name, "convolution", width=10, kernel=3, dilation=4, causal=True).eval()
+    block = build_part(CONVOLUTIONS, name, "convolution", width=10, kernel=3, dilation=4, causal=True).eval()
     x = torch.randn(3, 20, 10)
     whole = block(x)
-    ring = block.conv.ring(x)
+    ring = block.conv.empty_ring(x)
     for time in range(20):
         out, ring = block.step(x[:, time : time + 1], ring, torch.tensor(time))
         torch.testing.assert_close(out, whole[:, time : time + 1])
-    around = make(CONVOLUTIONS, name, "convolution", width=10, kernel=3, dilation=2, causal=False).eval()
+    around = build_part(CONVOLUTIONS, name, "convolution", width=10, kernel=3, dilation=2, causal=False).eval()
     lengths = torch.tensor([20, 5, 1])
     real = torch.arange(20) < lengths[:, None]
     found = around(torch.where(real[..., None], x, 7.0), real)
@@ -153,7 +153,7 @@ def test_a_block_steps_as_it_reads_and_padding_is_not_heard(name):
 
 
 def test_the_multiplicative_unit_is_the_papers():
-    block = make(CONVOLUTIONS, "multiplicative", "convolution", width=8, kernel=3, dilation=2, causal=True).eval()
+    block = build_part(CONVOLUTIONS, "multiplicative", "convolution", width=8, kernel=3, dilation=2, causal=True).eval()
     x = torch.randn(2, 9, 8)
     h = block.down(torch.relu(block.norm(x)))
     parts = block.conv(h).split(4, -1)
@@ -165,14 +165,14 @@ def test_the_multiplicative_unit_is_the_papers():
 
 def test_an_unknown_block_offers_the_nearest():
     with pytest.raises(UnknownName, match="did you mean 'relu'"):
-        make(CONVOLUTIONS, "rely", "convolution", width=8, kernel=3, dilation=2, causal=True)
+        build_part(CONVOLUTIONS, "rely", "convolution", width=8, kernel=3, dilation=2, causal=True)
 
 
 def test_sources_unfold_alike_alone_and_in_a_batch():
     for n in range(1, 60):
-        for stretch, spare in ((1.2, 0.0), (1.0, 4.0), (1.5, 0.5), (0.7, 1.0)):
-            together, each = unfolded(60, torch.tensor([n, 60]), stretch, spare)
-            alone, single = unfolded(n, torch.tensor([n]), stretch, spare)
+        for length_ratio, length_offset in ((1.2, 0.0), (1.0, 4.0), (1.5, 0.5), (0.7, 1.0)):
+            together, each = unfolded_lengths(60, torch.tensor([n, 60]), length_ratio, length_offset)
+            alone, single = unfolded_lengths(n, torch.tensor([n]), length_ratio, length_offset)
             assert int(each[0]) == alone == int(single[0])
             assert int(each[1]) == together
-    assert unfolded(10, None, 1.2, 0.0) == (12, None)
+    assert unfolded_lengths(10, None, 1.2, 0.0) == (12, None)

@@ -30,17 +30,17 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope="session")
 def served(tmp_path_factory):
     """A service with the explorer, its address and its looks: models that ship, a small ViT that has learnt nothing."""
-    from regard.serve import app, server
-    from regard.serve.host import Host
-    from regard.serve.settings import Settings
+    from regard.serve.http import app, server
+    from regard.serve.http.model_pool import ModelPool
+    from regard.serve.http.settings import Settings
 
     vit = tmp_path_factory.mktemp("models") / "tiny-vit"
     small_vit(vit)
-    host = Host(["en-de", "shakespeare", "fill-en", "digits", str(vit)], device="cpu")
-    host.load()
-    made = app.make(host, Settings(explore=True))
-    with server.running(made) as address:
-        yield address, made.state.looks
+    pool = ModelPool(["en-de", "shakespeare", "fill-en", "digits", str(vit)], device="cpu")
+    pool.load()
+    made = app.make_app(pool, Settings(explore=True))
+    with server.running_server(made) as address:
+        yield address, made.state.inspections
 
 
 def small_vit(folder):
@@ -49,10 +49,10 @@ def small_vit(folder):
 
     import regard
     from regard.models.vit import Config, ViT
-    from regard.tasks.image_classifier import ImageClassifier
+    from regard.tasks.image.image_classifier import ImageClassifier
 
     torch.manual_seed(0)
-    model = ViT(Config(classes=3, image=56, patch=8, width=24, heads=2, layers=2))
+    model = ViT(Config(num_classes=3, image_size=56, patch_size=8, width=24, heads=2, layers=2))
     regard.save(ImageClassifier(model, ["cat", "cup", "boat"], 56), folder)
 
 
@@ -85,15 +85,15 @@ def missing():
     """Panes of the page whose module is not there."""
     from importlib.resources import files
 
-    panes = ("interventions.js", "export.js", "theatre.js", "lab.js")
-    return [pane for pane in panes if not files("regard.serve").joinpath("page", pane).is_file()]
+    panes = ("interventions.js", "export.js", "search_view.js", "lab.js")
+    return [pane for pane in panes if not files("regard.serve.explorer").joinpath("page", pane).is_file()]
 
 
 class Page:
     """What a user does, and what they see."""
 
     def __init__(self, driver, address, looks=None):
-        self.driver, self.address, self.looks = driver, address, looks
+        self.driver, self.address, self.inspections = driver, address, looks
 
     def open(self, model):
         """The page with a model, its first example read, its maps drawn."""
@@ -103,7 +103,7 @@ class Page:
 
     def show(self, look):
         """A look that was made here, on the page that is open."""
-        self.looks.add(look)
+        self.inspections.add(look)
         self.run("regard.store.show(arguments[0])", look.about())
         self.drawn()
 
@@ -163,14 +163,14 @@ class Page:
 
     def look(self):
         """The number of the look that is shown, as the server counts them."""
-        return self.run("return document.documentElement.dataset.look")
+        return self.run("return document.documentElement.dataset.inspection")
 
     def run(self, script, *arguments):
         """JavaScript."""
         return self.driver.execute_script(script, *arguments)
 
     def until(self, seen, what, seconds=PATIENCE):
-        """What `seen` gives as soon as that is something."""
+        """What `observe` gives as soon as that is something."""
         from selenium.common.exceptions import StaleElementReferenceException
 
         end = time.monotonic() + seconds

@@ -23,7 +23,7 @@ def saved(page, tmp_path):
     return press
 
 
-def test_a_look_is_exported_and_opened_from_disk_with_the_same_numbers(page, saved):
+def test_an_inspection_is_exported_and_opened_from_disk_with_the_same_numbers(page, saved):
     page.open("en-de")
     page.read("A little girl <script>alert(1)</script> is climbing.")
     page.one(".panel.seen .chip").click()

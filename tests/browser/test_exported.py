@@ -11,11 +11,11 @@ import pytest
 from PIL import Image
 
 import regard
-from regard.see.exported import page
-from regard.serve.taking import relevances, take
-from regard.tasks.image_classifier import ImageClassifier
-from regard.tasks.look import look
-from tests.see.taken import crossed, taken
+from regard.interpret.inspection import inspect
+from regard.see.html_export import render_html
+from regard.serve.explorer.snapshot import all_relevances, take_snapshot
+from regard.tasks.image.image_classifier import ImageClassifier
+from tests.see.snapshots import cross_snapshot, make_snapshot
 
 from .conftest import PATIENCE, PHONE, WIDE, Page
 
@@ -35,7 +35,7 @@ def shown(driver, folder):
 
     def show(given):
         file = folder / "page.html"
-        file.write_text(page(given), "utf-8")
+        file.write_text(render_html(given), "utf-8")
         driver.get("about:blank")
         driver.get(file.as_uri())
         found.drawn()
@@ -50,7 +50,7 @@ def said(shown):
 
 
 def test_words_that_are_script_do_nothing_and_are_shown(shown):
-    one = shown(taken())
+    one = shown(make_snapshot())
     assert one.driver.title.endswith("what it looked at")
     assert "document.title='taken'" in said(one)
     # the data and the one that reads it; no word became a picture
@@ -59,7 +59,7 @@ def test_words_that_are_script_do_nothing_and_are_shown(shown):
 
 
 def test_nothing_is_asked_for_and_the_policy_holds(shown):
-    one = shown(taken())
+    one = shown(make_snapshot())
     assert one.run("return performance.getEntriesByType('resource').map((entry) => entry.name)") == []
     stopped = one.driver.execute_async_script(
         "const done = arguments[0]; let held = 0;"
@@ -73,7 +73,7 @@ def test_nothing_is_asked_for_and_the_policy_holds(shown):
 
 
 def test_pointing_at_a_token_shows_the_weights_that_were_kept(shown):
-    given = take(look(regard.load("en-de"), {"text": "Two dogs are playing in the snow."}, name="en-de"))
+    given = take_snapshot(inspect(regard.load("en-de"), {"text": "Two dogs are playing in the snow."}, name="en-de"))
     one = shown(given)
     chosen = one.one(".cell.chosen")
     name, head = chosen.get_attribute("data-map"), int(chosen.get_attribute("data-head"))
@@ -88,9 +88,9 @@ def test_pointing_at_a_token_shows_the_weights_that_were_kept(shown):
 
 
 def test_relevance_that_was_taken_is_shown_and_else_not_offered(shown):
-    seen = look(regard.load("en-de"), {"text": "Two dogs are playing in the snow."}, name="en-de")
-    found = relevances(seen)
-    one = shown(take(seen, relevance=found))
+    seen = inspect(regard.load("en-de"), {"text": "Two dogs are playing in the snow."}, name="en-de")
+    found = all_relevances(seen)
+    one = shown(take_snapshot(seen, relevance=found))
     one.one(".views-choice [data-value='relevance']").click()
     one.until(lambda: one.all(".panel.look .chip.lit"), "relevance is lit")
     one.hover(one.all(".panel.seen .chip")[1])
@@ -98,11 +98,13 @@ def test_relevance_that_was_taken_is_shown_and_else_not_offered(shown):
     best = one.run("return document.querySelector('.list.look li').innerText")
     assert seen.sides["source"].tokens[found[1].argmax()].strip("▁ ") in best
     assert one.complaints() == []
-    assert not [each for each in shown(take(seen)).all(".views-choice [data-value='relevance']") if each.is_enabled()]
+    assert not [
+        each for each in shown(take_snapshot(seen)).all(".views-choice [data-value='relevance']") if each.is_enabled()
+    ]
 
 
 def test_every_head_can_be_chosen_with_the_keyboard(shown):
-    one = shown(taken())
+    one = shown(make_snapshot())
     one.run("document.querySelector('.cell.chosen').focus()")
     before = one.text("#tokens .pane-title")
     one.press("\ue014")  # the right arrow
@@ -111,11 +113,11 @@ def test_every_head_can_be_chosen_with_the_keyboard(shown):
 
 @pytest.mark.parametrize("kind", ["JSON", "PNG", "SVG"])
 def test_the_chosen_map_can_be_saved(shown, folder, kind):
-    data = saved(shown(taken()), folder, kind).read_bytes()
+    data = saved(shown(make_snapshot()), folder, kind).read_bytes()
     if kind == "JSON":
         told = json.loads(data)
         name = "encoder.blocks.1.mix"
-        weights = taken().maps[name]["raw"]
+        weights = make_snapshot().maps[name]["raw"]
         assert np.abs(np.array(told["maps"][name]) - weights).max() <= weights.max() / 255 + 1e-5
     elif kind == "PNG":
         assert data.startswith(b"\x89PNG")
@@ -135,7 +137,7 @@ def test_a_page_of_traces_shows_words_lines_rollouts_and_what_is_missing(driver,
 
     words = ["one", "two", "<b>three</b>"]
     weights = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.3, 0.0]]).repeat(1, 2, 1, 1)
-    traces = [Trace(f"blocks.{n}.mix", weights).label(words, words) for n in range(2)]
+    traces = [Trace(f"blocks.{n}.mix", weights).with_labels(words, words) for n in range(2)]
     file = folder / "traces.html"
     page(traces, file, "Three words", note="made by hand")
     one = Page(driver, "")
@@ -171,7 +173,7 @@ def saved(one, folder, kind):
 
 
 def test_a_map_of_7_rows_and_13_columns_is_itself_wherever_it_is_drawn(shown, folder):
-    given = crossed()
+    given = cross_snapshot()
     weights = given.maps["decoder.blocks.0.cross"]["raw"]
     one = shown(given)
     one.one(".cell[data-head='1']").click()
@@ -236,26 +238,28 @@ def test_an_exported_page_fits_a_phone(shown, what, tmp_path):
 def exported(what, folder):
     """Something to export."""
     if what == "words that are script":
-        return taken()
+        return make_snapshot()
     if what == "7 x 13":
-        return crossed()
+        return cross_snapshot()
     if what == "a long text":
-        return taken(300, 12, ("Donaudampfschifffahrtsgesellschaftskapitän", "an", "x"))
+        return make_snapshot(300, 12, ("Donaudampfschifffahrtsgesellschaftskapitän", "an", "x"))
     from PIL import Image
 
     from .conftest import small_vit
 
     small_vit(folder / "vit")
     Image.new("RGB", (90, 60), (200, 40, 40)).save(folder / "red.png")
-    return take(look(regard.load(str(folder / "vit")), {"image": (folder / "red.png").read_bytes()}, name="vit"))
+    return take_snapshot(
+        inspect(regard.load(str(folder / "vit")), {"image": (folder / "red.png").read_bytes()}, name="vit")
+    )
 
 
 def test_stages_of_a_pyramid_are_told_apart(shown):
-    model = regard.build("swin", size="tiny", classes=3)
+    model = regard.build("swin", size="tiny", num_classes=3)
     classifier = ImageClassifier(model, ["cat", "dog", "bird"], image=32)
     photo = io.BytesIO()
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(photo, "png")
-    one = shown(take(look(classifier, {"image": photo.getvalue()}, name="swin")))
+    one = shown(take_snapshot(inspect(classifier, {"image": photo.getvalue()}, name="swin")))
     names = one.texts("[aria-label='Which attention'] button")
     assert len(names) > 1
     assert len(set(names)) == len(names)

@@ -60,7 +60,7 @@ def test_the_changed_model_s_maps_are_shown_and_everything_can_be_undone(page):
     script = """
     const [head, done] = arguments;
     const wanted = new URLSearchParams({map: arguments[2] ?? "decoder.blocks.2.cross", head, query: 1, view: "raw"});
-    fetch(`/explore/looks/${document.documentElement.dataset.look}/row?${wanted}`)
+    fetch(`/explore/inspections/${document.documentElement.dataset.inspection}/row?${wanted}`)
       .then(r => r.arrayBuffer()).then(b => done(Array.from(new Float32Array(b))));
     """
     rows = [page.driver.execute_async_script(script, head) for head in (3, 4)]

@@ -7,8 +7,8 @@ import pytest
 import torch
 from selenium.webdriver.common.keys import Keys
 
-from regard.attention.kept import Kept, Recorded
-from regard.tasks.looks.stored import StoredLook
+from regard.attention.capture.map_store import MapStore, StoredMap
+from regard.interpret.inspections.stored import StoredInspection
 
 from .conftest import PHONE, WIDE
 
@@ -17,7 +17,7 @@ def weights(page, what, **wanted):
     """Exact numbers, asked for as the page asks."""
     script = """
     const [what, wanted, done] = arguments;
-    fetch(`/explore/looks/${document.documentElement.dataset.look}/${what}?${new URLSearchParams(wanted)}`)
+    fetch(`/explore/inspections/${document.documentElement.dataset.inspection}/${what}?${new URLSearchParams(wanted)}`)
       .then(r => r.arrayBuffer()).then(b => done(Array.from(new Float32Array(b))));
     """
     return np.array(page.driver.execute_async_script(script, what, wanted))
@@ -149,10 +149,10 @@ def test_small_maps_lie_on_one_canvas_each_under_its_own_button(page):
     assert len(page.all(".grid canvas")) == 1
     script = """
     const [name, done] = arguments;
-    const look = document.documentElement.dataset.look, wanted = new URLSearchParams({ map: name, size: 32 });
+    const look = document.documentElement.dataset.inspection, wanted = new URLSearchParams({ map: name, size: 32 });
     const sheet = document.querySelector(".sheet"), from = sheet.getBoundingClientRect();
     const cells = [...document.querySelectorAll(`.cell[data-map="${name}"]`)].filter((cell) => cell.dataset.head >= 0);
-    fetch(`/explore/looks/${look}/sample?${wanted}`).then((r) => r.arrayBuffer()).then((b) => {
+    fetch(`/explore/inspections/${look}/sample?${wanted}`).then((r) => r.arrayBuffer()).then((b) => {
       const bytes = new Uint8Array(b);
       done(cells.map((cell) => {
         const box = cell.getBoundingClientRect(), ink = [], meant = [];
@@ -201,7 +201,7 @@ def test_script_in_a_text_stays_text(page):
     assert not page.all("main script, main img")
 
 
-def test_empty_text_is_refused_with_a_sentence_and_the_last_look_stays(page):
+def test_empty_text_is_refused_and_the_last_inspection_stays(page):
     page.open("en-de")
     before = page.look()
     page.one("#text").clear()
@@ -270,14 +270,14 @@ def test_recording_is_read_and_shown_as_a_spectrogram(page):
     assert page.run("return document.querySelector('.sound canvas').width") > 300
 
 
-def test_a_long_look_shows_its_small_maps_before_it_asks_for_a_column(page):
+def test_a_long_text_shows_its_small_maps_before_it_asks_for_a_column(page):
     """A column of a long text costs as much as many small maps."""
-    store = Kept()
+    store = MapStore()
     for layer in range(8):
         found = (torch.softmax(torch.randn(1, 1, 700, 700), -1),)
-        store.add(Recorded(name=f"decoder.blocks.{layer}.mix", kind="align", heads=1, found=found))
+        store.add(StoredMap(name=f"decoder.blocks.{layer}.mix", kind="align", heads=1, found=found))
 
-    class Slow(StoredLook):
+    class Slow(StoredInspection):
         def sample(self, name, size=32):
             time.sleep(0.25)
             return super().sample(name, size)
@@ -292,7 +292,7 @@ def test_a_long_look_shows_its_small_maps_before_it_asks_for_a_column(page):
     assert max(painted) <= min(start for name, start, _ in asked if "/column?" in name)
 
 
-def test_new_look_forgets_what_the_last_one_held(page):
+def test_a_new_inspection_forgets_the_last_one(page):
     page.open("shakespeare")
     page.read("To be, or not to be")
     assert page.texts(".panel.look .chip")[:2] == ["T", "o"]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import regard
-from tests.tasks.reading import model, task, written
+from tests.tasks.text_data import model, task, written
 
 from .conftest import PHONE, WIDE, Page
 
@@ -15,31 +15,31 @@ from .conftest import PHONE, WIDE, Page
 def folders(tmp_path_factory):
     """A tagger, an answerer and a T5 of random weights, saved as runs save them."""
     from regard.models.t5 import T5, Config
-    from regard.tasks.answerer import Answerer
-    from regard.tasks.tagger import Tagger
-    from regard.tasks.text_writer import TextToText
-    from regard.tokens.text import Text
+    from regard.tasks.text.question_answerer import QuestionAnswerer
+    from regard.tasks.text.tagger import Tagger
+    from regard.tasks.text.text_to_text_generator import TextToTextGenerator
+    from regard.tokens.tokenizer import Tokenizer
 
     torch.manual_seed(0)
     root = tmp_path_factory.mktemp("words")
     data = written(root / "data")
     tags, questions = task(data, "tagged"), task(data, "questions")
     regard.save(Tagger(model(tags), tags.text, tags.labels, 32), root / "tagger")
-    regard.save(Answerer(model(questions), questions.text, 64), root / "answerer")
-    text = Text.train(["translate: one two three", "red cat, blue dog"], kind="bpe", size=120)
+    regard.save(QuestionAnswerer(model(questions), questions.text, 64), root / "answerer")
+    text = Tokenizer.train(["translate: one two three", "red cat, blue dog"], kind="bpe", size=120)
     sizes = {"width": 16, "heads": 2, "depth": 8, "ffn": 32, "encoder_layers": 2, "decoder_layers": 2}
     t5 = T5(Config(vocab=text.size, pad=text.pad, bos=text.pad, eos=text.eos, **sizes))
-    regard.save(TextToText(t5, text, longest=60, most=9), root / "t5")
+    regard.save(TextToTextGenerator(t5, text, max_length=60, max_new_tokens=9), root / "t5")
     return [str(root / name) for name in ("tagger", "answerer", "t5")]
 
 
 @pytest.fixture(scope="module")
 def page(folders, driver):
-    from regard.serve import app, server
-    from regard.serve.host import Host
-    from regard.serve.settings import Settings
+    from regard.serve.http import app, server
+    from regard.serve.http.model_pool import ModelPool
+    from regard.serve.http.settings import Settings
 
-    with server.running(app.make(Host(folders, device="cpu"), Settings(explore=True))) as address:
+    with server.running_server(app.make_app(ModelPool(folders, device="cpu"), Settings(explore=True))) as address:
         found = Page(driver, address)
         found.size(*WIDE)
         yield found

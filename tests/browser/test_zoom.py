@@ -9,8 +9,8 @@ from selenium.webdriver import ActionChains
 from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
 from selenium.webdriver.common.keys import Keys
 
-from regard.attention.kept import Kept, Recorded
-from regard.tasks.looks.stored import StoredLook
+from regard.attention.capture.map_store import MapStore, StoredMap
+from regard.interpret.inspections.stored import StoredInspection
 
 from .conftest import PHONE, WIDE
 
@@ -35,10 +35,10 @@ def map_(page, weights):
 
 
 def stored(w):
-    store = Kept()
-    store.add(Recorded(name="decoder.cross", kind="align", heads=1, found=(torch.from_numpy(w)[None, None],)))
+    store = MapStore()
+    store.add(StoredMap(name="decoder.cross", kind="align", heads=1, found=(torch.from_numpy(w)[None, None],)))
     sides = {"rows": [f"r{i}" for i in range(w.shape[0])], "columns": [f"c{j}" for j in range(w.shape[1])]}
-    return StoredLook(store, sides, lambda held: ("rows", "columns"), name="long")
+    return StoredInspection(store, sides, lambda held: ("rows", "columns"), name="long")
 
 
 def settled(page):
@@ -172,7 +172,7 @@ def test_tokens_label_rows_and_columns_only_where_there_is_room(page, map_):
     assert named == pytest.approx(frame[0] + frame[1] * (int(top) + 2.5 - top) / high, abs=1)
 
 
-def test_another_head_is_shown_at_the_same_place_and_another_look_as_a_whole(page):
+def test_another_head_keeps_the_zoom_and_another_inspection_resets_it(page):
     page.open("en-de")
     canvas = page.one(".large-map")
     page.one("[aria-label=Larger]").click()
@@ -187,12 +187,12 @@ def test_another_head_is_shown_at_the_same_place_and_another_look_as_a_whole(pag
 
 
 def test_the_chosen_small_map_is_scrolled_to_and_the_page_is_not(page):
-    store = Kept()
+    store = MapStore()
     for layer in range(40):
         found = (torch.full((1, 1, 5, 5), 0.2),)
-        store.add(Recorded(name=f"decoder.blocks.{layer}.mix", kind="align", heads=1, found=found))
+        store.add(StoredMap(name=f"decoder.blocks.{layer}.mix", kind="align", heads=1, found=found))
     page.open("fill-en")
-    page.show(StoredLook(store, {"text": list("abcde")}, name="deep"))
+    page.show(StoredInspection(store, {"text": list("abcde")}, name="deep"))
     seen = """
     const box = document.querySelector(".grid-scroll").getBoundingClientRect();
     const cell = document.querySelector(".cell.chosen").getBoundingClientRect();

@@ -15,7 +15,7 @@ from regard.models import MODELS
 def test_every_name_has_a_line_and_a_card(kind):
     for number, row in enumerate(catalogue.list(kind)):
         assert row["name"]
-        assert row["what"]
+        assert row["description"]
         card = catalogue.show(f"{kind}/{row['name']}")
         assert card.startswith(f"{kind}/{row['name']}\n=")
         assert len(card.splitlines()) > 5
@@ -26,28 +26,35 @@ def test_every_name_has_a_line_and_a_card(kind):
 def test_every_table_is_there():
     from regard.attention import ALIGNERS, MECHANISMS, MIXERS
     from regard.blocks import POOLINGS
-    from regard.data.augment import AUGMENTS, BLENDS
-    from regard.positions import GRIDS, POSITIONS, WINDOWS
+    from regard.data.augment import AUGMENTATIONS, MIX_METHODS
+    from regard.positions import GRID_POSITIONS, POSITIONS, WINDOW_BIASES
     from regard.tasks import TASKS
     from regard.tokens import STEMS
-    from regard.tokens.text import KINDS
+    from regard.tokens.tokenizer import KINDS
 
     tables = {"attention": MECHANISMS, "aligners": ALIGNERS, "mixers": MIXERS, "positions": POSITIONS}
-    tables |= {"models": MODELS, "tasks": TASKS, "tokens": KINDS, "grids": GRIDS, "windows": WINDOWS, "stems": STEMS}
-    tables |= {"poolings": POOLINGS, "augmentations": AUGMENTS, "blends": BLENDS}
+    tables |= {
+        "models": MODELS,
+        "tasks": TASKS,
+        "tokens": KINDS,
+        "grids": GRID_POSITIONS,
+        "windows": WINDOW_BIASES,
+        "stems": STEMS,
+    }
+    tables |= {"poolings": POOLINGS, "augmentations": AUGMENTATIONS, "blends": MIX_METHODS}
     for kind, table in tables.items():
         assert {row["name"] for row in catalogue.list(kind)} == set(table)
     assert {row["kind"] for row in catalogue.list()} >= set(tables)
 
 
 def test_parts_of_one_file_are_told_apart():
-    assert len({row["what"] for row in catalogue.list("stems")}) == len(catalogue.list("stems"))
+    assert len({row["description"] for row in catalogue.list("stems")}) == len(catalogue.list("stems"))
 
 
 @pytest.mark.parametrize("model", ["deit", "swinv2"])
 def test_settings_that_are_inherited_are_explained_too(model):
     said = catalogue._settings(import_module(MODELS[model][0]).Config)
-    assert re.search(r"classes +1000 +0: no head", said)
+    assert re.search(r"num_classes +1000 +0: no head", said)
     assert re.search(r"prefix +2 +the class token and" if model == "deit" else r"window +8 +cells on a side", said)
 
 
@@ -85,21 +92,23 @@ def test_kinds_have_other_names_and_unknown_ones_are_refused():
 def test_what_was_measured_is_told_to_the_end_of_a_clause():
     told = {row["name"]: row["measured"] for row in regard.list("recipes")}
     assert all(told.values())  # those of cards that are indented, too
-    assert told["an4_online"].endswith("25 to 34 minutes of one CPU core)")
-    assert told["an4_listen"].endswith(", where CTC itself has 8.7 …")
+    assert told["an4_online_attention"].endswith("25 to 34 minutes of one CPU core)")
+    assert told["an4_attention"].endswith(", where CTC itself has 8.7 …")
     for name, text in told.items():
         assert text.count("(") == text.count(")"), name
     long = "one (two; 2. three), four. " * 8
-    assert catalogue._shortened(long, 30) == "one (two; 2. three), four …"
-    assert catalogue._shortened(long, 3) == "one (two; 2. three), four …"
-    assert catalogue._shortened("one " * 50, 30) == "one " * 50
+    assert catalogue._shorten(long, 30) == "one (two; 2. three), four …"
+    assert catalogue._shorten(long, 3) == "one (two; 2. three), four …"
+    assert catalogue._shorten("one " * 50, 30) == "one " * 50
 
 
 def test_tables_are_printed_in_columns(capsys):
     assert cli.main(["list", "positions"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["name", "where", "paper", "what"]
-    assert len({line.index(cell) for line, cell in zip(lines[1:4], ("added", "added", "turned"), strict=True)}) == 1
+    assert lines[0].split() == ["name", "where", "paper", "description"]
+    assert (
+        len({line.index(cell) for line, cell in zip(lines[1:4], ("added", "added", "qk_transform"), strict=True)}) == 1
+    )
     assert cli.main(["show", "softmax"]) == 0
     out = capsys.readouterr().out
     assert "o_n = Σ_m exp(q_n·k_m / √D) v_m" in out

@@ -12,18 +12,18 @@ import regard
 from regard import cli
 from regard.api import zoo
 from regard.models.bert import BERT, Config
-from regard.tasks.classifier import Classifier
-from regard.tasks.embedder import Embedder
-from regard.tasks.filler import Filler
-from regard.tasks.zeroshot import ZeroShot
-from regard.tokens.text import Text
+from regard.tasks.text.classifier import TextClassifier
+from regard.tasks.text.embedder import TextEmbedder
+from regard.tasks.text.fill_mask import FillMask
+from regard.tasks.text.zero_shot_classifier import ZeroShotClassifier
+from regard.tokens.tokenizer import Tokenizer
 
 LINES = ["the dog sees a garden .", "one cat likes two rivers", "no bird is in the house"]
 
 
 @pytest.fixture(scope="module")
 def text():
-    return Text.train(LINES * 2, kind="bert", size=90)
+    return Tokenizer.train(LINES * 2, kind="bert", size=90)
 
 
 def bert(text, head):
@@ -38,14 +38,14 @@ def bert(text, head):
 @pytest.fixture(scope="module")
 def folder(text, tmp_path_factory):
     place = tmp_path_factory.mktemp("zoo") / "classifier"
-    regard.save(Classifier(bert(text, "classes(3)"), text, ["red", "green", "blue"]), place)
+    regard.save(TextClassifier(bert(text, "classes(3)"), text, ["red", "green", "blue"]), place)
     return place
 
 
 @pytest.fixture(scope="module")
 def vectors(text, tmp_path_factory):
     place = tmp_path_factory.mktemp("zoo") / "embedder"
-    regard.save(Embedder(bert(text, None), text), place)
+    regard.save(TextEmbedder(bert(text, None), text), place)
     return place
 
 
@@ -118,7 +118,7 @@ def test_json_says_why_a_line_has_no_label(folder, monkeypatch, tmp_path, capsys
 def fillers(text, tmp_path_factory):
     place = tmp_path_factory.mktemp("zoo")
     for head in ("pretraining", "masked"):
-        regard.save(Filler(bert(text, head), text), place / head)
+        regard.save(FillMask(bert(text, head), text), place / head)
     return place
 
 
@@ -127,7 +127,9 @@ def test_of_pairs_a_model_of_next_sentences_says_which_follow(fillers, monkeypat
     how = "classify", "--model", fillers / "pretraining", "--pairs", "--device", "cpu"
     assert call(*how, "--all") == 1
     out, err = capsys.readouterr()
-    first, second = regard.load(fillers / "pretraining").follows(["the dog", "no bird"], ["one cat", "the house"])
+    first, second = regard.load(fillers / "pretraining").nsp_probabilities(
+        ["the dog", "no bird"], ["one cat", "the house"]
+    )
     cells = [line.split("\t") if line else [] for line in out.split("\n")]
     rows = [dict(zip(row[::2], row[1::2], strict=True)) for row in cells]
     assert [row.get("follows") for row in rows] == [f"{first:.4f}", None, None, f"{second:.4f}", None]
@@ -157,7 +159,7 @@ def test_labels_of_ones_own_are_compared_by_their_vectors(vectors, capsys):
     cosine = float(torch.cosine_similarity(*regard.load(vectors)(["the dog", "one cat"]), dim=0))
     assert float(share) == pytest.approx(1 / (1 + torch.exp(torch.tensor(20 * (cosine - 1))).item()), abs=1e-3)
     embed = regard.load(vectors)
-    (found,) = ZeroShot(embed, ["a", "b", "one cat"])(["one cat"])
+    (found,) = ZeroShotClassifier(embed, ["a", "b", "one cat"])(["one cat"])
     assert found.label == "one cat"
     assert sum(found.probabilities.values()) == pytest.approx(1)
 

@@ -6,7 +6,7 @@ import pytest
 
 from regard import cli
 
-TINY = ["gpt:tiny", "vocab=300", "layers=2", "--batch", "8"]
+TINY = ["gpt:tiny", "vocab=300", "layers=2", "--batch-size", "8"]
 
 
 @pytest.fixture(autouse=True)
@@ -36,9 +36,9 @@ def test_json_holds_everything(capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["model"] == "gpt:tiny"
     assert found["parameters"] == sum(found["parameters_by_part"].values()) == 440_448
-    assert found["memory"]["held"] < found["memory"]["needed"] < found["memory"]["there"]
+    assert found["memory"]["peak"] < found["memory"]["required"] < found["memory"]["available"]
     assert found["fits"] is True
-    assert found["kept_for_backward"] < found["kept_with_recomputation_turned_round"]
+    assert found["saved_for_backward"] < found["saved_with_recompute_toggled"]
     assert found["run"]["items"] == 1e6
     assert found["seconds"]["all"] > 0
     assert found["assumed"]["products"] == 0.7
@@ -48,11 +48,14 @@ def test_json_holds_everything(capsys):
     ("words", "said"),
     [
         (["transformer:tiny", "--infer", "--length", "9"], "one reading: 32 rows"),
-        (["transformer:tiny", "--decode", "--beams", "4", "--length", "9"], "cache of keys and values"),
+        (["transformer:tiny", "--decode", "--beam-size", "4", "--length", "9"], "cache of keys and values"),
         (["gpt:tiny", "--decode", "--length", "60"], "one token each"),
         (["gpt:tiny", "--decode", "--length", "60"], "no vocabulary was given: 8,000 words are assumed"),
         (["rnnsearch:tiny", "--decode", "--length", "5"], "cache of keys and values"),
-        (["gpt:tiny", "width=4096", "layers=2", "--device", "4090", "--batch", "1000"], "the largest batch that fits"),
+        (
+            ["gpt:tiny", "width=4096", "layers=2", "--device", "4090", "--batch-size", "1000"],
+            "the largest batch that fits",
+        ),
     ],
 )
 def test_other_questions(words, said, capsys):
@@ -70,11 +73,11 @@ def test_other_questions(words, said, capsys):
         (["gpt", "haeds=3"], 1, "did you mean 'heads'?"),
         (["gpt:tiny", "--length", "100"], 1, "100 positions are needed"),
         (["gpt:tiny", "--decode", "--length", "100"], 1, "100 positions are needed, but 64 are learned"),
-        (["gpt:tiny", "--devices", "5"], 1, "cannot be cut into 5 equal parts; take --batch 30"),
+        (["gpt:tiny", "--devices", "5"], 1, "cannot be cut into 5 equal parts; take --batch-size 30"),
         (["gpt:tiny", "--device", "h2000"], 1, "did you mean 'h200'?"),
         (["gpt:tiny", "--optimiser", "adm"], 1, "did you mean 'adamw'?"),
-        (["gpt:tiny", "--tensor", "3", "--devices", "3"], 1, "does not divide the 4 (key) heads"),
-        (["gpt:tiny", "--spread", "pipeline"], 2, "auto, ddp or fsdp"),
+        (["gpt:tiny", "--tensor-parallel", "3", "--devices", "3"], 1, "does not divide the 4 (key) heads"),
+        (["gpt:tiny", "--parallel", "pipeline"], 2, "auto, ddp or fsdp"),
         (["gpt:tiny", "--train", "--decode"], 2, "not train and decode"),
         (["gpt:tiny", "--tokens", "many"], 2, "20x for so many a parameter"),
         (["vit:tiny", "--image", "big"], 2, "224x320"),
@@ -95,5 +98,5 @@ def test_what_cannot_be_is_one_line_and_a_status(words, status, said, capsys):
 
 
 def test_a_size_as_it_is_published_has_nothing_in_brackets(capsys):
-    assert cli.main(["cost", "vit-b16", "--image", "32", "--batch", "1"]) == 0
+    assert cli.main(["cost", "vit-b16", "--image", "32", "--batch-size", "1"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == "vit:b16: 86.6 M parameters"

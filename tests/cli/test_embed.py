@@ -10,10 +10,10 @@ from safetensors import safe_open
 
 import regard
 from regard import cli
-from regard.tasks.answerer import Answerer
-from tests.tasks import reading
-from tests.tasks.test_embedder import LINES, small
-from tests.tasks.test_filler import small as small_filler
+from regard.tasks.text.question_answerer import QuestionAnswerer
+from tests.tasks import text_data
+from tests.tasks.text.test_embedder import LINES, small
+from tests.tasks.text.test_fill_mask import small as small_filler
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def test_an_empty_input_is_one_line(folder, filler, capsys, monkeypatch, tmp_pat
 
 
 @pytest.mark.parametrize("view", [None, "heads", "encoder", "layers", "rollout"])
-@pytest.mark.parametrize("marks", ["--marks", "--no-marks"])
+@pytest.mark.parametrize("marks", ["--special-tokens", "--no-special-tokens"])
 def test_what_a_reader_looked_at_is_drawn(folder, tmp_path, capsys, view, marks):
     file = tmp_path / "a.png"
     more = [] if view is None else ["--view", view]
@@ -163,11 +163,11 @@ def test_what_a_reader_looked_at_is_drawn(folder, tmp_path, capsys, view, marks)
     assert f"drawn: {file}" in out
     assert file.stat().st_size > 5000
     if view != "layers":
-        assert ("[CLS]" in out) is (marks == "--marks")
+        assert ("[CLS]" in out) is (marks == "--special-tokens")
 
 
 @pytest.mark.parametrize("view", [None, "encoder", "layers", "rollout"])
-@pytest.mark.parametrize("marks", ["--marks", "--no-marks"])
+@pytest.mark.parametrize("marks", ["--special-tokens", "--no-special-tokens"])
 def test_whole_words_of_a_reader_are_drawn(folder, tmp_path, capsys, view, marks):
     more = [] if view is None else ["--view", view]
     drawn = "-o", tmp_path / "a.svg", "-o", tmp_path / "a.html"
@@ -177,7 +177,7 @@ def test_whole_words_of_a_reader_are_drawn(folder, tmp_path, capsys, view, marks
     assert "##" not in out
     if view != "layers":
         assert "snowball │" in out
-        assert ("[CLS]" in out) is (marks == "--marks")
+        assert ("[CLS]" in out) is (marks == "--special-tokens")
     page = (tmp_path / "a.html").read_text(encoding="utf-8")
     assert "snowball" in page
     assert '"##' not in page
@@ -191,8 +191,8 @@ def test_a_page_shows_a_reader_whole(folder, filler, tmp_path, capsys):
 
 def test_see_a_question_and_its_text(tmp_path, capsys):
     torch.manual_seed(0)
-    made = reading.task(reading.written(tmp_path / "data"), "questions")
-    regard.save(Answerer(reading.model(made), made.text, 32), tmp_path / "answerer")
+    made = text_data.task(text_data.written(tmp_path / "data"), "questions")
+    regard.save(QuestionAnswerer(text_data.model(made), made.text, 32), tmp_path / "answerer")
     words = ["see", "the dog sees the garden .", "--model", tmp_path / "answerer"]
     assert (
         call(*words, "--question", "what did the dog see ?", "-o", tmp_path / "a.png", "-o", tmp_path / "a.html") == 0

@@ -9,13 +9,13 @@ import torch
 
 import regard
 from regard import cli
-from regard.cli.generate import chosen
+from regard.cli.generate import load_generator
 from regard.core.errors import BadInput
 from regard.models.gpt import GPT, Config
-from regard.tasks.translator import Translator
-from regard.tasks.writer import Writer
-from regard.tokens.text import Text
-from regard.weights import gpt2
+from regard.tasks.text.text_generator import TextGenerator
+from regard.tasks.text.translator import Translator
+from regard.tokens.tokenizer import Tokenizer
+from regard.weights.hf import gpt2
 from tests.stories.command import run
 
 LINES = ["two dogs play in the snow, and a cat sleeps.", "über naïve 🐕 café", "no one is the end of it."]
@@ -23,14 +23,14 @@ LINES = ["two dogs play in the snow, and a cat sleeps.", "über naïve 🐕 caf�
 
 def writer(**settings):
     torch.manual_seed(0)
-    text = Text.train(LINES * 3, kind="bytes", size=300)
+    text = Tokenizer.train(LINES * 3, kind="bytes", size=300)
     model = GPT(
         Config(vocab=text.size, eos=text.eos, **{"width": 16, "heads": 2, "layers": 2, "length": 48} | settings)
     )
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
-    return Writer(model, text)
+    return TextGenerator(model, text)
 
 
 @pytest.fixture(scope="module")
@@ -57,57 +57,62 @@ def test_text_follows_the_prompt_as_it_does_in_the_library(folder, write, capsys
             {"temperature": 0.8, "top_k": 20, "top_p": 0.9, "min_p": 0.01, "repetition_penalty": 1.2, "seed": 3},
             ["--top-k", 20, "--top-p", 0.9, "--min-p", 0.01, "--repetition-penalty", 1.2, "--seed", 3],
         ),
-        ({"beams": 3}, ["--beams", 3]),
-        ({"temperature": 0.8, "slide": True, "tokens": 60}, ["--slide", "--tokens", 60]),
+        ({"beam_size": 3}, ["--beam-size", 3]),
+        ({"temperature": 0.8, "slide": True, "max_new_tokens": 60}, ["--slide", "--max-new-tokens", 60]),
     ):
-        tokens = how.pop("tokens", 12)
-        expected = write(["two dogs"], tokens=tokens, **how)[0]
+        tokens = how.pop("max_new_tokens", 12)
+        expected = write(["two dogs"], max_new_tokens=tokens, **how)[0]
         for stream in ([], ["--no-stream"]):
-            given = [] if "--tokens" in more else ["--tokens", tokens]
+            given = [] if "--max-new-tokens" in more else ["--max-new-tokens", tokens]
             assert call("generate", "two dogs", "--model", folder, *given, *more, *stream) == 0
             assert capsys.readouterr().out == f"two dogs{expected}\n"
 
 
 def test_several_texts_are_parted_by_an_empty_line(folder, write, capsys):
-    assert call("generate", "two", "no", "--model", folder, "--tokens", 6, "--samples", 2) == 0
-    texts = write(["two", "no"], tokens=6, samples=2, temperature=0.8)
+    assert call("generate", "two", "no", "--model", folder, "--max-new-tokens", 6, "--num-samples", 2) == 0
+    texts = write(["two", "no"], max_new_tokens=6, num_samples=2, temperature=0.8)
     expected = [f"{prompt}{text}\n" for prompt, each in zip(("two", "no"), texts, strict=True) for text in each]
     assert capsys.readouterr().out == "\n".join(expected)
 
 
 def test_json_has_a_line_for_each_text(folder, write, capsys):
-    assert call("generate", "two", "über 🐕", "--model", folder, "--tokens", 8, "--samples", 3, "--json") == 0
+    assert (
+        call("generate", "two", "über 🐕", "--model", folder, "--max-new-tokens", 8, "--num-samples", 3, "--json") == 0
+    )
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    found = write.written(["two", "über 🐕"], tokens=8, samples=3, temperature=0.8)
+    found = write.written(["two", "über 🐕"], max_new_tokens=8, num_samples=3, temperature=0.8)
     assert [row["number"] for row in rows] == [1, 1, 1, 2, 2, 2]
     assert [row["text"] for row in rows] == [one.text for each in found for one in each]
     assert rows[3]["prompt"] == "über 🐕"
-    assert set(rows[0]) == {"number", "prompt", "text", "tokens", "score", "why"}
-    assert {row["why"] for row in rows} <= {"length", "end"}
+    assert set(rows[0]) == {"number", "prompt", "text", "tokens", "score", "finish_reason"}
+    assert {row["finish_reason"] for row in rows} <= {"length", "end"}
 
 
 def test_stop_strings_may_be_written_with_escapes(tmp_path, capsys):
-    text = Text.train(["ab\n" * 9], kind="char", size=20)
+    text = Tokenizer.train(["ab\n" * 9], kind="char", size=20)
     model = GPT(Config(vocab=text.size, eos=text.eos, width=16, heads=2, layers=1, length=48))
-    regard.save(Writer(model, text), tmp_path / "m")
+    regard.save(TextGenerator(model, text), tmp_path / "m")
     assert (
-        call("generate", "a", "--model", tmp_path / "m", "--stop", "\\n", "--stop", "b", "--tokens", 40, "--json") == 0
+        call(
+            "generate", "a", "--model", tmp_path / "m", "--stop", "\\n", "--stop", "b", "--max-new-tokens", 40, "--json"
+        )
+        == 0
     )
     row = json.loads(capsys.readouterr().out)
     assert set(row["text"]) <= {"a"}
-    assert row["why"] == "stop"
+    assert row["finish_reason"] == "stop"
 
 
 def test_lines_of_stdin_are_prompts_and_a_bad_one_is_the_only_one_lost(folder, write, tmp_path, capsys, monkeypatch):
     (tmp_path / "in.txt").write_bytes(b"two dogs\n\nno one\n" + b"\xff\n" + ("a cat " * 30).encode() + b"\nn\n")
     with open(tmp_path / "in.txt", "rb") as file:
         monkeypatch.setattr(sys, "stdin", TextIOWrapper(file))
-        assert call("generate", "--model", folder, "--tokens", 6, "--json") == 1
+        assert call("generate", "--model", folder, "--max-new-tokens", 6, "--json") == 1
     out, err = capsys.readouterr()
     rows = [json.loads(line) for line in out.splitlines()]
     assert [row["number"] for row in rows] == [1, 2, 3, 4, 5, 6]
     assert [bool(row.get("tokens")) for row in rows] == [True, False, True, False, False, True]
-    alone = write.written(["no one"], tokens=6, temperature=0.8, numbers=[2])[0][0].text
+    alone = write.written(["no one"], max_new_tokens=6, temperature=0.8, numbers=[2])[0][0].text
     assert rows[2]["text"] == alone  # its number, not its company, decides what is drawn
     for said in (
         "prompt 2 could not be written on: prompt 2 is empty",
@@ -125,15 +130,15 @@ def test_lines_of_stdin_are_prompts_and_a_bad_one_is_the_only_one_lost(folder, w
     [
         ([""], "prompt 1 is empty"),
         (["two dogs " * 20], "do not fit the model's 48"),
-        (["two", "--tokens", "60"], "let the oldest go (slide)"),
-        (["two", "--beams", "2", "--stop", "x"], "does not go with beams"),
-        (["two", "--temperature", "0", "--samples", "2"], "at temperature 0 there is one text"),
+        (["two", "--max-new-tokens", "60"], "let the oldest go (slide)"),
+        (["two", "--beam-size", "2", "--stop", "x"], "does not go with beams"),
+        (["two", "--temperature", "0", "--num-samples", "2"], "at temperature 0 there is one text"),
     ],
     ids=["empty", "long prompt", "long text", "beams and stop", "greedy twice"],
 )
 def test_what_cannot_be_written_is_one_clear_line(folder, words, said, capsys):
     for stream in ("--stream", "--no-stream"):
-        if stream == "--stream" and ({"--beams", "--samples"} & set(words)):
+        if stream == "--stream" and ({"--beam-size", "--num-samples"} & set(words)):
             continue
         assert call("generate", *words, "--model", folder, stream) == 1
         out, err = capsys.readouterr()
@@ -143,7 +148,7 @@ def test_what_cannot_be_written_is_one_clear_line(folder, words, said, capsys):
 
 
 def test_options_that_do_not_go_together_are_refused(folder, capsys):
-    for words in (["--stream", "--json"], ["--stream", "--samples", "2"], ["--tokens", "0"], ["--top-p", "1.5"],
+    for words in (["--stream", "--json"], ["--stream", "--num-samples", "2"], ["--max-new-tokens", "0"], ["--top-p", "1.5"],
                   ["--seed", str(2**64)]):  # fmt: skip
         assert call("generate", "two", "--model", folder, *words) == 2
         assert capsys.readouterr().err.count("\n") == 1
@@ -152,16 +157,16 @@ def test_options_that_do_not_go_together_are_refused(folder, capsys):
 def test_which_model_is_meant(folder, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "model").symlink_to(folder)
-    assert isinstance(chosen(str(tmp_path / "run")), Writer)
+    assert isinstance(load_generator(str(tmp_path / "run")), TextGenerator)
     regard.save(regard.build("gpt", vocab=10, width=8, heads=2, layers=1), tmp_path / "bare")
     with pytest.raises(BadInput, match="is a GPT, which cannot be asked to write: it has no vocabulary"):
-        chosen(str(tmp_path / "bare"))
-    text = Text.train(LINES, kind="bytes", size=280)
+        load_generator(str(tmp_path / "bare"))
+    text = Tokenizer.train(LINES, kind="bytes", size=280)
     regard.save(
         Translator(regard.build("transformer", vocab=text.size, width=8, heads=2, ffn=8), text), tmp_path / "translator"
     )
     with pytest.raises(BadInput, match="is a translator; use it with regard translate"):
-        chosen(str(tmp_path / "translator"))
+        load_generator(str(tmp_path / "translator"))
 
 
 def test_a_gpt2_folder_of_transformers_writes(tmp_path, capsys):
@@ -172,10 +177,10 @@ def test_a_gpt2_folder_of_transformers_writes(tmp_path, capsys):
     theirs.save_pretrained(tmp_path / "theirs")
     made.text.save(tmp_path / "theirs")
     found = regard.load(tmp_path / "theirs")
-    assert isinstance(found, Writer)
-    assert found(["two"], tokens=9, seed=1) == made(["two"], tokens=9, seed=1)
-    assert call("generate", "two", "--model", tmp_path / "theirs", "--tokens", 9, "--temperature", 0) == 0
-    assert capsys.readouterr().out == f"two{made(['two'], tokens=9, temperature=0)[0]}\n"
+    assert isinstance(found, TextGenerator)
+    assert found(["two"], max_new_tokens=9, seed=1) == made(["two"], max_new_tokens=9, seed=1)
+    assert call("generate", "two", "--model", tmp_path / "theirs", "--max-new-tokens", 9, "--temperature", 0) == 0
+    assert capsys.readouterr().out == f"two{made(['two'], max_new_tokens=9, temperature=0)[0]}\n"
     (tmp_path / "theirs" / "tokenizer.json").unlink()
     assert call("generate", "two", "--model", tmp_path / "theirs") == 1
     assert "it has no vocabulary (tokenizer.json)" in capsys.readouterr().err
@@ -183,32 +188,35 @@ def test_a_gpt2_folder_of_transformers_writes(tmp_path, capsys):
 
 def test_a_vocabulary_of_another_model_is_refused(folder, tmp_path, capsys):
     made = writer()
-    gpt2.save(tmp_path / "m", made.model, Text.train(LINES * 40, kind="char", size=60))
+    gpt2.save(tmp_path / "m", made.model, Tokenizer.train(LINES * 40, kind="char", size=60))
     assert call("generate", "two", "--model", tmp_path / "m") == 1
     assert "they do not belong together" in capsys.readouterr().err
 
 
-class Answerer:
+class QuestionAnswerer:
     """The least that a text-to-text predictor is: it answers prompts, and its search is a translator's."""
 
     continues = False
-    text = Text.train(LINES, kind="bytes", size=280)
+    text = Tokenizer.train(LINES, kind="bytes", size=280)
 
     def __init__(self, model):
         self.model = model
 
-    def __call__(self, prompts, beams=4, *, tokens=None, nbest=1, **search):
-        said = f"{beams} {tokens} {sorted(search.items())}"
-        return [f"{p.upper()} {said}" if nbest == 1 else [f"{p} {n}" for n in range(nbest)] for p in prompts]
+    def __call__(self, prompts, beam_size=4, *, max_new_tokens=None, num_candidates=1, **search):
+        said = f"{beam_size} {max_new_tokens} {sorted(search.items())}"
+        return [
+            f"{p.upper()} {said}" if num_candidates == 1 else [f"{p} {n}" for n in range(num_candidates)]
+            for p in prompts
+        ]
 
 
 def test_answers_stand_by_themselves(folder, write, capsys, monkeypatch):
-    monkeypatch.setattr(regard, "load", lambda name: Answerer(writer().model))
+    monkeypatch.setattr(regard, "load", lambda name: QuestionAnswerer(writer().model))
     assert call("generate", "two", "no", "--model", folder) == 0
     assert capsys.readouterr().out == "TWO 4 None []\nNO 4 None []\n"
-    assert call("generate", "two", "--model", folder, "--temperature", 0.5, "--tokens", 7) == 0
+    assert call("generate", "two", "--model", folder, "--temperature", 0.5, "--max-new-tokens", 7) == 0
     assert capsys.readouterr().out == "TWO 4 7 [('sample', True), ('temperature', 0.5)]\n"
-    assert call("generate", "two", "--model", folder, "--samples", 2, "--json") == 0
+    assert call("generate", "two", "--model", folder, "--num-samples", 2, "--json") == 0
     assert [json.loads(row)["text"] for row in capsys.readouterr().out.splitlines()] == ["two 0", "two 1"]
     assert call("generate", "two", "--model", folder, "--slide") == 2
     assert "--slide is for models that write on" in capsys.readouterr().err
@@ -217,9 +225,9 @@ def test_answers_stand_by_themselves(folder, write, capsys, monkeypatch):
 
 
 def test_as_a_user_calls_it_and_text_comes_while_it_is_written(folder, write):
-    done = run("generate", "--model", folder, "--tokens", "5", "-v", stdin="two\nüber\n".encode())
+    done = run("generate", "--model", folder, "--max-new-tokens", "5", "-v", stdin="two\nüber\n".encode())
     assert done.status == 0
-    texts = write(["two", "über"], tokens=5, temperature=0.8)
+    texts = write(["two", "über"], max_new_tokens=5, temperature=0.8)
     assert done.out == f"two{texts[0]}\n\nüber{texts[1]}\n"
     assert "tokens/s" in done.err
     done = run("generate", "--model", folder, stdin=b"")
@@ -231,16 +239,16 @@ def test_as_a_user_calls_it_and_text_comes_while_it_is_written(folder, write):
 def test_what_is_written_can_be_seen(folder, write, view, tmp_path, capsys):
     picture = tmp_path / "a.svg"
     asked = [] if view is None else ["--view", view]
-    assert call("see", "two dogs", "--model", folder, "--output", picture, "--tokens", 5, *asked) == 0
+    assert call("see", "two dogs", "--model", folder, "--output", picture, "--max-new-tokens", 5, *asked) == 0
     out = capsys.readouterr().out
-    assert out.startswith(f"two dogs\n{write(['two dogs'], tokens=5, temperature=0)[0]}\n")
+    assert out.startswith(f"two dogs\n{write(['two dogs'], max_new_tokens=5, temperature=0)[0]}\n")
     assert out.endswith(f"drawn: {picture}\n")
     assert picture.read_text("utf-8").startswith("<?xml")
 
 
 def test_whole_words_of_what_is_written_are_drawn(folder, tmp_path, capsys):
     picture = tmp_path / "a.svg"
-    assert call("see", "two dogs playing", "--model", folder, "--tokens", 0, "--words", "-o", picture) == 0
+    assert call("see", "two dogs playing", "--model", folder, "--max-new-tokens", 0, "--words", "-o", picture) == 0
     rows = [line.split("│")[0].strip() for line in capsys.readouterr().out.splitlines() if "│" in line]
     assert rows[-2:] == ["dogs", "playing"]
 
@@ -250,12 +258,12 @@ def test_views_that_a_language_model_has_not_are_said(folder, tmp_path, capsys):
         (["--view", "cross"], "nothing to show for --view cross"),
         (["--view", "encoder"], "nothing to show for --view encoder"),
         (["--to", "de"], "translates nothing"),
-        (["--tokens", "0", "--layer", "7"], "there are 0 to 1"),
+        (["--max-new-tokens", "0", "--layer", "7"], "there are 0 to 1"),
     ):
         assert call("see", "two dogs", "--model", folder, "-o", tmp_path / "a.png", *words) == 1
         assert said in capsys.readouterr().err
-    assert call("see", "two dogs", "--model", folder, "-o", tmp_path / "a.html", "--tokens", 0) == 0
+    assert call("see", "two dogs", "--model", folder, "-o", tmp_path / "a.html", "--max-new-tokens", 0) == 0
     assert "two" in (tmp_path / "a.html").read_text("utf-8")
     capsys.readouterr()
-    assert call("see", "two dogs", "--to", "de", "--tokens", 5) == 1
-    assert "--tokens is for language models" in capsys.readouterr().err
+    assert call("see", "two dogs", "--to", "de", "--max-new-tokens", 5) == 1
+    assert "--max-new-tokens is for language models" in capsys.readouterr().err

@@ -17,8 +17,8 @@ from regard.core.errors import BadInput
 
 def read(content, tmp_path):
     (tmp_path / "in.txt").write_bytes(content)
-    with lines.opened(tmp_path / "in.txt") as file:
-        return list(lines.windows(file))
+    with lines.open_lines(tmp_path / "in.txt") as file:
+        return list(lines.read_batches(file))
 
 
 def flat(content, tmp_path):
@@ -28,7 +28,7 @@ def flat(content, tmp_path):
 def test_lines_are_numbered_and_keep_their_text(tmp_path):
     found = flat("\ufeffone\r\n\ntwo 🐕\u2028half\nlast".encode(), tmp_path)
     assert [(line.number, line.text) for line in found] == [(1, "one"), (2, ""), (3, "two 🐕\u2028half"), (4, "last")]
-    assert not any(line.wrong for line in found)
+    assert not any(line.problem for line in found)
     assert flat(b"", tmp_path) == []
     assert [line.text for line in flat(b"\n", tmp_path)] == [""]
 
@@ -52,7 +52,7 @@ def test_windows_grow_from_few_to_many(tmp_path):
     assert sizes[:7] == [32, 64, 128, 256, 512, 1024, 1024]
     assert sum(sizes) == 5000
     wide = [len(window) for window in read((b"a" * 19_000 + b"\n") * 100, tmp_path)]
-    assert max(wide) * 19_000 < lines.FULL + 19_001  # a window is bounded in characters too
+    assert max(wide) * 19_000 < lines.BATCH_CHARACTERS + 19_001  # a window is bounded in characters too
     assert sum(wide) == 100
 
 
@@ -62,13 +62,13 @@ def test_a_line_without_end_takes_no_memory(tmp_path):
             file.write(b"x" * 1_000_000)
         file.write(b"\nafter\n")
     tracemalloc.start()
-    with lines.opened(tmp_path / "in.txt") as file:
-        found = [line for window in lines.windows(file) for line in window]
+    with lines.open_lines(tmp_path / "in.txt") as file:
+        found = [line for window in lines.read_batches(file) for line in window]
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2_000_000
     assert [line.text for line in found] == ["", "after"]
-    assert "more than 20,000 characters" in found[0].wrong
+    assert "more than 20,000 characters" in found[0].problem
 
 
 def test_a_writer_who_pauses_is_answered():
@@ -84,7 +84,7 @@ def test_a_writer_who_pauses_is_answered():
     thread = threading.Thread(target=write)
     thread.start()
     with open(handle, "rb", buffering=0) as file:
-        came = lines.windows(file)
+        came = lines.read_batches(file)
         began = time.monotonic()
         assert [line.text for line in next(came)] == ["first"]
         assert time.monotonic() - began < 5
@@ -95,19 +95,19 @@ def test_a_writer_who_pauses_is_answered():
 
 def test_white_space_is_no_control_character(tmp_path):
     found = flat(b"a\tb\x0bc\nd\x1be\n\x7f\n", tmp_path)
-    assert [bool(line.wrong) for line in found] == [False, True, True]
-    assert "U+001B" in found[1].wrong
+    assert [bool(line.problem) for line in found] == [False, True, True]
+    assert "U+001B" in found[1].problem
     assert found[1].text == "d\x1be"
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path):
     place = tmp_path / "out.txt"
     place.write_text("old\n")
-    with lines.Out(place) as out:
+    with lines.OutputFile(place) as out:
         out.write(["eins", "zwei ☃"])
         assert place.read_text() == "old\n"
     assert place.read_text("utf-8") == "eins\nzwei ☃\n"
-    with suppress(ZeroDivisionError), lines.Out(place) as out:
+    with suppress(ZeroDivisionError), lines.OutputFile(place) as out:
         out.write(["half"])
         raise ZeroDivisionError
     assert place.read_text("utf-8") == "eins\nzwei ☃\n"
@@ -117,11 +117,11 @@ def test_a_file_appears_when_it_is_whole(tmp_path):
 def test_a_device_is_written_to_and_never_replaced(tmp_path):
     link = tmp_path / "null"
     link.symlink_to(os.devnull)
-    with lines.Out(link) as out:
+    with lines.OutputFile(link) as out:
         out.write(["x"])
     assert link.is_symlink()
     assert not os.path.isfile(os.devnull)
-    with lines.Out("/dev/full") as out, pytest.raises(BadInput, match="no space left"):
+    with lines.OutputFile("/dev/full") as out, pytest.raises(BadInput, match="no space left"):
         out.write(["x"])
 
 

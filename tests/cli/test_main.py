@@ -31,7 +31,7 @@ def test_errors_become_one_line_and_a_status(error, status, said, capsys, monkey
     def work():
         raise error
 
-    assert cli.guarded(work) == status
+    assert cli.run_with_error_handling(work) == status
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith(said)
@@ -44,7 +44,7 @@ def test_debugging_shows_where(capsys, monkeypatch):
     def work():
         raise BadInput("no")
 
-    assert cli.guarded(work) == 1
+    assert cli.run_with_error_handling(work) == 1
     assert "Traceback" in capsys.readouterr().err
 
 
@@ -55,7 +55,7 @@ def test_warnings_are_kept_from_users_and_from_nobody_else(recwarn):
         warnings.warn("for developers", stacklevel=1)
         return 0
 
-    assert cli.guarded(work) == 0
+    assert cli.run_with_error_handling(work) == 0
     assert not recwarn.list
     warnings.warn("still heard", UserWarning, stacklevel=1)
     assert [str(w.message) for w in recwarn.list] == ["still heard"]
@@ -73,8 +73,8 @@ def test_an_unknown_name_offers_the_nearest(capsys):
     for words, said in (
         (["list", "atention"], "did you mean 'attention'?"),
         (["show", "transfomer"], "did you mean 'transformer'?"),
-        (["train", "translate_multi30k_tyni", "--out", "/nowhere"], "did you mean 'translate_multi30k_tiny'?"),
-        (["train", "translate_multi30k_tiny", "steps=3", "--out", "/nowhere"], "settings begin with one of"),
+        (["train", "translate_multi30k_tyni", "--out", "/nowhere"], "did you mean 'transformer_multi30k'?"),
+        (["train", "transformer_multi30k", "steps=3", "--out", "/nowhere"], "settings begin with one of"),
     ):
         assert cli.main(words) == 1
         err = capsys.readouterr().err
@@ -85,26 +85,28 @@ def test_an_unknown_name_offers_the_nearest(capsys):
 def test_what_runs_out_of_memory_says_how_less_is_needed(capsys):
     import torch
 
-    from regard.core.errors import sparing
+    from regard.core.errors import oom_advice
 
     def full():
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of")
+        raise torch.OutOfMemoryError(
+            "CUDA out of memory. ProbeResult to allocate 2.00 GiB. GPU 0 has a total capacity of"
+        )
 
     def advised():
-        with sparing("give fewer beams"), sparing("give smaller images"):
+        with oom_advice("give fewer beams"), oom_advice("give smaller images"):
             full()
         return 0
 
-    assert cli.guarded(full) == 1
+    assert cli.run_with_error_handling(full) == 1
     assert capsys.readouterr().err == "regard: out of memory; give it less at a time, or a smaller model\n"
-    assert cli.guarded(advised) == 1
+    assert cli.run_with_error_handling(advised) == 1
     assert capsys.readouterr().err == "regard: out of memory; give smaller images\n"  # the innermost knows best
 
 
 def test_other_errors_pass_through_advice_on_memory_unchanged():
-    from regard.core.errors import sparing
+    from regard.core.errors import oom_advice
 
-    with pytest.raises(ZeroDivisionError), sparing("no"):
+    with pytest.raises(ZeroDivisionError), oom_advice("no"):
         raise ZeroDivisionError
 
 

@@ -8,16 +8,16 @@ import torch
 import regard
 from regard import cli
 from regard.models.word2vec import Config, Word2Vec
-from regard.tasks.neighbours import Words
-from regard.tokens.words import vocabulary
+from regard.tasks.text.nearest_words import NearestWords
+from regard.tokens.word_tokenizer import build_vocabulary
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("words") / "mine"
-    text = vocabulary([["dog", "cat", "bread", "wine"]], size=20, lower=True)
+    text = build_vocabulary([["dog", "cat", "bread", "wine"]], size=20, lower=True)
     torch.manual_seed(1)
-    regard.save(Words(Word2Vec(Config(vocab=text.size, width=6)), text), place)
+    regard.save(NearestWords(Word2Vec(Config(vocab=text.size, width=6)), text), place)
     return str(place)
 
 
@@ -26,7 +26,7 @@ def test_neighbours_are_printed_with_their_cosines(folder, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [lines[0], lines[3]] == ["dog", "Bread"]
     words = regard.load(folder)
-    for line, each in zip(lines[1:3], words.near("dog", 2), strict=True):
+    for line, each in zip(lines[1:3], words.nearest("dog", 2), strict=True):
         assert line.split() == [each.word, f"{each.cosine:.3f}"]
 
 
@@ -36,8 +36,8 @@ def test_json_holds_the_same_a_line_for_each_question(folder, capsys, tmp_path):
     assert cli.main(["near", *asked, "--model", folder, "--json"]) == 0
     out, err = capsys.readouterr()
     first, second = map(json.loads, out.splitlines())
-    assert first == {"asked": "dog", "near": [each._asdict() for each in words.near("dog", 10)]}
-    assert second["near"][0]["word"] == "wine"
+    assert first == {"query": "dog", "neighbours": [each._asdict() for each in words.nearest("dog", 10)]}
+    assert second["neighbours"][0]["word"] == "wine"
     assert str(picture) in err  # lines of JSON stay alone on stdout
 
 
@@ -56,8 +56,8 @@ def test_an_unknown_word_is_one_line_and_the_others_are_answered(folder, capsys)
     assert said.err == "regard: 'dgo' is not among the 4 words of this model; spelled like it: dog\n"
     assert cli.main(["near", "dgo", "dog", "--model", folder, "--json"]) == 1
     bad, good = map(json.loads, capsys.readouterr().out.splitlines())
-    assert bad == {"asked": "dgo", "error": said.err.removeprefix("regard: ").rstrip()}
-    assert good["asked"] == "dog"
+    assert bad == {"query": "dgo", "error": said.err.removeprefix("regard: ").rstrip()}
+    assert good["query"] == "dog"
 
 
 def test_nothing_asked_and_models_of_another_kind_are_refused(folder, capsys, translator_folder):
@@ -82,7 +82,7 @@ def test_a_page_is_refused_before_anything_is_printed(folder, capsys, tmp_path):
 
 
 def test_top_is_what_it_is_of_other_verbs(folder, capsys):
-    assert cli.main(["near", "dog", "--model", folder, "--top", "2"]) == 0
+    assert cli.main(["near", "dog", "--model", folder, "--top-k", "2"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 

@@ -11,14 +11,14 @@ import regard
 from regard import cli
 from regard.api import zoo
 from regard.models.rnnsearch import Config, RNNSearch
-from regard.tasks.pronouncer import Pronouncer
-from regard.tokens.text import Text
+from regard.tasks.text.pronouncer import Pronouncer
+from regard.tokens.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     torch.manual_seed(3)
-    text = Text.train(["a b c d e ' r t", "AA B K D EH R T"] * 2, kind="word", size=99)
+    text = Tokenizer.train(["a b c d e ' r t", "AA B K D EH R T"] * 2, kind="word", size=99)
     model = RNNSearch(Config(vocab=text.size, width=8, hidden=12, readout=None, dropout=0.0))
     with torch.no_grad():
         for parameter in model.parameters():
@@ -62,13 +62,13 @@ def test_an_apostrophe_among_the_letters_does_not_look_like_a_quote(folder, caps
 
 
 def test_several_pronunciations_and_json(folder, capsys):
-    assert call("pronounce", "bad", "--model", folder, "--nbest", "2", "--device", "cpu") == 0
-    best = regard.load(folder)(["bad"], nbest=2)[0]
+    assert call("pronounce", "bad", "--model", folder, "--num-candidates", "2", "--device", "cpu") == 0
+    best = regard.load(folder)(["bad"], num_candidates=2)[0]
     assert capsys.readouterr().out.rstrip("\n").split("\t") == best
     assert call("pronounce", "bad tea", "--model", folder, "--json", "--device", "cpu") == 0
     found = json.loads(capsys.readouterr().out)
     assert [word["word"] for word in found["words"]] == ["bad", "tea"]
-    assert found["words"][0]["sounds"][0]["said"] == best[0].split()
+    assert found["words"][0]["pronunciations"][0]["phonemes"] == best[0].split()
     assert call("pronounce", "b4d", "bad", "--model", folder, "--json", "--device", "cpu") == 1
     out, err = capsys.readouterr()
     wrong, fine = map(json.loads, out.splitlines())
@@ -79,7 +79,7 @@ def test_several_pronunciations_and_json(folder, capsys):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["pronounce", "bad", "--nbest", "9"], "9 pronunciations of each word need at least as many beams"),
+        (["pronounce", "bad", "--num-candidates", "9"], "9 pronunciations of each word need at least as many beams"),
         (["pronounce", "bad", "--model", "languages"], "languages is a Classifier, which pronounces nothing"),
         (["pronounce", " "], "there is nothing to pronounce"),
         (["pronounce", "bad", "-"], "line 2 could not be pronounced: left empty ('-' holds no letter to pronounce)"),
@@ -104,7 +104,7 @@ def test_eval_says_how_often_it_is_wrong_by_length(folder, tmp_path, capsys):
     rows = ["bad\tB AA D", "card\tK AA R D\tK EH R D", "abracadabra\tAA B R AA"]
     for part in ("train", "test"):
         (tmp_path / f"{part}.tsv").write_text("\n".join(rows) + "\n")
-    assert call("eval", folder, "--data", tmp_path, "--device", "cpu", "--beams", "1") == 0
+    assert call("eval", folder, "--data", tmp_path, "--device", "cpu", "--beam-size", "1") == 0
     out = capsys.readouterr().out
     assert "word_error      100.00   words not all right, by any listed pronunciation" in out
     assert "length    1-4 (2)   word_error 100.00  phoneme_error" in out

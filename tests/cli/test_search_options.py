@@ -29,17 +29,17 @@ def test_drawing_depends_on_the_seed_and_the_place_of_a_line_only(translator, ca
     assert call("--sample", "--seed", "3", "--top-k", "20")[1] == one
     assert call("--sample", "--seed", "4", "--top-k", "20")[1] != one
     assert call("--sample", "--seed", "3", "--top-k", "20", text=LINES[:1])[1] == one[:1]
-    assert translator(LINES, sample=True, seed=3, top_k=20, tokens=1) == one
+    assert translator(LINES, sample=True, seed=3, top_k=20, batch_tokens=1) == one
     assert list(translator.stream(LINES, window=2, sample=True, seed=3, top_k=20)) == one
 
 
 def test_drawing_from_one_word_is_greedy(translator):
-    assert translator(LINES, sample=True, top_k=1) == translator(LINES, beams=1)
+    assert translator(LINES, sample=True, top_k=1) == translator(LINES, beam_size=1)
 
 
 def test_groups_of_beams_find_other_outputs(translator, call):
-    plain = translator(LINES, beams=4, nbest=4)
-    status, rows, _ = call("--groups", "4", "--diversity", "8", "--nbest", "4")
+    plain = translator(LINES, beam_size=4, num_candidates=4)
+    status, rows, _ = call("--groups", "4", "--diversity", "8", "--num-candidates", "4")
     assert status == 0
     assert len(rows) == 12
     assert [row.split("\t")[2] for row in rows[:4]] != plain[0]
@@ -49,12 +49,12 @@ def test_translations_begin_as_asked(translator, call):
     status, lines, _ = call("--prefix", "Ein Mann")
     assert status == 0
     assert all(line.startswith("Ein Mann") for line in lines)
-    assert translator(LINES, beams=1, prefix="Ein Mann")[0].startswith("Ein Mann")
+    assert translator(LINES, beam_size=1, prefix="Ein Mann")[0].startswith("Ein Mann")
     assert call("--prefix", "Ein Mann", "--sample")[1][0].startswith("Ein Mann")
 
 
 def test_translations_contain_what_they_must(call):
-    status, lines, _ = call("--must", "Hund", "--must", "Schnee", "--beams", "6")
+    status, lines, _ = call("--must", "Hund", "--must", "Schnee", "--beam-size", "6")
     assert status == 0
     assert all("Hund" in line and "Schnee" in line for line in lines)
 
@@ -68,8 +68,8 @@ def test_a_phrase_that_cannot_fit_is_said_line_by_line(call):
 
 
 def test_ways_that_do_not_go_together_are_refused(translator):
-    for search in ({"nbest": 9}, {"sample": True, "must": ["x"]}, {"must": ["x"], "prefix": "y"}):
+    for search in ({"num_candidates": 9}, {"sample": True, "must": ["x"]}, {"must": ["x"], "prefix": "y"}):
         with pytest.raises(RegardError):
             translator(LINES, **search)
-    with pytest.raises(RegardError, match="did you mean 'beams'"):
+    with pytest.raises(RegardError, match="did you mean 'beam_size'"):
         translator(LINES, beems=3)

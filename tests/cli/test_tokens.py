@@ -10,11 +10,11 @@ import torch
 
 import regard
 from regard import cli
+from regard.interpret.tokenization import TokenInfo, tokenize
 from regard.models import build
-from regard.tasks.cutting import Piece, cut
-from regard.tokens.text import Text
-from regard.weights import bert
-from tests.tasks.test_filler import small
+from regard.tokens.tokenizer import Tokenizer
+from regard.weights.hf import bert
+from tests.tasks.text.test_fill_mask import small
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def from_stdin(monkeypatch, tmp_path, content):
 def test_pieces_stand_over_their_numbers(folder, capsys):
     assert call("tokens", "The [MASK] barks, 日!", "--model", folder) == 0
     pieces, numbers = capsys.readouterr().out.splitlines()
-    found = cut(regard.load(folder), "The [MASK] barks, 日!")
+    found = tokenize(regard.load(folder), "The [MASK] barks, 日!")
     assert pieces.split() == [each.piece for each in found]
     assert [cell.lstrip("+?") for cell in numbers.split()] == [str(each.id) for each in found]
     assert [cell[0] for cell in numbers.split() if not cell[0].isdigit()] == ["+", "?", "?", "+"]
@@ -49,7 +49,7 @@ def test_pieces_stand_over_their_numbers(folder, capsys):
 def test_json_has_everything_of_a_text_in_a_line(folder, capsys):
     assert call("tokens", "The [MASK]", "日", "--model", folder, "--json") == 0
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
-    found = cut(regard.load(folder), "The [MASK]")
+    found = tokenize(regard.load(folder), "The [MASK]")
     assert first == {
         "number": 1,
         "text": "The [MASK]",
@@ -91,13 +91,13 @@ def test_json_says_why_a_line_has_no_tokens(folder, monkeypatch, tmp_path, capsy
 
 
 def test_on_a_terminal_they_are_folded_to_its_width():
-    from regard.cli.tokens import folded
+    from regard.cli.tokens import fold_columns
 
-    found = [Piece("日本", 7, (0, 2)), Piece("▁dogs", 12345678, (2, 6)), Piece("</s>", 2, None, True)]
-    assert folded(found, None) == ["日本  ▁dogs     </s>", "7     12345678  +2"]
-    assert folded(found, 14) == ["日本  ▁dogs", "7     12345678", "</s>", "+2"]
-    assert folded(found, 1) == ["日本", "7", "▁dogs", "12345678", "</s>", "+2"]
-    assert folded([], 9) == []
+    found = [TokenInfo("日本", 7, (0, 2)), TokenInfo("▁dogs", 12345678, (2, 6)), TokenInfo("</s>", 2, None, True)]
+    assert fold_columns(found, None) == ["日本  ▁dogs     </s>", "7     12345678  +2"]
+    assert fold_columns(found, 14) == ["日本  ▁dogs", "7     12345678", "</s>", "+2"]
+    assert fold_columns(found, 1) == ["日本", "7", "▁dogs", "12345678", "</s>", "+2"]
+    assert fold_columns([], 9) == []
 
 
 def test_a_vocabulary_by_itself(folder, tmp_path, capsys):
@@ -120,7 +120,7 @@ def test_a_folder_of_transformers_with_whatever_head(head, tmp_path, capsys):
     bert.save(tmp_path / "m", model, text)
     assert call("tokens", "The dog", "--model", tmp_path / "m", "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["ids"] == text.enclose(text.encode_one("The dog"))[0]
+    assert found["ids"] == text.with_special_tokens(text.encode_one("The dog"))[0]
     assert found["added"] == [True, *[False] * (len(found["ids"]) - 2), True]
 
 
@@ -135,12 +135,12 @@ def test_a_translator_and_its_run(translator_folder, tmp_path, capsys):
 
 
 def test_models_that_read_no_text_say_so(tmp_path, capsys):
-    from regard.tasks.image_classifier import ImageClassifier
+    from regard.tasks.image.image_classifier import ImageClassifier
 
-    model = build("vit", image=8, patch=4, width=16, heads=2, layers=1, classes=2)
+    model = build("vit", image_size=8, patch_size=4, width=16, heads=2, layers=1, num_classes=2)
     regard.save(ImageClassifier(model, ["a", "b"], (8, 8)), tmp_path / "images")
     regard.save(build("bert", vocab=30, width=16, heads=2, layers=1), tmp_path / "bare")
-    Text.train(["a b"], kind="char", size=9).save(tmp_path / "other")
+    Tokenizer.train(["a b"], kind="char", size=9).save(tmp_path / "other")
     (tmp_path / "notes.txt").write_text("hello")
     for source, said in (
         ("images", "is a ImageClassifier, which reads no text by a vocabulary"),

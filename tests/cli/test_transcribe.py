@@ -13,16 +13,16 @@ import regard
 from regard import cli
 from regard.api import zoo
 from regard.core.config import to_dict
+from regard.models.attention_asr import AttentionASR
+from regard.models.attention_asr import Config as ListenerConfig
 from regard.models.ctc import CTC
 from regard.models.ctc import Config as CTCConfig
-from regard.models.listener import Config as ListenerConfig
-from regard.models.listener import Listener
-from regard.models.online import Config as OnlineConfig
-from regard.models.online import Online
-from regard.tasks import transcription
-from regard.tasks.hearer import Hearer
-from regard.tasks.transcriber import Transcriber
-from tests.tasks.hearing import FRONT, Songs, sung, taught
+from regard.models.online_alignment import Config as OnlineConfig
+from regard.models.online_alignment import OnlineAlignment
+from regard.tasks.audio import ctc_speech_recognition
+from regard.tasks.audio.ctc_speech_recognizer import CTCSpeechRecognizer
+from regard.tasks.audio.speech_recognizer import SpeechRecognizer
+from tests.tasks.audio_data import FRONT, Songs, sung, taught
 
 soundfile = pytest.importorskip("soundfile")
 
@@ -30,19 +30,21 @@ soundfile = pytest.importorskip("soundfile")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     torch.manual_seed(0)
-    task = transcription.Config().build(Songs())
-    model = CTC(task.fit(CTCConfig(vocab=1, width=16, hidden=16, layers=1, halvings=1, dropout=0.0)))
+    task = ctc_speech_recognition.Config().build(Songs())
+    model = CTC(task.fit(CTCConfig(vocab=1, width=16, hidden=16, layers=1, subsampling_layers=1, dropout=0.0)))
     place = tmp_path_factory.mktemp("zoo") / "songs"
-    regard.save(Transcriber(taught(task, model, 300), task.text, to_dict(FRONT)), place)
+    regard.save(CTCSpeechRecognizer(taught(task, model, 300), task.text, to_dict(FRONT)), place)
     return place
 
 
 @pytest.fixture(scope="module")
 def listener(tmp_path_factory):
-    task = transcription.Config().build(Songs())
-    sizes = {"front": 8, "width": 8, "hidden": 8, "layers": 1, "halvings": 1}
+    task = ctc_speech_recognition.Config().build(Songs())
+    sizes = {"conv_width": 8, "width": 8, "hidden": 8, "layers": 1, "subsampling_layers": 1}
     place = tmp_path_factory.mktemp("zoo") / "listener"
-    regard.save(Hearer(Listener(task.fit(ListenerConfig(vocab=1, **sizes))), task.text, to_dict(FRONT)), place)
+    regard.save(
+        SpeechRecognizer(AttentionASR(task.fit(ListenerConfig(vocab=1, **sizes))), task.text, to_dict(FRONT)), place
+    )
     return place
 
 
@@ -50,10 +52,10 @@ def listener(tmp_path_factory):
 def sounds(tmp_path_factory):
     place = tmp_path_factory.mktemp("sounds")
     for name, said in (("a.wav", "low high"), ("b.flac", "mid")):
-        soundfile.write(place / name, sung(said).numpy() * 0.5, FRONT.rate)
+        soundfile.write(place / name, sung(said).numpy() * 0.5, FRONT.sample_rate)
     wide = np.repeat(sung("high mid").numpy()[:, None], 4, 0) * [0.3, 0.5]
-    soundfile.write(place / "stereo.wav", wide, 4 * FRONT.rate)
-    soundfile.write(place / "silence.wav", np.zeros(3000), FRONT.rate)
+    soundfile.write(place / "stereo.wav", wide, 4 * FRONT.sample_rate)
+    soundfile.write(place / "silence.wav", np.zeros(3000), FRONT.sample_rate)
     (place / "text.wav").write_text("no sound")
     return place
 
@@ -65,7 +67,7 @@ def call(*words):
 def test_a_line_for_every_file(folder, sounds, capsys):
     assert call("transcribe", sounds / "a.wav", sounds / "b.flac", "--model", folder) == 0
     assert capsys.readouterr().out == "low high\nmid\n"
-    assert call("transcribe", sounds / "stereo.wav", "--model", folder, "--beams", 1) == 0
+    assert call("transcribe", sounds / "stereo.wav", "--model", folder, "--beam-size", 1) == 0
     assert capsys.readouterr().out == "high mid\n"
 
 
@@ -142,7 +144,14 @@ def test_a_name_that_is_no_text_names_a_sound_all_the_same(folder, sounds, tmp_p
 
 def test_seeing_a_sound_takes_no_option_that_it_would_not_follow(folder, sounds, tmp_path, capsys):
     drawn = "--model", folder, "--output", tmp_path / "a.png"
-    for words in (("--view", "heads"), ("--to", "de"), ("--layer", 0), ("--head", 0), ("--tokens", 3), ("--words",)):
+    for words in (
+        ("--view", "heads"),
+        ("--to", "de"),
+        ("--layer", 0),
+        ("--head", 0),
+        ("--max-new-tokens", 3),
+        ("--words",),
+    ):
         assert call("see", sounds / "a.wav", *words, *drawn) == 1
         assert f"leave out {words[0]}" in capsys.readouterr().err
 
@@ -156,13 +165,13 @@ def test_a_text_with_words_that_were_never_learned_is_refused(folder, listener, 
 
 def test_a_model_that_hears_several_frames_at_a_time_is_drawn_over_the_right_seconds(sounds):
     torch.manual_seed(0)
-    task = transcription.Config().build(Songs())
-    config = OnlineConfig(vocab=task.text.size, width=8, hidden=8, layers=1, inputs=FRONT.features, stack=3)
-    hear = Hearer(Online(config), task.text, to_dict(FRONT))
+    task = ctc_speech_recognition.Config().build(Songs())
+    config = OnlineConfig(vocab=task.text.size, width=8, hidden=8, layers=1, input_dim=FRONT.features, frame_stack=3)
+    hear = SpeechRecognizer(OnlineAlignment(config), task.text, to_dict(FRONT))
     (trace, *_) = hear.attention(sounds / "a.wav", "low high")
-    frames = len(hear.framed([sounds / "a.wav"])[0])
+    frames = len(hear.to_frames([sounds / "a.wav"])[0])
     assert trace.weights.shape[-1] == -(-frames // 3)
-    assert hear.seconds == pytest.approx(3 * FRONT.hop / 1000)
+    assert hear.seconds == pytest.approx(3 * FRONT.hop_ms / 1000)
 
 
 @pytest.mark.skipif("digits" not in zoo(), reason="the model is not here")

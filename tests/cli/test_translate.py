@@ -9,7 +9,7 @@ import torch
 import regard
 from regard import cli
 from regard.cli import demo, see
-from regard.cli.translator import chosen, machine
+from regard.cli.load_translator import describe_device, load_prepared_translator
 from regard.core.errors import BadInput, RegardError
 
 LINES = ["Two dogs are playing.", "", "A man reads a book in a small house.", "a horse"]
@@ -25,26 +25,26 @@ def call(*words):
 
 
 def test_output_is_what_the_library_gives(translator, translator_folder, capsys):
-    assert call("translate", *LINES, "--model", translator_folder, "--beams", 3, "--length-penalty", 0.6) == 0
-    assert capsys.readouterr().out.split("\n")[:-1] == translator(LINES, beams=3, length_penalty=0.6)
+    assert call("translate", *LINES, "--model", translator_folder, "--beam-size", 3, "--length-penalty", 0.6) == 0
+    assert capsys.readouterr().out.split("\n")[:-1] == translator(LINES, beam_size=3, length_penalty=0.6)
 
 
 def test_nbest_gives_number_score_and_text(translator, translator_folder, capsys):
-    assert call("translate", *LINES, "--model", translator_folder, "--nbest", 5) == 0
+    assert call("translate", *LINES, "--model", translator_folder, "--num-candidates", 5) == 0
     rows = [line.split("\t") for line in capsys.readouterr().out.split("\n")[:-1]]
     assert [row[0] for row in rows] == [*"11111", "2", *"33333", *"44444"]
-    assert [row[2] for row in rows if row[0] == "3"] == translator(LINES, beams=5, nbest=5)[2]
+    assert [row[2] for row in rows if row[0] == "3"] == translator(LINES, beam_size=5, num_candidates=5)[2]
     scores = [float(row[1]) for row in rows if row[0] == "3"]
     assert scores == sorted(scores, reverse=True)
 
 
 def test_text_of_several_lines_is_several_lines(translator_folder, capsys):
-    assert call("translate", "two\nlines\n", "--model", translator_folder, "--beams", 1) == 0
+    assert call("translate", "two\nlines\n", "--model", translator_folder, "--beam-size", 1) == 0
     assert capsys.readouterr().out.count("\n") == 2
 
 
 def test_a_line_that_breaks_the_search_is_the_only_one_lost(translator_folder, capsys, monkeypatch):
-    from regard.tasks.translator import Translator
+    from regard.tasks.text.translator import Translator
 
     whole = Translator.candidates
 
@@ -54,7 +54,7 @@ def test_a_line_that_breaks_the_search_is_the_only_one_lost(translator_folder, c
         return whole(self, lines, *args, **kwargs)
 
     monkeypatch.setattr(Translator, "candidates", breaks)
-    assert call("translate", *LINES, "--model", translator_folder, "--beams", 1) == 1
+    assert call("translate", *LINES, "--model", translator_folder, "--beam-size", 1) == 1
     out, err = capsys.readouterr()
     assert [bool(line) for line in out.split("\n")] == [True, False, True, False, False]
     assert err == "regard: line 4 could not be translated: left empty (not enough memory)\n"
@@ -70,7 +70,7 @@ def test_complaints_are_counted_when_there_are_too_many(translator_folder, tmp_p
 
 
 def test_a_long_line_is_cut_and_that_is_said(translator_folder, capsys):
-    assert call("translate", "a dog. " * 60, "--model", translator_folder, "--beams", 1) == 0
+    assert call("translate", "a dog. " * 60, "--model", translator_folder, "--beam-size", 1) == 0
     out, err = capsys.readouterr()
     assert out.count("\n") == 1
     assert err.startswith("regard: line 1: ")
@@ -80,14 +80,14 @@ def test_a_long_line_is_cut_and_that_is_said(translator_folder, capsys):
 @pytest.mark.parametrize(
     "words",
     [
-        ["--beams", "0"],
-        ["--nbest", "8", "--beams", "4"],
-        ["--groups", "3", "--beams", "4"],
+        ["--beam-size", "0"],
+        ["--num-candidates", "8", "--beam-size", "4"],
+        ["--groups", "3", "--beam-size", "4"],
         ["--diversity", "1"],
         ["--seed", "1"],
-        ["--sample", "--beams", "2"],
+        ["--sample", "--beam-size", "2"],
         ["--sample", "--must", "Hund"],
-        ["--beams", "1", "--length-penalty", "2"],
+        ["--beam-size", "1", "--length-penalty", "2"],
         ["--sample", "--length-penalty", "2"],
     ],
 )
@@ -97,32 +97,34 @@ def test_options_that_do_not_go_together_are_refused(words, capsys):
 
 
 def test_which_translator_is_meant(translator_folder, tmp_path):
-    found = chosen(str(translator_folder), "en", "de")
+    found = load_prepared_translator(str(translator_folder), "en", "de")
     assert (found.source, found.target) == ("en", "de")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "model").symlink_to(translator_folder)
-    assert chosen(str(tmp_path / "run"), None, None).text.size == found.text.size  # a run keeps its model inside
+    assert (
+        load_prepared_translator(str(tmp_path / "run"), None, None).text.size == found.text.size
+    )  # a run keeps its model inside
     with pytest.raises(BadInput, match="translates en to de; --to fr needs another model"):
-        chosen(str(translator_folder), None, "fr")
+        load_prepared_translator(str(translator_folder), None, "fr")
     with pytest.raises(RegardError, match="--to de"):
-        chosen(None, None, None)
+        load_prepared_translator(None, None, None)
     with pytest.raises(BadInput, match="no translator en-xx comes with regard"):
-        chosen(None, None, "xx")
+        load_prepared_translator(None, None, "xx")
 
 
 def test_a_model_that_is_no_translator_is_refused(tmp_path):
     regard.save(regard.build("transformer", vocab=10, width=8, heads=2, ffn=8), tmp_path / "bare")
     with pytest.raises(BadInput, match="is a Transformer, not a translator"):
-        chosen(str(tmp_path / "bare"), None, None)
+        load_prepared_translator(str(tmp_path / "bare"), None, None)
 
 
 def test_weights_are_float32_whatever_they_were_stored_as(translator, tmp_path):
     half = regard.load(_stored(translator, tmp_path / "half"))
     half.model.bfloat16()
     regard.save(half, tmp_path / "brain")
-    found = chosen(str(tmp_path / "brain"), None, None, "cpu")
+    found = load_prepared_translator(str(tmp_path / "brain"), None, None, "cpu")
     assert {p.dtype for p in found.model.parameters()} == {torch.float32}
-    assert machine(found).startswith("CPU, float32, ")
+    assert describe_device(found).startswith("CPU, float32, ")
 
 
 def _stored(translator, folder):
@@ -188,5 +190,5 @@ def test_stdin_is_read_when_no_text_is_given(translator_folder, tmp_path, capsys
     (tmp_path / "in.txt").write_bytes("\n".join(LINES).encode())
     with open(tmp_path / "in.txt", "rb") as file:
         monkeypatch.setattr(sys, "stdin", TextIOWrapper(file))
-        assert call("translate", "--model", translator_folder, "--beams", 1) == 0
+        assert call("translate", "--model", translator_folder, "--beam-size", 1) == 0
     assert capsys.readouterr().out.count("\n") == len(LINES)

@@ -6,7 +6,7 @@ import torch
 from regard.attention import ALIGNERS
 from regard.attention.protocol import Aligner, context
 from regard.core.errors import Unsupported
-from regard.core.spec import make
+from regard.core.spec import build_part
 
 EVERY = list(ALIGNERS)
 QUERY, MEMORY, STEPS = 5, 7, 3
@@ -21,9 +21,9 @@ def built(name, query_width=QUERY, memory_width=MEMORY):
     """An aligner in eval mode and the width its queries have: those that multiply need that of the memory."""
     widths = {"memory_width": memory_width, "width": 6}
     try:
-        return make(ALIGNERS, name, "aligner", query_width=query_width, **widths).eval(), query_width
+        return build_part(ALIGNERS, name, "aligner", query_width=query_width, **widths).eval(), query_width
     except Unsupported:
-        return make(ALIGNERS, name, "aligner", query_width=memory_width, **widths).eval(), memory_width
+        return build_part(ALIGNERS, name, "aligner", query_width=memory_width, **widths).eval(), memory_width
 
 
 def parts(name, batch=3, k=4, m=9, steps=STEPS):
@@ -121,7 +121,9 @@ def test_an_input_without_a_place_gives_zeros_and_no_nan(name, training):
     weights = walk(aligner.train(training), queries, memory, real([9, 0, 2]))
     assert weights[:, 1].abs().max() == 0
     seen = sum(context(w, memory).square().sum() for w in weights)
-    told = sum(x.sum() for x in aligner.told()) if training and hasattr(aligner, "told") else 0.0  # what draws learn by
+    told = (
+        sum(x.sum() for x in aligner.log_probs()) if training and hasattr(aligner, "log_probs") else 0.0
+    )  # what draws learn by
     (seen + told).backward()
     grads = [queries.grad, memory.grad, *(p.grad for p in aligner.parameters())]
     assert all(torch.isfinite(g).all() for g in grads if g is not None)
@@ -232,7 +234,7 @@ def test_keys_are_narrow_enough_for_bfloat16_and_what_is_carried_is_not(name):
 @pytest.mark.parametrize("name", EVERY)
 def test_every_parameter_learns_from_where_it_looks(name):
     aligner, queries, memory = parts(name)
-    if hasattr(aligner, "told"):
+    if hasattr(aligner, "log_probs"):
         pytest.skip("learns from what its choices are worth, which a task knows")
     weights = walk(aligner.train(), queries, memory, real([9, 4, 6]))
     sum(context(w, memory).square().sum() for w in weights).backward()

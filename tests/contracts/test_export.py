@@ -12,7 +12,7 @@ import torch
 from torch.export import Dim, export
 from torch.utils._pytree import tree_leaves
 
-from regard.cost.imagine import Shape, feed
+from regard.cost.meta_model import InputShape, make_batch
 from regard.models import MODELS, build
 
 # What a program of torch.export keeps as its example had it, beside the batch that is free in all of them, and why.
@@ -21,12 +21,12 @@ FIXED = {
     "seq2seq": UNROLLED,
     "rnnsearch": UNROLLED,
     "luong": UNROLLED,
-    "online": UNROLLED,
+    "online_alignment": UNROLLED,
     "neural_gpu": UNROLLED,
     "elmo": UNROLLED,
     "handwriting": UNROLLED,
     "ctc": UNROLLED,
-    "listener": UNROLLED,
+    "attention_asr": UNROLLED,
     "swin": "size: where windows end, and whether they are shifted, depends on it",
     "swinv2": "size: where windows end, and whether they are shifted, depends on it",
 }
@@ -35,11 +35,14 @@ FREE_IN_ONNX = {"seq2seq", "ctc"}
 NOT_IN_ONNX = {"elmo": "its LSTM narrows what it says, which ONNX's has no part for"}
 
 ONE, BOTH = {"layers": 1}, {"encoder_layers": 1, "decoder_layers": 1}
-SMALL = dict.fromkeys(("gpt", "bert", "road", "decision", "elmo", "ctc", "listener", "cct", "vit", "deit"), ONE)
+SMALL = dict.fromkeys(
+    ("gpt", "bert", "gru_to_attention", "decision_transformer", "elmo", "ctc", "attention_asr", "cct", "vit", "deit"),
+    ONE,
+)
 SMALL |= dict.fromkeys(("transformer", "t5", "convs2s", "bytenet"), BOTH)
 SMALL |= {"swin": {"heads": (2, 2), "layers": (2, 2)}, "resnet": {"layers": (1, 1)}, "mvit": {"layers": (1, 1)}}
-SMALL |= {"swinv2": SMALL["swin"], "neural_gpu": {"spare": 1.0, "layers": 1}, "handwriting": {"layers": 1}}
-SMALL["elmo"] = {"layers": 1, "filters": (8, 8), "longest": 6, "highways": 1}
+SMALL |= {"swinv2": SMALL["swin"], "neural_gpu": {"length_offset": 1.0, "layers": 1}, "handwriting": {"layers": 1}}
+SMALL["elmo"] = {"layers": 1, "filters": (8, 8), "max_word_length": 6, "highway_layers": 1}
 PICTURES = ("vit", "deit", "swin", "swinv2", "mvit", "cct", "resnet")
 EARLY = ("gpt", "bert", "vit")  # of all shapes in the default run; the others with the long ones
 
@@ -62,7 +65,7 @@ def asked(model, rows, length=3, image=(32, 32)):
     takes = signature(model.forward).parameters
     if "centres" in takes:
         return {"centres": torch.randint(30, (rows, length))}
-    batch = feed(model, Shape(rows, length, source=length + 1, target=length, image=image))
+    batch = make_batch(model, InputShape(rows, length, source=length + 1, target=length, image=image))
     if "lengths" in takes:
         batch["lengths"] = torch.full((rows,), length)
     for name, found in batch.items():
@@ -137,11 +140,14 @@ def test_an_exported_program_answers_other_lengths_or_sizes_as_the_model_does(na
 
 PARTS = {
     "mvit-token": ("mvit", {"class_token": True, "positions": "added"}),
-    "vit-mean": ("vit", {"prefix": 0, "pool": "mean"}),
-    "vit-registers": ("vit", {"prefix": 5}),
-    "gpt-modern": ("gpt", {"norm_kind": "rms", "positions": "rotary", "feed": "swiglu", "qk_norm": "rms", "groups": 2}),
+    "vit-mean": ("vit", {"num_prefix_tokens": 0, "pool": "mean"}),
+    "vit-registers": ("vit", {"num_prefix_tokens": 5}),
+    "gpt-modern": (
+        "gpt",
+        {"norm_kind": "rms", "positions": "rotary", "feedforward": "swiglu", "qk_norm": "rms", "kv_heads": 2},
+    ),
     "transformer-alibi": ("transformer", {"positions": "alibi", "norm": "pre"}),
-    "luong-free": ("luong", {"decoder": "free", "aligner": "location"}),
+    "luong-free": ("luong", {"decoder": "no_input_feeding", "aligner": "location"}),
 }
 
 

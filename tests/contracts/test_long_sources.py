@@ -4,16 +4,16 @@ import pytest
 import torch
 
 from regard.attention import ALIGNERS
+from regard.decoding.beam_search import beam_search, greedy_search
 from regard.models import MODELS, build
-from regard.tasks.search import beam, greedy
 
 LENGTHS = torch.tensor([1103, 1025])
 WIDTHS = {"width": 12, "hidden": 16}
 FAMILIES = {
     "transformer": {"width": 12, "heads": 2, "ffn": 16, "encoder_layers": 1, "decoder_layers": 1, "length": 1200},
     "seq2seq": WIDTHS | {"readout": None},
-    "rnnsearch": WIDTHS | {"readout": None, "reader": "gru(hidden=8)"},
-    "luong": {"width": 12, "hidden": 16, "reader": "gru(hidden=8)"},
+    "rnnsearch": WIDTHS | {"readout": None, "encoder": "gru(hidden=8)"},
+    "luong": {"width": 12, "hidden": 16, "encoder": "gru(hidden=8)"},
     "convs2s": {"width": 12, "hidden": 16, "encoder_layers": 1, "decoder_layers": 1, "length": 1200},
 }
 EVERY = [(family, None) for family in FAMILIES if family in MODELS and family != "rnnsearch"]
@@ -42,8 +42,8 @@ def test_what_is_written_of_a_long_source_does_not_depend_on_its_company(family,
     source = torch.randint(4, 30, (2, 1103))
     limit = torch.tensor([8, 8])
     with torch.no_grad():
-        together = greedy(model, source, LENGTHS, max_length=limit)
-        alone = greedy(model, source[1:, :1025], LENGTHS[1:], max_length=limit[1:])
-        found = beam(model, source, LENGTHS, beams=3, max_length=limit)
+        together = greedy_search(model, source, LENGTHS, max_length=limit)
+        alone = greedy_search(model, source[1:, :1025], LENGTHS[1:], max_length=limit[1:])
+        found = beam_search(model, source, LENGTHS, beam_size=3, max_length=limit)
     assert together[1].tokens == alone[0].tokens
     assert all(len(each) >= 1 for each in found)

@@ -3,19 +3,19 @@
 import pytest
 import torch
 
-from regard.attention.mask import Causal, Keys, Window
+from regard.attention.mask import CausalMask, PaddingMask, WindowMask
 from regard.attention.mechanisms import MECHANISMS
-from regard.core.spec import make
-from regard.core.where import Given
+from regard.core.positions import TensorBias
+from regard.core.spec import build_part
 
 EVERY = list(MECHANISMS)
 SIZES = [(13, 13), (5, 13), (1, 9)]  # not powers of two, N != M, one query
 
 
-def parts(n, m, heads=4, groups=4, batch=3, width=6):
+def parts(n, m, heads=4, kv_heads=4, batch=3, width=6):
     q = torch.randn(batch, heads, n, width, requires_grad=True)
-    k = torch.randn(batch, groups, m, width, requires_grad=True)
-    v = torch.randn(batch, groups, m, width + 1, requires_grad=True)
+    k = torch.randn(batch, kv_heads, m, width, requires_grad=True)
+    v = torch.randn(batch, kv_heads, m, width + 1, requires_grad=True)
     return q, k, v
 
 
@@ -23,13 +23,13 @@ def masks(mechanism, m):
     offered, lengths = mechanism.traits.masks, torch.tensor([m, m // 2, 1])
     yield None
     if offered & {"any", "causal"}:
-        yield Causal()
-    if offered & {"any", "keys"}:
-        yield Keys(lengths)
-    if "any" in offered or {"causal", "keys"} <= offered:
-        yield Causal() & Keys(lengths)
+        yield CausalMask()
+    if offered & {"any", "padding"}:
+        yield PaddingMask(lengths)
+    if "any" in offered or {"causal", "padding"} <= offered:
+        yield CausalMask() & PaddingMask(lengths)
     if "any" in offered:
-        yield Window(3)
+        yield WindowMask(3)
 
 
 @pytest.fixture(autouse=True)
@@ -39,15 +39,15 @@ def _double(double):
 
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize(("n", "m"), SIZES)
-@pytest.mark.parametrize("groups", [4, 2, 1])
-def test_weights_at_v_equals_forward(name, n, m, groups):
-    attend = make(MECHANISMS, name, "attention").eval()
-    q, k, v = parts(n, m, groups=groups)
+@pytest.mark.parametrize("kv_heads", [4, 2, 1])
+def test_weights_at_v_equals_forward(name, n, m, kv_heads):
+    attend = build_part(MECHANISMS, name, "attention").eval()
+    q, k, v = parts(n, m, kv_heads=kv_heads)
     for mask in masks(attend, m):
-        for bias in (None, Given(torch.randn(1, 4, n, m))) if attend.traits.bias else (None,):
+        for bias in (None, TensorBias(torch.randn(1, 4, n, m))) if attend.traits.bias else (None,):
             weights = attend.weights(q, k, mask, bias)
             assert weights.shape == (3, 4, n, m)
-            expected = weights @ v.repeat_interleave(4 // groups, 1)
+            expected = weights @ v.repeat_interleave(4 // kv_heads, 1)
             torch.testing.assert_close(attend(q, k, v, mask, bias), expected, rtol=1e-10, atol=1e-10)
             if attend.traits.normalised:
                 seen = torch.ones(3, 1, n, 1) if mask is None else mask.dense(3, n, m).any(-1, keepdim=True)
@@ -56,20 +56,20 @@ def test_weights_at_v_equals_forward(name, n, m, groups):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_an_empty_batch_is_attended_to_as_any_other(name):
-    attend = make(MECHANISMS, name, "attention").eval()
-    q, k, v = parts(5, 9, groups=2, batch=0)
+    attend = build_part(MECHANISMS, name, "attention").eval()
+    q, k, v = parts(5, 9, kv_heads=2, batch=0)
     assert attend(q, k, v).shape == (0, 4, 5, 7)
     assert attend.weights(q, k).shape == (0, 4, 5, 9)
 
 
 @pytest.mark.parametrize("name", EVERY)
-@pytest.mark.parametrize("groups", [4, 2, 1])
-def test_heads_that_stand_alone_can_be_had_alone(name, groups):
-    attend = make(MECHANISMS, name, "attention").eval()
+@pytest.mark.parametrize("kv_heads", [4, 2, 1])
+def test_heads_that_stand_alone_can_be_had_alone(name, kv_heads):
+    attend = build_part(MECHANISMS, name, "attention").eval()
     if not attend.traits.headwise:
         return
-    q, k, _ = parts(5, 13, groups=groups)
-    each = 4 // groups
+    q, k, _ = parts(5, 13, kv_heads=kv_heads)
+    each = 4 // kv_heads
     for mask in masks(attend, 13):
         whole = attend.weights(q, k, mask)
         for head in range(4):
@@ -79,7 +79,7 @@ def test_heads_that_stand_alone_can_be_had_alone(name, groups):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_asked_rows_are_the_rows_of_the_whole(name):
-    attend = make(MECHANISMS, name, "attention").eval()
+    attend = build_part(MECHANISMS, name, "attention").eval()
     q, k, _ = parts(13, 13)
     for mask in masks(attend, 13):
         whole = attend.weights(q, k, mask)
@@ -90,11 +90,11 @@ def test_asked_rows_are_the_rows_of_the_whole(name):
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("training", [False, True])
 def test_masked_key_has_no_influence(name, training):
-    attend = make(MECHANISMS, name, "attention").train(training)
-    if not attend.traits.masks & {"any", "keys"}:
+    attend = build_part(MECHANISMS, name, "attention").train(training)
+    if not attend.traits.masks & {"any", "padding"}:
         pytest.skip("honours no padding")
     q, k, v = parts(9, 9)
-    mask = Keys(torch.tensor([9, 4, 1]))
+    mask = PaddingMask(torch.tensor([9, 4, 1]))
     out = attend(q, k, v, mask)
     hidden = torch.arange(9)[None] >= torch.tensor([9, 4, 1])[:, None]
     loud = torch.where(hidden[:, None, :, None], 1e3 * torch.randn(3, 1, 9, 1), 0.0)
@@ -106,11 +106,11 @@ def test_masked_key_has_no_influence(name, training):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_a_row_that_sees_nothing_gives_zeros_and_no_nan(name):
-    attend = make(MECHANISMS, name, "attention")
-    if not attend.traits.masks & {"any", "keys"}:
+    attend = build_part(MECHANISMS, name, "attention")
+    if not attend.traits.masks & {"any", "padding"}:
         pytest.skip("honours no padding")
     q, k, v = parts(5, 5)
-    out = attend(q, k, v, Keys(torch.tensor([5, 0, 2])))
+    out = attend(q, k, v, PaddingMask(torch.tensor([5, 0, 2])))
     assert out[1].abs().max() == 0
     out.square().sum().backward()
     assert all(torch.isfinite(x.grad).all() for x in (q, k, v))
@@ -119,27 +119,27 @@ def test_a_row_that_sees_nothing_gives_zeros_and_no_nan(name):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_causality_is_what_the_traits_claim(name):
-    attend = make(MECHANISMS, name, "attention").eval()
+    attend = build_part(MECHANISMS, name, "attention").eval()
     if attend.traits.causality == "none":
         pytest.skip("claims none")
     q, k, v = parts(9, 9)
-    out = attend(q, k, v, Causal())
+    out = attend(q, k, v, CausalMask())
     out[:, :, 4].square().sum().backward()
     assert v.grad[:, :, 5:].abs().max() == 0
     if attend.traits.causality == "strict":
         assert k.grad[:, :, 5:].abs().max() == 0
-        prefix = attend(q[:, :, :5], k[:, :, :5], v[:, :, :5], Causal())
+        prefix = attend(q[:, :, :5], k[:, :, :5], v[:, :, :5], CausalMask())
         torch.testing.assert_close(prefix, out[:, :, :5])
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_a_batch_equals_its_singles(name):
-    attend = make(MECHANISMS, name, "attention").eval()
-    if not attend.traits.masks & {"any", "keys"}:
+    attend = build_part(MECHANISMS, name, "attention").eval()
+    if not attend.traits.masks & {"any", "padding"}:
         pytest.skip("honours no padding")
     q, k, v = parts(11, 11)
     lengths = torch.tensor([11, 6, 3])
-    out = attend(q, k, v, Keys(lengths))
+    out = attend(q, k, v, PaddingMask(lengths))
     for row, length in enumerate(lengths.tolist()):
         single = attend(q[row : row + 1], k[row : row + 1, :, :length], v[row : row + 1, :, :length])
         torch.testing.assert_close(out[row : row + 1], single)
@@ -147,8 +147,8 @@ def test_a_batch_equals_its_singles(name):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_compiles_without_a_graph_break(name, unchecked):
-    attend = make(MECHANISMS, name, "attention").eval()
+    attend = build_part(MECHANISMS, name, "attention").eval()
     q, k, v = parts(8, 8)
-    for mask in (None, Causal()):
+    for mask in (None, CausalMask()):
         run = torch.compile(lambda q, k, v, mask=mask: attend(q, k, v, mask), backend="aot_eager", fullgraph=True)
         torch.testing.assert_close(run(q, k, v), attend(q, k, v, mask))

@@ -12,12 +12,12 @@ from torch import nn
 
 from regard.core.errors import BadInput
 from regard.models import MODELS, build
-from regard.training.optimiser import Optimiser, spared
+from regard.training.optimizers.optimizer import Optimizer, parameters_without_decay
 
 NAMES = [
     name
-    for name, (room, _) in MODELS.items()
-    if {"image", "classes"} <= {f.name for f in fields(import_module(room).Config)}
+    for name, (module, _) in MODELS.items()
+    if {"image_size", "num_classes"} <= {f.name for f in fields(import_module(module).Config)}
 ]
 SIZES = [(32, 32), (48, 80)]
 
@@ -41,10 +41,10 @@ class TestEveryModelOfImages:
     def test_has_the_fields_and_the_methods_that_all_have(self, name):
         model = build(name, size="tiny")
         known = {f.name: f.default for f in fields(type(model.config))}
-        assert (known["classes"], known["channels"]) == (1000, 3)
-        assert known["image"] in (224, 256)
+        assert (known["num_classes"], known["channels"]) == (1000, 3)
+        assert known["image_size"] in (224, 256)
         assert {"pooled", "grid", "features"} <= set(model.entries)
-        assert isinstance(model.prefix, int)
+        assert isinstance(model.num_prefix_tokens, int)
 
     @pytest.mark.parametrize("size", SIZES, ids=str)
     def test_reads_images_of_any_size(self, name, size):
@@ -88,7 +88,7 @@ class TestEveryModelOfImages:
     def test_the_head_reads_what_is_pooled(self, name):
         model = made(name)
         x = images(model, 32, 32)
-        bare = build(name, size="tiny", classes=0).double().eval()
+        bare = build(name, size="tiny", num_classes=0).double().eval()
         bare.load_state_dict({n: v for n, v in model.state_dict().items() if n in bare.state_dict()})
         with torch.no_grad():
             torch.testing.assert_close(bare(x), model.pooled(x), rtol=1e-12, atol=1e-12)
@@ -102,7 +102,9 @@ class TestEveryModelOfImages:
     def test_only_maps_decay(self, name):
         """As published: norms, biases, learned tokens and all that says where a token is are spared."""
         model = build(name, size="tiny")
-        parts = Optimiser(dict(model.named_parameters()), decay=0.1, spares=spared(model)).parts
+        parts = Optimizer(
+            dict(model.named_parameters()), weight_decay=0.1, no_decay=parameters_without_decay(model)
+        ).parts
         decaying = {part.name for part in parts if part.decay}
         maps = (nn.Linear, nn.Conv2d)
         linear = {f"{path}.weight" for path, part in model.named_modules() if isinstance(part, maps)}

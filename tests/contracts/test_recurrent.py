@@ -8,34 +8,37 @@ import pytest
 import torch
 
 from regard.attention import ALIGNERS
-from regard.attention.capture import watch
+from regard.attention.capture.watch import watch
+from regard.core.categorical import sample_categorical
 from regard.core.config import from_dict, to_dict
-from regard.core.draw import drawn
-from regard.core.steps import Steps
+from regard.core.decodable import Decodable
+from regard.decoding.beam_search import beam_search, greedy_search, sample
+from regard.decoding.constrained_search import constrained_beam_search
 from regard.models import build
-from regard.tasks.constrained import constrained
-from regard.tasks.search import beam, greedy, sample
-from tests.models.twins import brute_beam, ragged, targets
+from tests.models.brute_force_search import brute_beam, ragged, targets
 
-VARIANTS = {f"rnnsearch-{name}": ("rnnsearch", {"aligner": name, "reader": "gru(hidden=5)"}) for name in ALIGNERS}
+VARIANTS = {f"rnnsearch-{name}": ("rnnsearch", {"aligner": name, "encoder": "gru(hidden=5)"}) for name in ALIGNERS}
 VARIANTS |= {
-    "rnnsearch-rnn": ("rnnsearch", {"reader": "rnn", "cell": "rnn"}),
-    "rnnsearch-deep-lstm": ("rnnsearch", {"reader": "lstm(layers=2)", "cell": "lstm", "layers": 2}),
-    "rnnsearch-forwards": ("rnnsearch", {"reader": "gru(directions=1)"}),
-    "rnnsearch-bare": ("rnnsearch", {"reader": "none"}),
+    "rnnsearch-rnn": ("rnnsearch", {"encoder": "rnn", "cell": "rnn"}),
+    "rnnsearch-deep-lstm": ("rnnsearch", {"encoder": "lstm(layers=2)", "cell": "lstm", "layers": 2}),
+    "rnnsearch-forwards": ("rnnsearch", {"encoder": "gru(directions=1)"}),
+    "rnnsearch-bare": ("rnnsearch", {"encoder": "none"}),
     "seq2seq-cho": ("seq2seq", {}),
     "seq2seq-sutskever": (
         "seq2seq",
-        {"reader": "lstm(layers=2, directions=1)", "cell": "lstm", "layers": 2, "vector": "first"},
+        {"encoder": "lstm(layers=2, directions=1)", "cell": "lstm", "layers": 2, "context": "initial_state"},
     ),
-    "seq2seq-rnn": ("seq2seq", {"reader": "rnn", "cell": "rnn"}),
-    "luong-fed": ("luong", {"decoder": "fed"}),
-    "luong-fed-local_p": ("luong", {"decoder": "fed", "aligner": "local_p(window=2)"}),
-    "luong-fed-deep-lstm": ("luong", {"decoder": "fed", "reader": "lstm(layers=2)", "cell": "lstm", "layers": 2}),
-    "luong-free": ("luong", {"decoder": "free"}),
-    "luong-free-additive": ("luong", {"decoder": "free", "aligner": "additive"}),
-    "luong-free-local_m": ("luong", {"decoder": "free", "aligner": "local_m(window=2)"}),
-    "luong-free-deep-lstm": ("luong", {"decoder": "free", "reader": "lstm", "cell": "lstm", "layers": 2}),
+    "seq2seq-rnn": ("seq2seq", {"encoder": "rnn", "cell": "rnn"}),
+    "luong-fed": ("luong", {"decoder": "input_feeding"}),
+    "luong-fed-local_predictive": ("luong", {"decoder": "input_feeding", "aligner": "local_predictive(window=2)"}),
+    "luong-fed-deep-lstm": (
+        "luong",
+        {"decoder": "input_feeding", "encoder": "lstm(layers=2)", "cell": "lstm", "layers": 2},
+    ),
+    "luong-free": ("luong", {"decoder": "no_input_feeding"}),
+    "luong-free-additive": ("luong", {"decoder": "no_input_feeding", "aligner": "additive"}),
+    "luong-free-local_monotonic": ("luong", {"decoder": "no_input_feeding", "aligner": "local_monotonic(window=2)"}),
+    "luong-free-deep-lstm": ("luong", {"decoder": "no_input_feeding", "encoder": "lstm", "cell": "lstm", "layers": 2}),
 }
 every = pytest.mark.parametrize("variant", VARIANTS)
 
@@ -54,9 +57,9 @@ def tiny(variant, seed=0, vocab=11):
 @every
 def test_steps_equal_one_forward(variant):
     model, (source, lengths), target = tiny(variant), ragged(), targets()
-    assert isinstance(model, Steps)
+    assert isinstance(model, Decodable)
     whole = model(source, target, lengths)
-    first, state = model.start(source, lengths, room=7)
+    first, state = model.start(source, lengths, capacity=7)
     assert first.tolist() == [[model.config.bos]] * 6
     for t in range(7):
         logits, state = model.step(target[:, t : t + 1], state)
@@ -67,14 +70,16 @@ def test_steps_equal_one_forward(variant):
 def test_steps_equal_one_forward_where_all_states_come_first(aligner):
     """An aligner that remembers still looks one step after the other; only the others look side by side."""
     torch.manual_seed(0)
-    settings = {"width": 12, "hidden": 10, "readout": 8, "tied": False, "reader": "gru(directions=1)"}
-    model = build("luong", size="tiny", vocab=11, decoder="free", aligner=aligner, **settings).double().eval()
+    settings = {"width": 12, "hidden": 10, "readout": 8, "tied": False, "encoder": "gru(directions=1)"}
+    model = (
+        build("luong", size="tiny", vocab=11, decoder="no_input_feeding", aligner=aligner, **settings).double().eval()
+    )
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(2.0)
     (source, lengths), target = ragged(), targets()
     whole = model(source, target, lengths)
-    _, state = model.start(source, lengths, room=7)
+    _, state = model.start(source, lengths, capacity=7)
     for t in range(7):
         logits, state = model.step(target[:, t : t + 1], state)
         torch.testing.assert_close(logits[:, 0], whole[:, t], rtol=1e-9, atol=1e-9)
@@ -129,7 +134,7 @@ def test_every_parameter_is_used(variant):
 def test_beams_share_the_memory_and_are_selected_like_rows(variant):
     model, (source, lengths) = tiny(variant, 3), ragged(4)
     paths = torch.randint(3, 11, (4, 3, 5))
-    _, state = model.start(source, lengths, room=15)
+    _, state = model.start(source, lengths, capacity=15)
     memory = state.memory
     state = model.select(state, None, torch.zeros(4, 3, dtype=torch.long))  # one beam becomes three
     for t in range(4):
@@ -150,17 +155,17 @@ def test_a_frozen_state_is_written_in_place_and_means_the_same(variant):
     model, (source, lengths) = tiny(variant, 1), ragged(4)
     words, order = torch.randint(3, 11, (5, 4, 3)), torch.randint(3, (5, 4, 3))
     with torch.inference_mode():
-        first, state = model.start(source, lengths, room=20)
+        first, state = model.start(source, lengths, capacity=20)
         _, state = model.step(first, state)
         state = model.select(state, None, torch.zeros(4, 3, dtype=torch.long))
         frozen = model.freeze(copy.deepcopy(state))
-        held = places(frozen.hidden) + places(frozen.remembered)
+        held = places(frozen.hidden) + places(frozen.aligner_state)
         for word, beams in zip(words, order, strict=True):
             expected, state = model.step(word, state)
             logits, frozen = model.step(word, frozen)
             torch.testing.assert_close(logits, expected, rtol=0, atol=0)
             state, frozen = model.select(state, None, beams), model.select(frozen, None, beams)
-        assert places(frozen.hidden) + places(frozen.remembered) == held
+        assert places(frozen.hidden) + places(frozen.aligner_state) == held
 
 
 def places(value):
@@ -170,16 +175,18 @@ def places(value):
 
 
 SEARCHES = {
-    "greedy": lambda m, s, n, seed: [[h] for h in greedy(m, s, n, max_length=n + 6)],
-    "beam": lambda m, s, n, seed: beam(m, s, n, beams=4, nbest=3, max_length=n + 6),
-    "diverse": lambda m, s, n, seed: beam(m, s, n, beams=4, groups=2, nbest=4, max_length=n + 6),
-    "sample": lambda m, s, n, seed: sample(m, s, n, samples=3, top_k=8, top_p=0.9, seed=seed, max_length=n + 6),
-    "must": lambda m, s, n, seed: constrained(m, s, n, phrases=[[[5, 6]]] * len(s), beams=4, max_length=n + 6),
+    "greedy": lambda m, s, n, seed: [[h] for h in greedy_search(m, s, n, max_length=n + 6)],
+    "beam": lambda m, s, n, seed: beam_search(m, s, n, beam_size=4, num_candidates=3, max_length=n + 6),
+    "diverse": lambda m, s, n, seed: beam_search(m, s, n, beam_size=4, groups=2, num_candidates=4, max_length=n + 6),
+    "sample": lambda m, s, n, seed: sample(m, s, n, num_samples=3, top_k=8, top_p=0.9, seed=seed, max_length=n + 6),
+    "must": lambda m, s, n, seed: constrained_beam_search(
+        m, s, n, phrases=[[[5, 6]]] * len(s), beam_size=4, max_length=n + 6
+    ),
 }
 
 
 @pytest.mark.parametrize("name", SEARCHES)
-@pytest.mark.parametrize("variant", ["seq2seq-cho", "rnnsearch-deep-lstm", "luong-fed", "luong-free-local_m"])
+@pytest.mark.parametrize("variant", ["seq2seq-cho", "rnnsearch-deep-lstm", "luong-fed", "luong-free-local_monotonic"])
 def test_a_search_over_a_batch_gives_what_singles_give(name, variant):
     model, (source, lengths) = tiny(variant), ragged(5, seed=5)
     batch = SEARCHES[name](model, source, lengths, list(range(5)))
@@ -208,7 +215,7 @@ def test_it_trains_in_bfloat16(variant):
     source, lengths, target = source.cuda(), lengths.cuda(), target.cuda()
     for own in (None, torch.rand(target.shape, device="cuda") < 0.5):
         with torch.autocast("cuda", dtype=torch.bfloat16):
-            logits = model(source, target, lengths, own=own)
+            logits = model(source, target, lengths, sampling_mask=own)
         logits.float().square().mean().backward()
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
 
@@ -216,7 +223,7 @@ def test_it_trains_in_bfloat16(variant):
 @every
 def test_beam_equals_brute_force(variant):
     model, (source, lengths) = tiny(variant, 2), ragged(2, longest=5, seed=3)
-    found = beam(model, source, lengths, beams=3, nbest=3, max_length=lengths + 2)
+    found = beam_search(model, source, lengths, beam_size=3, num_candidates=3, max_length=lengths + 2)
     for row, length in enumerate(lengths.tolist()):
         expected = brute_beam(model, source[row, :length], length + 2, 3, 1.0)
         assert [h.tokens for h in found[row]] == [tokens for _, tokens, _ in expected]
@@ -250,7 +257,7 @@ def test_a_model_is_rebuilt_from_its_config(variant):
 def test_with_no_word_of_its_own_it_reads_the_target(variant):
     model, (source, lengths), target = tiny(variant), ragged(), targets()
     forced = torch.zeros_like(target, dtype=torch.bool)
-    torch.testing.assert_close(model(source, target, lengths, own=forced), model(source, target, lengths))
+    torch.testing.assert_close(model(source, target, lengths, sampling_mask=forced), model(source, target, lengths))
 
 
 @every
@@ -260,7 +267,7 @@ def test_with_all_words_of_its_own_the_target_does_not_matter(variant):
     runs = []
     for written in (target, targets(seed=9)):
         torch.manual_seed(4)
-        runs.append(model(source, written, lengths, own=own))
+        runs.append(model(source, written, lengths, sampling_mask=own))
     torch.testing.assert_close(*runs, rtol=0, atol=0)  # the first token is the begin token in both
 
 
@@ -268,9 +275,9 @@ def test_words_of_its_own_are_what_it_would_draw():
     model, (source, lengths), target = tiny("rnnsearch-additive", 3), ragged(2), targets(2)
     own = torch.tensor([[False, False, True, False, True, False, False]] * 2)
     torch.manual_seed(1)
-    found = model(source, target, lengths, own=own)
+    found = model(source, target, lengths, sampling_mask=own)
     torch.manual_seed(1)
-    read, words = target.clone(), [None] + [drawn(found[:, t : t + 1].softmax(-1)) for t in range(6)]
+    read, words = target.clone(), [None] + [sample_categorical(found[:, t : t + 1].softmax(-1)) for t in range(6)]
     for t in (2, 4):
         read[:, t] = words[t][:, 0]
     torch.testing.assert_close(model(source, read, lengths), found)
@@ -278,5 +285,5 @@ def test_words_of_its_own_are_what_it_would_draw():
 
 def test_draws_follow_the_distribution():
     chances = torch.tensor([0.1, 0.6, 0.3])
-    counts = drawn(chances.expand(1, 20_000, 3))[0].bincount(minlength=3) / 20_000
+    counts = sample_categorical(chances.expand(1, 20_000, 3))[0].bincount(minlength=3) / 20_000
     torch.testing.assert_close(counts, chances, rtol=0, atol=0.02)

@@ -5,13 +5,13 @@ import pytest
 
 from regard.core.config import from_dict, override, to_dict
 from regard.core.errors import RegardError, UnknownName
-from regard.core.spec import Spec, cycle, make
+from regard.core.spec import Spec, build_part, layer_spec
 
 
 @dataclass(frozen=True)
 class Inner:
     steps: int = 10
-    rate: float = 0.1
+    learning_rate: float = 0.1
     name: str = "a"
     kind: Literal["x", "y"] = "x"
     maybe: int | None = None
@@ -35,11 +35,11 @@ def test_round_trip_through_json_values():
 def test_overrides_are_typed():
     changed = override(
         Outer(),
-        ["train.steps=20", "train.rate=1e-3", "train.name=3", "train.kind=y", "flag=true", "train.maybe=none",
+        ["train.steps=20", "train.learning_rate=1e-3", "train.name=3", "train.kind=y", "flag=true", "train.maybe=none",
          "train.part=linear(features=3)", "train.many=[7]"],
     )  # fmt: skip
     assert changed == Outer(Inner(20, 1e-3, "3", "y", None, (7,), "linear(features=3)"), True)
-    assert override(Outer(), ["train.rate=2"]).train.rate == 2.0
+    assert override(Outer(), ["train.learning_rate=2"]).train.learning_rate == 2.0
 
 
 @pytest.mark.parametrize(
@@ -80,18 +80,18 @@ def test_specs_are_parsed_never_evaluated():
 
 def test_parts_are_made_by_name_or_pass_through():
     table = {"list": ("builtins", "list"), "fraction": ("fractions", "Fraction")}
-    assert make(table, "fraction(numerator=3)", "number", denominator=4, unknown=5) == make(table, "fraction(numerator=3, denominator=4)", "number")  # fmt: skip  # noqa: E501
+    assert build_part(table, "fraction(numerator=3)", "number", denominator=4, unknown=5) == build_part(table, "fraction(numerator=3, denominator=4)", "number")  # fmt: skip  # noqa: E501
     own = object()
-    assert make(table, own, "number") is own
+    assert build_part(table, own, "number") is own
     with pytest.raises(UnknownName, match="did you mean 'fraction'"):
-        make(table, "fracton", "number")
+        build_part(table, "fracton", "number")
     with pytest.raises(UnknownName, match="did you mean 'numerator'"):
-        make(table, "fraction(numeratr=3)", "number")
+        build_part(table, "fraction(numeratr=3)", "number")
 
 
 def test_a_list_of_specs_is_cycled_over_layers():
-    assert [cycle(["a", "b"], n) for n in range(3)] == ["a", "b", "a"]
-    assert cycle("a", 5) == "a"
+    assert [layer_spec(["a", "b"], n) for n in range(3)] == ["a", "b", "a"]
+    assert layer_spec("a", 5) == "a"
 
 
 def test_several_words_are_written_with_commas_between_them():

@@ -1,7 +1,7 @@
 import torch
 
-from regard.core.memo import Memo
-from regard.core.trace import Geometry, Slots, Trace, moved
+from regard.core.layer_state import PassState
+from regard.core.trace import Geometry, Slots, Trace, regrouping_trace
 
 
 def windows(batch, width, size):
@@ -34,27 +34,27 @@ def test_operator_of_pooled_keys_is_the_mean_of_their_cells(double):
 def test_one_input_of_a_batch_keeps_its_windows():
     slots = Slots(windows(2, 6, 3), (6,))
     trace = Trace("swin", torch.rand(4, 2, 3, 3), geometry=Geometry(slots, slots))
-    assert torch.equal(trace.only(1).operator(), trace.operator()[1:2])
-    assert trace.label(["a"], ["b"]).weights.shape == trace.weights.shape
+    assert torch.equal(trace.batch_item(1).operator(), trace.operator()[1:2])
+    assert trace.with_labels(["a"], ["b"]).weights.shape == trace.weights.shape
 
 
 def test_labels_cut_padding_off():
-    trace = Trace("x", torch.rand(1, 2, 5, 6)).label("abc", "wxyz")
+    trace = Trace("x", torch.rand(1, 2, 5, 6)).with_labels("abc", "wxyz")
     assert trace.weights.shape == (1, 2, 3, 4)
     assert trace.to_json()["columns"] == ("w", "x", "y", "z")
 
 
 def test_a_memo_is_keyed_by_depth_so_that_recomputing_overwrites():
-    memo = Memo()
+    pass_state = PassState()
     for _ in range(2):  # the second time as activation checkpointing would
         for depth in range(3):
-            place = memo.at(depth)
-            place.leave("scores", depth)
-            place.loss("balance", torch.tensor(float(depth)))
-    assert memo.at(2).below("scores") == 1
-    assert memo.at(0).below("scores") is None
-    assert memo.loss("balance") == 3
-    assert memo.loss("other") is None
+            layer_state = pass_state.layer(depth)
+            layer_state.publish("scores", depth)
+            layer_state.add_loss("balance", torch.tensor(float(depth)))
+    assert pass_state.layer(2).previous("scores") == 1
+    assert pass_state.layer(0).previous("scores") is None
+    assert pass_state.total_loss("balance") == 3
+    assert pass_state.total_loss("other") is None
 
 
 def _overlapping(batch=2):
@@ -69,24 +69,28 @@ def _overlapping(batch=2):
 def test_rows_pulled_are_rows_times_the_operator():
     geometry, weights = _overlapping()
     rows = torch.rand(2, 4, 6, 5, dtype=torch.float64)
-    torch.testing.assert_close(geometry.pull(weights, rows), rows @ geometry.operator(weights), rtol=0, atol=1e-14)
-    torch.testing.assert_close(geometry.totals(weights), geometry.operator(weights).sum(-1), rtol=0, atol=1e-14)
+    torch.testing.assert_close(
+        geometry.left_multiply(weights, rows), rows @ geometry.operator(weights), rtol=0, atol=1e-14
+    )
+    torch.testing.assert_close(geometry.row_sums(weights), geometry.operator(weights).sum(-1), rtol=0, atol=1e-14)
     one = torch.rand(2, 1, 6, 5, dtype=torch.float64)  # the same rows for every head
-    torch.testing.assert_close(geometry.pull(weights, one), one @ geometry.operator(weights), rtol=0, atol=1e-14)
+    torch.testing.assert_close(
+        geometry.left_multiply(weights, one), one @ geometry.operator(weights), rtol=0, atol=1e-14
+    )
 
 
 def test_slots_read_what_they_spread():
     slots = Slots(torch.tensor([[[[0, 1, 2], [2, -1, -1]], [[3, 4, -1], [-1, -1, -1]]]]), (5,))
     values = torch.tensor([[3.0, 6.0, 9.0, 1.0, 5.0]])
-    assert slots.read(values).tolist() == [[[6.0, 9.0], [3.0, 0.0]]]
-    spread = slots.spread(torch.tensor([[[3.0, 7.0], [4.0, 100.0]]]))  # what padding holds is lost
-    assert spread.tolist() == [[1.0, 1.0, 8.0, 2.0, 2.0]]
+    assert slots.gather(values).tolist() == [[[6.0, 9.0], [3.0, 0.0]]]
+    scatter = slots.scatter(torch.tensor([[[3.0, 7.0], [4.0, 100.0]]]))  # what padding holds is lost
+    assert scatter.tolist() == [[1.0, 1.0, 8.0, 2.0, 2.0]]
 
 
 def test_a_move_is_a_trace_that_takes_the_mean_of_its_cells():
-    trace = moved(
+    trace = regrouping_trace(
         "merge", Slots(torch.tensor([[[[0, 1], [2, 3], [4, -1]]]]), (5,)), 2, torch.zeros(2, dtype=torch.float64)
     )
     expected = torch.tensor([[0.5, 0.5, 0, 0, 0], [0, 0, 0.5, 0.5, 0], [0, 0, 0, 0, 1]], dtype=torch.float64)
     assert torch.equal(trace.operator(), expected.expand(2, 1, 3, 5))
-    assert (trace.reads, trace.writes, trace.kind) == (5, 3, "move")
+    assert (trace.num_inputs, trace.num_outputs, trace.kind) == (5, 3, "move")

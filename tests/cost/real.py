@@ -4,9 +4,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.cost import imagine
+from regard.cost import meta_model
 from regard.cost.passes import _optimiser
-from regard.training.spread import recompute_blocks
+from regard.training.parallel.parallelize import enable_gradient_checkpointing
 
 
 class Real:
@@ -14,16 +14,16 @@ class Real:
 
     def __init__(self, config, shape, way, device="cpu"):
         torch.manual_seed(0)
-        self.model, self.shape, self.way = imagine.build(config).train().to(device), shape, way
+        self.model, self.shape, self.way = meta_model.build(config).train().to(device), shape, way
         self.device = torch.device(device)
         if way.recompute:
-            recompute_blocks(self.model)
+            enable_gradient_checkpointing(self.model)
         self.optimiser = _optimiser(self.model, way.optimiser)
 
     def loss(self):
-        batch = {name: x.to(self.device) for name, x in imagine.feed(self.model, self.shape).items()}
+        batch = {name: x.to(self.device) for name, x in meta_model.make_batch(self.model, self.shape).items()}
         with torch.autocast(self.device.type, torch.bfloat16, self.way.precision == "bfloat16"):
-            return imagine.loss(self.model, batch, host=self.device.type == "cpu")
+            return meta_model.training_loss(self.model, batch, is_cpu=self.device.type == "cpu")
 
     def update(self):
         for _ in range(self.way.accumulate):

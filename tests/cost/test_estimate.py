@@ -8,24 +8,24 @@ from torch import nn
 
 from regard import models
 from regard.core.errors import BadInput, RegardError, UnknownName, Unsupported
-from regard.cost import imagine, report
-from regard.cost.devices import DEVICES, HOPES, Device, device_of
-from regard.cost.estimate import Ask, estimate, helps, largest_batch, with_recomputation
-from regard.cost.imagine import Shape, config_of
+from regard.cost import meta_model, report
+from regard.cost.devices import DEVICES, EXPECTED, Device, find_device
+from regard.cost.estimate import Scenario, estimate, largest_batch, suggestions, with_recomputation
+from regard.cost.meta_model import InputShape, resolve_config
 
-CONFIG = config_of("gpt", "tiny", ["vocab=300", "layers=2"])
+CONFIG = resolve_config("gpt", "tiny", ["vocab=300", "layers=2"])
 SMALL = Device("small", 2**30, 1e12, 1e11, 1e11, 1e10, 8, 1e9)
 
 
-def ask(**changes):
-    return Ask(**({"config": CONFIG, "shape": Shape(batch=8, length=64)} | changes))
+def scenario(**changes):
+    return Scenario(**({"config": CONFIG, "shape": InputShape(batch=8, length=64)} | changes))
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
 
 
 def test_fsdp_cuts_weights_gradients_and_moments():
-    one, eight = estimate(ask()), estimate(ask(devices=8, spread="fsdp"))
+    one, eight = estimate(scenario()), estimate(scenario(devices=8, parallel="fsdp"))
     n = one.parameters
     assert one.memory["weights"] == 4 * n
     assert eight.memory["weights"] == n // 2
@@ -37,78 +37,82 @@ def test_fsdp_cuts_weights_gradients_and_moments():
 
 
 def test_fsdp_that_accumulates_holds_whole_gradients():
-    assert estimate(ask(devices=8, spread="fsdp", accumulate=4)).memory["gradients"] == 4 * CONFIG_PARAMETERS
+    assert estimate(scenario(devices=8, parallel="fsdp", accumulate=4)).memory["gradients"] == 4 * CONFIG_PARAMETERS
 
 
 CONFIG_PARAMETERS = 2 * 12 * 128 * 128 + 300 * 128 + 64 * 128 + 5 * 128  # blocks, words, positions, norms
 
 
 def test_parameters_by_hand():
-    assert estimate(ask()).parameters == CONFIG_PARAMETERS
+    assert estimate(scenario()).parameters == CONFIG_PARAMETERS
 
 
 def test_ddp_holds_everything_and_its_buckets():
-    two = estimate(ask(devices=2, spread="ddp"))
+    two = estimate(scenario(devices=2, parallel="ddp"))
     assert two.memory["weights"] == two.memory["gradient buckets"] == 4 * two.parameters
-    assert two.spread == "ddp"
+    assert two.parallel == "ddp"
 
 
 def test_many_devices_see_few_rows_each():
-    one, eight = estimate(ask()), estimate(ask(devices=8, spread="fsdp"))
+    one, eight = estimate(scenario()), estimate(scenario(devices=8, parallel="fsdp"))
     assert one.items == eight.items == 8 * 64
     assert eight.passes.items == 64
 
 
 def test_auto_is_what_training_chooses():
-    assert estimate(ask(devices=2)).spread == "ddp"
+    assert estimate(scenario(devices=2)).parallel == "ddp"
     tiny = replace(SMALL, memory=20 * CONFIG_PARAMETERS)
-    assert estimate(ask(devices=2, device=tiny)).spread == "fsdp"
-    assert estimate(ask(devices=4, tensor=2)).spread == "fsdp"
-    assert estimate(ask(devices=2, tensor=2)).spread == "one"
+    assert estimate(scenario(devices=2, device=tiny)).parallel == "fsdp"
+    assert estimate(scenario(devices=4, tensor_parallel=2)).parallel == "fsdp"
+    assert estimate(scenario(devices=2, tensor_parallel=2)).parallel == "one"
 
 
 # -- communication -----------------------------------------------------------------------------------------------------
 
 
 def test_what_ddp_sends():
-    (flow,) = estimate(ask(devices=4, spread="ddp")).flows
-    assert flow.sent == 2 * 3 / 4 * 4 * CONFIG_PARAMETERS
-    assert not flow.waits
+    (flow,) = estimate(scenario(devices=4, parallel="ddp")).flows
+    assert flow.bytes_sent == 2 * 3 / 4 * 4 * CONFIG_PARAMETERS
+    assert not flow.blocking
 
 
 def test_what_fsdp_sends():
-    gathered, summed = estimate(ask(devices=4, spread="fsdp")).flows
-    assert gathered.sent == 2 * 3 / 4 * 2 * CONFIG_PARAMETERS  # twice, in bfloat16
-    assert summed.sent == 3 / 4 * 4 * CONFIG_PARAMETERS  # once, in float32
-    thrice = estimate(ask(devices=4, spread="fsdp", accumulate=3)).flows
-    assert (thrice[0].sent, thrice[1].sent) == (3 * gathered.sent, summed.sent)
+    gathered, summed = estimate(scenario(devices=4, parallel="fsdp")).flows
+    assert gathered.bytes_sent == 2 * 3 / 4 * 2 * CONFIG_PARAMETERS  # twice, in bfloat16
+    assert summed.bytes_sent == 3 / 4 * 4 * CONFIG_PARAMETERS  # once, in float32
+    thrice = estimate(scenario(devices=4, parallel="fsdp", accumulate=3)).flows
+    assert (thrice[0].bytes_sent, thrice[1].bytes_sent) == (3 * gathered.bytes_sent, summed.bytes_sent)
 
 
 def test_what_tensor_parallelism_sends_and_that_it_is_waited_for():
-    cost = estimate(ask(devices=2, tensor=2))
+    cost = estimate(scenario(devices=2, tensor_parallel=2))
     (flow,) = cost.flows
     stream = 8 * 64 * 128 * 2
-    assert flow.sent == 2 * 1 / 2 * (2 + 2) * 2 * stream  # two sums a block each way, two blocks
-    assert flow.waits
+    assert flow.bytes_sent == 2 * 1 / 2 * (2 + 2) * 2 * stream  # two sums a block each way, two blocks
+    assert flow.blocking
     assert cost.seconds == pytest.approx(cost.computing + flow.seconds)
-    again = estimate(ask(devices=2, tensor=2, recompute=True)).flows[0]
-    assert again.sent == 2 * 1 / 2 * (2 * 2 + 2) * 2 * stream
+    again = estimate(scenario(devices=2, tensor_parallel=2, recompute=True)).flows[0]
+    assert again.bytes_sent == 2 * 1 / 2 * (2 * 2 + 2) * 2 * stream
 
 
 def test_between_machines_the_network_is_shared_by_its_devices():
     from regard.cost.estimate import _speed
 
     h = DEVICES["h200"]
-    assert _speed(ask(devices=8), 8, 1) == h.link * HOPES.link
-    assert _speed(ask(devices=16), 16, 1) == 8 * h.network * HOPES.link  # eight ways out of a machine
-    assert _speed(ask(devices=64, tensor=8), 8, 8) == h.network * HOPES.link  # one device of each machine
+    assert _speed(scenario(devices=8), 8, 1) == h.link * EXPECTED.link
+    assert _speed(scenario(devices=16), 16, 1) == 8 * h.network * EXPECTED.link  # eight ways out of a machine
+    assert (
+        _speed(scenario(devices=64, tensor_parallel=8), 8, 8) == h.network * EXPECTED.link
+    )  # one device of each machine
 
 
 def test_communication_hides_behind_computing_up_to_a_share():
     slow = replace(DEVICES["h200"], link=1e6)
-    cost = estimate(ask(devices=2, spread="ddp", device=slow))
-    assert cost.seconds == pytest.approx(cost.computing + cost.flows[0].seconds - HOPES.hidden * cost.computing)
-    fast = estimate(ask(devices=2, spread="ddp", device=replace(slow, link=1e15), hopes=replace(HOPES, delay=0.0)))
+    cost = estimate(scenario(devices=2, parallel="ddp", device=slow))
+    assert cost.seconds == pytest.approx(cost.computing + cost.flows[0].seconds - EXPECTED.overlap * cost.computing)
+    fast = estimate(
+        scenario(devices=2, parallel="ddp", device=replace(slow, link=1e15), efficiency=replace(EXPECTED, delay=0.0))
+    )
     assert fast.seconds == fast.computing
 
 
@@ -117,28 +121,28 @@ def test_communication_hides_behind_computing_up_to_a_share():
 
 def test_a_kernel_takes_what_takes_longer():
     slow = Device("slow", 2**40, 1e9, 1e9, 1e20, 1, 1, 1)
-    cost = estimate(ask(device=slow))
+    cost = estimate(scenario(device=slow))
     products = sum(k.operations * n for p in cost.passes.kernels.values() for k, n in p.items() if k.kind == "product")
     attention = cost.operations - products
-    hoped = products / HOPES.products + attention / HOPES.attention
+    hoped = products / EXPECTED.matmul + attention / EXPECTED.attention
     assert cost.computing == pytest.approx(hoped / 1e9, rel=0.01)
-    thirsty = estimate(ask(device=replace(slow, bfloat16=1e20, float32=1e20, bandwidth=1e9)))
+    thirsty = estimate(scenario(device=replace(slow, bfloat16=1e20, float32=1e20, bandwidth=1e9)))
     moved = cost.passes.moved("forward", "loss", "backward") + cost.passes.moved("update", fused=False)
-    assert thirsty.computing == pytest.approx(moved / 1e9 / HOPES.bandwidth, rel=0.01)
+    assert thirsty.computing == pytest.approx(moved / 1e9 / EXPECTED.bandwidth, rel=0.01)
 
 
 def test_a_run_is_tokens_over_tokens_of_an_update():
-    cost = estimate(ask(each=20.0))
+    cost = estimate(scenario(each=20.0))
     tokens, updates, seconds = cost.run
     assert tokens == 20 * CONFIG_PARAMETERS
     assert updates == -(-tokens // (8 * 64))
     assert seconds == updates * cost.seconds
-    assert estimate(ask(tokens=1e6)).run[0] == 1e6
-    assert estimate(ask()).run is None
+    assert estimate(scenario(tokens=1e6)).run[0] == 1e6
+    assert estimate(scenario()).run is None
 
 
 def test_writing_reads_all_weights_and_all_of_the_cache():
-    cost = estimate(ask(mode="decode", shape=Shape(batch=4, length=60)))
+    cost = estimate(scenario(mode="decode", shape=InputShape(batch=4, length=60)))
     cached = 2 * 2 * 4 * 64 * 128 * 2
     weights = 2 * CONFIG_PARAMETERS
     assert 0.9 * (cached + weights) < cost.passes.moved("step") < 1.6 * (cached + weights)
@@ -149,47 +153,59 @@ def test_writing_reads_all_weights_and_all_of_the_cache():
 
 @pytest.mark.parametrize("recompute", [False, True])
 def test_the_largest_batch_fits_and_one_more_row_does_not(recompute):
-    hopes = replace(HOPES, apart=0.0)
+    efficiency = replace(EXPECTED, apart=0.0)
     cost = estimate(
-        ask(device=replace(SMALL, memory=3e7), shape=Shape(batch=64, length=64), recompute=recompute, hopes=hopes)
+        scenario(
+            device=replace(SMALL, memory=3e7),
+            shape=InputShape(batch=64, length=64),
+            recompute=recompute,
+            efficiency=efficiency,
+        )
     )
     assert not cost.fits
     most = largest_batch(cost)
     assert 1 <= most < 64
-    assert estimate(replace(cost.ask, shape=Shape(batch=most, length=64))).fits
-    assert not estimate(replace(cost.ask, shape=Shape(batch=most + 1, length=64))).fits
+    assert estimate(replace(cost.scenario, shape=InputShape(batch=most, length=64))).fits
+    assert not estimate(replace(cost.scenario, shape=InputShape(batch=most + 1, length=64))).fits
 
 
 def test_where_nothing_fits_none_is_said():
-    cost = estimate(ask(device=replace(SMALL, memory=1e6)))
+    cost = estimate(scenario(device=replace(SMALL, memory=1e6)))
     assert largest_batch(cost) is None
 
 
 def test_what_helps_is_tried_and_not_guessed():
     cost = estimate(
-        ask(device=replace(SMALL, memory=4e7), hopes=replace(HOPES, apart=0.0), shape=Shape(batch=64, length=64))
+        scenario(
+            device=replace(SMALL, memory=4e7),
+            efficiency=replace(EXPECTED, apart=0.0),
+            shape=InputShape(batch=64, length=64),
+        )
     )
-    found = dict(helps(cost))
-    assert {"--recompute", "--devices 8 --spread fsdp"} <= set(found)
-    assert found["--recompute"].needed < cost.needed
-    assert found["--devices 8 --spread fsdp"].needed < cost.needed
+    found = dict(suggestions(cost))
+    assert {"--recompute", "--devices 8 --parallel fsdp"} <= set(found)
+    assert found["--recompute"].required_bytes < cost.required_bytes
+    assert found["--devices 8 --parallel fsdp"].required_bytes < cost.required_bytes
     text = [title for title, _, _ in report.sections(cost)]
     assert "It does not fit. What would" in text
 
 
 def test_a_field_without_a_default_may_be_given_as_a_setting():
-    with pytest.raises(RegardError, match=r"states=\.\.\., actions=\.\.\."):
-        config_of("decision", None, [])
-    config = config_of("decision", None, ["states=3", "actions=1"])
-    assert (config.states, config.actions) == (3, 1)
+    with pytest.raises(RegardError, match=r"state_dim=\.\.\., action_dim=\.\.\."):
+        resolve_config("decision", None, [])
+    config = resolve_config("decision", None, ["state_dim=3", "action_dim=1"])
+    assert (config.state_dim, config.action_dim) == (3, 1)
 
 
 def test_recomputation_is_shown_from_both_sides():
-    without = with_recomputation(estimate(ask()))
-    with_ = with_recomputation(estimate(ask(recompute=True)))
-    assert (without.passes.kept, without.kept_otherwise) == (with_.kept_otherwise, with_.passes.kept)
-    recurrent = ask(config=config_of("rnnsearch", "tiny", []), shape=Shape(batch=1, length=3))
-    assert with_recomputation(estimate(recurrent)).kept_otherwise is None
+    without = with_recomputation(estimate(scenario()))
+    with_ = with_recomputation(estimate(scenario(recompute=True)))
+    assert (without.passes.saved_for_backward, without.saved_with_recompute_toggled) == (
+        with_.saved_with_recompute_toggled,
+        with_.passes.saved_for_backward,
+    )
+    recurrent = scenario(config=resolve_config("rnnsearch", "tiny", []), shape=InputShape(batch=1, length=3))
+    assert with_recomputation(estimate(recurrent)).saved_with_recompute_toggled is None
 
 
 # -- bad input ---------------------------------------------------------------------------------------------------------
@@ -198,23 +214,23 @@ def test_recomputation_is_shown_from_both_sides():
 @pytest.mark.parametrize(
     ("changes", "error", "said"),
     [
-        ({"devices": 3}, BadInput, "take --batch 9"),
-        ({"devices": 8, "tensor": 3}, BadInput, "does not divide the 8 devices"),
-        ({"devices": 4, "tensor": 2, "spread": "ddp"}, Unsupported, "fsdp, not ddp"),
+        ({"devices": 3}, BadInput, "take --batch-size 9"),
+        ({"devices": 8, "tensor_parallel": 3}, BadInput, "does not divide the 8 devices"),
+        ({"devices": 4, "tensor_parallel": 2, "parallel": "ddp"}, Unsupported, "fsdp, not ddp"),
         ({"devices": 0}, BadInput, "at least 1"),
-        ({"shape": Shape(batch=0)}, BadInput, "--batch is 0"),
-        ({"shape": Shape(batch=1, length=65)}, BadInput, "65 positions are needed,? but 64 "),
-        ({"shape": Shape(batch=1, length=-1)}, BadInput, "--length is -1; at least 1"),
-        ({"shape": Shape(batch=1, length=0)}, BadInput, "--length is 0; at least 1"),
-        ({"shape": Shape(batch=1, source=0, target=4)}, BadInput, "--source is 0; at least 1"),
-        ({"shape": Shape(batch=1, target=0)}, BadInput, "--target is 0; at least 1"),
-        ({"config": config_of("rnnsearch", "tiny", []), "recompute": True}, Unsupported, "no repeated blocks"),
+        ({"shape": InputShape(batch=0)}, BadInput, "--batch-size is 0"),
+        ({"shape": InputShape(batch=1, length=65)}, BadInput, "65 positions are needed,? but 64 "),
+        ({"shape": InputShape(batch=1, length=-1)}, BadInput, "--length is -1; at least 1"),
+        ({"shape": InputShape(batch=1, length=0)}, BadInput, "--length is 0; at least 1"),
+        ({"shape": InputShape(batch=1, source=0, target=4)}, BadInput, "--source is 0; at least 1"),
+        ({"shape": InputShape(batch=1, target=0)}, BadInput, "--target is 0; at least 1"),
+        ({"config": resolve_config("rnnsearch", "tiny", []), "recompute": True}, Unsupported, "no repeated blocks"),
         ({"optimiser": "adamm"}, UnknownName, "adamw"),
     ],
 )
 def test_what_cannot_be_is_one_line(changes, error, said):
     with pytest.raises(error, match=said) as caught:
-        estimate(ask(**changes))
+        estimate(scenario(**changes))
     assert "\n" not in str(caught.value)
 
 
@@ -230,20 +246,20 @@ def test_what_cannot_be_is_one_line(changes, error, said):
     ],
 )
 def test_an_impossible_shape_is_one_line(settings, said):
-    with pytest.raises(RegardError, match=said) as caught, imagine.imagined():
-        imagine.build(config_of("gpt", "tiny", settings))
+    with pytest.raises(RegardError, match=said) as caught, meta_model.fake_tensors():
+        meta_model.build(resolve_config("gpt", "tiny", settings))
     assert "\n" not in str(caught.value)
 
 
 def test_names():
-    assert imagine.named("gpt:xl") == ("gpt", "xl")
-    assert imagine.named("gpt") == ("gpt", None)
-    assert imagine.named("transformer-base") == ("transformer", "base")
+    assert meta_model.parse_model_name("gpt:xl") == ("gpt", "xl")
+    assert meta_model.parse_model_name("gpt") == ("gpt", None)
+    assert meta_model.parse_model_name("transformer-base") == ("transformer", "base")
     for word, said in (("gtp", "did you mean 'gpt'"), ("gpt:xxl", "did you mean 'xl'"), ("gpt2", "gpt:gpt2")):
         with pytest.raises(UnknownName, match=said):
-            imagine.named(word)
+            meta_model.parse_model_name(word)
     with pytest.raises(UnknownName, match="h200"):
-        device_of("h201")
+        find_device("h201")
 
 
 # -- models that are not written yet -----------------------------------------------------------------------------------
@@ -256,28 +272,28 @@ class Config:
     width: int = 48
     heads: int = 4
     layers: int = 6
-    patch: int = 16
-    image: int = 224
-    classes: int = 10
+    patch_size: int = 16
+    image_size: int = 224
+    num_classes: int = 10
 
 
-SIZES = {"b16": {}, "b14": {"patch": 14}}
+SIZES = {"b16": {}, "b14": {"patch_size": 14}}
 
 
 class Patches(nn.Module):
     def __init__(self, config):
         super().__init__()
-        from regard.attention.multihead import MultiHead
+        from regard.attention.multihead import MultiHeadAttention
         from regard.blocks.encoder import Encoder, EncoderBlock
         from regard.blocks.feedforward import GeluFeedForward
         from regard.positions.none import NoPositions
 
         self.config = config
-        self.patches = nn.Conv2d(3, config.width, config.patch, config.patch)
+        self.patches = nn.Conv2d(3, config.width, config.patch_size, config.patch_size)
         self.token = nn.Parameter(torch.zeros(1, 1, config.width))
         blocks = [
             EncoderBlock(
-                MultiHead(config.width, config.heads),
+                MultiHeadAttention(config.width, config.heads),
                 GeluFeedForward(config.width, 4 * config.width),
                 [nn.LayerNorm(config.width), nn.LayerNorm(config.width)],
                 True,
@@ -286,7 +302,7 @@ class Patches(nn.Module):
             for _ in range(config.layers)
         ]
         self.encoder = Encoder(blocks, NoPositions(), nn.LayerNorm(config.width), 0.0)
-        self.head = nn.Linear(config.width, config.classes)
+        self.head = nn.Linear(config.width, config.num_classes)
 
     def forward(self, images):
         x = self.patches(images).flatten(2).transpose(1, 2)
@@ -300,24 +316,28 @@ def vit(monkeypatch):
 
 
 def test_a_new_model_on_images_needs_nothing_new(vit):
-    name, size = imagine.named("vit-b16")
-    config = config_of(name, size, [])
-    cost = with_recomputation(estimate(Ask(config, Shape(batch=4, image=(224, 224)))))
+    name, size = meta_model.parse_model_name("vit-b16")
+    config = resolve_config(name, size, [])
+    cost = with_recomputation(estimate(Scenario(config, InputShape(batch=4, image=(224, 224)))))
     assert cost.passes.unit == "images"
     assert cost.items == 4
     assert cost.passes.maps == {"encoder.blocks.*.mix": 4 * 4 * 6 * 197 * 197}
     assert cost.passes.work["patches"] == 2 * 4 * 196 * 768 * 48
-    assert cost.kept_otherwise < cost.passes.kept
-    tall = estimate(Ask(config, Shape(batch=1, image=(448, 224))))
+    assert cost.saved_with_recompute_toggled < cost.passes.saved_for_backward
+    tall = estimate(Scenario(config, InputShape(batch=1, image=(448, 224))))
     assert tall.passes.maps == {"encoder.blocks.*.mix": 4 * 6 * 393 * 393}
 
 
 def test_a_model_on_patches_is_counted_as_in_the_lectures(vit):
-    cost = estimate(Ask(config_of("vit", "b16", ["layers=48", "heads=16"]), Shape(batch=1), mode="infer"))
+    cost = estimate(
+        Scenario(resolve_config("vit", "b16", ["layers=48", "heads=16"]), InputShape(batch=1), mode="infer")
+    )
     *_, (title, _, rows) = report.sections(cost)
     assert "lectures" in title
     assert [cells[1] for cells in rows] == ["(196, 768)", "38,416", "150 KiB", "113 MiB"]
-    cost = estimate(Ask(config_of("vit", "b14", ["layers=48", "heads=16"]), Shape(batch=1), mode="infer"))
+    cost = estimate(
+        Scenario(resolve_config("vit", "b14", ["layers=48", "heads=16"]), InputShape(batch=1), mode="infer")
+    )
     *_, (_, _, rows) = report.sections(cost)
     assert [cells[1] for cells in rows][1:] == ["65,536", "256 KiB", "192 MiB"]
 
@@ -325,7 +345,7 @@ def test_a_model_on_patches_is_counted_as_in_the_lectures(vit):
 def test_a_model_that_takes_something_unknown_says_what(vit, monkeypatch):
     monkeypatch.setattr(Patches, "forward", lambda self, sound: sound)
     with pytest.raises(Unsupported, match="takes 'sound'"):
-        estimate(Ask(config_of("vit", "b16", []), Shape(batch=1)))
+        estimate(Scenario(resolve_config("vit", "b16", []), InputShape(batch=1)))
 
 
 def test_numbers_read_well():
@@ -337,7 +357,7 @@ def test_numbers_read_well():
 
 
 def test_this_machine_is_what_the_doctor_found(monkeypatch):
-    from regard.cost.devices import MEASURED, hopes_of
+    from regard.cost.devices import MEASURED_EFFICIENCY, efficiency_of
     from regard.doctor import measure
     from regard.doctor.hardware import Compiler, Dtype, Machine
     from regard.doctor.hardware import Device as Found
@@ -345,27 +365,27 @@ def test_this_machine_is_what_the_doctor_found(monkeypatch):
     kinds = Dtype("float32", True, gflops=50.0), Dtype("bfloat16", True, gflops=750e3), Dtype("float16", False)
     found = Found("cuda:0", "Some GPU", 2**36, 4, kinds, copy=3000.0)
     machine = Machine("Linux", "3", "2", 8, (Found("cpu", "Some CPU", 2**35), found), (), Compiler())
-    monkeypatch.setattr(measure, "recall", lambda: machine)
-    device = device_of("here")
-    assert (device.name, device.together, device.bfloat16, device.float32) == ("Some GPU", 4, 750e12, 50e9)
-    assert (device.bandwidth, device.memory, device.host) == (3e12, 2**36, False)
-    assert hopes_of(device) == MEASURED
-    assert hopes_of(DEVICES["h200"]) == HOPES
-    assert hopes_of(device, 0.5).products == 0.5
-    cost = estimate(ask(device=device, hopes=hopes_of(device)))
+    monkeypatch.setattr(measure, "load_measured", lambda: machine)
+    device = find_device("here")
+    assert (device.name, device.per_node, device.bfloat16, device.float32) == ("Some GPU", 4, 750e12, 50e9)
+    assert (device.bandwidth, device.memory, device.is_cpu) == (3e12, 2**36, False)
+    assert efficiency_of(device) == MEASURED_EFFICIENCY
+    assert efficiency_of(DEVICES["h200"]) == EXPECTED
+    assert efficiency_of(device, 0.5).products == 0.5
+    cost = estimate(scenario(device=device, efficiency=efficiency_of(device)))
     assert "products reach 90% of the peak" in report.assumptions(cost)
     assert "measured by regard doctor" in report.assumptions(cost)
 
 
 def test_muon_on_slices_gathers_whole_matrices():
     """Every device gathers every matrix of the blocks, and takes all their products: cutting saves none of that."""
-    one, eight = (estimate(ask(devices=n, spread="fsdp", optimiser="muon")) for n in (1, 8))
+    one, eight = (estimate(scenario(devices=n, parallel="fsdp", optimiser="muon")) for n in (1, 8))
     assert one.passes.operations("update") == eight.passes.operations("update") > 0
     flow = eight.flows[-1]
     assert flow.what.startswith("steps, gathered")
-    assert flow.sent == 7 / 8 * 4 * sum(eight.passes.blocks)
-    assert flow.waits
-    small = estimate(ask(devices=8, spread="fsdp", optimiser="muon", shape=Shape(batch=8, length=4)))
-    assert small.memory["update"] == small.passes.updating > 4 * sum(small.passes.blocks)
-    plain = estimate(ask(devices=8, spread="fsdp", shape=Shape(batch=8, length=4)))
+    assert flow.bytes_sent == 7 / 8 * 4 * sum(eight.passes.blocks)
+    assert flow.blocking
+    small = estimate(scenario(devices=8, parallel="fsdp", optimiser="muon", shape=InputShape(batch=8, length=4)))
+    assert small.memory["update"] == small.passes.update_bytes > 4 * sum(small.passes.blocks)
+    plain = estimate(scenario(devices=8, parallel="fsdp", shape=InputShape(batch=8, length=4)))
     assert "update" not in plain.memory

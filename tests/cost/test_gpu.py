@@ -5,21 +5,26 @@ import gc
 import pytest
 import torch
 
-from regard.cost.imagine import Shape, config_of, named
-from regard.cost.passes import Way, training
+from regard.cost.meta_model import InputShape, parse_model_name, resolve_config
+from regard.cost.passes import ExecutionPlan, training_step
 
 from .real import Real
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 
 CASES = {
-    "transformer:base": (["vocab=8000"], Shape(batch=64, length=64)),
-    "transformer:big": (["vocab=8000"], Shape(batch=32, length=64)),
-    "gpt:gpt2": (["vocab=50304", "dropout=0", "attention_dropout=0"], Shape(batch=16, length=1024)),
-    "gpt:medium": (["vocab=50304", "dropout=0", "attention_dropout=0"], Shape(batch=8, length=1024)),
-    "gpt:char": (["vocab=65"], Shape(batch=64, length=256)),
+    "transformer:base": (["vocab=8000"], InputShape(batch=64, length=64)),
+    "transformer:big": (["vocab=8000"], InputShape(batch=32, length=64)),
+    "gpt:gpt2": (["vocab=50304", "dropout=0", "attention_dropout=0"], InputShape(batch=16, length=1024)),
+    "gpt:medium": (["vocab=50304", "dropout=0", "attention_dropout=0"], InputShape(batch=8, length=1024)),
+    "gpt:char": (["vocab=65"], InputShape(batch=64, length=256)),
 }
-WAYS = {"bfloat16": Way(), "recompute": Way(recompute=True), "float32": Way("float32"), "muon": Way(optimiser="muon")}
+WAYS = {
+    "bfloat16": ExecutionPlan(),
+    "recompute": ExecutionPlan(recompute=True),
+    "float32": ExecutionPlan("float32"),
+    "muon": ExecutionPlan(optimiser="muon"),
+}
 
 
 def measured(config, shape, way):
@@ -38,8 +43,8 @@ def measured(config, shape, way):
 @pytest.mark.parametrize("word", CASES)
 def test_peak_memory_is_within_15_per_cent_of_the_allocators(word, how):
     settings, shape = CASES[word]
-    config, way = config_of(*named(word), settings), WAYS[how]
-    found = training(config, shape, way)
+    config, way = resolve_config(*parse_model_name(word), settings), WAYS[how]
+    found = training_step(config, shape, way)
     imagined = 4 * found.total + found.buffers + found.state + sum(found.peak.values())
     there = measured(config, shape, way)
     print(f"{word} {how}: imagined {imagined / 2**30:.2f} GiB, measured {there / 2**30:.2f} GiB")
@@ -49,6 +54,8 @@ def test_peak_memory_is_within_15_per_cent_of_the_allocators(word, how):
 @pytest.mark.parametrize("word", CASES)
 def test_operations_are_within_1_per_cent_of_torchs_counter(word):
     settings, shape = CASES[word]
-    config = config_of(*named(word), settings)
-    counted = Real(config, shape, Way(), "cuda").operations()
-    assert training(config, shape, Way()).operations("forward", "loss", "backward") == pytest.approx(counted, rel=0.01)
+    config = resolve_config(*parse_model_name(word), settings)
+    counted = Real(config, shape, ExecutionPlan(), "cuda").operations()
+    assert training_step(config, shape, ExecutionPlan()).operations("forward", "loss", "backward") == pytest.approx(
+        counted, rel=0.01
+    )

@@ -7,50 +7,53 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from regard import cli
-from regard.cost import imagine, lectures, report
-from regard.cost.estimate import Ask, estimate
-from regard.cost.imagine import Shape, config_of, named
+from regard.cost import lectures, meta_model, report
+from regard.cost.estimate import Scenario, estimate
+from regard.cost.meta_model import InputShape, parse_model_name, resolve_config
 from regard.cost.meter import Meter
-from regard.cost.passes import Way, reading, training
+from regard.cost.passes import ExecutionPlan, forward_pass, training_step
 
 from .real import Real
 
 STILL = ["dropout=0", "drop_path=0"]
 DEAF = ["attention_dropout=0"]  # a CPU has no fused attention with dropout and takes the long way
 MODELS = {
-    "vit:b16": (["width=48", "heads=4", "layers=6", "image=56", "patch=8", "classes=7", *STILL, *DEAF], Shape(batch=3)),
-    "cct:7-3x1": (["width=40", "heads=4", *STILL, *DEAF], Shape(batch=3, image=(20, 28))),
-    "resnet:18": (["width=12", "classes=7", *STILL], Shape(batch=2, image=(64, 96))),
-    "resnet:50-cifar": (["width=8", *STILL], Shape(batch=3)),
-    "swin:tiny": ([*STILL, *DEAF], Shape(batch=3, image=(36, 44))),
-    "swinv2:tiny": ([*STILL, *DEAF], Shape(batch=3)),
-    "mvit:tiny": ([*STILL], Shape(batch=3)),
-    "deit:tiny": ([*STILL, *DEAF], Shape(batch=3)),
+    "vit:b16": (
+        ["width=48", "heads=4", "layers=6", "image_size=56", "patch_size=8", "num_classes=7", *STILL, *DEAF],
+        InputShape(batch=3),
+    ),
+    "cct:7-3x1": (["width=40", "heads=4", *STILL, *DEAF], InputShape(batch=3, image=(20, 28))),
+    "resnet:18": (["width=12", "num_classes=7", *STILL], InputShape(batch=2, image=(64, 96))),
+    "resnet:50-cifar": (["width=8", *STILL], InputShape(batch=3)),
+    "swin:tiny": ([*STILL, *DEAF], InputShape(batch=3, image=(36, 44))),
+    "swinv2:tiny": ([*STILL, *DEAF], InputShape(batch=3)),
+    "mvit:tiny": ([*STILL], InputShape(batch=3)),
+    "deit:tiny": ([*STILL, *DEAF], InputShape(batch=3)),
 }
-HYBRID = ["stem='hybrid(layers=(1, 2), base=32)'", "patch=1"]
+HYBRID = ["stem='hybrid(layers=(1, 2), base=32)'", "patch_size=1"]
 WORDS = [*MODELS, "hybrid"]
 
 
 def case(word):
     settings, shape = MODELS["vit:b16" if word == "hybrid" else word]
     more = HYBRID if word == "hybrid" else []
-    return config_of(*named("vit:b16" if word == "hybrid" else word), [*settings, *more]), shape
+    return resolve_config(*parse_model_name("vit:b16" if word == "hybrid" else word), [*settings, *more]), shape
 
 
 @pytest.mark.parametrize("word", WORDS)
 def test_forward_as_torch_counts_it(word):
     config, shape = case(word)
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
-        counted = Real(config, shape, Way("float32")).operations(backward=False)
-    found = reading(config, shape, Way("float32", host=True))
+        counted = Real(config, shape, ExecutionPlan("float32")).operations(backward=False)
+    found = forward_pass(config, shape, ExecutionPlan("float32", is_cpu=True))
     assert found.operations("forward") == pytest.approx(counted, rel=0.01)
 
 
 @pytest.mark.parametrize("word", [word for word in WORDS if not word.startswith("mvit")])  # see the test after this
 def test_training_as_torch_counts_it(word):
     config, shape = case(word)
-    found = training(config, shape, Way("float32", host=True))
-    counted = Real(config, shape, Way("float32")).operations()
+    found = training_step(config, shape, ExecutionPlan("float32", is_cpu=True))
+    counted = Real(config, shape, ExecutionPlan("float32")).operations()
     assert found.operations("forward", "loss", "backward") == pytest.approx(counted, rel=0.01)
 
 
@@ -61,7 +64,7 @@ def test_gradients_of_a_convolution_in_groups_are_as_many_of_smaller_ones():
         conv, x = torch.nn.Conv2d(channels, channels, 3, groups=groups), torch.zeros(2, channels, 9, 7)
         with Meter() as meter, meter.during("here"):
             conv(x.requires_grad_()).sum().backward()
-        return sum(kernel.operations * n for kernel, n in meter.tape.kernels()["here"].items())
+        return sum(kernel.operations * n for kernel, n in meter.op_log.kernels()["here"].items())
 
     assert counted(12, groups=4) == 4 * counted(3, groups=1)
     assert counted(12, groups=12) == 12 * counted(1, groups=1)
@@ -69,22 +72,30 @@ def test_gradients_of_a_convolution_in_groups_are_as_many_of_smaller_ones():
 
 
 def test_windows_are_one_kernel_on_a_gpu_and_as_much_work():
-    config, shape = config_of("swin", "tiny", [*STILL, *DEAF]), Shape(batch=3, image=(64, 64))  # windows divide 64
-    here, there = (training(config, shape, Way("float32", host=host)) for host in (True, False))
+    config, shape = (
+        resolve_config("swin", "tiny", [*STILL, *DEAF]),
+        InputShape(batch=3, image=(64, 64)),
+    )  # windows divide 64
+    here, there = (training_step(config, shape, ExecutionPlan("float32", is_cpu=host)) for host in (True, False))
     assert there.operations("forward") == here.operations("forward")
     kinds = [{kernel.kind for kernel in found.kernels["forward"]} for found in (here, there)]
     assert "attention" in kinds[1] - kinds[0]
     assert sum(found.kernels["forward"].total() for found in (there,)) < here.kernels["forward"].total()
     assert there.kept < here.kept
     assert there.maps == here.maps
-    wide = config_of("swinv2", "tiny", ["window=16", "image=64", *STILL, *DEAF])  # 256 cells are too many for it
-    assert reading(wide, shape, Way("float32")).operations("forward") > 0
+    wide = resolve_config(
+        "swinv2", "tiny", ["window_size=16", "image_size=64", *STILL, *DEAF]
+    )  # 256 cells are too many for it
+    assert forward_pass(wide, shape, ExecutionPlan("float32")).operations("forward") > 0
 
 
 @pytest.mark.parametrize("word", WORDS)
 def test_peak_memory_is_what_a_real_update_allocates(word):
     config, shape = case(word)
-    found, measured = training(config, shape, Way("float32", host=True)), Real(config, shape, Way("float32")).peak()
+    found, measured = (
+        training_step(config, shape, ExecutionPlan("float32", is_cpu=True)),
+        Real(config, shape, ExecutionPlan("float32")).peak(),
+    )
     assert sum(found.peak.values()) == pytest.approx(measured, rel=0.15)
 
 
@@ -108,14 +119,16 @@ PUBLISHED = {
 
 @pytest.mark.parametrize("word", PUBLISHED)
 def test_parameters_and_multiply_adds_are_those_published(word):
-    found = reading(config_of(*named(word), []), Shape(batch=1), Way())
+    found = forward_pass(resolve_config(*parse_model_name(word), []), InputShape(batch=1), ExecutionPlan())
     parameters, work = PUBLISHED[word]
     assert found.total / 1e6 == pytest.approx(parameters, rel=0.01)
     assert found.operations("forward") / 2e9 == pytest.approx(work, rel=0.03)
 
 
 def last_table(word, settings=(), shape=None):
-    cost = estimate(Ask(config_of(*named(word), list(settings)), shape or Shape(batch=2), mode="infer"))
+    cost = estimate(
+        Scenario(resolve_config(*parse_model_name(word), list(settings)), shape or InputShape(batch=2), mode="infer")
+    )
     *_, table = report.sections(cost)
     return table
 
@@ -126,31 +139,33 @@ def test_a_vit_is_counted_as_in_the_lectures():
     assert [cells[1] for cells in rows] == ["(196, 768)", "38,416", "150 KiB", "113 MiB"]  # slides round down: 112
     _, _, rows = last_table("vit-b14", ["layers=48", "heads=16"])
     assert [cells[1] for cells in rows][1:] == ["65,536", "256 KiB", "192 MiB"]
-    _, _, rows = last_table("vit-b16", ["patch=4", "width=48"])
+    _, _, rows = last_table("vit-b16", ["patch_size=4", "width=48"])
     assert rows[1][1] == f"{56**4:,}"  # 9.8 million
 
 
 def test_all_maps_of_pixels_would_take_768_gib():
-    settings = ["patch=1", "image=128", "layers=48", "heads=16", "width=16", "classes=2"]
-    _, _, rows = last_table("vit-b16", settings, Shape(batch=1))
+    settings = ["patch_size=1", "image_size=128", "layers=48", "heads=16", "width=16", "num_classes=2"]
+    _, _, rows = last_table("vit-b16", settings, InputShape(batch=1))
     assert rows[-1] == ("all maps, 48 layers, 16 heads", "768 GiB")
 
 
 def test_tokens_of_convolutions_are_counted_by_their_stride():
     _, _, rows = last_table("cct-7-3x1")
     assert rows[0] == ("tokens", "256")
-    _, _, rows = last_table("vit-b16", HYBRID, Shape(batch=1, image=(64, 96)))
+    _, _, rows = last_table("vit-b16", HYBRID, InputShape(batch=1, image=(64, 96)))
     assert rows[0] == ("tokens", f"{8 * 12}")
 
 
 @pytest.mark.parametrize("image", [(224, 224), (448, 224), (200, 310)])
 def test_windows_hold_m2_y_x_entries_a_head_and_layer(image):
-    config, batch = config_of("swin", "t", []), 2
-    found = reading(config, Shape(batch=batch, image=image), Way()).maps
+    config, batch = resolve_config("swin", "t", []), 2
+    found = forward_pass(config, InputShape(batch=batch, image=image), ExecutionPlan()).maps
     for stage, (layers, heads) in enumerate(zip(config.layers, config.heads, strict=True)):
-        cells = [-(-side // (config.patch * 2**stage)) for side in image]
-        whole = [-(-side // config.window) * config.window for side in cells]  # windows at the edge are whole ones
-        wanted = lectures.window_entries(*whole, config.window)
+        cells = [-(-side // (config.patch_size * 2**stage)) for side in image]
+        whole = [
+            -(-side // config.window_size) * config.window_size for side in cells
+        ]  # windows at the edge are whole ones
+        wanted = lectures.window_entries(*whole, config.window_size)
         assert found[f"stages.{stage}.blocks.*.mix"] == batch * layers * heads * wanted
 
 
@@ -165,24 +180,24 @@ def test_windows_are_shown_beside_what_they_save():
 
 
 def test_a_model_without_attention_has_no_table_of_maps():
-    title, _, _ = last_table("resnet-18", [], Shape(batch=1, image=(64, 64)))
+    title, _, _ = last_table("resnet-18", [], InputShape(batch=1, image=(64, 64)))
     assert title == "Time"
 
 
 def test_work_of_stages_is_found_where_it_is_done():
     for word in ("swin:tiny", "resnet:18"):
         config, shape = case(word)
-        found = reading(config, shape, Way("float32"))
+        found = forward_pass(config, shape, ExecutionPlan("float32"))
         assert "" not in found.work
         assert sum(found.work.values()) == found.operations("forward")
         assert found.work.keys() <= found.parameters.keys()
 
 
 def test_what_is_left_out_may_be_0_and_no_less():
-    config = config_of("vit", "b16", ["classes=0", "prefix=0", "pool=mean", "layers=1"])
-    assert "head" not in reading(config, Shape(batch=1), Way()).parameters
-    with pytest.raises(imagine.BadInput, match="classes is -1; at least 0"):
-        reading(replace(config, classes=-1), Shape(batch=1), Way())
+    config = resolve_config("vit", "b16", ["num_classes=0", "num_prefix_tokens=0", "pool=mean", "layers=1"])
+    assert "head" not in forward_pass(config, InputShape(batch=1), ExecutionPlan()).parameters
+    with pytest.raises(meta_model.BadInput, match="num_classes is -1; at least 0"):
+        forward_pass(replace(config, num_classes=-1), InputShape(batch=1), ExecutionPlan())
 
 
 def test_the_command_takes_image_models(capsys):
@@ -190,9 +205,9 @@ def test_the_command_takes_image_models(capsys):
     out = capsys.readouterr().out
     assert "86.6 M parameters" in out
     assert "(196, 768)" in out
-    assert cli.main(["cost", "resnet-18", "--image", "64x96", "--batch", "4"]) == 0
+    assert cli.main(["cost", "resnet-18", "--image", "64x96", "--batch-size", "4"]) == 0
     assert "4 images" in capsys.readouterr().out
-    assert cli.main(["cost", "mvit-v1-b-clips", "--batch", "2", "--infer"]) == 0
+    assert cli.main(["cost", "mvit-v1-b-clips", "--batch-size", "2", "--infer"]) == 0
     out = capsys.readouterr().out
     assert "2 clips;" in out
     assert "clips/s" in out

@@ -5,26 +5,26 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import flop_registry
 
-from regard.cost.estimate import Ask, estimate
-from regard.cost.imagine import Shape, config_of, named
-from regard.cost.passes import Way, reading, training
+from regard.cost.estimate import Scenario, estimate
+from regard.cost.meta_model import InputShape, parse_model_name, resolve_config
+from regard.cost.passes import ExecutionPlan, forward_pass, training_step
 
 from .real import Real
 
 # Without dropout: a CPU has no fused attention with it and takes the long way, of four products back and not five.
 STILL = ["dropout=0", "attention_dropout=0"]
 MODELS = {
-    "transformer:tiny": ([*STILL], Shape(batch=3, source=17, target=13)),
-    "transformer:small": (["norm=pre", "feed=swiglu", "groups=2", *STILL], Shape(batch=2, length=20)),
-    "gpt:tiny": (["vocab=300", *STILL], Shape(batch=3, length=64)),
-    "bert:tiny": (["vocab=300", "head=classes(3)", *STILL], Shape(batch=3, length=64)),
-    "gpt:char": (["vocab=65", "positions=rotary", "norm_kind=rms", *STILL], Shape(batch=1, length=64)),
-    "road:tiny": (["vocab=65", "step=gated"], Shape(batch=2, length=9)),
-    "rnnsearch:tiny": (["dropout=0"], Shape(batch=2, source=7, target=5)),
-    "convs2s:tiny": (["dropout=0"], Shape(batch=2, source=7, target=5)),
-    "bytenet:tiny": (["dropout=0"], Shape(batch=2, source=7, target=5)),
-    "handwriting:tiny": (["vocab=11"], Shape(batch=2, length=9)),
-    "neural_gpu:tiny": (["vocab=7"], Shape(batch=2, source=3, target=4)),
+    "transformer:tiny": ([*STILL], InputShape(batch=3, source=17, target=13)),
+    "transformer:small": (["norm=pre", "feedforward=swiglu", "groups=2", *STILL], InputShape(batch=2, length=20)),
+    "gpt:tiny": (["vocab=300", *STILL], InputShape(batch=3, length=64)),
+    "bert:tiny": (["vocab=300", "head=classes(3)", *STILL], InputShape(batch=3, length=64)),
+    "gpt:char": (["vocab=65", "positions=rotary", "norm_kind=rms", *STILL], InputShape(batch=1, length=64)),
+    "gru_to_attention:tiny": (["vocab=65", "variant=gated"], InputShape(batch=2, length=9)),
+    "rnnsearch:tiny": (["dropout=0"], InputShape(batch=2, source=7, target=5)),
+    "convs2s:tiny": (["dropout=0"], InputShape(batch=2, source=7, target=5)),
+    "bytenet:tiny": (["dropout=0"], InputShape(batch=2, source=7, target=5)),
+    "handwriting:tiny": (["vocab=11"], InputShape(batch=2, length=9)),
+    "neural_gpu:tiny": (["vocab=7"], InputShape(batch=2, source=3, target=4)),
 }
 COUNTED = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu in flop_registry
 
@@ -32,10 +32,12 @@ COUNTED = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu in flop_reg
 @pytest.mark.parametrize("word", MODELS)
 def test_forward_as_torch_counts_it(word):
     settings, shape = MODELS[word]
-    config = config_of(*named(word), settings)
+    config = resolve_config(*parse_model_name(word), settings)
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):  # older counters do not know the CPU's fused attention
-        counted = Real(config, shape, Way("float32")).operations(backward=False)
-    assert reading(config, shape, Way("float32")).operations("forward") == pytest.approx(counted, rel=0.01)
+        counted = Real(config, shape, ExecutionPlan("float32")).operations(backward=False)
+    assert forward_pass(config, shape, ExecutionPlan("float32")).operations("forward") == pytest.approx(
+        counted, rel=0.01
+    )
 
 
 @pytest.mark.skipif(not COUNTED, reason="this torch does not count the CPU's fused attention")
@@ -43,71 +45,71 @@ def test_forward_as_torch_counts_it(word):
 @pytest.mark.parametrize("word", MODELS)
 def test_training_as_torch_counts_it(word, precision):
     settings, shape = MODELS[word]
-    config = config_of(*named(word), settings)
-    counted = Real(config, shape, Way(precision)).operations()
-    found = training(config, shape, Way(precision))
+    config = resolve_config(*parse_model_name(word), settings)
+    counted = Real(config, shape, ExecutionPlan(precision)).operations()
+    found = training_step(config, shape, ExecutionPlan(precision))
     assert found.operations("forward", "loss", "backward") == pytest.approx(counted, rel=0.01)
 
 
 @pytest.mark.skipif(not COUNTED, reason="this torch does not count the CPU's fused attention")
 def test_hidden_words_alone_are_guessed_in_training():
-    shape, way = Shape(batch=3, length=64), Way("float32")
-    config = config_of("bert", "tiny", ["vocab=300", *STILL])  # all words are guessed where nothing is learned
-    found = training(config, shape, way)
+    shape, way = InputShape(batch=3, length=64), ExecutionPlan("float32")
+    config = resolve_config("bert", "tiny", ["vocab=300", *STILL])  # all words are guessed where nothing is learned
+    found = training_step(config, shape, way)
     assert found.operations("forward", "loss", "backward") == pytest.approx(
         Real(config, shape, way).operations(), rel=0.01
     )
     width, places = 128, 3 * 10  # 15 % of 64
     assert found.operations("loss") == pytest.approx(2 * 3 * places * width * 300, rel=0.01)  # three products
-    assert reading(config, shape, way).operations("forward") > found.operations("forward")
+    assert forward_pass(config, shape, way).operations("forward") > found.operations("forward")
 
 
 @pytest.mark.skipif(not COUNTED, reason="this torch does not count the CPU's fused attention")
 def test_recomputation_as_torch_counts_it():
     settings, shape = MODELS["gpt:tiny"]
-    config, way = config_of("gpt", "tiny", settings), Way("float32", recompute=True)
-    again = training(config, shape, way).operations("forward", "loss", "backward")
+    config, way = resolve_config("gpt", "tiny", settings), ExecutionPlan("float32", recompute=True)
+    again = training_step(config, shape, way).operations("forward", "loss", "backward")
     assert again == pytest.approx(Real(config, shape, way).operations(), rel=0.01)
-    assert again > training(config, shape, Way("float32")).operations("forward", "loss", "backward")
+    assert again > training_step(config, shape, ExecutionPlan("float32")).operations("forward", "loss", "backward")
 
 
 def test_a_gpt_costs_what_the_formula_says():
     """Forward, a token: a multiply-add for each weight of a product, and N for each width of scores and of values."""
-    config = config_of("gpt", "tiny", ["vocab=300", *STILL])
+    config = resolve_config("gpt", "tiny", ["vocab=300", *STILL])
     n, width, layers = 64, config.width, config.layers
     weights = layers * 12 * width * width + config.vocab * width
     maps = layers * 2 * n * width
-    found = reading(config, Shape(batch=2, length=n), Way())
+    found = forward_pass(config, InputShape(batch=2, length=n), ExecutionPlan())
     assert found.operations("forward") == 2 * (2 * n) * (weights + maps)
     assert sum(found.work.values()) == found.operations("forward")
-    trained = training(config, Shape(batch=2, length=n), Way())
+    trained = training_step(config, InputShape(batch=2, length=n), ExecutionPlan())
     assert trained.operations("forward", "loss", "backward") == 2 * (2 * n) * (3 * weights + 3.5 * maps)
 
 
 def test_what_attention_maps_would_hold():
-    config = config_of("transformer", "tiny", [])
-    found = reading(config, Shape(batch=3, source=17, target=13), Way()).maps
+    config = resolve_config("transformer", "tiny", [])
+    found = forward_pass(config, InputShape(batch=3, source=17, target=13), ExecutionPlan()).maps
     each = 3 * config.heads
     assert found == {
         "encoder.blocks.*.mix": each * 17 * 17 * config.encoder_layers,
         "decoder.blocks.*.mix": each * 13 * 13 * config.decoder_layers,
         "decoder.blocks.*.cross": each * 13 * 17 * config.decoder_layers,
     }
-    assert reading(config_of("rnnsearch", "tiny", []), Shape(2, source=7, target=5), Way()).maps == {
-        "decoder.aligner": 2 * 5 * 7
-    }
+    assert forward_pass(
+        resolve_config("rnnsearch", "tiny", []), InputShape(2, source=7, target=5), ExecutionPlan()
+    ).maps == {"decoder.aligner": 2 * 5 * 7}
 
 
 def test_views_move_nothing_and_products_move_their_operands():
     from regard.cost.meter import Meter
-    from regard.cost.tape import Kernel
+    from regard.cost.op_log import Kernel
 
     a, b = torch.zeros(4, 6), torch.zeros(6, 5)
     meter = Meter()
     with meter, meter.during("here"):
         c = a.view(2, 12).view(4, 6) @ b
         c.t().add_(1)
-    assert meter.tape.kernels()["here"] == {
+    assert meter.op_log.kernels()["here"] == {
         Kernel("product", 2 * 4 * 6 * 5, 4 * (24 + 30 + 20)): 1,
         Kernel("pointwise", 0, 4 * (20 + 20)): 1,
     }
@@ -115,9 +117,13 @@ def test_views_move_nothing_and_products_move_their_operands():
 
 def test_experts_cost_what_a_token_uses_and_weigh_what_all_hold():
     """Two of eight experts of half the width: the products of the dense model, and a router's."""
-    shape, settings = Shape(batch=2, length=32), ["vocab=300", "layers=6", "bias=false"]
-    dense = estimate(Ask(config_of("gpt", "tiny", [*settings, "ffn=256", "feed=swiglu"]), shape))
-    mixture = estimate(Ask(config_of("gpt", "tiny", [*settings, "ffn=128", "feed=experts(n=8, top=2)"]), shape))
+    shape, settings = InputShape(batch=2, length=32), ["vocab=300", "layers=6", "bias=false"]
+    dense = estimate(Scenario(resolve_config("gpt", "tiny", [*settings, "ffn=256", "feedforward=swiglu"]), shape))
+    mixture = estimate(
+        Scenario(
+            resolve_config("gpt", "tiny", [*settings, "ffn=128", "feedforward=moe(num_experts=8, top_k=2)"]), shape
+        )
+    )
     router = 6 * 128 * 8
     assert dense.active == dense.parameters
     assert mixture.active == dense.parameters + router

@@ -24,7 +24,7 @@ def script():
     "section", [pytest.param(s, marks=() if s in SHORT else pytest.mark.long, id=s) for s in SECTIONS]
 )
 def test_a_section_is_what_its_commands_say(script, section):
-    assert script.refreshed(SECTIONS[section]) == SECTIONS[section], "python docs/make_scaling.py writes it anew"
+    assert script.refresh_page(SECTIONS[section]) == SECTIONS[section], "python docs/make_scaling.py writes it anew"
 
 
 def test_the_measurements_are_those_of_the_record(script):
@@ -40,8 +40,8 @@ def test_the_record_holds_what_is_imagined_today(script, monkeypatch):
     import json
     from dataclasses import replace
 
-    from regard.cost.imagine import config_of, named
-    from regard.cost.passes import training
+    from regard.cost.meta_model import parse_model_name, resolve_config
+    from regard.cost.passes import training_step
 
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     spec = importlib.util.spec_from_file_location("benchmarks_cost", ROOT / "benchmarks" / "cost.py")
@@ -49,9 +49,9 @@ def test_the_record_holds_what_is_imagined_today(script, monkeypatch):
     spec.loader.exec_module(module)
     record = json.loads(script.MEASURED.read_text(encoding="utf-8"))["cases"]
     for case, (word, settings, shape, way) in zip(record, module.CASES["cpu"], strict=True):
-        found = training(config_of(*named(word), settings), shape, replace(way, host=True))
+        found = training_step(resolve_config(*parse_model_name(word), settings), shape, replace(way, is_cpu=True))
         held = 4 * found.total + found.buffers + found.state + sum(found.peak.values())
-        assert held / 2**20 == pytest.approx(case["contenders"]["imagined"]["memory_mib"], rel=1e-3)
+        assert held / 2**20 == pytest.approx(case["contenders"]["estimated"]["memory_mib"], rel=1e-3)
 
 
 def test_every_plan_fits_its_devices_and_has_the_parameters_it_is_named_after(script):
@@ -59,22 +59,22 @@ def test_every_plan_fits_its_devices_and_has_the_parameters_it_is_named_after(sc
 
     commands = re.findall(r"^\$ (regard cost .*)$", SECTIONS["Three plans"], re.M)[:3]
     for command, size in zip(commands, (1e9, 10e9, 100e9), strict=True):
-        found = json.loads(script.printed(f"{command} --json"))
+        found = json.loads(script.command_output(f"{command} --json"))
         assert found["fits"]
         assert found["parameters"] == pytest.approx(size, rel=0.05)
         assert found["run"]["items"] == 20 * found["parameters"]
 
 
 def test_the_shares_on_the_page_are_those_that_are_used():
-    from regard.cost.devices import HOPES
+    from regard.cost.devices import EXPECTED
 
     words = SECTIONS["What the numbers rest on"]
     for said in (
-        f"{HOPES.products:.0%}".replace("%", " %") + " of the maker's peak",
-        f"{HOPES.attention:.0%}".replace("%", " %") + " of the peak",
-        f"{HOPES.bandwidth:.0%}".replace("%", " %") + " of its bandwidth",
-        f"{HOPES.start * 1e6:.0f} µs",
-        f"{HOPES.link:.0%}".replace("%", " %") + f"; {HOPES.delay * 1e6:.0f} µs a step",
-        f"behind {HOPES.hidden:.0%}".replace("%", " %"),
+        f"{EXPECTED.matmul:.0%}".replace("%", " %") + " of the maker's peak",
+        f"{EXPECTED.attention:.0%}".replace("%", " %") + " of the peak",
+        f"{EXPECTED.bandwidth:.0%}".replace("%", " %") + " of its bandwidth",
+        f"{EXPECTED.launch * 1e6:.0f} µs",
+        f"{EXPECTED.link:.0%}".replace("%", " %") + f"; {EXPECTED.latency * 1e6:.0f} µs a step",
+        f"behind {EXPECTED.overlap:.0%}".replace("%", " %"),
     ):
         assert said in words, said

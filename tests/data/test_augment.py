@@ -6,18 +6,18 @@ import pytest
 import torch
 
 from regard.core.errors import BadInput, RegardError
-from regard.core.spec import make
-from regard.data.augment import AUGMENTS, BLENDS, ranges, tables
-from regard.data.augment.colour_jitter import turned
-from regard.data.augment.crop import Crop
+from regard.core.spec import build_part
+from regard.data.augment import AUGMENTATIONS, MIX_METHODS, lookup_tables, operations
+from regard.data.augment.batch_mixing import mix_batch
+from regard.data.augment.color_jitter import rotate_hue
 from regard.data.augment.cutmix import CutMix
-from regard.data.augment.draws import boxes, inside, seeded
-from regard.data.augment.erase import Erase
 from regard.data.augment.flip import Flip
-from regard.data.augment.mixup import Mixup, beta
-from regard.data.augment.pairs import blended
-from regard.data.augment.resized_crop import ResizedCrop
-from regard.data.augment.warp import matrix, warped
+from regard.data.augment.mixup import Mixup, sample_beta
+from regard.data.augment.random_crop import RandomCrop
+from regard.data.augment.random_erasing import RandomErasing
+from regard.data.augment.random_resized_crop import RandomResizedCrop
+from regard.data.augment.sampling import box_mask, draw_seed, random_boxes
+from regard.data.augment.warp import affine_matrices, warp_images
 
 
 def dice(seed=0):
@@ -34,36 +34,36 @@ def pictures(b=7, c=3, y=19, x=23, seed=0):
 # -- laws --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", AUGMENTS)
+@pytest.mark.parametrize("name", AUGMENTATIONS)
 @pytest.mark.parametrize("shape", [(7, 3, 19, 23), (1, 3, 9, 9), (5, 1, 28, 28), (3, 3, 1, 1), (2, 1, 2, 5)])
 def test_bytes_of_a_shape_become_bytes_of_that_shape_and_the_input_is_left_alone(name, shape):
     before = pictures(*shape)
     given = before.clone()
-    after = make(AUGMENTS, name, "augmentation")(given, dice())
+    after = build_part(AUGMENTATIONS, name, "augmentation")(given, dice())
     assert after.shape == before.shape
     assert after.dtype == torch.uint8
     assert torch.equal(given, before)
 
 
-@pytest.mark.parametrize("name", AUGMENTS)
+@pytest.mark.parametrize("name", AUGMENTATIONS)
 def test_the_same_generator_gives_the_same_images_and_another_one_others(name):
-    augment, images = make(AUGMENTS, name, "augmentation"), pictures(40)
+    augment, images = build_part(AUGMENTATIONS, name, "augmentation"), pictures(40)
     one, again, other = (augment(images, dice(seed)) for seed in (1, 1, 2))
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
 
 
-@pytest.mark.parametrize("name", AUGMENTS)
+@pytest.mark.parametrize("name", AUGMENTATIONS)
 def test_the_global_random_state_is_left_alone(name):
     before = torch.get_rng_state()
-    make(AUGMENTS, name, "augmentation")(pictures(), dice())
+    build_part(AUGMENTATIONS, name, "augmentation")(pictures(), dice())
     assert torch.equal(before, torch.get_rng_state())
 
 
-@pytest.mark.parametrize("name", AUGMENTS)
+@pytest.mark.parametrize("name", AUGMENTATIONS)
 def test_each_image_is_changed_in_a_way_of_its_own(name):
     same = pictures(1).expand(64, -1, -1, -1)
-    after = make(AUGMENTS, name, "augmentation")(same, dice())
+    after = build_part(AUGMENTATIONS, name, "augmentation")(same, dice())
     assert len(after.flatten(1).unique(dim=0)) >= 2
     if name not in ("flip",):
         assert len(after.flatten(1).unique(dim=0)) > 8
@@ -71,14 +71,14 @@ def test_each_image_is_changed_in_a_way_of_its_own(name):
 
 def test_a_seed_for_a_device_takes_one_number_from_the_runs_own():
     rng, twin = dice(3), dice(3)
-    seed = seeded(rng)
-    assert int(torch.randint(2**62, (), generator=twin)) == seed == seeded(dice(3))
+    seed = draw_seed(rng)
+    assert int(torch.randint(2**62, (), generator=twin)) == seed == draw_seed(dice(3))
     assert torch.equal(rng.get_state(), twin.get_state())
 
 
 def test_an_unknown_augmentation_offers_the_nearest():
     with pytest.raises(RegardError, match="did you mean 'randaugment'"):
-        make(AUGMENTS, "randaugmnet", "augmentation")
+        build_part(AUGMENTATIONS, "randaugmnet", "augmentation")
 
 
 # -- single ones -------------------------------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ def test_a_flip_mirrors_about_half_of_the_images_and_leaves_the_others():
 @pytest.mark.parametrize("border", ["zero", "mirror"])
 def test_a_crop_is_a_piece_of_the_padded_image_and_every_piece_comes_up(border):
     p, image = 2, pictures(1, 3, 7, 5)
-    many = Crop(p, border)(image.expand(600, -1, -1, -1), dice())
+    many = RandomCrop(p, border)(image.expand(600, -1, -1, -1), dice())
     mode = {"zero": "constant", "mirror": "reflect"}[border]
     wide = torch.nn.functional.pad(image.float(), (p, p, p, p), mode=mode).byte()[0]
     pieces = [wide[:, i : i + 7, j : j + 5] for i in range(2 * p + 1) for j in range(2 * p + 1)]
@@ -107,14 +107,14 @@ def test_a_crop_is_a_piece_of_the_padded_image_and_every_piece_comes_up(border):
 
 def test_a_crop_of_nothing_and_the_identity_of_a_warp_change_no_byte():
     images = pictures()
-    assert torch.equal(Crop(0)(images, dice()), images)
+    assert torch.equal(RandomCrop(0)(images, dice()), images)
     one = torch.ones(len(images))
-    assert torch.equal(warped(images, matrix(one, 0.0, 0.0, 0.0, 1.0, 0.0)), images)
+    assert torch.equal(warp_images(images, affine_matrices(one, 0.0, 0.0, 0.0, 1.0, 0.0)), images)
 
 
 def test_a_warp_by_whole_pixels_moves_them_and_fills_with_grey():
     images = pictures()
-    moved = warped(images, matrix(torch.ones(7), 0.0, 3.0, 0.0, 1.0, -2.0))
+    moved = warp_images(images, affine_matrices(torch.ones(7), 0.0, 3.0, 0.0, 1.0, -2.0))
     assert torch.equal(moved[:, :, 2:, :-3], images[:, :, :-2, 3:])
     assert (moved[:, :, :2] == 128).all()
     assert (moved[:, :, :, -3:] == 128).all()
@@ -124,7 +124,7 @@ def test_a_resized_crop_shows_a_piece_of_the_area_it_was_asked_for():
     ramp = torch.arange(0, 200, 2).byte()
     across = ramp.expand(300, 1, 100, 100)
     down = ramp[:, None].expand(300, 1, 100, 100)
-    crop = ResizedCrop(0.25, 0.5, ratio=1.5)
+    crop = RandomResizedCrop(0.25, 0.5, ratio=1.5)
     wide, tall = (crop(x, dice(5)).flatten(1).float() for x in (across, down))
     shares = [(x.amax(1) - x.amin(1)) / 200 for x in (wide, tall)]
     area = shares[0] * shares[1]
@@ -135,7 +135,7 @@ def test_a_resized_crop_shows_a_piece_of_the_area_it_was_asked_for():
 
 def test_erasing_touches_the_share_of_images_and_the_areas_it_should():
     images = torch.full((600, 3, 31, 37), 7, dtype=torch.uint8)
-    gone = (Erase(0.25)(images, dice()) != 7).any(1)
+    gone = (RandomErasing(0.25)(images, dice()) != 7).any(1)
     touched = gone.flatten(1).any(1)
     assert 0.2 < float(touched.float().mean()) < 0.3
     share = gone[touched].float().mean((1, 2))
@@ -146,8 +146,8 @@ def test_erasing_touches_the_share_of_images_and_the_areas_it_should():
 
 def test_boxes_lie_inside_and_have_the_size_asked_for():
     tall, wide = torch.rand(200, generator=dice()) * 20, torch.rand(200, generator=dice(1)) * 40
-    box = boxes(tall, wide, 13, 17, dice(2))
-    mask = inside(box, 13, 17)
+    box = random_boxes(tall, wide, 13, 17, dice(2))
+    mask = box_mask(box, 13, 17)
     assert torch.equal(mask.sum((1, 2, 3)), (tall.round().clamp(max=13) * wide.round().clamp(max=17)).long())
 
 
@@ -156,18 +156,18 @@ def test_boxes_lie_inside_and_have_the_size_asked_for():
 
 def test_beta_variables_have_their_mean_and_spread():
     for alpha in (0.3, 1.0, 4.0):
-        found = beta(20_000, alpha, dice())
+        found = sample_beta(20_000, alpha, dice())
         assert abs(float(found.mean()) - 0.5) < 0.01
         assert abs(float(found.var()) - 1 / (4 * (2 * alpha + 1))) < 0.005
 
 
-@pytest.mark.parametrize("name", BLENDS)
+@pytest.mark.parametrize("name", MIX_METHODS)
 def test_labels_are_mixed_in_the_parts_of_the_pixels(name):
     """Image k is all k, so that its mean says how much of whom is in it."""
     b = 60
     values = torch.arange(b, dtype=torch.float64)[:, None, None, None].expand(b, 1, 9, 11)
     targets = torch.eye(b, dtype=torch.float64)
-    mixed, labels = blended(values, targets, [make(BLENDS, name, "blend")], dice())
+    mixed, labels = mix_batch(values, targets, [build_part(MIX_METHODS, name, "blend")], dice())
     assert torch.allclose(labels.sum(1), torch.ones(b, dtype=torch.float64), atol=1e-6)
     assert torch.allclose(labels @ torch.arange(b, dtype=torch.float64), mixed.mean((1, 2, 3)), atol=1e-4)
     assert float(labels.diagonal().min()) < 0.4
@@ -181,10 +181,10 @@ def test_cutmix_keeps_whole_pixels_and_mixup_the_same_share_of_all():
 
 def test_with_both_a_coin_decides_and_with_none_nothing_is_changed():
     values, targets = torch.randn(80, 3, 6, 6), torch.eye(80)
-    same = blended(values, targets, [], dice())
+    same = mix_batch(values, targets, [], dice())
     assert same[0] is values
     marked = torch.ones(80, 1, 6, 6) * torch.tensor([-1.0, 1.0]).repeat(40)[:, None, None, None]
-    mixed, _ = blended(marked, targets, [Mixup(1.0), CutMix(1.0)], dice())
+    mixed, _ = mix_batch(marked, targets, [Mixup(1.0), CutMix(1.0)], dice())
     whole = mixed.abs().flatten(1).eq(1).all(1)  # cut, or met one of its own sign
     assert 30 < int(whole.sum()) < 75
 
@@ -205,29 +205,38 @@ def off(a, b):
 def test_tables_are_torchvisions_operations_to_the_byte(theirs, c):
     images = pictures(6, c)
     lines = {
-        "autocontrast": (tables.autocontrast(images), theirs.autocontrast),
-        "equalize": (tables.equalize(images), theirs.equalize),
-        "invert": (tables.invert(images), theirs.invert),
-        "posterize": (tables.posterize(torch.full((6,), 3), images), lambda x: theirs.posterize(x, 3)),
-        "solarize": (tables.solarize(torch.full((6,), 100.0)), lambda x: theirs.solarize(x, 100)),
+        "autocontrast": (lookup_tables.autocontrast(images), theirs.autocontrast),
+        "equalize": (lookup_tables.equalize(images), theirs.equalize),
+        "invert": (lookup_tables.invert(images), theirs.invert),
+        "posterize": (lookup_tables.posterize(torch.full((6,), 3), images), lambda x: theirs.posterize(x, 3)),
+        "solarize": (lookup_tables.solarize(torch.full((6,), 100.0)), lambda x: theirs.solarize(x, 100)),
     }
     for name, (table, their) in lines.items():
-        assert torch.equal(tables.looked_up(images, table), their(images)), name
+        assert torch.equal(lookup_tables.apply_tables(images, table), their(images)), name
 
 
 @pytest.mark.parametrize("factor", [0.1, 0.7, 1.0, 1.9])
 def test_factors_are_torchvisions_within_a_byte(theirs, factor):
     images, f = pictures(6), torch.full((6,), factor)
-    assert off(tables.looked_up(images, tables.brightness(f)), theirs.adjust_brightness(images, factor)) <= 1
-    assert off(tables.looked_up(images, tables.contrast(images, f)), theirs.adjust_contrast(images, factor)) <= 1
-    assert off(ranges.mixed(images, tables.grey(images), f), theirs.adjust_saturation(images, factor)) <= 1
-    assert off(ranges.mixed(images, ranges.blurred(images), f), theirs.adjust_sharpness(images, factor)) <= 1
+    assert (
+        off(lookup_tables.apply_tables(images, lookup_tables.brightness(f)), theirs.adjust_brightness(images, factor))
+        <= 1
+    )
+    assert (
+        off(
+            lookup_tables.apply_tables(images, lookup_tables.contrast(images, f)),
+            theirs.adjust_contrast(images, factor),
+        )
+        <= 1
+    )
+    assert off(operations.blend(images, lookup_tables.gray(images), f), theirs.adjust_saturation(images, factor)) <= 1
+    assert off(operations.blend(images, operations.blur(images), f), theirs.adjust_sharpness(images, factor)) <= 1
 
 
 @pytest.mark.parametrize("by", [-0.5, -0.2, 0.0, 0.13, 0.4])
 def test_a_turned_hue_is_torchvisions_within_a_byte(theirs, by):
     images = pictures(6)
-    assert off(turned(images, torch.full((6,), by)), theirs.adjust_hue(images, by)) <= 1
+    assert off(rotate_hue(images, torch.full((6,), by)), theirs.adjust_hue(images, by)) <= 1
 
 
 @pytest.mark.parametrize(
@@ -242,8 +251,8 @@ def test_a_turned_hue_is_torchvisions_within_a_byte(theirs, by):
 )
 def test_warps_are_torchvisions_at_the_strength_they_say(theirs, name, arguments):
     images = pictures(4, 3, 25, 40)
-    which = torch.full((4,), ranges.OPERATIONS.index(name))
-    ours = ranges.applied(images, which, torch.full((4,), 8.0), torch.ones(4))
+    which = torch.full((4,), operations.OPERATIONS.index(name))
+    ours = operations.apply_operations(images, which, torch.full((4,), 8.0), torch.ones(4))
     given = {"angle": 0.0, "translate": [0.0, 0.0], "scale": 1.0, "shear": [0.0, 0.0]} | arguments
     given["interpolation"] = theirs.InterpolationMode.BILINEAR
     their, within = (theirs.affine(x, **given) for x in (images, torch.full_like(images, 255)))
@@ -256,40 +265,42 @@ def test_warps_are_torchvisions_at_the_strength_they_say(theirs, name, arguments
 
 
 def test_an_image_without_an_operation_keeps_its_bytes_whatever_the_others_get():
-    images = pictures(len(ranges.OPERATIONS) + 1) // 2 + 40
-    which = torch.arange(-1, len(ranges.OPERATIONS))
-    after = ranges.applied(images, which, torch.full_like(which, 7.0, dtype=torch.float32), torch.ones(len(which)))
+    images = pictures(len(operations.OPERATIONS) + 1) // 2 + 40
+    which = torch.arange(-1, len(operations.OPERATIONS))
+    after = operations.apply_operations(
+        images, which, torch.full_like(which, 7.0, dtype=torch.float32), torch.ones(len(which))
+    )
     assert torch.equal(after[0], images[0])
-    same = [name for name, a, b in zip(ranges.OPERATIONS, after[1:], images[1:], strict=True) if torch.equal(a, b)]
+    same = [name for name, a, b in zip(operations.OPERATIONS, after[1:], images[1:], strict=True) if torch.equal(a, b)]
     assert same == []
 
 
 def test_company_changes_nothing_of_an_image():
-    images = pictures(len(ranges.OPERATIONS))
-    which = torch.arange(len(ranges.OPERATIONS))
+    images = pictures(len(operations.OPERATIONS))
+    which = torch.arange(len(operations.OPERATIONS))
     strength, sign = torch.linspace(1, 9, len(which)), torch.ones(len(which))
-    whole = ranges.applied(images, which, strength, sign)
+    whole = operations.apply_operations(images, which, strength, sign)
     for n in range(len(which)):
-        alone = ranges.applied(images[n : n + 1], which[n : n + 1], strength[n : n + 1], sign[n : n + 1])
-        assert torch.equal(alone[0], whole[n]), ranges.OPERATIONS[n]
+        alone = operations.apply_operations(images[n : n + 1], which[n : n + 1], strength[n : n + 1], sign[n : n + 1])
+        assert torch.equal(alone[0], whole[n]), operations.OPERATIONS[n]
 
 
 def test_a_strength_of_nothing_changes_nothing_where_it_is_a_measure():
-    images = pictures(len(ranges.OPERATIONS))
-    which = torch.arange(len(ranges.OPERATIONS))
-    after = ranges.applied(images, which, torch.zeros(len(which)), torch.ones(len(which)))
-    for n, name in enumerate(ranges.OPERATIONS):
+    images = pictures(len(operations.OPERATIONS))
+    which = torch.arange(len(operations.OPERATIONS))
+    after = operations.apply_operations(images, which, torch.zeros(len(which)), torch.ones(len(which)))
+    for n, name in enumerate(operations.OPERATIONS):
         if name not in ("autocontrast", "equalize", "invert", "posterize"):
             assert torch.equal(after[n], images[n]), name
 
 
 def test_arguments_that_make_no_sense_are_one_line():
     for make_it in (
-        lambda: ResizedCrop(0.5, 0.2),
-        lambda: Crop(border="wrap"),
+        lambda: RandomResizedCrop(0.5, 0.2),
+        lambda: RandomCrop(padding_mode="wrap"),
         lambda: Mixup(0.0),
         lambda: CutMix(-1.0),
-        lambda: make(AUGMENTS, "colour_jitter(hue=0.7)", "augmentation"),
+        lambda: build_part(AUGMENTATIONS, "color_jitter(hue=0.7)", "augmentation"),
     ):
         with pytest.raises(BadInput):
             make_it()
@@ -298,33 +309,33 @@ def test_arguments_that_make_no_sense_are_one_line():
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("randaugment(many=-1)", "many of augmentation 'randaugment' is -1; at least 1"),
-        ("randaugment(many=2, strength=1000)", r"randaugment\(strength=1000.0\): a number from 0 to 10"),
-        ("flip(chance=7)", r"flip\(chance=7.0\): a number from 0 to 1 "),
-        ("randaugment(many=16)", r"randaugment\(many=16\): a number from 1 to 15"),
-        ("flip(chance='often')", "'chance of augmentation flip' is 'often', but float is wanted"),
-        ("erase(chance=2)", r"erase\(chance=2.0\): a number from 0 to 1 "),
-        ("affine(grow=-3)", r"affine\(grow=-3.0\): a number from 0 to 10"),
-        ("colour_jitter(contrast=-1)", r"colour_jitter\(contrast=-1.0\): a number from 0"),
-        ("crop(padding=-1)", "padding of augmentation 'crop' is -1; at least 0"),
-        ("resized_crop(ratio=0)", "ratio of augmentation 'resized_crop' is 0.0; a number above 0"),
+        ("randaugment(num_ops=-1)", "many of augmentation 'randaugment' is -1; at least 1"),
+        ("randaugment(num_ops=2, magnitude=1000)", r"randaugment\(strength=1000.0\): a number from 0 to 10"),
+        ("flip(p=7)", r"flip\(chance=7.0\): a number from 0 to 1 "),
+        ("randaugment(num_ops=16)", r"randaugment\(many=16\): a number from 1 to 15"),
+        ("flip(p='often')", "'chance of augmentation flip' is 'often', but float is wanted"),
+        ("random_erasing(p=2)", r"erase\(chance=2.0\): a number from 0 to 1 "),
+        ("affine(scale=-3)", r"affine\(grow=-3.0\): a number from 0 to 10"),
+        ("color_jitter(contrast=-1)", r"colour_jitter\(contrast=-1.0\): a number from 0"),
+        ("random_crop(padding=-1)", "padding of augmentation 'crop' is -1; at least 0"),
+        ("random_resized_crop(ratio=0)", "ratio of augmentation 'random_resized_crop' is 0.0; a number above 0"),
     ],
 )
 def test_what_makes_no_augmentation_is_named(spec, said):
     with pytest.raises(RegardError, match=said):
-        make(AUGMENTS, spec, "augmentation")
+        build_part(AUGMENTATIONS, spec, "augmentation")
 
 
 def test_an_image_is_not_moved_out_of_sight():
-    Crop(padding=31).fits(32, 40)
+    RandomCrop(padding=31).fits(32, 40)
     with pytest.raises(
         BadInput, match=r"crop\(padding=500\): images of 32 x 40 could be moved out of sight; at most 31"
     ):
-        Crop(padding=500).fits(32, 40)
+        RandomCrop(padding=500).fits(32, 40)
 
 
 @pytest.mark.parametrize("alpha", [0.0, -1.0, 1e9, math.nan])
 @pytest.mark.parametrize("name", ["mixup", "cutmix"])
 def test_alphas_that_mix_nothing_in_particular(name, alpha):
     with pytest.raises(BadInput, match="alpha is above 0 and at most 100"):
-        make(BLENDS, name, "blend", alpha=alpha)
+        build_part(MIX_METHODS, name, "blend", alpha=alpha)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.core.errors import BadInput
-from regard.data.batching import AlikeBatches, Place, RowBatches, Stream, TokenBatches, prefetch
+from regard.data.batching import BatchStream, LengthBucketedBatches, RowBatches, StreamPosition, TokenBatches, prefetch
 
 
 def lengths(n=500, seed=0):
@@ -17,7 +17,7 @@ def lengths(n=500, seed=0):
 
 def stream(seed=3, tokens=256):
     s, t = lengths()
-    return Stream(lambda epoch: TokenBatches(s, t, tokens=tokens, seed=seed, epoch=epoch), lambda rows: rows, len)
+    return BatchStream(lambda epoch: TokenBatches(s, t, tokens=tokens, seed=seed, epoch=epoch), lambda rows: rows, len)
 
 
 def test_every_row_comes_once_an_epoch():
@@ -72,35 +72,35 @@ def test_no_rows_is_an_error():
 
 
 def test_a_stream_can_be_taken_up_anywhere_also_across_epochs():
-    whole = list(itertools.islice(stream().start(Place()), 150))
-    assert whole[-1].after.epoch >= 2  # the law is worth little within one epoch
+    whole = list(itertools.islice(stream().start(StreamPosition()), 150))
+    assert whole[-1].next_position.epoch >= 2  # the law is worth little within one epoch
     for k in (0, 1, 17, 60, 120):
-        place = whole[k].after
+        place = whole[k].next_position
         again = list(itertools.islice(stream().start(place), 10))
         for a, b in zip(whole[k + 1 : k + 11], again, strict=True):
             assert torch.equal(a.batch, b.batch)
-            assert a.after == b.after
+            assert a.next_position == b.next_position
 
 
 def test_a_place_beyond_the_data_is_refused():
     with pytest.raises(BadInput, match="not the data"):
-        next(stream().start(Place(0, 10_000)))
+        next(stream().start(StreamPosition(0, 10_000)))
 
 
 @pytest.mark.parametrize("shares", [1, 2, 3, 7, 64])
 def test_shares_together_are_the_batch_whatever_their_number(shares):
-    whole = list(itertools.islice(stream().start(Place()), 60))
-    parts = [list(itertools.islice(stream().start(Place(), i, shares), 60)) for i in range(shares)]
+    whole = list(itertools.islice(stream().start(StreamPosition()), 60))
+    parts = [list(itertools.islice(stream().start(StreamPosition(), i, shares), 60)) for i in range(shares)]
     for k, drawn in enumerate(whole):
         own = [part[k] for part in parts]
         assert sorted(row for d in own if d.count for row in d.batch.tolist()) == sorted(drawn.batch.tolist())
         assert sum(d.count for d in own) == drawn.count
-        assert {d.after for d in own} == {drawn.after}
+        assert {d.next_position for d in own} == {drawn.next_position}
 
 
 def test_a_share_without_rows_gets_the_first_one_and_counts_nothing():
-    first = next(stream().start(Place())).batch
-    drawn = next(stream().start(Place(), 998, 999))
+    first = next(stream().start(StreamPosition())).batch
+    drawn = next(stream().start(StreamPosition(), 998, 999))
     assert drawn.count == 0
     assert drawn.batch.tolist() == first[:1].tolist()
 
@@ -108,13 +108,13 @@ def test_a_share_without_rows_gets_the_first_one_and_counts_nothing():
 @pytest.mark.parametrize("share", [-1, 2])
 def test_a_share_that_is_none_is_refused(share):
     with pytest.raises(BadInput, match="from 0 to 1"):
-        stream().start(Place(), share, 2)
+        stream().start(StreamPosition(), share, 2)
 
 
 def test_data_without_a_batch_are_an_error_and_not_an_endless_search():
-    empty = Stream(lambda epoch: [], lambda rows: rows, len)
+    empty = BatchStream(lambda epoch: [], lambda rows: rows, len)
     with pytest.raises(BadInput, match="nothing"):
-        next(empty.start(Place()))
+        next(empty.start(StreamPosition()))
 
 
 def uneven(seed=3):
@@ -125,26 +125,26 @@ def uneven(seed=3):
         time.sleep(0.003 * (int(rows[0]) % 4))
         return rows
 
-    return Stream(made.order, collate, len)
+    return BatchStream(made.order, collate, len)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_the_order_is_the_same_for_any_number_of_workers(workers):
-    plain = list(itertools.islice(stream().start(Place()), 100))
-    with prefetch(uneven().start(Place()), ahead=4, workers=workers) as items:
+    plain = list(itertools.islice(stream().start(StreamPosition()), 100))
+    with prefetch(uneven().start(StreamPosition()), ahead=4, workers=workers) as items:
         for a, b in zip(plain, itertools.islice(items, 100), strict=True):
             assert torch.equal(a.batch, b.batch)
-            assert (a.count, a.after) == (b.count, b.after)
+            assert (a.count, a.next_position) == (b.count, b.next_position)
 
 
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("k", [0, 17, 60])
 def test_a_prefetched_stream_can_be_taken_up_anywhere_with_any_number_of_workers(workers, k):
-    whole = list(itertools.islice(stream().start(Place()), 80))
-    with prefetch(uneven().start(whole[k].after, 1, 2), workers=workers) as items:
+    whole = list(itertools.islice(stream().start(StreamPosition()), 80))
+    with prefetch(uneven().start(whole[k].next_position, 1, 2), workers=workers) as items:
         for a, b in zip(whole[k + 1 : k + 13], itertools.islice(items, 12), strict=True):
             assert torch.equal(a.batch[1::2], b.batch)
-            assert a.after == b.after
+            assert a.next_position == b.next_position
 
 
 def test_workers_make_batches_side_by_side():
@@ -155,7 +155,7 @@ def test_workers_make_batches_side_by_side():
             together.wait(timeout=20)
         return rows
 
-    with prefetch(Stream(stream().order, collate, len).start(Place()), workers=3) as items:
+    with prefetch(BatchStream(stream().order, collate, len).start(StreamPosition()), workers=3) as items:
         assert len(list(itertools.islice(items, 3))) == 3
         assert not together.broken
         together.abort()  # whoever waits for the next three
@@ -170,7 +170,7 @@ def test_an_error_of_a_worker_is_raised_in_its_place_and_again(workers):
 
     order = stream().order
     bad = order(0)[5]
-    with prefetch(Stream(order, collate, len).start(Place()), workers=workers) as items:
+    with prefetch(BatchStream(order, collate, len).start(StreamPosition()), workers=workers) as items:
         for i in range(5):
             assert torch.equal(next(items).batch, order(0)[i])
         for _ in range(2):
@@ -181,7 +181,7 @@ def test_an_error_of_a_worker_is_raised_in_its_place_and_again(workers):
 @pytest.mark.parametrize("workers", [1, 4])
 def test_leaving_early_ends_all_workers(workers):
     running = set(threading.enumerate())
-    with prefetch(uneven().start(Place()), ahead=2, workers=workers) as items:
+    with prefetch(uneven().start(StreamPosition()), ahead=2, workers=workers) as items:
         next(items)
         assert len(set(threading.enumerate()) - running) == workers
     assert set(threading.enumerate()) <= running
@@ -191,7 +191,9 @@ def test_leaving_early_ends_all_workers(workers):
 @pytest.mark.parametrize("workers", [1, 3])
 def test_no_more_than_asked_is_made_ahead(workers):
     made = []
-    with prefetch(Stream(stream().order, lambda rows: made.append(1), lambda _: 1).start(Place()), 4, None, workers):
+    with prefetch(
+        BatchStream(stream().order, lambda rows: made.append(1), lambda _: 1).start(StreamPosition()), 4, None, workers
+    ):
         time.sleep(0.1)
         assert len(made) == 4
 
@@ -240,7 +242,7 @@ def test_rows_come_so_many_at_a_time_each_once():
 
 def test_rows_alike_in_length_meet_each_once_and_with_others_in_every_epoch():
     long = lengths(2000)[0]
-    order, other = AlikeBatches(long, 8, key=3), AlikeBatches(long, 8, key=4)
+    order, other = LengthBucketedBatches(long, 8, key=3), LengthBucketedBatches(long, 8, key=4)
     rows = [order[i] for i in range(len(order))]
     assert len(set(torch.cat(rows).tolist())) == 2000
     assert {len(batch) for batch in rows} == {8}

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.data.index import Index, fingerprint
-from regard.data.writing import Packing
+from regard.data.shards.index import ShardIndex, fingerprint
+from regard.data.shards.shard_writer import ShardWriter
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
 
@@ -28,21 +28,21 @@ def values(start, stop):
 
 def made(folder, tokens, block=1 << 22):
     """A set of so many tokens in shards of 256 MiB, a document every 4 million."""
-    with Packing(folder, {"tokens": tokens}, 1 << 28) as packing:
+    with ShardWriter(folder, {"tokens": tokens}, 1 << 28) as packing:
         (folder / "tokenizer.json").write_text("{}")
         packing.begin("uint16")
         for start in range(0, tokens, block):
             packing.add("train", values(start, min(start + block, tokens)).astype("<u2").tobytes(), True)
         about = {"size": VOCABULARY, "kind": "bytes", "eos": 0, "fingerprint": fingerprint(b"{}")}
-        packing.finish(Index("tokens", "uint16", {}, about))
+        packing.finish(ShardIndex("tokens", "uint16", {}, about))
 
 
 STREAM = """
 import itertools, json, sys, threading, time
 import torch
 from regard.data.batching import Place, prefetch
-from regard.data.index import Index
-from regard.data.shards import Shards
+from regard.data.shards.index import Index
+from regard.data.shards.token_shards import Shards
 sys.path.insert(0, sys.argv[1])
 from tests.data.test_memory import values, CONTEXT, ROWS, VOCABULARY
 from pathlib import Path
@@ -78,7 +78,7 @@ print(json.dumps({"grown": most, "before": before, "farthest": farthest, "tokens
 PACK = """
 import json, sys, threading, time
 from pathlib import Path
-from regard.data.packing import pack_text
+from regard.data.shards.packing import pack_text
 
 def own():
     lines = Path("/proc/self/status").read_text().splitlines()

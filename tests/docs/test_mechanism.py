@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from regard.attention import MECHANISMS
-from tests.contracts import test_mechanisms as laws
+from tests.contracts import test_mechanisms as contracts
 
 from .blocks import ROOT, blocks
 
@@ -28,31 +28,31 @@ def test_the_file_is_as_short_as_the_page_says(quiet):
     assert len([line for line in body.splitlines() if line.strip()]) <= 25
 
 
-@pytest.mark.parametrize("groups", [4, 2, 1])
-@pytest.mark.parametrize(("n", "m"), laws.SIZES)
-def test_weights_at_v_equals_forward(quiet, double, n, m, groups):
-    laws.test_weights_at_v_equals_forward("quiet", n, m, groups)
+@pytest.mark.parametrize("kv_heads", [4, 2, 1])
+@pytest.mark.parametrize(("n", "m"), contracts.SIZES)
+def test_weights_at_v_equals_forward(quiet, double, n, m, kv_heads):
+    contracts.test_weights_at_v_equals_forward("quiet", n, m, kv_heads)
 
 
-@pytest.mark.parametrize("groups", [4, 2, 1])
-def test_heads_that_stand_alone_can_be_had_alone(quiet, double, groups):
-    laws.test_heads_that_stand_alone_can_be_had_alone("quiet", groups)
+@pytest.mark.parametrize("kv_heads", [4, 2, 1])
+def test_heads_that_stand_alone_can_be_had_alone(quiet, double, kv_heads):
+    contracts.test_heads_that_stand_alone_can_be_had_alone("quiet", kv_heads)
 
 
 @pytest.mark.parametrize("training", [False, True])
 def test_masked_key_has_no_influence(quiet, double, training):
-    laws.test_masked_key_has_no_influence("quiet", training)
+    contracts.test_masked_key_has_no_influence("quiet", training)
 
 
-def test_the_other_laws(quiet, double, unchecked):
+def test_the_other_contracts(quiet, double, unchecked):
     taken = {
         "test_weights_at_v_equals_forward",
         "test_heads_that_stand_alone_can_be_had_alone",
         "test_masked_key_has_no_influence",
     }
-    for name in [name for name in dir(laws) if name.startswith("test_") and name not in taken]:
-        law = getattr(laws, name)
-        law(*["quiet", None][: law.__code__.co_argcount])
+    for name in [name for name in dir(contracts) if name.startswith("test_") and name not in taken]:
+        contract = getattr(contracts, name)
+        contract(*["quiet", None][: contract.__code__.co_argcount])
 
 
 def test_the_rest_of_the_page_runs_with_it(quiet):
@@ -66,17 +66,17 @@ def test_a_model_with_it_decodes_and_is_saved_by_name(quiet, tmp_path):
     import torch
 
     import regard
-    from regard.tasks.search import beam
+    from regard.decoding.beam_search import beam_search
 
     model = regard.build("transformer", size="tiny", vocab=30, attention="quiet").eval()
     source = torch.tensor([[5, 6, 7, 2]])
     regard.save(model, tmp_path / "saved")
     again = regard.load(tmp_path / "saved")
-    assert beam(model, source, beams=3, max_length=5) == beam(again, source, beams=3, max_length=5)
+    assert beam_search(model, source, beams=3, max_length=5) == beam_search(again, source, beams=3, max_length=5)
 
 
-def test_the_table_of_laws_names_every_law():
+def test_the_table_names_every_contract_test():
     page = PAGE.read_text(encoding="utf-8")
-    rows = page[page.index("| law |") :].split("\n\n")[0].splitlines()[2:]
-    every = [name for name in dir(laws) if name.startswith("test_")]
+    rows = page[page.index("| contract |") :].split("\n\n")[0].splitlines()[2:]
+    every = [name for name in dir(contracts) if name.startswith("test_")]
     assert len(rows) == len(every) + 1  # that rows sum to one is checked together with the first

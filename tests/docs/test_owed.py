@@ -16,12 +16,12 @@ def owed(monkeypatch):
 
 def test_seeds_and_folders_are_filled_in_and_what_is_recorded_is_left_out(owed, tmp_path, monkeypatch):
     monkeypatch.setattr(owed, "RECORDS", tmp_path)
-    (tmp_path / "bert-sst2-begun-2.json").write_text("{}")
-    found = owed.jobs(["bert-sst2-begun"], Path("out"))
-    assert [job.name for job in found] == ["bert-sst2-begun-1", "bert-sst2-begun-3"]
-    assert found[1].folder == Path("out/bert-sst2-begun-3")
+    (tmp_path / "bert-sst2-pretrained-2.json").write_text("{}")
+    found = owed.jobs(["bert-sst2-pretrained"], Path("out"))
+    assert [job.name for job in found] == ["bert-sst2-pretrained-1", "bert-sst2-pretrained-3"]
+    assert found[1].folder == Path("out/bert-sst2-pretrained-3")
     assert found[1].needs == {Path("out/bert")}
-    assert "train.begin=out/bert train.seed=3 --out out/bert-sst2-begun-3" in found[1].train
+    assert "train.init_from=out/bert train.seed=3 --out out/bert-sst2-pretrained-3" in found[1].train
 
 
 def test_a_run_waits_for_what_it_begins_with_and_is_left_where_that_failed(owed, tmp_path, monkeypatch, capsys):
@@ -57,9 +57,9 @@ def test_every_owed_run_is_a_command_with_a_folder(owed, tmp_path, monkeypatch):
 
 def test_the_runs_of_the_figure_of_shares_differ_in_their_images_alone(owed, tmp_path, monkeypatch):
     monkeypatch.setattr(owed, "RECORDS", tmp_path)
-    found = owed.jobs(["share-*"], Path("runs"))
+    found = owed.jobs(["fraction-*"], Path("runs"))
     assert {job.name: job.train for job in found} == {
-        name: f"regard train {model}_cifar10 data.share={share} --out runs/{name}"
+        name: f"regard train {model}_cifar10 data.train_fraction={share} --out runs/{name}"
         for model in ("vit", "resnet")
-        for name, share in ((f"share-{model}-5", 0.05), (f"share-{model}-20", 0.2), (f"share-{model}-50", 0.5))
+        for name, share in ((f"fraction-{model}-5", 0.05), (f"fraction-{model}-20", 0.2), (f"fraction-{model}-50", 0.5))
     }

@@ -10,12 +10,12 @@ import typer.main
 
 from regard.api import zoo
 from regard.attention import ALIGNERS, MECHANISMS
-from regard.training.recipe import recipes
+from regard.training.recipe import list_recipes
 
 from .blocks import PAGES, ROOT, blocks, commands, name
 
 WITH_PYTHON = [page for page in PAGES if blocks(page, "python")]
-ROOMS = [
+PACKAGES = [
     "core", "tokens", "positions", "attention", "blocks", "models", "weights", "data", "see", "tasks", "training",
     "serve", "cost", "doctor", "cli",
 ]  # fmt: skip
@@ -78,17 +78,17 @@ def test_the_commands_of_a_page_are_understood(page):
         elif words[:3] == ["python", "-m", "pytest"]:
             assert all((ROOT / word).exists() for word in words if word.startswith("tests/")), f"{where}: {line}"
         for recipe in words[2:3] if words[:2] == ["regard", "train"] and not words[2].startswith("-") else []:
-            assert recipe in recipes(), f"{where}: there is no recipe {recipe}"
+            assert recipe in list_recipes(), f"{where}: there is no recipe {recipe}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_files_and_folders_that_a_page_names_are_there(page):
     text = page.read_text(encoding="utf-8")
     named = re.findall(r"`((?:tests|docs|recipes|benchmarks|src)/[\w./-]*)`", text)
-    room = re.findall(rf"`((?:{'|'.join(ROOMS)})/[\w./-]*)`", text)
+    package = re.findall(rf"`((?:{'|'.join(PACKAGES)})/[\w./-]*)`", text)
     made = {"docs/results/", "benchmarks/results/"}  # where nothing has been measured, they are not there
     missing = [path for path in named if not (ROOT / path).exists() and path not in made]
-    missing += [path for path in room if not (ROOT / "src" / "regard" / path).exists()]
+    missing += [path for path in package if not (ROOT / "src" / "regard" / path).exists()]
     assert not missing
 
 
@@ -100,31 +100,31 @@ def test_links_of_the_pages_outside_docs_lead_somewhere(page):
             assert (ROOT / target).exists(), f"{page.name} points at {target}"
 
 
-def test_there_is_a_page_for_every_room_in_the_order_of_the_house():
+def test_there_is_a_page_for_every_package_in_order():
     config = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    assert re.findall(r"rooms/(\w+)\.md", config) == ROOMS
+    assert re.findall(r"packages/(\w+)\.md", config) == PACKAGES
     here = {path.name for path in (ROOT / "src" / "regard").iterdir() if (path / "__init__.py").is_file()}
-    assert here - {"zoo", "recipes"} <= set(ROOMS)
+    assert here - {"zoo", "recipes"} <= set(PACKAGES)
 
 
 def test_what_a_room_page_lists_by_hand_is_what_the_room_holds():
-    for room in ROOMS:
-        page = (ROOT / "docs" / "rooms" / f"{room}.md").read_text(encoding="utf-8")
+    for package in PACKAGES:
+        page = (ROOT / "docs" / "packages" / f"{package}.md").read_text(encoding="utf-8")
         listed = set(re.findall(r"`(\w+\.py)`", page))
-        there = {path.name for path in (ROOT / "src" / "regard" / room).rglob("*.py")}
-        assert listed <= there, f"{room} lists {listed - there}"
+        there = {path.name for path in (ROOT / "src" / "regard" / package).rglob("*.py")}
+        assert listed <= there, f"{package} lists {listed - there}"
 
 
 def test_what_is_said_not_to_be_there_is_not_there():
     """When a second mechanism or aligner arrives, the pages that deny it are to be written anew."""
-    page = (ROOT / "docs" / "rooms" / "attention.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "packages" / "attention.md").read_text(encoding="utf-8")
     if "Every mechanism but softmax, every aligner but additive" in page:
         assert set(MECHANISMS) == {"softmax"}
         assert set(ALIGNERS) == {"additive"}
 
 
 def test_the_table_of_aligners_says_what_their_files_say():
-    page = (ROOT / "docs" / "rooms" / "attention.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "packages" / "attention.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", page.split("## Aligners")[1].split("```")[0], re.MULTILINE))
     assert set(ALIGNERS) <= rows.keys()
     for aligner, (module, attribute) in ALIGNERS.items():
@@ -150,24 +150,26 @@ def test_nothing_is_fetched_to_show_the_site():
 
 @pytest.fixture
 def hook():
-    spec = importlib.util.spec_from_file_location("regard_docs_hook", ROOT / "docs" / "hook.py")
+    spec = importlib.util.spec_from_file_location("regard_docs_hook", ROOT / "docs" / "mkdocs_hook.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def test_tables_of_the_site_come_from_the_tables_of_the_rooms(hook):
-    made = hook.filled("table", "attention")
+def test_tables_of_the_site_come_from_the_registries(hook):
+    made = hook.expand_marker("table", "attention")
     assert all(f"| {name} |" in made for name in MECHANISMS)
-    assert "| tiny |" in hook.filled("sizes", "transformer")
-    assert "`seed`" in hook.filled("fields", "regard.training.recipe.Train")
+    assert "| tiny |" in hook.expand_marker("sizes", "transformer")
+    assert "`seed`" in hook.expand_marker("fields", "regard.training.recipe.Train")
 
 
 def test_a_picture_that_is_not_drawn_yet_says_how_to_draw_it(hook, tmp_path, monkeypatch):
     monkeypatch.setattr(hook, "ASSETS", tmp_path)
-    assert "make_gallery.py" in hook.filled("picture", "there.png | A picture.")
+    assert "make_gallery.py" in hook.expand_marker("picture", "there.png | A picture.")
     (tmp_path / "there.png").write_bytes(b"")
-    assert hook.filled("picture", "there.png | A picture.", "../").startswith("![A picture.](../assets/there.png)")
+    assert hook.expand_marker("picture", "there.png | A picture.", "../").startswith(
+        "![A picture.](../assets/there.png)"
+    )
 
 
 def test_a_page_that_would_fetch_something_is_noticed(hook, caplog):

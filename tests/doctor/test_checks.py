@@ -17,18 +17,18 @@ from . import models
 from .models import LENGTHS, TOKENS, VECTORS
 
 TINY = {
-    "convs2s": {"width": 12, "hidden": 10, "encoder_layers": 2, "decoder_layers": 2, "wider": ((14, 3), (6, 1))},
+    "convs2s": {"width": 12, "hidden": 10, "encoder_layers": 2, "decoder_layers": 2, "extra_layers": ((14, 3), (6, 1))},
     "bytenet": {"width": 12, "encoder_layers": 3, "decoder_layers": 3},
     "neural_gpu": {"width": 6, "rows": 3},
     "transformer": {"width": 16, "heads": 2, "ffn": 24, "encoder_layers": 2, "decoder_layers": 2},
     "seq2seq": {"width": 12, "hidden": 10},
     "rnnsearch": {"width": 12, "hidden": 10},
-    "online": {"width": 12, "hidden": 10, "layers": 1},
-    "luong": {"width": 10, "hidden": 10, "layers": 2, "reader": "lstm"},
+    "online_alignment": {"width": 12, "hidden": 10, "layers": 1},
+    "luong": {"width": 10, "hidden": 10, "layers": 2, "encoder": "lstm"},
     "gpt": {"width": 16, "heads": 2, "layers": 2, "length": 32},
     "bert": {"width": 16, "heads": 2, "layers": 2, "length": 32},
-    "road": {"width": 16, "heads": 2, "layers": 2, "length": 32},
-    "t5": {"width": 16, "heads": 2, "depth": 8, "ffn": 24, "encoder_layers": 2, "decoder_layers": 2},
+    "gru_to_attention": {"width": 16, "heads": 2, "layers": 2, "length": 32},
+    "t5": {"width": 16, "heads": 2, "head_dim": 8, "ffn": 24, "encoder_layers": 2, "decoder_layers": 2},
 }
 
 
@@ -44,24 +44,27 @@ def language(model, **settings):
 
 
 UNLIKE = {  # what they read is neither tokens nor images: sound, points of a pen, histories, letters, windows
-    "ctc": ({"vocab": 11, "inputs": 6, "width": 8, "hidden": 7, "layers": 2}, {"causal", "steps", "decoding"}),
-    "listener": ({"vocab": 13, "inputs": 5, "front": 8, "width": 6, "hidden": 8, "layers": 2}, set()),
+    "ctc": ({"vocab": 11, "input_dim": 6, "width": 8, "hidden": 7, "layers": 2}, {"causal", "steps", "decoding"}),
+    "attention_asr": ({"vocab": 13, "input_dim": 5, "conv_width": 8, "width": 6, "hidden": 8, "layers": 2}, set()),
     "handwriting": ({"vocab": 9, "hidden": 10, "mixtures": 3}, {"decoding"}),
-    "decision": ({"states": 3, "actions": 2, "width": 16, "heads": 2}, {"empty", "steps", "decoding"}),
+    "decision_transformer": (
+        {"state_dim": 3, "action_dim": 2, "width": 16, "heads": 2},
+        {"empty", "steps", "decoding"},
+    ),
     "elmo": (
-        {"vocab": 19, "width": 8, "hidden": 12, "filters": (4, 4, 6), "letters": 4, "longest": 12},
+        {"vocab": 19, "width": 8, "hidden": 12, "filters": (4, 4, 6), "char_dim": 4, "max_word_length": 12},
         {"causal", "steps", "decoding"},
     ),
-    "word2vec": ({"vocab": 23, "width": 6, "reads": "cbow"}, {"empty", "causal", "steps", "decoding"}),
+    "word2vec": ({"vocab": 23, "width": 6, "algorithm": "cbow"}, {"empty", "causal", "steps", "decoding"}),
 }
 IMAGES = {  # and these read images: examined below
-    "vit": {"image": (20, 24), "patch": 4, "width": 12, "heads": 2, "layers": 2},
-    "deit": {"image": 20, "patch": 8, "width": 12, "heads": 2, "layers": 2},
-    "swin": {"image": 28, "patch": 2, "width": 8, "heads": (1, 2), "layers": (2, 2), "window": 3},
-    "swinv2": {"image": 28, "patch": 2, "width": 8, "heads": (1, 2), "layers": (2, 1), "window": 4},
-    "mvit": {"image": 24, "patch": 2, "width": 8, "heads": 1, "layers": (1, 1, 1), "keys": 2},
-    "cct": {"image": 24, "width": 12, "heads": 2, "layers": 2, "convolutions": 1},
-    "resnet": {"image": 32, "size": "18"},
+    "vit": {"image_size": (20, 24), "patch_size": 4, "width": 12, "heads": 2, "layers": 2},
+    "deit": {"image_size": 20, "patch_size": 8, "width": 12, "heads": 2, "layers": 2},
+    "swin": {"image_size": 28, "patch_size": 2, "width": 8, "heads": (1, 2), "layers": (2, 2), "window_size": 3},
+    "swinv2": {"image_size": 28, "patch_size": 2, "width": 8, "heads": (1, 2), "layers": (2, 1), "window_size": 4},
+    "mvit": {"image_size": 24, "patch_size": 2, "width": 8, "heads": 1, "layers": (1, 1, 1), "kv_stride": 2},
+    "cct": {"image_size": 24, "width": 12, "heads": 2, "layers": 2, "convolutions": 1},
+    "resnet": {"image_size": 32, "size": "18"},
 }
 
 
@@ -73,7 +76,7 @@ def test_every_model_of_the_table_is_sound(name, tied):
     if name == "bert":  # tied where it guesses words; it writes nothing
         settings, absent = {"head": "pretraining" if tied else "tags(5)"}, {"empty", "causal", "steps", "decoding"}
         absent |= set() if tied else {"tied"}
-    elif name != "online":  # which ties nothing
+    elif name != "online_alignment":  # which ties nothing
         settings["tied"] = tied
     model = regard.build(name, vocab=37, **TINY[name], **settings)
     report = check(model)
@@ -85,7 +88,7 @@ def test_every_model_of_the_table_is_sound(name, tied):
 
 @pytest.mark.parametrize("name", IMAGES)
 def test_every_model_over_images_is_sound(name):
-    report = check(regard.build(name, classes=5, channels=2, **IMAGES[name]))
+    report = check(regard.build(name, num_classes=5, channels=2, **IMAGES[name]))
     assert report.ok, str(report)
     words = {"padding", "empty", "causal", "steps", "decoding"}  # an image has none of these
     assert {f.check for f in report if f.state == "ok"} >= set(CHECKS) - words
@@ -102,8 +105,11 @@ def test_every_model_that_reads_something_else_is_sound(name):
 def test_variants_of_what_they_read_are_sound():
     for name, settings in (
         ("handwriting", {"vocab": 0, "hidden": 10, "mixtures": 3}),  # without a text
-        ("decision", {"states": 3, "actions": 4, "width": 16, "heads": 2, "kind": "classes", "length": 5}),
-        ("ctc", {"vocab": 11, "inputs": 6, "hidden": 7, "layers": 1, "halvings": 0}),
+        (
+            "decision_transformer",
+            {"state_dim": 3, "action_dim": 4, "width": 16, "heads": 2, "action_type": "discrete", "length": 5},
+        ),
+        ("ctc", {"vocab": 11, "input_dim": 6, "hidden": 7, "layers": 1, "subsampling_layers": 0}),
     ):
         report = check(regard.build(name, **settings))
         assert report.ok, str(report)
@@ -141,7 +147,8 @@ def test_what_waits_behind_a_scale_of_zero_learns_and_what_nothing_waits_for_doe
     report = check(Gated(False), torch.randn(2, 4, 3))
     assert report.ok, str(report)
     assert (
-        report["learns"].said == "a gradient reaches all 3 parameter tensors (2 of them once what is still 0 has moved)"
+        report["learns"].message
+        == "a gradient reaches all 3 parameter tensors (2 of them once what is still 0 has moved)"
     )
     report = check(Gated(True), torch.randn(2, 4, 3))  # each of two zeros keeps the other from learning, for ever
     assert failed(report) == {"learns"}
@@ -149,7 +156,7 @@ def test_what_waits_behind_a_scale_of_zero_learns_and_what_nothing_waits_for_doe
 
 @pytest.mark.parametrize("kind", ["rotary", "alibi", "learned"])
 def test_positions_of_every_kind_are_sound(kind):
-    model = regard.build("transformer", vocab=37, positions=kind, norm="pre", groups=1, **TINY["transformer"])
+    model = regard.build("transformer", vocab=37, positions=kind, norm="pre", kv_heads=1, **TINY["transformer"])
     report = check(model, only=["batch", "rows", "padding", "causal", "steps"])
     assert report.ok, str(report)
 
@@ -157,9 +164,9 @@ def test_positions_of_every_kind_are_sound(kind):
 def test_a_sound_module_of_ones_own_passes():
     report = language(models.Language())
     assert report.ok, str(report)
-    assert report["tied"].said == "embed.weight = head.weight"
+    assert report["tied"].message == "embed.weight = head.weight"
     assert report["steps"].state == "skipped"
-    assert "no start" in report["steps"].said
+    assert "no start" in report["steps"].message
     report = check(models.Encode(), TOKENS, lengths=LENGTHS)
     assert report.ok, str(report)
     assert report["causal"].state == "skipped"
@@ -169,10 +176,10 @@ def test_a_sound_module_of_ones_own_passes():
 def test_sound_modules_of_other_shapes_pass():
     report = check(models.Recurrent(), TOKENS, lengths=LENGTHS, causal=True)
     assert report.ok, str(report)
-    assert "by values only" not in report["causal"].said  # its columns were found
+    assert "by values only" not in report["causal"].message  # its columns were found
     report = check(models.Pooled(), {"input_ids": TOKENS}, lengths={"input_ids": LENGTHS})
     assert report.ok, str(report)
-    assert "exactly 0" in report["padding"].said
+    assert "exactly 0" in report["padding"].message
     layer = nn.TransformerEncoderLayer(12, 2, 24, batch_first=True)
     report = check(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), VECTORS, lengths=LENGTHS)
     assert report.ok, str(report)
@@ -186,7 +193,7 @@ def test_sound_modules_of_other_shapes_pass():
 def test_what_is_computed_in_float32_inside_is_compared_as_such():
     report = language(models.Narrow())
     assert report.ok, str(report)
-    assert "float32 inside" in report["runs"].said
+    assert "float32 inside" in report["runs"].message
 
 
 # -- planted bugs ------------------------------------------------------------------------------------------------------
@@ -195,41 +202,41 @@ def test_what_is_computed_in_float32_inside_is_compared_as_such():
 def test_a_mask_that_is_off_by_one_is_found_in_its_layer():
     report = language(models.OneAhead())
     assert "causal" in failed(report)
-    assert report["causal"].said.startswith("output 0 depends on place 1 of 'tokens'")
-    assert report["causal"].where == "the code of blocks.1.attend (Attend), before out"
+    assert report["causal"].message.startswith("output 0 depends on place 1 of 'tokens'")
+    assert report["causal"].location == "the code of blocks.1.attend (Attend), before out"
 
 
 def test_a_leak_in_the_code_between_parts_is_found_there():
     report = language(models.MeanOverTime())
     assert {"causal", "padding", "batch"} <= failed(report)
-    assert report["causal"].where == "the code of MeanOverTime itself, before blocks.1"
+    assert report["causal"].location == "the code of MeanOverTime itself, before blocks.1"
 
 
 def test_a_choice_that_depends_on_the_future_is_found_without_a_gradient():
     report = language(models.ChoiceOverTime(), only=["causal"])
     assert failed(report) == {"causal"}
-    assert "no gradient" in report["causal"].said
+    assert "no gradient" in report["causal"].message
 
 
 def test_a_leak_that_no_gradient_can_follow_is_found_by_values():
     report = language(models.OneHot(), only=["rows", "padding", "causal"])
     assert report["rows"].state == "skipped"
-    assert "no table was looked up" in report["rows"].said
+    assert "no table was looked up" in report["rows"].message
     assert failed(report) == {"padding", "causal"}
 
 
 def test_a_softmax_over_padding_is_found():
     report = check(models.SeesPadding(), TOKENS, lengths=LENGTHS)
     assert {"padding", "batch"} <= failed(report)
-    assert "blocks.0.attend" in report["padding"].where
-    assert "blocks.0.attend" in report["batch"].where
+    assert "blocks.0.attend" in report["padding"].location
+    assert "blocks.0.attend" in report["batch"].location
 
 
 def test_coupling_within_a_batch_is_found_in_its_part():
     report = check(models.Coupled(), TOKENS, lengths=LENGTHS)
     assert {"batch", "rows"} <= failed(report)
-    assert report["rows"].where == "centre (MeanOverBatch)"
-    assert report["batch"].where == "centre (MeanOverBatch)"
+    assert report["rows"].location == "centre (MeanOverBatch)"
+    assert report["batch"].location == "centre (MeanOverBatch)"
 
 
 def test_a_norm_over_the_batch_left_in_training_mode_is_found():
@@ -239,16 +246,16 @@ def test_a_norm_over_the_batch_left_in_training_mode_is_found():
 
     report = check(nn.Sequential(nn.Linear(12, 8), Always(8)), torch.randn(4, 12))
     assert {"repeatable", "batch", "rows"} <= failed(report)
-    assert "1 (Always)" in report["rows"].where
-    assert "1 (Always)" in report["repeatable"].said
+    assert "1 (Always)" in report["rows"].location
+    assert "1 (Always)" in report["repeatable"].message
 
 
 def test_dropout_in_eval_mode_is_found_in_its_part():
     report = language(models.Dropping())
     assert failed(report) == {"repeatable"}
-    assert report["repeatable"].where == "restless (Restless)"
+    assert report["repeatable"].location == "restless (Restless)"
     assert report["batch"].state == "skipped"
-    assert "repeatable" in report["batch"].said
+    assert "repeatable" in report["batch"].message
     assert failed(language(models.Awake())) == {"repeatable"}
 
 
@@ -258,8 +265,8 @@ def test_weights_that_are_not_numbers_are_named():
     model.blocks[1].feed[1].bias.data[0] = math.inf
     report = language(model)
     assert failed(report) == {"finite"}
-    assert report["finite"].where == "blocks.1.feed.1.weight"
-    assert "blocks.1.feed.1.weight (1 of 240), blocks.1.feed.1.bias (1 of 20)" in report["finite"].said
+    assert report["finite"].location == "blocks.1.feed.1.weight"
+    assert "blocks.1.feed.1.weight (1 of 240), blocks.1.feed.1.bias (1 of 20)" in report["finite"].message
     assert report["causal"].state == "skipped"
 
 
@@ -267,68 +274,68 @@ def test_an_untied_copy_is_found():
     model = regard.build("transformer", vocab=37, **TINY["transformer"])
     model.head.weight = nn.Parameter(model.embed.weight.detach().clone())
     report = check(model, only=["tied"])
-    assert "head.weight should be embed.weight itself" in report["tied"].said
-    assert "equal still" in report["tied"].said
+    assert "head.weight should be embed.weight itself" in report["tied"].message
+    assert "equal still" in report["tied"].message
     model = models.Language()
     model.head.weight = nn.Parameter(model.embed.weight.detach().clone())
-    assert "head.weight is a copy of embed.weight" in language(model, only=["tied"])["tied"].said
+    assert "head.weight is a copy of embed.weight" in language(model, only=["tied"])["tied"].message
     with torch.no_grad():
         model.head.weight.add_(1)
     assert language(model, only=["tied"]).ok  # for all one can know
     report = language(model, only=["tied"], tied=[("embed.weight", "head.weight")])
-    assert "with other numbers" in report["tied"].said
+    assert "with other numbers" in report["tied"].message
     with pytest.raises(BadInput):
-        raise BadInput(language(model, only=["tied"], tied=[("embed.weight", "haed.weight")])["tied"].said)
+        raise BadInput(language(model, only=["tied"], tied=[("embed.weight", "haed.weight")])["tied"].message)
 
 
 def test_a_cache_that_forgets_a_position_is_found():
     report = check(models.forgetful(), only=["batch", "causal", "steps", "learns"])
     assert failed(report) == {"steps"}
-    assert report["steps"].said.startswith("step 3 and one forward differ")
+    assert report["steps"].message.startswith("step 3 and one forward differ")
 
 
 def test_a_parameter_that_never_learns_is_named():
     report = language(models.Idle())
     assert failed(report) == {"learns"}
-    assert report["learns"].said == "no gradient reaches unused"
+    assert report["learns"].message == "no gradient reaches unused"
 
 
 def test_writing_into_the_inputs_is_found():
     tokens = TOKENS.clone()
     report = check(models.Writes(), TOKENS, lengths=LENGTHS, causal=True, only=["runs"])
-    assert report["runs"].said == "the model writes into its input 'tokens'"
+    assert report["runs"].message == "the model writes into its input 'tokens'"
     assert torch.equal(tokens, TOKENS)  # into ours only
 
 
 def test_a_weight_that_is_not_saved_is_named():
     report = language(models.Loses())
     assert failed(report) == {"saved"}
-    assert report["saved"].where == "blocks.1.attend.out.bias"
+    assert report["saved"].location == "blocks.1.attend.out.bias"
 
 
 def test_types_that_are_too_narrow_are_found():
     report = language(models.Huge(), only=["bfloat16", "float16"])
     assert failed(report) == {"float16"}
-    assert "not finite" in report["float16"].said
+    assert "not finite" in report["float16"].message
     assert failed(language(models.Coarse(), only=["bfloat16", "float16"])) == {"bfloat16", "float16"}
 
 
 def test_a_row_of_nothing_that_spoils_the_gradient_is_found():
     report = check(models.Unmasked(), TOKENS, lengths=LENGTHS)
     assert failed(report) >= {"empty"}
-    assert "gradient of the other rows is not finite" in report["empty"].said
+    assert "gradient of the other rows is not finite" in report["empty"].message
 
 
 def test_a_search_that_overwrites_its_input_is_found():
     class Careless(type(regard.build("transformer", vocab=37, **TINY["transformer"]))):
-        def start(self, source, source_lengths=None, *, room):
-            first, state = super().start(source, source_lengths, room=room)
+        def start(self, source, source_lengths=None, *, capacity):
+            first, state = super().start(source, source_lengths, capacity=capacity)
             source[:, -1] = 0
             return first, state
 
     model = Careless(regard.build("transformer", vocab=37, **TINY["transformer"]).config)
     report = check(model, only=["decoding"])
-    assert report["decoding"].said == "searching writes into the inputs themselves"
+    assert report["decoding"].message == "searching writes into the inputs themselves"
 
 
 # -- asking ------------------------------------------------------------------------------------------------------------
@@ -365,13 +372,13 @@ def test_a_model_that_is_not_known_is_asked_about_its_weights_only():
     report = check(models.Language())
     assert report.ok
     assert report["finite"].state == "ok"
-    assert "give inputs=" in report["batch"].said
+    assert "give inputs=" in report["batch"].message
 
 
 def test_a_model_that_cannot_run_says_why():
     report = check(nn.Linear(3, 4), torch.randn(2, 5))
     assert report["runs"].state == "failed"
-    assert "mat1 and mat2" in report["runs"].said
+    assert "mat1 and mat2" in report["runs"].message
 
 
 @pytest.mark.parametrize(
@@ -386,8 +393,8 @@ def test_a_model_that_cannot_run_says_why():
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_does_not_fit_together_is_one_line(settings, said):
-    with pytest.raises(BadInput, match=said):
+def test_what_does_not_fit_together_is_one_line(settings, message):
+    with pytest.raises(BadInput, match=message):
         check(models.Language(), TOKENS, **settings)
 
 
@@ -401,7 +408,7 @@ def test_an_unknown_check_offers_the_nearest():
 def test_a_report_is_words_and_values():
     report = language(models.Idle(), only=["finite", "learns", "steps"])
     assert str(report).splitlines()[1:] == [
-        f"ok        finite       {report['finite'].said}",
+        f"ok        finite       {report['finite'].message}",
         "FAILED    learns       no gradient reaches unused",
         "skipped   steps        the model has no start and no step",
         "1 failed (learns), 1 ok, 1 skipped",

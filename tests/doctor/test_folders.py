@@ -8,11 +8,11 @@ import torch
 
 from regard.cli import main
 from regard.core.errors import BadInput, UnknownName
-from regard.data.parallel import Parallel
+from regard.data.text.parallel_corpus import ParallelCorpus
 from regard.doctor import examine
 from regard.models.transformer import Config
-from regard.tasks import translation
-from regard.training import streams, train
+from regard.tasks.text import translation
+from regard.training import rng, train
 from regard.training.recipe import Recipe, Train
 from tests.stories.command import tiny_corpus, tiny_translator
 
@@ -26,15 +26,24 @@ def saved(tmp_path_factory):
 def trained(tmp_path_factory):
     """A finished run of a few updates, with dropout, a moving average and an epoch that ends in the middle."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("regard.training.loop._Run._draw", lambda self, force=False: None)
+        patch.setattr("regard.training.loop.TrainingRun._draw", lambda self, force=False: None)
         here = tmp_path_factory.mktemp("trained")
         corpus = tiny_corpus(here / "pairs")
         model = Config(vocab=300, width=16, heads=2, ffn=32, encoder_layers=1, decoder_layers=1, dropout=0.2)
         recipe = Recipe(
             model,
-            translation.Config(beams=2),
-            Parallel(str(corpus), vocabulary=300, tokens=256),
-            Train(steps=4, warmup=2, save=2, evaluate=4, score=0, log=2, ema=0.9, device="cpu"),
+            translation.Config(beam_size=2),
+            ParallelCorpus(str(corpus), vocab_size=300, batch_tokens=256),
+            Train(
+                steps=4,
+                warmup_steps=2,
+                save_interval=2,
+                eval_interval=4,
+                score_interval=0,
+                log_interval=2,
+                ema_decay=0.9,
+                device="cpu",
+            ),
         )
         train(recipe, here / "run")
     return here / "run"
@@ -43,7 +52,7 @@ def trained(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _no_curve(monkeypatch):
     """Drawing takes longer than these runs."""
-    monkeypatch.setattr("regard.training.loop._Run._draw", lambda self, force=False: None)
+    monkeypatch.setattr("regard.training.loop.TrainingRun._draw", lambda self, force=False: None)
 
 
 def states(report):
@@ -68,24 +77,24 @@ def test_a_run_is_examined_and_goes_on_to_the_bit(trained):
     report = examine(trained)
     assert report.ok, str(report)
     assert states(report)["checkpoints"] == "ok"
-    assert report["resume"].said == "4 updates from step-00000004 = 2, stop, 2 more, to the bit (on cpu, float32)"
+    assert report["resume"].message == "4 updates from step-00000004 = 2, stop, 2 more, to the bit (on cpu, float32)"
     assert sorted((path, path.stat().st_mtime_ns) for path in trained.rglob("*")) == before  # nothing was touched
 
 
 def test_a_checkpoint_is_examined_by_itself(trained):
     report = examine(trained / "checkpoints" / "step-00000002", steps=0)
     assert report.ok, str(report)
-    assert "step-00000002" in report["files"].said
-    assert "step-00000004" not in report["checkpoints"].said
+    assert "step-00000002" in report["files"].message
+    assert "step-00000004" not in report["checkpoints"].message
     assert examine(trained / "checkpoints", steps=0).ok
 
 
 def test_a_random_stream_that_is_not_restored_is_found(trained, monkeypatch):
-    monkeypatch.setattr(streams, "restore", lambda *args, **kwargs: None)
+    monkeypatch.setattr(rng, "set_rng_state", lambda *args, **kwargs: None)
     report = examine(trained)
     assert [finding.check for finding in report.failed] == ["resume"]
-    assert "something is not in the checkpoint" in report["resume"].said
-    assert "model: " in report["resume"].said
+    assert "something is not in the checkpoint" in report["resume"].message
+    assert "model: " in report["resume"].message
 
 
 def test_training_that_does_not_repeat_is_told_apart_from_that(trained, monkeypatch):
@@ -97,7 +106,7 @@ def test_training_that_does_not_repeat_is_told_apart_from_that(trained, monkeypa
 
     monkeypatch.setattr(translation.Translation, "loss", restless)
     report = examine(trained)
-    assert "training is not repeatable here" in report["resume"].said
+    assert "training is not repeatable here" in report["resume"].message
 
 
 def test_a_run_without_its_data_is_examined_but_for_going_on(trained, tmp_path):
@@ -109,20 +118,20 @@ def test_a_run_without_its_data_is_examined_but_for_going_on(trained, tmp_path):
     report = examine(copy)
     assert report.ok, str(report)
     assert states(report)["resume"] == "skipped"
-    assert "gone" in report["resume"].said
+    assert "gone" in report["resume"].message
 
 
 def test_a_damaged_checkpoint_is_named_and_the_rest_examined(trained, tmp_path):
     copy = tmp_path / "run"
     shutil.copytree(trained, copy)
-    file = copy / "checkpoints" / "step-00000004" / "optimiser.safetensors"
+    file = copy / "checkpoints" / "step-00000004" / "optimizer.safetensors"
     content = bytearray(file.read_bytes())
     content[-3] ^= 1
     file.write_bytes(bytes(content))
     report = examine(copy)
     assert [finding.check for finding in report.failed] == ["checkpoints"]
-    assert "step-00000004: optimiser.safetensors is damaged" in report["checkpoints"].said
-    assert "from step-00000002" in report["resume"].said  # the newest that is sound
+    assert "step-00000004: optimizer.safetensors is damaged" in report["checkpoints"].message
+    assert "from step-00000002" in report["resume"].message  # the newest that is sound
 
 
 def test_damaged_weights_are_one_line(saved, tmp_path):
@@ -131,7 +140,7 @@ def test_damaged_weights_are_one_line(saved, tmp_path):
     (copy / "model.safetensors").write_bytes((copy / "model.safetensors").read_bytes()[:-100])
     report = examine(copy)
     assert states(report) == {"files": "failed"}
-    assert "damaged, cut short or changed" in report["files"].said
+    assert "damaged, cut short or changed" in report["files"].message
 
 
 def test_what_is_neither_is_refused(tmp_path):

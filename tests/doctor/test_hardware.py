@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from regard import doctor
-from regard.core import machine as core
 from regard.doctor import hardware, host, measure
+from regard.runtime import hardware as core
 from tests.stories.command import run as command
 
-# A child that speaks like core/probe.py. It dies of bfloat16 as a CPU that lacks what it advertises does, unless the
+# A child that speaks like runtime/probe.py. It dies of bfloat16 as a CPU that lacks what it advertises does, unless the
 # setting is one that helps; everything else it has measured before.
 CHILD = """
 import json, os, signal, sys
@@ -29,7 +29,7 @@ for word in sys.argv[2:]:
     print("regard-begin " + word, flush=True)
     if word.endswith("bfloat16") and os.environ.get("ONEDNN_MAX_CPU_ISA") not in helps:
         if fate == "wrong":
-            print("regard-done " + json.dumps({{"probe": word, "found": FOUND[word.split()[0]] | {{"error": 0.5}}}}))
+            print("regard-done " + json.dumps({{"probe": word, "result": FOUND[word.split()[0]] | {{"error": 0.5}}}}))
             continue
         if fate == "refused":
             print("regard-failed " + json.dumps({{"probe": word, "why": "no such kernel"}}), flush=True)
@@ -37,7 +37,7 @@ for word in sys.argv[2:]:
         if fate == "hangs":
             import time; time.sleep(60)
         os.kill(os.getpid(), getattr(signal, fate))
-    print("regard-done " + json.dumps({{"probe": word, "found": FOUND[word.split()[0]]}}), flush=True)
+    print("regard-done " + json.dumps({{"probe": word, "result": FOUND[word.split()[0]]}}), flush=True)
 """
 
 
@@ -82,8 +82,8 @@ def test_the_next_best_setting_is_tried_too_and_none_may_help(child):
 
 def test_after_a_death_another_child_goes_on_with_the_rest(child):
     log = child(helps=[])
-    found = core.attempt(["works cpu float32", "works cpu bfloat16", "peak cpu bfloat16", "copy cpu"])
-    assert [one.died for one in found.values()] == [False, True, True, False]
+    found = core.run_probes(["works cpu float32", "works cpu bfloat16", "peak cpu bfloat16", "copy cpu"])
+    assert [one.crashed for one in found.values()] == [False, True, True, False]
     assert [line.partition(" ")[2] for line in log()] == [
         "works cpu float32; works cpu bfloat16; peak cpu bfloat16; copy cpu",
         "peak cpu bfloat16; copy cpu",
@@ -92,24 +92,24 @@ def test_after_a_death_another_child_goes_on_with_the_rest(child):
 
 
 @pytest.mark.parametrize(
-    ("fate", "why", "died"),
+    ("fate", "why", "crashed"),
     [
         ("SIGILL", "illegal instruction", True),
         ("SIGSEGV", "segmentation fault", True),
         ("refused", "no such kernel", False),
     ],
 )
-def test_how_a_probe_ended_is_said(child, fate, why, died):
+def test_how_a_probe_ended_is_said(child, fate, why, crashed):
     child(helps=[], fate=fate)
-    one = core.attempt(["works cpu bfloat16"])["works cpu bfloat16"]
-    assert (one.why, one.died, one.found) == (why, died, None)
+    one = core.run_probes(["works cpu bfloat16"])["works cpu bfloat16"]
+    assert (one.why, one.crashed, one.result) == (why, crashed, None)
 
 
 def test_a_child_that_hangs_is_ended(child):
     child(helps=[], fate="hangs")
-    found = core.attempt(["works cpu bfloat16", "copy cpu"], patience=1)
+    found = core.run_probes(["works cpu bfloat16", "copy cpu"], timeout=1)
     assert found["works cpu bfloat16"].why == "took over 1 s"
-    assert found["copy cpu"].found is not None
+    assert found["copy cpu"].result is not None
 
 
 def test_wrong_results_are_not_taken_for_right_ones(child):
@@ -117,7 +117,7 @@ def test_wrong_results_are_not_taken_for_right_ones(child):
     found = measure.measure(quick=True)
     assert "wrong results" in said(found)["bfloat16"]
     assert found.dtype == "float32"
-    assert not core.survives("bfloat16")
+    assert not core.supports_dtype("bfloat16")
 
 
 def test_where_the_setting_is_made_it_is_tried_without(child, monkeypatch):
@@ -147,8 +147,8 @@ def test_what_was_found_is_remembered_until_the_machine_changes(child, monkeypat
     assert len(log()) == asked  # nobody was asked again
     assert doctor.machine(quick=True, fresh=True).devices == first.devices
     assert len(log()) == 2 * asked
-    monkeypatch.setattr(core, "processor", lambda: "another")
-    assert measure.recall() is None
+    monkeypatch.setattr(core, "cpu_name", lambda: "another")
+    assert measure.load_measured() is None
 
 
 def test_what_is_kept_can_be_damaged_or_unwritable(child, monkeypatch, tmp_path):
@@ -157,11 +157,11 @@ def test_what_is_kept_can_be_damaged_or_unwritable(child, monkeypatch, tmp_path)
     (file,) = (tmp_path / "cache").glob("*.json")
     for content in ("", "{", "[]", '{"format": 99}', '{"format": 1, "machine": {"system": 3}}'):
         file.write_text(content)
-        assert measure.recall() is None
+        assert measure.load_measured() is None
     assert doctor.machine(quick=True).cores > 0
-    assert measure.recall() is not None
+    assert measure.load_measured() is not None
     monkeypatch.setenv("REGARD_CACHE", str(file))  # a file where a folder should be
-    assert core.remember("machine", 1) is None
+    assert core.write_cache("machine", 1) is None
     assert doctor.machine(quick=True).cores > 0
 
 
@@ -173,7 +173,7 @@ def test_a_dtype_is_chosen_without_risk_and_asked_for_once(child):
     assert core.choose_dtype("cpu") == torch.float32
     assert len(log()) == 1
     child(helps=[None])
-    (core.cache() / f"machine-{core.key()}.json").unlink()
+    (core.cache_dir() / f"machine-{core.machine_key()}.json").unlink()
     assert core.choose_dtype("cpu") == torch.bfloat16
     assert core.choose_dtype("meta") == torch.float32
 
@@ -191,16 +191,16 @@ def test_a_compiler_that_does_not_compile_is_said(monkeypatch, tmp_path):
     broken.write_text("#!/bin/sh\necho 'x.cpp:1: fatal error: Python.h: No such file' >&2\nexit 1\n")
     broken.chmod(0o755)
     monkeypatch.setenv("CXX", str(broken))
-    found = host.compiler_here()
+    found = host.find_compiler()
     assert not found.works
     assert found.why == "Python.h: No such file"
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     monkeypatch.delenv("CXX")
-    assert "no C++ compiler found" in host.compiler_here().why
+    assert "no C++ compiler found" in host.find_compiler().why
 
 
 def test_two_processes_meet():
-    found = host.join_two()
+    found = host.join_two_processes()
     assert (found.joined, found.why) == (2, "")
     assert found.gbytes > 0
 

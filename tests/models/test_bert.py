@@ -5,12 +5,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from regard.attention.capture import watch
+from regard.attention.capture.watch import watch
 from regard.core.errors import BadInput, RegardError, UnknownName, Unsupported
+from regard.losses.fused_linear_cross_entropy import fused_linear_cross_entropy
 from regard.models import build
 from regard.models.bert import SIZES
 from regard.positions import POSITIONS
-from regard.tasks.linear_loss import linear_loss
 
 SMALL = {"vocab": 17, "width": 16, "heads": 4, "ffn": 24, "layers": 2, "length": 24}
 HEADS = {"pretraining": "pretraining", "masked": "masked", "classes": "classes(3)", "tags": "tags(5)", "span": "span"}
@@ -34,8 +34,8 @@ VARIANTS = (
     | {name: {"head": spec} for name, spec in HEADS.items()}
     | {
         "rms": {"norm_kind": "rms"},
-        "swiglu": {"feed": "swiglu"},
-        "plain backend": {"attention": "softmax(backend='plain')"},
+        "swiglu": {"feedforward": "swiglu"},
+        "plain backend": {"attention": "softmax(backend='eager')"},
         "one a layer": {"attention": ["softmax", "softmax(scale=0.5)"]},
     }
     | {name: {"positions": name} for name in POSITIONS}
@@ -124,7 +124,7 @@ def test_the_loss_of_words_is_taken_inside_the_forward_pass(double, head):
     at, targets = torch.tensor([[1, 4], [0, 1], [3, 0]]), torch.tensor([[3, 9], [16, -100], [0, -100]])
     logits = answers(model, tokens, segments, lengths, at=at)[0]
     expected = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
-    found = answers(model, tokens, segments, lengths, at=at, targets=targets, loss=linear_loss)
+    found = answers(model, tokens, segments, lengths, at=at, targets=targets, loss=fused_linear_cross_entropy)
     torch.testing.assert_close(found[0], expected)
     wanted = torch.autograd.grad(expected, [model.embed.weight, model.head.words.bias])
     for mine, theirs in zip(

@@ -7,8 +7,8 @@ from torch import nn
 import regard
 from regard.core.errors import BadInput, RegardError, UnknownName
 
-from .convolutional import small
-from .twins import EOS, ragged, targets
+from .brute_force_search import EOS, ragged, targets
+from .small_convolutional import small
 
 
 def test_the_decoder_stands_place_on_place():
@@ -23,18 +23,18 @@ def test_the_decoder_stands_place_on_place():
 
 def test_a_target_goes_on_beyond_the_unfolded_source():
     """A source of 5 takes 6 places; beyond them the decoder hears only what it wrote before."""
-    model = small("bytenet", kernel=1, stretch=1.2)
+    model = small("bytenet", kernel=1, length_ratio=1.2)
     source, target = torch.tensor([[4, 5, 6, 7, 8]]), targets(1, 10)
     assert model.encode(source).shape[1] == 6
     logits = model(source, target)
     longer = torch.full((1, 10), 5)
-    alone = model.decoder(model.words(target, torch.zeros(1, 10, 6, dtype=torch.float64)))
+    alone = model.decoder(model.decoder_inputs(target, torch.zeros(1, 10, 6, dtype=torch.float64)))
     torch.testing.assert_close(logits[:, 6:], model.logits(alone)[:, 6:])
     assert (model(longer, target)[:, 6:] - logits[:, 6:]).abs().amax() > 1e-6  # there, it still has places
 
 
 def test_places_behind_the_source_hear_of_it():
-    model = small("bytenet", stretch=1.5)
+    model = small("bytenet", length_ratio=1.5)
     source = torch.tensor([[4, 5, 6, 7]])
     places = model.encode(source)
     assert places.shape[1] == 6
@@ -44,10 +44,10 @@ def test_places_behind_the_source_hear_of_it():
 
 def test_how_far_it_sees():
     model = small("bytenet", decoder_layers=4, dilations=(1, 2, 4))
-    assert model.decoder.field == 1 + 2 * (1 + 2 + 4 + 1)
+    assert model.decoder.receptive_field == 1 + 2 * (1 + 2 + 4 + 1)
     x = torch.randn(1, 30, 12, dtype=torch.float64, requires_grad=True)
     (gradient,) = torch.autograd.grad(model.decoder(x)[0, -1].sum(), x)
-    assert gradient[0].abs().amax(1).nonzero()[:, 0].min() == 30 - model.decoder.field
+    assert gradient[0].abs().amax(1).nonzero()[:, 0].min() == 30 - model.decoder.receptive_field
     with torch.device("meta"):
         paper = regard.build("bytenet", size="base", vocab=300)
     assert [block.conv.dilation for block in paper.encoder.blocks] == [1, 2, 4, 8, 16] * 6

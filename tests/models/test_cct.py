@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.attention.capture import watch
+from regard.attention.capture.watch import watch
 from regard.models import build
 from regard.models.cct import SIZES
 
@@ -72,7 +72,7 @@ def test_without_positions_the_order_of_tokens_means_nothing():
     torch.testing.assert_close(*pooled)
 
 
-@pytest.mark.parametrize("attention", ["softmax(backend='plain')", ["softmax", "softmax(scale=0.5)"]])
+@pytest.mark.parametrize("attention", ["softmax(backend='eager')", ["softmax", "softmax(scale=0.5)"]])
 def test_attention_is_a_part(attention):
     model, plain = small(attention=attention), small()
     x = torch.randn(2, 3, 32, 32, dtype=torch.float64)

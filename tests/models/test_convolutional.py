@@ -8,11 +8,11 @@ import torch
 
 import regard
 from regard.core.config import from_dict, to_dict
-from regard.core.steps import Steps
-from regard.tasks.search import beam, greedy, sample
+from regard.core.decodable import Decodable
+from regard.decoding.beam_search import beam_search, greedy_search, sample
 
-from .convolutional import FAMILY, SMALL, small
-from .twins import brute_beam, ragged, targets
+from .brute_force_search import brute_beam, ragged, targets
+from .small_convolutional import FAMILY, SMALL, small
 
 WRITES = [name for name in SMALL if name != "image"]  # what it writes depends on what it wrote
 
@@ -58,7 +58,7 @@ def test_no_output_sees_a_later_word(name):
 @pytest.mark.parametrize("which", WRITES)
 def test_no_gradient_comes_from_a_later_word(which):
     model, (source, lengths), target = small(which, 3), ragged(), torch.arange(3, 10).expand(6, 7).clone()
-    table = getattr(getattr(model, "writer", model), "embed_target", None) or model.writer.embed
+    table = getattr(getattr(model, "decoder", model), "embed_target", None) or model.writer.embed
     for at in range(7):
         model.zero_grad()
         model(source, target, lengths)[:, at].square().sum().backward()
@@ -75,22 +75,22 @@ def test_an_input_of_nothing_but_padding_gives_numbers(name):
     assert torch.isfinite(logits).all()
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
     torch.testing.assert_close(logits[:1].detach(), model(source[:1], target[:1]))
-    found = beam(model, source, lengths, beams=3, max_length=5)
+    found = beam_search(model, source, lengths, beam_size=3, max_length=5)
     assert all(len(row[0].tokens) <= 5 for row in found)
 
 
 def test_one_word_in_and_one_word_out(name):
     model = small(name)
     assert model(torch.tensor([[4]]), torch.tensor([[1]]), torch.tensor([1])).shape == (1, 1, 11)
-    (found,) = greedy(model, torch.tensor([[4]]), torch.tensor([1]), max_length=1)
+    (found,) = greedy_search(model, torch.tensor([[4]]), torch.tensor([1]), max_length=1)
     assert len(found.tokens) <= 1
 
 
 def test_steps_equal_one_forward(name):
-    assert isinstance(small(name), Steps)
+    assert isinstance(small(name), Decodable)
     model, (source, lengths), target = small(name, 2), ragged(), targets(length=25)  # longer than any unfolded source
     whole = model(source, target, lengths)
-    first, state = model.start(source, lengths, room=25)
+    first, state = model.start(source, lengths, capacity=25)
     assert first.tolist() == [[model.config.bos]] * 6
     for t in range(25):
         logits, state = model.step(target[:, t : t + 1], state)
@@ -109,7 +109,7 @@ def test_five_thousand_steps_need_no_more_room_than_one(name, unchecked):
     settings = {"positions": "sinusoidal"} if name == "convs2s" else {}
     model = small(name, louder=1.0, **settings).float()
     with torch.inference_mode():
-        tokens, state = model.start(torch.tensor([[4, 5, 6]]), torch.tensor([3]), room=5000)
+        tokens, state = model.start(torch.tensor([[4, 5, 6]]), torch.tensor([3]), capacity=5000)
         _, state = model.step(tokens, state)
         before = _sizes(list(vars(state).values()))
         state = model.freeze(state)
@@ -123,7 +123,7 @@ def test_five_thousand_steps_need_no_more_room_than_one(name, unchecked):
 def test_beams_are_selected_like_rows(name):
     model, (source, lengths) = small(name, 3), ragged(4)
     paths = torch.randint(3, 11, (4, 3, 6))
-    _, state = model.start(source, lengths, room=15)
+    _, state = model.start(source, lengths, capacity=15)
     _, state = model.step(torch.ones(4, 1, dtype=torch.long), state)
     state = model.select(state, None, torch.zeros(4, 3, dtype=torch.long))  # one beam becomes three
     for t in range(5):
@@ -139,7 +139,7 @@ def test_beams_are_selected_like_rows(name):
 
 def test_a_state_is_a_value(name):
     model, (source, lengths) = small(name), ragged(3)
-    first, state = model.start(source, lengths, room=4)
+    first, state = model.start(source, lengths, capacity=4)
     _, state = model.step(first, state)
     before = model.step(torch.full((3, 1), 4), state)[0]
     model.step(torch.full((3, 1), 5), state)
@@ -151,7 +151,7 @@ def test_a_frozen_state_is_written_in_place_and_means_the_same(name):
     model, (source, lengths) = small(name, 1), ragged(4)
     words, order = torch.randint(3, 11, (5, 4, 3)), torch.randint(3, (5, 4, 3))
     with torch.inference_mode():
-        first, state = model.start(source, lengths, room=20)
+        first, state = model.start(source, lengths, capacity=20)
         _, state = model.step(first, state)
         state = model.select(state, None, torch.zeros(4, 3, dtype=torch.long))
         frozen = model.freeze(copy.deepcopy(state))
@@ -170,7 +170,9 @@ def test_a_frozen_state_is_written_in_place_and_means_the_same(name):
 @pytest.mark.parametrize(("beams", "penalty"), [(1, 1.0), (4, 0.6)])
 def test_beam_equals_brute_force(name, beams, penalty):
     model, (source, lengths) = small(name, 4), ragged(3, longest=7, seed=3)
-    found = beam(model, source, lengths, beams=beams, length_penalty=penalty, nbest=beams, max_length=lengths + 3)
+    found = beam_search(
+        model, source, lengths, beam_size=beams, length_penalty=penalty, num_candidates=beams, max_length=lengths + 3
+    )
     for row, length in enumerate(lengths.tolist()):
         expected = brute_beam(model, source[row, :length], length + 3, beams, penalty)
         assert [h.tokens for h in found[row]] == [tokens for _, tokens, _ in expected]
@@ -180,9 +182,9 @@ def test_beam_equals_brute_force(name, beams, penalty):
 
 
 SEARCHES = {
-    "greedy": lambda m, s, n, seed: [[h] for h in greedy(m, s, n, max_length=n + 6)],
-    "diverse": lambda m, s, n, seed: beam(m, s, n, beams=4, groups=2, nbest=4, max_length=n + 6),
-    "sample": lambda m, s, n, seed: sample(m, s, n, samples=3, top_k=8, top_p=0.9, seed=seed, max_length=n + 6),
+    "greedy": lambda m, s, n, seed: [[h] for h in greedy_search(m, s, n, max_length=n + 6)],
+    "diverse": lambda m, s, n, seed: beam_search(m, s, n, beam_size=4, groups=2, num_candidates=4, max_length=n + 6),
+    "sample": lambda m, s, n, seed: sample(m, s, n, num_samples=3, top_k=8, top_p=0.9, seed=seed, max_length=n + 6),
 }
 
 

@@ -5,13 +5,13 @@ import torch
 from torch import nn
 
 import regard
-from regard.attention.capture import watch
-from regard.blocks.convolution import NormedLinear
+from regard.attention.capture.watch import watch
+from regard.blocks.convolution import WeightNormLinear
 from regard.core.errors import BadInput, UnknownName, Unsupported
 from regard.models.convs2s import Config, ConvS2S
 
-from .convolutional import small
-from .twins import EOS, ragged, targets
+from .brute_force_search import EOS, ragged, targets
+from .small_convolutional import small
 
 
 def applied(layer):
@@ -38,25 +38,25 @@ def by_hand(model, source, target):
     """One pair, as the paper's equations say it; returns the logits T V."""
     half = 0.5**0.5
     e = model.embed(source) + model.positions.table.weight[: len(source)]
-    z = linear(model.encoder.enter, e)
+    z = linear(model.encoder.input_proj, e)
     for block in model.encoder.blocks:
         around = z if block.skip is None else linear(block.skip, z)
         k = block.conv.kernel
         z = (gated(block.conv, z, k // 2, k - 1 - k // 2) + around) * half
-    z = linear(model.encoder.leave, z)
+    z = linear(model.encoder.output_proj, z)
     values = (z + e) * half
     g = model.embed_target(target) + model.target_positions.table.weight[: len(target)]
-    x = linear(model.decoder.enter, g)
+    x = linear(model.decoder.input_proj, g)
     for block in model.decoder.blocks:
         around = x if block.skip is None else linear(block.skip, x)
         h = gated(block.conv, x, block.conv.kernel - 1, 0)
         rows = []
         for n in range(len(target)):
-            d = (linear(block.cross.ask, h[n]) + g[n]) * half
+            d = (linear(block.cross.query, h[n]) + g[n]) * half
             c = (z @ d).softmax(0) @ values * len(source) * (1 / len(source)) ** 0.5
-            rows.append((linear(block.cross.take, c) + h[n]) * half)
+            rows.append((linear(block.cross.output, c) + h[n]) * half)
         x = (torch.stack(rows) + around) * half
-    return linear(model.head, linear(model.decoder.leave, x))
+    return linear(model.head, linear(model.decoder.output_proj, x))
 
 
 def test_forward_is_the_paper_written_out():
@@ -75,7 +75,7 @@ def test_the_encoders_gradient_is_divided_by_the_number_of_attentions(monkeypatc
         return {name: p.grad.clone() for name, p in model.named_parameters()}
 
     scaled = gradients()
-    monkeypatch.setattr("regard.models.convs2s.Divided.apply", lambda x, by: x)
+    monkeypatch.setattr("regard.models.convs2s.ScaleGradient.apply", lambda x, by: x)
     plain = gradients()
     for name in scaled:
         if name.startswith("encoder."):
@@ -100,7 +100,7 @@ def test_every_layers_map_is_seen():
         assert (trace.weights * padding[:, None, None]).abs().max() == 0
     maps = [trace.weights for trace in seen.traces("cross")]
     assert (maps[0] - maps[1]).abs().max() > 1e-3  # every layer looks for itself
-    first, state = model.start(source, lengths, room=4)
+    first, state = model.start(source, lengths, capacity=4)
     with watch(model) as stepped:
         model.step(first, state)
     torch.testing.assert_close(stepped["decoder.blocks.3.cross"].weights, maps[3][:, :, :1])
@@ -113,7 +113,7 @@ def test_fresh_weights_keep_the_variance():
     assert model.positions.table.weight.std() == pytest.approx(0.1, rel=0.05)
     block = model.encoder.blocks[3]
     assert block.conv.map.direction.std() == pytest.approx((4 * 0.75 / (3 * 128)) ** 0.5, rel=0.02)
-    assert model.encoder.leave.direction.std() == pytest.approx((1 / 128) ** 0.5, rel=0.02)
+    assert model.encoder.output_proj.direction.std() == pytest.approx((1 / 128) ** 0.5, rel=0.02)
     model.train()  # dropout is on: the weights are smaller by as much as it makes its input larger
     x, spread = 0.14 * torch.randn(16, 50, 128), []  # a word and its position; the gate's formula is for small numbers
     with torch.no_grad():
@@ -143,8 +143,8 @@ def test_the_papers_size():
 def test_a_tied_head_is_the_embedding_and_has_no_norm_of_its_own():
     model = regard.build("convs2s", size="tiny", vocab=50)
     assert model.head.weight is model.embed.weight is model.embed_target.weight
-    assert not isinstance(model.head, NormedLinear)
-    assert isinstance(regard.build("convs2s", size="tiny", vocab=50, tied=False).head, NormedLinear)
+    assert not isinstance(model.head, WeightNormLinear)
+    assert isinstance(regard.build("convs2s", size="tiny", vocab=50, tied=False).head, WeightNormLinear)
 
 
 def test_what_does_not_fit_is_refused():
@@ -152,7 +152,7 @@ def test_what_does_not_fit_is_refused():
         regard.build("convs2s", size="tiny", vocab=11, positions="rotary")
     with pytest.raises(UnknownName, match="did you mean 'softmax'"):
         regard.build("convs2s", size="tiny", vocab=11, attention="sofmax")
-    for settings in ({"kernel": 0}, {"wider": ((8, 0),)}):
+    for settings in ({"kernel": 0}, {"extra_layers": ((8, 0),)}):
         with pytest.raises(BadInput, match=r"(kernel|wider) is .*; at least 1"):
             regard.build("convs2s", size="tiny", vocab=11, **settings)
     model = regard.build("convs2s", size="tiny", vocab=11, length=8)

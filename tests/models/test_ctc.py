@@ -10,13 +10,13 @@ LENGTHS = torch.tensor([23, 9, 14])
 
 def built(**settings):
     torch.manual_seed(1)
-    made = regard.build("ctc", vocab=7, inputs=5, width=6, hidden=4, layers=2, **settings)
+    made = regard.build("ctc", vocab=7, input_dim=5, width=6, hidden=4, layers=2, **settings)
     return made.double().eval()
 
 
 @pytest.mark.parametrize("halvings", [0, 1, 2, 3])
 def test_every_halving_leaves_half_of_the_frames_rounded_up(halvings):
-    model = built(halvings=halvings)
+    model = built(subsampling_layers=halvings)
     logits, lengths = model(FRAMES.double(), LENGTHS)
     wanted = [23, 9, 14]
     for _ in range(halvings):
@@ -27,7 +27,7 @@ def test_every_halving_leaves_half_of_the_frames_rounded_up(halvings):
 
 
 def test_stacked_frames_are_heard_together_and_nothing_is_known_of_what_comes_later():
-    model, x = built(stack=4, halvings=0, reader="lstm(directions=1)"), FRAMES.double()
+    model, x = built(frame_stack=4, subsampling_layers=0, encoder="lstm(directions=1)"), FRAMES.double()
     logits, lengths = model(x, LENGTHS)
     assert lengths.tolist() == [6, 3, 4]
     assert logits.shape == (3, 6, 8)
@@ -37,12 +37,17 @@ def test_stacked_frames_are_heard_together_and_nothing_is_known_of_what_comes_la
         changed = (model(other)[0] != model(x)[0]).any(-1).all(0).tolist()
         assert changed == [n >= at // 4 for n in range(6)]
     with pytest.raises(RegardError, match="stack is 0; at least 1"):
-        built(stack=0)
+        built(frame_stack=0)
 
 
 @pytest.mark.parametrize(
     "settings",
-    [{"reader": "lstm"}, {"reader": "gru"}, {"reader": "lstm(directions=1)"}, {"stack": 3, "halvings": 1}],
+    [
+        {"encoder": "lstm"},
+        {"encoder": "gru"},
+        {"encoder": "lstm(directions=1)"},
+        {"frame_stack": 3, "subsampling_layers": 1},
+    ],
     ids=lambda settings: " ".join(map(str, settings.values())),
 )
 def test_a_batch_gives_what_single_recordings_give_and_padding_changes_nothing(settings):
@@ -76,7 +81,7 @@ def test_one_frame_and_no_frames_have_an_outcome():
 
 
 def test_every_frame_is_heard_in_both_directions():
-    model = built(halvings=1)
+    model = built(subsampling_layers=1)
     x = FRAMES.double()[:1]
     before = model(x)[0]
     first, last = x.clone(), x.clone()
@@ -87,5 +92,5 @@ def test_every_frame_is_heard_in_both_directions():
 
 
 def test_halving_less_than_never_is_refused():
-    with pytest.raises(RegardError, match="halvings is -1; a number from 0 to 6"):
-        built(halvings=-1)
+    with pytest.raises(RegardError, match="subsampling_layers is -1; a number from 0 to 6"):
+        built(subsampling_layers=-1)

@@ -5,9 +5,11 @@ import torch
 import torch.nn.functional as F
 
 from regard.core.errors import RegardError
-from regard.models.elmo import BEGIN, BOS, END, PAD, Config, ELMo, Mix, spell
+from regard.models.elmo import BEGIN, BOS, END, PAD, Config, ELMo, ScalarMix, words_to_char_ids
 
-CONFIG = Config(vocab=19, width=6, hidden=10, letters=4, filters=(3, 3, 5), highways=2, longest=12, dropout=0.0)
+CONFIG = Config(
+    vocab=19, width=6, hidden=10, char_dim=4, filters=(3, 3, 5), highway_layers=2, max_word_length=12, dropout=0.0
+)
 WORDS = ["<s>", "</s>", "a", "dog", "runs", "unpronounceable", "naïve"]
 ROWS = torch.tensor([[0, 3, 4, 2, 1], [0, 5, 1, 0, 0], [0, 6, 3, 1, 0]])
 LENGTHS = torch.tensor([5, 3, 4])
@@ -25,8 +27,8 @@ def model(double):
 
 def probe(model, direction, layer):
     """The gradient of one place's vector by every place's word: N N, rows are the places asked."""
-    x = model.encode(spell(WORDS, CONFIG))[ROWS[:1]].detach().requires_grad_()
-    towers = model._climb(model.forth, x), model._climb(model.back, x.flip(1)).flip(2)
+    x = model.char_cnn(words_to_char_ids(WORDS, CONFIG))[ROWS[:1]].detach().requires_grad_()
+    towers = model._run_layers(model.forward_lstms, x), model._run_layers(model.backward_lstms, x.flip(1)).flip(2)
     out = towers[direction][layer]
     return torch.stack(
         [torch.autograd.grad(out[0, n].sum(), x, retain_graph=True)[0][0].abs().sum(-1) for n in range(5)]
@@ -45,7 +47,10 @@ def test_forwards_never_sees_the_future_and_backwards_never_the_past(model, laye
 def test_changing_a_later_word_changes_only_the_backward_half_before_it(model):
     other = ROWS.clone()
     other[0, 3] = 6
-    a, b = model(spell(WORDS, CONFIG), ROWS, LENGTHS), model(spell(WORDS, CONFIG), other, LENGTHS)
+    a, b = (
+        model(words_to_char_ids(WORDS, CONFIG), ROWS, LENGTHS),
+        model(words_to_char_ids(WORDS, CONFIG), other, LENGTHS),
+    )
     assert torch.equal(a[:, 0, :3, :6], b[:, 0, :3, :6])
     assert torch.equal(a[:, 0, 4:, 6:], b[:, 0, 4:, 6:])
     assert (a[1:, 0, :3, 6:] != b[1:, 0, :3, 6:]).any(-1).all()
@@ -53,29 +58,29 @@ def test_changing_a_later_word_changes_only_the_backward_half_before_it(model):
 
 
 def test_a_batch_is_its_sentences_and_padding_changes_nothing(model):
-    whole = model(spell(WORDS, CONFIG), ROWS, LENGTHS)
+    whole = model(words_to_char_ids(WORDS, CONFIG), ROWS, LENGTHS)
     assert whole.shape == (3, 3, 5, 12)
     for i, n in enumerate(LENGTHS.tolist()):
         kinds, at = ROWS[i, :n].unique(return_inverse=True)  # spelled with other words: other padding of letters
-        alone = model(spell([WORDS[k] for k in kinds], CONFIG), at[None])
+        alone = model(words_to_char_ids([WORDS[k] for k in kinds], CONFIG), at[None])
         torch.testing.assert_close(whole[:, i, :n], alone[:, 0])
         assert not whole[:, i, n:].any()
     other = ROWS.clone()
     other[1, 3:] = 4
-    assert torch.equal(model(spell(WORDS, CONFIG), other, LENGTHS), whole)
+    assert torch.equal(model(words_to_char_ids(WORDS, CONFIG), other, LENGTHS), whole)
 
 
 def test_the_layers_are_torchs_lstms_with_a_residual_between_them(model):
-    x = model.encode(spell(WORDS, CONFIG))[ROWS[:1]]
-    found = model(spell(WORDS, CONFIG), ROWS[:1])
-    one = plain_lstm(model.forth[0], x[0])
-    two = plain_lstm(model.forth[1], one) + one
+    x = model.char_cnn(words_to_char_ids(WORDS, CONFIG))[ROWS[:1]]
+    found = model(words_to_char_ids(WORDS, CONFIG), ROWS[:1])
+    one = plain_lstm(model.forward_lstms[0], x[0])
+    two = plain_lstm(model.forward_lstms[1], one) + one
     torch.testing.assert_close(found[0, 0], torch.cat([x[0], x[0]], -1))
     torch.testing.assert_close(found[1, 0, :, :6], one)
     torch.testing.assert_close(found[2, 0, :, :6], two)
-    one = plain_lstm(model.back[0], x[0].flip(0))
+    one = plain_lstm(model.backward_lstms[0], x[0].flip(0))
     torch.testing.assert_close(found[1, 0, :, 6:], one.flip(0))
-    torch.testing.assert_close(found[2, 0, :, 6:], (plain_lstm(model.back[1], one) + one).flip(0))
+    torch.testing.assert_close(found[2, 0, :, 6:], (plain_lstm(model.backward_lstms[1], one) + one).flip(0))
 
 
 def plain_lstm(cell, x):
@@ -91,7 +96,7 @@ def plain_lstm(cell, x):
 
 
 def test_the_letters_are_convolved_as_they_stand(model):
-    encode, word = model.encode, spell(["dog"], CONFIG)
+    encode, word = model.char_cnn, words_to_char_ids(["dog"], CONFIG)
     x = encode.embed(word)[0].T
     found = []
     for f in encode.filters:
@@ -112,8 +117,8 @@ def test_the_loss_predicts_the_next_word_forwards_and_the_one_before_backwards(m
     def loss(x, weight, wanted):
         return F.cross_entropy((x @ weight.T).flatten(0, 1), wanted.flatten(), reduction="sum")
 
-    found = model(spell(WORDS, CONFIG), ROWS, LENGTHS, targets=targets, loss=loss)
-    top, expected = model(spell(WORDS, CONFIG), ROWS, LENGTHS)[-1], 0
+    found = model(words_to_char_ids(WORDS, CONFIG), ROWS, LENGTHS, targets=targets, loss=loss)
+    top, expected = model(words_to_char_ids(WORDS, CONFIG), ROWS, LENGTHS)[-1], 0
     for i, n in enumerate(LENGTHS.tolist()):
         for t in range(n - 1):
             expected -= model.head(top[i, t, :6]).log_softmax(-1)[targets[i, t + 1]]
@@ -122,7 +127,7 @@ def test_the_loss_predicts_the_next_word_forwards_and_the_one_before_backwards(m
 
 
 def test_the_mix_with_one_weight_is_that_layer_and_an_even_one_the_mean(double):
-    layers, mix = torch.randn(3, 2, 4, 5), Mix(3)
+    layers, mix = torch.randn(3, 2, 4, 5), ScalarMix(3)
     torch.testing.assert_close(mix(layers), layers.mean(0))
     with torch.no_grad():
         mix.scores.copy_(torch.tensor([-torch.inf, 0.0, -torch.inf]))
@@ -131,7 +136,7 @@ def test_the_mix_with_one_weight_is_that_layer_and_an_even_one_the_mean(double):
 
 
 def test_spelling_marks_begin_and_end_and_cuts_long_words():
-    found = spell(["dog", "<s>", "naïve", "unpronounceable"], CONFIG)
+    found = words_to_char_ids(["dog", "<s>", "naïve", "unpronounceable"], CONFIG)
     assert found[0, :6].tolist() == [BEGIN, 100, 111, 103, END, PAD]
     assert found[1, :4].tolist() == [BEGIN, BOS, END, PAD]
     assert found[2].tolist().count(0xC3) == 1  # bytes, not characters
@@ -143,7 +148,7 @@ def test_spelling_marks_begin_and_end_and_cuts_long_words():
 def test_fewer_cells_than_the_width_are_refused_and_as_many_need_no_projection():
     with pytest.raises(RegardError, match="hidden >= width"):
         ELMo(Config(vocab=9, width=8, hidden=4, filters=(2,)))
-    assert not ELMo(Config(vocab=9, width=8, hidden=8, filters=(2,))).forth[0].proj_size
+    assert not ELMo(Config(vocab=9, width=8, hidden=8, filters=(2,))).forward_lstms[0].proj_size
 
 
 def test_the_published_sizes_have_the_parameters_that_were_published():
@@ -159,5 +164,5 @@ def test_the_compiled_form_gives_the_same(unchecked):
     torch.manual_seed(0)
     model = ELMo(CONFIG).eval()
     compiled = torch.compile(model, backend="aot_eager", dynamic=True)
-    found = compiled(spell(WORDS, CONFIG), ROWS, LENGTHS)
-    torch.testing.assert_close(found, model(spell(WORDS, CONFIG), ROWS, LENGTHS))
+    found = compiled(words_to_char_ids(WORDS, CONFIG), ROWS, LENGTHS)
+    torch.testing.assert_close(found, model(words_to_char_ids(WORDS, CONFIG), ROWS, LENGTHS))

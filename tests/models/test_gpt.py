@@ -4,12 +4,12 @@ import sys
 import pytest
 import torch
 
-from regard.attention.capture import watch
+from regard.attention.capture.watch import watch
 from regard.core.errors import BadInput, UnknownName
+from regard.decoding.beam_search import beam_search, greedy_search, sample
 from regard.models import build
 from regard.models.gpt import SIZES
 from regard.positions import POSITIONS
-from regard.tasks.search import beam, greedy, sample
 
 SMALL = {"vocab": 17, "width": 16, "heads": 4, "ffn": 24, "layers": 2, "length": 24}
 
@@ -26,17 +26,17 @@ def small(**settings):
 VARIANTS = {
     "gpt2": {},
     "rms": {"norm_kind": "rms"},
-    "swiglu": {"feed": "swiglu"},
+    "swiglu": {"feedforward": "swiglu"},
     "qk-norm": {"qk_norm": "rms"},
     "qk-norm and rotary": {"qk_norm": "layer", "positions": "rotary"},
-    "modern": {"norm_kind": "rms", "positions": "rotary", "feed": "swiglu", "qk_norm": "rms", "bias": False},
+    "modern": {"norm_kind": "rms", "positions": "rotary", "feedforward": "swiglu", "qk_norm": "rms", "bias": False},
     "no bias": {"bias": False},
-    "grouped": {"groups": 2},
-    "multi-query": {"groups": 1, "qk_norm": "rms"},
+    "grouped": {"kv_heads": 2},
+    "multi-query": {"kv_heads": 1, "qk_norm": "rms"},
     "untied": {"tied": False},
-    "plain backend": {"attention": "softmax(backend='plain')"},
+    "plain backend": {"attention": "softmax(backend='eager')"},
     "one a layer": {"attention": ["softmax", "softmax(scale=0.5)"]},
-    "experts": {"feed": "experts(n=3, top=2)"},
+    "experts": {"feedforward": "moe(num_experts=3, top_k=2)"},
 } | {name: {"positions": name} for name in POSITIONS}
 
 
@@ -95,7 +95,7 @@ def test_prompts_and_steps_equal_one_forward(double, name):
     texts, lengths = torch.randint(17, (4, 12)), torch.tensor([6, 1, 4, 2])
     whole = model(texts)
     prompts = texts[:, :6].masked_fill(torch.arange(6) >= lengths[:, None], 16)
-    first, state = model.start(prompts, lengths, room=6)
+    first, state = model.start(prompts, lengths, capacity=6)
     tokens, rows = first, torch.arange(4)
     for t in range(6):
         at = lengths - 1 + t
@@ -113,7 +113,7 @@ def test_frozen_steps_equal_growing_ones(double, lengths):
     inputs = (prompts,) if lengths is None else (prompts, torch.tensor(lengths))
     results = []
     for freeze in (False, True):
-        first, state = model.start(*inputs, room=13)
+        first, state = model.start(*inputs, capacity=13)
         seen = []
         logits, state = model.step(first, state)
         state = model.select(state, None, torch.zeros(3, 2, dtype=torch.long))
@@ -131,9 +131,9 @@ def test_frozen_steps_equal_growing_ones(double, lengths):
 
 
 SEARCHES = {
-    "greedy": lambda model, *inputs, seed: greedy(model, *inputs, max_length=6),
-    "beam": lambda model, *inputs, seed: beam(model, *inputs, max_length=6, beams=3, nbest=2),
-    "sample": lambda model, *inputs, seed: sample(model, *inputs, max_length=6, samples=2, top_k=9, seed=seed),
+    "greedy": lambda model, *inputs, seed: greedy_search(model, *inputs, max_length=6),
+    "beam": lambda model, *inputs, seed: beam_search(model, *inputs, max_length=6, beam_size=3, num_candidates=2),
+    "sample": lambda model, *inputs, seed: sample(model, *inputs, max_length=6, num_samples=2, top_k=9, seed=seed),
 }
 
 
@@ -153,7 +153,7 @@ def test_a_ragged_batch_is_searched_as_its_singles(double, name, positions):
 def test_greedy_equals_writing_without_a_cache(double):
     model = small()
     prompts, lengths = torch.randint(17, (3, 5)), torch.tensor([5, 2, 3])
-    found = greedy(model, prompts, lengths, max_length=7)
+    found = greedy_search(model, prompts, lengths, max_length=7)
     for row, length in enumerate(lengths.tolist()):
         text = prompts[row, :length].tolist()
         for _ in range(7):
@@ -168,8 +168,8 @@ def test_searching_leaves_the_prompts_as_they_were(double):
     for width in (1, 3):
         prompts, lengths = torch.randint(17, (2, width)), torch.tensor([width, 1])
         before = prompts.clone(), lengths.clone()
-        greedy(model, prompts, max_length=4)
-        greedy(model, prompts, lengths, max_length=4)
+        greedy_search(model, prompts, max_length=4)
+        greedy_search(model, prompts, lengths, max_length=4)
         assert torch.equal(prompts, before[0])
         assert torch.equal(lengths, before[1])
 
@@ -178,8 +178,8 @@ def test_narrow_whole_numbers_will_do(double):
     model = small()
     prompts, lengths = torch.randint(17, (3, 5)), torch.tensor([5, 2, 3])
     wide, narrow = (
-        greedy(model, prompts, lengths, max_length=4),
-        greedy(model, prompts.int(), lengths.int(), max_length=4),
+        greedy_search(model, prompts, lengths, max_length=4),
+        greedy_search(model, prompts.int(), lengths.int(), max_length=4),
     )
     assert [h.tokens for h in wide] == [h.tokens for h in narrow]
 
@@ -201,7 +201,7 @@ def test_watching_sees_what_is_read_while_writing(double):
     model = small()
     prompts, lengths = torch.randint(17, (2, 4)), torch.tensor([4, 2])
     with watch(model, only="decoder.blocks.1.mix") as seen:
-        greedy(model, prompts, lengths, max_length=3, ban=[0])
+        greedy_search(model, prompts, lengths, max_length=3, banned_tokens=[0])
     calls = seen.calls("decoder.blocks.1.mix")
     assert [call.weights.shape[2:] for call in calls] == [(3, 3), (1, 4), (1, 5), (1, 6)]  # the prompts, then steps
     assert calls[1].weights[1, :, 0, 1:3].abs().max() == 0  # the padding of the shorter prompt
@@ -237,7 +237,7 @@ def test_compiles_whole_and_keeps_one_graph_for_many_shapes():
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 from regard.models import build
-for more in ({}, {"positions": "rotary", "qk_norm": "rms", "feed": "swiglu", "norm_kind": "rms"}):
+for more in ({}, {"positions": "rotary", "qk_norm": "rms", "feedforward": "swiglu", "norm_kind": "rms"}):
     model = build("gpt", size="tiny", vocab=17, width=16, heads=2, layers=1, **more).eval()
     counter = CompileCounterWithBackend("aot_eager")
     run = torch.compile(model, backend=counter, fullgraph=True, dynamic=True)
@@ -264,11 +264,11 @@ for more in ({}, {"positions": "rotary", "qk_norm": "rms", "feed": "swiglu", "no
 )
 def test_prompts_that_cannot_be_read_are_refused(prompts, lengths, said):
     with pytest.raises(BadInput, match=said):
-        small().start(prompts, lengths, room=4)
+        small().start(prompts, lengths, capacity=4)
 
 
 def test_unknown_parts_offer_the_nearest():
     with pytest.raises(UnknownName, match="did you mean 'gelu_tanh'"):
-        build("gpt", **SMALL, feed="gelu_tan")
+        build("gpt", **SMALL, feedforward="gelu_tan")
     with pytest.raises(UnknownName, match="did you mean 'rms'"):
         build("gpt", **SMALL, qk_norm="rsm")

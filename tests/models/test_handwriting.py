@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from regard.attention.capture import watch
+from regard.attention.capture.watch import watch
 from regard.core.errors import BadInput
 from regard.models import build
-from regard.models.handwriting import SIZES, Config, Handwriting, shifted
+from regard.models.handwriting import SIZES, Config, Handwriting, shift_right
 
 
 def network(**settings):
@@ -65,7 +65,7 @@ def test_only_some_lines_of_a_state_can_be_kept():
     points, *text = lines()
     _, state = model.read(points[:, :5], model.start(points, *text))
     kept = torch.tensor([2, 0])
-    found, _ = model.step(points[kept, 5], state.rows(kept))
+    found, _ = model.step(points[kept, 5], state.select_rows(kept))
     same(found, [x[kept] for x in model.step(points[:, 5], state)[0]])
 
 
@@ -100,7 +100,7 @@ def test_the_window_can_be_watched():
     points, *text = lines()
     with watch(model) as seen:
         model(points, *text)
-    weights = seen["first.aligner"].weights  # B 1 T U
+    weights = seen["first_layer.aligner"].weights  # B 1 T U
     assert weights.shape == (3, 1, 9, 4)
     state = model.start(points, *text)
     for t in range(9):
@@ -113,8 +113,8 @@ def test_gradients_are_finite_for_extreme_points():
     torch.manual_seed(0)
     model = Handwriting(Config(vocab=4, hidden=8, mixtures=3))
     points = torch.tensor([1.0, 1e4, -1e8, 1e18, 0.0])[None, :, None].expand(2, 5, 3) * torch.tensor([1.0, -1.0, 0.0])
-    said = model(shifted(points), torch.tensor([[0, 1, 3], [2, 3, 3]]), torch.tensor([3, 2]))
-    loss = -said.log_density(points[..., :2]).sum() - said.log_pen(points[..., 2]).sum()
+    said = model(shift_right(points), torch.tensor([[0, 1, 3], [2, 3, 3]]), torch.tensor([3, 2]))
+    loss = -said.log_prob(points[..., :2]).sum() - said.pen_log_prob(points[..., 2]).sum()
     loss.backward()
     assert torch.isfinite(loss)
     assert all(torch.isfinite(p.grad).all() for p in model.parameters())
@@ -122,7 +122,7 @@ def test_gradients_are_finite_for_extreme_points():
 
 def test_what_is_read_is_one_point_behind():
     points = torch.arange(12.0).view(1, 4, 3)
-    assert shifted(points).tolist() == [[[0, 0, 1], [0, 1, 2], [3, 4, 5], [6, 7, 8]]]
+    assert shift_right(points).tolist() == [[[0, 0, 1], [0, 1, 2], [3, 4, 5], [6, 7, 8]]]
 
 
 def test_a_text_is_needed_and_a_line_of_one_point_is_enough():
@@ -137,7 +137,7 @@ def test_a_text_is_needed_and_a_line_of_one_point_is_enough():
 
 def test_the_papers_sizes():
     with torch.device("meta"):
-        paper, free = (build("handwriting", size=size) for size in ("paper", "free"))
+        paper, free = (build("handwriting", size=size) for size in ("paper", "unconditional"))
     assert sum(p.numel() for p in free.parameters()) == pytest.approx(3.4e6, rel=0.02)  # as the paper says
-    assert paper.head.numbers.out_features == 121  # 20 bells of 6 numbers, and the pen
-    assert SIZES.keys() == {"paper", "free", "tiny"}
+    assert paper.head.params.out_features == 121  # 20 bells of 6 numbers, and the pen
+    assert SIZES.keys() == {"paper", "unconditional", "tiny"}

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard import see
-from regard.attention.capture import watch
+from regard.attention.capture.watch import watch
 from regard.core.errors import BadInput, RegardError
 from regard.models import build
 from regard.models.mvit import SIZES
@@ -18,15 +18,15 @@ KINDS = {
     "v2": {},
     "v1": {name: value for name, value in SIZES["v1-b"].items() if name != "layers"},
     "class token": {"class_token": True},
-    "wider in the feed-forward": {"widen": "feed", "heads": 2},
+    "wider in the feed-forward": {"widen_in": "feedforward", "heads": 2},
     "means": {"pooling": "mean"},
-    "plain backend": {"attention": "softmax(backend='plain')"},
-    "folded backend": {"attention": "softmax(backend='folded')"},
+    "plain backend": {"attention": "softmax(backend='eager')"},
+    "folded backend": {"attention": "softmax(backend='sdpa_factorized')"},
 }
 
 
 def small(size=None, **settings):
-    given = {"width": 6, "layers": (1, 2, 1, 1), "image": 64, "classes": 5}
+    given = {"width": 6, "layers": (1, 2, 1, 1), "image_size": 64, "num_classes": 5}
     return build("mvit", **(SIZES[size] if size else {}) | given | settings).eval()
 
 
@@ -55,7 +55,7 @@ def test_parameters_and_multiply_adds_are_as_published(size):
         assert sum(p.numel() for p in model.parameters()) == round(millions * 1e6)
         if adds is None:
             return
-        frames = [model.config.frames] if model.config.frames else []
+        frames = [model.config.num_frames] if model.config.num_frames else []
         with FlopCounterMode(display=False) as counted, torch.no_grad():
             model(torch.empty(1, 3, *frames, 224, 224))
     assert counted.get_total_flops() / 2e9 == pytest.approx(adds, rel=2e-3)
@@ -81,14 +81,14 @@ def test_images_of_any_size_are_read(kind, sides):
     torch.testing.assert_close(model.grid(images), model.norm(features[-1].permute(0, 2, 3, 1)))
     pooled = model.pooled(images)
     torch.testing.assert_close(model(images), model.head(pooled))
-    if not model.prefix:
+    if not model.num_prefix_tokens:
         torch.testing.assert_close(pooled, model.grid(images).mean((1, 2)))
 
 
 @pytest.mark.parametrize("size", ["v1-b-clips", "s-clips"])
 @pytest.mark.parametrize("shape", [(4, 64, 64), (6, 48, 64), (1, 33, 20)], ids=str)
 def test_clips_of_any_size_are_read(size, shape):
-    model, clips = small(size, frames=4), torch.randn(2, 3, *shape)
+    model, clips = small(size, num_frames=4), torch.randn(2, 3, *shape)
     assert model(clips).shape == (2, 5)
     strides = ((2, n, n) for n in (4, 8, 16, 32))
     expected = [tuple(-(-n // s) for n, s in zip(shape, stride, strict=True)) for stride in strides]
@@ -105,7 +105,7 @@ def test_an_image_of_a_batch_is_read_as_if_it_were_alone(double, kind):
 
 
 def test_without_classes_the_answer_is_the_pooled_vector():
-    model, images = small(classes=0), torch.randn(2, 3, 64, 64)
+    model, images = small(num_classes=0), torch.randn(2, 3, 64, 64)
     assert torch.equal(model(images), model.pooled(images))
     assert model(images).shape == (2, 48)
 
@@ -114,11 +114,11 @@ def test_what_cannot_be_read_is_refused():
     with pytest.raises(BadInput, match="with 3 channels here"):
         small()(torch.zeros(2, 1, 64, 64))
     with pytest.raises(BadInput, match="clips B C T Y X"):
-        small("s-clips", frames=4)(torch.zeros(2, 3, 64, 64))
+        small("s-clips", num_frames=4)(torch.zeros(2, 3, 64, 64))
     with pytest.raises(RegardError, match="heads must divide"):
         small(width=7, heads=2)
-    with pytest.raises(RegardError, match="'residual' is 'some'"):
-        small(residual="some")
+    with pytest.raises(RegardError, match="'residual_pooling' is 'some'"):
+        small(residual_pooling="some")
 
 
 # -- what it looks at --------------------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ def test_watching_sees_every_layer_and_changes_nothing(kind):
         assert torch.equal(model(images), plain)
     assert list(seen) == ["stages.0.0.mix", "stages.1.0.mix", "stages.1.1.mix", "stages.2.0.mix", "stages.3.0.mix"]
     cells = [16 * 12, 8 * 6, 8 * 6, 4 * 3, 2 * 2]
-    assert [t.weights.shape[2] for t in seen.values()] == [model.prefix + n for n in cells]
+    assert [t.weights.shape[2] for t in seen.values()] == [model.num_prefix_tokens + n for n in cells]
     for trace in seen.values():
         torch.testing.assert_close(trace.weights.sum(-1), torch.ones(trace.weights.shape[:3]))
         assert trace.exact == (kind == "means")
@@ -144,8 +144,8 @@ def test_layers_of_a_pyramid_multiply_to_a_map_of_the_first_grid(kind):
     with torch.no_grad(), watch(model) as seen:
         model(images)
     rolled = see.rollout(seen.traces())
-    assert rolled.weights.shape == (2, 1, model.prefix + 4, model.prefix + 16 * 12)
-    torch.testing.assert_close(rolled.weights.sum(-1), torch.ones(2, 1, model.prefix + 4))
+    assert rolled.weights.shape == (2, 1, model.num_prefix_tokens + 4, model.num_prefix_tokens + 16 * 12)
+    torch.testing.assert_close(rolled.weights.sum(-1), torch.ones(2, 1, model.num_prefix_tokens + 4))
     assert not rolled.exact
 
 
@@ -164,7 +164,7 @@ def test_it_learns_a_few_images_by_heart(kind):
         descent.step()
     idle = {name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum()}
     # Of the last block only the class token is read, and its query is not pooled.
-    assert idle == ({"stages.3.0.mix.q_pool.filter.weight"} if model.prefix else set())
+    assert idle == ({"stages.3.0.mix.q_pool.filter.weight"} if model.num_prefix_tokens else set())
     assert (model.eval()(images).argmax(-1) == labels).sum() >= 8
 
 
@@ -189,10 +189,10 @@ COMPILED = """
 import torch
 from regard.models import build
 from regard.models.mvit import SIZES
-folded = {"attention": "softmax(backend='folded')", "class_token": True}
-for settings in (folded, SIZES["v1-b"], SIZES["s-clips"] | {"frames": 4}):
-    model = build("mvit", **settings | dict(width=6, layers=(1, 1), image=16, classes=5)).eval()
-    images = torch.randn(2, 3, *[4] * bool(model.config.frames), 16, 16)
+folded = {"attention": "softmax(backend='sdpa_factorized')", "class_token": True}
+for settings in (folded, SIZES["v1-b"], SIZES["s-clips"] | {"num_frames": 4}):
+    model = build("mvit", **settings | dict(width=6, layers=(1, 1), image_size=16, num_classes=5)).eval()
+    images = torch.randn(2, 3, *[4] * bool(model.config.num_frames), 16, 16)
     run = torch.compile(model, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(run(images), model(images), rtol=1e-4, atol=1e-5)
 """

@@ -12,21 +12,21 @@ import torch
 from torch import nn
 from torch._dynamo.backends.debugging import aot_eager
 
-from regard.attention.capture import watch
+from regard.attention.capture.watch import watch
 from regard.core.config import from_dict, to_dict
 from regard.core.errors import RegardError, UnknownName
+from regard.decoding.beam_search import beam_search, greedy_search, sample
 from regard.models import build
 from regard.models.rnnsearch import SIZES, Config, RNNSearch
-from regard.tasks.search import beam, greedy, sample
-from tests.blocks.test_recurrent import cell_twin, packed_twin
-from tests.models.twins import brute_beam, ragged, targets
+from tests.blocks.test_rnn import cell_twin, packed_twin
+from tests.models.brute_force_search import brute_beam, ragged, targets
 
 EOS = 2
 
 
 def tiny(seed=0, vocab=11, **settings):
     torch.manual_seed(seed)
-    chosen = {"width": 12, "hidden": 10, "align": 9, "readout": 8, "dropout": 0.1, "tied": False} | settings
+    chosen = {"width": 12, "hidden": 10, "align_width": 9, "readout": 8, "dropout": 0.1, "tied": False} | settings
     model = build("rnnsearch", vocab=vocab, **chosen)
     with torch.no_grad():  # larger weights: sharper, more varied outputs than a fresh model's
         for parameter in model.parameters():
@@ -39,7 +39,7 @@ def tiny(seed=0, vocab=11, **settings):
 
 def by_hand(model, source, target):
     """One sentence, one word at a time, with PyTorch's own units; returns the logits T V."""
-    memory, _ = packed_twin(model.reader).double()(model.embed(source)[None])
+    memory, _ = packed_twin(model.encoder).double()(model.embed(source)[None])
     memory, decoder = memory[0], model.decoder
     state = torch.tanh(decoder.start_from.map(memory[0, model.config.hidden :]))
     cell, aligner = cell_twin(decoder.cells.cells[0]), decoder.aligner
@@ -87,7 +87,7 @@ def test_every_parameter_is_used():
 
 def test_a_state_is_a_value():
     model, (source, lengths) = tiny(), ragged(3)
-    first, state = model.start(source, lengths, room=4)
+    first, state = model.start(source, lengths, capacity=4)
     before = model.step(first, state)[0]
     model.step(torch.full((3, 1), 5), state)
     model.select(state, None, torch.zeros(3, 2, dtype=torch.long))
@@ -118,7 +118,7 @@ def test_what_an_aligner_remembers_follows_its_beam():
     model = tiny(1)
     model.decoder.aligner = Remembers(model.decoder.aligner)
     source, lengths = ragged(4)
-    found = beam(model, source, lengths, beams=3, nbest=3, max_length=lengths + 3)
+    found = beam_search(model, source, lengths, beam_size=3, num_candidates=3, max_length=lengths + 3)
     for row, length in enumerate(lengths.tolist()):
         expected = brute_beam(model, source[row, :length], length + 3, 3, 1.0)
         assert [h.tokens for h in found[row]] == [tokens for _, tokens, _ in expected]
@@ -131,7 +131,7 @@ def test_a_frozen_state_is_written_in_place_and_means_the_same(remembers):
         model.decoder.aligner = Remembers(model.decoder.aligner)
     words, order = torch.randint(3, 11, (5, 4, 3)), torch.randint(3, (5, 4, 3))
     with torch.inference_mode():
-        first, state = model.start(source, lengths, room=20)
+        first, state = model.start(source, lengths, capacity=20)
         _, state = model.step(first, state)
         state = model.select(state, None, torch.zeros(4, 3, dtype=torch.long))
         frozen = model.freeze(copy.deepcopy(state))
@@ -150,7 +150,9 @@ def test_a_frozen_state_is_written_in_place_and_means_the_same(remembers):
 @pytest.mark.parametrize(("beams", "penalty"), [(1, 1.0), (4, 1.0), (5, 0.6)])
 def test_beam_equals_brute_force(seed, beams, penalty):
     model, (source, lengths) = tiny(seed), ragged(3, longest=7, seed=seed)
-    found = beam(model, source, lengths, beams=beams, length_penalty=penalty, nbest=beams, max_length=lengths + 3)
+    found = beam_search(
+        model, source, lengths, beam_size=beams, length_penalty=penalty, num_candidates=beams, max_length=lengths + 3
+    )
     for row, length in enumerate(lengths.tolist()):
         expected = brute_beam(model, source[row, :length], length + 3, beams, penalty)
         assert [h.tokens for h in found[row]] == [tokens for _, tokens, _ in expected]
@@ -160,10 +162,10 @@ def test_beam_equals_brute_force(seed, beams, penalty):
 
 
 SEARCHES = {
-    "greedy": lambda m, s, n, seed: [[h] for h in greedy(m, s, n, max_length=n + 6)],
-    "beam": lambda m, s, n, seed: beam(m, s, n, beams=4, nbest=3, max_length=n + 6),
-    "diverse": lambda m, s, n, seed: beam(m, s, n, beams=4, groups=2, nbest=4, max_length=n + 6),
-    "sample": lambda m, s, n, seed: sample(m, s, n, samples=3, top_k=8, top_p=0.9, seed=seed, max_length=n + 6),
+    "greedy": lambda m, s, n, seed: [[h] for h in greedy_search(m, s, n, max_length=n + 6)],
+    "beam": lambda m, s, n, seed: beam_search(m, s, n, beam_size=4, num_candidates=3, max_length=n + 6),
+    "diverse": lambda m, s, n, seed: beam_search(m, s, n, beam_size=4, groups=2, num_candidates=4, max_length=n + 6),
+    "sample": lambda m, s, n, seed: sample(m, s, n, num_samples=3, top_k=8, top_p=0.9, seed=seed, max_length=n + 6),
 }
 
 
@@ -204,7 +206,7 @@ def test_the_papers_size():
         model = RNNSearch(config)
     count = {name: sum(p.numel() for p in part.parameters()) for name, part in model.named_modules()}
     assert count["embed"] == count["decoder.embed"] == 30_000 * 620
-    assert count["reader"] == 2 * 3 * (1000 * 620 + 1000 * 1000 + 2 * 1000)
+    assert count["encoder"] == 2 * 3 * (1000 * 620 + 1000 * 1000 + 2 * 1000)
     assert count["decoder.aligner"] == 1000 * 1000 + 1000 * 2000 + 1000
     assert count["decoder.output.head"] == 30_000 * 500
 
@@ -237,7 +239,7 @@ def test_dropout_acts_in_training_only():
 def plain(unchecked, monkeypatch):
     """The model's files as a user imports them: shape checks, even disabled, hide from dynamo what it must not
     trace."""
-    for name in ("regard.blocks.recurrent", "regard.blocks.aligned", "regard.models.rnnsearch"):
+    for name in ("regard.blocks.rnn", "regard.blocks.rnn_decoder", "regard.models.rnnsearch"):
         spec = importlib.util.spec_from_file_location(name, sys.modules[name].__file__)
         module = importlib.util.module_from_spec(spec)
         monkeypatch.setitem(sys.modules, name, module)

@@ -5,13 +5,21 @@ from importlib import import_module
 import pytest
 import torch
 
-from regard.attention.capture import watch
+from regard.attention.capture.watch import watch
 from regard.core.errors import BadInput, RegardError
 from regard.models import build, swinv2
-from regard.tokens.patches import cells
+from regard.tokens.patches import grid_size
 
 BOTH = ["swin", "swinv2"]
-TINY = {"image": (26, 40), "patch": 2, "width": 12, "heads": (2, 3, 4), "layers": (2, 3, 2), "window": 4, "classes": 5}
+TINY = {
+    "image_size": (26, 40),
+    "patch_size": 2,
+    "width": 12,
+    "heads": (2, 3, 4),
+    "layers": (2, 3, 2),
+    "window_size": 4,
+    "num_classes": 5,
+}
 
 # Tables 1 of the two papers, in millions; those of v2 as counted in the authors' repository.
 PUBLISHED = {
@@ -46,8 +54,10 @@ def test_images_of_any_size_are_read(name, image, padding):
     assert model(images).shape == (2, 5)
     assert torch.isfinite(model(images)).all()
     pyramid = model.features(images)
-    assert [tuple(f.shape) for f in pyramid] == [(2, 12 * 2**stage, *cells(image, 2 * 2**stage)) for stage in range(3)]
-    assert model.grid(images).shape == (2, *cells(image, 8), 48)
+    assert [tuple(f.shape) for f in pyramid] == [
+        (2, 12 * 2**stage, *grid_size(image, 2 * 2**stage)) for stage in range(3)
+    ]
+    assert model.grid(images).shape == (2, *grid_size(image, 8), 48)
 
 
 @pytest.mark.parametrize("name", BOTH)
@@ -64,12 +74,12 @@ def test_the_head_reads_the_pooled_vector_which_is_the_mean_of_the_grid(name):
     torch.testing.assert_close(model(images), model.head(model.pooled(images)))
     last = model.features(images)[-1].permute(0, 2, 3, 1)
     torch.testing.assert_close(model.grid(images), model.norm(last))
-    assert model.prefix == 0
+    assert model.num_prefix_tokens == 0
 
 
 @pytest.mark.parametrize("name", BOTH)
 def test_without_classes_the_answer_is_the_pooled_vector_and_channels_are_free(name):
-    model, images = made(name, classes=0, channels=1), torch.randn(2, 1, 26, 40).double()
+    model, images = made(name, num_classes=0, channels=1), torch.randn(2, 1, 26, 40).double()
     assert model.head is None
     assert torch.equal(model(images), model.pooled(images))
     with pytest.raises(BadInput, match="1 channels"):
@@ -110,7 +120,7 @@ def test_a_new_model_answers_with_numbers_of_a_sound_size(name):
 def test_no_window_is_larger_than_the_grid_it_was_trained_on(name):
     model = made(name)  # grids of 13 x 20, 7 x 10, 4 x 5
     assert [stage.blocks[0].mix.window for stage in model.stages] == [(4, 4)] * 3
-    small = made(name, image=(10, 40))  # 5 x 20, 3 x 10, 2 x 5
+    small = made(name, image_size=(10, 40))  # 5 x 20, 3 x 10, 2 x 5
     assert [stage.blocks[0].mix.window for stage in small.stages] == [(4, 4), (3, 4), (2, 4)]
 
 
@@ -149,9 +159,9 @@ def test_what_cannot_be_is_refused_in_one_line(settings, said):
 
 
 def test_windows_are_moved_to_larger_images_and_steps_keep_their_bias():
-    model = made("swinv2", image=32)  # grids of 16, 8 and 4
-    moved = swinv2.transfer(model, 56, 7)
-    assert moved.config.trained == (4, 4, 4)
+    model = made("swinv2", image_size=32)  # grids of 16, 8 and 4
+    moved = swinv2.change_window(model, 56, 7)
+    assert moved.config.pretrained_window_sizes == (4, 4, 4)
     assert [stage.blocks[0].mix.window for stage in moved.stages] == [(7, 7)] * 3
     cells = [7 * (n // 4) + n % 4 for n in range(16)]
     for before, after in zip(model.stages, moved.stages, strict=True):
@@ -159,33 +169,37 @@ def test_windows_are_moved_to_larger_images_and_steps_keep_their_bias():
         torch.testing.assert_close(large[:, cells][:, :, cells], small, rtol=1e-12, atol=1e-12)
     assert moved.norm.weight.dtype == torch.float64
     assert not moved.training
-    assert swinv2.transfer(moved, 64, 8).config.trained == (4, 4, 4)  # the first training's, however often it moves
-    back = swinv2.transfer(moved, 32, 4)
+    assert swinv2.change_window(moved, 64, 8).config.pretrained_window_sizes == (
+        4,
+        4,
+        4,
+    )  # the first training's, however often it moves
+    back = swinv2.change_window(moved, 32, 4)
     images = torch.randn(2, 3, 32, 32).double()
     torch.testing.assert_close(back(images), model(images), rtol=1e-12, atol=1e-12)
 
 
 def test_a_model_whose_windows_were_a_whole_grid_is_unchanged_by_a_larger_window_on_the_same_image():
-    model = made("swinv2", image=(8, 8), layers=(1,), heads=(2,), window=4)  # one window of 4 x 4
+    model = made("swinv2", image_size=(8, 8), layers=(1,), heads=(2,), window_size=4)  # one window of 4 x 4
     images = torch.randn(2, 3, 8, 8).double()
-    moved = swinv2.transfer(model, 16, 6)
+    moved = swinv2.change_window(model, 16, 6)
     torch.testing.assert_close(moved(images), model(images), rtol=1e-12, atol=1e-12)  # 4 x 4 in a window of 6: masked
 
 
 def test_windows_that_are_not_square_have_no_one_measure():
-    model = made("swinv2", image=(16, 32))  # grids of 8 x 16, 4 x 8 and 2 x 4
+    model = made("swinv2", image_size=(16, 32))  # grids of 8 x 16, 4 x 8 and 2 x 4
     assert model.stages[2].blocks[0].mix.window == (2, 4)
     with pytest.raises(RegardError, match="2 x 4"):
-        swinv2.transfer(model, 64, 8)
+        swinv2.change_window(model, 64, 8)
 
 
 def test_only_a_swin_of_the_second_kind_can_be_given_other_windows():
     with pytest.raises(RegardError, match="only a SwinV2 can be given other windows: the positions of a Swin are"):
-        swinv2.transfer(made("swin"), 64, 8)
+        swinv2.change_window(made("swin"), 64, 8)
 
 
 @pytest.mark.parametrize("name", BOTH)
 def test_sizes_are_settings_of_the_config(name):
-    room = import_module(f"regard.models.{name}")
-    for settings in room.SIZES.values():
-        room.Config(**settings)
+    module = import_module(f"regard.models.{name}")
+    for settings in module.SIZES.values():
+        module.Config(**settings)

@@ -3,21 +3,21 @@
 import pytest
 import torch
 
-from regard.attention.capture import watch
+from regard.attention.capture.watch import watch
+from regard.decoding.beam_search import beam_search, greedy_search, sample
+from regard.decoding.constrained_search import constrained_beam_search
+from regard.losses.fused_linear_cross_entropy import fused_linear_cross_entropy
 from regard.models import build
 from regard.models.t5 import SIZES
-from regard.tasks.constrained import constrained
-from regard.tasks.linear_loss import linear_loss
-from regard.tasks.search import beam, greedy, sample
 
-SMALL = {"vocab": 17, "width": 16, "heads": 3, "depth": 6, "ffn": 24, "encoder_layers": 2, "decoder_layers": 2}
-SMALL |= {"buckets": 8, "distance": 9}
+SMALL = {"vocab": 17, "width": 16, "heads": 3, "head_dim": 6, "ffn": 24, "encoder_layers": 2, "decoder_layers": 2}
+SMALL |= {"num_buckets": 8, "max_distance": 9}
 VARIANTS = {
     "v1.0": {},
-    "v1.1": {"feed": "geglu_tanh", "tied": False},
-    "untied and scaled": {"tied": False, "scaled": True},
+    "v1.1": {"feedforward": "geglu_tanh", "tied": False},
+    "untied and scaled": {"tied": False, "scale_decoder_outputs": True},
     "layer norm": {"norm_kind": "layer"},
-    "plain backend": {"attention": "softmax(backend='plain')"},
+    "plain backend": {"attention": "softmax(backend='eager')"},
 }
 
 # As the published files have them: 60, 220, 770 million, 3 and 11 billion in the paper.
@@ -81,7 +81,7 @@ def test_steps_equal_one_forward(double, name):
     source, lengths = torch.randint(3, 17, (3, 6)), torch.tensor([6, 1, 4])
     target = torch.randint(3, 17, (3, 12))
     whole = model(source, target, lengths)
-    _, state = model.start(source, lengths, room=12)
+    _, state = model.start(source, lengths, capacity=12)
     for t in range(12):
         logits, state = model.step(target[:, t : t + 1], state)
         torch.testing.assert_close(logits[:, 0], whole[:, t], rtol=1e-9, atol=1e-9)
@@ -93,7 +93,7 @@ def test_frozen_steps_equal_growing_ones(double):
     source, target = torch.randint(3, 17, (3, 6)), torch.randint(3, 17, (3, 2, 8))
     results = []
     for freeze in (False, True):
-        first, state = model.start(source, torch.tensor([6, 4, 5]), room=17)
+        first, state = model.start(source, torch.tensor([6, 4, 5]), capacity=17)
         seen = []
         logits, state = model.step(first, state)
         state = model.select(state, None, torch.zeros(3, 2, dtype=torch.long))
@@ -113,11 +113,13 @@ def test_all_searches_run_and_a_batch_gives_what_singles_give(double):
     source, lengths = torch.randint(3, 17, (3, 7)), torch.tensor([7, 3, 5])
     how = {"max_length": 9}
     ways = {
-        "greedy": lambda *x, **k: [[h] for h in greedy(model, *x, **how)],
-        "beam": lambda *x, **k: beam(model, *x, beams=3, nbest=2, **how),
-        "diverse": lambda *x, **k: beam(model, *x, beams=4, groups=2, nbest=2, **how),
-        "sample": lambda *x, seed=0: sample(model, *x, samples=2, seed=seed, **how),
-        "constrained": lambda *x, **k: constrained(model, *x, phrases=[[[9, 10]]] * len(x[0]), beams=4, **how),
+        "greedy": lambda *x, **k: [[h] for h in greedy_search(model, *x, **how)],
+        "beam": lambda *x, **k: beam_search(model, *x, beam_size=3, num_candidates=2, **how),
+        "diverse": lambda *x, **k: beam_search(model, *x, beam_size=4, groups=2, num_candidates=2, **how),
+        "sample": lambda *x, seed=0: sample(model, *x, num_samples=2, seed=seed, **how),
+        "constrained": lambda *x, **k: constrained_beam_search(
+            model, *x, phrases=[[[9, 10]]] * len(x[0]), beam_size=4, **how
+        ),
     }
     for name, way in ways.items():
         whole = way(source, lengths, seed=[5, 6, 7])
@@ -141,13 +143,13 @@ def test_a_loss_taken_inside_is_that_of_the_logits(double, name):
     source, target, wanted = torch.randint(3, 17, (2, 6)), torch.randint(3, 17, (2, 5)), torch.randint(3, 17, (2, 5))
     wanted[1, 3:] = -100
     expected = torch.nn.functional.cross_entropy(model(source, target).flatten(0, 1), wanted.flatten(), reduction="sum")
-    torch.testing.assert_close(model(source, target, targets=wanted, loss=linear_loss), expected)
+    torch.testing.assert_close(model(source, target, targets=wanted, loss=fused_linear_cross_entropy), expected)
 
 
 def test_fresh_scores_and_logits_are_of_the_size_of_one():
     """No √D in the attention and a table of ones for tokens: the fresh weights make up for both."""
     torch.manual_seed(0)
-    model = build("t5", vocab=500, width=256, heads=8, depth=32, ffn=512, encoder_layers=2, decoder_layers=2).eval()
+    model = build("t5", vocab=500, width=256, heads=8, head_dim=32, ffn=512, encoder_layers=2, decoder_layers=2).eval()
     x = torch.randn(4, 20, 256)
     for mix in (model.encoder.blocks[0].mix, model.decoder.blocks[1].mix):
         q, k, _ = mix.project(x)
@@ -178,7 +180,7 @@ def test_compiled_equals_eager(unchecked, dynamic):
         source, target, wanted = (torch.randint(3, 17, (3, size)) for size in (n, t, t))
         lengths = torch.tensor([n, 4, 2])
         for run in (model, compiled):
-            run(source, target, lengths, targets=wanted, loss=linear_loss).backward()
+            run(source, target, lengths, targets=wanted, loss=fused_linear_cross_entropy).backward()
             if run is model:
                 expected = [p.grad.clone() for p in model.parameters()]
                 model.zero_grad()
@@ -189,10 +191,10 @@ def test_compiled_equals_eager(unchecked, dynamic):
 
 @pytest.mark.parametrize("mode", ["train", "infer", "decode"])
 def test_its_cost_is_counted(mode):
-    from regard.cost.estimate import Ask, estimate
-    from regard.cost.imagine import Shape, config_of
+    from regard.cost.estimate import Scenario, estimate
+    from regard.cost.meta_model import InputShape, resolve_config
 
-    config = config_of("t5", "tiny", ["vocab=300"])
-    found = estimate(Ask(config=config, shape=Shape(batch=4, length=32), mode=mode))
+    config = resolve_config("t5", "tiny", ["vocab=300"])
+    found = estimate(Scenario(config=config, shape=InputShape(batch=4, length=32), mode=mode))
     assert found.parameters == sum(p.numel() for p in build("t5", size="tiny", vocab=300).parameters())
     assert found.seconds > 0

@@ -36,11 +36,11 @@ VARIANTS = {
     "post": {},
     "pre": {"norm": "pre"},
     "rms": {"norm_kind": "rms", "norm": "pre"},
-    "swiglu": {"feed": "swiglu"},
-    "grouped": {"groups": 2},
-    "multi-query": {"groups": 1},
+    "swiglu": {"feedforward": "swiglu"},
+    "grouped": {"kv_heads": 2},
+    "multi-query": {"kv_heads": 1},
     "untied": {"tied": False, "head_bias": True},
-    "plain backend": {"attention": "softmax(backend='plain')"},
+    "plain backend": {"attention": "softmax(backend='eager')"},
     "one a layer": {"attention": ["softmax", "softmax(scale=0.5)"]},
 } | {name: {"positions": name} for name in POSITIONS}
 
@@ -84,7 +84,7 @@ def test_steps_equal_one_forward(double, name):
     source, lengths = torch.randint(3, 17, (3, 6)), torch.tensor([6, 1, 4])
     target = torch.randint(3, 17, (3, 5))
     whole = model(source, target, lengths)
-    _, state = model.start(source, lengths, room=5)
+    _, state = model.start(source, lengths, capacity=5)
     for t in range(5):
         logits, state = model.step(target[:, t : t + 1], state)
         torch.testing.assert_close(logits[:, 0], whole[:, t], rtol=1e-9, atol=1e-9)
@@ -104,7 +104,7 @@ def test_frozen_steps_equal_growing_ones(double, poisoned):
     source, target = torch.randint(3, 17, (3, 6)), torch.randint(3, 17, (3, 2, 5))
     results = []
     for freeze in (False, True):
-        first, state = model.start(source, room=11)
+        first, state = model.start(source, capacity=11)
         seen = []
         logits, state = model.step(first, state)
         state = model.select(state, None, torch.zeros(3, 2, dtype=torch.long))

@@ -11,7 +11,7 @@ from regard.models.deit import Config as DeiTConfig
 from regard.models.deit import DeiT
 from regard.models.vit import SIZES, Config, ViT
 
-SMALL = {"classes": 5, "image": (12, 18), "patch": 6, "width": 24, "heads": 3, "layers": 3, "ffn": 40}
+SMALL = {"num_classes": 5, "image_size": (12, 18), "patch_size": 6, "width": 24, "heads": 3, "layers": 3, "ffn": 40}
 
 
 def small(**settings):
@@ -51,7 +51,7 @@ def test_every_size_is_there_with_every_patch(letters, patch):
 @pytest.mark.parametrize("size", HEADLESS)
 def test_the_largest_have_as_many_as_published_without_their_heads(size):
     with torch.device("meta"):
-        model = regard.build("vit", size=size, classes=0)
+        model = regard.build("vit", size=size, num_classes=0)
     assert round(sum(p.numel() for p in model.parameters()) / 1e6) == HEADLESS[size]
 
 
@@ -95,23 +95,23 @@ def test_forward_is_the_pseudocode_of_the_lecture():
 
     patches = Create_Patches(x)
     patch_embed = patches @ model.stem.embed.weight.flatten(1).mT + model.stem.embed.bias
-    class_token = model.first.expand(b, 1, width)
+    class_token = model.prefix_tokens.expand(b, 1, width)
     sequence = torch.cat([class_token, patch_embed], 1) + model.positions.table
     hidden_states = Transformer(sequence)
     class_output = model.head(hidden_states[:, 0])
     torch.testing.assert_close(model(x), class_output, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("settings", [{}, {"prefix": 0, "pool": "mean"}, {"pool": "mean_norm", "prefix": 3},
-    {"layer_scale": 0.5}, {"representation": 7}, {"channels": 1}, {"stem": "normed"},
-    {"attention": ["softmax", "softmax(backend='plain')"]}, {"positions": "learned(prefix=0)"}, {"patch": (4, 9)}],
+@pytest.mark.parametrize("settings", [{}, {"num_prefix_tokens": 0, "pool": "mean"}, {"pool": "mean_norm", "num_prefix_tokens": 3},
+    {"layer_scale": 0.5}, {"representation_size": 7}, {"channels": 1}, {"stem": "normed"},
+    {"attention": ["softmax", "softmax(backend='eager')"]}, {"positions": "learned(prefix=0)"}, {"patch_size": (4, 9)}],
     ids=str)  # fmt: skip
 def test_every_kind_reads_every_size_and_every_parameter_is_taught(settings):
     model = small(**settings)
     for size in ((12, 18), (18, 12), (31, 6), (5, 5)):
         x = images(*size, channels=model.config.channels)
         assert model(x).shape == (2, 5)
-        assert model.pooled(x).shape == (2, settings.get("representation", 24))
+        assert model.pooled(x).shape == (2, settings.get("representation_size", 24))
         y, x_ = (-(-n // p) for n, p in zip(size, model.stem.stride, strict=True))
         assert model.grid(x).shape == (2, y, x_, 24)
         maps = model.features(x)
@@ -123,7 +123,7 @@ def test_every_kind_reads_every_size_and_every_parameter_is_taught(settings):
 def test_the_head_reads_what_pooled_gives_and_none_gives_that_itself():
     model, x = small(), images()
     torch.testing.assert_close(model.head(model.pooled(x)), model(x), rtol=0, atol=0)
-    bare = small(classes=0)
+    bare = small(num_classes=0)
     assert torch.equal(bare(x), bare.pooled(x))
 
 
@@ -133,7 +133,7 @@ def test_the_mean_leaves_out_the_tokens_before_the_patches():
 
 
 def test_the_coarsest_features_are_the_deepest_tokens():
-    model, x = small(image=64, patch=32), images(64, 64)
+    model, x = small(image_size=64, patch_size=32), images(64, 64)
     torch.testing.assert_close(model.features(x)[-1], model.grid(x).permute(0, 3, 1, 2))
 
 
@@ -145,7 +145,7 @@ def test_company_does_not_change_an_image():
 
 
 def test_without_positions_a_vit_sees_a_bag_of_patches_and_with_them_it_does_not():
-    model, x = small(image=24), images(24, 24)
+    model, x = small(image_size=24), images(24, 24)
     shuffled = x.unflatten(3, (4, 6)).unflatten(2, (4, 6))[:, :, [2, 0, 3, 1]][:, :, :, :, [1, 3, 0, 2]]
     shuffled = shuffled.flatten(4, 5).flatten(2, 3)
     assert not torch.allclose(model(shuffled), model(x))
@@ -171,7 +171,7 @@ def test_a_stem_of_ones_own_is_taken():
 
 
 def test_a_hybrid_reads_the_grid_of_a_resnet():
-    model = small(stem="hybrid(layers=(1, 1), base=32)", patch=1, image=48)
+    model = small(stem="hybrid(layers=(1, 1), base=32)", patch_size=1, image_size=48)
     x = images(48, 64)
     assert model.stem.stride == (8, 8)
     assert model.grid(x).shape == (2, 6, 8, 24)
@@ -207,14 +207,14 @@ def test_maps_cover_class_and_patches_and_rows_sum_to_one():
 
 
 def test_what_cannot_be_is_said():
-    with pytest.raises(RegardError, match="prefix=1"):
-        ViT(Config(prefix=0))
+    with pytest.raises(RegardError, match="num_prefix_tokens=1"):
+        ViT(Config(num_prefix_tokens=0))
     with pytest.raises(RegardError, match="7 heads must divide"):
         ViT(Config(heads=7))
     with pytest.raises(RegardError, match="did you mean 'normed'"):
         ViT(Config(stem="norm"))
     with pytest.raises(RegardError, match="DeiT reads two tokens"):
-        DeiT(DeiTConfig(prefix=1))
+        DeiT(DeiTConfig(num_prefix_tokens=1))
 
 
 # -- DeiT --------------------------------------------------------------------------------------------------------------
@@ -227,22 +227,22 @@ def deit(**settings):
 
 def test_deit_answers_with_the_mean_of_its_heads():
     model, x = deit(), images()
-    one, other = model.both(x)
+    one, other = model.logits_per_head(x)
     assert not torch.allclose(one, other)
     torch.testing.assert_close(model(x), (one + other) / 2)
-    assert model.prefix == 2
+    assert model.num_prefix_tokens == 2
     assert model.grid(x).shape == (2, 2, 3, 24)
 
 
 def test_deit_without_classes_gives_the_mean_of_its_tokens():
-    model, x = deit(classes=0), images()
+    model, x = deit(num_classes=0), images()
     torch.testing.assert_close(model(x), model.pooled(x))
     assert model.pooled(x).shape == (2, 24)
 
 
 def test_a_deit_is_a_vit_with_a_token_more():
     """Its class token's answer is that of a ViT with the same weights."""
-    model, twin = deit(), small(prefix=2)
+    model, twin = deit(), small(num_prefix_tokens=2)
     twin.load_state_dict({name: value for name, value in model.state_dict().items() if "distilled" not in name})
     x = images(18, 18)
-    torch.testing.assert_close(model.both(x)[0], twin(x), rtol=0, atol=0)
+    torch.testing.assert_close(model.logits_per_head(x)[0], twin(x), rtol=0, atol=0)

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from regard.blocks.picked import Pairs, averaged, picked
+from regard.blocks.sampled_matmul import Pairs, pair_means, pair_scores
 from regard.core.errors import UnknownName
 from regard.models.word2vec import Config, Word2Vec
 
@@ -14,7 +14,7 @@ NEGATIVES = torch.tensor([[8, 12, 9], [7, 5, 5], [8, 8, 6], [12, 6, 7]])
 
 
 def model(reads):
-    made = Word2Vec(Config(vocab=13, width=6, reads=reads)).double()
+    made = Word2Vec(Config(vocab=13, width=6, algorithm=reads)).double()
     with torch.no_grad():
         for p in made.parameters():
             p.normal_()
@@ -26,7 +26,7 @@ def plain(m, words, contexts, negatives):
     v, u, total = m.embed.weight, m.output.weight, 0
     for word, near, drawn in zip(words.tolist(), contexts.tolist(), negatives.tolist(), strict=True):
         near = [c for c in near if c >= 0]
-        if m.config.reads == "skipgram":
+        if m.config.algorithm == "skipgram":
             tasks = [(v[word], c) for c in near]
         else:
             tasks = [(torch.stack([v[c] for c in near]).mean(0), word)] if near else []
@@ -74,31 +74,31 @@ def test_without_windows_it_gives_vectors():
 
 def test_an_unknown_way_of_reading_offers_the_nearest():
     with pytest.raises(UnknownName, match="did you mean 'skipgram'"):
-        Word2Vec(Config(vocab=5, reads="skipgrams"))
+        Word2Vec(Config(vocab=5, algorithm="skipgrams"))
 
 
 @pytest.mark.parametrize("mkl", [True, False], ids=["sampled", "gathered"])
 def test_products_of_pairs_equal_the_whole_product(monkeypatch, mkl):
     if not mkl:
         monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
-        monkeypatch.setattr("regard.blocks.picked.FEW", 4)
+        monkeypatch.setattr("regard.blocks.sampled_matmul.CHUNK", 4)
     real = torch.rand(7, 5) < 0.6
     real[3] = False
     words = torch.randint(0, 11, (7, 5))
-    pairs = Pairs.where(words, real)
+    pairs = Pairs.from_mask(words, real)
     h, table = torch.randn(7, 3, dtype=torch.float64), torch.randn(11, 3, dtype=torch.float64)
     h.requires_grad_()
     table.requires_grad_()
     whole = (h @ table.T).gather(1, words)[real]
-    torch.testing.assert_close(picked(h, table, pairs), whole)
+    torch.testing.assert_close(pair_scores(h, table, pairs), whole)
     g = torch.randn(len(whole), dtype=torch.float64)
-    mine = torch.autograd.grad(picked(h, table, pairs), [h, table], g)
+    mine = torch.autograd.grad(pair_scores(h, table, pairs), [h, table], g)
     for a, b in zip(mine, torch.autograd.grad(whole, [h, table], g), strict=True):
         torch.testing.assert_close(a, b)
     mean = (table[words] * real[..., None]).sum(1) / real.sum(1, keepdim=True).clamp(min=1)
-    torch.testing.assert_close(averaged(table, pairs), mean)
+    torch.testing.assert_close(pair_means(table, pairs), mean)
     d = torch.randn_like(mean)
-    (mine,) = torch.autograd.grad(averaged(table, pairs), [table], d)
+    (mine,) = torch.autograd.grad(pair_means(table, pairs), [table], d)
     torch.testing.assert_close(mine, torch.autograd.grad(mean, [table], d)[0])
 
 

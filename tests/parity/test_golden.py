@@ -12,8 +12,10 @@ from regard.core.config import from_dict
 from regard.core.spec import resolve
 from regard.models import MODELS, gpt
 from regard.models.transformer import Config, Transformer
-from regard.weights import TABLES, bert, gpt2, marian, t5, torch_transformer
-from regard.weights.table import _several, read
+from regard.weights import TABLES
+from regard.weights.hf import bert, gpt2, marian, t5
+from regard.weights.other import torch_transformer
+from regard.weights.table import _as_tuple, import_state_dict
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -30,30 +32,30 @@ def golden(name):
     return json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def answer_bert(kept, make):
-    model = bert.BERT(bert.ours(kept["config"]))
-    read(bert.table(model.config), make.weights(kept["shapes"]), model.eval())
+def answer_hf_bert(kept, make):
+    model = bert.BERT(bert.import_config(kept["config"]))
+    import_state_dict(bert.table(model.config), make.weights(kept["shapes"]), model.eval())
     asked = [torch.tensor(kept["asked"][name]) for name in ("tokens", "segments", "lengths")]
     there = torch.arange(5) < asked[2][:, None]
     return model(*asked) * there[..., None]  # what is answered at padding means nothing
 
 
-def answer_gpt2(kept, make):
-    model = gpt.GPT(gpt2.ours(kept["config"]))
-    read(gpt2.table(model.config), make.weights(kept["shapes"]), model.eval())
+def answer_hf_gpt2(kept, make):
+    model = gpt.GPT(gpt2.import_config(kept["config"]))
+    import_state_dict(gpt2.table(model.config), make.weights(kept["shapes"]), model.eval())
     return model(torch.tensor(kept["asked"]["tokens"]))
 
 
-def answer_marian(kept, make):
-    model = Transformer(marian.ours(kept["config"]))
-    read(marian.table(model.config), make.weights(kept["shapes"]), model.eval())
+def answer_hf_marian(kept, make):
+    model = Transformer(marian.import_config(kept["config"]))
+    import_state_dict(marian.table(model.config), make.weights(kept["shapes"]), model.eval())
     asked = kept["asked"]
     return model(torch.tensor(asked["source"]), torch.tensor(asked["target"]), torch.tensor(asked["lengths"]))
 
 
-def answer_t5(kept, make):
-    model = t5.T5(t5.ours(kept["config"]))
-    read(t5.table(model.config), t5._named(make.weights(kept["shapes"])), model.eval())
+def answer_hf_t5(kept, make):
+    model = t5.T5(t5.import_config(kept["config"]))
+    import_state_dict(t5.table(model.config), t5._normalize_keys(make.weights(kept["shapes"])), model.eval())
     asked = kept["asked"]
     return model(torch.tensor(asked["source"]), torch.tensor(asked["target"]), torch.tensor(asked["lengths"]))
 
@@ -73,7 +75,7 @@ def answer_torch_transformer(kept, make):
             positions="none",
         )
     )
-    read(torch_transformer.table(model.config), make.weights(kept["shapes"]), model.eval())
+    import_state_dict(torch_transformer.table(model.config), make.weights(kept["shapes"]), model.eval())
     return model.decoder(make.vectors(2, 3, 8), model.encoder(make.vectors(2, 5, 8)))
 
 
@@ -83,21 +85,21 @@ def of_images(kept):
 
 
 def answer_images(kept, make, name):
-    config, room = of_images(kept), import_module(TABLES[name][0])
+    config, module = of_images(kept), import_module(TABLES[name][0])
     model = resolve(MODELS, kept["model"], "model")(config)
-    named = getattr(room, "named", lambda state: state)
-    read(room.table(config), named(make.weights(kept["shapes"])), model.eval())
+    named = getattr(module, "normalize_keys", lambda state: state)
+    import_state_dict(module.table(config), named(make.weights(kept["shapes"])), model.eval())
     return model(make.vectors(*kept["asked"]["images"]))
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_table_names_every_tensor_once(name):
     kept = golden(name)
-    own = {"bert": bert.Config(vocab=4), "gpt2": gpt.Config(vocab=4), "t5": t5.Config(vocab=4)}
+    own = {"hf_bert": bert.Config(vocab=4), "hf_gpt2": gpt.Config(vocab=4), "hf_t5": t5.Config(vocab=4)}
     config = of_images(kept) if "model" in kept else own.get(name, Config(vocab=4, positions="sinusoidal"))
     rows = resolve(TABLES, name, "table")(config)
-    for side in ("theirs", "ours"):
-        names = [each for row in rows for each in _several(getattr(row, side)) if each]
+    for side in ("external", "internal"):
+        names = [each for row in rows for each in _as_tuple(getattr(row, side)) if each]
         assert len(names) == len(set(names))
 
 

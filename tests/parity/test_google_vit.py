@@ -7,17 +7,17 @@ import torch.nn.functional as F
 
 from regard.core.errors import BadInput, Unsupported
 from regard.models.vit import Config, ViT
-from regard.weights import google_vit
-from regard.weights.table import read, write
+from regard.weights.other import google_vit
+from regard.weights.table import export_state_dict, import_state_dict
 
-from .vision import same, shaken
+from .image_models import same, shaken
 
-SMALL = Config(classes=5, image=24, patch=6, width=24, heads=3, layers=2, ffn=40, feed="gelu_tanh")
+SMALL = Config(num_classes=5, image_size=24, patch_size=6, width=24, heads=3, layers=2, ffn=40, feedforward="gelu_tanh")
 KINDS = {
     "token": SMALL,
-    "mean": Config(**vars(SMALL) | {"prefix": 0, "pool": "mean"}),
-    "pre-training": Config(**vars(SMALL) | {"representation": 8}),
-    "no head, one channel": Config(**vars(SMALL) | {"classes": 0, "channels": 1}),
+    "mean": Config(**vars(SMALL) | {"num_prefix_tokens": 0, "pool": "mean"}),
+    "pre-training": Config(**vars(SMALL) | {"representation_size": 8}),
+    "no head, one channel": Config(**vars(SMALL) | {"num_classes": 0, "channels": 1}),
 }
 
 
@@ -58,7 +58,7 @@ def meaning(arrays, images, layers):
 @pytest.mark.parametrize("kind", KINDS)
 def test_arrays_mean_what_flax_makes_of_them(kind):
     ours = shaken(ViT(KINDS[kind]))
-    arrays = write(google_vit.table(ours.config), ours)
+    arrays = export_state_dict(google_vit.table(ours.config), ours)
     x = torch.randn(2, ours.config.channels, 24, 24, dtype=torch.float64)
     with torch.no_grad():
         same(ours(x), meaning(arrays, x.permute(0, 2, 3, 1), 2))
@@ -88,8 +88,8 @@ def test_timm_reads_the_files_that_we_write(tmp_path, kind):
 
 
 def test_the_arrays_of_a_file_have_the_names_and_shapes_of_those_published():
-    ours = ViT(Config(image=32, layers=1, feed="gelu_tanh"))  # of ViT-B_16
-    arrays = write(google_vit.table(ours.config), ours)
+    ours = ViT(Config(image_size=32, layers=1, feedforward="gelu_tanh"))  # of ViT-B_16
+    arrays = export_state_dict(google_vit.table(ours.config), ours)
     block = "Transformer/encoderblock_0"
     assert {name: tuple(value.shape) for name, value in arrays.items()} == {
         "cls": (1, 1, 768),
@@ -133,14 +133,14 @@ def test_files_that_are_something_else_are_refused(tmp_path):
 def test_weights_of_another_model_are_refused_and_nothing_is_changed():
     ours = ViT(SMALL)
     before = {name: value.clone() for name, value in ours.state_dict().items()}
-    arrays = write(google_vit.table(ours.config), ViT(Config(**vars(SMALL) | {"layers": 3})))
+    arrays = export_state_dict(google_vit.table(ours.config), ViT(Config(**vars(SMALL) | {"layers": 3})))
     with pytest.raises(BadInput, match="encoderblock_2"):
-        read(google_vit.table(ours.config), arrays, ours)
+        import_state_dict(google_vit.table(ours.config), arrays, ours)
     assert all(torch.equal(before[name], value) for name, value in ours.state_dict().items())
 
 
 @pytest.mark.parametrize(
-    "settings", [{"pool": "mean_norm"}, {"layer_scale": 1.0}, {"eps": 1e-5}, {"feed": "relu"}], ids=str
+    "settings", [{"pool": "mean_norm"}, {"layer_scale": 1.0}, {"eps": 1e-5}, {"feedforward": "relu"}], ids=str
 )
 def test_what_theirs_cannot_be_is_refused(settings):
     (name,) = settings
@@ -151,9 +151,12 @@ def test_what_theirs_cannot_be_is_refused(settings):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"image": (24, 36)}, "only a square of patches is written, not 4 x 6"),
-        ({"image": (12, 48)}, "only a square of patches is written, not 2 x 8"),  # 16 of them, which would be 4 x 4
-        ({"feed": "gelu"}, "is read as gelu_tanh: gelu would come back as it"),
+        ({"image_size": (24, 36)}, "only a square of patches is written, not 4 x 6"),
+        (
+            {"image_size": (12, 48)},
+            "only a square of patches is written, not 2 x 8",
+        ),  # 16 of them, which would be 4 x 4
+        ({"feedforward": "gelu"}, "is read as gelu_tanh: gelu would come back as it"),
     ],
     ids=str,
 )

@@ -6,15 +6,16 @@ import pytest
 import torch
 
 import regard
-from regard.attention.capture import watch
+from regard.attention.capture.watch import watch
 from regard.core.errors import BadInput, Unsupported
 from regard.models.deit import Config as DeiTConfig
 from regard.models.deit import DeiT
 from regard.models.vit import Config, ViT
-from regard.weights import hf_deit, hf_vit
-from regard.weights.table import read
+from regard.weights.hf import deit as hf_deit
+from regard.weights.hf import vit as hf_vit
+from regard.weights.table import import_state_dict
 
-from .vision import gradients_agree, round_trip, same, shaken
+from .image_models import gradients_agree, round_trip, same, shaken
 
 transformers = pytest.importorskip("transformers")
 transformers.utils.logging.disable_progress_bar()
@@ -48,11 +49,11 @@ def peer(name, attention="sdpa", **settings):
 
 def pair(name, **settings):
     theirs = peer(name, **settings)
-    room = hf_deit if name.startswith("DeiT") else hf_vit
-    config = room.ours(theirs.config.to_dict())
+    module = hf_deit if name.startswith("DeiT") else hf_vit
+    config = module.import_config(theirs.config.to_dict())
     ours = (DeiT if isinstance(config, DeiTConfig) else ViT)(config).double().eval()
-    rows = room.table(config)
-    read(rows, hf_vit.ready(hf_vit.named(theirs.state_dict())), ours)
+    rows = module.table(config)
+    import_state_dict(rows, hf_vit.add_missing_biases(hf_vit.normalize_keys(theirs.state_dict())), ours)
     return theirs, ours, rows
 
 
@@ -88,7 +89,7 @@ def test_answers_are_those_of_transformers_with_other_settings(settings):
 def test_gradients_of_all_parameters_are_those_of_transformers(name):
     theirs, ours, rows = pair(name)
     x = images(36, 18)
-    gradients_agree(theirs, answer(theirs, x), ours, ours(x), rows, hf_vit.named)
+    gradients_agree(theirs, answer(theirs, x), ours, ours(x), rows, hf_vit.normalize_keys)
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -100,7 +101,7 @@ def test_maps_and_tokens_are_those_of_transformers(name):
         out = theirs(x, output_attentions=True, output_hidden_states=True)
         for trace, expected in zip(seen.values(), out.attentions, strict=True):
             same(trace.weights, expected, 1e-6)
-        between = ours.encoder.depths(ours.sequence(ours.stem(x)), [0, 1, 2])
+        between = ours.encoder.intermediate_layers(ours.sequence(ours.stem(x)), [0, 1, 2])
         for mine, wanted in zip(between, out.hidden_states[:3], strict=True):
             same(mine, wanted, 1e-6)
 
@@ -108,14 +109,14 @@ def test_maps_and_tokens_are_those_of_transformers(name):
 @pytest.mark.parametrize("name", CLASSES)
 def test_there_and_back_is_the_same_to_the_bit(name):
     theirs, ours, rows = pair(name)
-    round_trip(hf_vit.named(theirs.state_dict()), rows, ours)
+    round_trip(hf_vit.normalize_keys(theirs.state_dict()), rows, ours)
 
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_transformers_reads_what_we_write_and_we_what_it_writes(tmp_path, name):
     theirs, ours, _ = pair(name)
-    room = hf_deit if name.startswith("DeiT") else hf_vit
-    room.save(tmp_path / "a", ours.float())
+    module = hf_deit if name.startswith("DeiT") else hf_vit
+    module.save(tmp_path / "a", ours.float())
     assert json.loads((tmp_path / "a/config.json").read_text())["architectures"] == [name]
     again, info = getattr(transformers, name).from_pretrained(tmp_path / "a", output_loading_info=True)
     assert not [kind for kind in ("unexpected_keys", "mismatched_keys", "missing_keys") if info[kind]]
@@ -123,11 +124,11 @@ def test_transformers_reads_what_we_write_and_we_what_it_writes(tmp_path, name):
     with torch.no_grad():
         torch.testing.assert_close(answer(again.eval(), x), ours(x), rtol=1e-4, atol=1e-4)
     theirs.float().save_pretrained(tmp_path / "b")
-    found, _ = room.load(tmp_path / "b")
+    found, _ = module.load(tmp_path / "b")
     assert found.config == ours.config
     with torch.no_grad():
         assert torch.equal(found(x), ours(x))
-    room.save(tmp_path / "a", found)  # what stands there is theirs: it may be replaced
+    module.save(tmp_path / "a", found)  # what stands there is theirs: it may be replaced
 
 
 @pytest.mark.parametrize("name", [*CLASSES[:1], *CLASSES[2:]])
@@ -171,11 +172,11 @@ def test_a_body_alone_is_loaded_as_a_model(tmp_path):
 )
 def test_what_ours_cannot_be_is_refused(change, said):
     with pytest.raises(Unsupported, match=said):
-        hf_vit.ours(peer("ViTForImageClassification").config.to_dict() | change)
+        hf_vit.import_config(peer("ViTForImageClassification").config.to_dict() | change)
 
 
-@pytest.mark.parametrize("settings", [{"pool": "mean"}, {"prefix": 2}, {"layer_scale": 1.0}, {"feed": "swiglu"},
-    {"representation": 4}, {"positions": "learned(prefix=0)"}], ids=str)  # fmt: skip
+@pytest.mark.parametrize("settings", [{"pool": "mean"}, {"num_prefix_tokens": 2}, {"layer_scale": 1.0}, {"feedforward": "swiglu"},
+    {"representation_size": 4}, {"positions": "learned(prefix=0)"}], ids=str)  # fmt: skip
 def test_what_theirs_cannot_be_is_refused(settings):
     (name,) = settings
     with pytest.raises(Unsupported, match=f"transformers' ViT has {name}"):
@@ -185,4 +186,6 @@ def test_what_theirs_cannot_be_is_refused(settings):
 def test_weights_of_another_model_are_refused_with_both_lists():
     _, ours, rows = pair("ViTForImageClassification")
     with pytest.raises(BadInput, match=r"vit\.encoder\.layer\.3\.attention\.attention\.query\.weight"):
-        read(rows, hf_vit.named(peer("ViTForImageClassification", num_hidden_layers=4).state_dict()), ours)
+        import_state_dict(
+            rows, hf_vit.normalize_keys(peer("ViTForImageClassification", num_hidden_layers=4).state_dict()), ours
+        )

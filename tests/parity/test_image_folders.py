@@ -12,24 +12,22 @@ from regard.core.errors import RegardError
 from regard.models import build
 from regard.models.mvit import Config as MViTConfig
 from regard.models.mvit import MViT
-from regard.tasks.image_classifier import ImageClassifier
-from regard.weights import (
-    google_vit,
-    hf_deit,
-    hf_swin,
-    hf_swinv2,
-    hf_vit,
-    timm_deit,
-    timm_mvitv2,
-    timm_resnet,
-    timm_swin,
-    timm_swinv2,
-    timm_vit,
-)
+from regard.tasks.image.image_classifier import ImageClassifier
+from regard.weights.hf import deit as hf_deit
+from regard.weights.hf import swin as hf_swin
+from regard.weights.hf import swinv2 as hf_swinv2
+from regard.weights.hf import vit as hf_vit
+from regard.weights.other import google_vit
+from regard.weights.timm import deit as timm_deit
+from regard.weights.timm import mvitv2 as timm_mvitv2
+from regard.weights.timm import resnet as timm_resnet
+from regard.weights.timm import swin as timm_swin
+from regard.weights.timm import swinv2 as timm_swinv2
+from regard.weights.timm import vit as timm_vit
 
 NAMES = ["cat", "dog", "Löwe"]
-VIT = {"width": 16, "heads": 2, "layers": 1, "patch": 8, "eps": 1e-6}
-SWIN = {"width": 8, "heads": (1, 2), "layers": (1, 1), "window": 4, "patch": 4}
+VIT = {"width": 16, "heads": 2, "layers": 1, "patch_size": 8, "eps": 1e-6}
+SWIN = {"width": 8, "heads": (1, 2), "layers": (1, 1), "window_size": 4, "patch_size": 4}
 SAVERS = {
     "hf_vit": (hf_vit, "vit", VIT | {"positions": "learned(antialias=False)"}),
     "hf_deit": (hf_deit, "deit", VIT | {"positions": "learned(antialias=False)"}),
@@ -51,28 +49,28 @@ def photo(mode="RGB"):
 
 def classifier(name="vit", image=32, channels=3, crop=0.9, resample="bilinear", **settings):
     torch.manual_seed(0)
-    model = build(name, classes=len(NAMES), image=image, channels=channels, **settings)
+    model = build(name, num_classes=len(NAMES), image_size=image, channels=channels, **settings)
     shown = {"mean": [0.485, 0.4, 0.3][:channels], "std": [0.2, 0.25, 0.3][:channels]}
     return ImageClassifier(model, NAMES, image, channels, crop=crop, resample=resample, **shown)
 
 
 @pytest.mark.parametrize("name", SAVERS)
 def test_a_classifier_comes_back_as_it_was(tmp_path, name):
-    room, kind, settings = SAVERS[name]
+    module, kind, settings = SAVERS[name]
     ours = classifier(kind, **settings)
-    room.save(tmp_path / "theirs", ours)
+    module.save(tmp_path / "theirs", ours)
     again = regard.load(tmp_path / "theirs")
     for field in ("labels", "size", "channels", "mean", "std", "crop", "resample"):
         assert getattr(again, field) == getattr(ours, field), field
     assert again([photo()]) == ours([photo()])
-    room.save(tmp_path / "theirs", again)  # what stands there is theirs: it may be replaced
+    module.save(tmp_path / "theirs", again)  # what stands there is theirs: it may be replaced
 
 
-@pytest.mark.parametrize("room", [hf_vit, timm_vit])
+@pytest.mark.parametrize("module", [hf_vit, timm_vit])
 @pytest.mark.parametrize("shown", [{"channels": 1}, {"image": (24, 40), "crop": 0.97}, {"crop": 1.0}, {"image": 72}])
-def test_so_does_one_that_is_shown_images_otherwise(tmp_path, room, shown):
+def test_so_does_one_that_is_shown_images_otherwise(tmp_path, module, shown):
     ours = classifier(**SAVERS["hf_vit"][2], **shown)
-    room.save(tmp_path / "theirs", ours)
+    module.save(tmp_path / "theirs", ours)
     assert regard.load(tmp_path / "theirs")([photo()]) == ours([photo()])
 
 
@@ -127,7 +125,7 @@ def test_neither_is_there_a_place_for_a_resnet_clips_or_another_size(tmp_path):
     with pytest.raises(RegardError, match="not a ResNet"):
         hf_vit.save(tmp_path / "m", classifier("resnet", size="18"))
     with pytest.raises(RegardError):
-        timm_mvitv2.save(tmp_path / "m", MViT(MViTConfig(classes=3, frames=4, image=32)))
+        timm_mvitv2.save(tmp_path / "m", MViT(MViTConfig(num_classes=3, num_frames=4, image_size=32)))
     ours = classifier(**VIT)
     with pytest.raises(RegardError, match="give a ViT, not ImageClassifier"):
         google_vit.save(tmp_path / "m.npz", ours)

@@ -9,12 +9,15 @@ import torch
 from safetensors.torch import save
 
 import regard
-from regard.attention.capture import watch
+from regard.attention.capture.watch import watch
 from regard.core.errors import BadInput, Unsupported
 from regard.models import swin, swinv2
-from regard.weights import hf_swin, hf_swinv2, timm_swin, timm_swinv2
 from regard.weights.folder import read_tensors
-from regard.weights.table import read, write
+from regard.weights.hf import swin as hf_swin
+from regard.weights.hf import swinv2 as hf_swinv2
+from regard.weights.table import export_state_dict, import_state_dict
+from regard.weights.timm import swin as timm_swin
+from regard.weights.timm import swinv2 as timm_swinv2
 
 timm = pytest.importorskip("timm")
 transformers = pytest.importorskip("transformers")
@@ -57,17 +60,17 @@ def state(name, theirs, folder):
     return read_tensors(folder)
 
 
-def made(name, image=IMAGE, window=WINDOW, **settings):
-    room = swinv2 if name.endswith("v2") else swin
+def made(name, image=IMAGE, window=WINDOW, classes=CLASSES, **settings):
+    module = swinv2 if name.endswith("v2") else swin
     padding = "shifted" if name.startswith("timm") else "attend"
-    shape = {"patch": 2, "width": 12, "layers": LAYERS, "heads": HEADS, "classes": CLASSES, "padding": padding}
-    config = room.Config(image=image, window=window, **shape | settings)
+    shape = {"patch_size": 2, "width": 12, "layers": LAYERS, "heads": HEADS, "num_classes": classes, "padding": padding}
+    config = module.Config(image_size=image, window_size=window, **shape | settings)
     return (swinv2.SwinV2 if name.endswith("v2") else swin.Swin)(config).double().eval()
 
 
 def pair(name, folder, **settings):
     theirs, ours = peer(name, **settings), made(name, **settings)
-    read(TABLES[name].table(ours.config), state(name, theirs, folder), ours)
+    import_state_dict(TABLES[name].table(ours.config), state(name, theirs, folder), ours)
     return theirs, ours
 
 
@@ -151,7 +154,7 @@ def test_gradients_of_all_parameters_are_theirs(name, tmp_path):
             for parameter in model.parameters():
                 assert parameter.grad is not None
                 parameter.copy_(parameter.grad)
-    wanted, mine = state(name, theirs, tmp_path), write(TABLES[name].table(ours.config), ours)
+    wanted, mine = state(name, theirs, tmp_path), export_state_dict(TABLES[name].table(ours.config), ours)
     assert set(wanted) == set(mine)
     for key, value in wanted.items():
         torch.testing.assert_close(mine[key], value, rtol=1e-8, atol=1e-8, msg=key)
@@ -183,7 +186,7 @@ def test_attention_maps_are_theirs(name, size, tmp_path):
 @pytest.mark.parametrize("classes", [CLASSES, 0])
 def test_there_and_back_is_the_same_to_the_bit(name, classes, tmp_path):
     theirs, ours = pair(name, tmp_path, classes=classes)
-    before, back = state(name, theirs, tmp_path), write(TABLES[name].table(ours.config), ours)
+    before, back = state(name, theirs, tmp_path), export_state_dict(TABLES[name].table(ours.config), ours)
     assert set(back) == set(before)
     for key, value in before.items():
         assert torch.equal(back[key], value), key
@@ -192,7 +195,7 @@ def test_there_and_back_is_the_same_to_the_bit(name, classes, tmp_path):
 @pytest.mark.parametrize("name", ["timm_swin", "timm_swinv2"])
 def test_timm_reads_what_we_write(name):
     theirs, ours = peer(name), made(name)
-    theirs.load_state_dict(write(TABLES[name].table(ours.config), ours))
+    theirs.load_state_dict(export_state_dict(TABLES[name].table(ours.config), ours))
     images = torch.randn(2, 3, 48, 48).double()
     with torch.no_grad():
         close(theirs(images), ours(images))
@@ -248,7 +251,7 @@ def test_load_reads_the_folders_that_timm_writes(name, window, trained, tmp_path
     save_for_hf(theirs, tmp_path, model_config=said, model_args=arguments, safe_serialization=True)
     classify = regard.load(tmp_path)
     assert classify.labels == ["a", "b", "c", "d", "e"]
-    assert (classify.image, classify.model.config.window) == (64, window)
+    assert (classify.image, classify.model.config.window_size) == (64, window)
     assert getattr(classify.model.config, "trained", None) == trained
     images = torch.randn(2, 3, 64, 64)
     with torch.no_grad():
@@ -281,7 +284,7 @@ def test_windows_moved_to_a_larger_image_answer_as_theirs_that_know_the_first_tr
     larger = peer(name, image=80, window=7, pretrained_window_sizes=(4, 4, 4))
     larger.load_state_dict(theirs.state_dict())
     images = torch.randn(2, 3, 80, 80).double()
-    moved = swinv2.transfer(ours, 80, 7)
+    moved = swinv2.change_window(ours, 80, 7)
     with torch.no_grad():
         wanted = answer(larger, images)
         close(moved(images), wanted)
@@ -293,7 +296,7 @@ def test_windows_moved_to_a_larger_image_answer_as_theirs_that_know_the_first_tr
     ({"use_absolute_embeddings": True}, "use_absolute_embeddings"), ({"qkv_bias": False}, "qkv_bias")])  # fmt: skip
 def test_what_ours_cannot_be_is_refused(name, change, said):
     with pytest.raises(Unsupported, match=said):
-        TABLES[name].ours(peer(name).config.to_dict() | change)
+        TABLES[name].import_config(peer(name).config.to_dict() | change)
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -303,7 +306,9 @@ def test_what_theirs_cannot_be_is_refused(name):
         TABLES[name].table(made(name, positions=other).config)
     wide = made(name, width=24)
     with pytest.raises(BadInput, match="shapes differ"):
-        read(TABLES[name].table(wide.config), write(TABLES[name].table(made(name).config), made(name)), wide)
+        import_state_dict(
+            TABLES[name].table(wide.config), export_state_dict(TABLES[name].table(made(name).config), made(name)), wide
+        )
 
 
 def test_a_window_larger_than_the_last_grid_has_no_place_in_theirs():
@@ -320,7 +325,7 @@ def test_published_sizes_have_the_tensors_of_timm(ours, theirs):
     name, _, size = ours.partition("-")
     with torch.device("meta"):
         mine, wanted = build(name, size=size), timm.create_model(theirs)
-        found = write(TABLES[f"timm_{name}"].table(mine.config), mine)
+        found = export_state_dict(TABLES[f"timm_{name}"].table(mine.config), mine)
     assert {k: v.shape for k, v in found.items()} == {k: v.shape for k, v in wanted.state_dict().items()}
     theirs_windows = [stage.blocks[0].window_size for stage in wanted.layers]
     assert theirs_windows == [stage.blocks[0].mix.window for stage in mine.stages]

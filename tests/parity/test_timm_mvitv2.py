@@ -7,19 +7,19 @@ import regard
 from regard.core.errors import BadInput, Unsupported
 from regard.models import build
 from regard.models.mvit import Config, MViT
-from regard.weights import timm_mvitv2
-from regard.weights.table import read, write
-from tests.parity.vision import gradients_agree, maps_agree
+from regard.weights.table import export_state_dict, import_state_dict
+from regard.weights.timm import mvitv2 as timm_mvitv2
+from tests.parity.image_models import gradients_agree, maps_agree
 
 timm = pytest.importorskip("timm")
 mvitv2 = pytest.importorskip("timm.models.mvitv2")
 
-SMALL = {"width": 6, "heads": 1, "layers": (1, 2, 2, 1), "image": 64, "classes": 5}
+SMALL = {"width": 6, "heads": 1, "layers": (1, 2, 2, 1), "image_size": 64, "num_classes": 5}
 KINDS = {
     "plain": {},
-    "two heads, wider in the feed-forward": {"heads": 2, "widen": "feed"},
+    "two heads, wider in the feed-forward": {"heads": 2, "widen_in": "feedforward"},
     "class token": {"class_token": True},
-    "keys as fine as queries": {"keys": 1},
+    "keys as fine as queries": {"kv_stride": 1},
     "four channels": {"channels": 4},
 }
 
@@ -33,7 +33,7 @@ def peer(config, image=64):
         expand_attn=config.widen == "attention",
         stride_kv_adaptive=(config.keys, config.keys),
     )
-    theirs = mvitv2.MultiScaleVit(cfg, img_size=image, in_chans=config.channels, num_classes=config.classes)
+    theirs = mvitv2.MultiScaleVit(cfg, img_size=image, in_chans=config.channels, num_classes=config.num_classes)
     theirs = theirs.double().eval()
     with torch.no_grad():
         for parameter in theirs.parameters():
@@ -44,7 +44,7 @@ def peer(config, image=64):
 def pair(**settings):
     ours = MViT(Config(**SMALL | settings)).double().eval()
     theirs = peer(ours.config)
-    read(timm_mvitv2.table(ours.config), theirs.state_dict(), ours)
+    import_state_dict(timm_mvitv2.table(ours.config), theirs.state_dict(), ours)
     return theirs, ours
 
 
@@ -62,7 +62,9 @@ def test_logits_and_features_are_those_of_timm(kind):
         for mine, wanted in zip(ours.features(given), theirs_features, strict=True):
             torch.testing.assert_close(mine, wanted, rtol=1e-10, atol=1e-10)
         whole = theirs.forward_features(given)
-        torch.testing.assert_close(ours.grid(given).flatten(1, 2), whole[:, ours.prefix :], rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(
+            ours.grid(given).flatten(1, 2), whole[:, ours.num_prefix_tokens :], rtol=1e-10, atol=1e-10
+        )
         torch.testing.assert_close(ours.pooled(given), theirs.forward_head(whole, pre_logits=True))
 
 
@@ -93,7 +95,7 @@ def test_other_sizes_are_read_as_timm_stretches_its_tables(side):
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_go_back_bit_for_bit(kind):
     theirs, ours = pair(**KINDS[kind])
-    state = write(timm_mvitv2.table(ours.config), ours)
+    state = export_state_dict(timm_mvitv2.table(ours.config), ours)
     assert state.keys() == theirs.state_dict().keys()
     for name, value in theirs.state_dict().items():
         assert torch.equal(state[name], value), name
@@ -107,12 +109,12 @@ def test_published_sizes_have_the_tensors_of_timm(size, name):
     with torch.device("meta"):
         theirs, ours = timm.create_model(f"mvitv2_{name}", num_classes=1000), build("mvit", size=size)
     wanted = {n: v.shape for n, v in theirs.state_dict().items()}
-    assert {n: v.shape for n, v in write(timm_mvitv2.table(ours.config), ours).items()} == wanted
+    assert {n: v.shape for n, v in export_state_dict(timm_mvitv2.table(ours.config), ours).items()} == wanted
 
 
 def test_the_published_tiny_one_answers_like_timms_in_float32():
     theirs, ours = timm.create_model("mvitv2_tiny").eval(), build("mvit", size="t").eval()
-    read(timm_mvitv2.table(ours.config), theirs.state_dict(), ours)
+    import_state_dict(timm_mvitv2.table(ours.config), theirs.state_dict(), ours)
     given = torch.randn(1, 3, 224, 224)
     with torch.no_grad():
         torch.testing.assert_close(ours(given), theirs(given), rtol=1e-4, atol=1e-5)
@@ -121,7 +123,7 @@ def test_the_published_tiny_one_answers_like_timms_in_float32():
 def test_timm_reads_the_folder_that_we_write_and_we_read_theirs(tmp_path):
     from timm.models._hub import save_for_hf
 
-    ours = build("mvit", size="t", image=64, classes=5, drop_path=0.1).eval()
+    ours = build("mvit", size="t", image_size=64, num_classes=5, drop_path=0.1).eval()
     timm_mvitv2.save(tmp_path / "ours", ours)
     theirs = timm.create_model(f"local-dir:{tmp_path / 'ours'}", pretrained=True).eval()
     given = torch.randn(1, 3, 64, 64)
@@ -139,22 +141,24 @@ def test_timm_reads_the_folder_that_we_write_and_we_read_theirs(tmp_path):
 
 def test_folders_of_other_kinds_are_refused():
     with pytest.raises(Unsupported, match="published sizes only"):
-        timm_mvitv2.theirs(Config(**SMALL))
+        timm_mvitv2.export_config(Config(**SMALL))
     with pytest.raises(Unsupported, match="square images"):
-        timm_mvitv2.theirs(Config(image=(64, 96)))
+        timm_mvitv2.export_config(Config(image_size=(64, 96)))
     state = {"patch_embed.proj.weight": torch.zeros(96, 3, 7, 7)}
     with pytest.raises(Unsupported, match="'mvit_unheard' is not among"):
-        timm_mvitv2.ours({"architecture": "mvit_unheard"}, state)
+        timm_mvitv2.import_config({"architecture": "mvit_unheard"}, state)
     with pytest.raises(Unsupported, match="global_pool='avg'"):
-        timm_mvitv2.ours({"architecture": "mvitv2_base_cls", "model_args": {"global_pool": "avg"}}, state)
+        timm_mvitv2.import_config({"architecture": "mvitv2_base_cls", "model_args": {"global_pool": "avg"}}, state)
     with pytest.raises(BadInput, match="patch_embed is not there"):
-        timm_mvitv2.ours({"architecture": "mvitv2_tiny"}, {})
+        timm_mvitv2.import_config({"architecture": "mvitv2_tiny"}, {})
 
 
 def test_what_timm_has_no_place_for_is_refused():
-    for settings in ({"frames": 4}, {"positions": "added"}, {"residual": "none"}, {"pooling": "mean"}):
+    for settings in ({"num_frames": 4}, {"positions": "added"}, {"residual_pooling": "none"}, {"pooling": "mean"}):
         with pytest.raises(Unsupported, match=next(iter(settings))):
             timm_mvitv2.table(Config(**SMALL | settings))
     theirs, ours = pair()
     with pytest.raises(BadInput, match="do not fit"):
-        read(timm_mvitv2.table(ours.config), theirs.state_dict(), MViT(Config(**SMALL | {"layers": (1, 1, 2, 1)})))
+        import_state_dict(
+            timm_mvitv2.table(ours.config), theirs.state_dict(), MViT(Config(**SMALL | {"layers": (1, 1, 2, 1)}))
+        )

@@ -5,11 +5,11 @@ import torch
 
 from regard.core.errors import BadInput, Unsupported
 from regard.models.resnet import SIZES, Config, ResNet
-from regard.weights import timm_resnet
-from regard.weights.table import read, write
-from tests.parity.vision import there_and_back
+from regard.weights.table import export_state_dict, import_state_dict
+from regard.weights.timm import resnet as timm_resnet
+from tests.parity.image_models import there_and_back
 
-from .vision import round_trip, same, shaken
+from .image_models import round_trip, same, shaken
 
 timm = pytest.importorskip("timm")
 torchvision = pytest.importorskip("torchvision")
@@ -21,9 +21,9 @@ PEERS = [(whose, block) for whose in ("timm", "torchvision") for block in LAYERS
 
 
 def peer(whose, block, classes=5):
-    room = timms if whose == "timm" else torchvisions
-    kind = {"basic": room.BasicBlock, "bottleneck": room.Bottleneck}[block]
-    theirs = shaken(room.ResNet(kind, LAYERS[block], num_classes=classes), by=0.05)
+    module = timms if whose == "timm" else torchvisions
+    kind = {"basic": module.BasicBlock, "bottleneck": module.Bottleneck}[block]
+    theirs = shaken(module.ResNet(kind, LAYERS[block], num_classes=classes), by=0.05)
     for name, buffer in theirs.named_buffers():
         if name.endswith("running_var"):
             buffer.uniform_(0.5, 1.5)
@@ -34,8 +34,8 @@ def peer(whose, block, classes=5):
 
 def pair(whose, block, classes=5):
     theirs = peer(whose, block, classes)
-    ours = ResNet(Config(classes=classes, block=block, layers=LAYERS[block])).double().eval()
-    read(timm_resnet.table(ours.config), theirs.state_dict(), ours)
+    ours = ResNet(Config(num_classes=classes, block=block, layers=LAYERS[block])).double().eval()
+    import_state_dict(timm_resnet.table(ours.config), theirs.state_dict(), ours)
     return theirs, ours
 
 
@@ -72,7 +72,7 @@ def test_statistics_of_a_batch_are_kept_as_theirs_are(whose, block):
     x = images(40, 48)
     with torch.no_grad():
         same(ours.train()(x), theirs.train()(x), 1e-8)
-        found, expected = write(timm_resnet.table(ours.config), ours), theirs.state_dict()
+        found, expected = export_state_dict(timm_resnet.table(ours.config), ours), theirs.state_dict()
     assert expected["bn1.num_batches_tracked"] == 1
     for name, value in expected.items():
         same(found[name], value, 1e-8)
@@ -88,7 +88,7 @@ def test_gradients_of_all_parameters_are_theirs(block):
     with torch.no_grad():
         for mine, parameter in zip(held.parameters(), ours.parameters(), strict=True):
             mine.copy_(parameter.grad)
-    mapped = write(timm_resnet.table(ours.config), held)
+    mapped = export_state_dict(timm_resnet.table(ours.config), held)
     for name, parameter in theirs.named_parameters():
         torch.testing.assert_close(mapped[name], parameter.grad, rtol=1e-7, atol=1e-9, msg=name)
 
@@ -109,15 +109,15 @@ def test_sizes_have_as_many_parameters_as_theirs(size):
 def test_a_folder_goes_there_and_back(tmp_path):
     theirs = timm.create_model("resnet18", num_classes=5, in_chans=1).eval()
     model, shown = there_and_back(theirs, {"in_chans": 1}, timm_resnet, torch.randn(2, 1, 64, 64), tmp_path)
-    assert (model.config.classes, model.config.channels, len(shown["labels"])) == (5, 1, 5)
+    assert (model.config.num_classes, model.config.channels, len(shown["labels"])) == (5, 1, 5)
 
 
 def test_what_has_no_place_is_refused():
     with pytest.raises(Unsupported, match="stem='large'"):
         timm_resnet.table(Config(stem="small"))
     with pytest.raises(Unsupported, match="none of timm's"):
-        timm_resnet.theirs(Config(width=32))
+        timm_resnet.export_config(Config(width=32))
     with pytest.raises(Unsupported, match="not among resnet18"):
-        timm_resnet.ours({"architecture": "resnet26d"}, {})
+        timm_resnet.import_config({"architecture": "resnet26d"}, {})
     with pytest.raises(BadInput, match=r"layer1\.0\.conv3"):
-        read(timm_resnet.table(Config()), peer("timm", "bottleneck", 1000).state_dict(), ResNet(Config()))
+        import_state_dict(timm_resnet.table(Config()), peer("timm", "bottleneck", 1000).state_dict(), ResNet(Config()))

@@ -6,15 +6,16 @@ import pytest
 import torch
 
 import regard
-from regard.attention.capture import watch
+from regard.attention.capture.watch import watch
 from regard.core.errors import BadInput, Unsupported
 from regard.models.deit import Config as DeiTConfig
 from regard.models.deit import DeiT
 from regard.models.vit import Config, ViT
-from regard.weights import timm_deit, timm_vit
-from regard.weights.table import read
+from regard.weights.table import import_state_dict
+from regard.weights.timm import deit as timm_deit
+from regard.weights.timm import vit as timm_vit
 
-from .vision import gradients_agree, round_trip, same, shaken
+from .image_models import gradients_agree, round_trip, same, shaken
 
 timm = pytest.importorskip("timm")
 
@@ -41,17 +42,19 @@ def pair(name="vit_base_patch16_224", **settings):
     said = {"architecture": name, "model_args": arguments, "global_pool": settings.get("global_pool", "token")}
     state = theirs.state_dict()
     if "dist_token" in state:
-        config = DeiTConfig(**timm_vit.described(said, state))
+        config = DeiTConfig(**timm_vit.import_fields(said, state))
         ours, rows = DeiT(config).double().eval(), timm_deit.table(config)
     else:
-        config = timm_vit.ours(said, state)
+        config = timm_vit.import_config(said, state)
         ours, rows = ViT(config).double().eval(), timm_vit.table(config)
-    read(rows, state, ours)
+    import_state_dict(rows, state, ours)
     return theirs, ours, rows
 
 
 def images(config, *size):
-    size = size or (config.image if isinstance(config.image, tuple) else (config.image, config.image))
+    size = size or (
+        config.image_size if isinstance(config.image_size, tuple) else (config.image_size, config.image_size)
+    )
     return torch.randn(2, config.channels, *size, dtype=torch.float64)
 
 
@@ -116,7 +119,7 @@ def test_tokens_in_their_places_are_those_of_timm():
     x = images(ours.config)
     with torch.no_grad():
         same(ours.grid(x).flatten(1, 2), theirs.forward_features(x)[:, 1:])
-        same(ours.encoder.depths(ours.sequence(ours.stem(x)), [2])[0], theirs.blocks[:2](theirs._pos_embed(theirs.patch_embed(x))))  # fmt: skip  # noqa: E501
+        same(ours.encoder.intermediate_layers(ours.sequence(ours.stem(x)), [2])[0], theirs.blocks[:2](theirs._pos_embed(theirs.patch_embed(x))))  # fmt: skip  # noqa: E501
 
 
 @pytest.mark.parametrize("size", [(24, 24), (36, 18)], ids=str)
@@ -128,7 +131,7 @@ def test_deit_is_that_of_timm_with_both_its_heads(size):
         same(ours.pooled(x), theirs.forward_head(theirs.forward_features(x), pre_logits=True), 1e-5)
     theirs.set_distilled_training(True)
     theirs.train()
-    for mine, wanted in zip(ours.both(x), theirs(x), strict=True):
+    for mine, wanted in zip(ours.logits_per_head(x), theirs(x), strict=True):
         same(mine, wanted, 1e-5)
 
 
@@ -137,7 +140,7 @@ def test_gradients_of_deit_are_those_of_timm():
     theirs.set_distilled_training(True)
     theirs.train()
     x = images(ours.config)
-    gradients_agree(theirs, torch.cat(theirs(x), 1), ours, torch.cat(ours.both(x), 1), rows)
+    gradients_agree(theirs, torch.cat(theirs(x), 1), ours, torch.cat(ours.logits_per_head(x), 1), rows)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "deit"])
@@ -149,15 +152,15 @@ def test_there_and_back_is_the_same_to_the_bit(kind):
 @pytest.mark.parametrize("kind", [*KINDS, "deit"])
 def test_timm_reads_the_folders_that_we_write(tmp_path, kind):
     _, ours, _ = pair(**KINDS[kind]) if kind in KINDS else pair("deit_base_distilled_patch16_224")
-    room = timm_vit if kind in KINDS else timm_deit
-    room.save(tmp_path / "mine", ours.float())
+    module = timm_vit if kind in KINDS else timm_deit
+    module.save(tmp_path / "mine", ours.float())
     theirs = timm.create_model(f"local-dir:{tmp_path / 'mine'}", pretrained=True).eval()
     x = images(ours.config).float()
     with torch.no_grad():
         torch.testing.assert_close(theirs(x), ours(x), rtol=1e-4, atol=1e-4)
-    found, shown = room.load(tmp_path / "mine")
+    found, shown = module.load(tmp_path / "mine")
     assert type(found) is type(ours)
-    assert (shown["image"], shown["channels"]) == (ours.config.image, ours.config.channels)
+    assert (shown["image"], shown["channels"]) == (ours.config.image_size, ours.config.channels)
     with torch.no_grad():
         assert torch.equal(found(x), ours(x))
 
@@ -194,23 +197,25 @@ def test_load_reads_the_folders_that_timm_writes(tmp_path, name, settings):
 ])  # fmt: skip
 def test_architectures_that_compute_otherwise_are_refused(name, said):
     with pytest.raises(Unsupported, match=said):
-        timm_vit.ours({"architecture": name}, peer().state_dict())
+        timm_vit.import_config({"architecture": name}, peer().state_dict())
 
 
 def test_what_ours_cannot_be_is_refused(tmp_path):
     state = peer().state_dict()
     with pytest.raises(Unsupported, match="qk_norm=True"):
-        timm_vit.ours({"architecture": "vit_base_patch16_224", "model_args": {"qk_norm": True}}, state)
+        timm_vit.import_config({"architecture": "vit_base_patch16_224", "model_args": {"qk_norm": True}}, state)
     with pytest.raises(Unsupported, match="'map'"):
-        timm_vit.ours({"architecture": "vit_base_patch16_224", "model_args": SMALL | {"global_pool": "map"}}, state)
+        timm_vit.import_config(
+            {"architecture": "vit_base_patch16_224", "model_args": SMALL | {"global_pool": "map"}}, state
+        )
     with pytest.raises(BadInput, match="17 rows"):
-        timm_vit.ours({"architecture": "vit_base_patch16_224", "model_args": SMALL | {"img_size": 30}}, state)
+        timm_vit.import_config({"architecture": "vit_base_patch16_224", "model_args": SMALL | {"img_size": 30}}, state)
     (tmp_path / "config.json").write_text(json.dumps({"architecture": "convnext_tiny"}))
     with pytest.raises(BadInput, match="convnext_tiny"):
         regard.load(tmp_path)
 
 
-@pytest.mark.parametrize("settings", [{"stem": "normed"}, {"eps": 1e-5}, {"representation": 8}, {"feed": "swiglu"},
+@pytest.mark.parametrize("settings", [{"stem": "normed"}, {"eps": 1e-5}, {"representation": 8}, {"feedforward": "swiglu"},
     {"positions": "learned(prefix=3)"}], ids=str)  # fmt: skip
 def test_what_theirs_cannot_be_is_refused(settings):
     (name,) = settings

@@ -6,19 +6,19 @@ import pytest
 import torch
 from torch import nn
 
-from regard.attention.capture import watch
-from regard.attention.mask import Keys
+from regard.attention.capture.watch import watch
+from regard.attention.mask import PaddingMask
 from regard.core.errors import BadInput
 from regard.models.transformer import Config, Transformer
-from regard.weights import torch_transformer
-from regard.weights.table import read, write
+from regard.weights.other import torch_transformer
+from regard.weights.table import export_state_dict, import_state_dict
 
 pytestmark = pytest.mark.usefixtures("double")
 
 CAUSAL = nn.Transformer.generate_square_subsequent_mask
 
 
-def pair(norm="post", feed="relu", bias=True):
+def pair(norm="post", feedforward="relu", bias=True):
     """The peer with random weights everywhere (its biases and norms begin at 0 and 1), and ours with its weights."""
     config = Config(
         vocab=8,
@@ -30,15 +30,15 @@ def pair(norm="post", feed="relu", bias=True):
         dropout=0.0,
         norm=norm,
         final_norm=True,
-        feed=feed,
+        feedforward=feed,
         positions="none",
     )
-    theirs = torch_transformer.theirs(config, bias=bias)
+    theirs = torch_transformer.export_module(config, bias=bias)
     with torch.no_grad():
         for parameter in theirs.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
     ours = Transformer(config)
-    read(torch_transformer.table(config, bias), theirs.state_dict(), ours)
+    import_state_dict(torch_transformer.table(config, bias), theirs.state_dict(), ours)
     return theirs, ours
 
 
@@ -54,7 +54,7 @@ def run_theirs(theirs, source, target, lengths):
 
 
 def run_ours(ours, source, target, lengths):
-    return ours.decoder(target, ours.encoder(source, Keys(lengths)), memory_mask=Keys(lengths))
+    return ours.decoder(target, ours.encoder(source, PaddingMask(lengths)), memory_mask=PaddingMask(lengths))
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
@@ -81,7 +81,7 @@ def test_gradients_of_weights_and_inputs_are_those_of_torch(norm):
     with torch.no_grad():
         for mine, parameter in zip(gradients.parameters(), ours.parameters(), strict=True):
             mine.copy_(torch.zeros_like(mine) if parameter.grad is None else parameter.grad)
-    mapped = write(torch_transformer.table(ours.config), gradients)
+    mapped = export_state_dict(torch_transformer.table(ours.config), gradients)
     assert mapped.keys() == dict(theirs.named_parameters()).keys()
     for name, parameter in theirs.named_parameters():
         torch.testing.assert_close(mapped[name], parameter.grad, rtol=1e-9, atol=1e-9, msg=name)
@@ -131,7 +131,7 @@ def test_twenty_training_steps_are_those_of_torch(norm):
             losses[name].append(loss.item())
     assert losses["theirs"][-1] < 0.9 * losses["theirs"][0]  # it does learn
     torch.testing.assert_close(losses["ours"], losses["theirs"], rtol=1e-8, atol=1e-8)
-    trained = write(torch_transformer.table(ours.config), ours)
+    trained = export_state_dict(torch_transformer.table(ours.config), ours)
     for name, value in theirs.state_dict().items():
         torch.testing.assert_close(trained[name], value, rtol=1e-7, atol=1e-7, msg=name)
 
@@ -139,7 +139,7 @@ def test_twenty_training_steps_are_those_of_torch(norm):
 @pytest.mark.parametrize("bias", [True, False])
 def test_there_and_back_is_the_same_to_the_bit(bias):
     theirs, ours = pair(bias=bias)
-    back = write(torch_transformer.table(ours.config, bias), ours)
+    back = export_state_dict(torch_transformer.table(ours.config, bias), ours)
     assert back.keys() == theirs.state_dict().keys()
     for name, value in theirs.state_dict().items():
         assert torch.equal(back[name], value), name
@@ -150,9 +150,9 @@ def test_a_bias_that_torch_has_no_place_for_is_not_lost_silently():
     with torch.no_grad():
         ours.decoder.blocks[1].feed.up.bias[3] = 1.0
     with pytest.raises(BadInput, match=r"decoder\.blocks\.1\.feed\.up\.bias"):
-        write(torch_transformer.table(ours.config, bias=False), ours)
+        export_state_dict(torch_transformer.table(ours.config, bias=False), ours)
 
 
 def test_the_configuration_is_read_off_the_module():
     theirs, ours = pair("pre", "gelu")
-    assert torch_transformer.ours(theirs, vocab=8, positions="none") == ours.config
+    assert torch_transformer.import_config(theirs, vocab=8, positions="none") == ours.config

@@ -6,20 +6,20 @@ import torch
 from regard.core.errors import Unsupported
 from regard.models import build
 from regard.models.mvit import SIZES, Config, MViT
-from regard.weights import torchvision_mvit
-from regard.weights.table import read, write
-from tests.parity.vision import gradients_agree, maps_agree
+from regard.weights.other import torchvision_mvit
+from regard.weights.table import export_state_dict, import_state_dict
+from tests.parity.image_models import gradients_agree, maps_agree
 
 video = pytest.importorskip("torchvision.models.video")
 from torchvision.models.video.mvit import MSBlockConfig  # noqa: E402
 from torchvision.models.video.mvit import MViT as Theirs  # noqa: E402
 
-SMALL = {"width": 6, "layers": (1, 2, 2, 1), "image": 32, "frames": 4, "classes": 5}
+SMALL = {"width": 6, "layers": (1, 2, 2, 1), "image_size": 32, "num_frames": 4, "num_classes": 5}
 KINDS = {
     "v1": SIZES["v1-b-clips"] | SMALL,
     "v2": SIZES["s-clips"] | SMALL,
-    "v2, not square": SIZES["s-clips"] | SMALL | {"image": (32, 64)},
-    "v1, not square": SIZES["v1-b-clips"] | SMALL | {"image": (64, 32), "frames": 6},
+    "v2, not square": SIZES["s-clips"] | SMALL | {"image_size": (32, 64)},
+    "v1, not square": SIZES["v1-b-clips"] | SMALL | {"image_size": (64, 32), "num_frames": 6},
 }
 
 
@@ -41,16 +41,16 @@ def peer(config):
                     stride_kv=[1, *[max(config.keys >> stage, 1)] * 2],
                 )
             )
-    sides = (config.image,) * 2 if isinstance(config.image, int) else config.image
+    sides = (config.image_size,) * 2 if isinstance(config.image_size, int) else config.image_size
     theirs = Theirs(
         sides,
-        config.frames,
+        config.num_frames,
         blocks,
         residual_pool=not first,
         residual_with_cls_embed=False,
         rel_pos_embed=not first,
         proj_after_attn=not first,
-        num_classes=config.classes,
+        num_classes=config.num_classes,
     )
     with torch.no_grad():
         for parameter in theirs.parameters():
@@ -61,13 +61,13 @@ def peer(config):
 def pair(kind):
     ours = MViT(Config(**KINDS[kind])).double().eval()
     theirs = peer(ours.config)
-    read(torchvision_mvit.table(ours.config), theirs.state_dict(), ours)
+    import_state_dict(torchvision_mvit.table(ours.config), theirs.state_dict(), ours)
     return theirs, ours
 
 
 def clips(ours):
-    sides = (ours.config.image,) * 2 if isinstance(ours.config.image, int) else ours.config.image
-    return torch.randn(2, 3, ours.config.frames, *sides, dtype=torch.float64)
+    sides = (ours.config.image_size,) * 2 if isinstance(ours.config.image_size, int) else ours.config.image_size
+    return torch.randn(2, 3, ours.config.num_frames, *sides, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -94,7 +94,7 @@ def test_maps_are_those_of_torchvision(kind, monkeypatch):
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_go_back_bit_for_bit(kind):
     theirs, ours = pair(kind)
-    state = write(torchvision_mvit.table(ours.config), ours)
+    state = export_state_dict(torchvision_mvit.table(ours.config), ours)
     assert state.keys() == theirs.state_dict().keys()
     for name, value in theirs.state_dict().items():
         assert torch.equal(state[name], value), name
@@ -105,20 +105,22 @@ def test_published_sizes_have_the_tensors_of_torchvision():
         for size, name in (("v1-b-clips", "mvit_v1_b"), ("s-clips", "mvit_v2_s")):
             theirs, ours = getattr(video, name)(), build("mvit", size=size)
             wanted = {n: v.shape for n, v in theirs.state_dict().items()}
-            assert {n: v.shape for n, v in write(torchvision_mvit.table(ours.config), ours).items()} == wanted
+            assert {
+                n: v.shape for n, v in export_state_dict(torchvision_mvit.table(ours.config), ours).items()
+            } == wanted
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("size", "name"), [("v1-b-clips", "mvit_v1_b"), ("s-clips", "mvit_v2_s")])
 def test_the_published_ones_answer_like_torchvisions_in_float32(size, name):
     theirs, ours = getattr(video, name)().eval(), build("mvit", size=size).eval()
-    read(torchvision_mvit.table(ours.config), theirs.state_dict(), ours)
+    import_state_dict(torchvision_mvit.table(ours.config), theirs.state_dict(), ours)
     given = torch.randn(1, 3, 16, 224, 224)
     with torch.no_grad():
         torch.testing.assert_close(ours(given), theirs(given), rtol=1e-4, atol=1e-5)
 
 
 def test_what_torchvision_has_no_place_for_is_refused():
-    for settings in ({"frames": None}, {"class_token": False}, {"residual": "all"}, {"pooling": "mean"}):
+    for settings in ({"num_frames": None}, {"class_token": False}, {"residual_pooling": "all"}, {"pooling": "mean"}):
         with pytest.raises(Unsupported, match=next(iter(settings))):
             torchvision_mvit.table(Config(**KINDS["v2"] | settings))

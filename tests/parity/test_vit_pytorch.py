@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from regard.attention.capture import watch
+from regard.attention.capture.watch import watch
 from regard.core.errors import BadInput, Unsupported
 from regard.models.vit import Config, ViT
-from regard.weights import vit_pytorch
-from regard.weights.table import read, write
+from regard.weights.other import vit_pytorch
+from regard.weights.table import export_state_dict, import_state_dict
 
-from .vision import gradients_agree, round_trip, same, shaken
+from .image_models import gradients_agree, round_trip, same, shaken
 
 SMALL = {"image_size": 24, "patch_size": 6, "dim": 24, "depth": 2, "heads": 3, "dim_head": 8, "mlp_dim": 40,
     "num_classes": 5}  # fmt: skip
@@ -18,16 +18,18 @@ SMALL = {"image_size": 24, "patch_size": 6, "dim": 24, "depth": 2, "heads": 3, "
 def pair(**settings):
     theirs = shaken(pytest.importorskip("vit_pytorch").ViT(**SMALL | settings))
     image = (SMALL | settings)["image_size"]
-    config = vit_pytorch.ours(theirs.state_dict(), heads=3, channels=settings.get("channels", 3), image=image)
+    config = vit_pytorch.import_config(
+        theirs.state_dict(), heads=3, channels=settings.get("channels", 3), image_size=image
+    )
     ours = ViT(config).double().eval()
-    read(vit_pytorch.table(config), theirs.state_dict(), ours)
+    import_state_dict(vit_pytorch.table(config), theirs.state_dict(), ours)
     return theirs, ours
 
 
 @pytest.mark.parametrize("settings", [{}, {"pool": "mean"}, {"channels": 1}, {"image_size": (24, 36)}], ids=str)
 class TestAgainstIt:
     def images(self, ours):
-        size = ours.config.image if isinstance(ours.config.image, tuple) else (ours.config.image,) * 2
+        size = ours.config.image_size if isinstance(ours.config.image_size, tuple) else (ours.config.image_size,) * 2
         return torch.randn(2, ours.config.channels, *size, dtype=torch.float64)
 
     def test_logits_and_gradients_are_those_of_vit_pytorch(self, settings):
@@ -59,7 +61,7 @@ class TestAgainstIt:
 
 
 def mine(**settings):
-    config = Config(**{"classes": 5, "image": 24, "patch": 6, "width": 24, "heads": 3, "layers": 2, "ffn": 40,
+    config = Config(**{"num_classes": 5, "image_size": 24, "patch_size": 6, "width": 24, "heads": 3, "layers": 2, "ffn": 40,
         "stem": "normed", "eps": 1e-5} | settings)  # fmt: skip
     return shaken(ViT(config))
 
@@ -73,29 +75,29 @@ def cleared(model):
 
 def test_the_configuration_is_read_off_the_tensors():
     ours = cleared(mine())
-    theirs = write(vit_pytorch.table(ours.config), ours)
-    assert vit_pytorch.ours(theirs, heads=3) == ours.config
+    theirs = export_state_dict(vit_pytorch.table(ours.config), ours)
+    assert vit_pytorch.import_config(theirs, heads=3) == ours.config
     old = theirs | {name: theirs[name][None] for name in ("cls_token", "pos_embedding")}
-    assert vit_pytorch.ours(old, heads=3) == ours.config
+    assert vit_pytorch.import_config(old, heads=3) == ours.config
     again = ViT(ours.config).double()
-    read(vit_pytorch.table(ours.config), vit_pytorch.named(old), again)
-    assert torch.equal(again.first, ours.first)
+    import_state_dict(vit_pytorch.table(ours.config), vit_pytorch.normalize_keys(old), again)
+    assert torch.equal(again.prefix_tokens, ours.prefix_tokens)
 
 
 def test_a_bias_of_q_k_and_v_has_no_place_there():
     ours = mine()
     with pytest.raises(BadInput, match=r"qkv\.bias' has values"):
-        write(vit_pytorch.table(ours.config), ours)
+        export_state_dict(vit_pytorch.table(ours.config), ours)
 
 
 def test_what_cannot_be_is_refused():
-    theirs = write(vit_pytorch.table(mine().config), cleared(mine()))
+    theirs = export_state_dict(vit_pytorch.table(mine().config), cleared(mine()))
     wide = theirs | {f"transformer.layers.{n}.0.to_qkv.weight": torch.zeros(192, 24) for n in range(2)}
     with pytest.raises(Unsupported, match="64 channels"):
-        vit_pytorch.ours(wide, heads=1)
+        vit_pytorch.import_config(wide, heads=1)
     with pytest.raises(BadInput, match="channels="):
-        vit_pytorch.ours(theirs, heads=3, channels=1)
+        vit_pytorch.import_config(theirs, heads=3, channels=1)
     with pytest.raises(BadInput, match="not the tensors"):
-        vit_pytorch.ours({}, heads=3)
+        vit_pytorch.import_config({}, heads=3)
     with pytest.raises(Unsupported, match="vit-pytorch has stem"):
         vit_pytorch.table(Config())

@@ -5,38 +5,38 @@ import torch
 
 from regard.core.errors import Unsupported
 from regard.models.cct import CCT, SIZES, Config
-from regard.weights import vit_pytorch_cct
-from regard.weights.table import read
+from regard.weights.other import vit_pytorch_cct
+from regard.weights.table import import_state_dict
 
-from .vision import gradients_agree, round_trip, same, shaken
+from .image_models import gradients_agree, round_trip, same, shaken
 
 KINDS = {
     "3x1": {},
     "3x2": {"convolutions": 2},
-    "7x2": {"kernel": 7, "convolutions": 2, "image": 40},
+    "7x2": {"kernel": 7, "convolutions": 2, "image_size": 40},
     "gray": {"channels": 1},
-    "not square": {"image": (20, 28)},
+    "not square": {"image_size": (20, 28)},
 }
 
 
 def pair(**settings):
     theirs = pytest.importorskip("vit_pytorch.cct")
-    config = Config(**{"classes": 5, "image": 20, "kernel": 3, "convolutions": 1, "width": 24, "heads": 3, "layers": 2,
-        "ratio": 2.0} | settings)  # fmt: skip
+    config = Config(**{"num_classes": 5, "image_size": 20, "kernel": 3, "convolutions": 1, "width": 24, "heads": 3, "layers": 2,
+        "mlp_ratio": 2.0} | settings)  # fmt: skip
     stride, around = max(1, config.kernel // 2 - 1), max(1, config.kernel // 2)
     made = theirs.CCT(
-        img_size=config.image, embedding_dim=24, n_input_channels=config.channels, n_conv_layers=config.convolutions,
+        img_size=config.image_size, embedding_dim=24, n_input_channels=config.channels, n_conv_layers=config.convolutions,
         kernel_size=config.kernel, stride=stride, padding=around, num_layers=2, num_heads=3, mlp_ratio=2,
         num_classes=5, positional_embedding="learnable",
     )  # fmt: skip
     made = shaken(made)
     ours = CCT(config).double().eval()
-    read(vit_pytorch_cct.table(config), made.state_dict(), ours)
+    import_state_dict(vit_pytorch_cct.table(config), made.state_dict(), ours)
     return made, ours
 
 
 def images(config):
-    size = config.image if isinstance(config.image, tuple) else (config.image,) * 2
+    size = config.image_size if isinstance(config.image_size, tuple) else (config.image_size,) * 2
     return torch.randn(3, config.channels, *size, dtype=torch.float64)
 
 
@@ -66,8 +66,8 @@ def test_there_and_back_is_the_same_to_the_bit(kind):
 def test_sizes_have_as_many_parameters_as_theirs(size):
     theirs, config = pytest.importorskip("vit_pytorch.cct"), Config(**SIZES[size])
     made = getattr(theirs, f"cct_{config.layers}")(
-        img_size=config.image, n_conv_layers=config.convolutions, kernel_size=config.kernel,
-        num_classes=config.classes, positional_embedding="learnable",
+        img_size=config.image_size, n_conv_layers=config.convolutions, kernel_size=config.kernel,
+        num_classes=config.num_classes, positional_embedding="learnable",
     )  # fmt: skip
     counted = sum(p.numel() for p in CCT(config).parameters())
     assert counted == sum(p.numel() for p in made.parameters())
@@ -75,6 +75,6 @@ def test_sizes_have_as_many_parameters_as_theirs(size):
 
 def test_what_has_no_place_is_refused():
     with pytest.raises(Unsupported, match="has a head"):
-        vit_pytorch_cct.table(Config(classes=0))
+        vit_pytorch_cct.table(Config(num_classes=0))
     with pytest.raises(Unsupported, match="attends by softmax"):
         vit_pytorch_cct.table(Config(attention=["softmax", "linear"]))

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from regard.attention.mechanisms.softmax import BACKENDS, _eager_flex, plain
-from regard.core.where import Bias, Folding
-from regard.positions.biased.decomposed import DecomposedPositions, distances
+from regard.attention.mechanisms.softmax import BACKENDS, _eager_flex, eager
+from regard.core.positions import Bias, FactorizedBias
+from regard.positions.bias.decomposed import DecomposedPositions, relative_distances
 
 GRIDS = {
     "as fine": ((3, 5), (3, 5)),
@@ -16,11 +16,11 @@ GRIDS = {
 }
 
 
-def made(grid, before, longest=7, depth=6):
+def made(grid, before, longest=7, head_dim=6):
     queries, keys = GRIDS[grid]
-    positions = DecomposedPositions(depth, [longest] * len(queries))
+    positions = DecomposedPositions(head_dim, [longest] * len(queries))
     n, m = (before + torch.Size(shape).numel() for shape in (queries, keys))
-    q, k, v = torch.randn(2, 3, n, depth), torch.randn(2, 3, m, depth), torch.randn(2, 3, m, 5)
+    q, k, v = torch.randn(2, 3, n, head_dim), torch.randn(2, 3, m, head_dim), torch.randn(2, 3, m, 5)
     return positions, (q.requires_grad_(), k.requires_grad_(), v.requires_grad_()), queries, keys
 
 
@@ -39,7 +39,7 @@ def test_a_bias_is_what_its_query_says_to_each_distance(grid, before):
     bias = positions.bias(q, queries, keys)
     dense = bias.dense()
     assert isinstance(bias, Bias)
-    assert isinstance(bias, Folding)
+    assert isinstance(bias, FactorizedBias)
     expected = torch.zeros_like(dense)
     for n, at in enumerate(places(queries)):
         for m, there in enumerate(places(keys)):
@@ -52,12 +52,12 @@ def test_a_bias_is_what_its_query_says_to_each_distance(grid, before):
 
 
 def test_distances_count_from_the_farthest_key_on_the_one_side_to_the_farthest_on_the_other():
-    assert distances(3, 3).tolist() == [[2, 1, 0], [3, 2, 1], [4, 3, 2]]
-    assert distances(4, 2).tolist() == [[2, 0], [3, 1], [4, 2], [5, 3]]
-    assert distances(2, 4).tolist() == [[3, 2, 1, 0], [5, 4, 3, 2]]
+    assert relative_distances(3, 3).tolist() == [[2, 1, 0], [3, 2, 1], [4, 3, 2]]
+    assert relative_distances(4, 2).tolist() == [[2, 0], [3, 1], [4, 2], [5, 3]]
+    assert relative_distances(2, 4).tolist() == [[3, 2, 1, 0], [5, 4, 3, 2]]
     for n in range(1, 12):
         for m in range(1, 12):
-            found = distances(n, m)
+            found = relative_distances(n, m)
             assert found.min() >= 0
             assert found.max() <= 2 * max(n, m) - 2
 
@@ -65,11 +65,11 @@ def test_distances_count_from_the_farthest_key_on_the_one_side_to_the_farthest_o
 @pytest.mark.usefixtures("double")
 @pytest.mark.parametrize("before", [0, 1])
 @pytest.mark.parametrize("grid", GRIDS)
-@pytest.mark.parametrize("backend", ["sdpa", "products", "folded"])
+@pytest.mark.parametrize("backend", ["sdpa", "bmm", "sdpa_factorized"])
 def test_folded_into_q_and_k_it_is_the_same_in_value_and_gradient(grid, before, backend):
     positions, given, queries, keys = made(grid, before)
     results = []
-    for which in ("plain", backend):
+    for which in ("eager", backend):
         out = BACKENDS[which](*given, None, positions.bias(given[0], queries, keys), 0.3, 0.0)
         results.append((out, *torch.autograd.grad(out.square().sum(), (*given, *positions.parameters()))))
     for ours, theirs in zip(*results, strict=True):
@@ -84,15 +84,15 @@ def test_as_a_formula_of_flex_attention_it_is_the_same(grid, before):
     with torch.no_grad():
         given = [x.detach() for x in given]
         bias = positions.bias(given[0], queries, keys)
-        found = _eager_flex(*given, score_mod=bias.score(), scale=0.3)
-        torch.testing.assert_close(found, plain(*given, None, bias, 0.3, 0.0), rtol=1e-6, atol=1e-6)
+        found = _eager_flex(*given, score_mod=bias.score_mod(), scale=0.3)
+        torch.testing.assert_close(found, eager(*given, None, bias, 0.3, 0.0), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.usefixtures("double")
 def test_nothing_is_made_of_the_size_of_the_scores_when_folded():
     """The widest tensor of the folded form has N (D + rows + columns) numbers, up to the next eight, not N M."""
     positions, (q, k, _), queries, keys = made("as fine", 0)
-    asked, offered = positions.bias(q, queries, keys).fold(q, k, 0.3)
+    asked, offered = positions.bias(q, queries, keys).fold_into_qk(q, k, 0.3)
     assert asked.shape == (2, 3, 15, 16)
     assert offered.shape == (2, 3, 15, 16)
     assert torch.equal(offered[0, 0, :, 6:].sum(-1), torch.full((15,), 2.0))

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from regard.core.spec import make
-from regard.positions import GRIDS
+from regard.core.spec import build_part
+from regard.positions import GRID_POSITIONS
 from regard.positions.added.grid import GridPositions
 
 
@@ -17,9 +17,9 @@ def smooth(part, grid):
     return part
 
 
-@pytest.mark.parametrize("name", GRIDS)
+@pytest.mark.parametrize("name", GRID_POSITIONS)
 def test_at_its_own_size_the_table_is_added_as_it_is(name):
-    part = make(GRIDS, name, "positions", width=6, grid=(3, 5), prefix=2)
+    part = build_part(GRID_POSITIONS, name, "positions", width=6, grid=(3, 5), prefix=2)
     x = torch.randn(2, 17, 6)
     assert torch.equal(part(x, (3, 5)) - x, (x + part.table) - x)
 

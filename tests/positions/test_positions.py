@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from regard.core.errors import UnknownName
-from regard.core.spec import make, resolve
+from regard.core.spec import build_part, resolve
 from regard.positions import POSITIONS
 
-GIVEN = {"width": 24, "heads": 3, "head_width": 8, "length": 64, "causal": False}
+GIVEN = {"width": 24, "heads": 3, "head_dim": 8, "length": 64, "causal": False}
 SPECS = [
     "sinusoidal",
     "sinusoidal(layout='halves')",
@@ -17,7 +17,7 @@ SPECS = [
     "rotary",
     "rotary(layout='interleaved')",
     "relative",
-    "relative(buckets=8, distance=20, causal=True)",
+    "relative(buckets=8, max_distance=20, causal=True)",
     "alibi",
     "none",
 ]
@@ -28,15 +28,15 @@ RAGGED = torch.tensor([[0, 1, 2, 3, 4], [7, 8, 9, 10, 11], [0, 0, 5, 40, 2]])
 
 def build(spec):
     torch.manual_seed(0)
-    return make(POSITIONS, spec, "position", **GIVEN)
+    return build_part(POSITIONS, spec, "position", **GIVEN)
 
 
 def apply(part, index, keys=None):
     """What the part does at these indices, as one tensor with the batch in front."""
     if part.kind == "added":
         return part(TOKEN.expand(len(index), index.shape[1], -1), index)
-    if part.kind == "turned":
-        return part.turn(HEADS.expand(len(index), -1, index.shape[1], -1), index)
+    if part.kind == "qk_transform":
+        return part.transform(HEADS.expand(len(index), -1, index.shape[1], -1), index)
     return part.bias(index, index if keys is None else keys).dense()
 
 
@@ -47,7 +47,7 @@ def test_every_row_of_the_table_is_tried():
 @pytest.mark.parametrize("name", POSITIONS)
 def test_kind_says_where_it_enters(name):
     cls = resolve(POSITIONS, name, "position")
-    offers = {"added": "forward", "turned": "turn", "biased": "bias", "none": "extra_repr"}
+    offers = {"added": "forward", "qk_transform": "transform", "bias": "bias", "none": "extra_repr"}
     assert callable(getattr(cls, offers[cls.kind]))
 
 

@@ -15,7 +15,7 @@ def cross(layer: int = 0, heads: int = 4) -> Trace:
     """Head 0 follows the alignment, the others wander."""
     scores = torch.randn(1, heads, len(GERMAN), len(ENGLISH), generator=torch.Generator().manual_seed(layer))
     scores[0, 0, range(len(GERMAN)), ALIGNED] += 6.0
-    return Trace(f"decoder.blocks.{layer}.cross", scores.softmax(-1), "cross").label(GERMAN, ENGLISH)
+    return Trace(f"decoder.blocks.{layer}.cross", scores.softmax(-1), "cross").with_labels(GERMAN, ENGLISH)
 
 
 def own(stack: str, layer: int, words: tuple[str, ...], heads: int = 4) -> Trace:
@@ -24,7 +24,7 @@ def own(stack: str, layer: int, words: tuple[str, ...], heads: int = 4) -> Trace
     scores = torch.randn(1, heads, n, n, generator=torch.Generator().manual_seed(100 + layer))
     if stack == "decoder":
         scores = scores.masked_fill(torch.ones(n, n, dtype=torch.bool).triu(1), -torch.inf)
-    return Trace(f"{stack}.blocks.{layer}.mix", scores.softmax(-1)).label(words, words)
+    return Trace(f"{stack}.blocks.{layer}.mix", scores.softmax(-1)).with_labels(words, words)
 
 
 def translation(layers: int = 2) -> list[Trace]:

@@ -1,4 +1,4 @@
-"""Lets the tests of this room share `alignments`, however pytest imports them."""
+"""Lets the tests of this room share `enumerate_alignments`, however pytest imports them."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from regard.see.bundle import bundle
 MODULES = {
     "main.js": """/** import { nothing } from "./comment.js"; */
 import { add, TWO as two } from "./numbers.js";
-import * as words from "./words.js";
+import * as words from "./token_text.js";
 import "./effect.js";
 
 const later = await import("./later.js");
@@ -20,7 +20,7 @@ const { name } = new words.Thing();
 console.log(add(two, two), words.say("it"), name, globalThis.effect, later.mount(), words.again(1, 2));
 """,
     "numbers.js": "export const TWO = 2;\nexport function add(a, b) {\n  return a + b;\n}\nconst hidden = 1;\n",
-    "words.js": """import {
+    "token_text.js": """import {
   add,
 } from "./numbers.js";
 const hidden = "said ";
@@ -44,7 +44,8 @@ def test_the_script_does_what_the_modules_do():
 def test_a_module_stands_behind_what_it_needs_and_only_once():
     text = bundle("main.js", MODULES.__getitem__)
     order = [
-        text.index(f"modules['{name}'] = ") for name in ("numbers.js", "words.js", "effect.js", "later.js", "main.js")
+        text.index(f"modules['{name}'] = ")
+        for name in ("numbers.js", "token_text.js", "effect.js", "later.js", "main.js")
     ]
     assert order == sorted(order)
     assert text.count("modules['numbers.js'] = ") == 1

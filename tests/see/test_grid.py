@@ -103,7 +103,7 @@ def test_a_mask_is_filled_where_one_may_look():
 @pytest.mark.parametrize("size", [120, 300])
 def test_labels_of_long_inputs_are_thinned_until_they_do_not_touch(size):
     words = [f"word{k}" for k in range(size)]
-    figure = see.alignment(Trace("long", torch.eye(size)[None, None]).label(words, words))
+    figure = see.alignment(Trace("long", torch.eye(size)[None, None]).with_labels(words, words))
     picture = pixels(figure)
     assert max(picture.shape) < 4000
     labels = [t for t in figure.axes[0].get_yticklabels() if t.get_text()]
@@ -188,11 +188,11 @@ def test_figures_can_be_drawn_in_threads(tmp_path):
         assert (tmp_path / f"{k}.png").read_bytes() == (tmp_path / "alone.png").read_bytes()
 
 
-def test_importing_the_room_does_not_import_matplotlib_and_drawing_never_imports_pyplot():
+def test_importing_see_does_not_import_matplotlib_and_drawing_never_imports_pyplot():
     code = (
         "import sys, torch; from regard import see; assert 'matplotlib' not in sys.modules\n"
         "import regard.see.page, regard.see.rollout; assert callable(see.page) and callable(see.rollout)\n"
-        "see.page([torch.eye(3)]); see.draw(torch.eye(3)); assert 'matplotlib' not in sys.modules\n"
+        "see.page([torch.eye(3)]); see.text_map(torch.eye(3)); assert 'matplotlib' not in sys.modules\n"
         "see.alignment(torch.eye(3)); assert 'matplotlib.pyplot' not in sys.modules\n"
         "assert all(callable(getattr(see, name)) for name in see.__all__)"
     )

@@ -6,8 +6,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
 from regard.core.errors import BadInput
-from regard.see import overlay, overlays
-from regard.see.overlay import even, share
+from regard.see import overlay, overlay_grid
+from regard.see.overlay import relative_to_max, relative_to_uniform
 
 PHOTO = np.random.default_rng(0).integers(0, 256, (30, 45, 3), dtype=np.uint8)
 HILL = np.outer(np.hanning(6), np.hanning(9))
@@ -48,7 +48,7 @@ def test_photos_of_all_kinds_are_taken(tmp_path):
 
 
 def test_many_small_ones_share_a_scale():
-    figure = overlays(PHOTO, {f"head {h}": HILL * h for h in range(1, 6)}, "title", "caption")
+    figure = overlay_grid(PHOTO, {f"head {h}": HILL * h for h in range(1, 6)}, "title", "caption")
     assert len(figure.axes) == 6  # and a bar
     tops = [axes.images[1].get_array()[..., 3].max() for axes in figure.axes[:5]]
     assert tops == sorted(tops)
@@ -57,22 +57,22 @@ def test_many_small_ones_share_a_scale():
 
 def test_layers_downwards_and_heads_across():
     rows = [(f"layer {y}", {f"head {x}": HILL for x in range(y + 1)}) for y in range(3)]
-    figure = overlays(PHOTO, rows)
+    figure = overlay_grid(PHOTO, rows)
     assert len(figure.axes) == 1 + 2 + 3 + 1
 
 
 def test_the_same_input_gives_the_same_file(tmp_path):
     for name in ("a.svg", "b.svg"):
-        overlays(PHOTO, {"one": HILL}, "title", place=(0.5, 0.25), path=tmp_path / name)
+        overlay_grid(PHOTO, {"one": HILL}, "title", place=(0.5, 0.25), path=tmp_path / name)
     a, b = ((tmp_path / name).read_text("utf-8") for name in ("a.svg", "b.svg"))
     assert len(a) == len(b)
 
 
 def test_units():
-    assert even(np.full((4, 5), 1 / 20)).max() == pytest.approx(1)
-    assert even(np.full((4, 5), 1 / 24), one=1 / 24).max() == pytest.approx(1)
-    assert share(HILL).max() == 1
-    assert share(np.zeros((2, 2))).max() == 0
+    assert relative_to_uniform(np.full((4, 5), 1 / 20)).max() == pytest.approx(1)
+    assert relative_to_uniform(np.full((4, 5), 1 / 24), one=1 / 24).max() == pytest.approx(1)
+    assert relative_to_max(HILL).max() == 1
+    assert relative_to_max(np.zeros((2, 2))).max() == 0
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 300), (300, 1), (2000, 3)])
@@ -90,8 +90,8 @@ def test_photos_of_odd_shapes_can_be_drawn(shape, tmp_path):
         (lambda: overlay(PHOTO[:0], HILL), "a photo is bytes"),
         (lambda: overlay(PHOTO, HILL[0]), "rows and columns"),
         (lambda: overlay(PHOTO, HILL * np.nan), "NaN"),
-        (lambda: overlays(PHOTO, {}), "no map"),
-        (lambda: overlays(PHOTO, [("layer 0", {})]), "no map"),
+        (lambda: overlay_grid(PHOTO, {}), "no map"),
+        (lambda: overlay_grid(PHOTO, [("layer 0", {})]), "no map"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_in_one_line(call, said):
@@ -104,7 +104,7 @@ def test_what_cannot_be_drawn_is_refused_in_one_line(call, said):
 def test_what_is_said_under_a_title_is_said_whole(many):
     caption = "the tokens that the answer is read from, every layer and head; what is pooled is a receptive field"
     if many:
-        figure = overlays(PHOTO, {"head 0": HILL}, "a", caption)
+        figure = overlay_grid(PHOTO, {"head 0": HILL}, "a", caption)
     else:
         figure = overlay(PHOTO, HILL, "a", f"{caption} {caption}")
     said = [text.get_text() for text in figure.texts]

@@ -11,8 +11,8 @@ from alignments import ENGLISH, GERMAN, cross, own, translation
 
 from regard.core.errors import BadInput
 from regard.core.trace import Trace
-from regard.see import page, rollout, through
-from regard.see.exported import restore
+from regard.see import cross_rollout, page, rollout
+from regard.see.html_export import dequantise
 from regard.see.rollout import max_of_heads
 
 from .taken import EVIL
@@ -23,7 +23,7 @@ def weights(told: dict, name: str) -> np.ndarray:
     """The weights as the page's script reads them."""
     part = told["maps"][name]["raw"]
     codes = np.frombuffer(base64.b64decode(part["bytes"]), np.uint8).reshape(-1, *part["cells"])
-    return np.stack([restore(c, part["zero"], p) for c, p in zip(codes, part["peaks"], strict=True)])
+    return np.stack([dequantise(c, part["zero"], p) for c, p in zip(codes, part["peaks"], strict=True)])
 
 
 def about(told: dict, kind: str) -> list[dict]:
@@ -54,7 +54,7 @@ def test_the_page_holds_the_weights_it_was_given_and_their_products():
     found = weights(told, f"rollout.{encoder[1].name}")
     assert np.abs(found[0] - rollout(encoder).weights[0, 0].numpy()).max() <= 1 / 255
     last = next(t for t in reversed(traces) if t.kind == "cross")
-    back = through(last, rollout(encoder, max_of_heads), max_of_heads)
+    back = cross_rollout(last, rollout(encoder, max_of_heads), max_of_heads)
     assert np.abs(weights(told, f"rollout.{last.name}")[1] - back.weights[0, 0].numpy()).max() <= 1 / 255
 
 
@@ -107,8 +107,8 @@ def test_a_page_of_one_stack_and_an_aligner_are_understood():
 
 
 def test_lists_of_words_that_differ_are_sides_of_their_own():
-    first = Trace("encoder.blocks.0.mix", torch.eye(3)[None, None]).label("abc", "abc")
-    other = Trace("encoder.blocks.1.mix", torch.eye(3)[None, None]).label("abc", "xyz")
+    first = Trace("encoder.blocks.0.mix", torch.eye(3)[None, None]).with_labels("abc", "abc")
+    other = Trace("encoder.blocks.1.mix", torch.eye(3)[None, None]).with_labels("abc", "xyz")
     sides = data(page([first, other]))["about"]["sides"]
     assert [side["tokens"] for side in sides.values()] == [["a", "b", "c"], ["x", "y", "z"]]
 
@@ -120,7 +120,7 @@ def test_signed_weights_are_told_too():
 def test_long_inputs_take_one_byte_a_weight_and_very_long_ones_no_more_room():
     n = 240
     words = [f"word{k}" for k in range(n)]
-    trace = Trace("encoder.blocks.0.mix", torch.rand(1, 4, n, n).softmax(-1)).label(words, words)
+    trace = Trace("encoder.blocks.0.mix", torch.rand(1, 4, n, n).softmax(-1)).with_labels(words, words)
     empty = len(page([torch.eye(1)]))
     assert len(page([trace])) < 1.4 * (4 + 3) * n * n + 60 * n + empty  # four heads and three rollouts, in base64
     large = Trace("encoder.blocks.0.mix", torch.rand(1, 4, 1500, 1500), queries=tuple(range(1500)))

@@ -6,7 +6,7 @@ from alignments import ENGLISH, GERMAN, cross, own
 
 from regard.core.errors import BadInput
 from regard.core.trace import Geometry, Slots, Trace
-from regard.see import max_of_heads, mean_of_heads, min_of_heads, rollout, rollouts, through
+from regard.see import cross_rollout, max_of_heads, mean_of_heads, min_of_heads, rollout, rollout_per_layer
 
 FUSES = [mean_of_heads, max_of_heads, min_of_heads]
 
@@ -40,7 +40,7 @@ def test_equals_the_product_written_out():
 
 def test_rollouts_are_the_rollouts_of_the_prefixes():
     layers = encoder()
-    for k, each in enumerate(rollouts(layers), start=1):
+    for k, each in enumerate(rollout_per_layer(layers), start=1):
         torch.testing.assert_close(each.weights, rollout(layers[:k]).weights)
 
 
@@ -71,7 +71,7 @@ def test_a_row_that_sees_nothing_stays_where_it_is():
 
 def test_cross_read_back_is_cross_times_the_encoders_rollout():
     below = rollout(encoder())
-    out = through(cross(), below)
+    out = cross_rollout(cross(), below)
     torch.testing.assert_close(out.weights[0, 0], cross().weights[0].mean(0) @ below.weights[0, 0])
     torch.testing.assert_close(out.weights.sum(-1), torch.ones(1, 1, len(GERMAN)))
     assert (out.kind, out.rows, out.columns) == ("cross", GERMAN, ENGLISH)
@@ -114,7 +114,7 @@ def test_approximate_layers_make_an_approximate_rollout():
         (lambda: rollout([torch.eye(3)], residual=1.5), "between 0 and 1"),
         (lambda: rollout([torch.rand(3)]), "axes"),
         (lambda: rollout([Trace("x", torch.eye(3)[None, None], queries=(0, 1, 2))]), "only some rows"),
-        (lambda: through(torch.rand(1, 1, 2, 3), torch.eye(4)), "same input"),
+        (lambda: cross_rollout(torch.rand(1, 1, 2, 3), torch.eye(4)), "same input"),
     ],
 )
 def test_what_cannot_be_multiplied_is_refused_in_one_line(call, said):

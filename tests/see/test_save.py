@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from regard.core.errors import BadInput
-from regard.core.files import write
+from regard.core.files import atomic_write
 from regard.see import alignment, save
 
 
@@ -63,7 +63,7 @@ def test_an_impossible_place_is_one_line(tmp_path, name):
 def test_a_link_is_written_through_and_files_have_ordinary_rights(tmp_path):
     (tmp_path / "real.html").write_text("old")
     (tmp_path / "link.html").symlink_to(tmp_path / "real.html")
-    write(b"new", tmp_path / "link.html")
+    atomic_write(b"new", tmp_path / "link.html")
     assert (tmp_path / "link.html").is_symlink()
     assert (tmp_path / "real.html").read_text() == "new"
     mask = os.umask(0)

@@ -7,7 +7,7 @@ from matplotlib.colors import to_hex
 
 from regard.core.errors import BadInput
 from regard.see import strokes
-from regard.see.sheet import GROUPS
+from regard.see.layout import PALETTE
 
 LINE = np.array([[0.2, -0.5, 0], [0.1, 0.5, 1], [0.3, -0.4, 1], [0.2, 0.0, 0], [0.1, 0.4, 0], [0.1, -0.1, 1.0]])
 WINDOW = np.array([[0.9, 0.1, 0], [0.8, 0.2, 0], [0.2, 0.7, 0], [0.1, 0.9, 0.5], [0, 0.3, 0.4], [0, 0.2, 0.9]])
@@ -29,7 +29,7 @@ def test_only_what_the_pen_drew_is_drawn():
 def test_a_piece_has_the_colour_of_the_character_that_was_looked_at():
     figure = strokes([LINE], ["42"], [WINDOW])
     (found,) = ink(figure)
-    assert [to_hex(c) for c in found.get_colors()] == [GROUPS[0], GROUPS[1], GROUPS[1]]  # the end owns nothing
+    assert [to_hex(c) for c in found.get_colors()] == [PALETTE[0], PALETTE[1], PALETTE[1]]  # the end owns nothing
     names = [t.get_text() for t in figure.axes[1].get_yticklabels()]
     assert names == ["4", "2", "end"]
     np.testing.assert_allclose(figure.axes[1].images[0].get_array(), WINDOW.T)

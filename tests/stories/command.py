@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 
 import regard
-from regard.tasks.translator import Translator
-from regard.tokens.text import Text
+from regard.tasks.text.translator import Translator
+from regard.tokens.tokenizer import Tokenizer
 
 SRC = Path(regard.__file__).resolve().parents[1]
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,10 +97,10 @@ class Warm:
 def tiny_translator(folder):
     """An untrained translator that writes nonsense quickly, and ends by itself now and then."""
     torch.manual_seed(0)
-    text = Text.train([line for pair in PAIRS for line in pair], kind="bytes", size=320)
+    text = Tokenizer.train([line for pair in PAIRS for line in pair], kind="bytes", size=320)
     sizes = {"width": 16, "heads": 2, "ffn": 32, "encoder_layers": 2, "decoder_layers": 2, "length": 64}
     model = regard.build("transformer", vocab=text.size, **sizes).eval()
-    regard.save(Translator(model, text, "en", "de", longest=40), folder, card="# tiny\n\nUntrained, for tests.\n")
+    regard.save(Translator(model, text, "en", "de", max_length=40), folder, card="# tiny\n\nUntrained, for tests.\n")
     return folder
 
 

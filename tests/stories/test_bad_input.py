@@ -28,7 +28,7 @@ ALONE = {
 @pytest.mark.parametrize("case", ALONE)
 def test_odd_input_alone(case, translator_folder, warm):
     stdin, status, said = ALONE[case]
-    done = warm("translate", "--model", translator_folder, "--beams", 1, stdin=stdin)
+    done = warm("translate", "--model", translator_folder, "--beam-size", 1, stdin=stdin)
     assert done.status == status
     assert len(done.complaints) == (0 if said is None else 1)
     assert said is None or (done.err.startswith("regard: ") and said in done.err)
@@ -40,7 +40,7 @@ def test_one_bad_line_does_not_lose_the_other_999(translator_folder, tmp_path, w
     (tmp_path / "good.txt").write_bytes(b"\n".join(lines) + b"\n")
     lines[499] = b"\xc3\x28 broken"
     (tmp_path / "bad.txt").write_bytes(b"\n".join(lines) + b"\n")
-    how = "translate", "--model", translator_folder, "--beams", 1
+    how = "translate", "--model", translator_folder, "--beam-size", 1
     good = warm(*how, "--file", tmp_path / "good.txt")
     bad = warm(*how, "--file", tmp_path / "bad.txt", "--output", tmp_path / "out.txt")
     written = (tmp_path / "out.txt").read_text("utf-8").split("\n")[:-1]
@@ -56,7 +56,7 @@ def test_one_bad_line_does_not_lose_the_other_999(translator_folder, tmp_path, w
 def test_odd_lines_among_others_keep_their_places(translator_folder, warm):
     odd = [b"", b"  ", "🐕 dogs".encode(), b"do\x00gs", b"\xff", LONG.encode(), b"x" * 300_000]
     stdin = b"".join(line + b"\n" + GOOD.encode() + b"\r\n" for line in odd)
-    done = warm("translate", "--model", translator_folder, "--beams", 1, stdin=stdin)
+    done = warm("translate", "--model", translator_folder, "--beam-size", 1, stdin=stdin)
     assert done.status == 1
     assert len(done.lines) == 2 * len(odd)
     assert len(set(done.lines[1::2])) == 1  # the good ones are translated alike, whatever stands between them
@@ -112,7 +112,7 @@ def test_damaged_models(kind, said, translator_folder, tmp_path, warm):
 
 
 def test_an_unknown_recipe_key_offers_the_nearest(tmp_path, warm):
-    done = warm("train", "translate_multi30k_tiny", "train.stepz=3", cwd=tmp_path)
+    done = warm("train", "transformer_multi30k", "train.stepz=3", cwd=tmp_path)
     assert done.status == 1
     assert done.complaints == ["regard: no setting is called 'train.stepz'; did you mean 'steps'?"]
     assert not list(tmp_path.iterdir())
@@ -125,14 +125,14 @@ def test_a_full_disk_leaves_nothing_half_written(translator_folder, corpus, tmp_
 
     (tmp_path / "out.txt").write_text("as it was\n", encoding="utf-8")
     stdin = (GOOD.encode() + b"\n") * 2000
-    how = "translate", "--model", translator_folder, "--beams", 1
+    how = "translate", "--model", translator_folder, "--beam-size", 1
     done = run(*how, "--output", tmp_path / "out.txt", stdin=stdin, preexec=small_files)
     assert (done.status, len(done.complaints)) == (1, 1)
     assert f"cannot write {tmp_path / 'out.txt'}: file too large" in done.err
     assert (tmp_path / "out.txt").read_text("utf-8") == "as it was\n"
     assert [file.name for file in tmp_path.iterdir()] == ["out.txt"]
 
-    train = "train", "translate_multi30k_tiny", "--quick", f"data.corpus={corpus}", "data.style=raw"
+    train = "train", "transformer_multi30k", "--quick", f"data.corpus={corpus}", "data.style=raw"
     done = run(*train, "--out", tmp_path / "run", preexec=small_files)
     assert done.status == 1
     assert "cannot save a checkpoint" in done.complaints[-1]
@@ -142,7 +142,7 @@ def test_a_full_disk_leaves_nothing_half_written(translator_folder, corpus, tmp_
 
 
 def test_a_full_device_is_said_in_one_line(translator_folder):
-    how = "translate", GOOD, "--model", translator_folder, "--beams", 1
+    how = "translate", GOOD, "--model", translator_folder, "--beam-size", 1
     done = run(*how, "--output", "/dev/full")
     assert (done.status, done.complaints) == (1, ["regard: cannot write /dev/full: no space left on device"])
     with open("/dev/full", "wb") as full:
@@ -161,11 +161,11 @@ def test_what_is_no_list_is_one_line(name, given, said):
 def test_a_seed_that_is_too_large_is_one_line_and_a_large_one_is_not():
     translate, write = regard.load("en-de"), regard.load("shakespeare")
     with pytest.raises(BadInput, match="at most 64 bits"):
-        write(["ROMEO:"], tokens=3, seed=2**70)
+        write(["ROMEO:"], max_new_tokens=3, seed=2**70)
     with pytest.raises(BadInput, match="at most 64 bits"):
         translate([GOOD], sample=True, seed=2**70)
     assert translate([GOOD], sample=True, seed=2**62) == translate([GOOD], sample=True, seed=2**62)
-    assert len(write(["ROMEO:"], tokens=3, seed=2**62)) == 1
+    assert len(write(["ROMEO:"], max_new_tokens=3, seed=2**62)) == 1
 
 
 def test_wrong_usage_is_status_2(warm):

@@ -33,7 +33,11 @@ LINES = [
     "Never mind, it doesn't matter.",
 ]
 
-WAYS = {"greedy": {"beams": 1}, "beam": {"beams": 4, "nbest": 2}, "diverse": {"beams": 4, "groups": 2}}
+WAYS = {
+    "greedy": {"beam_size": 1},
+    "beam": {"beam_size": 4, "num_candidates": 2},
+    "diverse": {"beam_size": 4, "groups": 2},
+}
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -28,7 +28,7 @@ def test_help_is_instant_and_says_what_to_type():
 def test_what_there_is():
     done = run("list")
     assert done.status == 0
-    for word in ("softmax", "rotary", "transformer", "translate_multi30k_tiny"):
+    for word in ("softmax", "rotary", "transformer", "transformer_multi30k"):
         assert word in done.out
     done = run("show", "transformer")
     assert done.status == 0
@@ -44,7 +44,7 @@ def test_what_ships_translates_everyday_sentences():
 
 
 def test_translate_and_see(translator_folder, tmp_path):
-    how = "--model", translator_folder, "--beams", 2
+    how = "--model", translator_folder, "--beam-size", 2
     stdin = b"Two dogs are playing in the snow.\nA woman reads a book.\n"
     done = run("translate", "--to", "de", *how, "--attention", tmp_path / "page.html", stdin=stdin)
     assert done.status == 0
@@ -61,8 +61,8 @@ def test_translate_and_see(translator_folder, tmp_path):
 
 
 def test_train_then_measure_then_use(corpus, tmp_path):
-    settings = f"data.corpus={corpus}", "data.style=raw", "data.kind=bytes"
-    done = run("train", "translate_multi30k_tiny", *settings, "--quick", "--out", "runs/mine", cwd=tmp_path)
+    settings = f"data.corpus={corpus}", "data.style=raw", "data.tokenizer=bytes"
+    done = run("train", "transformer_multi30k", *settings, "--quick", "--out", "runs/mine", cwd=tmp_path)
     assert (done.status, done.out) == (0, "runs/mine/model\n"), done.err
     folder = tmp_path / "runs" / "mine"
     assert {"model", "recipe.json", "result.json", "metrics.jsonl", "curve.png"} <= {f.name for f in folder.iterdir()}
@@ -81,7 +81,7 @@ def test_train_then_measure_then_use(corpus, tmp_path):
 
 def test_stopping_early(translator_folder, tmp_path):
     """Ctrl-C while translating keeps what is done; a reader that leaves is no error worth words."""
-    how = arguments("translate", "--model", translator_folder, "--beams", 1, "--output", tmp_path / "out.txt")
+    how = arguments("translate", "--model", translator_folder, "--beam-size", 1, "--output", tmp_path / "out.txt")
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a test run in the background is deaf to it
     with subprocess.Popen(how, env=environment(), preexec_fn=heard, **pipes) as process:

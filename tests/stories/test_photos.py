@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 import regard
-from regard.tasks.image_classifier import ImageClassifier
+from regard.tasks.image.image_classifier import ImageClassifier
 
 KNOWS = "knows cat, dog, bird; it says one of them whatever it is shown"
 
@@ -19,9 +19,9 @@ KNOWS = "knows cat, dog, bird; it says one of them whatever it is shown"
 def model(tmp_path_factory):
     """An untrained Swin with labels."""
     torch.manual_seed(0)
-    sizes = {"image": 32, "patch": 4, "width": 12, "heads": (2, 4), "layers": (2, 2), "window": 4}
+    sizes = {"image_size": 32, "patch_size": 4, "width": 12, "heads": (2, 4), "layers": (2, 2), "window_size": 4}
     folder = tmp_path_factory.mktemp("zoo") / "swin"
-    regard.save(ImageClassifier(regard.build("swin", classes=3, **sizes), ["cat", "dog", "bird"], 32), folder)
+    regard.save(ImageClassifier(regard.build("swin", num_classes=3, **sizes), ["cat", "dog", "bird"], 32), folder)
     return folder
 
 
@@ -134,6 +134,8 @@ def test_texts_and_images_are_not_taken_for_one_another(model, translator_folder
         done = warm(*words, cwd=tmp_path)
         assert (done.status, len(done.complaints), done.out) == (1, 1, ""), done
         assert said in done.err
-    done = warm("see", "Look at this photo.png", "--model", translator_folder, "--beams", 1, cwd=tmp_path)  # a sentence
+    done = warm(
+        "see", "Look at this photo.png", "--model", translator_folder, "--beam-size", 1, cwd=tmp_path
+    )  # a sentence
     assert done.status == 0
     assert done.lines[0] == "Look at this photo.png"

@@ -14,8 +14,8 @@ import torch
 import regard
 from regard.cli import main
 
-IMPORTED = ("matplotlib.figure", "regard.catalogue", "regard.models.swin", "regard.tasks.image_classifier",
-            "regard.tasks.looking", "regard.tasks.translator", "regard.see", "regard.training")  # fmt: skip
+IMPORTED = ("matplotlib.figure", "regard.catalogue", "regard.models.swin", "regard.tasks.image.image_classifier",
+            "regard.interpret.image_attribution", "regard.tasks.text.translator", "regard.see", "regard.training")  # fmt: skip
 
 
 def child(job):

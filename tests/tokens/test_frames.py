@@ -6,9 +6,17 @@ import pytest
 import torch
 
 from regard.core.errors import BadInput
-from regard.tokens.frames import RANGE, Frames, mel_filters, normal, resample, slopes, with_deltas
+from regard.tokens.frames import (
+    DYNAMIC_RANGE,
+    LogMelSpectrogram,
+    append_deltas,
+    delta_features,
+    mel_filterbank,
+    normalize_features,
+    resample,
+)
 
-FRONT = Frames(rate=1000, window=21.0, hop=8.0, mels=7, low=20.0)
+FRONT = LogMelSpectrogram(sample_rate=1000, window_ms=21.0, hop_ms=8.0, n_mels=7, f_min=20.0)
 
 
 def wave(samples, seed=0):
@@ -17,23 +25,25 @@ def wave(samples, seed=0):
 
 def written_out(x, front):
     """The log-mel energies of a wave by plain sums: windows, a transform by its definition, triangles by hand."""
-    w, size = front.width, 32
+    w, size = front.win_length, 32
     shape = [0.5 - 0.5 * math.cos(2 * math.pi * n / w) for n in range(w)]
     mel = lambda f: 2595 * math.log10(1 + f / 700)  # noqa: E731
-    low, high = mel(front.low), mel(front.rate / 2)
-    centres = [700 * (10 ** ((low + (high - low) * i / (front.mels + 1)) / 2595) - 1) for i in range(front.mels + 2)]
+    low, high = mel(front.f_min), mel(front.sample_rate / 2)
+    centres = [
+        700 * (10 ** ((low + (high - low) * i / (front.n_mels + 1)) / 2595) - 1) for i in range(front.n_mels + 2)
+    ]
     rows = []
-    for start in range(0, len(x) - w + 1, front.step):
-        row = [0.0] * front.mels
+    for start in range(0, len(x) - w + 1, front.hop_length):
+        row = [0.0] * front.n_mels
         for k in range(size // 2 + 1):
             value = sum(x[start + n] * shape[n] * cmath.exp(-2j * math.pi * k * n / size) for n in range(w))
-            f = k * front.rate / size
-            for m in range(front.mels):
+            f = k * front.sample_rate / size
+            for m in range(front.n_mels):
                 a, b, c = centres[m : m + 3]
                 row[m] += max(0.0, min((f - a) / (b - a), (c - f) / (c - b))) * abs(value) ** 2
         rows.append(row)
     found = np.array(rows)
-    return np.log(np.maximum(found, RANGE * found.max()))
+    return np.log(np.maximum(found, DYNAMIC_RANGE * found.max()))
 
 
 def test_log_mel_is_what_the_formulas_say():
@@ -41,7 +51,7 @@ def test_log_mel_is_what_the_formulas_say():
     wanted = written_out(x.tolist(), FRONT)
     assert np.isfinite(wanted).all()
     np.testing.assert_allclose(FRONT.log_mel(x).numpy(), wanted, rtol=1e-8, atol=1e-8)
-    assert FRONT.count(100) == len(wanted) == len(FRONT(x))
+    assert FRONT.num_frames(100) == len(wanted) == len(FRONT(x))
 
 
 def test_how_loud_a_recording_is_changes_nothing():
@@ -57,39 +67,39 @@ def test_features_have_mean_zero_and_deviation_one():
 
 @pytest.mark.parametrize("samples", [0, 1, 20, 21, 22, 28, 29])
 def test_short_sounds_give_at_least_one_frame_and_silence_gives_zeros(samples):
-    assert FRONT(wave(samples).float()).shape == (FRONT.count(samples), 7)
+    assert FRONT(wave(samples).float()).shape == (FRONT.num_frames(samples), 7)
     assert FRONT(torch.zeros(samples)).abs().max() == 0
 
 
 def test_a_tone_is_heard_where_it_is():
-    front = Frames()
+    front = LogMelSpectrogram()
     n = torch.arange(8000) / 8000
     heard = [int(front.log_mel(torch.sin(2 * math.pi * f * n)).mean(0).argmax()) for f in (200, 500, 1000, 2000, 3500)]
     assert heard == sorted(set(heard))
-    peaks = mel_filters(8000, 256, 40, 60.0).argmax(1) * 8000 / 256
+    peaks = mel_filterbank(8000, 256, 40, 60.0).argmax(1) * 8000 / 256
     assert all(
         abs(float(peaks[m]) - f) < 0.1 * f + 40 for m, f in zip(heard, (200, 500, 1000, 2000, 3500), strict=True)
     )
 
 
 def test_every_triangle_hears_something():
-    assert (mel_filters(8000, 256, 40, 60.0).sum(1) > 0).all()
-    assert (mel_filters(8000, 64, 60, 0.0).sum(1) > 0).all()  # more triangles than frequencies
+    assert (mel_filterbank(8000, 256, 40, 60.0).sum(1) > 0).all()
+    assert (mel_filterbank(8000, 64, 60, 0.0).sum(1) > 0).all()  # more triangles than frequencies
 
 
 def test_slopes_are_those_of_a_least_squares_line():
     x = torch.arange(20.0, dtype=torch.float64)[:, None] * torch.tensor([[3.0, -1.0]], dtype=torch.float64)
-    torch.testing.assert_close(slopes(x)[2:-2], torch.tensor([[3.0, -1.0]], dtype=torch.float64).expand(16, 2))
+    torch.testing.assert_close(delta_features(x)[2:-2], torch.tensor([[3.0, -1.0]], dtype=torch.float64).expand(16, 2))
     y = wave(40, 3).view(20, 2)
     fitted = np.polyfit(np.arange(-2, 3), y[5:10].numpy(), 1)[0]
-    np.testing.assert_allclose(slopes(y)[7].numpy(), fitted)
-    assert with_deltas(y, 2).shape == (20, 6)
-    torch.testing.assert_close(with_deltas(y, 2)[:, 4:], slopes(slopes(y)))
-    assert slopes(y[:1]).tolist() == [[0.0, 0.0]]
+    np.testing.assert_allclose(delta_features(y)[7].numpy(), fitted)
+    assert append_deltas(y, 2).shape == (20, 6)
+    torch.testing.assert_close(append_deltas(y, 2)[:, 4:], delta_features(delta_features(y)))
+    assert delta_features(y[:1]).tolist() == [[0.0, 0.0]]
 
 
 def test_normal_of_what_never_changes_is_zero():
-    assert normal(torch.full((5, 3), 2.0)).abs().max() == 0
+    assert normalize_features(torch.full((5, 3), 2.0)).abs().max() == 0
 
 
 # -- other rates -------------------------------------------------------------------------------------------------------
@@ -122,9 +132,9 @@ def test_the_same_rate_and_short_sounds_come_through():
 
 
 def test_what_makes_no_frames_is_refused():
-    for wrong in ({"rate": 10}, {"deltas": 3}, {"mels": 0}, {"low": 4000.0}, {"hop": 0.0}):
+    for wrong in ({"sample_rate": 10}, {"deltas": 3}, {"n_mels": 0}, {"f_min": 4000.0}, {"hop_ms": 0.0}):
         with pytest.raises(BadInput):
-            Frames(**wrong)
+            LogMelSpectrogram(**wrong)
     with pytest.raises(BadInput, match="one row of samples"):
         FRONT(torch.zeros(2, 100))
     with pytest.raises(BadInput, match="from 0 to 8000"):

@@ -4,28 +4,35 @@ import pytest
 import torch
 
 from regard.core.errors import BadInput
-from regard.core.spec import make, resolve
+from regard.core.spec import build_part, resolve
 from regard.tokens import STEMS
-from regard.tokens.patches import NormedPatches, Patches, cells, check, cut, pixels
+from regard.tokens.patches import (
+    NormalizedPatchEmbedding,
+    PatchEmbedding,
+    check_images,
+    grid_size,
+    patchify,
+    pixel_slots,
+)
 
 SIZES = [((12, 18), 6), ((7, 5), (3, 2)), ((3, 3), 8), ((20, 9), (4, 9))]
 
 
 @pytest.mark.parametrize(("size", "patch"), SIZES, ids=str)
 def test_the_convolution_is_cut_and_embed(size, patch):
-    part = Patches(5, 11, patch).double()
+    part = PatchEmbedding(5, 11, patch).double()
     x = torch.randn(2, 5, *size, dtype=torch.float64, requires_grad=True)
-    torch.testing.assert_close(part(x), part.unfolded(x), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(part(x), part.forward_unfolded(x), rtol=1e-12, atol=1e-12)
     pull = torch.randn_like(part(x))
     one = torch.autograd.grad((part(x) * pull).sum(), [x, *part.parameters()])
-    other = torch.autograd.grad((part.unfolded(x) * pull).sum(), [x, *part.parameters()])
+    other = torch.autograd.grad((part.forward_unfolded(x) * pull).sum(), [x, *part.parameters()])
     for a, b in zip(one, other, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
 def test_the_convolution_is_what_unfold_and_a_linear_map_are():
     """By torch's own unfold, which knows nothing of ours."""
-    part = Patches(3, 7, (4, 6)).double()
+    part = PatchEmbedding(3, 7, (4, 6)).double()
     x = torch.randn(2, 3, 12, 18, dtype=torch.float64)
     rows = torch.nn.functional.unfold(x, (4, 6), stride=(4, 6)).mT  # B N (C P P)
     wanted = rows @ part.embed.weight.flatten(1).mT + part.embed.bias
@@ -36,11 +43,11 @@ def test_the_convolution_is_what_unfold_and_a_linear_map_are():
 @pytest.mark.parametrize("kind", ["patches", "normed"])
 def test_tokens_stand_in_their_places(kind, size, patch):
     """A change in one pixel changes the token whose slot holds it, and no other."""
-    part = make(STEMS, kind, "stem", channels=1, width=13, patch=patch).double()
+    part = build_part(STEMS, kind, "stem", channels=1, width=13, patch=patch).double()
     x = torch.randn(1, 1, *size, dtype=torch.float64)
     slots = part.slots(x)
     before = part(x)
-    assert before.shape == (1, *cells(size, patch), 13)
+    assert before.shape == (1, *grid_size(size, patch), 13)
     for pixel in range(0, size[0] * size[1], 5):
         other = x.clone()
         other.view(-1)[pixel] += 1
@@ -50,7 +57,7 @@ def test_tokens_stand_in_their_places(kind, size, patch):
 
 @pytest.mark.parametrize(("size", "patch"), SIZES, ids=str)
 def test_every_pixel_is_in_exactly_one_patch(size, patch):
-    found = pixels(torch.zeros(2, 3, *size), Patches(3, 4, patch).stride)
+    found = pixel_slots(torch.zeros(2, 3, *size), PatchEmbedding(3, 4, patch).stride)
     assert found.grid == size
     real = found.cells[found.cells >= 0]
     assert sorted(real.tolist()) == list(range(size[0] * size[1]))
@@ -60,29 +67,29 @@ def test_every_pixel_is_in_exactly_one_patch(size, patch):
 
 def test_mixing_pixels_by_their_slots_is_the_mean_of_the_patch():
     x = torch.rand(1, 1, 6, 8)
-    slots = pixels(x, (3, 4))
+    slots = pixel_slots(x, (3, 4))
     means = x.flatten()[slots.cells].mean(-1)
-    assert torch.allclose(means.flatten(), cut(x, (3, 4)).mean(-1).flatten())
+    assert torch.allclose(means.flatten(), patchify(x, (3, 4)).mean(-1).flatten())
 
 
 def test_normed_patches_do_not_see_how_light_a_patch_is():
-    part = NormedPatches(3, 8, 4).double()
+    part = NormalizedPatchEmbedding(3, 8, 4).double()
     x = torch.randn(2, 3, 8, 8, dtype=torch.float64)
     torch.testing.assert_close(part(3 * x + 2), part(x), rtol=1e-4, atol=1e-4)  # but for the norm's eps
 
 
 def test_bytes_are_not_taken_for_normalised_numbers():
     with pytest.raises(BadInput, match="not as uint8"):
-        check(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), 3)
+        check_images(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), 3)
 
 
 @pytest.mark.parametrize("name", STEMS)
 def test_stems_say_what_they_cannot_read(name):
-    part = make(STEMS, name, "stem", channels=3, width=32, patch=4 if name != "hybrid" else 1)
+    part = build_part(STEMS, name, "stem", channels=3, width=32, patch=4 if name != "hybrid" else 1)
     assert callable(resolve(STEMS, name, "stem"))
     assert len(part.stride) == 2
     with pytest.raises(BadInput, match="3 channels here, not"):
         part(torch.randn(1, 1, 32, 32))
     with torch.no_grad():
         tokens = part.eval()(torch.randn(1, 3, 40, 32))
-    assert tokens.shape == (1, *cells((40, 32), part.stride), 32)
+    assert tokens.shape == (1, *grid_size((40, 32), part.stride), 32)

@@ -5,8 +5,8 @@ import itertools
 import pytest
 import torch
 
-from regard.tokens.merging import Merging, MergingV2, four
-from regard.tokens.windows import cut, join, regions, whole
+from regard.tokens.patch_merging import PatchMerging, PatchMergingV2, space_to_depth
+from regard.tokens.windows import padded_size, shift_regions, window_partition, window_reverse
 
 GRIDS = [((6, 9), (3, 3)), ((4, 10), (2, 5)), ((5, 7), (5, 7)), ((3, 8), (1, 4))]
 CPU = torch.device("cpu")
@@ -16,17 +16,17 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("shift", [(0, 0), (1, 0), (0, 1), (1, 2)])
 def test_join_undoes_cut(grid, window, shift):
     x = torch.randn(2, *grid, 3, 5)
-    windows = cut(x, window, shift)
+    windows = window_partition(x, window, shift)
     assert windows.shape == (2 * grid[0] * grid[1] // (window[0] * window[1]), window[0] * window[1], 3, 5)
-    assert torch.equal(join(windows, grid, window, shift), x)
+    assert torch.equal(window_reverse(windows, grid, window, shift), x)
 
 
 def test_windows_come_row_by_row_and_so_do_their_cells():
     x = torch.arange(24).view(1, 4, 6, 1)
-    assert cut(x, (2, 3))[..., 0].tolist() == [
+    assert window_partition(x, (2, 3))[..., 0].tolist() == [
         [0, 1, 2, 6, 7, 8], [3, 4, 5, 9, 10, 11], [12, 13, 14, 18, 19, 20], [15, 16, 17, 21, 22, 23],
     ]  # fmt: skip
-    assert cut(x, (2, 3), (1, 1))[0, :, 0].tolist() == [7, 8, 9, 13, 14, 15]  # up and to the left
+    assert window_partition(x, (2, 3), (1, 1))[0, :, 0].tolist() == [7, 8, 9, 13, 14, 15]  # up and to the left
 
 
 @pytest.mark.parametrize(("grid", "window"), GRIDS)
@@ -37,12 +37,12 @@ def test_cells_of_a_region_are_those_of_one_window_of_a_grid_that_is_shifted_and
 ):
     shift = tuple(min(s, w - 1) for s, w in zip(shift, window, strict=True))
     real = tuple(max(g - m, 1) for g, m in zip(grid, missing, strict=True))
-    found = regions(grid, window, shift, real, CPU)
+    found = shift_regions(grid, window, shift, real, CPU)
     if found is None:
         assert not any(shift)
         assert real == grid
         return
-    cells = cut(torch.arange(grid[0] * grid[1]).view(1, *grid, 1), window, shift)[..., 0]
+    cells = window_partition(torch.arange(grid[0] * grid[1]).view(1, *grid, 1), window, shift)[..., 0]
     together = {
         (cells[g, n].item(), cells[g, m].item())
         for g, n, m in itertools.product(range(len(cells)), *2 * [range(cells.shape[1])])
@@ -60,11 +60,11 @@ def test_cells_of_a_region_are_those_of_one_window_of_a_grid_that_is_shifted_and
 
 
 def test_whole_is_the_smallest_that_holds_it():
-    assert whole((7, 8), (4, 4)) == (8, 8)
-    assert whole((1, 13), (7, 6)) == (7, 18)
+    assert padded_size((7, 8), (4, 4)) == (8, 8)
+    assert padded_size((1, 13), (7, 6)) == (7, 18)
 
 
-@pytest.mark.parametrize("part", [Merging, MergingV2])
+@pytest.mark.parametrize("part", [PatchMerging, PatchMergingV2])
 @pytest.mark.parametrize("size", [(4, 6), (3, 5), (1, 1)])
 def test_slots_are_the_cells_that_are_merged(part, size):
     x = torch.randn(2, *size, 3)
@@ -74,10 +74,10 @@ def test_slots_are_the_cells_that_are_merged(part, size):
     assert out.shape == (2, -(-size[0] // 2), -(-size[1] // 2), 6)
     assert slots.grid == size
     flat = torch.cat([x.flatten(1, 2), torch.zeros(2, 1, 3)], 1)  # the last stands for padding, -1
-    assert torch.equal(flat[:, slots.cells[0, 0]].flatten(2), four(x).flatten(1, 2))
+    assert torch.equal(flat[:, slots.cells[0, 0]].flatten(2), space_to_depth(x).flatten(1, 2))
 
 
-@pytest.mark.parametrize("part", [Merging, MergingV2])
+@pytest.mark.parametrize("part", [PatchMerging, PatchMergingV2])
 def test_merging_reads_each_cell_once(part):
     x = torch.randn(1, 5, 4, 3, requires_grad=True)
     merge = part(3)

@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from regard.core.errors import BadInput
-from regard.tokens.text import Text
-from regard.tokens.wordpiece import MARKS
+from regard.tokens.tokenizer import Tokenizer
+from regard.tokens.wordpiece import BERT_SPECIAL_TOKENS
 
 transformers = pytest.importorskip("transformers")
 
@@ -57,8 +57,8 @@ def text(request, tmp_path_factory):
         new = tmp_path_factory.mktemp("bert")
         for name in ("vocab.txt", "tokenizer_config.json"):
             (new / name).write_bytes((folder() / name).read_bytes())
-        return Text.load(new)
-    return Text.load(folder() / request.param)
+        return Tokenizer.load(new)
+    return Tokenizer.load(folder() / request.param)
 
 
 def plain(theirs, lines):
@@ -84,7 +84,7 @@ def test_nasty_strings_are_cut_as_theirs(text, theirs):
 @settings(max_examples=400, deadline=None)
 def test_any_string_is_cut_as_theirs(line):
     if "text" not in _KEPT:
-        _KEPT["text"], _KEPT["theirs"] = Text.load(folder()), transformers.BertTokenizer.from_pretrained(folder())
+        _KEPT["text"], _KEPT["theirs"] = Tokenizer.load(folder()), transformers.BertTokenizer.from_pretrained(folder())
     assert _KEPT["text"].encode_one(line) == plain(_KEPT["theirs"], [line])[0]
 
 
@@ -95,7 +95,7 @@ def test_pairs_have_marks_and_segments_as_theirs(text, theirs):
     for first, second in (("Is it far?", "No, it's near."), ("", "two"), ("alone", None)):
         a, b = text.encode_one(first), None if second is None else text.encode_one(second)
         wanted = theirs(first) if second is None else theirs(first, second)
-        assert text.enclose(a, b) == (wanted["input_ids"], wanted["token_type_ids"])
+        assert text.with_special_tokens(a, b) == (wanted["input_ids"], wanted["token_type_ids"])
 
 
 @pytest.mark.parametrize("settings", [{"do_lower_case": False}, {"strip_accents": False}, {"strip_accents": True,
@@ -104,7 +104,7 @@ def test_the_file_beside_a_vocabulary_is_heeded(settings, tmp_path):
     (tmp_path / "vocab.txt").write_bytes((folder() / "vocab.txt").read_bytes())
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"} | settings))
     theirs = transformers.BertTokenizer(vocab=str(tmp_path / "vocab.txt"), **settings)
-    assert Text.load(tmp_path).encode(NASTY) == plain(theirs, NASTY)
+    assert Tokenizer.load(tmp_path).encode(NASTY) == plain(theirs, NASTY)
 
 
 LINES = ["The old dog barks, and the old dogs bark.", "Déjà vu: 3 dogs, 3 DOGS!", "北京 dogs (barking) don't bite."] * 4
@@ -112,30 +112,30 @@ LINES = ["The old dog barks, and the old dogs bark.", "Déjà vu: 3 dogs, 3 DOGS
 
 @pytest.mark.parametrize("lower", [True, False])
 def test_our_own_has_berts_marks_and_is_read_by_transformers(lower, tmp_path):
-    text = Text.train(LINES, kind="bert", size=120, lower=lower)
-    assert text.pieces(range(5)) == list(MARKS)
+    text = Tokenizer.train(LINES, kind="bert", size=120, lower=lower)
+    assert text.pieces(range(5)) == list(BERT_SPECIAL_TOKENS)
     assert (text.pad, text.unk, text.bos, text.eos, text.mask) == (0, 1, 2, 3, 4)
     assert text.size <= 120
     text.save(tmp_path)
-    again, theirs = Text.load(tmp_path), transformers.AutoTokenizer.from_pretrained(tmp_path)
+    again, theirs = Tokenizer.load(tmp_path), transformers.AutoTokenizer.from_pretrained(tmp_path)
     for line in [*LINES, *NASTY]:
         assert again.encode_one(line) == text.encode_one(line) == plain(theirs, [line])[0]
     a, b = text.encode(["old dogs", "bark"])
-    assert theirs("old dogs", "bark")["input_ids"] == text.enclose(a, b)[0]
+    assert theirs("old dogs", "bark")["input_ids"] == text.with_special_tokens(a, b)[0]
     assert (again.mask, theirs.mask_token) == (4, "[MASK]")
     assert (text.encode_one("DOGS") == text.encode_one("dogs")) is lower
 
 
 def test_our_own_learns_whole_words_and_keeps_signs_apart():
-    text = Text.train(LINES, kind="bert", size=200, lower=True)
+    text = Tokenizer.train(LINES, kind="bert", size=200, lower=True)
     assert text.pieces(text.encode_one("The old DOGS, bark!")) == ["the", "old", "dogs", ",", "bark", "!"]
     assert not [i for i in range(text.size) if text._tokenizer.id_to_token(i) in ("##,", "##!", "##北")]
     assert text.decode([text.encode_one("Old dogs, bark!")]) == ["old dogs, bark!"]
 
 
 def test_other_kinds_have_no_mask_unless_they_name_one(tmp_path):
-    assert Text.train(LINES, kind="wordpiece", size=100).mask is None
-    text = Text.train([*LINES, "<mask>"], kind="word", size=100)
+    assert Tokenizer.train(LINES, kind="wordpiece", size=100).mask is None
+    text = Tokenizer.train([*LINES, "<mask>"], kind="word", size=100)
     assert text.mask is None
 
 
@@ -147,4 +147,4 @@ def test_other_kinds_have_no_mask_unless_they_name_one(tmp_path):
 def test_what_is_no_vocabulary_is_refused(written, said, tmp_path):
     (tmp_path / "vocab.txt").write_bytes(written)
     with pytest.raises(BadInput, match=said):
-        Text.load(tmp_path)
+        Tokenizer.load(tmp_path)

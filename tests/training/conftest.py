@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from regard.data.parallel import Parallel
+from regard.data.text.parallel_corpus import ParallelCorpus
 from regard.models.transformer import Config
-from regard.tasks import translation
+from regard.tasks.text import translation
 from regard.training.recipe import Recipe, Train
 
 
@@ -14,7 +14,7 @@ from regard.training.recipe import Recipe, Train
 def _no_curve(request, monkeypatch):
     """Drawing takes longer than these runs; one test draws."""
     if "curve" not in request.fixturenames:
-        monkeypatch.setattr("regard.training.loop._Run._draw", lambda self, force=False: None)
+        monkeypatch.setattr("regard.training.loop.TrainingRun._draw", lambda self, force=False: None)
 
 
 @pytest.fixture
@@ -41,20 +41,20 @@ def recipe(toy):
     """Dropout, accumulation, a moving average, clipping, decay; epochs of a few updates and a half."""
     return Recipe(
         Config(vocab=300, width=16, heads=2, ffn=32, encoder_layers=1, decoder_layers=1, dropout=0.2),
-        translation.Config(beams=2),
-        Parallel(str(toy), vocabulary=300, tokens=96, multiple=1),
+        translation.Config(beam_size=2),
+        ParallelCorpus(str(toy), vocab_size=300, batch_tokens=96, pad_to_multiple_of=1),
         Train(
             steps=20,
-            accumulate=2,
-            rate=3e-3,
-            warmup=5,
-            clip=1.0,
-            decay=0.01,
-            ema=0.9,
-            average=3,
-            evaluate=6,
-            save=4,
-            log=4,
+            gradient_accumulation_steps=2,
+            learning_rate=3e-3,
+            warmup_steps=5,
+            clip_grad_norm=1.0,
+            weight_decay=0.01,
+            ema_decay=0.9,
+            average_checkpoints=3,
+            eval_interval=6,
+            save_interval=4,
+            log_interval=4,
             device="cpu",
         ),
         "toy",

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from regard.training import evaluate, train
-from regard.training.recipe import override
+from regard.training.recipe import override_recipe
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 
@@ -19,8 +19,10 @@ def losses(out):
 
 
 def test_a_run_in_bfloat16_compiled_learns_and_goes_on(recipe, tmp_path, unchecked):
-    on_gpu = override(recipe, ["train.device=cuda", "train.steps=60", "train.compile=true", "data.multiple=8"])
-    result = train(override(on_gpu, ["train.steps=30"]), tmp_path / "run")
+    on_gpu = override_recipe(
+        recipe, ["train.device=cuda", "train.steps=60", "train.compile=true", "data.pad_to_multiple_of=8"]
+    )
+    result = train(override_recipe(on_gpu, ["train.steps=30"]), tmp_path / "run")
     assert result["precision"] == "bfloat16"
     assert result["compiled"]
     result = train(on_gpu, tmp_path / "run", resume=True)
@@ -28,20 +30,23 @@ def test_a_run_in_bfloat16_compiled_learns_and_goes_on(recipe, tmp_path, uncheck
     found = losses(tmp_path / "run")
     assert found[-1] < found[0]
     measured = evaluate(tmp_path / "run", ["val"])["results"]["val"]
-    assert measured["loss"] == pytest.approx(result["valid"][result["kept"]]["loss"], rel=1e-3)
+    assert measured["loss"] == pytest.approx(result["validation"][result["final_weights"]]["loss"], rel=1e-3)
 
 
 def test_compiled_bfloat16_follows_eager_float32(recipe, tmp_path, unchecked):
-    still = override(recipe, ["train.device=cuda", "model.dropout=0", "train.score=0", "train.log=1", "train.steps=12"])
-    train(override(still, ["train.compile=false", "train.precision=float32"]), tmp_path / "plain")
-    train(override(still, ["train.compile=true"]), tmp_path / "fast")
+    still = override_recipe(
+        recipe,
+        ["train.device=cuda", "model.dropout=0", "train.score_interval=0", "train.log_interval=1", "train.steps=12"],
+    )
+    train(override_recipe(still, ["train.compile=false", "train.precision=float32"]), tmp_path / "plain")
+    train(override_recipe(still, ["train.compile=true"]), tmp_path / "fast")
     assert losses(tmp_path / "fast") == pytest.approx(losses(tmp_path / "plain"), rel=2e-2)
 
 
 def test_a_run_begun_on_a_gpu_goes_on_without_one(recipe, tmp_path, unchecked):
-    short = override(recipe, ["train.steps=6", "train.score=0", "train.compile=false"])
-    train(override(short, ["train.device=cuda"]), tmp_path / "run")
-    assert train(override(short, ["train.steps=9"]), tmp_path / "run", resume=True)["steps"] == 9
+    short = override_recipe(recipe, ["train.steps=6", "train.score_interval=0", "train.compile=false"])
+    train(override_recipe(short, ["train.device=cuda"]), tmp_path / "run")
+    assert train(override_recipe(short, ["train.steps=9"]), tmp_path / "run", resume=True)["steps"] == 9
 
 
 @pytest.mark.parametrize("compiled", ["false", "true"])
@@ -49,15 +54,15 @@ def test_slices_in_bfloat16_follow_the_whole_model(recipe, tmp_path, compiled):
     """FSDP2 in a world of one process: weights travel and compute in bfloat16, slices and sums stay float32."""
     from regard.training.recipe import to_json
 
-    still = ["train.device=cuda", "model.dropout=0", "train.score=0", "train.log=1", "train.steps=12"]
-    train(override(recipe, [*still, "train.compile=false", "train.precision=float32"]), tmp_path / "plain")
+    still = ["train.device=cuda", "model.dropout=0", "train.score_interval=0", "train.log_interval=1", "train.steps=12"]
+    train(override_recipe(recipe, [*still, "train.compile=false", "train.precision=float32"]), tmp_path / "plain")
     (tmp_path / "recipe.json").write_text(json.dumps(to_json(recipe)))
     code = f"""
 import json, sys
 from regard.training import train
 from regard.training.recipe import from_json, override
 recipe = from_json(json.load(open(sys.argv[1])))
-train(override(recipe, {[*still, "train.spread=fsdp", f"train.compile={compiled}"]!r}), sys.argv[2])
+train(override(recipe, {[*still, "train.data_parallel=fsdp", f"train.compile={compiled}"]!r}), sys.argv[2])
 """
     (tmp_path / "run.py").write_text(code)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
@@ -66,4 +71,4 @@ train(override(recipe, {[*still, "train.spread=fsdp", f"train.compile={compiled}
     assert done.returncode == 0, done.stderr[-3000:]
     assert losses(tmp_path / "sliced") == pytest.approx(losses(tmp_path / "plain"), rel=2e-2)
     result = json.loads((tmp_path / "sliced" / "result.json").read_text())
-    assert (result["spread"], result["precision"]) == ("fsdp", "bfloat16")
+    assert (result["data_parallel"], result["precision"]) == ("fsdp", "bfloat16")

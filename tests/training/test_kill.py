@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from regard.training.checkpoint import Checkpoints
-from regard.training.manifest import check
-from regard.training.progress import read_rows
+from regard.training.checkpoint.checkpoints import Checkpoints
+from regard.training.checkpoint.manifest import find_damage
+from regard.training.loggers.progress import read_rows
 from tests.training.test_resume import assert_equal_runs, rows
 
 HERE = Path(__file__).resolve()
@@ -27,7 +27,7 @@ SLOW = 0.01  # seconds that flushing a file takes longer: a save is then about a
 
 RECIPE = """
 '''A toy, for killing.'''
-from regard.data.parallel import Parallel
+from regard.data.text.parallel_corpus import Parallel
 from regard.models.transformer import Config
 from regard.tasks import translation
 from regard.training.recipe import Recipe, Train
@@ -35,9 +35,9 @@ from regard.training.recipe import Recipe, Train
 def recipe():
     return Recipe(
         Config(vocab=300, width=16, heads=2, ffn=32, encoder_layers=1, decoder_layers=1, dropout=0.2),
-        translation.Config(beams=1),
-        Parallel({folder!r}, vocabulary=300, tokens=96, multiple=1),
-        Train(steps={steps}, rate=3e-3, warmup=5, clip=1.0, ema=0.9, average=3, evaluate=6, score=0, save={save}, log=1,
+        translation.Config(beam_size=1),
+        Parallel({folder!r}, vocab_size=300, batch_tokens=96, pad_to_multiple_of=1),
+        Train(steps={steps}, learning_rate=3e-3, warmup_steps=5, clip_grad_norm=1.0, ema_decay=0.9, average_checkpoints=3, eval_interval=6, score_interval=0, save_interval={save}, log_interval=1,
               device="cpu"),
     )
 """
@@ -48,7 +48,7 @@ class Nursery:
 
     def __init__(self):
         env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parents[2])}
-        command = [sys.executable, "-m", "tests.training.nursery"]
+        command = [sys.executable, "-m", "tests.training.process_pool"]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=env, cwd=HERE.parents[2])
         assert self.process.stdout.readline() == "ready\n"
@@ -128,7 +128,7 @@ def alive(pid):
 
 def assert_nothing_is_lost(out):
     """What must hold at the moment of a death."""
-    assert [f"{path.name}: {check(path)}" for path in saves(out) if check(path) is not None] == []
+    assert [f"{path.name}: {find_damage(path)}" for path in saves(out) if find_damage(path) is not None] == []
     assert len(strays(out)) <= 2  # a new thing, and the old one that it is about to replace
     logged = max((row["step"] for row in read_rows(out / "metrics.jsonl")), default=0)
     newest = Checkpoints(out / "checkpoints").newest()
@@ -204,15 +204,15 @@ def test_runs_that_are_killed_fifty_times_end_at_the_same_bits(nursery, recipe_f
 def test_a_command_that_is_killed_goes_on_when_it_is_given_again(nursery, recipe_file, undisturbed, tmp_path):
     """As a user would: the command itself in a process of its own, killed while it writes its second checkpoint."""
     out, env = tmp_path / "run", os.environ | {"OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "regard.training", recipe_file, "train.save=1", "--out", str(out)]
+    command = [sys.executable, "-m", "regard.training", recipe_file, "train.save_interval=1", "--out", str(out)]
     quiet = subprocess.DEVNULL
     process = subprocess.Popen(command, env=env, stdout=quiet, stderr=quiet)
     assert wait_for(lambda: saves(out) and strays(out), process.pid, 60)
     process.kill()
     assert process.wait() == -signal.SIGKILL
-    assert [check(path) for path in saves(out)] == [None] * len(saves(out))
+    assert [find_damage(path) for path in saves(out)] == [None] * len(saves(out))
     log = tmp_path / "log"
-    words = ["--resume", "--out", str(out), f"train.save={SAVE}"]
+    words = ["--resume", "--out", str(out), f"train.save_interval={SAVE}"]
     assert nursery.wait(nursery.ask(words=words, log=str(log), slow=0)) == 0, log.read_text()
     assert re.search(r"going on from update [1-9]", log.read_text())
     assert strays(out) == []

@@ -11,12 +11,12 @@ import torch
 from safetensors.torch import load_file
 
 from regard.core.errors import BadInput, RegardError, UnknownName, Unsupported
-from regard.core.machine import survives
+from regard.runtime.hardware import supports_dtype
 from regard.training import evaluate, train
-from regard.training.device import chosen_device, chosen_precision, why_eager
-from regard.training.loop import _Run
-from regard.training.recipe import override, stored
-from regard.training.world import World
+from regard.training.device import eager_reason, select_device, select_precision
+from regard.training.loop import TrainingRun
+from regard.training.parallel.distributed import DistributedContext
+from regard.training.recipe import load_saved_recipe, override_recipe
 
 CLOCKS = ("seconds", "tokens_per_second")
 
@@ -42,7 +42,7 @@ def checkpoint(out, name):
     """All tensors of a checkpoint by file, and its other values but for what a clock says."""
     folder = out / "checkpoints" / name
     state = torch.load(folder / "state.pt", weights_only=True)
-    for clock in (state, state["since"]):
+    for clock in (state, state["since_log"]):
         clock.pop("seconds")
     state["own"] = torch.load(folder / "own-00000.pt", weights_only=True)
     return {file.name: load_file(file) for file in sorted(folder.glob("*.safetensors"))}, state
@@ -68,8 +68,8 @@ def straight(recipe, tmp_path_factory):
 
 def test_train_10_and_resume_to_20_equals_train_20_to_the_bit(recipe, tmp_path, straight):
     out = tmp_path / "stopped"
-    train(override(recipe, ["train.steps=10"]), out)
-    place = checkpoint(out, "stop-00000010")[1]["place"]
+    train(override_recipe(recipe, ["train.steps=10"]), out)
+    place = checkpoint(out, "stop-00000010")[1]["position"]
     assert place["position"] > 0  # in the middle of an epoch, between two rows of metrics and two looks
     train(recipe, out, resume=True)
     assert_equal_runs(straight, out, "step-00000020")
@@ -92,9 +92,9 @@ def test_a_run_that_is_compiling_ends_as_any_process_does_and_can_be_begun_again
 
     before = signal.signal(signal.SIGTERM, ends)
     try:
-        monkeypatch.setattr(_Run, "_update", compiling)
+        monkeypatch.setattr(TrainingRun, "_update", compiling)
         with pytest.raises(Ended):
-            train(override(recipe, ["train.compile=true"]), out)
+            train(override_recipe(recipe, ["train.compile=true"]), out)
     finally:
         signal.signal(signal.SIGTERM, before)
     monkeypatch.undo()
@@ -105,19 +105,19 @@ def test_a_run_that_is_compiling_ends_as_any_process_does_and_can_be_begun_again
 def test_interrupted_run_finishes_its_update_saves_says_how_to_go_on_and_goes_on(
     recipe, tmp_path, straight, monkeypatch, capfd
 ):
-    out, update = tmp_path / "interrupted", _Run._update
+    out, update = tmp_path / "interrupted", TrainingRun._update
 
     def interrupted(self, batches):
         if self.step == 6:
             os.kill(os.getpid(), signal.SIGINT)
         update(self, batches)
 
-    monkeypatch.setattr(_Run, "_update", interrupted)
+    monkeypatch.setattr(TrainingRun, "_update", interrupted)
     handler = signal.getsignal(signal.SIGINT)
     result = train(recipe, out, command="regard train --resume there")
     assert signal.getsignal(signal.SIGINT) is handler
     monkeypatch.undo()
-    assert result["stopped"] == "interrupted"
+    assert result["stop_reason"] == "interrupted"
     assert result["steps"] == 7
     assert "regard train --resume there" in capfd.readouterr().err
     assert (out / "checkpoints" / "stop-00000007" / "state.pt").is_file()
@@ -127,14 +127,14 @@ def test_interrupted_run_finishes_its_update_saves_says_how_to_go_on_and_goes_on
 
 
 def test_a_killed_run_goes_on_from_its_last_checkpoint_to_the_same_end(recipe, tmp_path, straight, monkeypatch):
-    out, update = tmp_path / "killed", _Run._update
+    out, update = tmp_path / "killed", TrainingRun._update
 
     def killed(self, batches):
         if self.step == 11:
             raise KeyboardInterrupt
         update(self, batches)
 
-    monkeypatch.setattr(_Run, "_update", killed)
+    monkeypatch.setattr(TrainingRun, "_update", killed)
     with pytest.raises(KeyboardInterrupt):
         train(recipe, out)
     monkeypatch.undo()
@@ -143,7 +143,7 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint_to_the_same_end(recipe, t
 
 
 def test_a_run_leaves_the_callers_random_numbers_alone_and_does_not_depend_on_them(recipe, tmp_path):
-    short = override(recipe, ["train.steps=2", "train.score=0"])
+    short = override_recipe(recipe, ["train.steps=2", "train.score_interval=0"])
     torch.manual_seed(1)
     before = torch.get_rng_state()
     train(short, tmp_path / "a")
@@ -155,7 +155,10 @@ def test_a_run_leaves_the_callers_random_numbers_alone_and_does_not_depend_on_th
 
 def test_another_seed_is_another_run(recipe, tmp_path):
     for seed in (1, 2):
-        train(override(recipe, ["train.steps=1", "train.score=0", f"train.seed={seed}"]), tmp_path / str(seed))
+        train(
+            override_recipe(recipe, ["train.steps=1", "train.score_interval=0", f"train.seed={seed}"]),
+            tmp_path / str(seed),
+        )
     one, two = (checkpoint(tmp_path / s, "stop-00000001")[0] for s in "12")
     assert not torch.equal(*(weights["model.safetensors"]["embed.weight"] for weights in (one, two)))
 
@@ -163,26 +166,30 @@ def test_another_seed_is_another_run(recipe, tmp_path):
 def test_accumulated_batches_weigh_every_token_alike(recipe, tmp_path, monkeypatch):
     """The gradient of two batches of different size is that of one batch with the rows of both."""
     seen = []
-    step = __import__("regard.training.optimiser", fromlist=["Optimiser"]).Optimiser.step
+    step = __import__("regard.training.optimizers.optimizer", fromlist=["Optimizer"]).Optimizer.step
 
     def spy(self, rate):
         seen.append([part.parameter.grad.clone() for part in self.parts])
         return step(self, rate)
 
-    monkeypatch.setattr("regard.training.optimiser.Optimiser.step", spy)
-    still = override(recipe, ["model.dropout=0", "train.steps=1", "train.score=0", "train.accumulate=3"])
+    monkeypatch.setattr("regard.training.optimizers.optimizer.Optimizer.step", spy)
+    still = override_recipe(
+        recipe, ["model.dropout=0", "train.steps=1", "train.score_interval=0", "train.gradient_accumulation_steps=3"]
+    )
     train(still, tmp_path / "a")
-    run = _Run(still, tmp_path / "b", World(torch.device("cpu")), _checkpoints(tmp_path / "b"), None)
+    run = TrainingRun(
+        still, tmp_path / "b", DistributedContext(torch.device("cpu")), _checkpoints(tmp_path / "b"), None
+    )
     drawn = [d for d, _ in zip(run.task.batches().start(run.place), range(3), strict=False)]
     assert len({d.count for d in drawn}) > 1
     total = sum(run.task.loss(run.model, d.batch)[0] for d in drawn) / sum(d.count for d in drawn)
     total.backward()
-    for got, part in zip(seen[0], run.optimiser.parts, strict=True):
+    for got, part in zip(seen[0], run.optimizer.states, strict=True):
         torch.testing.assert_close(got, part.parameter.grad, rtol=1e-4, atol=1e-6)
 
 
 def _checkpoints(out):
-    from regard.training.checkpoint import Checkpoints
+    from regard.training.checkpoint.checkpoints import Checkpoints
 
     out.mkdir()
     return Checkpoints(out / "checkpoints")
@@ -191,53 +198,73 @@ def _checkpoints(out):
 @pytest.mark.usefixtures("curve")
 def test_it_learns_and_everything_is_left_in_the_folder(recipe, tmp_path):
     out = tmp_path / "run"
-    learning = override(recipe, ["train.steps=150", "train.evaluate=75", "train.log=25", "train.rate=1e-2"])
-    result = train(override(learning, ["train.accumulate=1", "model.dropout=0", "model.width=32"]), out)
+    learning = override_recipe(
+        recipe, ["train.steps=150", "train.eval_interval=75", "train.log_interval=25", "train.learning_rate=1e-2"]
+    )
+    result = train(
+        override_recipe(learning, ["train.gradient_accumulation_steps=1", "model.dropout=0", "model.width=32"]), out
+    )
     losses = [row["loss"] for row in rows(out) if "loss" in row]
     assert losses[-1] < losses[0] / 1.8
-    assert result["kept"] in result["valid"]
-    assert set(result["valid"]) == {"last", "best", "ema", "average"}
-    best = max(found["bleu"] for found in result["valid"].values())
-    assert result["valid"][result["kept"]]["bleu"] == best
+    assert result["final_weights"] in result["validation"]
+    assert set(result["validation"]) == {"last", "best", "ema", "average"}
+    best = max(found["bleu"] for found in result["validation"].values())
+    assert result["validation"][result["final_weights"]]["bleu"] == best
     for name in ("recipe.json", "result.json", "metrics.jsonl", "curve.png", "tokenizer.json", "model/config.json"):
         assert (out / name).is_file(), name
     assert json.loads((out / "result.json").read_text()) == result
-    assert stored(out).model.vocab <= 300
+    assert load_saved_recipe(out).model.vocab <= 300
     found = evaluate(out, device="cpu")
     assert found["results"]["test"]["sentences"] == 12
-    validated = evaluate(out, ["val"], device="cpu", beams=2)["results"]["val"]
-    assert validated["loss"] == pytest.approx(result["valid"][result["kept"]]["loss"], rel=1e-5)
-    assert validated["bleu"] == pytest.approx(result["valid"][result["kept"]]["bleu"])
+    validated = evaluate(out, ["val"], device="cpu", beam_size=2)["results"]["val"]
+    assert validated["loss"] == pytest.approx(result["validation"][result["final_weights"]]["loss"], rel=1e-5)
+    assert validated["bleu"] == pytest.approx(result["validation"][result["final_weights"]]["bleu"])
     for weights in ("best", "last", "ema", "average"):
         measured = evaluate(out, ["val"], device="cpu", weights=weights)["results"]["val"]
-        assert measured["loss"] == pytest.approx(result["valid"][weights]["loss"], rel=1e-5), weights
-    saved = evaluate(out / "model", ["val"], device="cpu", data=stored(out).data, beams=2)["results"]["val"]
+        assert measured["loss"] == pytest.approx(result["validation"][weights]["loss"], rel=1e-5), weights
+    saved = evaluate(out / "model", ["val"], device="cpu", data=load_saved_recipe(out).data, beam_size=2)["results"][
+        "val"
+    ]
     assert saved["loss"] == pytest.approx(validated["loss"], rel=1e-5)
 
 
 def test_a_model_stored_in_half_precision_is_measured_as_it_is_stored(recipe, tmp_path):
     out = tmp_path / "run"
-    result = train(override(recipe, ["train.steps=4", "train.store=float16", "train.score=0"]), out)
+    result = train(
+        override_recipe(recipe, ["train.steps=4", "train.save_dtype=float16", "train.score_interval=0"]), out
+    )
     assert all(x.dtype == torch.float16 for x in load_file(out / "checkpoints" / "final.safetensors").values())
-    found = evaluate(out / "model", ["val"], device="cpu", data=stored(out).data)["results"]["val"]
-    assert found["loss"] == pytest.approx(result["valid"][result["kept"]]["loss"], rel=1e-6)
+    found = evaluate(out / "model", ["val"], device="cpu", data=load_saved_recipe(out).data)["results"]["val"]
+    assert found["loss"] == pytest.approx(result["validation"][result["final_weights"]]["loss"], rel=1e-6)
 
 
 def test_patience_stops_a_run_that_no_longer_gets_better(recipe, tmp_path):
-    stuck = override(recipe, ["train.rate=0", "train.ema=0", "train.evaluate=2", "train.patience=3", "train.score=0"])
+    stuck = override_recipe(
+        recipe,
+        [
+            "train.learning_rate=0",
+            "train.ema_decay=0",
+            "train.eval_interval=2",
+            "train.patience=3",
+            "train.score_interval=0",
+        ],
+    )
     result = train(stuck, tmp_path / "run")
-    assert result["stopped"] == "patience"
+    assert result["stop_reason"] == "patience"
     assert result["steps"] == 8  # the first look is the best, three more are not better
 
 
 def test_minutes_end_a_run_in_time_with_a_model(recipe, tmp_path):
-    result = train(override(recipe, ["train.steps=1000000", "train.minutes=0.0001", "train.score=0"]), tmp_path / "run")
-    assert result["stopped"] == "minutes"
+    result = train(
+        override_recipe(recipe, ["train.steps=1000000", "train.max_minutes=0.0001", "train.score_interval=0"]),
+        tmp_path / "run",
+    )
+    assert result["stop_reason"] == "minutes"
     assert (tmp_path / "run" / "model" / "model.safetensors").is_file()
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_spoils_no_weight(recipe, tmp_path, monkeypatch):
-    from regard.tasks.translation import Translation
+    from regard.tasks.text.translation import Translation
 
     loss = Translation.loss
 
@@ -247,31 +274,31 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_spoils_no_weight(recipe, tm
 
     monkeypatch.setattr(Translation, "loss", broken)
     with pytest.raises(RegardError, match="not finite"):
-        train(override(recipe, ["train.score=0"]), tmp_path / "run")
+        train(override_recipe(recipe, ["train.score_interval=0"]), tmp_path / "run")
     weights, _ = checkpoint(tmp_path / "run", "step-00000008")
     assert all(torch.isfinite(x).all() for group in weights.values() for x in group.values())
 
 
 def test_a_folder_with_a_run_in_it_is_not_trained_over(recipe, tmp_path):
-    short = override(recipe, ["train.steps=1", "train.score=0"])
+    short = override_recipe(recipe, ["train.steps=1", "train.score_interval=0"])
     train(short, tmp_path / "run")
     with pytest.raises(BadInput, match="already holds a run"):
         train(short, tmp_path / "run")
 
 
 def test_resuming_with_another_model_or_other_data_is_refused_by_name(recipe, tmp_path):
-    short = override(recipe, ["train.steps=1", "train.score=0"])
+    short = override_recipe(recipe, ["train.steps=1", "train.score_interval=0"])
     train(short, tmp_path / "run")
     with pytest.raises(BadInput, match=r"data\.tokens was 96, is 64"):
-        train(override(short, ["data.tokens=64"]), tmp_path / "run", resume=True)
+        train(override_recipe(short, ["data.batch_tokens=64"]), tmp_path / "run", resume=True)
     with pytest.raises(BadInput, match=r"model\.width was 16, is 32"):
-        train(override(short, ["model.width=32"]), tmp_path / "run", resume=True)
+        train(override_recipe(short, ["model.width=32"]), tmp_path / "run", resume=True)
 
 
 def test_resuming_on_data_that_have_changed_underneath_is_refused(recipe, tmp_path, toy):
     copy = tmp_path / "data"
     shutil.copytree(toy, copy)
-    short = override(recipe, ["train.steps=1", "train.score=0", f"data.corpus={copy}"])
+    short = override_recipe(recipe, ["train.steps=1", "train.score_interval=0", f"data.corpus={copy}"])
     train(short, tmp_path / "run")
     lines = (copy / "train.en").read_text().splitlines()
     (copy / "train.en").write_text("\n".join(lines[1:] + lines[:1]) + "\n")
@@ -282,9 +309,9 @@ def test_resuming_on_data_that_have_changed_underneath_is_refused(recipe, tmp_pa
 def test_data_without_a_validation_part_are_refused_before_training_begins(recipe, tmp_path, toy, monkeypatch):
     for name in ("train.en", "train.de"):
         shutil.copy(toy / name, tmp_path / name)
-    monkeypatch.setattr(_Run, "_update", lambda *_: pytest.fail("it began"))
+    monkeypatch.setattr(TrainingRun, "_update", lambda *_: pytest.fail("it began"))
     with pytest.raises(UnknownName, match="no part 'val'"):
-        train(override(recipe, [f"data.corpus={tmp_path}"]), tmp_path / "run")
+        train(override_recipe(recipe, [f"data.corpus={tmp_path}"]), tmp_path / "run")
 
 
 def test_two_processes_do_not_train_into_one_folder(recipe, tmp_path):
@@ -297,9 +324,12 @@ def test_two_processes_do_not_train_into_one_folder(recipe, tmp_path):
 
 
 def test_a_run_too_short_for_an_average_keeps_what_it_has(recipe, tmp_path, capfd):
-    result = train(override(recipe, ["train.steps=2", "train.finish=average", "train.score=0"]), tmp_path / "run")
-    assert result["kept"] in ("last", "ema")
-    assert "too short for train.finish=average" in capfd.readouterr().err
+    result = train(
+        override_recipe(recipe, ["train.steps=2", "train.final_weights=average", "train.score_interval=0"]),
+        tmp_path / "run",
+    )
+    assert result["final_weights"] in ("last", "ema")
+    assert "too short for train.final_weights=average" in capfd.readouterr().err
 
 
 def test_a_full_disk_while_saving_is_one_line_and_leaves_the_last_checkpoint_whole(recipe, tmp_path, monkeypatch):
@@ -313,37 +343,37 @@ def test_a_full_disk_while_saving_is_one_line_and_leaves_the_last_checkpoint_who
 
     monkeypatch.setattr(torch, "save", full)
     with pytest.raises(BadInput, match=r"no space left on device; the run is safe up to .*step-00000004"):
-        train(override(recipe, ["train.score=0"]), tmp_path / "run")
+        train(override_recipe(recipe, ["train.score_interval=0"]), tmp_path / "run")
     assert sorted(p.name for p in (tmp_path / "run" / "checkpoints").iterdir()) == ["best.safetensors", "step-00000004"]
 
 
 def test_a_metric_that_the_task_does_not_measure_is_an_error(recipe, tmp_path):
     with pytest.raises(RegardError, match=r"train\.metric is 'blue'"):
-        train(override(recipe, ["train.metric=blue"]), tmp_path / "run")
+        train(override_recipe(recipe, ["train.metric=blue"]), tmp_path / "run")
 
 
 def test_device_precision_and_compilation_are_chosen_honestly(monkeypatch):
     cpu = torch.device("cpu")
-    assert chosen_precision("auto", cpu) == "float32"
-    monkeypatch.setattr("regard.training.device.survives", lambda dtype: False)  # tried in a child process
+    assert select_precision("auto", cpu) == "float32"
+    monkeypatch.setattr("regard.training.device.supports_dtype", lambda dtype: False)  # tried in a child process
     with pytest.raises(Unsupported, match="bfloat16"):
-        chosen_precision("bfloat16", cpu)
-    monkeypatch.setattr("regard.training.device.survives", lambda dtype: True)
-    assert chosen_precision("bfloat16", cpu) == "bfloat16"
-    assert chosen_precision("auto", cpu) == "float32"
+        select_precision("bfloat16", cpu)
+    monkeypatch.setattr("regard.training.device.supports_dtype", lambda dtype: True)
+    assert select_precision("bfloat16", cpu) == "bfloat16"
+    assert select_precision("auto", cpu) == "float32"
     with pytest.raises(Unsupported, match="no device"):
-        chosen_device("cuda:77")
+        select_device("cuda:77")
     with pytest.raises(Unsupported, match="nothing is computed"):
-        chosen_device("meta")
-    assert why_eager(False, cpu) == "train.compile=false"
-    assert "train.compile=true" in why_eager(None, cpu)
+        select_device("meta")
+    assert eager_reason(False, cpu) == "train.compile=false"
+    assert "train.compile=true" in eager_reason(None, cpu)
     monkeypatch.setenv("PATH", "/nonexistent")
     monkeypatch.delenv("CXX", raising=False)
-    assert why_eager(True, cpu) == "no C++ compiler found"
+    assert eager_reason(True, cpu) == "no C++ compiler found"
 
 
 def test_a_task_that_keeps_state_and_modules_has_them_in_the_checkpoint(recipe, tmp_path, monkeypatch):
-    from regard.tasks.translation import Translation
+    from regard.tasks.text.translation import Translation
 
     def started(self, *given):
         init(self, *given)
@@ -365,9 +395,9 @@ def test_a_task_that_keeps_state_and_modules_has_them_in_the_checkpoint(recipe, 
     monkeypatch.setattr(Translation, "modules", lambda self: {"teacher": self.teacher})
     monkeypatch.setattr(Translation, "state_dict", lambda self: {"seen": self.seen})
     monkeypatch.setattr(Translation, "load_state_dict", lambda self, state: setattr(self, "seen", state["seen"]))
-    recipe = override(recipe, ["train.score=0", "train.steps=8"])
+    recipe = override_recipe(recipe, ["train.score_interval=0", "train.steps=8"])
     train(recipe, tmp_path / "a")
-    train(override(recipe, ["train.steps=5"]), tmp_path / "b")
+    train(override_recipe(recipe, ["train.steps=5"]), tmp_path / "b")
     train(recipe, tmp_path / "b", resume=True)
     assert_equal_runs(tmp_path / "a", tmp_path / "b", "step-00000008")
     state = checkpoint(tmp_path / "a", "step-00000008")[1]
@@ -380,10 +410,17 @@ def test_compiled_and_eager_training_agree(recipe, tmp_path, monkeypatch, unchec
     """The graph is traced; what a compiler would make of it is tested on a GPU."""
     compile = torch.compile
     monkeypatch.setattr(torch, "compile", lambda m, **options: compile(m, backend="eager", **options))
-    few = ["train.steps=2", "train.accumulate=1", "train.evaluate=9", "train.score=0", "train.log=1", "train.ema=0"]
-    small = override(recipe, [*few, "model.dropout=0"])
+    few = [
+        "train.steps=2",
+        "train.gradient_accumulation_steps=1",
+        "train.eval_interval=9",
+        "train.score_interval=0",
+        "train.log_interval=1",
+        "train.ema_decay=0",
+    ]
+    small = override_recipe(recipe, [*few, "model.dropout=0"])
     train(small, tmp_path / "eager")
-    train(override(small, ["train.compile=true"]), tmp_path / "compiled")
+    train(override_recipe(small, ["train.compile=true"]), tmp_path / "compiled")
     assert json.loads((tmp_path / "compiled" / "result.json").read_text())["compiled"]
     for a, b in zip(rows(tmp_path / "eager"), rows(tmp_path / "compiled"), strict=True):
         assert a.get("loss", 0) == pytest.approx(b.get("loss", 0), rel=1e-4)
@@ -399,7 +436,9 @@ def test_a_compiler_that_fails_leaves_the_run_eager_and_one_line_says_so(recipe,
         return call
 
     monkeypatch.setattr(torch, "compile", failing)
-    small = override(recipe, ["train.steps=2", "train.score=0", "train.compile=true", "train.evaluate=9"])
+    small = override_recipe(
+        recipe, ["train.steps=2", "train.score_interval=0", "train.compile=true", "train.eval_interval=9"]
+    )
     result = train(small, tmp_path / "run")
     assert not result["compiled"]
     assert result["steps"] == 2
@@ -410,46 +449,48 @@ def test_recipe_can_be_given_by_name_of_file(recipe, tmp_path, toy):
     file = tmp_path / "mine.py"
     file.write_text(
         '"""Mine."""\n'
-        "from regard.data.parallel import Parallel\nfrom regard.models.transformer import Config\n"
+        "from regard.data.text.parallel_corpus import Parallel\nfrom regard.models.transformer import Config\n"
         "from regard.tasks import translation\nfrom regard.training.recipe import Recipe, Train\n"
-        f"def recipe():\n    return Recipe(Config(300), translation.Config(), Parallel({str(toy)!r}, vocabulary=300))\n"
+        f"def recipe():\n    return Recipe(Config(300), translation.Config(), Parallel({str(toy)!r}, vocab_size=300))\n"
     )
-    result = train(file, tmp_path / "run", settings=["train.steps=2", "train.score=0"], quick=True)
+    result = train(file, tmp_path / "run", settings=["train.steps=2", "train.score_interval=0"], quick=True)
     assert result["recipe"] == "mine"
     assert result["steps"] == 2
-    assert replace(stored(tmp_path / "run"), name="x").model.width == 32
+    assert replace(load_saved_recipe(tmp_path / "run"), name="x").model.width == 32
 
 
 def test_blocks_that_are_run_again_for_their_gradient_change_nothing_to_the_bit(recipe, tmp_path, straight):
     """Dropout is on: the second pass draws what the first drew."""
-    train(override(recipe, ["train.recompute=true"]), tmp_path / "again")
+    train(override_recipe(recipe, ["train.gradient_checkpointing=true"]), tmp_path / "again")
     assert_equal_runs(straight, tmp_path / "again", "step-00000020")
 
 
 def test_several_makers_of_batches_change_nothing_to_the_bit(recipe, tmp_path, straight):
     out = tmp_path / "many"
-    train(override(recipe, ["train.workers=3", "train.steps=10"]), out)
-    train(override(recipe, ["train.workers=2"]), out, resume=True)
+    train(override_recipe(recipe, ["train.num_workers=3", "train.steps=10"]), out)
+    train(override_recipe(recipe, ["train.num_workers=2"]), out, resume=True)
     assert_equal_runs(straight, out, "step-00000020")
 
 
-@pytest.mark.parametrize("optimiser", ["muon", "adafactor", "sgd(momentum=0.9)"])
-def test_every_optimiser_goes_on_to_the_bit(recipe, tmp_path, optimiser):
-    recipe = override(recipe, [f"train.optimiser={optimiser}", "train.score=0", "train.layer_decay=0.8"])
-    train(override(recipe, ["train.steps=12"]), tmp_path / "a")
-    train(override(recipe, ["train.steps=5"]), tmp_path / "b")
-    train(override(recipe, ["train.steps=12"]), tmp_path / "b", resume=True)
+@pytest.mark.parametrize("optimizer", ["muon", "adafactor", "sgd(momentum=0.9)"])
+def test_every_optimiser_goes_on_to_the_bit(recipe, tmp_path, optimizer):
+    recipe = override_recipe(
+        recipe, [f"train.optimizer={optimizer}", "train.score_interval=0", "train.layer_decay=0.8"]
+    )
+    train(override_recipe(recipe, ["train.steps=12"]), tmp_path / "a")
+    train(override_recipe(recipe, ["train.steps=5"]), tmp_path / "b")
+    train(override_recipe(recipe, ["train.steps=12"]), tmp_path / "b", resume=True)
     assert_equal_runs(tmp_path / "a", tmp_path / "b", "step-00000012")
 
 
 def test_a_batch_that_does_not_fit_is_one_line_with_what_would(recipe, tmp_path, monkeypatch):
-    from regard.tasks.translation import Translation
+    from regard.tasks.text.translation import Translation
 
     plain = Translation.loss
 
     def loss(self, model, batch, step=0, rng=None):
         if len(batch.source) > 3:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+            raise torch.OutOfMemoryError("CUDA out of memory. ProbeResult to allocate 2.00 GiB")
         return plain(self, model, batch, step, rng)
 
     monkeypatch.setattr(Translation, "loss", loss)
@@ -459,7 +500,7 @@ def test_a_batch_that_does_not_fit_is_one_line_with_what_would(recipe, tmp_path,
 
 
 def test_updates_that_are_not_finite_are_left_out_and_counted(recipe, tmp_path, monkeypatch, capfd):
-    from regard.tasks.translation import Translation
+    from regard.tasks.text.translation import Translation
 
     plain = Translation.loss
 
@@ -470,20 +511,20 @@ def test_updates_that_are_not_finite_are_left_out_and_counted(recipe, tmp_path, 
     monkeypatch.setattr(Translation, "loss", loss)
     train(recipe, tmp_path / "run")
     assert "left out 2 of 4 updates" in capfd.readouterr().err
-    assert [row["lost_updates"] for row in rows(tmp_path / "run") if "lost_updates" in row] == [2]
+    assert [row["skipped_updates"] for row in rows(tmp_path / "run") if "skipped_updates" in row] == [2]
     assert all(x.isfinite().all() for x in load_file(tmp_path / "run" / "checkpoints" / "final.safetensors").values())
 
 
 def test_a_damaged_checkpoint_is_passed_over_and_said(recipe, tmp_path, straight, capfd):
     out = tmp_path / "damaged"
-    train(override(recipe, ["train.steps=16"]), out)
-    file = out / "checkpoints" / "step-00000016" / "optimiser.safetensors"
+    train(override_recipe(recipe, ["train.steps=16"]), out)
+    file = out / "checkpoints" / "step-00000016" / "optimizer.safetensors"
     content = bytearray(file.read_bytes())
     content[-5] ^= 1
     file.write_bytes(content)
     train(recipe, out, resume=True)
     said = capfd.readouterr().err
-    assert "step-00000016 is passed over: optimiser.safetensors is damaged" in said
+    assert "step-00000016 is passed over: optimizer.safetensors is damaged" in said
     assert "going on from update 12" in said
     assert_equal_runs(straight, out, "step-00000020")
 
@@ -501,25 +542,25 @@ def test_a_clock_that_jumps_changes_nothing(recipe, tmp_path, straight, monkeypa
 
 def test_a_shape_that_cannot_be_is_one_line_before_anything_is_written(recipe, tmp_path):
     with pytest.raises(RegardError, match="heads must divide the width"):
-        train(override(recipe, ["model.heads=5"]), tmp_path / "run")
+        train(override_recipe(recipe, ["model.heads=5"]), tmp_path / "run")
     assert not (tmp_path / "run" / "recipe.json").exists()
 
 
 def test_a_run_in_bfloat16_goes_on_to_the_bit(recipe, tmp_path):
     """Where this CPU computes in it at all."""
-    if not survives("bfloat16"):
+    if not supports_dtype("bfloat16"):
         pytest.skip("this CPU does not compute in bfloat16")
-    recipe = override(recipe, ["train.precision=bfloat16", "train.score=0"])
-    train(override(recipe, ["train.steps=12"]), tmp_path / "a")
-    train(override(recipe, ["train.steps=5"]), tmp_path / "b")
-    train(override(recipe, ["train.steps=12"]), tmp_path / "b", resume=True)
+    recipe = override_recipe(recipe, ["train.precision=bfloat16", "train.score_interval=0"])
+    train(override_recipe(recipe, ["train.steps=12"]), tmp_path / "a")
+    train(override_recipe(recipe, ["train.steps=5"]), tmp_path / "b")
+    train(override_recipe(recipe, ["train.steps=12"]), tmp_path / "b", resume=True)
     assert_equal_runs(tmp_path / "a", tmp_path / "b", "step-00000012")
 
 
 def test_damaged_best_weights_do_not_keep_a_run_from_ending(recipe, tmp_path, monkeypatch, capfd):
-    from regard.training import ending
+    from regard.training import finalize
 
-    plain = ending.finish
+    plain = finalize.finalize
 
     def damaged(run, stopped, progress):
         file = run.checkpoints.folder / "best.safetensors"
@@ -528,7 +569,7 @@ def test_damaged_best_weights_do_not_keep_a_run_from_ending(recipe, tmp_path, mo
         file.write_bytes(content)
         return plain(run, stopped, progress)
 
-    monkeypatch.setattr(ending, "finish", damaged)
-    result = train(override(recipe, ["train.score=0"]), tmp_path / "run")
+    monkeypatch.setattr(finalize, "finalize", damaged)
+    result = train(override_recipe(recipe, ["train.score_interval=0"]), tmp_path / "run")
     assert "best weights are passed over" in capfd.readouterr().err
-    assert set(result["valid"]) == {"last", "ema", "average"}
+    assert set(result["validation"]) == {"last", "ema", "average"}

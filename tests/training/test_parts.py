@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from regard.core.errors import BadInput
-from regard.training import streams
-from regard.training.average import MovingAverage, mean, put, tensors
-from regard.training.checkpoint import save_weights
-from regard.training.progress import Metrics, Progress, clock
+from regard.training import rng
+from regard.training.checkpoint.checkpoints import save_weights
+from regard.training.loggers.progress import MetricsFile, Progress, format_seconds
+from regard.training.weight_averaging import ExponentialMovingAverage, average_weights, copy_weights, named_tensors
 
 # -- averages ----------------------------------------------------------------------------------------------------------
 
@@ -26,12 +26,12 @@ class Tied(nn.Module):
 
 
 def test_tied_weights_have_one_name_and_scratch_has_none():
-    assert tensors(Tied()).keys() == {"a.weight", "count"}
+    assert named_tensors(Tied()).keys() == {"a.weight", "count"}
 
 
 def test_moving_average_is_its_formula_and_forgets_the_start_early():
     model = Tied()
-    ema = MovingAverage(model, 0.9)
+    ema = ExponentialMovingAverage(model, 0.9)
     want = model.a.weight.detach().clone()
     for step in range(1, 60):
         with torch.no_grad():
@@ -39,7 +39,7 @@ def test_moving_average_is_its_formula_and_forgets_the_start_early():
         ema.update(step)
         decay = min(0.9, (1 + step) / (10 + step))
         want = decay * want + (1 - decay) * model.a.weight.detach()
-    torch.testing.assert_close(ema.kept["a.weight"], want)
+    torch.testing.assert_close(ema.averages["a.weight"], want)
 
 
 def test_mean_of_files_is_the_mean_of_their_floats(tmp_path):
@@ -47,7 +47,7 @@ def test_mean_of_files_is_the_mean_of_their_floats(tmp_path):
     for i in range(3):
         files.append(tmp_path / f"{i}.safetensors")
         save_weights(files[-1], {"w": torch.full((2,), float(i)), "n": torch.tensor(i)})
-    found = mean(files)
+    found = average_weights(files)
     assert found["w"].tolist() == [1.0, 1.0]
     assert found["w"].dtype == torch.float32
     assert int(found["n"]) == 2
@@ -55,25 +55,25 @@ def test_mean_of_files_is_the_mean_of_their_floats(tmp_path):
 
 def test_putting_weights_that_do_not_fit_names_both_sides():
     with pytest.raises(BadInput, match=r"missing \['count'\], unknown \['weird'\]"):
-        put(Tied(), {"a.weight": torch.zeros(2, 2), "weird": torch.zeros(1)})
+        copy_weights(Tied(), {"a.weight": torch.zeros(2, 2), "weird": torch.zeros(1)})
     with pytest.raises(BadInput, match=r"\(3, 2\)"):
-        put(Tied(), {"a.weight": torch.zeros(3, 2), "count": torch.tensor(1)})
+        copy_weights(Tied(), {"a.weight": torch.zeros(3, 2), "count": torch.tensor(1)})
 
 
 # -- streams and progress ----------------------------------------------------------------------------------------------
 
 
 def test_streams_are_their_own_and_repeatable():
-    seeds = {(seed, name): streams.derived(seed, name) for seed in (0, 1) for name in ("init", "data", "dropout")}
+    seeds = {(seed, name): rng.derive_seed(seed, name) for seed in (0, 1) for name in ("init", "data", "dropout")}
     assert len(set(seeds.values())) == 6
     assert all(0 <= seed < 2**63 for seed in seeds.values())
-    assert streams.derived(1, "data") == seeds[1, "data"]
+    assert rng.derive_seed(1, "data") == seeds[1, "data"]
 
 
 def test_metrics_forget_what_the_checkpoint_does_not_know_and_pass_over_a_torn_line(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1, "loss": 2}\n{"step": 5, "loss": 1}\n{"step": 6, "lo')
-    metrics = Metrics(path, upto=3)
+    metrics = MetricsFile(path, upto=3)
     metrics.add({"step": 4, "loss": math.nan})
     assert [json.loads(line) for line in path.read_text().splitlines()] == [
         {"step": 1, "loss": 2},
@@ -84,8 +84,8 @@ def test_metrics_forget_what_the_checkpoint_does_not_know_and_pass_over_a_torn_l
 def test_progress_in_a_log_file_is_plain_lines_and_not_too_many(capfd):
     with Progress(100, every=1000) as progress:
         for step in range(1, 50):
-            progress.at(step, {"loss": 1.5})
-        progress.say("something")
+            progress.update(step, {"loss": 1.5})
+        progress.print_line("something")
     lines = capfd.readouterr().err.splitlines()
     assert len(lines) == 2
     assert lines[0].startswith("step 1/100  loss 1.5  left ")
@@ -93,4 +93,4 @@ def test_progress_in_a_log_file_is_plain_lines_and_not_too_many(capfd):
 
 
 def test_clock():
-    assert [clock(s) for s in (5, 65, 3723)] == ["0:05", "1:05", "1:02:03"]
+    assert [format_seconds(s) for s in (5, 65, 3723)] == ["0:05", "1:05", "1:02:03"]

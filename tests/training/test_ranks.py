@@ -12,15 +12,15 @@ from safetensors.torch import load_file
 
 from regard.core.errors import RegardError
 from regard.training import train
-from regard.training.checkpoint import read_weights
+from regard.training.checkpoint.checkpoints import read_weights
 from regard.weights.folder import load_model
-from tests.training.together import together
+from tests.training.run_ranks import together
 
 HERE = Path(__file__).resolve()
 
 RECIPE = """
 '''A toy, for ranks.'''
-from regard.data.parallel import Parallel
+from regard.data.text.parallel_corpus import Parallel
 from regard.models.transformer import Config
 from regard.tasks import translation
 from regard.training.recipe import Recipe, Train
@@ -28,23 +28,23 @@ from regard.training.recipe import Recipe, Train
 def recipe():
     return Recipe(
         Config(vocab=300, width=16, heads=4, ffn=32, encoder_layers=2, decoder_layers=1, dropout=0.0, norm="pre"),
-        translation.Config(beams=2),
-        Parallel({folder!r}, vocabulary=300, tokens=96, multiple=1),
-        Train(steps=12, accumulate=2, rate=3e-3, warmup=5, clip=1.0, decay=0.01, ema=0.9, average=3, evaluate=6, save=4,
-              log=2, device="cpu", score=0),
+        translation.Config(beam_size=2),
+        Parallel({folder!r}, vocab_size=300, batch_tokens=96, pad_to_multiple_of=1),
+        Train(steps=12, gradient_accumulation_steps=2, learning_rate=3e-3, warmup_steps=5, clip_grad_norm=1.0, weight_decay=0.01, ema_decay=0.9, average_checkpoints=3, eval_interval=6, save_interval=4,
+              log_interval=2, device="cpu", score_interval=0),
     )
 """
 
 
 def launch(ranks, jobs, folder):
     """Run several trainings in `ranks` processes."""
-    return together(ranks, "tests.training.several", written(jobs, folder))
+    return together(ranks, "tests.training.rank_jobs", written(jobs, folder))
 
 
 def torchrun(ranks, jobs, folder, *options, timeout=300):
     """The same, started as a user starts it."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    command += [*options, "-m", "tests.training.several", str(written(jobs, folder))]
+    command += [*options, "-m", "tests.training.rank_jobs", str(written(jobs, folder))]
     paths = [str(HERE.parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(command, env=env, cwd=HERE.parents[2], capture_output=True, text=True, timeout=timeout)
@@ -61,7 +61,7 @@ def written(jobs, folder):
 def losses(out):
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     train_rows = [(row["step"], row["loss"], row["grad_norm"], row["tokens"]) for row in rows if "grad_norm" in row]
-    valid_rows = [(row["step"], row["valid_loss"]) for row in rows if "valid_loss" in row]
+    valid_rows = [(row["step"], row["val_loss"]) for row in rows if "val_loss" in row]
     return torch.tensor(train_rows, dtype=torch.float64), torch.tensor(valid_rows, dtype=torch.float64)
 
 
@@ -88,13 +88,19 @@ def one(recipe_file, tmp_path_factory):
 
 WAYS = {
     2: {
-        "ddp": ["train.spread=ddp"],
-        "fsdp": ["train.spread=fsdp", "train.recompute=true"],
-        "tensor": ["train.tensor=2"],
-        "half": ["train.spread=fsdp", "train.steps=6"],
-        "scored": ["train.spread=fsdp", "train.steps=2", "train.evaluate=2", "train.score=1", "train.finish=last"],
+        "ddp": ["train.data_parallel=ddp"],
+        "fsdp": ["train.data_parallel=fsdp", "train.gradient_checkpointing=true"],
+        "tensor": ["train.tensor_parallel=2"],
+        "half": ["train.data_parallel=fsdp", "train.steps=6"],
+        "scored": [
+            "train.data_parallel=fsdp",
+            "train.steps=2",
+            "train.eval_interval=2",
+            "train.score_interval=1",
+            "train.final_weights=last",
+        ],
     },
-    4: {"ddp": ["train.spread=ddp"], "both": ["train.spread=fsdp", "train.tensor=2"]},
+    4: {"ddp": ["train.data_parallel=ddp"], "both": ["train.data_parallel=fsdp", "train.tensor_parallel=2"]},
 }
 
 
@@ -108,7 +114,7 @@ def spread(recipe_file, one, tmp_path_factory):
         if ranks == 4:
             jobs.append({"recipe": None, "out": str(folder / "half2"), "settings": ["train.steps=9"], "resume": True})
         launch(ranks, jobs, folder / f"jobs{ranks}")
-    train(None, folder / "half2", resume=True, settings=["train.steps=12", "train.spread=auto"])
+    train(None, folder / "half2", resume=True, settings=["train.steps=12", "train.data_parallel=auto"])
     return folder
 
 
@@ -129,7 +135,7 @@ def test_nor_does_the_model_that_is_saved(spread, one, way):
 
 
 def test_a_model_in_slices_writes_and_is_scored(spread):
-    assert "bleu" in json.loads((spread / "scored2" / "result.json").read_text())["valid"]["last"]
+    assert "bleu" in json.loads((spread / "scored2" / "result.json").read_text())["validation"]["last"]
 
 
 def test_a_run_of_two_processes_goes_on_with_four_and_then_with_one(spread, one):
@@ -148,7 +154,13 @@ def test_a_sharded_checkpoint_is_read_whole_without_any_process_group(spread, on
 def test_a_process_that_is_killed_is_started_again_and_nothing_is_lost(spread, recipe_file, tmp_path):
     out, marker = tmp_path / "killed", tmp_path / "marker"
     kill = {"rank": 1, "step": 7, "marker": str(marker)}
-    job = {"recipe": recipe_file, "out": str(out), "settings": ["train.spread=ddp"], "resume": True, "kill": kill}
+    job = {
+        "recipe": recipe_file,
+        "out": str(out),
+        "settings": ["train.data_parallel=ddp"],
+        "resume": True,
+        "kill": kill,
+    }
     said = torchrun(2, [job], tmp_path / "jobs", "--max-restarts", "1")
     assert marker.exists()
     assert "going on from update 4" in said
@@ -166,10 +178,10 @@ def _without_clocks(file):
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("train.spread=fsdp", "torchrun"),
-        ("train.tensor=2", "torchrun"),
-        ("train.spread=dpp", "ddp"),
-        ("train.optimiser=adam", "adamw"),
+        ("train.data_parallel=fsdp", "torchrun"),
+        ("train.tensor_parallel=2", "torchrun"),
+        ("train.data_parallel=dpp", "ddp"),
+        ("train.optimizer=adam", "adamw"),
     ],
 )
 def test_what_one_process_cannot_do_is_said_before_anything_is_written(recipe_file, tmp_path, setting, said):

@@ -3,20 +3,20 @@ import json
 import pytest
 
 from regard.core.errors import BadInput, RegardError, UnknownName
-from regard.data import moses
+from regard.data.text import moses
 from regard.training import train
 from regard.training.__main__ import main
 from regard.training.recipe import (
     build,
-    card,
-    changed,
+    changed_settings,
     from_json,
-    load,
-    override,
-    quickened,
-    recipes,
-    store,
-    stored,
+    list_recipes,
+    load_recipe,
+    load_saved_recipe,
+    override_recipe,
+    quick_recipe,
+    recipe_card,
+    save_recipe,
     to_json,
 )
 
@@ -24,19 +24,19 @@ CARD = ("task", "data", "licence", "paper", "machine", "expected", "measured", "
 
 
 def test_the_recipes_are_found():
-    assert {"translate_multi30k_tiny", "translate_tatoeba", "rnnsearch_multi30k"} <= recipes().keys()
+    assert {"transformer_multi30k", "transformer_tatoeba", "rnnsearch_multi30k"} <= list_recipes().keys()
 
 
-@pytest.mark.parametrize("name", sorted(recipes()))
+@pytest.mark.parametrize("name", sorted(list_recipes()))
 def test_every_recipe_has_a_card_and_survives_json(name, tmp_path):
     for line in CARD:
-        assert f"    {line} " in f"    {card(name)}".replace("\n", "\n    "), f"the card lacks '{line}'"
-    assert f"regard train {name}" in card(name)
-    recipe = load(name)
+        assert f"    {line} " in f"    {recipe_card(name)}".replace("\n", "\n    "), f"the card lacks '{line}'"
+    assert f"regard train {name}" in recipe_card(name)
+    recipe = load_recipe(name)
     assert recipe.name == name
-    store(recipe, tmp_path)
-    assert stored(tmp_path) == recipe
-    assert changed(recipe, stored(tmp_path)) == {}
+    save_recipe(recipe, tmp_path)
+    assert load_saved_recipe(tmp_path) == recipe
+    assert changed_settings(recipe, load_saved_recipe(tmp_path)) == {}
 
 
 def _missing(recipe):
@@ -44,12 +44,12 @@ def _missing(recipe):
         recipe.data.splits()
     except BadInput as error:
         return str(error)
-    return "" if moses.there() or getattr(recipe.data, "style", "") != "moses" else "sacremoses is optional"
+    return "" if moses.is_available() or getattr(recipe.data, "style", "") != "moses" else "sacremoses is optional"
 
 
-@pytest.mark.parametrize("name", sorted(recipes()))
+@pytest.mark.parametrize("name", sorted(list_recipes()))
 def test_every_recipe_runs_quickly(name, tmp_path):
-    if why := _missing(load(name)):
+    if why := _missing(load_recipe(name)):
         pytest.skip(why)
     result = train(name, tmp_path / "run", settings=["train.device=cpu"], quick=True)
     assert result["steps"] == 12
@@ -57,10 +57,10 @@ def test_every_recipe_runs_quickly(name, tmp_path):
 
 
 def test_the_cards_numbers_are_the_recipes():
-    tiny = load("translate_multi30k_tiny")
+    tiny = load_recipe("transformer_multi30k")
     m, t = tiny.model, tiny.train
     assert (m.width, m.ffn, m.heads, m.encoder_layers, m.decoder_layers, m.dropout) == (128, 256, 4, 4, 4, 0.3)
-    assert (t.rate, t.warmup, t.steps, t.average, tiny.task.beams, tiny.task.smoothing) == (
+    assert (t.rate, t.warmup, t.steps, t.average, tiny.task.beams, tiny.task.label_smoothing) == (
         5e-3,
         2000,
         8000,
@@ -68,24 +68,24 @@ def test_the_cards_numbers_are_the_recipes():
         5,
         0.1,
     )
-    assert (tiny.data.vocabulary, tiny.data.tokens, tiny.data.style) == (10_000, 8192, "moses")
+    assert (tiny.data.vocab_size, tiny.data.batch_tokens, tiny.data.style) == (10_000, 8192, "moses")
 
 
 def test_the_shipped_translators_fit_16_mib_in_float16():
     from regard.training.recipe import build
 
-    recipe = load("translate_tatoeba")
-    assert recipe.train.store == "float16"
+    recipe = load_recipe("transformer_tatoeba")
+    assert recipe.train.save_dtype == "float16"
     parameters = sum(p.numel() for p in build(recipe.model).parameters())
     assert parameters > 7_000_000
     assert 2 * parameters < 15.4 * 2**20  # the vocabulary needs about half a MiB more
 
 
 def test_settings_change_what_they_name_with_its_type(recipe):
-    new = override(recipe, ["train.steps=7", "model.dropout=0", "data.target=fr", "train.betas=(0.8, 0.9)"])
+    new = override_recipe(recipe, ["train.steps=7", "model.dropout=0", "data.target=fr", "train.betas=(0.8, 0.9)"])
     assert (new.train.steps, new.model.dropout, new.data.target, new.train.betas) == (7, 0.0, "fr", (0.8, 0.9))
-    assert override(recipe, ["train.compile=true"]).train.compile is True
-    assert override(recipe, ["train.compile=none"]).train.compile is None
+    assert override_recipe(recipe, ["train.compile=true"]).train.compile is True
+    assert override_recipe(recipe, ["train.compile=none"]).train.compile is None
     assert recipe.train.steps == 20
 
 
@@ -104,27 +104,27 @@ def test_settings_change_what_they_name_with_its_type(recipe):
 )
 def test_a_setting_that_is_not_one_is_an_error_with_the_nearest(recipe, setting, said):
     with pytest.raises(RegardError, match=said.replace(".", r"\.")):
-        override(recipe, [setting])
+        override_recipe(recipe, [setting])
 
 
 def test_quick_is_small_and_still_the_same_kind(recipe):
-    quick = quickened(load("translate_tatoeba"))
+    quick = quick_recipe(load_recipe("transformer_tatoeba"))
     assert quick.model.width == 32
     assert quick.model.norm == "pre"
     assert quick.data.limit
     assert quick.train.steps == 12
-    assert quickened(recipe).model.width == 16  # never larger
+    assert quick_recipe(recipe).model.width == 16  # never larger
 
 
 def test_quick_lets_a_listener_begin_with_the_encoder_of_a_quick_ctc():
-    ctc, listener = (build(quickened(load(name)).model).encoder for name in ("an4_ctc", "an4_listen"))
+    ctc, listener = (build(quick_recipe(load_recipe(name)).model).encoder for name in ("an4_ctc", "an4_attention"))
     shapes = [{name: x.shape for name, x in each.state_dict().items()} for each in (ctc, listener)]
     assert shapes[0] == shapes[1]
 
 
 def test_an_unknown_recipe_offers_the_nearest():
-    with pytest.raises(UnknownName, match="did you mean 'translate_tatoeba'"):
-        load("translate_tatoba")
+    with pytest.raises(UnknownName, match="did you mean 'transformer_tatoeba'"):
+        load_recipe("translate_tatoba")
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_an_unknown_recipe_offers_the_nearest():
 def test_a_recipe_file_that_cannot_be_used_says_why(tmp_path, content, said):
     (tmp_path / "bad.py").write_text(content)
     with pytest.raises(BadInput, match=said):
-        load(tmp_path / "bad.py")
+        load_recipe(tmp_path / "bad.py")
 
 
 def test_a_stored_recipe_of_a_newer_format_or_of_something_else_is_refused(recipe, tmp_path):
@@ -148,7 +148,7 @@ def test_a_stored_recipe_of_a_newer_format_or_of_something_else_is_refused(recip
     with pytest.raises(BadInput, match="not a stored recipe"):
         from_json({"hello": 1})
     with pytest.raises(BadInput, match="holds no run"):
-        stored(tmp_path)
+        load_saved_recipe(tmp_path)
     values = to_json(recipe)
     values["model"]["wings"] = 2
     with pytest.raises(UnknownName, match="no field 'wings'"):
@@ -159,19 +159,19 @@ def test_the_shell_entry_trains_measures_and_reports_errors_in_one_line(tmp_path
     file = tmp_path / "mine.py"
     file.write_text(
         '"""Mine."""\n'
-        "from regard.data.parallel import Parallel\nfrom regard.models.transformer import Config\n"
+        "from regard.data.text.parallel_corpus import Parallel\nfrom regard.models.transformer import Config\n"
         "from regard.tasks import translation\nfrom regard.training.recipe import Recipe\n"
-        f"def recipe():\n    return Recipe(Config(300), translation.Config(), Parallel({str(toy)!r}, vocabulary=300))\n"
+        f"def recipe():\n    return Recipe(Config(300), translation.Config(), Parallel({str(toy)!r}, vocab_size=300))\n"
     )
     out = str(tmp_path / "run")
     assert main([str(file), "train.steps=2", "train.device=cpu", "--quick", "--out", out]) == 0
     assert json.loads(capsys.readouterr().out)["steps"] == 2
     assert main(["--resume", "--out", out, "train.steps=3"]) == 0
     assert json.loads(capsys.readouterr().out)["steps"] == 3
-    assert main(["--evaluate", "--out", out, "--split", "val", "--beams", "1"]) == 0
-    assert json.loads(capsys.readouterr().out)["results"]["val"]["beams"] == 1
+    assert main(["--evaluate", "--out", out, "--split", "val", "--beam-size", "1"]) == 0
+    assert json.loads(capsys.readouterr().out)["results"]["val"]["beam_size"] == 1
     assert main(["--list"]) == 0
-    assert "translate_tatoeba" in capsys.readouterr().out
+    assert "transformer_tatoeba" in capsys.readouterr().out
     for words in (
         ["nothing_like_it", "--out", out],
         [str(file), "train.stepss=1", "--out", out],

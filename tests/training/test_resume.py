@@ -16,13 +16,19 @@ import torch
 
 from regard.core.errors import BadInput
 from regard.training import train
-from regard.training.checkpoint import read_weights
-from regard.training.loop import _Run
-from regard.training.manifest import check
-from regard.training.recipe import override
+from regard.training.checkpoint.checkpoints import read_weights
+from regard.training.checkpoint.manifest import find_damage
+from regard.training.loop import TrainingRun
+from regard.training.recipe import override_recipe
 
 CLOCKS = ("seconds", "tokens_per_second")
-BASE = ["train.steps=10", "train.evaluate=3", "train.save=4", "train.log=4", "train.score=0"]
+BASE = [
+    "train.steps=10",
+    "train.eval_interval=3",
+    "train.save_interval=4",
+    "train.log_interval=4",
+    "train.score_interval=0",
+]
 
 
 def rows(out):
@@ -34,7 +40,7 @@ def rows(out):
 def everything(out, name):
     """All that a checkpoint holds, as plain values and tensors by name."""
     path = out / "checkpoints" / name
-    assert check(path) is None
+    assert find_damage(path) is None
     found = {}
     for file in sorted(path.iterdir()):
         if file.suffix == ".safetensors" or file.is_dir():  # a group of tensors, whole or in slices
@@ -68,14 +74,14 @@ def assert_equal_runs(a, b, name):
 
 def interrupted(patch, after):
     """The next run is asked to stop, as by Ctrl-C, while it makes its update number `after`."""
-    update = _Run._update
+    update = TrainingRun._update
 
     def asked(self, batches):
         if self.step == after - 1:
             os.kill(os.getpid(), signal.SIGINT)
         update(self, batches)
 
-    patch.setattr(_Run, "_update", asked)
+    patch.setattr(TrainingRun, "_update", asked)
 
 
 def in_pieces(recipe, out, cuts, monkeypatch):
@@ -84,10 +90,10 @@ def in_pieces(recipe, out, cuts, monkeypatch):
     for cut in cuts:
         with monkeypatch.context() as patch:
             interrupted(patch, cut)
-            assert train(recipe, out, resume=True)["stopped"] == "interrupted"
+            assert train(recipe, out, resume=True)["stop_reason"] == "interrupted"
         (path,) = (out / "checkpoints").glob(f"st?p-{cut:08d}")
         places.append(everything(out, path.name)["state/place/position"])
-    assert train(recipe, out, resume=True)["stopped"] == "steps"
+    assert train(recipe, out, resume=True)["stop_reason"] == "steps"
     return places
 
 
@@ -99,23 +105,23 @@ def end(out):
 
 WAYS = {
     "dropout, two batches an update, a moving average, clipping": [],
-    "one batch an update": ["train.accumulate=1"],
-    "three batches an update": ["train.accumulate=3"],
-    "no moving average": ["train.ema=0"],
-    "several makers of batches": ["train.workers=3"],
-    "recomputed blocks": ["train.recompute=true"],
-    "muon": ["train.optimiser=muon"],
-    "adafactor": ["train.optimiser=adafactor"],
-    "sgd": ["train.optimiser=sgd(momentum=0.9)"],
+    "one batch an update": ["train.gradient_accumulation_steps=1"],
+    "three batches an update": ["train.gradient_accumulation_steps=3"],
+    "no moving average": ["train.ema_decay=0"],
+    "several makers of batches": ["train.num_workers=3"],
+    "recomputed blocks": ["train.gradient_checkpointing=true"],
+    "muon": ["train.optimizer=muon"],
+    "adafactor": ["train.optimizer=adafactor"],
+    "sgd": ["train.optimizer=sgd(momentum=0.9)"],
     "layer-wise decay": ["train.layer_decay=0.8"],
     "a schedule that ends with the run": ["train.schedule=wsd"],
-    "saved and measured each epoch": ["train.save=0", "train.evaluate=0"],
+    "saved and measured each epoch": ["train.save_interval=0", "train.eval_interval=0"],
 }
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_train_n_stop_and_go_on_equals_train_2n_to_the_bit(recipe, tmp_path, monkeypatch, way):
-    whole = override(recipe, [*BASE, *WAYS[way]])
+    whole = override_recipe(recipe, [*BASE, *WAYS[way]])
     train(whole, tmp_path / "straight")
     (place,) = in_pieces(whole, tmp_path / "stopped", [5], monkeypatch)
     assert place > 0  # in the middle of an epoch, between two rows of metrics, two looks, two regular checkpoints
@@ -126,13 +132,15 @@ def test_train_n_stop_and_go_on_equals_train_2n_to_the_bit(recipe, tmp_path, mon
     "name", ["rnnsearch", *(pytest.param(name, marks=pytest.mark.long) for name in ("seq2seq", "luong"))]
 )
 def test_a_model_that_reads_its_own_words_goes_on_to_the_bit(recipe, tmp_path, monkeypatch, name):
-    room = importlib.import_module(f"regard.models.{name}")
-    model = room.Config(vocab=300, **room.SIZES["tiny"] | {"width": 16, "hidden": 16})
-    whole = override(replace(recipe, model=model), [*BASE, "task.forcing=linear(steps=8, least=0.25)"])
+    module = importlib.import_module(f"regard.models.{name}")
+    model = module.Config(vocab=300, **module.SIZES["tiny"] | {"width": 16, "hidden": 16})
+    whole = override_recipe(
+        replace(recipe, model=model), [*BASE, "task.teacher_forcing=linear(steps=8, min_probability=0.25)"]
+    )
     train(whole, tmp_path / "straight")
     in_pieces(whole, tmp_path / "stopped", [5], monkeypatch)
     assert_equal_runs(tmp_path / "straight", tmp_path / "stopped", end(tmp_path / "straight"))
-    train(override(whole, ["task.forcing=always"]), tmp_path / "forced")
+    train(override_recipe(whole, ["task.teacher_forcing=always"]), tmp_path / "forced")
     assert rows(tmp_path / "forced") != rows(tmp_path / "straight")
 
 
@@ -140,19 +148,19 @@ def test_a_model_that_reads_its_own_words_goes_on_to_the_bit(recipe, tmp_path, m
 def straight(recipe, tmp_path_factory):
     """Ten updates without a stop."""
     out = tmp_path_factory.mktemp("runs") / "straight"
-    train(override(recipe, BASE), out)
+    train(override_recipe(recipe, BASE), out)
     return out
 
 
 def test_a_run_stopped_after_every_single_update_ends_at_the_same_bits(recipe, tmp_path, monkeypatch, straight):
-    in_pieces(override(recipe, BASE), tmp_path / "stopped", range(1, 10), monkeypatch)
+    in_pieces(override_recipe(recipe, BASE), tmp_path / "stopped", range(1, 10), monkeypatch)
     assert_equal_runs(straight, tmp_path / "stopped", end(straight))
 
 
 def test_mixed_precision_is_resumed_to_the_bit(recipe, tmp_path, monkeypatch, straight):
     """Autocast to bfloat16, as on a GPU; users' runs on a CPU are in float32."""
-    monkeypatch.setattr("regard.training.loop.chosen_precision", lambda *_: "bfloat16")
-    whole = override(recipe, BASE)
+    monkeypatch.setattr("regard.training.loop.select_precision", lambda *_: "bfloat16")
+    whole = override_recipe(recipe, BASE)
     assert train(whole, tmp_path / "straight")["precision"] == "bfloat16"
     in_pieces(whole, tmp_path / "stopped", [5], monkeypatch)
     assert_equal_runs(tmp_path / "straight", tmp_path / "stopped", end(straight))
@@ -161,7 +169,7 @@ def test_mixed_precision_is_resumed_to_the_bit(recipe, tmp_path, monkeypatch, st
 
 @pytest.mark.gpu
 def test_a_run_on_a_gpu_is_resumed_to_the_bit_in_deterministic_mode(recipe, tmp_path, monkeypatch):
-    whole = override(recipe, [*BASE, "train.device=cuda", "train.deterministic=true", "train.compile=false"])
+    whole = override_recipe(recipe, [*BASE, "train.device=cuda", "train.deterministic=true", "train.compile=false"])
     train(whole, tmp_path / "straight")
     in_pieces(whole, tmp_path / "stopped", [5], monkeypatch)
     assert_equal_runs(tmp_path / "straight", tmp_path / "stopped", end(tmp_path / "straight"))
@@ -169,7 +177,7 @@ def test_a_run_on_a_gpu_is_resumed_to_the_bit_in_deterministic_mode(recipe, tmp_
 
 def test_going_on_with_a_run_that_is_over_changes_nothing(recipe, tmp_path, straight):
     shutil.copytree(straight, out := tmp_path / "over")
-    train(override(recipe, BASE), out, resume=True)
+    train(override_recipe(recipe, BASE), out, resume=True)
     assert_equal_runs(straight, out, end(straight))
 
 
@@ -187,17 +195,17 @@ def stopped(recipe, tmp_path, monkeypatch):
     """A run that was stopped after its seventh update: step-00000004 and stop-00000007 are there."""
     with monkeypatch.context() as patch:
         interrupted(patch, 7)
-        train(override(recipe, BASE), tmp_path / "run")
+        train(override_recipe(recipe, BASE), tmp_path / "run")
     return tmp_path / "run"
 
 
 def test_a_run_whose_last_checkpoint_is_damaged_goes_on_from_the_one_before_says_so_and_ends_at_the_same_bits(
     recipe, stopped, straight, capfd
 ):
-    damage(stopped / "checkpoints" / "stop-00000007" / "optimiser.safetensors")
-    train(override(recipe, BASE), stopped, resume=True)
+    damage(stopped / "checkpoints" / "stop-00000007" / "optimizer.safetensors")
+    train(override_recipe(recipe, BASE), stopped, resume=True)
     said = capfd.readouterr().err
-    assert "stop-00000007 is passed over: optimiser.safetensors is damaged" in said
+    assert "stop-00000007 is passed over: optimizer.safetensors is damaged" in said
     assert "going on from update 4" in said
     assert_equal_runs(straight, stopped, end(straight))
     assert not (stopped / "checkpoints" / "stop-00000007").exists()
@@ -209,18 +217,18 @@ def test_a_run_none_of_whose_checkpoints_is_sound_is_left_as_it_is(recipe, stopp
         damage(path / "model.safetensors")
     before = {file: file.read_bytes() for file in stopped.rglob("*") if file.is_file()}
     with pytest.raises(BadInput, match="can be gone on from") as error:
-        train(override(recipe, BASE), stopped, resume=resume)
+        train(override_recipe(recipe, BASE), stopped, resume=resume)
     assert "\n" not in str(error.value)
     assert {file: file.read_bytes() for file in stopped.rglob("*") if file.is_file()} == before
 
 
 def test_a_checkpoint_of_another_model_is_one_line_and_nothing_is_lost(recipe, stopped, tmp_path):
-    other = override(recipe, [*BASE, "train.steps=7", "model.width=24"])
+    other = override_recipe(recipe, [*BASE, "train.steps=7", "model.width=24"])
     train(other, tmp_path / "other")
     shutil.rmtree(stopped / "checkpoints" / "stop-00000007")
     shutil.copytree(tmp_path / "other" / "checkpoints" / "stop-00000007", stopped / "checkpoints" / "stop-00000007")
     with pytest.raises(BadInput, match=r"stop-00000007 is of another model: .* 24.* 16") as error:
-        train(override(recipe, BASE), stopped, resume=True)
+        train(override_recipe(recipe, BASE), stopped, resume=True)
     assert "\n" not in str(error.value)
     assert (stopped / "checkpoints" / "step-00000004").is_dir()
 
@@ -229,7 +237,7 @@ def test_checkpoints_that_cannot_be_written_are_one_line(recipe, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "checkpoints").write_text("a file where the folder should be")
     with pytest.raises(BadInput, match=r"cannot (write|save)") as error:
-        train(override(recipe, BASE), tmp_path / "run")
+        train(override_recipe(recipe, BASE), tmp_path / "run")
     assert "\n" not in str(error.value)
     assert (tmp_path / "run" / "checkpoints").read_text() == "a file where the folder should be"
 
@@ -237,7 +245,7 @@ def test_checkpoints_that_cannot_be_written_are_one_line(recipe, tmp_path):
 def test_a_folder_that_cannot_be_made_is_one_line(recipe, tmp_path):
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(BadInput, match="cannot make the folder"):
-        train(override(recipe, BASE), tmp_path / "file" / "run")
+        train(override_recipe(recipe, BASE), tmp_path / "file" / "run")
 
 
 def test_a_run_of_another_recipe_is_not_gone_on_with(stopped):

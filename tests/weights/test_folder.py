@@ -17,11 +17,11 @@ from torch.utils._pytree import tree_leaves
 
 from regard.attention.mechanisms.softmax import SoftmaxAttention
 from regard.core.errors import BadInput, RegardError, UnknownName
-from regard.cost.imagine import Shape, feed
+from regard.cost.meta_model import InputShape, make_batch
 from regard.models import MODELS, build
 from regard.models.transformer import Config, Transformer
-from regard.tokens.text import Text
-from regard.weights import folder as room
+from regard.tokens.tokenizer import Tokenizer
+from regard.weights import folder as folder_module
 from regard.weights.folder import load_model, save_model
 
 CONFIG = Config(vocab=300, width=16, heads=2, ffn=24, encoder_layers=1, decoder_layers=2)
@@ -36,7 +36,7 @@ def model():
 
 @pytest.fixture
 def text():
-    return Text.train(LINES, kind="bytes", size=280)
+    return Tokenizer.train(LINES, kind="bytes", size=280)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_what_was_saved_comes_back(saved, model, text):
     assert (found.text.pad, found.text.eos) == (text.pad, text.eos)
     assert found.task == {"name": "translation", "source": "en", "target": "de"}
     assert found.card == "# A card\n"
-    assert found.config["format"] == room.FORMAT
+    assert found.config["format"] == folder_module.FORMAT
     assert set(found.config["files"]) == {"model.safetensors", "tokenizer.json", "tokenizer_config.json"}
 
 
@@ -77,11 +77,11 @@ def test_what_was_saved_comes_back(saved, model, text):
     "settings",
     [
         {"tied": False, "head_bias": True},
-        {"norm": "pre", "norm_kind": "rms", "feed": "swiglu", "groups": 1},
+        {"norm": "pre", "norm_kind": "rms", "feedforward": "swiglu", "kv_heads": 1},
         {"positions": "learned", "length": 20},
         {"positions": "rotary(base=500.0)"},
         {"positions": "relative(buckets=8)"},
-        {"attention": ["softmax", "softmax(backend='plain')"]},
+        {"attention": ["softmax", "softmax(backend='eager')"]},
     ],
     ids=str,
 )
@@ -100,7 +100,7 @@ def test_every_model_of_the_table_comes_back(tmp_path, name):
     model = build(name, size="tiny", **words).eval()
     save_model(tmp_path / "m", model)
     found = load_model(tmp_path / "m").model
-    asked = {"centres": torch.arange(6)} if name == "word2vec" else feed(model, Shape(batch=2, length=5))
+    asked = {"centres": torch.arange(6)} if name == "word2vec" else make_batch(model, InputShape(batch=2, length=5))
     assert type(found) is type(model)
     for a, b in zip(tree_leaves(found(**asked)), tree_leaves(model(**asked)), strict=True):
         assert torch.equal(a, b)
@@ -161,11 +161,11 @@ def test_only_what_needs_the_newer_format_is_written_in_it(tmp_path, model):
 
 
 def test_rows_of_nothing_and_tables_of_more_axes_can_be_stored_in_eight_bits():
-    from regard.weights.rounded import restored, rounded
+    from regard.weights.int8 import dequantize_int8, quantize_int8
 
     tensors = {"a": torch.randn(3, 4, 5, 2), "b": torch.zeros(2, 3), "n": torch.arange(4), "v": torch.randn(6)}
     tensors["a"][1] = 0
-    found = restored(rounded(tensors))
+    found = dequantize_int8(quantize_int8(tensors))
     assert {name: x.dtype for name, x in found.items()} == {name: x.dtype for name, x in tensors.items()}
     assert torch.equal(found["b"], tensors["b"])
     assert torch.equal(found["n"], tensors["n"])
@@ -187,13 +187,13 @@ def test_what_eight_bits_cannot_hold_is_refused(tmp_path, model, change, said):
 
 
 def test_scales_that_do_not_fit_are_found_out(tmp_path, model):
-    from regard.weights.rounded import restored, rounded
+    from regard.weights.int8 import dequantize_int8, quantize_int8
 
-    stored = rounded({"a": torch.randn(3, 4)})
+    stored = quantize_int8({"a": torch.randn(3, 4)})
     with pytest.raises(BadInput, match="damaged"):
-        restored(stored | {"a.scale": torch.ones(2)})
+        dequantize_int8(stored | {"a.scale": torch.ones(2)})
     with pytest.raises(BadInput, match="the name that the scales of 'a' would have"):
-        rounded({"a": torch.randn(3, 4), "a.scale": torch.ones(3)})
+        quantize_int8({"a": torch.randn(3, 4), "a.scale": torch.ones(3)})
 
 
 def test_a_float64_model_stays_one(tmp_path, model):
@@ -293,7 +293,7 @@ def test_a_model_that_is_not_what_its_config_says_is_refused(tmp_path, model):
 @pytest.mark.parametrize("value", [torch.float16, float("nan"), {1, 2}], ids=str)
 def test_a_task_that_json_cannot_hold_is_refused(tmp_path, model, value):
     with pytest.raises(BadInput, match="JSON"):
-        save_model(tmp_path / "m", model, task={"name": "translation", "beams": value})
+        save_model(tmp_path / "m", model, task={"name": "translation", "beam_size": value})
     assert not any(tmp_path.iterdir())
 
 
@@ -362,10 +362,10 @@ def at(when, real):
     ("where", "name", "after"),
     [
         (Path, "mkdir", 0),
-        (room, "save_file", 0),
+        (folder_module, "save_file", 0),
         (os, "replace", 0),
-        (room, "write_text", 0),
-        (room, "write_text", 1),
+        (folder_module, "write_text", 0),
+        (folder_module, "write_text", 1),
         *((os, "fsync", n) for n in range(8)),
         (os, "rename", 0),
         (os, "rename", 1),
@@ -401,7 +401,7 @@ def test_an_interruption_leaves_everything_as_it_was(saved, monkeypatch, model):
         raise KeyboardInterrupt
 
     before = listing(saved.parent)
-    monkeypatch.setattr(room, "write_json", interrupted)
+    monkeypatch.setattr(folder_module, "write_json", interrupted)
     with pytest.raises(KeyboardInterrupt):
         save_model(saved, model)
     assert listing(saved.parent) == before
@@ -478,7 +478,7 @@ def test_a_single_flipped_bit_is_noticed(saved):
 
 def test_a_file_that_never_was_safetensors_is_refused(saved):
     (saved / "model.safetensors").write_bytes(b"hello")
-    change(saved, files={"model.safetensors": room._sha256(saved / "model.safetensors")})
+    change(saved, files={"model.safetensors": folder_module._sha256(saved / "model.safetensors")})
     refused(saved, "is no safetensors file")
 
 
@@ -548,7 +548,7 @@ def test_a_config_that_lacks_something_says_what(saved, key):
 @pytest.mark.parametrize("files", [{}, {"model.safetensors": "x", "../../etc/passwd": "y"}])
 def test_a_list_of_files_that_we_do_not_write_is_refused(saved, files):
     if files:
-        files["model.safetensors"] = room._sha256(saved / "model.safetensors")
+        files["model.safetensors"] = folder_module._sha256(saved / "model.safetensors")
     change(saved, files=files)
     refused(saved, "list of files")
 
@@ -569,7 +569,7 @@ FORMATS = Path(__file__).parent / "formats"
 
 
 def test_a_newer_format_is_refused_with_what_to_do(saved):
-    change(saved, format=room.FORMAT + 1, regard="9.0.0")
+    change(saved, format=folder_module.FORMAT + 1, regard="9.0.0")
     refused(saved, r"Regard 9\.0\.0.*pip install -U regard")
 
 
@@ -586,17 +586,17 @@ def test_something_that_is_no_format_number_is_refused(saved, number):
 
 
 def test_older_formats_go_through_the_migrations_in_turn(saved, monkeypatch, model):
-    monkeypatch.setattr(room, "FORMAT", 3)
+    monkeypatch.setattr(folder_module, "FORMAT", 3)
     change(saved, kind=json.loads((saved / "config.json").read_text())["model"])
     change(saved, model=7)
     steps = {1: lambda c: c | {"model": c["kind"], "seen": [1]}, 2: lambda c: c | {"seen": [*c["seen"], 2]}}
-    monkeypatch.setattr(room, "MIGRATIONS", steps)
+    monkeypatch.setattr(folder_module, "MIGRATIONS", steps)
     found = load_model(saved)
     assert found.config["seen"] == [1, 2]
     assert torch.equal(found.model(*ASKED), model(*ASKED))
 
 
-@pytest.mark.parametrize("number", range(1, room.FORMAT + 1))
+@pytest.mark.parametrize("number", range(1, folder_module.FORMAT + 1))
 def test_the_stored_example_of_every_format_loads(number):
     found = load_model(FORMATS / str(number))
     expected = json.loads((FORMATS / f"{number}.json").read_text())

@@ -8,9 +8,9 @@ import torch
 from regard import api
 from regard.core.errors import BadInput, UnknownName
 from regard.models.transformer import Config, Transformer
-from regard.serve import ready
-from regard.tasks.translator import Translator
-from regard.tokens.text import Text
+from regard.serve.http import prepare
+from regard.tasks.text.translator import Translator
+from regard.tokens.tokenizer import Tokenizer
 
 LINES = ["two dogs play in the snow", "a cat sleeps"]
 
@@ -18,9 +18,9 @@ LINES = ["two dogs play in the snow", "a cat sleeps"]
 @pytest.fixture(scope="module")
 def translator():
     torch.manual_seed(0)
-    text = Text.train(LINES * 4, kind="bytes", size=280)
+    text = Tokenizer.train(LINES * 4, kind="bytes", size=280)
     config = Config(vocab=text.size, width=16, heads=2, ffn=24, encoder_layers=1, decoder_layers=1, length=64)
-    return Translator(Transformer(config), text, source="en", target="fr", longest=20)
+    return Translator(Transformer(config), text, source="en", target="fr", max_length=20)
 
 
 def test_a_translator_comes_back_and_translates_the_same(tmp_path, translator):
@@ -29,7 +29,7 @@ def test_a_translator_comes_back_and_translates_the_same(tmp_path, translator):
     assert isinstance(found, Translator)
     for name in ("source", "target", "style", "longest"):
         assert getattr(found, name) == getattr(translator, name)
-    assert found(LINES, beams=2) == translator(LINES, beams=2)
+    assert found(LINES, beam_size=2) == translator(LINES, beam_size=2)
     assert (tmp_path / "en-fr" / "README.md").read_text() == "# Mine\n"
 
 
@@ -42,11 +42,11 @@ def test_a_run_is_its_model_once_it_has_ended(tmp_path, translator):
     run = tmp_path / "run"
     run.mkdir()
     (run / "recipe.json").write_text("{}")
-    for opened in (api.load, ready.opened):
+    for opened in (api.load, prepare.load_predictor):
         with pytest.raises(BadInput, match=r"the run in .*run has not ended, so it has no model yet: regard train"):
             opened(str(run))
     api.save(translator, run / "model")
-    for opened in (api.load, ready.opened):
+    for opened in (api.load, prepare.load_predictor):
         assert opened(str(run)).target == "fr"
 
 

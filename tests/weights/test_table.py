@@ -7,17 +7,17 @@ from torch import nn
 from regard.core.errors import BadInput
 from regard.weights.table import (
     Row,
+    collapse_indices,
     computed,
     concat,
-    folded,
-    read,
+    export_state_dict,
+    import_state_dict,
     same,
     split,
     stack,
     tie,
     transpose,
     view,
-    write,
     zero,
 )
 
@@ -67,7 +67,7 @@ def state(blocks=2):
 
 def test_rows_load_what_they_say():
     theirs, model = state(), Model()
-    read(TABLE, theirs, model)
+    import_state_dict(TABLE, theirs, model)
     assert torch.equal(model.embed.weight, theirs["wte"])
     assert model.head.weight is model.embed.weight
     assert torch.equal(model.blocks[1].out.weight, theirs["h.1.proj"].T)
@@ -78,8 +78,8 @@ def test_rows_load_what_they_say():
 
 def test_the_same_rows_save_what_they_loaded():
     theirs, model = state(), Model()
-    read(TABLE, theirs, model)
-    back = write(TABLE, model)
+    import_state_dict(TABLE, theirs, model)
+    back = export_state_dict(TABLE, model)
     assert back.keys() == theirs.keys() - {"h.0.step", "h.1.step"} | {"lm_head"}
     for name in back.keys() & theirs.keys():
         assert torch.equal(back[name], theirs[name]), name
@@ -143,7 +143,7 @@ def test_names_that_no_row_places_raise_with_both_lists():
     model = Model(2)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     with pytest.raises(BadInput) as error:
-        read(TABLE, theirs, model)
+        import_state_dict(TABLE, theirs, model)
     message = str(error.value)
     assert "\n" not in message
     extra, missing = message.split("not among the weights")
@@ -156,12 +156,12 @@ def test_names_that_no_row_places_raise_with_both_lists():
 
 def test_a_model_with_more_layers_than_the_checkpoint_raises():
     with pytest.raises(BadInput, match=r"without a place in it: none.*blocks\.2\.qkv\.weight"):
-        read(TABLE, state(2), Model(3))
+        import_state_dict(TABLE, state(2), Model(3))
 
 
 def test_an_empty_checkpoint_raises():
     with pytest.raises(BadInput, match=r"embed\.weight"):
-        read(TABLE, {}, Model())
+        import_state_dict(TABLE, {}, Model())
 
 
 def test_shapes_that_do_not_fit_raise_and_change_nothing():
@@ -169,28 +169,28 @@ def test_shapes_that_do_not_fit_raise_and_change_nothing():
     theirs["wte"], theirs["h.0.k"] = torch.randn(7, 6), torch.randn(4, 6)
     before = model.blocks[1].out.weight.clone()
     with pytest.raises(BadInput, match=r"wte \(7, 6\) for embed\.weight \(5, 6\).*h\.0\.k \(4, 6\)"):
-        read(TABLE, theirs, model)
+        import_state_dict(TABLE, theirs, model)
     assert torch.equal(model.blocks[1].out.weight, before)
 
 
 def test_what_is_not_a_tensor_raises():
     with pytest.raises(BadInput, match="'epoch' is a int"):
-        read(TABLE, state() | {"epoch": 3}, Model())
+        import_state_dict(TABLE, state() | {"epoch": 3}, Model())
 
 
 def test_tied_names_may_all_be_there_and_must_be_equal():
     theirs, model = state(), Model()
     theirs["lm_head"] = theirs["wte"].clone()
-    read(TABLE, theirs, model)
+    import_state_dict(TABLE, theirs, model)
     theirs["lm_head"] = theirs["wte"] + 1
     with pytest.raises(BadInput, match="are one tensor in this model, but differ"):
-        read(TABLE, theirs, model)
+        import_state_dict(TABLE, theirs, model)
 
 
 def test_any_of_the_tied_names_is_enough():
     theirs, model = state(), Model()
     theirs["lm_head"] = theirs.pop("wte")
-    read(TABLE, theirs, model)
+    import_state_dict(TABLE, theirs, model)
     assert torch.equal(model.embed.weight, theirs["lm_head"])
 
 
@@ -198,41 +198,41 @@ def test_ours_untied_cannot_be_written_where_theirs_is_tied():
     model = Model()
     model.head.weight = nn.Parameter(torch.randn(5, 6))
     with pytest.raises(BadInput, match="one tensor in their format, but differ here"):
-        write(TABLE, model)
+        export_state_dict(TABLE, model)
 
 
 def test_a_computed_table_is_compared():
     theirs, model = state(), Model()
     theirs["clock"] = theirs["clock"].flip(1)
     with pytest.raises(BadInput, match="'clock' is not the table that our Clock computes"):
-        read(TABLE, theirs, model)
+        import_state_dict(TABLE, theirs, model)
     theirs["clock"] = torch.zeros(4, 3)
     with pytest.raises(BadInput, match=r"'clock' is \(4, 3\), our Clock computes \(4, 2\)"):
-        read(TABLE, theirs, model)
+        import_state_dict(TABLE, theirs, model)
     del theirs["clock"]
-    read(TABLE, theirs, model)
+    import_state_dict(TABLE, theirs, model)
 
 
 def test_a_bias_they_lack_is_zero_on_both_ways():
     model = Model()
     with pytest.raises(BadInput, match=r"blocks\.0\.qkv\.bias"):
-        write(TABLE, model)  # a fresh bias of the keys is not zero
+        export_state_dict(TABLE, model)  # a fresh bias of the keys is not zero
 
 
 def test_a_bias_ours_lacks_must_be_zero_and_is_written_as_zero():
     rows = [*TABLE, Row("final_bias", None, zero(1, 5))]
     theirs, model = state(), Model()
-    read(rows, theirs | {"final_bias": torch.zeros(1, 5)}, model)
-    assert torch.equal(write(rows, model)["final_bias"], torch.zeros(1, 5))
+    import_state_dict(rows, theirs | {"final_bias": torch.zeros(1, 5)}, model)
+    assert torch.equal(export_state_dict(rows, model)["final_bias"], torch.zeros(1, 5))
     with pytest.raises(BadInput, match="'final_bias' has values, but the model has no such bias"):
-        read(rows, theirs | {"final_bias": torch.ones(1, 5)}, model)
+        import_state_dict(rows, theirs | {"final_bias": torch.ones(1, 5)}, model)
 
 
 def test_what_their_format_has_no_place_for_is_not_lost():
     model = Model()
     model.extra = nn.Linear(2, 2)
     with pytest.raises(BadInput, match=r"no place for: extra\.weight, extra\.bias"):
-        write(TABLE, model)
+        export_state_dict(TABLE, model)
 
 
 def test_several_indices_have_names():
@@ -244,9 +244,9 @@ def test_several_indices_have_names():
     rows = [Row("layers.{s}.blocks.{b}.w", "stages.{s}.{b}.weight")]
     theirs = {f"layers.{s}.blocks.{b}.w": torch.randn(2, 2) for s, b in ((0, 0), (1, 0), (1, 1))}
     model = Stages()
-    read(rows, theirs, model)
+    import_state_dict(rows, theirs, model)
     assert torch.equal(model.stages[1][1].weight, theirs["layers.1.blocks.1.w"])
-    assert all(torch.equal(value, theirs[name]) for name, value in write(rows, model).items())
+    assert all(torch.equal(value, theirs[name]) for name, value in export_state_dict(rows, model).items())
 
 
 def test_a_row_that_makes_no_sense_is_refused_at_once():
@@ -261,5 +261,5 @@ def test_a_row_that_makes_no_sense_is_refused_at_once():
 
 
 def test_lists_of_names_are_folded():
-    assert folded(["a.0.b", "a.1.b", "a.2.b", "a.4.b", "c"]) == ["a.{0-2,4}.b", "c"]
-    assert folded(["a.3.b"]) == ["a.3.b"]
+    assert collapse_indices(["a.0.b", "a.1.b", "a.2.b", "a.4.b", "c"]) == ["a.{0-2,4}.b", "c"]
+    assert collapse_indices(["a.3.b"]) == ["a.3.b"]

@@ -1,6 +1,6 @@
 """Who may look at whom: a mask is a formula in index tensors, read in three ways.
 
-    Causal() & Keys(lengths) & (Window(128) | Global([0]))
+    CausalMask() & PaddingMask(lengths) & (WindowMask(128) | GlobalMask([0]))
 
 `allow(b, n, m)` is all that a kind of mask writes: index tensors that broadcast against one another -> bool, **True
 means "may attend"**. Dense matrices, SDPA's arguments and FlexAttention's block masks are derived from it. Queries
@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from regard.core import shown
+from regard.core import html
 from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Float, Int, Rows, Tensor
 
@@ -31,13 +31,13 @@ class Mask:
         raise NotImplementedError
 
     def __and__(self, other: Mask) -> Mask:
-        return All(*_parts(self, All), *_parts(other, All))
+        return And(*_parts(self, And), *_parts(other, And))
 
     def __or__(self, other: Mask) -> Mask:
-        return Either(*_parts(self, Either), *_parts(other, Either))
+        return Or(*_parts(self, Or), *_parts(other, Or))
 
     @property
-    def keys(self) -> Keys | None:
+    def padding(self) -> PaddingMask | None:
         """The part that tells real keys from padding, where there is one."""
         return None
 
@@ -60,7 +60,7 @@ class Mask:
             return {"attn_mask": allowed}
         return {"attn_mask": bias.to(dtype).masked_fill(~allowed, float("-inf"))}
 
-    def added(
+    def additive(
         self, batch: int, n: int, m: int, dtype: torch.dtype, device: torch.device, bias: Tensor | None = None
     ) -> Float[Tensor, "#B #H N M"]:
         """What is added to the scores: 0 where a query may look, -inf where not, and a bias."""
@@ -68,7 +68,7 @@ class Mask:
         zero = torch.zeros((), dtype=dtype, device=device) if bias is None else bias.to(dtype)
         return torch.where(allowed, zero, float("-inf"))
 
-    def blind(self, batch: int, n: int, m: int, device: torch.device) -> Bool[Tensor, "#B 1 N 1"] | None:
+    def empty_rows(self, batch: int, n: int, m: int, device: torch.device) -> Bool[Tensor, "#B 1 N 1"] | None:
         """The queries that may see nothing; None where there is none."""
         found = ~self.dense(batch, n, m, device).any(-1, keepdim=True)
         return found if bool(found.any()) else None
@@ -79,7 +79,7 @@ class Mask:
             return _static_block_mask(self, n, m, device)
         return _block_mask(self, batch, n, m, device)
 
-    def draw(self, n: int, m: int | None = None, batch: int = 0) -> str:
+    def to_text(self, n: int, m: int | None = None, batch: int = 0) -> str:
         """The mask as text: one line a query, a full block where it may look."""
         m = n if m is None else m
         picked = self.dense(batch + 1, n, m)
@@ -89,10 +89,10 @@ class Mask:
     def _repr_html_(self) -> str:
         """In a notebook: its formula, and the matrix as a picture (of the first input, where inputs differ)."""
         n, m = self._sizes() or (16, 16)
-        said = f"<b>{shown.escape(repr(self))}</b> <span>{n} queries, {m} keys</span>"
+        said = f"<b>{html.escape(repr(self))}</b> <span>{n} queries, {m} keys</span>"
         if n * m > 2**22:
             return f"<div>{said}</div>"
-        return f"<div>{said}<br>{shown.small(self.dense(1, n, m)[0, 0].float(), 'dark: may attend', 128)}</div>"
+        return f"<div>{said}<br>{html.heatmap(self.dense(1, n, m)[0, 0].float(), 'dark: may attend', 128)}</div>"
 
     def _sizes(self) -> tuple[int, int] | None:
         """How many queries and keys it was made for; None: any number."""
@@ -102,7 +102,7 @@ class Mask:
         return f"{type(self).__name__}()"
 
 
-class Causal(Mask):
+class CausalMask(Mask):
     """A query sees itself and what came before it."""
 
     kinds = frozenset({"causal"})
@@ -120,17 +120,17 @@ class Causal(Mask):
         return super().sdpa(batch, n, m, dtype, device, bias)
 
 
-class Keys(Mask):
+class PaddingMask(Mask):
     """Only the first `lengths[b]` keys are real; the rest is padding."""
 
     batched = True
-    kinds = frozenset({"keys"})
+    kinds = frozenset({"padding"})
 
     def __init__(self, lengths: Int[Tensor, " B"]) -> None:
         self.lengths = lengths
 
     @classmethod
-    def of(cls, tokens: Int[Tensor, "B N"], lengths: Int[Tensor, " B"] | None) -> Keys | None:
+    def from_lengths(cls, tokens: Int[Tensor, "B N"], lengths: Int[Tensor, " B"] | None) -> PaddingMask | None:
         """The mask of padded rows, None where nothing is said of lengths; refuses those that cannot be theirs.
 
         Shapes are looked at, and numbers on the host: to read one on a GPU is to wait. Compiled code looks at nothing.
@@ -156,7 +156,7 @@ class Keys(Mask):
         return m < self.lengths[b]
 
     @property
-    def keys(self) -> Keys:
+    def padding(self) -> PaddingMask:
         """Itself."""
         return self
 
@@ -165,10 +165,10 @@ class Keys(Mask):
         return torch.arange(m, device=self.lengths.device)[None] < self.lengths[:, None]
 
     def __repr__(self) -> str:
-        return f"Keys({self.lengths.tolist()})"
+        return f"PaddingMask({self.lengths.tolist()})"
 
 
-class Window(Mask):
+class WindowMask(Mask):
     """Keys less than `width` steps away, on either side."""
 
     def __init__(self, width: int) -> None:
@@ -179,10 +179,10 @@ class Window(Mask):
         return ((n - m) < self.width) & ((m - n) < self.width)
 
     def __repr__(self) -> str:
-        return f"Window({self.width})"
+        return f"WindowMask({self.width})"
 
 
-class Global(Mask):
+class GlobalMask(Mask):
     """A few tokens that see everything and that everything sees."""
 
     def __init__(self, tokens: Sequence[int]) -> None:
@@ -196,64 +196,69 @@ class Global(Mask):
         return found
 
     def __repr__(self) -> str:
-        return f"Global({list(self.tokens)})"
+        return f"GlobalMask({list(self.tokens)})"
 
 
-class Same(Mask):
+class SegmentMask(Mask):
     """Tokens of the same group: documents packed into one row, or the regions of a shifted window."""
 
     batched = True
 
-    def __init__(self, group: Int[Tensor, "B M"]) -> None:
-        self.group = group
+    def __init__(self, segment_ids: Int[Tensor, "B M"]) -> None:
+        self.segment_ids = segment_ids
 
     def allow(self, b: Tensor, n: Tensor, m: Tensor) -> Tensor:
         """Equal groups."""
-        return self.group[b, n] == self.group[b, m]
+        return self.segment_ids[b, n] == self.segment_ids[b, m]
 
     def _sizes(self) -> tuple[int, int]:
-        return self.group.shape[1], self.group.shape[1]
+        return self.segment_ids.shape[1], self.segment_ids.shape[1]
 
     def __repr__(self) -> str:
-        return f"Same({tuple(self.group.shape)})"
+        return f"SegmentMask({tuple(self.segment_ids.shape)})"
 
 
-class Documents(Mask):
+class DocumentMask(Mask):
     """Texts laid end to end in one row: a token sees the tokens of its own text. `longest` bounds their lengths."""
 
     batched = True  # its tensors are this batch's: not to be kept
 
-    def __init__(self, lengths: Int[Tensor, " B"], total: int, longest: int) -> None:
-        self.lengths, self.longest = lengths, longest
+    def __init__(self, lengths: Int[Tensor, " B"], total: int, max_length: int) -> None:
+        self.lengths, self.max_length = lengths, max_length
         ends = lengths.cumsum(0)
         texts = torch.arange(len(lengths), device=lengths.device)
-        self.group = texts.repeat_interleave(lengths, output_size=total)  # the size is told: not to wait for a GPU
-        self.ends = torch.nn.functional.pad(ends, (1, 0)).int()  # B + 1: where each begins, and where all end
+        self.segment_ids = texts.repeat_interleave(
+            lengths, output_size=total
+        )  # the size is told: not to wait for a GPU
+        self.cu_seqlens = torch.nn.functional.pad(ends, (1, 0)).int()  # B + 1: where each begins, and where all end
 
     def allow(self, b: Tensor, n: Tensor, m: Tensor) -> Tensor:
         """Of the same text."""
-        return self.group[n] == self.group[m]
+        return self.segment_ids[n] == self.segment_ids[m]
 
-    def places(self) -> Int[Tensor, " T"]:
+    def positions(self) -> Int[Tensor, " T"]:
         """Where each token stands in its own text."""
-        return torch.arange(len(self.group), device=self.group.device) - self.ends[:-1].long()[self.group]
+        return (
+            torch.arange(len(self.segment_ids), device=self.segment_ids.device)
+            - self.cu_seqlens[:-1].long()[self.segment_ids]
+        )
 
     def _sizes(self) -> tuple[int, int]:
-        return len(self.group), len(self.group)
+        return len(self.segment_ids), len(self.segment_ids)
 
     def __repr__(self) -> str:
-        return f"Documents({self.lengths.tolist()})"
+        return f"DocumentMask({self.lengths.tolist()})"
 
 
-class Table(Mask):
+class DenseMask(Mask):
     """A mask given as a matrix, one row a query; while decoding, a beam's ancestors among the slots of the cache."""
 
     batched = True
 
     def __init__(self, allowed: Bool[Tensor, "B N M"]) -> None:
         self.allowed = allowed
-        self._added: Tensor | None = None
-        self._blind: tuple[Tensor | None] | None = None
+        self._additive: Tensor | None = None
+        self._empty_rows: tuple[Tensor | None] | None = None
 
     def allow(self, b: Tensor, n: Tensor, m: Tensor) -> Tensor:
         """Look it up."""
@@ -269,38 +274,38 @@ class Table(Mask):
         self, batch: int, n: int, m: int, dtype: torch.dtype, device: torch.device, bias: Tensor | None = None
     ) -> dict[str, Any]:
         """The additive form."""
-        return {"attn_mask": self.added(batch, n, m, dtype, device, bias)}
+        return {"attn_mask": self.additive(batch, n, m, dtype, device, bias)}
 
-    def added(
+    def additive(
         self, batch: int, n: int, m: int, dtype: torch.dtype, device: torch.device, bias: Tensor | None = None
     ) -> Float[Tensor, "#B #H N M"]:
         """Made once and shared by all the layers of a step."""
         if bias is not None:
-            return super().added(batch, n, m, dtype, device, bias)
-        if self._added is None or self._added.dtype != dtype:
-            self._added = super().added(batch, n, m, dtype, device)
-        return self._added
+            return super().additive(batch, n, m, dtype, device, bias)
+        if self._additive is None or self._additive.dtype != dtype:
+            self._additive = super().additive(batch, n, m, dtype, device)
+        return self._additive
 
-    def blind(self, batch: int, n: int, m: int, device: torch.device) -> Bool[Tensor, "#B 1 N 1"] | None:
+    def empty_rows(self, batch: int, n: int, m: int, device: torch.device) -> Bool[Tensor, "#B 1 N 1"] | None:
         """Looked for once."""
-        if self._blind is None:
-            self._blind = (super().blind(batch, n, m, device),)
-        return self._blind[0]
+        if self._empty_rows is None:
+            self._empty_rows = (super().empty_rows(batch, n, m, device),)
+        return self._empty_rows[0]
 
-    def take(self, inputs: Int[Tensor, " R"]) -> Table:
+    def select_rows(self, inputs: Int[Tensor, " R"]) -> DenseMask:
         """The table of some of the inputs, with what was already made of it."""
-        taken = Table(self.allowed[inputs])
-        taken._added = None if self._added is None else self._added[inputs]
+        taken = DenseMask(self.allowed[inputs])
+        taken._additive = None if self._additive is None else self._additive[inputs]
         return taken
 
     def _sizes(self) -> tuple[int, int]:
         return self.allowed.shape[1], self.allowed.shape[2]
 
     def __repr__(self) -> str:
-        return f"Table({tuple(self.allowed.shape)})"
+        return f"DenseMask({tuple(self.allowed.shape)})"
 
 
-class All(Mask):
+class And(Mask):
     """Every part must allow it."""
 
     def __init__(self, *parts: Mask) -> None:
@@ -316,21 +321,21 @@ class All(Mask):
         return result
 
     @property
-    def keys(self) -> Keys | None:
+    def padding(self) -> PaddingMask | None:
         """The part that tells real keys from padding (the shorter of several)."""
-        found = [part.keys for part in self.parts if part.keys is not None]
+        found = [part.padding for part in self.parts if part.padding is not None]
         if len(found) < 2:
             return found[0] if found else None
-        return Keys(torch.stack([part.lengths for part in found]).amin(0))
+        return PaddingMask(torch.stack([part.lengths for part in found]).amin(0))
 
     def _sizes(self) -> tuple[int, int] | None:
         return next((found for part in self.parts if (found := part._sizes())), None)
 
     def __repr__(self) -> str:
-        return " & ".join(f"({p!r})" if isinstance(p, Either) else repr(p) for p in self.parts)
+        return " & ".join(f"({p!r})" if isinstance(p, Or) else repr(p) for p in self.parts)
 
 
-class Either(Mask):
+class Or(Mask):
     """One part that allows it is enough."""
 
     def __init__(self, *parts: Mask) -> None:

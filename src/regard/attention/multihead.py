@@ -4,7 +4,7 @@
     head_h  = attend(q_h, k_h, v_h)      any mechanism
     out     = [head_1 ... head_H] W_o
 
-The context c is x itself in self-attention. A head's share may be given instead (`depth`, as in T5). With G < H groups,
+The context c is x itself in self-attention. A head's share may be given instead (`head_dim`, as in T5). With kv_heads = G < H,
 several query heads read the same keys (G = 1: multi-query). Self-attention stores one `qkv` matrix, its rows ordered by
 group (the group's queries, its key, its value): one product, and a contiguous slice of rows is whole heads. There,
 queries and keys may be normed head by head before positions turn them (QK-norm), so that scores stay within bounds
@@ -20,19 +20,19 @@ from typing import Any
 
 from torch import nn
 
-from regard.attention.cache import KV, Family
+from regard.attention.kv_cache import BeamTable, KVCache
 from regard.attention.mask import Mask
 from regard.attention.mechanisms import MECHANISMS
 from regard.core.errors import RegardError
-from regard.core.memo import Place
+from regard.core.layer_state import LayerState
+from regard.core.positions import PositionInfo
 from regard.core.shapes import Float, Tensor
-from regard.core.spec import make
-from regard.core.where import Where
+from regard.core.spec import build_part
 
-Keys = tuple[Tensor, Tensor]  # k B G M D and v B G M E
+KeyValue = tuple[Tensor, Tensor]  # k B G M D and v B G M E
 
 
-class MultiHead(nn.Module):
+class MultiHeadAttention(nn.Module):
     """Tokens in, tokens out: the Mixer of every Transformer."""
 
     def __init__(
@@ -40,8 +40,8 @@ class MultiHead(nn.Module):
         width: int,
         heads: int,
         *,
-        groups: int | None = None,
-        depth: int | None = None,
+        kv_heads: int | None = None,
+        head_dim: int | None = None,
         attention: Any = "softmax",
         bias: bool = True,
         dropout: float = 0.0,
@@ -50,125 +50,139 @@ class MultiHead(nn.Module):
         norms: tuple[nn.Module, nn.Module] | None = None,
     ) -> None:
         super().__init__()
-        groups = heads if groups is None else groups
-        if (depth is None and width % heads) or heads % groups:
-            raise RegardError(f"{heads} heads must divide the width {width}, and {groups} groups the heads")
-        depth = width // heads if depth is None else depth
+        kv_heads = heads if kv_heads is None else kv_heads
+        if (head_dim is None and width % heads) or heads % kv_heads:
+            raise RegardError(f"{heads} heads must divide the width {width}, and {kv_heads} groups the heads")
+        head_dim = width // heads if head_dim is None else head_dim
         self.kind = "cross" if cross else "self"
         self.project: Any = (
-            CrossProjection(width, heads, groups, bias, depth)
+            CrossQKVProjection(width, heads, kv_heads, bias, head_dim)
             if cross
-            else Projection(width, heads, groups, bias, norms, depth)
+            else QKVProjection(width, heads, kv_heads, bias, norms, head_dim)
         )
-        self.attend = make(MECHANISMS, attention, "attention", dropout=dropout, scale=scale)
-        self.join = Join(width, bias, heads * depth)
+        self.attend = build_part(MECHANISMS, attention, "attention", dropout=dropout, scale=scale)
+        self.join = OutputProjection(width, bias, heads * head_dim)
 
     def forward(
         self,
         x: Float[Tensor, "B N C"],
         context: Float[Tensor, "B M C"] | None = None,
         mask: Mask | None = None,
-        positions: Where | None = None,
-        memo: Place | None = None,
+        positions: PositionInfo | None = None,
+        layer_state: LayerState | None = None,
     ) -> Float[Tensor, "B N C"]:
         """Mix the tokens of x with one another, or with the context's."""
         if context is not None:
-            return self.read(x, self.keys(context), mask, positions, memo)
+            return self.cross_attend(x, self.project_kv(context), mask, positions, layer_state)
         q, k, v = self.project(x)
-        return self._attend(_turn(q, positions, True), _turn(k, positions, False), v, mask, positions, memo)
+        return self._attend(
+            _transform(q, positions, True), _transform(k, positions, False), v, mask, positions, layer_state
+        )
 
-    def keys(self, context: Float[Tensor, "B M C"]) -> Keys:
+    def project_kv(self, context: Float[Tensor, "B M C"]) -> KeyValue:
         """Keys and values of a context, to be read many times."""
-        k, v = self.project.keys(context)
+        k, v = self.project.project_kv(context)
         return k, v
 
-    def read(
+    def cross_attend(
         self,
         x: Float[Tensor, "B N C"],
-        keys: Keys,
+        keys: KeyValue,
         mask: Mask | None = None,
-        positions: Where | None = None,
-        memo: Place | None = None,
+        positions: PositionInfo | None = None,
+        layer_state: LayerState | None = None,
     ) -> Float[Tensor, "B N C"]:
         """Cross-attention to keys computed before."""
-        q = self.project.queries(x)
-        return self._attend(_turn(q, positions, True), _turn(keys[0], positions, False), keys[1], mask, positions, memo)
+        q = self.project.project_q(x)
+        return self._attend(
+            _transform(q, positions, True), _transform(keys[0], positions, False), keys[1], mask, positions, layer_state
+        )
 
     def step(
         self,
         x: Float[Tensor, "B K C"],
-        cache: KV | None,
-        family: Family,
+        cache: KVCache | None,
+        beam_table: BeamTable,
         mask: Mask | None = None,
-        positions: Where | None = None,
-        memo: Place | None = None,
-    ) -> tuple[Float[Tensor, "B K C"], KV]:
+        positions: PositionInfo | None = None,
+        layer_state: LayerState | None = None,
+    ) -> tuple[Float[Tensor, "B K C"], KVCache]:
         """Self-attention of the newest tokens, one of each beam, to all that the cache holds of their ancestors."""
         q, k, v = self.project(x)
-        q = _turn(q, positions, True)
-        if positions is not None and positions.turner is not None:
-            k = positions.turner.turn(k, positions.queries)  # a key is turned once, by its own place, then kept
-        cache = KV.empty(k, v, family.allow.shape[2]) if cache is None else cache
-        k, v = cache.append(k, v, family)
-        return self._attend(q, k, v, mask, positions, memo), cache
+        q = _transform(q, positions, True)
+        if positions is not None and positions.qk_transform is not None:
+            k = positions.qk_transform.transform(
+                k, positions.queries
+            )  # a key is turned once, by its own place, then kept
+        cache = KVCache.empty(k, v, beam_table.allow.shape[2]) if cache is None else cache
+        k, v = cache.append(k, v, beam_table)
+        return self._attend(q, k, v, mask, positions, layer_state), cache
 
     def _attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, positions: Where | None, memo: Place | None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Mask | None,
+        positions: PositionInfo | None,
+        layer_state: LayerState | None,
     ) -> Tensor:
         bias = None if positions is None else positions.bias
-        out: Tensor = self.join(self.attend(q, k, v, mask, bias, memo=memo))
+        out: Tensor = self.join(self.attend(q, k, v, mask, bias, layer_state=layer_state))
         return out
 
 
-class Projection(nn.Module):
+class QKVProjection(nn.Module):
     """x -> q, k, v through one matrix; `norms` are those of q and k, over a head's share of the width."""
 
     def __init__(
         self,
         width: int,
         heads: int,
-        groups: int,
+        kv_heads: int,
         bias: bool,
         norms: tuple[nn.Module, nn.Module] | None = None,
-        depth: int | None = None,
+        head_dim: int | None = None,
     ) -> None:
         super().__init__()
-        self.groups, self.each, self.depth = groups, heads // groups, depth or width // heads
-        self.qkv = nn.Linear(width, (heads + 2 * groups) * self.depth, bias=bias)
+        self.kv_heads, self.heads_per_kv, self.head_dim = kv_heads, heads // kv_heads, head_dim or width // heads
+        self.qkv = nn.Linear(width, (heads + 2 * kv_heads) * self.head_dim, bias=bias)
         self.q_norm = None if norms is None else norms[0]
         self.k_norm = None if norms is None else norms[1]
 
     def forward(self, x: Float[Tensor, "B N C"]) -> tuple[Tensor, Tensor, Tensor]:
         """All three at once."""
-        every = self.qkv(x).unflatten(-1, (-1, self.each + 2, self.depth))  # B N G (each + 2) D; G of this process
-        q, k, v = every.split((self.each, 1, 1), dim=3)
+        every = self.qkv(x).unflatten(
+            -1, (-1, self.heads_per_kv + 2, self.head_dim)
+        )  # B N G (each + 2) D; G of this process
+        q, k, v = every.split((self.heads_per_kv, 1, 1), dim=3)
         q, k, v = q.flatten(2, 3), k.squeeze(3), v.squeeze(3)
         if self.q_norm is not None and self.k_norm is not None:  # under autocast a norm answers in float32
             q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
         return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
 
 
-class CrossProjection(nn.Module):
+class CrossQKVProjection(nn.Module):
     """x -> q; context -> k, v."""
 
-    def __init__(self, width: int, heads: int, groups: int, bias: bool, depth: int | None = None) -> None:
+    def __init__(self, width: int, heads: int, kv_heads: int, bias: bool, head_dim: int | None = None) -> None:
         super().__init__()
-        self.heads, self.groups, self.depth = heads, groups, depth or width // heads
-        self.q = nn.Linear(width, heads * self.depth, bias=bias)
-        self.kv = nn.Linear(width, 2 * groups * self.depth, bias=bias)
+        self.heads, self.kv_heads, self.head_dim = heads, kv_heads, head_dim or width // heads
+        self.q = nn.Linear(width, heads * self.head_dim, bias=bias)
+        self.kv = nn.Linear(width, 2 * kv_heads * self.head_dim, bias=bias)
 
-    def queries(self, x: Float[Tensor, "B N C"]) -> Float[Tensor, "B H N D"]:
+    def project_q(self, x: Float[Tensor, "B N C"]) -> Float[Tensor, "B H N D"]:
         """What the tokens ask for."""
-        q: Tensor = self.q(x).unflatten(-1, (-1, self.depth)).transpose(1, 2)
+        q: Tensor = self.q(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
         return q
 
-    def keys(self, context: Float[Tensor, "B M C"]) -> Keys:
+    def project_kv(self, context: Float[Tensor, "B M C"]) -> KeyValue:
         """What the context offers."""
-        k, v = self.kv(context).unflatten(-1, (-1, 2, self.depth)).unbind(3)
+        k, v = self.kv(context).unflatten(-1, (-1, 2, self.head_dim)).unbind(3)
         return k.transpose(1, 2), v.transpose(1, 2)
 
 
-class Join(nn.Module):
+class OutputProjection(nn.Module):
     """Heads side by side, and one linear map over them."""
 
     def __init__(self, width: int, bias: bool, joined: int | None = None) -> None:
@@ -181,7 +195,7 @@ class Join(nn.Module):
         return joined
 
 
-def _turn(x: Tensor, positions: Where | None, query: bool) -> Tensor:
-    if positions is None or positions.turner is None:
+def _transform(x: Tensor, positions: PositionInfo | None, query: bool) -> Tensor:
+    if positions is None or positions.qk_transform is None:
         return x
-    return positions.turner.turn(x, positions.queries if query else positions.keys)
+    return positions.qk_transform.transform(x, positions.queries if query else positions.keys)

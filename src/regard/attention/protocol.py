@@ -18,9 +18,9 @@ from torch import nn
 
 from regard.attention.mask import Mask
 from regard.core.errors import Unsupported
-from regard.core.memo import Place
+from regard.core.layer_state import LayerState
+from regard.core.positions import Bias, PositionInfo
 from regard.core.shapes import Bool, Float, Rows, Tensor
-from regard.core.where import Bias, Where
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Traits:
 
     cost: str  # in the letters of the house: "N M D"
     paper: str  # arXiv number, or author and year
-    masks: frozenset[str] = frozenset({"any"})  # any, causal, keys
+    masks: frozenset[str] = frozenset({"any"})  # any, causal, padding
     bias: bool = True
     exact: bool = True  # the softmax attention itself, or an approximation of it
     causality: str = "strict"  # strict: the prefix property, may step; values: no value from the future; none
@@ -41,7 +41,7 @@ class Traits:
 class Mechanism(nn.Module):
     """q B H N D, k B G M D, v B G M E -> B H N E, where G divides H; linear in v (in eval mode).
 
-    A mechanism writes `mix`, and `weights` where it has a formula for the matrix it applies. Law: weights(...) @ v ==
+    A mechanism writes `mix`, and `map_rows` where it has a formula for the matrix it applies. Law: weights(...) @ v ==
     forward(...).
     """
 
@@ -55,7 +55,7 @@ class Mechanism(nn.Module):
         mask: Mask | None = None,
         bias: Bias | None = None,
         *,
-        memo: Place | None = None,
+        layer_state: LayerState | None = None,
     ) -> Float[Tensor, "B H N E"]:
         """Attend, or refuse what the traits do not offer."""
         self.check(q, k, mask, bias)
@@ -72,13 +72,13 @@ class Mechanism(nn.Module):
         mask: Mask | None = None,
         bias: Bias | None = None,
         *,
-        memo: Place | None = None,
+        layer_state: LayerState | None = None,
         queries: Rows = slice(None),
     ) -> Float[Tensor, "B H rows M"]:
         """The matrix that `forward` applies to v, for the asked query rows; had by attending to the identity."""
         m = k.shape[2]
         eye = torch.eye(m, dtype=q.dtype, device=q.device).expand(k.shape[0], k.shape[1], m, m)
-        return self.forward(q, k, eye, mask, bias, memo=memo)[:, :, queries]
+        return self.forward(q, k, eye, mask, bias, layer_state=layer_state)[:, :, queries]
 
     def check(self, q: Tensor, k: Tensor, mask: Mask | None, bias: Bias | None) -> None:
         """Refuse what is not offered, with what was asked and what is offered."""
@@ -101,8 +101,8 @@ class Mixer(Protocol):
         x: Float[Tensor, "B N C"],
         context: Float[Tensor, "B M C"] | None = None,
         mask: Mask | None = None,
-        positions: Where | None = None,
-        memo: Place | None = None,
+        positions: PositionInfo | None = None,
+        layer_state: LayerState | None = None,
     ) -> Float[Tensor, "B N C"]:
         """Mix the tokens of x with one another, or with the context's."""
         ...

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from regard.core.spec import Table
+from regard.core.spec import Registry
 
-FEEDFORWARDS: Table = {
+FEEDFORWARDS: Registry = {
     "relu": ("regard.blocks.feedforward", "ReluFeedForward"),
     "gelu": ("regard.blocks.feedforward", "GeluFeedForward"),
     "gelu_tanh": ("regard.blocks.feedforward", "TanhGeluFeedForward"),
@@ -13,41 +13,41 @@ FEEDFORWARDS: Table = {
     "geglu": ("regard.blocks.feedforward", "GatedGeluFeedForward"),
     "geglu_tanh": ("regard.blocks.feedforward", "GatedTanhGeluFeedForward"),
     "swiglu": ("regard.blocks.feedforward", "GatedSiluFeedForward"),
-    "experts": ("regard.blocks.experts", "Experts"),
+    "moe": ("regard.blocks.mixture_of_experts", "MixtureOfExperts"),
 }
 
-NORMS: Table = {
+NORMS: Registry = {
     "layer": ("torch.nn", "LayerNorm"),
     "rms": ("regard.blocks.norms", "RMSNorm"),
 }
 
-CONVOLUTIONS: Table = {
-    "relu": ("regard.blocks.convolution", "ReluBlock"),
-    "multiplicative": ("regard.blocks.convolution", "MultiplicativeBlock"),
+CONVOLUTIONS: Registry = {
+    "relu": ("regard.blocks.convolution", "ReluConvBlock"),
+    "multiplicative": ("regard.blocks.convolution", "MultiplicativeConvBlock"),
 }
 
-HEADS: Table = {
+HEADS: Registry = {
     "pretraining": ("regard.blocks.heads", "PretrainingHead"),
-    "masked": ("regard.blocks.heads", "WordsHead"),
-    "classes": ("regard.blocks.heads", "ClassesHead"),
-    "tags": ("regard.blocks.heads", "TagsHead"),
+    "masked": ("regard.blocks.heads", "MaskedLMHead"),
+    "classes": ("regard.blocks.heads", "SequenceClassificationHead"),
+    "tags": ("regard.blocks.heads", "TokenClassificationHead"),
     "span": ("regard.blocks.heads", "SpanHead"),
 }
 
-CELLS: Table = {
-    "rnn": ("regard.blocks.recurrent", "RNNCell"),
-    "lstm": ("regard.blocks.recurrent", "LSTMCell"),
-    "gru": ("regard.blocks.recurrent", "GRUCell"),
+CELLS: Registry = {
+    "rnn": ("regard.blocks.rnn", "RNNCell"),
+    "lstm": ("regard.blocks.rnn", "LSTMCell"),
+    "gru": ("regard.blocks.rnn", "GRUCell"),
 }
 
-READERS: Table = {
-    "rnn": ("regard.blocks.recurrent", "RNNReader"),
-    "lstm": ("regard.blocks.recurrent", "LSTMReader"),
-    "gru": ("regard.blocks.recurrent", "GRUReader"),
-    "none": ("regard.blocks.recurrent", "NoReader"),
+RNN_ENCODERS: Registry = {
+    "rnn": ("regard.blocks.rnn", "RNNEncoder"),
+    "lstm": ("regard.blocks.rnn", "LSTMEncoder"),
+    "gru": ("regard.blocks.rnn", "GRUEncoder"),
+    "none": ("regard.blocks.rnn", "IdentityEncoder"),
 }
 
-POOLINGS: Table = {
-    "conv": ("regard.blocks.pooled", "ConvPooling"),
-    "mean": ("regard.blocks.pooled", "MeanPooling"),
+POOLINGS: Registry = {
+    "conv": ("regard.blocks.pooling_attention", "ConvPooling"),
+    "mean": ("regard.blocks.pooling_attention", "MeanPooling"),
 }

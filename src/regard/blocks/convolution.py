@@ -34,7 +34,7 @@ from regard.core.shapes import Bool, Float, Int, Tensor
 # -- maps --------------------------------------------------------------------------------------------------------------
 
 
-class NormedLinear(nn.Module):
+class WeightNormLinear(nn.Module):
     """A linear map whose rows are a length times a direction; `std` is that of the fresh weights, biases begin at 0."""
 
     def __init__(self, width: int, out: int, std: float) -> None:
@@ -56,9 +56,9 @@ class NormedLinear(nn.Module):
         return F.linear(x, self.weight() if weight is None else weight, self.bias)
 
 
-def folded(module: nn.Module) -> dict[str, Tensor]:
+def materialize_weights(module: nn.Module) -> dict[str, Tensor]:
     """The matrices of all normed maps in a module, by their names there: made once, before many steps."""
-    return {name: part.weight() for name, part in module.named_modules() if isinstance(part, NormedLinear)}
+    return {name: part.weight() for name, part in module.named_modules() if isinstance(part, WeightNormLinear)}
 
 
 # -- convolutions ------------------------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ class Convolution(nn.Module):
     """A map over `kernel` places, `dilation` apart; its own place is the middle one (or the one behind the middle)."""
 
     def __init__(
-        self, width: int, out: int, kernel: int = 3, dilation: int = 1, mapped: nn.Module | None = None
+        self, width: int, out: int, kernel: int = 3, dilation: int = 1, linear: nn.Module | None = None
     ) -> None:
         super().__init__()
         if kernel < 1 or dilation < 1:
@@ -76,29 +76,29 @@ class Convolution(nn.Module):
                 f"a convolution over {kernel} places, {dilation} apart, reads nothing; give 1 or more of both"
             )
         self.width, self.kernel, self.dilation = width, kernel, dilation
-        self.map: Any = nn.Linear(kernel * width, out) if mapped is None else mapped
+        self.map: Any = nn.Linear(kernel * width, out) if linear is None else linear
 
     @property
-    def reach(self) -> int:
+    def context_size(self) -> int:
         """How many places a window spans beside its own."""
         return (self.kernel - 1) * self.dilation
 
     @property
-    def before(self) -> int:
+    def left_context(self) -> int:
         """How many of them are before it."""
         return (self.kernel // 2) * self.dilation
 
     def forward(self, x: Float[Tensor, "B N C"]) -> Float[Tensor, "B N out"]:
         """Every place out of its window; beyond both ends there are zeros."""
-        return self.map(self.windows(x))
+        return self.map(self.unfold(x))
 
-    def windows(self, x: Float[Tensor, "B N C"]) -> Float[Tensor, "B N kC"]:
+    def unfold(self, x: Float[Tensor, "B N C"]) -> Float[Tensor, "B N kC"]:
         """The places of every window side by side, the earliest first."""
         if self.kernel == 1:
             return x
         n = x.shape[1]
-        padded = F.pad(x, (0, 0, self.before, self.reach - self.before))
-        return torch.cat([padded[:, at : at + n] for at in range(0, self.reach + 1, self.dilation)], -1)
+        padded = F.pad(x, (0, 0, self.left_context, self.context_size - self.left_context))
+        return torch.cat([padded[:, at : at + n] for at in range(0, self.context_size + 1, self.dilation)], -1)
 
     def extra_repr(self) -> str:
         """What a printed model shows."""
@@ -109,36 +109,36 @@ class CausalConvolution(Convolution):
     """The same with nothing ahead: the last place of a window is its own. It steps."""
 
     @property
-    def before(self) -> int:
+    def left_context(self) -> int:
         """All of them."""
-        return self.reach
+        return self.context_size
 
-    def ring(self, like: Float[Tensor, "B ..."]) -> Float[Tensor, "B 1 P C"]:
+    def empty_ring(self, like: Float[Tensor, "B ..."]) -> Float[Tensor, "B 1 P C"]:
         """An empty past, for one beam of each input."""
-        return like.new_zeros(like.shape[0], 1, self.reach, self.width)
+        return like.new_zeros(like.shape[0], 1, self.context_size, self.width)
 
     def step(
         self,
         x: Float[Tensor, "B K C"],
-        ring: Float[Tensor, "B K P C"],
+        empty_ring: Float[Tensor, "B K P C"],
         time: Int[Tensor, ""],
         frozen: bool = False,
         **weight: Tensor,
     ) -> tuple[Float[Tensor, "B K out"], Float[Tensor, "B K P C"]]:
         """The newest place out of its window, and the ring with it; a frozen ring is written in place."""
         if self.kernel == 1:
-            return self.map(x, **weight), ring
-        back = torch.arange(self.reach, 0, -self.dilation, device=x.device)
-        past = ring.index_select(2, (time - back) % self.reach)  # zeros at times before the first
+            return self.map(x, **weight), empty_ring
+        back = torch.arange(self.context_size, 0, -self.dilation, device=x.device)
+        past = empty_ring.index_select(2, (time - back) % self.context_size)  # zeros at times before the first
         out = self.map(torch.cat([past.flatten(2), x], -1), **weight)
-        write = ring.index_copy_ if frozen else ring.index_copy
-        return out, write(2, (time % self.reach)[None], x[:, :, None].to(ring.dtype))
+        write = empty_ring.index_copy_ if frozen else empty_ring.index_copy
+        return out, write(2, (time % self.context_size)[None], x[:, :, None].to(empty_ring.dtype))
 
 
 # -- residual blocks of dilated convolutions ---------------------------------------------------------------------------
 
 
-class ReluBlock(nn.Module):
+class ReluConvBlock(nn.Module):
     """Down to half the width, a convolution, up again, each after a norm and a ReLU; added to what came in."""
 
     gates = 1
@@ -161,28 +161,32 @@ class ReluBlock(nn.Module):
 
     def forward(self, x: Float[Tensor, "B N C"], real: Bool[Tensor, "B N"] | None = None) -> Float[Tensor, "B N C"]:
         """All places at once; those that are not real are zeros to their neighbours."""
-        h = self.inside(x)
+        h = self.pre_conv(x)
         h = h if real is None else h * real[..., None]
-        return x + self.after(self.conv(h), h)
+        return x + self.post_conv(self.conv(h), h)
 
     def step(
-        self, x: Float[Tensor, "B K C"], ring: Float[Tensor, "B K P D"], time: Int[Tensor, ""], frozen: bool = False
+        self,
+        x: Float[Tensor, "B K C"],
+        empty_ring: Float[Tensor, "B K P D"],
+        time: Int[Tensor, ""],
+        frozen: bool = False,
     ) -> tuple[Float[Tensor, "B K C"], Float[Tensor, "B K P D"]]:
         """The newest place of every beam."""
-        h = self.inside(x)
-        out, ring = self.conv.step(h, ring, time, frozen)  # type: ignore[operator]
-        return x + self.after(out, h), ring
+        h = self.pre_conv(x)
+        out, empty_ring = self.conv.step(h, empty_ring, time, frozen)  # type: ignore[operator]
+        return x + self.post_conv(out, h), empty_ring
 
-    def inside(self, x: Tensor) -> Tensor:
+    def pre_conv(self, x: Tensor) -> Tensor:
         """What the convolution reads."""
         return self.inner_norm(self.down(F.relu(self.norm(x))))
 
-    def after(self, out: Tensor, h: Tensor) -> Tensor:
+    def post_conv(self, out: Tensor, h: Tensor) -> Tensor:
         """What is added, out of the convolution and what it read."""
         return self.drop(self.up(F.relu(self.conv_norm(out))))
 
 
-class MultiplicativeBlock(ReluBlock):
+class MultiplicativeConvBlock(ReluConvBlock):
     """The same with a multiplicative unit in place of the inner ReLU: three gates and an update."""
 
     gates = 4
@@ -196,7 +200,7 @@ class MultiplicativeBlock(ReluBlock):
         """Nothing: the unit norms what it makes."""
         return nn.Identity()
 
-    def after(self, out: Tensor, h: Tensor) -> Tensor:
+    def post_conv(self, out: Tensor, h: Tensor) -> Tensor:
         """The unit, and the way up."""
         normed = self.conv_norm(out.flatten(0, 1)).view_as(out)
         first, second, third, new = normed.chunk(4, -1)
@@ -207,9 +211,9 @@ class MultiplicativeBlock(ReluBlock):
 # -- lengths -----------------------------------------------------------------------------------------------------------
 
 
-def unfolded(
-    n: int, lengths: Int[Tensor, " B"] | None, stretch: float, spare: float
+def unfolded_lengths(
+    n: int, lengths: Int[Tensor, " B"] | None, length_ratio: float, length_offset: float
 ) -> tuple[int, Int[Tensor, " B"] | None]:
     """How many places sources of up to n tokens take when they are unfolded, and how many each takes: a |s| + b."""
-    each = None if lengths is None else (stretch * lengths.double() + spare).ceil().long()
-    return math.ceil(stretch * n + spare), each
+    each = None if lengths is None else (length_ratio * lengths.double() + length_offset).ceil().long()
+    return math.ceil(length_ratio * n + length_offset), each

@@ -1,6 +1,6 @@
 """The encoder: blocks of self-attention and feed-forward, every token sees every token.
 
-A stack owns its positions. It makes one `Where` and one `Memo` for each pass and hands them to all its blocks.
+A stack owns its positions. It makes one `PositionInfo` and one `PassState` for each pass and hands them to all its blocks.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import torch
 from torch import nn
 
 from regard.attention.mask import Mask
-from regard.blocks.residual import Residual
-from regard.core.memo import Memo, Place
+from regard.blocks.residual import ResidualBlock
+from regard.core.layer_state import LayerState, PassState
+from regard.core.positions import PositionInfo
 from regard.core.shapes import Float, Int, Tensor
-from regard.core.spec import make
-from regard.core.where import Where
+from regard.core.spec import build_part
 from regard.positions import POSITIONS
 
 
-class EncoderBlock(Residual):
+class EncoderBlock(ResidualBlock):
     """Mix, then feed forward; `scales` are those of what each of the two adds."""
 
     def __init__(
@@ -28,24 +28,31 @@ class EncoderBlock(Residual):
         mix: nn.Module,
         feed: nn.Module,
         norms: Sequence[nn.Module],
-        pre: bool,
+        pre_norm: bool,
         dropout: float,
         drop_path: float = 0.0,
         scales: Sequence[nn.Module | None] = (None, None),
     ) -> None:
-        super().__init__(pre, dropout, drop_path)
+        super().__init__(pre_norm, dropout, drop_path)
         self.mix, self.feed = mix, feed
         self.mix_norm, self.feed_norm = norms
         self.mix_scale, self.feed_scale = scales
 
     def forward(
-        self, x: Tensor, mask: Mask | None = None, positions: Where | None = None, memo: Place | None = None
+        self,
+        x: Tensor,
+        mask: Mask | None = None,
+        positions: PositionInfo | None = None,
+        layer_state: LayerState | None = None,
     ) -> Tensor:
         """One block."""
-        x = self.around(
-            x, self.mix_norm, lambda x: self.mix(x, mask=mask, positions=positions, memo=memo), self.mix_scale
+        x = self.residual(
+            x,
+            self.mix_norm,
+            lambda x: self.mix(x, mask=mask, positions=positions, layer_state=layer_state),
+            self.mix_scale,
         )
-        return self.around(x, self.feed_norm, self.feed, self.feed_scale)
+        return self.residual(x, self.feed_norm, self.feed, self.feed_scale)
 
 
 class Stack(nn.Module):
@@ -58,45 +65,45 @@ class Stack(nn.Module):
         self.blocks = nn.ModuleList(blocks)
         self.norm = norm
 
-    def enter(self, x: Tensor, index: Int[Tensor, "#B N"]) -> Tensor:
+    def add_positions(self, x: Tensor, index: Int[Tensor, "#B N"]) -> Tensor:
         """Tokens that know where they are, where positions are added to tokens."""
         out: Tensor = self.drop(self.positions(x, index) if self.positions.kind == "added" else x)
         return out
 
-    def line(self, n: int, device: torch.device) -> Int[Tensor, "1 N"]:
+    def position_ids(self, n: int, device: torch.device) -> Int[Tensor, "1 N"]:
         """The places of n tokens that follow one another."""
-        self.fits(n)
+        self.check_length(n)
         return torch.arange(n, device=device)[None]
 
-    def fits(self, n: int) -> None:
+    def check_length(self, n: int) -> None:
         """Refuse a text of n tokens where positions end before it does."""
         if hasattr(self.positions, "fits"):
-            self.positions.fits(n)
+            self.positions.check_length(n)
 
-    def where(self, queries: Int[Tensor, "#B N"], keys: Int[Tensor, "#B M"]) -> Where:
+    def position_info(self, queries: Int[Tensor, "#B N"], keys: Int[Tensor, "#B M"]) -> PositionInfo:
         """What the blocks need to know of positions, made once and shared by all."""
         kind = self.positions.kind
-        return Where(
+        return PositionInfo(
             queries,
             keys,
-            turner=self.positions if kind == "turned" else None,
-            bias=self.positions.bias(queries, keys) if kind == "biased" else None,
+            qk_transform=self.positions if kind == "qk_transform" else None,
+            bias=self.positions.bias(queries, keys) if kind == "bias" else None,
         )
 
-    def leave(self, x: Tensor) -> Tensor:
+    def final_norm(self, x: Tensor) -> Tensor:
         """The last norm, where there is one."""
         return x if self.norm is None else self.norm(x)
 
 
-def stack_positions(config: Any, causal: bool) -> nn.Module:
+def build_positions(config: Any, causal: bool) -> nn.Module:
     """The positions of a stack that a model's Config names; each kind takes of these sizes what it needs."""
-    part: nn.Module = make(
+    part: nn.Module = build_part(
         POSITIONS,
         config.positions,
         "positions",
         width=config.width,
         heads=config.heads,
-        head_width=config.width // config.heads,
+        head_dim=config.width // config.heads,
         length=config.length,
         causal=causal,
     )
@@ -107,32 +114,32 @@ class Encoder(Stack):
     """A stack of encoder blocks over vectors."""
 
     def forward(
-        self, x: Float[Tensor, "B N C"], mask: Mask | None = None, memo: Memo | None = None
+        self, x: Float[Tensor, "B N C"], mask: Mask | None = None, pass_state: PassState | None = None
     ) -> Float[Tensor, "B N C"]:
         """Token vectors in, vectors that know their neighbours out."""
-        return self.read(x, self.line(x.shape[1], x.device), mask, memo)
+        return self.forward_at(x, self.position_ids(x.shape[1], x.device), mask, pass_state)
 
-    def read(
+    def forward_at(
         self,
         x: Float[Tensor, "B N C"],
         index: Int[Tensor, "#B N"],
         mask: Mask | None = None,
-        memo: Memo | None = None,
+        pass_state: PassState | None = None,
     ) -> Float[Tensor, "B N C"]:
         """The same for tokens that stand at these places."""
-        memo = Memo() if memo is None else memo
-        x, where = self.enter(x, index), self.where(index, index)
+        pass_state = PassState() if pass_state is None else pass_state
+        x, where = self.add_positions(x, index), self.position_info(index, index)
         for depth, block in enumerate(self.blocks):
-            x = block(x, mask, where, memo.at(depth))
-        return self.leave(x)
+            x = block(x, mask, where, pass_state.layer(depth))
+        return self.final_norm(x)
 
-    def depths(
+    def intermediate_layers(
         self, x: Float[Tensor, "B N C"], after: Sequence[int], mask: Mask | None = None
     ) -> list[Float[Tensor, "B N C"]]:
         """What stands between the blocks: after the first so many of them, for each of these counts, not normed."""
-        memo, index = Memo(), torch.arange(x.shape[1], device=x.device)[None]
-        x, where = self.enter(x, index), self.where(index, index)
+        pass_state, index = PassState(), torch.arange(x.shape[1], device=x.device)[None]
+        x, where = self.add_positions(x, index), self.position_info(index, index)
         found = {0: x}
         for depth, block in enumerate(self.blocks):
-            found[depth + 1] = x = block(x, mask, where, memo.at(depth))
+            found[depth + 1] = x = block(x, mask, where, pass_state.layer(depth))
         return [found[many] for many in after]

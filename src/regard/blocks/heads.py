@@ -8,7 +8,7 @@
 
 All have one call, ``head(x, pooled, lengths, at, targets, loss)``. `pooled` is B C, one vector of the whole text;
 `pools` says whether a head reads it. With `at` words are asked for at these places only: of a text's 512 places some 77
-are masked, and the vocabulary is the widest product of the model. With a `loss` (tasks.linear_loss) its value for these
+are masked, and the vocabulary is the widest product of the model. With a `training_loss` (tasks.fused_linear_cross_entropy) its value for these
 targets comes instead of the logits, so that it alone knows whether there ever are as many.
 
 Devlin, Chang, Lee, Toutanova: BERT. NAACL 2019. arXiv:1810.04805
@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from regard.attention.mask import Keys
+from regard.attention.mask import PaddingMask
 from regard.core.errors import Unsupported
 from regard.core.shapes import Float, Int, Tensor
 
@@ -33,20 +33,20 @@ Loss = Callable[..., Tensor]  # (vectors B M C, the matrix V C, wanted words B M
 class Head(nn.Module):
     """What all heads have in common."""
 
-    pools: ClassVar[bool] = False  # reads one vector of the whole text
+    uses_pooled: ClassVar[bool] = False  # reads one vector of the whole text
 
-    def only_vectors(self, at: Tensor | None, loss: Loss | None) -> None:
+    def refuse_lm_arguments(self, at: Tensor | None, loss: Loss | None) -> None:
         """Refuse what only a head over words can do."""
         if at is not None or loss is not None:
-            raise Unsupported(f"a {type(self).__name__} predicts no words: leave `at` and `loss` away")
+            raise Unsupported(f"a {type(self).__name__} predicts no words: leave `at` and `training_loss` away")
 
 
-class WordsHead(Head):
+class MaskedLMHead(Head):
     """Which word stands at a place: a linear map, an activation, a norm, then the table of words and a bias."""
 
     def __init__(self, width: int, vocab: int, norm: nn.Module, activation: Callable[[Tensor], Tensor] = F.gelu):
         super().__init__()
-        self.first = nn.Linear(width, width)
+        self.transform = nn.Linear(width, width)
         self.activation = activation
         self.norm = norm
         self.words = nn.Linear(width, vocab)  # its matrix is tied to the embedding by the model
@@ -63,17 +63,17 @@ class WordsHead(Head):
         """Logits B M V at the places asked for, or the loss of these targets."""
         if at is not None:
             x = x.gather(1, at.long()[..., None].expand(-1, -1, x.shape[-1]))
-        x = self.norm(self.activation(self.first(x)))
+        x = self.norm(self.activation(self.transform(x)))
         if loss is None:
             return self.words(x)
         assert targets is not None
         return loss(x, self.words.weight, targets, bias=self.words.bias)
 
 
-class PretrainingHead(WordsHead):
+class PretrainingHead(MaskedLMHead):
     """Words, and whether the second text follows the first: logits of yes (0) and no (1)."""
 
-    pools = True
+    uses_pooled = True
 
     def __init__(self, width: int, vocab: int, norm: nn.Module, activation: Callable[[Tensor], Tensor] = F.gelu):
         super().__init__(width, vocab, norm, activation)
@@ -92,10 +92,10 @@ class PretrainingHead(WordsHead):
         return super().forward(x, None, lengths, at, targets, loss), self.next(pooled)
 
 
-class ClassesHead(Head):
+class SequenceClassificationHead(Head):
     """What kind of text it is; for a pair of texts, how they relate."""
 
-    pools = True
+    uses_pooled = True
 
     def __init__(self, classes: int, width: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -112,11 +112,11 @@ class ClassesHead(Head):
         loss: Loss | None = None,
     ) -> Float[Tensor, "B K"]:
         """Logits of the classes."""
-        self.only_vectors(at, loss)
+        self.refuse_lm_arguments(at, loss)
         return self.out(self.drop(pooled))
 
 
-class TagsHead(Head):
+class TokenClassificationHead(Head):
     """What kind of word each one is."""
 
     def __init__(self, tags: int, width: int, dropout: float = 0.0) -> None:
@@ -134,7 +134,7 @@ class TagsHead(Head):
         loss: Loss | None = None,
     ) -> Float[Tensor, "B N K"]:
         """Logits of the tags at every place."""
-        self.only_vectors(at, loss)
+        self.refuse_lm_arguments(at, loss)
         return self.out(self.drop(x))
 
 
@@ -155,8 +155,8 @@ class SpanHead(Head):
         loss: Loss | None = None,
     ) -> Float[Tensor, "B N 2"]:
         """Scores of begin and end at every place; -inf at padding, so that a softmax over places leaves it out."""
-        self.only_vectors(at, loss)
+        self.refuse_lm_arguments(at, loss)
         scores = self.out(x)
         if lengths is None:
             return scores
-        return torch.where(Keys(lengths).real(x.shape[1])[..., None], scores, float("-inf"))
+        return torch.where(PaddingMask(lengths).real(x.shape[1])[..., None], scores, float("-inf"))

@@ -20,10 +20,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from regard.blocks.residual_convolution import Bottleneck, stages
+from regard.blocks.resnet_blocks import Bottleneck, make_stages
 from regard.core.shapes import Float, Size, Tensor, pair
 from regard.core.trace import Slots
-from regard.tokens.patches import check, filled, pixels
+from regard.tokens.patches import check_images, pad_to_stride, pixel_slots
 
 GROUPS = 32
 
@@ -38,34 +38,34 @@ class HybridStem(nn.Module):
     ) -> None:
         super().__init__()
         self.channels, self.patch = channels, pair(patch)
-        self.stride = (reach(layers) * self.patch[0], reach(layers) * self.patch[1])
+        self.stride = (stem_stride(layers) * self.patch[0], stem_stride(layers) * self.patch[1])
         self.conv, self.norm = _conv(channels, base, 7, 2), _norm(base)
-        self.stages = stages("bottleneck", base, layers, base, _conv, _norm, [0.0] * sum(layers))
-        wide = base * 2 ** (len(layers) - 1) * Bottleneck.widening if layers else base
+        self.stages = make_stages("bottleneck", base, layers, base, _conv, _norm, [0.0] * sum(layers))
+        wide = base * 2 ** (len(layers) - 1) * Bottleneck.expansion if layers else base
         self.embed = nn.Conv2d(wide, width, self.patch, self.patch)
 
     def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B y x D"]:
         """One token for every `stride` pixels."""
-        check(images, self.channels)
+        check_images(images, self.channels)
         x = images.contiguous(memory_format=torch.channels_last)
         x = F.relu(self.norm(self.conv(x)))
-        x = F.max_pool2d(_around(x, 3, 2), 3, 2)  # after a ReLU nothing is below the zeros of the padding
+        x = F.max_pool2d(_pad_same(x, 3, 2), 3, 2)  # after a ReLU nothing is below the zeros of the padding
         for stage in self.stages:
             x = stage(x)
-        tokens: Tensor = self.embed(filled(x, self.patch))
+        tokens: Tensor = self.embed(pad_to_stride(x, self.patch))
         return tokens.permute(0, 2, 3, 1)
 
     def slots(self, images: Float[Tensor, "B C Y X"]) -> Slots:
         """The pixels that every token stands for; around them it has seen more."""
-        return pixels(images, self.stride)
+        return pixel_slots(images, self.stride)
 
 
-def reach(layers: Sequence[int]) -> int:
+def stem_stride(layers: Sequence[int]) -> int:
     """Pixels from one cell of the last stage to the next: the first stage has every fourth, each further one half."""
     return int(4 * 2 ** max(0, len(layers) - 1))
 
 
-class StandardConv(nn.Conv2d):
+class StdConv2d(nn.Conv2d):
     """A convolution whose weights are standardised, with as much padding as its stride needs."""
 
     eps = 1e-8
@@ -74,18 +74,18 @@ class StandardConv(nn.Conv2d):
         """Rows and columns divided by the stride, rounded up."""
         variance, mean = torch.var_mean(self.weight, (1, 2, 3), correction=0, keepdim=True)
         weight = (self.weight - mean) * torch.rsqrt(variance + self.eps)
-        return F.conv2d(_around(x, self.kernel_size[0], self.stride[0]), weight, self.bias, self.stride)
+        return F.conv2d(_pad_same(x, self.kernel_size[0], self.stride[0]), weight, self.bias, self.stride)
 
 
-def _around(x: Tensor, kernel: int, stride: int) -> Tensor:
+def _pad_same(x: Tensor, kernel: int, stride: int) -> Tensor:
     """Zeros around a picture, so that a kernel fits once for every stride; an odd one stands below or at the right."""
     missing = [max(0, (-(-n // stride) - 1) * stride + kernel - n) for n in x.shape[:1:-1]]  # columns, rows
     sides = [side for n in missing for side in (n // 2, n - n // 2)]
     return F.pad(x, sides) if any(sides) else x
 
 
-def _conv(inward: int, out: int, kernel: int, stride: int) -> nn.Module:
-    conv = StandardConv(inward, out, kernel, stride, bias=False)
+def _conv(in_channels: int, out: int, kernel: int, stride: int) -> nn.Module:
+    conv = StdConv2d(in_channels, out, kernel, stride, bias=False)
     nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
     return conv
 

@@ -29,26 +29,26 @@ import typer
 import typer.main
 
 import regard
-from regard.core.errors import RegardError, out_of_memory
+from regard.core.errors import RegardError, is_out_of_memory
 
-FAILED, USAGE, BUG, INTERRUPTED, UNREAD = 1, 2, 70, 130, 141
+FAILED, USAGE, BUG, INTERRUPTED, BROKEN_PIPE = 1, 2, 70, 130, 141
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command line and give its exit status."""
-    return guarded(lambda: _run(sys.argv[1:] if words is None else words))
+    return run_with_error_handling(lambda: _run(sys.argv[1:] if words is None else words))
 
 
-def guarded(work: Callable[[], int]) -> int:
+def run_with_error_handling(work: Callable[[], int]) -> int:
     """Do some work and give its exit status; whatever it raises becomes one line, unless REGARD_DEBUG is set."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # text is UTF-8 wherever it goes; what cannot be written is spelled out
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    notes = _Notes(logging.WARNING)
+    notes = _LogHandler(logging.WARNING)
     logging.getLogger("regard").addHandler(notes)
     try:
         with warnings.catch_warnings():
-            if not debugging() and not sys.warnoptions:
+            if not is_debug() and not sys.warnoptions:
                 warnings.simplefilter("ignore")  # they are for whoever writes code, not for whoever runs it
             status = work()
         sys.stdout.flush()
@@ -56,42 +56,42 @@ def guarded(work: Callable[[], int]) -> int:
     except BaseException as error:
         if isinstance(error, SystemExit):
             return error.code if isinstance(error.code, int) else int(error.code is not None)
-        line, status = said(error)
-        if debugging() and status not in (INTERRUPTED, UNREAD, USAGE):
+        line, status = describe_error(error)
+        if is_debug() and status not in (INTERRUPTED, BROKEN_PIPE, USAGE):
             traceback.print_exception(error)
         if line:
-            say(line)
+            print_status(line)
         return status
     finally:
         logging.getLogger("regard").removeHandler(notes)
-        _let_go_of_stdout()
+        _flush_stdout()
 
 
-def debugging() -> bool:
+def is_debug() -> bool:
     """Whether tracebacks are wanted."""
     return os.environ.get("REGARD_DEBUG", "") not in ("", "0")
 
 
-def say(line: str) -> None:
+def print_status(line: str) -> None:
     """One line on stderr."""
     with suppress(OSError):  # where stderr is gone, nobody can be told
         print(f"regard: {line}", file=sys.stderr, flush=True)
 
 
-def said(error: BaseException) -> tuple[str, int]:
+def describe_error(error: BaseException) -> tuple[str, int]:
     """What to say about an error, in one line, and the exit status it gives."""
     text = " ".join(str(error).split())
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", INTERRUPTED
     if isinstance(error, BrokenPipeError):
-        return "", UNREAD
+        return "", BROKEN_PIPE
     if isinstance(error, RegardError):
         return text, FAILED
     if isinstance(error, OSError) and error.strerror:
         where = f"{os.fspath(error.filename)!s}: " if error.filename is not None else ""
         hint = " (make room and run it again)" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
         return f"{where}{error.strerror.lower()}{hint}", FAILED
-    if out_of_memory(error):
+    if is_out_of_memory(error):
         return "out of memory; give it less at a time, or a smaller model", FAILED
     if callable(getattr(error, "format_message", None)):  # the command line's own: a wrong option, a missing argument
         words = " ".join(str(error.format_message()).split()).rstrip(".")  # type: ignore[attr-defined]
@@ -100,12 +100,12 @@ def said(error: BaseException) -> tuple[str, int]:
     return f"this should not have happened: {type(error).__name__}: {text} ({again})", BUG
 
 
-class _Notes(logging.Handler):
+class _LogHandler(logging.Handler):
     """What the library notes (a line that had to be cut, say), as a line of ours."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Say it."""
-        say(record.getMessage())
+        print_status(record.getMessage())
 
 
 def _run(words: Sequence[str]) -> int:
@@ -133,6 +133,7 @@ def _app() -> typer.Typer:
         explore,
         fill,
         generate,
+        handwrite,
         list,
         near,
         pronounce,
@@ -144,7 +145,6 @@ def _app() -> typer.Typer:
         train,
         transcribe,
         translate,
-        write,
     )
 
     app = typer.Typer(
@@ -170,7 +170,7 @@ def _app() -> typer.Typer:
         ("Use", "classify", classify.classify),
         ("Use", "transcribe", transcribe.transcribe),
         ("Use", "pronounce", pronounce.pronounce),
-        ("Use", "write", write.write),
+        ("Use", "handwrite", handwrite.handwrite),
         ("Use", "fill", fill.fill),
         ("Use", "embed", embed.embed),
         ("Use", "search", search.search),
@@ -183,11 +183,11 @@ def _app() -> typer.Typer:
         ("Look up", "tokens", tokens.tokens),
         ("Look up", "cost", cost.cost),
         ("Look up", "doctor", doctor.doctor),
-        ("Look up", "list", list.table),
-        ("Look up", "show", show.card),
+        ("Look up", "list", list.list_things),
+        ("Look up", "show", show.show_card),
     )
     for panel, name, verb in verbs:
-        app.command(name, help=_unwrapped(verb.__doc__ or ""), rich_help_panel=panel)(verb)
+        app.command(name, help=_help_text(verb.__doc__ or ""), rich_help_panel=panel)(verb)
     app.add_typer(data.group(), name="data", rich_help_panel="Train")
     return app
 
@@ -199,13 +199,13 @@ _HELP = """Attention and Transformers: translate, look at what a model looks at,
   regard translate --to fr < english.txt > french.txt
   regard see "Two dogs are playing in the snow." --to de
   regard list attention          regard show transformer
-  regard train translate_multi30k_tiny --quick
+  regard train transformer_multi30k --quick
 
 Every verb explains itself: regard translate --help
 """
 
 
-def _unwrapped(text: str) -> str:
+def _help_text(text: str) -> str:
     """A docstring as help: one line a paragraph, for the terminal to wrap; examples (after a \\b) as they stand."""
     paragraphs = inspect.cleandoc(text).split("\n\n")
     return "\n\n".join(p if p.startswith("\b") else " ".join(p.split()) for p in paragraphs)
@@ -222,7 +222,7 @@ def _help_hint(error: BaseException) -> str:
     return f" ({path} --help explains)"
 
 
-def _let_go_of_stdout() -> None:
+def _flush_stdout() -> None:
     """Flush what is left; where that cannot be (a closed pipe, a full disk), Python must not try again at its end."""
     try:
         sys.stdout.flush()

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.line_processor import LineProcessor
 from regard.cli.options import Device, Json
-from regard.cli.work import Work
 
 if TYPE_CHECKING:
     from regard.cli.lines import Line
-    from regard.tasks.classifier import Classified
-    from regard.tasks.filler import Filler
+    from regard.tasks.text.classifier import ClassificationResult
+    from regard.tasks.text.fill_mask import FillMask
 
-FOLLOWS = ("follows", "does not follow")
+NEXT_SENTENCE_LABELS = ("follows", "does not follow")
 
 
 def classify(
@@ -70,59 +70,63 @@ def classify(
     """
     if labels is not None and pairs:
         raise typer.BadParameter("--labels are compared with one text at a time; leave out --pairs")
-    from regard.cli import lines, pictures
-    from regard.cli.ready import opened
-    from regard.tasks.image_classifier import ImageClassifier
+    from regard.cli import images, lines
+    from regard.cli.prepare import load_predictor
+    from regard.tasks.image.image_classifier import ImageClassifier
 
-    images = pictures.means_images(text)
+    images = images.are_images(text)
     if images and (labels is not None or pairs):
         raise typer.BadParameter("--labels and --pairs are for texts; leave them out for images")
     name = model or ("languages" if labels is None else "minilm")
-    found = None if images and model is None else opened(name)
+    found = None if images and model is None else load_predictor(name)
     if images or (isinstance(found, ImageClassifier) and labels is None and not pairs):
-        return pictures.classify(text, model, found, every, as_json, device)
-    windows = lines.read(text, "texts")
-    return _Work(fitting(found, name, labels, device, pairs), pairs, every, as_json).through(windows, "classify")
+        return images.classify(text, model, found, every, as_json, device)
+    windows = lines.read_lines(text, "texts")
+    return _Processor(load_classifier(found, name, labels, device, pairs), pairs, every, as_json).run(
+        windows, "classify"
+    )
 
 
-def fitting(found: Any, name: str, labels: str | None, device: str = "auto", pairs: bool = False) -> Any:
+def load_classifier(found: Any, name: str, labels: str | None, device: str = "auto", pairs: bool = False) -> Any:
     """What was opened under a name as a classifier made ready, or as one made of labels and sentence vectors; of pairs
     of texts, also as one that says whether the second follows the first."""
-    from regard.cli.ready import ready
+    from regard.cli.prepare import prepare_predictor
     from regard.core.errors import BadInput
-    from regard.tasks.classifier import Classifier
-    from regard.tasks.embedder import Embedder
-    from regard.tasks.filler import Filler
-    from regard.tasks.zeroshot import ZeroShot
+    from regard.tasks.text.classifier import TextClassifier
+    from regard.tasks.text.embedder import TextEmbedder
+    from regard.tasks.text.fill_mask import FillMask
+    from regard.tasks.text.zero_shot_classifier import ZeroShotClassifier
 
-    if labels is None and pairs and isinstance(found, Filler):
-        found.follows([], [])  # refuses a model that was not trained on that, before anything is read
-        return _following(ready(found, device))
+    if labels is None and pairs and isinstance(found, FillMask):
+        found.nsp_probabilities([], [])  # refuses a model that was not trained on that, before anything is read
+        return _following(prepare_predictor(found, device))
     if labels is None:
-        if not isinstance(found, Classifier):
-            hint = "; give it --labels" if isinstance(found, Embedder) else ""
-            hint = "; of --pairs it says which follow" if isinstance(found, Filler) and found.can_follow else hint
+        if not isinstance(found, TextClassifier):
+            hint = "; give it --labels" if isinstance(found, TextEmbedder) else ""
+            hint = "; of --pairs it says which follow" if isinstance(found, FillMask) and found.has_nsp_head else hint
             raise BadInput(f"{name} is a {type(found).__name__}, not a classifier{hint}")
-        return ready(found, device)
-    if not isinstance(found, Embedder):
+        return prepare_predictor(found, device)
+    if not isinstance(found, TextEmbedder):
         raise BadInput(f"{name} is a {type(found).__name__}; --labels need one that makes sentence vectors, as minilm")
-    return ZeroShot(ready(found, device), labels.split(","))
+    return ZeroShotClassifier(prepare_predictor(found, device), labels.split(","))
 
 
-def _following(filler: Filler) -> Callable[[list[str], list[str]], list[Classified]]:
+def _following(filler: FillMask) -> Callable[[list[str], list[str]], list[ClassificationResult]]:
     """What says of two texts whether the second follows the first, as a classifier would."""
-    from regard.tasks.classifier import ranked
+    from regard.tasks.text.classifier import rank_labels
 
-    def classified(texts: list[str], others: list[str]) -> list[Classified]:
-        return [ranked(FOLLOWS, (share, 1 - share)) for share in filler.follows(texts, others)]
+    def classified(texts: list[str], others: list[str]) -> list[ClassificationResult]:
+        return [
+            rank_labels(NEXT_SENTENCE_LABELS, (share, 1 - share)) for share in filler.nsp_probabilities(texts, others)
+        ]
 
     return classified
 
 
-class _Work(Work["Classified | None"]):
+class _Processor(LineProcessor["ClassificationResult | None"]):
     """Windows of lines in, labels out; keeps count."""
 
-    failed = "could not be classified: left empty ({})"
+    failure_message = "could not be classified: left empty ({})"
 
     def __init__(self, classifier: Any, pairs: bool, every: bool, as_json: bool) -> None:
         super().__init__()
@@ -132,7 +136,7 @@ class _Work(Work["Classified | None"]):
         """The output lines of a window."""
         self.check(window)
         usable = [line for line in window if line.text.strip() and self._whole(line)]
-        found = dict(zip([line.number for line in usable], self.answered(usable, lost=None), strict=True))
+        found = dict(zip([line.number for line in usable], self.predict_with_fallback(usable, lost=None), strict=True))
         self.done += sum(each is not None for each in found.values())
         return [self._shown(line, found.get(line.number)) for line in window]
 
@@ -141,15 +145,15 @@ class _Work(Work["Classified | None"]):
         cells = line.text.split("\t")
         if not self.pairs or (len(cells) == 2 and all(cell.strip() for cell in cells)):
             return True
-        self.complain(line, "is no pair of texts with a tab between them: left empty")
+        self.report_problem(line, "is no pair of texts with a tab between them: left empty")
         return False
 
-    def answers(self, some: list[Line]) -> list[Classified | None]:
+    def predict(self, some: list[Line]) -> list[ClassificationResult | None]:
         """The label of each."""
         sides = zip(*(line.text.split("\t") if self.pairs else [line.text] for line in some), strict=True)
         return list(self.classifier(*map(list, sides)))
 
-    def _shown(self, line: Line, found: Classified | None) -> str:
+    def _shown(self, line: Line, found: ClassificationResult | None) -> str:
         if self.as_json:
             said = self.error(line) if found is None else asdict(found)
             return json.dumps({"number": line.number, "text": line.text, **said}, ensure_ascii=False)

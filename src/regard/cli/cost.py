@@ -19,7 +19,7 @@ def cost(
         list[str] | None,
         typer.Argument(metavar="KEY=VALUE...", help="Changes to its Config: layers=24 width=1024 vocab=50304"),
     ] = None,
-    batch: Annotated[int, typer.Option(help="Rows of a pass, over all devices.")] = 32,
+    batch_size: Annotated[int, typer.Option(help="Rows of a pass, over all devices.")] = 32,
     length: Annotated[
         int | None, typer.Option(help="Tokens of a row.", show_default="the model's length, else 128")
     ] = None,
@@ -37,15 +37,15 @@ def cost(
         str, typer.Option(help="h200, h100, a100, 4090, or here: this machine as regard doctor found it.")
     ] = "h200",
     devices: Annotated[int, typer.Option(help="How many.")] = 1,
-    spread: Annotated[str, typer.Option(help="auto, ddp or fsdp.")] = "auto",
-    tensor: Annotated[int, typer.Option(help="Devices that share every matrix.")] = 1,
+    parallel: Annotated[str, typer.Option(help="auto, ddp or fsdp.")] = "auto",
+    tensor_parallel: Annotated[int, typer.Option(help="Devices that share every matrix.")] = 1,
     recompute: Annotated[bool, typer.Option("--recompute", help="Run blocks again in the backward pass.")] = False,
     precision: Annotated[
         str | None, typer.Option(help="Of products: bfloat16 or float32.", show_default="bfloat16; float32 on a CPU")
     ] = None,
     optimiser: Annotated[str, typer.Option(help="adamw, muon, adafactor, sgd; a spec.")] = "adamw",
     accumulate: Annotated[int, typer.Option(help="Passes of an update.")] = 1,
-    beams: Annotated[int, typer.Option(help="Outputs of each row, with --decode.")] = 1,
+    beam_size: Annotated[int, typer.Option(help="Outputs of each row, with --decode.")] = 1,
     tokens: Annotated[
         str | None, typer.Option(help="Of a whole training run: 3e11, or 20x for so many a parameter.")
     ] = None,
@@ -59,15 +59,15 @@ def cost(
     Nothing is allocated: a hundred billion parameters are counted in seconds.
 
     \b
-      regard cost transformer:base --batch 64 --length 40
-      regard cost gpt:gpt2 vocab=50304 --batch 32 --length 1024 --device h200
-      regard cost gpt:xl --batch 64 --devices 8 --spread fsdp --recompute
-      regard cost gpt:gpt2 --decode --batch 16 --length 1024
+      regard cost transformer:base --batch-size 64 --length 40
+      regard cost gpt:gpt2 vocab=50304 --batch-size 32 --length 1024 --device h200
+      regard cost gpt:xl --batch-size 64 --devices 8 --parallel fsdp --recompute
+      regard cost gpt:gpt2 --decode --batch-size 16 --length 1024
       regard cost lecture
     """
-    from regard.cost import imagine, report
-    from regard.cost.devices import device_of, hopes_of
-    from regard.cost.estimate import Ask, estimate, with_recomputation
+    from regard.cost import meta_model, report
+    from regard.cost.devices import efficiency_of, find_device
+    from regard.cost.estimate import Scenario, estimate, with_recomputation
 
     if model in ("lecture", "lectures"):
         if length is not None and length < 1:
@@ -80,38 +80,38 @@ def cost(
     modes = [name for name, asked in (("train", train), ("infer", infer), ("decode", decode)) if asked]
     if len(modes) > 1:
         raise typer.BadParameter(f"one of --train, --infer and --decode, not {' and '.join(modes)}")
-    if spread not in ("auto", "ddp", "fsdp"):
-        raise typer.BadParameter(f"--spread is auto, ddp or fsdp, not {spread!r}")
+    if parallel not in ("auto", "ddp", "fsdp"):
+        raise typer.BadParameter(f"--parallel is auto, ddp or fsdp, not {parallel!r}")
     if precision not in (None, "bfloat16", "float32"):
         raise typer.BadParameter(f"--precision is bfloat16 or float32, not {precision!r}")
     if efficiency is not None and not 0 < efficiency <= 1:
         raise typer.BadParameter(f"--efficiency lies between 0 and 1, not {efficiency}")
-    name, size = imagine.named(model)
-    config = imagine.config_of(name, size, settings or [])
-    if image is not None and not hasattr(config, "image"):
+    name, size = meta_model.parse_model_name(model)
+    config = meta_model.resolve_config(name, size, settings or [])
+    if image is not None and not hasattr(config, "image_size"):
         raise typer.BadParameter(f"{name} looks at no images; leave out --image")
     asked = {"--length": length, "--source": source, "--target": target}
-    if hasattr(config, "image") and (wrong := [option for option, value in asked.items() if value is not None]):
+    if hasattr(config, "image_size") and (wrong := [option for option, value in asked.items() if value is not None]):
         raise typer.BadParameter(f"{name} looks at images and reads no tokens; instead of {wrong[0]} say --image")
-    where = device_of(device)
+    where = find_device(device)
     each, every = _tokens(tokens)
     found = estimate(
-        Ask(
+        Scenario(
             config,
-            imagine.Shape(batch, length, source, target, _image(image)),
+            meta_model.InputShape(batch_size, length, source, target, _image(image)),
             mode=modes[0] if modes else "train",
             device=where,
             devices=devices,
-            spread=spread,
-            tensor=tensor,
+            parallel=parallel,
+            tensor_parallel=tensor_parallel,
             recompute=recompute,
-            precision=precision or ("float32" if where.host else "bfloat16"),
+            precision=precision or ("float32" if where.is_cpu else "bfloat16"),
             optimiser=optimiser,
             accumulate=accumulate,
-            beams=beams,
+            beam_size=beam_size,
             tokens=every,
-            each=each,
-            hopes=hopes_of(where, efficiency),
+            tokens_per_parameter=each,
+            efficiency=efficiency_of(where, efficiency),
         )
     )
     found = with_recomputation(found)
@@ -119,7 +119,7 @@ def cost(
     if json:
         _print(report.to_json(title, found))
     else:
-        note = imagine.assumed(name, size, settings or [])
+        note = meta_model.assumed_vocabulary(name, size, settings or [])
         heading = [*report.heading(title, found), *([note] if note else [])]
         report.show(list(report.sections(found)), heading, report.assumptions(found))
     return 0

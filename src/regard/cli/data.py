@@ -15,11 +15,11 @@ import typer
 
 def group() -> typer.Typer:
     """The verbs under ``regard data``."""
-    from regard.cli import _unwrapped
+    from regard.cli import _help_text
 
     app = typer.Typer(help=_HELP, rich_markup_mode="rich")
     for name, verb in (("pack", pack), ("check", check), ("show", show)):
-        app.command(name, help=_unwrapped(verb.__doc__ or ""))(verb)
+        app.command(name, help=_help_text(verb.__doc__ or ""))(verb)
     return app
 
 
@@ -72,8 +72,8 @@ def pack(
       regard data pack train=wiki.train.txt.gz val=wiki.val.txt.gz --out shards/wiki --tokens "bpe(16000)"
       regard data pack photos/ --images --out shards/photos
     """
-    from regard.cli import say
-    from regard.data.packing import pack_images, pack_text
+    from regard.cli import print_status
+    from regard.data.shards.packing import pack_images, pack_text
 
     cores = _cores()
     with _Bar() as bar:
@@ -92,12 +92,12 @@ def pack(
                 bar.at,
             )
     for path, why in list(packed.skipped.items())[:10]:
-        say(f"left out {path}: {why}")
+        print_status(f"left out {path}: {why}")
     if len(packed.skipped) > 10:
-        say(f"left out {len(packed.skipped):,} files in all")
-    if "val" not in packed.index.parts and packed.index.made["val"]:
+        print_status(f"left out {len(packed.skipped):,} files in all")
+    if "val" not in packed.index.splits and packed.index.made["val"]:
         cut = "" if images else ", cut documents finer (--documents paragraph)"
-        say(f"no {'image' if images else 'document'} fell into val: raise --val{cut}, or name one: val=PATH")
+        print_status(f"no {'image' if images else 'document'} fell into val: raise --val{cut}, or name one: val=PATH")
     print("\n".join(_summary(packed.index)))
     print(out)
     return 0
@@ -107,17 +107,17 @@ def check(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of shards.")],
 ) -> int:
     """Read all shards of a folder and compare them with their checksums; a line for every file that is damaged."""
-    from regard.cli import FAILED, say
-    from regard.data.index import Index
+    from regard.cli import FAILED, print_status
+    from regard.data.shards.index import ShardIndex
 
-    index = Index.read(folder, sizes=False)
+    index = ShardIndex.read(folder, sizes=False)
     with _Bar() as bar:
         wrong = index.check(folder, lambda done, total: bar.at("checking", done, total))
     for line in wrong:
-        say(line)
+        print_status(line)
     if wrong:
         return FAILED
-    print(f"{folder}: {_shards(sum(map(len, index.parts.values())))}, all as they were packed")
+    print(f"{folder}: {_shards(sum(map(len, index.splits.values())))}, all as they were packed")
     return 0
 
 
@@ -133,11 +133,11 @@ def show(
       regard data show shards/books
       regard data show shards/books --split val --first 100 -n 1
     """
-    from regard.data.index import Index
-    from regard.data.shards import chosen
+    from regard.data.shards.index import ShardIndex
+    from regard.data.shards.token_shards import resolve_split
 
-    index = Index.read(folder)
-    split = chosen(split, sorted(index.parts), str(folder))
+    index = ShardIndex.read(folder)
+    split = resolve_split(split, sorted(index.splits), str(folder))
     print("\n".join(_summary(index)))
     some = range(first, min(first + number, index.count(split)[1]))
     for line in (_images if index.kind == "images" else _documents)(folder, split, some):
@@ -148,7 +148,7 @@ def show(
 def _summary(index: Any) -> list[str]:
     """A line a part, and what the values are."""
     lines = []
-    for name in index.parts:
+    for name in index.splits:
         values, items = index.count(name)
         what = f"{values:,} tokens, {items:,} documents" if index.kind == "tokens" else f"{items:,} images"
         lines.append(f"{name:8} {what}, {_shards(len(index.part(name)))}")
@@ -163,10 +163,10 @@ def _shards(number: int) -> str:
 
 def _documents(folder: Path, split: str, some: range) -> Iterator[str]:
     """The beginnings of documents, a line each."""
-    from regard.data.shards import Shards
+    from regard.data.shards.token_shards import TokenShards
 
-    shards = Shards(str(folder))
-    text = shards.text()
+    shards = TokenShards(str(folder))
+    text = shards.build_tokenizer()
     for i in some:
         ids = shards.document(split, i)
         words = text.decode([ids[:60].tolist()])[0]
@@ -175,9 +175,9 @@ def _documents(folder: Path, split: str, some: range) -> Iterator[str]:
 
 def _images(folder: Path, split: str, some: range) -> Iterator[str]:
     """The names and sizes of images, a line each."""
-    from regard.data.pictures import Pictures
+    from regard.data.images.image_shards import ImageShards
 
-    album = Pictures(str(folder)).load(split)
+    album = ImageShards(str(folder)).load(split)
     for i in some:
         picture, (width, height) = album[i], album.image(i).size
         label = f", {album.index.classes[picture.label]}" if picture.label >= 0 else ""

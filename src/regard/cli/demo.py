@@ -18,22 +18,22 @@ SENTENCES = (
     "She has been living in this city for ten years.",
     "If it rains tomorrow, we will stay at home.",
 )
-LOOKED_AT = 0
+INSPECTED = 0
 
 
 def demo(folder: Path = Path("demo"), models: Sequence[str] | None = None) -> int:
     """Translate, draw, and say where the drawings are."""
     from regard import catalogue
-    from regard.cli import page
-    from regard.cli.see import View, draw, picked
-    from regard.cli.translator import chosen, machine
+    from regard.cli import html_page
+    from regard.cli.load_translator import describe_device, load_prepared_translator
+    from regard.cli.see import View, draw, select_traces
     from regard.core.errors import BadInput
-    from regard.see import draw as in_plain_text
+    from regard.see import text_map as in_plain_text
 
     names = catalogue.translators() if models is None else models
     if not names:
-        raise BadInput("no translator ships with this copy of the package; train one: regard train translate_tatoeba")
-    found = [chosen(name, None, None) for name in names]
+        raise BadInput("no translator ships with this copy of the package; train one: regard train transformer_tatoeba")
+    found = [load_prepared_translator(name, None, None) for name in names]
     began = time.monotonic()
     written = [translator(SENTENCES) for translator in found]
     seconds = time.monotonic() - began
@@ -43,15 +43,15 @@ def demo(folder: Path = Path("demo"), models: Sequence[str] | None = None) -> in
         for translator, lines in zip(found, written, strict=True):
             print(f"  {translator.target}  {lines[number]}")
         print()
-    print(f"  {len(found) * len(SENTENCES)} translations in {seconds:.1f} s ({machine(found[0])}, beam 4)\n")
+    print(f"  {len(found) * len(SENTENCES)} translations in {seconds:.1f} s ({describe_device(found[0])}, beam 4)\n")
 
-    translator, line = found[0], SENTENCES[LOOKED_AT]
+    translator, line = found[0], SENTENCES[INSPECTED]
     traces = translator.attention(line)
-    seen = picked(traces, View.cross, None)
+    seen = select_traces(traces, View.cross, None)
     print(f"What each word of the translation looked at (mean of the heads of {seen[0].name}):\n")
     print(in_plain_text(seen[0], width=100), end="\n\n")
     folder.mkdir(parents=True, exist_ok=True)
-    paged = page.of_text(names[0], translator, line, traces, f"{line}  →  {written[0][LOOKED_AT]}")
+    paged = html_page.text_page(names[0], translator, line, traces, f"{line}  →  {written[0][INSPECTED]}")
     files = draw(seen, View.cross, None, _files(folder), paged)
     print("The same as a picture, and all layers and heads as a page to explore (open it in a browser):\n")
     print(*(f"  {file.resolve()}" for file in files), sep="\n", end="\n\n")
@@ -68,12 +68,12 @@ def _files(folder: Path) -> list[Path]:
 def _why_eager() -> str | None:
     import torch
 
-    from regard.training.device import why_eager
+    from regard.training.device import eager_reason
 
-    return why_eager(True, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    return eager_reason(True, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 if __name__ == "__main__":
-    from regard.cli import guarded
+    from regard.cli import run_with_error_handling
 
-    sys.exit(guarded(demo))
+    sys.exit(run_with_error_handling(demo))

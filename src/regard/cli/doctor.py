@@ -53,9 +53,9 @@ def doctor(
 
 
 def _machine(quick: bool, out: Path | None, as_json: bool) -> int:
-    from regard.core import machine as core
     from regard.doctor.hardware import lines
     from regard.doctor.measure import measure
+    from regard.runtime import hardware as core
 
     aloud = sys.stderr.isatty() and not as_json
 
@@ -66,14 +66,14 @@ def _machine(quick: bool, out: Path | None, as_json: bool) -> int:
     found = measure(quick, out, say)
     if aloud:
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-    kept = core.cache() / f"machine-{core.key()}.json"
+    kept = core.cache_dir() / f"machine-{core.machine_key()}.json"
     if as_json:
         print(json.dumps(found.to_json(), indent=2, ensure_ascii=False))
         return 0
     for label, words in lines(found):
         print(f"{label:14} {words}")
     where = f"~{os.sep}{kept.relative_to(Path.home())}" if kept.is_relative_to(Path.home()) else str(kept)
-    print(f"{'kept':14} {where if kept.is_file() else f'nowhere: {core.cache()} cannot be written'}")
+    print(f"{'kept':14} {where if kept.is_file() else f'nowhere: {core.cache_dir()} cannot be written'}")
     return 0
 
 

@@ -15,7 +15,7 @@ from regard.core.errors import BadInput
 
 if TYPE_CHECKING:
     from regard.cli.lines import Line
-    from regard.tasks.embedder import Embedder
+    from regard.tasks.text.embedder import TextEmbedder
 
 KINDS = (".npy", ".safetensors", ".jsonl")
 
@@ -53,41 +53,41 @@ def embed(
       regard embed --output vectors.npy < sentences.txt
     """
     from regard.cli import lines
-    from regard.core.files import write
+    from regard.core.files import atomic_write
 
     if out is not None and out.suffix.lower() not in KINDS:
         raise BadInput(f"cannot write vectors to {out}; end the name in {', '.join(KINDS)}")
     if out is not None and not out.parent.is_dir():
         raise BadInput(f"cannot write vectors to {out}: there is no folder {out.parent}")
-    found = list(usable(lines.read(sentences, "sentences")))
+    found = list(nonempty_lines(lines.read_lines(sentences, "sentences")))
     if not found:
         raise BadInput("there is nothing to embed: the input is empty")
     texts = [line.text for line in found]
-    embedder = chosen(model, device)
-    vectors = embedder(texts, long="split" if split else "refuse").numpy()
+    embedder = load_embedder(model, device)
+    vectors = embedder(texts, overflow="split" if split else "refuse").numpy()
     if out is None:
         print("\n".join(_json(texts, vectors)))
         return 0
-    write(_bytes(texts, vectors, out.suffix.lower()), out)
+    atomic_write(_bytes(texts, vectors, out.suffix.lower()), out)
     print(f"{len(texts):,} vectors of {vectors.shape[1]} numbers: {out}")
     return 0
 
 
-def chosen(model: str, device: str = "auto") -> Embedder:
+def load_embedder(model: str, device: str = "auto") -> TextEmbedder:
     """The embedder of a name or a folder, ready."""
-    from regard.cli.ready import opened_as, ready
-    from regard.tasks.embedder import Embedder
+    from regard.cli.prepare import load_predictor_as, prepare_predictor
+    from regard.tasks.text.embedder import TextEmbedder
 
-    return ready(opened_as(Embedder, model, "not an embedder; --model minilm is one"), device)
+    return prepare_predictor(load_predictor_as(TextEmbedder, model, "not an embedder; --model minilm is one"), device)
 
 
-def usable(windows: Iterator[list[Line]]) -> Iterator[Line]:
+def nonempty_lines(windows: Iterator[list[Line]]) -> Iterator[Line]:
     """All lines, each of them text; the first that is not is refused, since vector n is to belong to line n."""
-    from regard.cli.lines import refuse_bad
+    from regard.cli.lines import reject_bad_line
 
     for window in windows:
         for line in window:
-            refuse_bad(line)
+            reject_bad_line(line)
             if not line.text.strip():
                 raise BadInput(f"line {line.number} is empty: there is nothing to embed; take it out")
             yield line

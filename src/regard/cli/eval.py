@@ -12,19 +12,19 @@ from regard.core.errors import BadInput
 
 # what a part is counted in
 UNITS = ("sentences", "recordings", "tokens", "words", "texts", "questions", "episodes", "points", "images")
-SHARES = (
+FRACTION_METRICS = (
     "accuracy",
     "macro_f1",
-    "matthews",
+    "matthews_correlation",
     "precision",
     "recall",
     "f1",
     "exact_match",
-    "next_accuracy",
+    "nsp_accuracy",
     "top5",
 )  # 0 to 1
-ERRORS = ("word_error", "label_error")  # edits for each that is true: 0, and rarely above 1
-OWN = ("digits", "right", "place", "pen", "line")  # what sums, recordings and handwriting are measured by besides
+ERROR_RATES = ("wer", "ler")  # edits for each that is true: 0, and rarely above 1
+OTHER_METRICS = ("offset", "pen")  # what sums, recordings and handwriting are measured by besides
 _BUCKET = ("from", "to", "count")
 
 
@@ -62,7 +62,7 @@ def evaluate(
     weights: Annotated[
         str, typer.Option(metavar="NAME", help="Of a run: final, best, last, ema, average or a checkpoint's name.")
     ] = "final",
-    beams: Annotated[
+    beam_size: Annotated[
         int | None, typer.Option(metavar="N", min=1, max=256, help="Beams to search with.", show_default="the recipe's")
     ] = None,
     device: Annotated[
@@ -72,23 +72,23 @@ def evaluate(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Also write all numbers to this JSON file.")
     ] = None,
 ) -> int:
-    """Measure a model: loss and perplexity; bits a byte; BLEU and chrF with the signature that says how it was counted.
+    """Measure a model: loss and perplexity; bits per byte; BLEU and chrF with the signature that says how it was counted.
 
     \b
-      regard eval runs/translate_multi30k_tiny
-      regard eval runs/tatoeba-de --split val --beams 1
+      regard eval runs/transformer_multi30k
+      regard eval runs/tatoeba-de --split val --beam-size 1
       regard eval en-de --data tatoeba
       regard eval shakespeare --data tinyshakespeare --split val --stride 64
     """
-    from regard.cli import say
-    from regard.tasks.by_length import bucket
+    from regard.cli import print_status
+    from regard.metrics.by_length import bucket_label
     from regard.training import evaluate as measure
 
     if output is not None and not output.parent.is_dir():  # before it is measured for an hour
         raise BadInput(f"cannot write {output}: there is no folder {output.parent}")
     place = _folder(folder)
     own = _data(place, data, {"source": from_, "target": to, "limit": limit})
-    search = {name: value for name, value in (("beams", beams), ("stride", stride)) if value is not None}
+    search = {name: value for name, value in (("beam_size", beam_size), ("stride", stride)) if value is not None}
     found = measure(place, split, weights=weights, device=device, data=own, **search)
     for part, numbers in found["results"].items():
         loss = f"loss {numbers['loss']:.4f}"
@@ -96,29 +96,33 @@ def evaluate(
             loss += f", perplexity {numbers['perplexity']:.2f}"
         unit = next((unit for unit in UNITS if unit in numbers), None)
         print(f"{part}: {loss}" if unit is None else f"{part}: {numbers[unit]:,} {unit}, {loss}")
-        for row in numbers.get("played", ()):
-            print(f"    wanted {row['wanted']:6.1f}   reached {row['reached']:6.1f} ± {row['spread']:.1f}")
-        if shares := {key: numbers[key] for key in SHARES if key in numbers and "bits_per_byte" not in numbers}:
+        for row in numbers.get("rollouts", ()):
+            print(
+                f"    target return {row['target_return']:6.1f}   return {row['return']:6.1f} ± {row['return_std']:.1f}"
+            )
+        if shares := {
+            key: numbers[key] for key in FRACTION_METRICS if key in numbers and "bits_per_byte" not in numbers
+        }:
             print("    " + ", ".join(f"{key} {value:.4f}" for key, value in shares.items()))
-        if errors := {key: numbers[key] for key in ERRORS if key in numbers and f"{key}_signature" not in numbers}:
+        if errors := {key: numbers[key] for key in ERROR_RATES if key in numbers and f"{key}_signature" not in numbers}:
             kinds = ", ".join(f"{numbers[key]:,} {key}" for key in ("substitutions", "insertions", "deletions"))
             said = ", ".join(f"{key.replace('_', ' ')} {100 * value:.2f} %" for key, value in errors.items())
             print(f"    {said} ({kinds} of {numbers['words']:,} words)")
-        if own := {key: value for key, value in numbers.items() if key.split("_")[0] in OWN}:
+        if own := {key: value for key, value in numbers.items() if key.split("_")[0] in OTHER_METRICS}:
             print("    " + ", ".join(f"{key.replace('_', ' ')} {value:.4f}" for key, value in own.items()))
         if "bits_per_byte" in numbers:
-            print(f"    bits a byte {numbers['bits_per_byte']:.4f}, accuracy {numbers['accuracy']:.4f}")
+            print(f"    bits per byte {numbers['bits_per_byte']:.4f}, accuracy {numbers['accuracy']:.4f}")
         for key, value in numbers.items():
             if f"{key}_signature" in numbers:
                 print(f"    {key:15} {value:6.2f}   {numbers[f'{key}_signature']}")
         for row in numbers.get("by_length", ()):
             scores = "  ".join(f"{key} {value:6.2f}" for key, value in row.items() if key not in _BUCKET)
-            print(f"    length {bucket(row):>6} ({row['count']:,})   {scores}")
+            print(f"    length {bucket_label(row):>6} ({row['count']:,})   {scores}")
     if output is not None:
-        from regard.core.files import write
+        from regard.core.files import atomic_write
 
-        write((json.dumps(found, indent=2, ensure_ascii=False) + "\n").encode(), output)
-    say(f"{found['parameters']:,} parameters on {found['machine']}{_beams(found)}")
+        atomic_write((json.dumps(found, indent=2, ensure_ascii=False) + "\n").encode(), output)
+    print_status(f"{found['parameters']:,} parameters on {found['machine']}{_beams(found)}")
     return 0
 
 
@@ -140,16 +144,16 @@ def _data(folder: Path, corpus: str | None, changes: dict[str, Any]) -> Any:
     """The data to measure on: the run's own, changed as asked for (None: not at all); those named for a saved model."""
     from dataclasses import replace
 
-    from regard.data.images import ImageSet
-    from regard.training.evaluation import named
-    from regard.training.recipe import stored
+    from regard.data.images.image_dataset import ImageDataset
+    from regard.training.evaluation import dataset_for_model
+    from regard.training.recipe import load_saved_recipe
     from regard.weights.folder import CONFIG
 
     changes = {key: value for key, value in changes.items() if value is not None}
     if (folder / "recipe.json").is_file():
-        own = stored(folder).data
-        if corpus is not None and isinstance(own, ImageSet) and (folder / "model" / CONFIG).is_file():
-            return named(folder / "model", corpus, **changes)  # which must have the model's labels
+        own = load_saved_recipe(folder).data
+        if corpus is not None and isinstance(own, ImageDataset) and (folder / "model" / CONFIG).is_file():
+            return dataset_for_model(folder / "model", corpus, **changes)  # which must have the model's labels
         if corpus is not None:
             changes["corpus" if hasattr(own, "corpus") else "path"] = corpus
         if wrong := [key for key in changes if not hasattr(own, key)]:
@@ -157,10 +161,10 @@ def _data(folder: Path, corpus: str | None, changes: dict[str, Any]) -> Any:
         return replace(own, **changes) if changes else None
     if corpus is None:
         raise BadInput(f"{folder} is a saved model without its run; say what to measure it on: --data NAME")
-    return named(folder, corpus, **changes)
+    return dataset_for_model(folder, corpus, **changes)
 
 
 def _beams(found: dict[str, Any]) -> str:
     """How wide the search was, where there was one."""
-    known = sorted({str(numbers["beams"]) for numbers in found["results"].values() if "beams" in numbers})
+    known = sorted({str(numbers["beam_size"]) for numbers in found["results"].values() if "beam_size" in numbers})
     return f", beam {', '.join(known)}" if known else ""

@@ -13,7 +13,7 @@ import typer
 
 from regard.cli.options import Device
 
-PATIENCE = 60  # seconds for the page to answer before no browser is opened
+STARTUP_TIMEOUT = 60  # seconds for the page to answer before no browser is opened
 
 
 def explore(
@@ -40,22 +40,22 @@ def explore(
     """
     import logging
 
-    from regard.cli import say
-    from regard.serve import app, server
-    from regard.serve.host import Host
-    from regard.serve.ready import machine
-    from regard.serve.settings import Settings
+    from regard.cli import print_status
+    from regard.serve.http import app, server
+    from regard.serve.http.model_pool import ModelPool
+    from regard.serve.http.prepare import describe_device
+    from regard.serve.http.settings import Settings
 
-    host = Host(models or explorable(), device=device)
+    host = ModelPool(models or explorable(), device=device)
     waiting = server.listen("127.0.0.1", port)
     host.load()
-    address = server.url(waiting)
-    say(f"the explorer is at {address} ({machine(host.get(host.names()[0]))}); Ctrl-C stops")
+    address = server.socket_url(waiting)
+    print_status(f"the explorer is at {address} ({describe_device(host.get(host.names()[0]))}); Ctrl-C stops")
     if not no_browser:
         Thread(target=_open, args=(address,), daemon=True).start()
     logging.getLogger("regard").setLevel(logging.ERROR)  # the page says what goes wrong
-    server.serve(app.make(host, Settings(explore=True)), waiting)
-    say("stopped")
+    server.serve(app.make_app(host, Settings(explore=True)), waiting)
+    print_status("stopped")
     return 0
 
 
@@ -63,13 +63,15 @@ def explorable() -> list[str]:
     """The models that are here and can be looked into."""
     from importlib.util import find_spec
 
-    from regard.api import BORROWED, zoo
-    from regard.tasks.look import LOOKS
+    from regard.api import PACKAGED_MODELS, zoo
+    from regard.interpret.inspection import INSPECTIONS
     from regard.weights.folder import CONFIG, read_json
 
     tasks = {name: read_json(folder / CONFIG).get("task") for name, folder in zoo().items()}
-    own = [name for name, task in tasks.items() if isinstance(task, dict) and task.get("name") in LOOKS]
-    borrowed = [name for name, (package, *_) in BORROWED.items() if "embedding" in LOOKS and find_spec(package)]
+    own = [name for name, task in tasks.items() if isinstance(task, dict) and task.get("name") in INSPECTIONS]
+    borrowed = [
+        name for name, (package, *_) in PACKAGED_MODELS.items() if "embedding" in INSPECTIONS and find_spec(package)
+    ]
     first = [name for name in ("en-de",) if name in own]  # what the page begins with
     return [*first, *(name for name in own if name not in first), *borrowed]
 
@@ -80,7 +82,7 @@ def _open(address: str) -> None:
     from urllib.error import URLError
     from urllib.request import urlopen
 
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + STARTUP_TIMEOUT
     while time.monotonic() < end:
         try:
             with urlopen(f"{address}/health", timeout=5):

@@ -12,7 +12,7 @@ from regard.cli.options import Device, Json
 from regard.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from regard.tasks.filler import Filler
+    from regard.tasks.text.fill_mask import FillMask
 
 
 def fill(
@@ -26,7 +26,7 @@ def fill(
             metavar="NAME", help="A model by name (regard list zoo), or a folder, also a BERT of transformers."
         ),
     ] = "fill-en",
-    k: Annotated[int, typer.Option("-k", "--top", min=1, metavar="N", help="How many words for each mask.")] = 5,
+    k: Annotated[int, typer.Option("-k", "--top-k", min=1, metavar="N", help="How many words for each mask.")] = 5,
     as_json: Json = False,
     device: Device = "auto",
 ) -> int:
@@ -40,14 +40,14 @@ def fill(
       regard fill "The [MASK] is on the [MASK]." -k 3
     """
     from regard.cli import lines
-    from regard.tasks.filler import filled
+    from regard.tasks.text.fill_mask import fill_masks
 
-    source = lines.read(text, "text")
-    filler, several = chosen(model, device), text is None or len(text) > 1
+    source = lines.read_lines(text, "text")
+    filler, several = load_mask_filler(model, device), text is None or len(text) > 1
     read = 0
     for window in source:
         for line in window:
-            lines.refuse_bad(line)
+            lines.reject_bad_line(line)
         asked = [line.text for line in window if line.text.strip()]
         read += len(asked)
         for one, masks in zip(asked, filler(asked, k), strict=True):
@@ -65,16 +65,18 @@ def fill(
                 if len(masks) > 1:
                     print(f"mask {number}")
                 for guess in guesses:
-                    whole = f"\t{filled(one, [guess.word], filler.hidden_by).strip()}" if len(masks) == 1 else ""
+                    whole = f"\t{fill_masks(one, [guess.word], filler.mask_token).strip()}" if len(masks) == 1 else ""
                     print(f"{guess.probability:.4f}\t{guess.word}{whole}")
     if not read:
         raise BadInput("there is nothing to fill in: the input is empty")
     return 0
 
 
-def chosen(model: str, device: str = "auto") -> Filler:
+def load_mask_filler(model: str, device: str = "auto") -> FillMask:
     """The filler of a name or a folder, ready."""
-    from regard.cli.ready import opened_as, ready
-    from regard.tasks.filler import Filler
+    from regard.cli.prepare import load_predictor_as, prepare_predictor
+    from regard.tasks.text.fill_mask import FillMask
 
-    return ready(opened_as(Filler, model, "which does not guess words; give a model that does"), device)
+    return prepare_predictor(
+        load_predictor_as(FillMask, model, "which does not guess words; give a model that does"), device
+    )

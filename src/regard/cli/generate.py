@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import DRAW, SEARCH, Device, Int8, Json, MinP, Seed, TopK, Verbose
-from regard.cli.work import Work
+from regard.cli.line_processor import LineProcessor
+from regard.cli.options import SAMPLING, SEARCH, Device, Int8, Json, MinP, Seed, TopK, Verbose
 
 if TYPE_CHECKING:
     from regard.cli.lines import Line
@@ -31,10 +31,10 @@ def generate(
     model: Annotated[
         str, typer.Option(metavar="NAME", help="A model by name (regard list zoo), a folder, a run, or a GPT-2 folder.")
     ] = "shakespeare",
-    tokens: Annotated[
+    max_new_tokens: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="At most so many tokens.", show_default="200")
     ] = None,
-    samples: Annotated[int, typer.Option(min=1, max=1024, metavar="N", help="Texts for each prompt.")] = 1,
+    num_samples: Annotated[int, typer.Option(min=1, max=1024, metavar="N", help="Texts for each prompt.")] = 1,
     stop: Annotated[
         list[str] | None,
         typer.Option(metavar="TEXT", help="End before this; \\n is a line end. May be given several times."),
@@ -49,7 +49,7 @@ def generate(
             metavar="X",
             help="Below 1 safer, above 1 wilder; 0 takes the likeliest.",
             show_default="0.8",
-            rich_help_panel=DRAW,
+            rich_help_panel=SAMPLING,
         ),
     ] = None,
     top_k: TopK = None,
@@ -60,7 +60,7 @@ def generate(
             max=1.0,
             metavar="X",
             help="Draw from the likeliest tokens that make up this much probability.",
-            rich_help_panel=DRAW,
+            rich_help_panel=SAMPLING,
         ),
     ] = None,
     min_p: MinP = None,
@@ -70,11 +70,11 @@ def generate(
             min=0.01,
             metavar="X",
             help="Above 1, what the text holds already is less likely.",
-            rich_help_panel=DRAW,
+            rich_help_panel=SAMPLING,
         ),
     ] = None,
     seed: Seed = None,
-    beams: Annotated[
+    beam_size: Annotated[
         int | None,
         typer.Option(
             min=1, max=256, metavar="N", help="Look for the likeliest text, so many at a time.", rich_help_panel=SEARCH
@@ -100,22 +100,24 @@ def generate(
     through it with --slide; a model whose positions have no end (shakespeare) writes on.
 
     \b
-      regard generate "ROMEO:" --tokens 400 --slide
-      regard generate "To be, or not" --samples 3 --temperature 1 --min-p 0.05
+      regard generate "ROMEO:" --max-new-tokens 400 --slide
+      regard generate "To be, or not" --num-samples 3 --temperature 1 --min-p 0.05
       regard generate "JULIET:" --stop "\\n\\n" --json
     """
-    if stream and (as_json or samples > 1 or (beams or 1) > 1):
-        raise typer.BadParameter("--stream shows one text while it is written; not with --samples, --beams or --json")
-    from regard.cli import FAILED, lines, say
-    from regard.cli.ready import machine
+    if stream and (as_json or num_samples > 1 or (beam_size or 1) > 1):
+        raise typer.BadParameter(
+            "--stream shows one text while it is written; not with --num-samples, --beam-size or --json"
+        )
+    from regard.cli import FAILED, lines, print_status
+    from regard.cli.prepare import describe_device
 
-    given = {"tokens": tokens, "samples": samples, "stop": [_unescaped(s) for s in stop or ()], "slide": slide,
+    given = {"max_new_tokens": max_new_tokens, "num_samples": num_samples, "stop": [_unescaped(s) for s in stop or ()], "slide": slide,
              "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed,
-             "repetition_penalty": repetition_penalty, "beams": beams, "length_penalty": length_penalty}  # fmt: skip
+             "repetition_penalty": repetition_penalty, "beam_size": beam_size, "length_penalty": length_penalty}  # fmt: skip
     asked = {name: value for name, value in given.items() if value is not None and value is not False and value != []}
-    windows = _given(prompt) if prompt else lines.read(None, "prompts")
-    alone = samples == 1 and (beams or 1) == 1 and (bool(stream) or len(prompt or ()) == 1)
-    work = _Work(chosen(model, device, int8, alone), asked, as_json)
+    windows = _prompt_lines(prompt) if prompt else lines.read_lines(None, "prompts")
+    alone = num_samples == 1 and (beam_size or 1) == 1 and (bool(stream) or len(prompt or ()) == 1)
+    work = _Processor(load_generator(model, device, int8, alone), asked, as_json)
     follow = stream or (stream is None and bool(prompt) and len(prompt or ()) == 1 and work.can_stream(asked))
     for window in windows:
         work.check(window)
@@ -124,45 +126,45 @@ def generate(
         else:
             work.write(window)
     if verbose:
-        say(work.speed(machine(work.predictor)))
+        print_status(work.speed(describe_device(work.predictor)))
     if not work.done and not work.bad:
-        say("there is nothing to write on from: the input is empty")
+        print_status("there is nothing to write on from: the input is empty")
         return FAILED
     return FAILED if work.bad else 0
 
 
-def chosen(model: str, device: str = "auto", int8: bool = False, alone: bool = False) -> Any:
+def load_generator(model: str, device: str = "auto", int8: bool = False, alone: bool = False) -> Any:
     """The model of a name or a folder (a saved one, a whole run, or a GPT-2 of transformers), ready to write."""
-    from regard.cli.ready import opened, ready
+    from regard.cli.prepare import load_predictor, prepare_predictor
     from regard.core.errors import BadInput
-    from regard.tasks.translator import Translator
+    from regard.tasks.text.translator import Translator
 
-    found = opened(model)
+    found = load_predictor(model)
     if not hasattr(found, "continues"):
         kind = type(found).__name__
         if isinstance(found, Translator):
             raise BadInput(f"{model} is a translator; use it with regard translate")
         why = "it has no vocabulary (tokenizer.json)" if hasattr(found, "parameters") else "it answers otherwise"
         raise BadInput(f"{model} is a {kind}, which cannot be asked to write: {why}")
-    return ready(found, device, int8, alone)
+    return prepare_predictor(found, device, int8, alone)
 
 
-class _Work(Work[list[dict[str, Any]]]):
+class _Processor(LineProcessor[list[dict[str, Any]]]):
     """Windows of prompts in, texts out; keeps count."""
 
     noun = "prompt"
-    failed = "could not be written on: {}"
-    spare = "ask for fewer tokens, samples or beams"
+    failure_message = "could not be written on: {}"
+    memory_advice = "ask for fewer tokens, samples or beams"
 
     def __init__(self, predictor: Any, asked: dict[str, Any], as_json: bool) -> None:
         super().__init__()
         self.predictor, self.as_json = predictor, as_json
-        self.how = _writing(asked) if predictor.continues else _answering(asked)
+        self.how = _generation_options(asked) if predictor.continues else _answer_options(asked)
         self.tokens = 0
 
     def can_stream(self, asked: dict[str, Any]) -> bool:
         """Whether a text can be shown while it is written."""
-        one = asked["samples"] == 1 and asked.get("beams", 1) == 1
+        one = asked["num_samples"] == 1 and asked.get("beam_size", 1) == 1
         return hasattr(self.predictor, "stream") and self.predictor.continues and one and not self.as_json
 
     def follow(self, window: list[Line]) -> None:
@@ -183,8 +185,8 @@ class _Work(Work[list[dict[str, Any]]]):
 
     def write(self, window: list[Line]) -> None:
         """All prompts of a window at once."""
-        usable = [line for line in window if line.text or not line.wrong]
-        found = dict(zip([line.number for line in usable], self.answered(usable, lost=[]), strict=True))
+        usable = [line for line in window if line.text or not line.problem]
+        found = dict(zip([line.number for line in usable], self.predict_with_fallback(usable, lost=[]), strict=True))
         for line in window:
             for output in found.get(line.number) or [{"text": "", **self.error(line)}]:
                 self._show(line, output)
@@ -198,14 +200,22 @@ class _Work(Work[list[dict[str, Any]]]):
             _out(f"{output['text']}\n")
         self.done += 1
 
-    def answers(self, some: list[Line]) -> list[list[dict[str, Any]]]:
+    def predict(self, some: list[Line]) -> list[list[dict[str, Any]]]:
         """Of each prompt its texts, with what is known of them."""
         prompts = [line.text for line in some]
         if self.predictor.continues:
             found = self.predictor.written(prompts, numbers=[line.number - 1 for line in some], **self.how)
             self.tokens += sum(len(one.tokens) for each in found for one in each)
             return [
-                [{"text": one.text, "tokens": len(one.tokens), "score": one.score, "why": one.why} for one in each]
+                [
+                    {
+                        "text": one.text,
+                        "tokens": len(one.tokens),
+                        "score": one.score,
+                        "finish_reason": one.finish_reason,
+                    }
+                    for one in each
+                ]
                 for each in found
             ]
         answers = self.predictor(prompts, **self.how)
@@ -221,31 +231,38 @@ class _Work(Work[list[dict[str, Any]]]):
         return f"{texts} in {self.seconds:.1f} s{rate} ({where})"
 
 
-def _writing(asked: dict[str, Any]) -> dict[str, Any]:
-    """The options as a Writer's settings."""
-    from regard.tasks.writing import settings
+def _generation_options(asked: dict[str, Any]) -> dict[str, Any]:
+    """The options as a TextGenerator's settings."""
+    from regard.decoding.generation_config import make_generation_config
 
-    how = {"temperature": 0.8} | asked if asked.get("beams", 1) == 1 else asked
-    settings(how.get("tokens", 200), {name: value for name, value in how.items() if name != "tokens"})
+    how = {"temperature": 0.8} | asked if asked.get("beam_size", 1) == 1 else asked
+    make_generation_config(
+        how.get("max_new_tokens", 200), {name: value for name, value in how.items() if name != "max_new_tokens"}
+    )
     return how
 
 
-def _answering(asked: dict[str, Any]) -> dict[str, Any]:
+def _answer_options(asked: dict[str, Any]) -> dict[str, Any]:
     """The options as the settings of a model that answers, whose search is a translator's."""
     for name in ("stop", "slide", "repetition_penalty"):
         if name in asked:
             raise typer.BadParameter(f"--{name.replace('_', '-')} is for models that write on; this one answers")
     drawing = ("temperature", "top_k", "top_p", "min_p", "seed")
     drawn: dict[str, Any] = {name: asked[name] for name in drawing if name in asked}
-    how: dict[str, Any] = {name: asked[name] for name in ("tokens", "beams", "length_penalty") if name in asked}
+    how: dict[str, Any] = {
+        name: asked[name] for name in ("max_new_tokens", "beam_size", "length_penalty") if name in asked
+    }
     if drawn.get("temperature") == 0:
-        return how | {"beams": 1}
+        return how | {"beam_size": 1}
     if drawn:
         how |= drawn | {"sample": True}
-    return how | {"nbest": asked["samples"], "beams": max(asked.get("beams", 4), asked["samples"])}
+    return how | {
+        "num_candidates": asked["num_samples"],
+        "beam_size": max(asked.get("beam_size", 4), asked["num_samples"]),
+    }
 
 
-def _given(prompts: list[str]) -> Iterator[list[Line]]:
+def _prompt_lines(prompts: list[str]) -> Iterator[list[Line]]:
     """Prompts from the command line, each as it stands, line ends and all."""
     from regard.cli.lines import Line
 

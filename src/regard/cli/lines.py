@@ -24,11 +24,11 @@ from typing import BinaryIO
 
 from regard.core.errors import BadInput
 
-LONGEST = 20_000  # characters of a line
-MOST = 4 * LONGEST + 8  # bytes that may still be such a line
+MAX_CHARACTERS = 20_000  # characters of a line
+MAX_BYTES = 4 * MAX_CHARACTERS + 8  # bytes that may still be such a line
 CHUNK = 1 << 16  # bytes read at a time
-FEW, MANY = 32, 1024  # lines in the first window, and in the largest
-FULL = 500_000  # characters after which a window is full
+FIRST_BATCH, LARGEST_BATCH = 32, 1024  # lines in the first window, and in the largest
+BATCH_CHARACTERS = 500_000  # characters after which a window is full
 PAUSE = 0.05  # seconds of silence after which a window is answered as it is
 
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")  # without those that are white space
@@ -40,21 +40,21 @@ class Line:
 
     number: int
     text: str
-    wrong: str = ""
+    problem: str = ""
 
 
-def refuse_bad(line: Line) -> None:
+def reject_bad_line(line: Line) -> None:
     """Raise where a line is no text, for whoever can leave none out."""
-    if line.wrong and not line.text:
-        raise BadInput(f"line {line.number} {line.wrong.split(':')[0]}")
+    if line.problem and not line.text:
+        raise BadInput(f"line {line.number} {line.problem.split(':')[0]}")
 
 
-def spaced(line: Line) -> str:
+def replace_control_characters(line: Line) -> str:
     """The text with a space for each of its control characters, so that all others stand where they stood."""
     return _CONTROL.sub(" ", line.text)
 
 
-def opened(path: str | Path) -> BinaryIO:
+def open_lines(path: str | Path) -> BinaryIO:
     """A file to read lines from, or a line that says why not."""
     try:
         if Path(path).is_dir():
@@ -68,38 +68,38 @@ def opened(path: str | Path) -> BinaryIO:
 
 def stdin(what: str) -> BinaryIO:
     """Where lines come from when none were given."""
-    from regard.cli import say
+    from regard.cli import print_status
 
     if sys.stdin is None:
         raise BadInput(f"there are no {what}, and no stdin to read them from")
     if sys.stdin.isatty():
-        say(f"reading {what} from the terminal, line by line; Ctrl-D ends it")
+        print_status(f"reading {what} from the terminal, line by line; Ctrl-D ends it")
     return sys.stdin.buffer
 
 
-def given(texts: Iterable[str]) -> Iterator[list[Line]]:
+def lines_from_arguments(texts: Iterable[str]) -> Iterator[list[Line]]:
     """The lines of texts from the command line, as one window."""
     rows = [row for text in texts for row in text.removesuffix("\n").split("\n")]
-    yield [_line(number, os.fsencode(row)) for number, row in enumerate(rows, 1)]
+    yield [_decode_line(number, os.fsencode(row)) for number, row in enumerate(rows, 1)]
 
 
-def read(texts: Iterable[str] | None, what: str) -> Iterator[list[Line]]:
+def read_lines(texts: Iterable[str] | None, what: str) -> Iterator[list[Line]]:
     """The lines of texts from the command line, or where there are none those of stdin."""
-    return given(texts) if texts else windows(stdin(what))
+    return lines_from_arguments(texts) if texts else read_batches(stdin(what))
 
 
-def windows(file: BinaryIO) -> Iterator[list[Line]]:
+def read_batches(file: BinaryIO) -> Iterator[list[Line]]:
     """The lines of a file or a pipe, a window at a time."""
     window: list[Line] = []
-    number, room, characters = 0, FEW, 0
+    number, room, characters = 0, FIRST_BATCH, 0
     for raw in _raw_lines(file.fileno()):
         if raw is not None:
             number += 1
-            window.append(_line(number, raw))
+            window.append(_decode_line(number, raw))
             characters += len(window[-1].text)
-        if window and (raw is None or len(window) == room or characters >= FULL):
+        if window and (raw is None or len(window) == room or characters >= BATCH_CHARACTERS):
             yield window
-            room = min(MANY, 2 * room) if raw is not None else FEW
+            room = min(LARGEST_BATCH, 2 * room) if raw is not None else FIRST_BATCH
             window, characters = [], 0
     if window:
         yield window
@@ -109,21 +109,21 @@ def _raw_lines(handle: int) -> Iterator[bytes | None]:
     """Lines as bytes without their end; None when whoever writes pauses. Of a line far too long, only the beginning."""
     line = bytearray()
     while True:
-        if not _waiting(handle):
+        if not _has_input(handle):
             yield None
         chunk = os.read(handle, CHUNK)
         if not chunk:
             break
         first, *others = chunk.split(b"\n")
-        line += first[: MOST + 1 - len(line)]
+        line += first[: MAX_BYTES + 1 - len(line)]
         for other in others:
             yield bytes(line)
-            line[:] = other[: MOST + 1]
+            line[:] = other[: MAX_BYTES + 1]
     if line:
         yield bytes(line)
 
 
-def _waiting(handle: int) -> bool:
+def _has_input(handle: int) -> bool:
     """Whether there is something to read within the pause; where that cannot be asked, yes."""
     try:
         return bool(select.select([handle], [], [], PAUSE)[0])
@@ -131,26 +131,26 @@ def _waiting(handle: int) -> bool:
         return True
 
 
-def _line(number: int, raw: bytes) -> Line:
+def _decode_line(number: int, raw: bytes) -> Line:
     """Bytes as a line, with what is wrong with it and what was done about that."""
     raw = raw.removesuffix(b"\r")
     if number == 1:
         raw = raw.removeprefix(b"\xef\xbb\xbf")
-    if len(raw) > MOST:
-        return Line(number, "", f"has more than {LONGEST:,} characters: left empty; break it into sentences")
+    if len(raw) > MAX_BYTES:
+        return Line(number, "", f"has more than {MAX_CHARACTERS:,} characters: left empty; break it into sentences")
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         return Line(number, "", f"is not UTF-8 (byte 0x{raw[error.start]:02X} at place {error.start + 1}): left empty")
-    if len(text) > LONGEST:
-        what = f"has {len(text):,} characters, more than {LONGEST:,}: left empty; break it into sentences"
+    if len(text) > MAX_CHARACTERS:
+        what = f"has {len(text):,} characters, more than {MAX_CHARACTERS:,}: left empty; break it into sentences"
         return Line(number, "", what)
     if found := _CONTROL.search(text):
         return Line(number, text, f"holds control characters (U+{ord(found[0]):04X}): read as spaces")
     return Line(number, text)
 
 
-class Out:
+class OutputFile:
     """Where lines go: stdout as they come, or a file that is whole or not there.
 
     An interruption keeps what was finished, under the file's name with ".part" after it.
@@ -161,7 +161,7 @@ class Out:
         self.part: Path | None = None  # None: written straight to where it goes
         self.file: BinaryIO | None = None
 
-    def __enter__(self) -> Out:
+    def __enter__(self) -> OutputFile:
         if self.path is None:
             return self
         place = Path(os.path.realpath(self.path))  # through a link, to what it names
@@ -195,7 +195,7 @@ class Out:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self.file is None or self.path is None:
             return
-        from regard.cli import say
+        from regard.cli import print_status
 
         place = Path(os.path.realpath(self.path))
         try:
@@ -204,7 +204,7 @@ class Out:
                 os.replace(self.part, place)
             elif self.part is not None and kind is KeyboardInterrupt:
                 os.replace(self.part, f"{place}.part")
-                say(f"what was finished is in {self.path}.part")
+                print_status(f"what was finished is in {self.path}.part")
         except OSError as failure:
             raise self._cannot(failure) from None
         finally:

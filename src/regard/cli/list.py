@@ -9,7 +9,7 @@ import typer
 KINDS = "attention, aligners, mixers, positions, models, tokens, tasks, recipes, zoo"
 
 
-def table(
+def list_things(
     kind: Annotated[str | None, typer.Argument(help=f"One of: {KINDS}.", show_default="all of them, by name")] = None,
 ) -> int:
     """List what there is: mechanisms, positions, models, recipes, trained translators, ...
@@ -21,5 +21,5 @@ def table(
     """
     from regard import catalogue
 
-    print(catalogue.printed(kind))
+    print(catalogue.format_listing(kind))
     return 0

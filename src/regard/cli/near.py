@@ -12,7 +12,7 @@ from regard.cli.options import Json
 from regard.core.errors import RegardError
 
 if TYPE_CHECKING:
-    from regard.tasks.neighbours import Neighbour, Words
+    from regard.tasks.text.nearest_words import NearestWords, WordNeighbor
 
 
 def near(
@@ -22,7 +22,7 @@ def near(
     model: Annotated[
         str, typer.Option(metavar="NAME", help="Word vectors by name (regard list zoo), or a folder.")
     ] = "words-en",
-    k: Annotated[int, typer.Option("-k", "--top", min=1, metavar="N", help="Neighbours of each.")] = 10,
+    k: Annotated[int, typer.Option("-k", "--top-k", min=1, metavar="N", help="Neighbours of each.")] = 10,
     analogy: Annotated[
         tuple[str, str, str] | None, typer.Option(metavar="A B C", help="What is to C as B is to A?")
     ] = None,
@@ -44,19 +44,19 @@ def near(
     """
     if not words and analogy is None:
         raise typer.BadParameter("give one or more words, or --analogy A B C")
-    from regard.cli import FAILED, say
-    from regard.cli.see import check
+    from regard.cli import FAILED, print_status
+    from regard.cli.see import check_output_files
 
-    check([picture] if picture is not None else (), page=False)
-    vectors, bad = _loaded(model), 0
+    check_output_files([picture] if picture is not None else (), page=False)
+    vectors, bad = _load_vectors(model), 0
     drawn: dict[str, list[str]] = {}
     for word in words or ():
         try:
-            found = vectors.near(word, k)
+            found = vectors.nearest(word, k)
         except RegardError as error:
-            say(str(error))
+            print_status(str(error))
             if as_json:
-                print(json.dumps({"asked": word, "error": str(error)}, ensure_ascii=False))
+                print(json.dumps({"query": word, "error": str(error)}, ensure_ascii=False))
             bad += 1
             continue
         drawn[word] = [word, *(each.word for each in found)]
@@ -68,20 +68,20 @@ def near(
         _print(f"{c} is to ? as {a} is to {b}", found, as_json)
     if picture is not None and drawn:
         _draw(vectors, drawn, picture)
-        (say if as_json else print)(f"drawn: {picture}")  # no line but JSON among lines of JSON
+        (print_status if as_json else print)(f"drawn: {picture}")  # no line but JSON among lines of JSON
     return FAILED if bad else 0
 
 
-def _loaded(name: str) -> Words:
-    from regard.cli.ready import opened_as
-    from regard.tasks.neighbours import Words
+def _load_vectors(name: str) -> NearestWords:
+    from regard.cli.prepare import load_predictor_as
+    from regard.tasks.text.nearest_words import NearestWords
 
-    return opened_as(Words, name, "not word vectors; regard list zoo names what there is")
+    return load_predictor_as(NearestWords, name, "not word vectors; regard list zoo names what there is")
 
 
-def _print(title: str, found: list[Neighbour], as_json: bool) -> None:
+def _print(title: str, found: list[WordNeighbor], as_json: bool) -> None:
     if as_json:
-        print(json.dumps({"asked": title, "near": [each._asdict() for each in found]}, ensure_ascii=False))
+        print(json.dumps({"query": title, "neighbours": [each._asdict() for each in found]}, ensure_ascii=False))
         return
     wide = max((len(each.word) for each in found), default=0)
     print(title)
@@ -89,9 +89,9 @@ def _print(title: str, found: list[Neighbour], as_json: bool) -> None:
         print(f"  {each.word:{wide}}  {each.cosine:.3f}")
 
 
-def _draw(vectors: Words, drawn: dict[str, list[str]], file: Path) -> None:
+def _draw(vectors: NearestWords, drawn: dict[str, list[str]], file: Path) -> None:
     from regard import see
 
     names = [word for words in drawn.values() for word in words]
     groups = [title for title, words in drawn.items() for _ in words]
-    see.plane(vectors.vectors(names).numpy(), names, groups, file)
+    see.pca(vectors.vectors(names).numpy(), names, groups, file)

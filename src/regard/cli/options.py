@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-DRAW, SEARCH = "Drawing at random", "Searching"  # panels of the help
+SAMPLING, SEARCH = "Drawing at random", "Searching"  # panels of the help
 
 Device = Annotated[
     str, typer.Option(metavar="DEVICE", help="cpu, cuda, cuda:1, ...; auto: the GPU where there is one.")
@@ -22,11 +22,12 @@ Seed = Annotated[
         metavar="N",
         help="The same seed draws the same.",
         show_default="0",
-        rich_help_panel=DRAW,
+        rich_help_panel=SAMPLING,
     ),
 ]
 TopK = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Draw from the k likeliest tokens only.", rich_help_panel=DRAW)
+    int | None,
+    typer.Option(min=1, metavar="N", help="Draw from the k likeliest tokens only.", rich_help_panel=SAMPLING),
 ]
 MinP = Annotated[
     float | None,
@@ -35,7 +36,7 @@ MinP = Annotated[
         max=1.0,
         metavar="X",
         help="Draw from tokens at least so likely as this share of the likeliest.",
-        rich_help_panel=DRAW,
+        rich_help_panel=SAMPLING,
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="A line of JSON for each answer.")]

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.line_processor import LineProcessor
 from regard.cli.options import Device, Json
-from regard.cli.work import Work
 
 if TYPE_CHECKING:
     from regard.cli.lines import Line
-    from regard.tasks.pronouncer import Pronouncer
-    from regard.tasks.translator import Candidate
+    from regard.tasks.text.pronouncer import Pronouncer
+    from regard.tasks.text.translator import Candidate
 
 
 def pronounce(
@@ -28,9 +28,12 @@ def pronounce(
     model: Annotated[
         str, typer.Option(metavar="NAME", help="A pronouncer by name (regard list zoo), a folder, or a run.")
     ] = "sounds-en",
-    beams: Annotated[int, typer.Option(min=1, max=256, metavar="N", help="Outputs kept while searching.")] = 4,
-    nbest: Annotated[
-        int, typer.Option("-k", "--nbest", min=1, metavar="N", help="So many pronunciations of each word, best first.")
+    beam_size: Annotated[int, typer.Option(min=1, max=256, metavar="N", help="Outputs kept while searching.")] = 4,
+    num_candidates: Annotated[
+        int,
+        typer.Option(
+            "-k", "--num-candidates", min=1, metavar="N", help="So many pronunciations of each word, best first."
+        ),
     ] = 1,
     as_json: Json = False,
     device: Device = "auto",
@@ -42,45 +45,52 @@ def pronounce(
 
     \b
       regard pronounce xylophone
-      regard pronounce read lead --nbest 2
+      regard pronounce read lead --num-candidates 2
       regard pronounce < words.txt
       regard see xylophone --model sounds-en
     """
     from regard.cli import lines
-    from regard.cli.ready import opened_as, ready
+    from regard.cli.prepare import load_predictor_as, prepare_predictor
     from regard.core.errors import BadInput
-    from regard.tasks.pronouncer import Pronouncer
+    from regard.tasks.text.pronouncer import Pronouncer
 
-    if nbest > beams:
-        raise BadInput(f"{nbest} pronunciations of each word need at least as many beams, not {beams}")
-    windows = lines.read(words, "words")
-    found = ready(opened_as(Pronouncer, model, "which pronounces nothing; regard list zoo names what does"), device)
-    return _Work(found, beams, nbest, as_json).through(windows, "pronounce")
+    if num_candidates > beam_size:
+        raise BadInput(f"{num_candidates} pronunciations of each word need at least as many beams, not {beam_size}")
+    windows = lines.read_lines(words, "words")
+    found = prepare_predictor(
+        load_predictor_as(Pronouncer, model, "which pronounces nothing; regard list zoo names what does"), device
+    )
+    return _Processor(found, beam_size, num_candidates, as_json).run(windows, "pronounce")
 
 
-class _Work(Work["list[list[Candidate]]"]):
+class _Processor(LineProcessor["list[list[Candidate]]"]):
     """Windows of lines in, sounds out; keeps count."""
 
-    failed = "could not be pronounced: left empty ({})"
-    spare = "give fewer beams or shorter words"
+    failure_message = "could not be pronounced: left empty ({})"
+    memory_advice = "give fewer beams or shorter words"
 
-    def __init__(self, pronouncer: Pronouncer, beams: int, nbest: int, as_json: bool) -> None:
+    def __init__(self, pronouncer: Pronouncer, beam_size: int, num_candidates: int, as_json: bool) -> None:
         super().__init__()
-        self.pronouncer, self.beams, self.nbest, self.as_json = pronouncer, beams, nbest, as_json
+        self.pronouncer, self.beam_size, self.num_candidates, self.as_json = (
+            pronouncer,
+            beam_size,
+            num_candidates,
+            as_json,
+        )
 
     def __call__(self, window: list[Line]) -> list[str]:
         """The output lines of a window."""
         self.check(window)
         usable = [line for line in window if line.text.strip()]
-        found = dict(zip([line.number for line in usable], self.answered(usable, lost=[]), strict=True))
+        found = dict(zip([line.number for line in usable], self.predict_with_fallback(usable, lost=[]), strict=True))
         self.done += sum(len(each) for each in found.values())
         return [row for line in window for row in self._shown(line, found.get(line.number, []))]
 
-    def answers(self, some: list[Line]) -> list[list[list[Candidate]]]:
+    def predict(self, some: list[Line]) -> list[list[list[Candidate]]]:
         """Of each line its words, of each word its pronunciations."""
         rows = [line.text.split() for line in some]
         flat = [word for words in rows for word in words]
-        said = iter(self.pronouncer.candidates(flat, self.beams, nbest=self.nbest))
+        said = iter(self.pronouncer.candidates(flat, self.beam_size, num_candidates=self.num_candidates))
         return [[next(said) for _ in words] for words in rows]
 
     def _shown(self, line: Line, found: list[list[Candidate]]) -> list[str]:
@@ -90,7 +100,7 @@ class _Work(Work["list[list[Candidate]]"]):
             return ["\t".join(columns)]
         words = line.text.split() if found else []
         said: list[dict[str, Any]] = [
-            {"word": word, "sounds": [{"said": c.text.split(), "score": round(c.score, 4)} for c in each]}
+            {"word": word, "pronunciations": [{"phonemes": c.text.split(), "score": round(c.score, 4)} for c in each]}
             for word, each in zip(words, found, strict=True)
         ]
         wrong = {} if found else self.error(line)

@@ -15,7 +15,7 @@ from regard.core.errors import BadInput
 def search(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="What to look for, in words of your own.")],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Text, one thing to find a line.")],
-    k: Annotated[int, typer.Option("-k", "--top", min=1, metavar="N", help="How many lines to show.")] = 5,
+    k: Annotated[int, typer.Option("-k", "--top-k", min=1, metavar="N", help="How many lines to show.")] = 5,
     model: Annotated[
         str, typer.Option(metavar="NAME", help="minilm, or the folder of an embedder or of sentence-transformers.")
     ] = "minilm",
@@ -32,28 +32,28 @@ def search(
       regard search "someone is resting" sentences.txt
       regard search "how to return a parcel" help.txt -k 3
     """
-    from regard.cli import FAILED, lines, say
-    from regard.cli.embed import chosen
-    from regard.tasks.embedder import nearest_of
+    from regard.cli import FAILED, lines, print_status
+    from regard.cli.embed import load_embedder
+    from regard.tasks.text.embedder import nearest_vectors
 
     if not query.strip():
         raise BadInput("the query is empty; say what to look for")
-    (asked,) = lines.given([" ".join(query.split())])
-    if asked[0].wrong:
-        raise BadInput(f"the query {asked[0].wrong.split(':')[0]}")
+    (asked,) = lines.lines_from_arguments([" ".join(query.split())])
+    if asked[0].problem:
+        raise BadInput(f"the query {asked[0].problem.split(':')[0]}")
     found, bad = list[lines.Line](), 0
-    for window in lines.windows(lines.opened(file)):
+    for window in lines.read_batches(lines.open_lines(file)):
         for line in window:
-            if line.wrong:
-                say(f"line {line.number} {line.wrong}")
+            if line.problem:
+                print_status(f"line {line.number} {line.problem}")
                 bad += 1
             if line.text.strip():
                 found.append(line)
     if not found:
         raise BadInput(f"there is no text in {file}")
-    embedder = chosen(model, device)
-    vectors = embedder([line.text for line in found], long="split")
-    scores, which = nearest_of(embedder([asked[0].text], long="split"), vectors, k)
+    embedder = load_embedder(model, device)
+    vectors = embedder([line.text for line in found], overflow="split")
+    scores, which = nearest_vectors(embedder([asked[0].text], overflow="split"), vectors, k)
     for score, at in zip(scores[0].tolist(), which[0].tolist(), strict=True):
         number, said = found[at].number, found[at].text.strip()
         if as_json:

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.core.errors import BadInput, sparing
+from regard.core.errors import BadInput, oom_advice
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from regard.core.trace import Trace
-    from regard.tasks.answerer import Answerer
-    from regard.tasks.image_classifier import ImageClassifier
-    from regard.tasks.translator import Translator
-    from regard.tasks.writer import Writer
+    from regard.tasks.image.image_classifier import ImageClassifier
+    from regard.tasks.text.question_answerer import QuestionAnswerer
+    from regard.tasks.text.text_generator import TextGenerator
+    from regard.tasks.text.translator import Translator
 
 
 class View(StrEnum):
@@ -40,8 +40,8 @@ class View(StrEnum):
     relevance = "relevance"  # of an image: what spoke for an answer
 
 
-BEAMS = 64  # with which a page is searched for; what more of them find is given to it
-IMAGES = (View.class_, View.heads, View.layers, View.rollout, View.relevance)  # the views of an image
+MAX_PAGE_BEAMS = 64  # with which a page is searched for; what more of them find is given to it
+IMAGE_VIEWS = (View.class_, View.heads, View.layers, View.rollout, View.relevance)  # the views of an image
 
 
 def see(
@@ -65,7 +65,7 @@ def see(
         str | None,
         typer.Option(metavar="TEXT", help="Look at this translation (transcript) instead of the model's own."),
     ] = None,
-    tokens: Annotated[
+    max_new_tokens: Annotated[
         int | None,
         typer.Option(
             min=0,
@@ -93,10 +93,10 @@ def see(
     head: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Which head, from 0.", show_default="their mean")
     ] = None,
-    marks: Annotated[
+    special_tokens: Annotated[
         bool,
         typer.Option(
-            "--marks/--no-marks",
+            "--special-tokens/--no-special-tokens",
             help="Whether special tokens are drawn of a model that only reads: [CLS] outshines all.",
         ),
     ] = True,
@@ -128,7 +128,7 @@ def see(
             show_default="attention.png",
         ),
     ] = None,
-    beams: Annotated[int, typer.Option(min=1, max=256, metavar="N", help="Outputs kept while searching.")] = 4,
+    beam_size: Annotated[int, typer.Option(min=1, max=256, metavar="N", help="Outputs kept while searching.")] = 4,
 ) -> int:
     """Translate a sentence, read it or write on from it, and draw who looked at whom; of an image, what was looked at.
 
@@ -146,66 +146,81 @@ def see(
       regard see digits.wav --output lattice.png
       regard see photo.jpg --model runs/birds --view rollout
     """
-    from regard.cli import lines, page, pictures, transcribe
-    from regard.cli.ready import opened
-    from regard.see import whole
-    from regard.tasks.answerer import Answerer
-    from regard.tasks.image_classifier import ImageClassifier
-    from regard.tasks.reading import Reader
-    from regard.tasks.writer import Writer
+    from regard.cli import html_page, images, lines, transcribe
+    from regard.cli.prepare import load_predictor
+    from regard.see import merge_subwords
+    from regard.tasks.image.image_classifier import ImageClassifier
+    from regard.tasks.text.encoder_base import EncoderPredictor
+    from regard.tasks.text.question_answerer import QuestionAnswerer
+    from regard.tasks.text.text_generator import TextGenerator
 
     files = output or [Path("attention.png")]
-    check(files)
-    if transcribe.is_sound(text):
-        given = {"--to": to, "--from": from_, "--tokens": tokens, "--view": view, "--layer": layer, "--head": head}
+    check_output_files(files)
+    if transcribe.is_audio_file(text):
+        given = {
+            "--to": to,
+            "--from": from_,
+            "--max-new-tokens": max_new_tokens,
+            "--view": view,
+            "--layer": layer,
+            "--head": head,
+        }
         given |= {"--question": question, "--words": words or None}
         if ignored := [option for option, value in given.items() if value is not None]:
             raise BadInput(f"{text} is a sound, of which there is one picture: leave out {', '.join(ignored)}")
-        return transcribe.look(Path(text), model or transcribe.DEFAULT, translation, beams, files)
-    of_texts = {"--to": to, "--from": from_, "--tokens": tokens, "--translation": translation, "--question": question}
+        return transcribe.see_audio(Path(text), model or transcribe.DEFAULT, translation, beam_size, files)
+    of_texts = {
+        "--to": to,
+        "--from": from_,
+        "--max-new-tokens": max_new_tokens,
+        "--translation": translation,
+        "--question": question,
+    }
     of_texts["--words"] = words or None
-    if pictures.means_images([text]):
+    if images.are_images([text]):
         return _image(text, model, None, view, layer, head, query, label, files, of_texts)
-    (window,) = lines.given([text])
+    (window,) = lines.lines_from_arguments([text])
     if len(window) != 1 or not window[0].text.strip():
-        why = next((f"it {line.wrong.split(':')[0]}" for line in window if line.wrong), "give one line of text")
+        why = next((f"it {line.problem.split(':')[0]}" for line in window if line.problem), "give one line of text")
         raise BadInput(f"cannot look at this text: {why}")
     line = window[0].text
-    found = None if model is None else opened(model)
+    found = None if model is None else load_predictor(model)
     if isinstance(found, ImageClassifier):
         return _image(line, model, found, view, layer, head, query, label, files, of_texts)
     if view in (View.class_, View.relevance) or query is not None or label is not None:
         what = "--query" if query is not None else "--label" if label is not None else f"--view {view}"
         raise BadInput(f"{what} is for images, and this is a text; regard see photo.jpg looks at one")
-    if isinstance(found, (Reader, Writer)) and (to or from_ or translation is not None):
+    if isinstance(found, (EncoderPredictor, TextGenerator)) and (to or from_ or translation is not None):
         raise BadInput(f"{model} translates nothing: leave out --to, --from and --translation")
-    if tokens is not None and not isinstance(found, Writer):
-        raise BadInput("--tokens is for language models")
-    if question is None and isinstance(found, Answerer):
+    if max_new_tokens is not None and not isinstance(found, TextGenerator):
+        raise BadInput("--max-new-tokens is for language models")
+    if question is None and isinstance(found, QuestionAnswerer):
         raise BadInput(f"{model} finds answers in texts: say what is asked, with --question")
-    if question is not None and not isinstance(found, Answerer):
+    if question is not None and not isinstance(found, QuestionAnswerer):
         raise BadInput("--question is for a model that finds answers in texts: name one with --model")
     predictor: Any = found
-    many = 24 if tokens is None else tokens
-    if isinstance(found, Answerer):
+    many = 24 if max_new_tokens is None else max_new_tokens
+    if isinstance(found, QuestionAnswerer):
         view, (said, traces) = view or View.heads, _answered(found, line, question or "")
-    elif isinstance(found, Reader):
+    elif isinstance(found, EncoderPredictor):
         view, said, traces = view or View.heads, [line.strip()], found.attention(line)
-    elif isinstance(found, Writer):
+    elif isinstance(found, TextGenerator):
         view, (said, traces) = view or View.decoder, _written(found, line, many)
     else:
         predictor = _translator(model, from_, to)
-        view, (said, traces) = view or View.cross, _translated(predictor, line, translation, beams)
-    seen = picked(traces, view, layer)
+        view, (said, traces) = view or View.cross, _translated(predictor, line, translation, beam_size)
+    seen = select_traces(traces, view, layer)
     title = "  →  ".join(said)
-    options = {"tokens": many, "beams": beams, "question": question} | _written_as(said[-1], translation, beams)
-    paged = page.of_text(_name(model, predictor), predictor, line, traces, title, **options)
-    if isinstance(found, Reader) and not marks:  # after a rollout was taken through them
-        traces, seen = ([_inside(trace) for trace in some] for some in (traces, seen))
-        paged = page.of_traces(traces, title)
+    options = {"max_new_tokens": many, "beam_size": beam_size, "question": question} | _page_output(
+        said[-1], translation, beam_size
+    )
+    paged = html_page.text_page(_name(model, predictor), predictor, line, traces, title, **options)
+    if isinstance(found, EncoderPredictor) and not special_tokens:  # after a rollout was taken through them
+        traces, seen = ([_without_special_tokens(trace) for trace in some] for some in (traces, seen))
+        paged = html_page.traces_page(traces, title)
     if words:  # likewise: layers are multiplied piece by piece
-        traces, seen = ([whole(trace, predictor.text) for trace in some] for some in (traces, seen))
-        paged = page.of_traces(traces, title)
+        traces, seen = ([merge_subwords(trace, predictor.text) for trace in some] for some in (traces, seen))
+        paged = html_page.traces_page(traces, title)
     print(*said, sep="\n", end="\n\n")
     for trace in seen[:1] if view != View.layers else []:
         width = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
@@ -228,24 +243,24 @@ def _image(
     of_texts: Mapping[str, object],
 ) -> int:
     """An image file, and what a model looks at in it."""
-    from regard.cli import pictures
+    from regard.cli import images
 
-    if not pictures.is_image(file) and not pictures.there(file):
+    if not images.is_image(file) and not images.path_exists(file):
         raise BadInput(f"{model} looks at images, and there is no file '{file[:60]}'")
     if ignored := [option for option, value in of_texts.items() if value is not None]:
         raise BadInput(f"{file} is an image: leave out {', '.join(ignored)}")
-    if view is not None and view not in IMAGES:
-        raise BadInput(f"--view {view} is for texts; an image has {', '.join(IMAGES)}")
-    return pictures.look(file, model, found, view or View.class_, layer, head, query, label, files)
+    if view is not None and view not in IMAGE_VIEWS:
+        raise BadInput(f"--view {view} is for texts; an image has {', '.join(IMAGE_VIEWS)}")
+    return images.see_image(file, model, found, view or View.class_, layer, head, query, label, files)
 
 
-def _answered(found: Answerer, line: str, question: str) -> tuple[list[str], list[Trace]]:
+def _answered(found: QuestionAnswerer, line: str, question: str) -> tuple[list[str], list[Trace]]:
     """What was asked and what was answered, and the maps of both texts side by side."""
     (answer,) = found([line], [question])
     return [question.strip(), answer.text], found.attention(line, question)
 
 
-def _inside(trace: Trace) -> Trace:
+def _without_special_tokens(trace: Trace) -> Trace:
     """A map without the marks at both ends of a text; its rows then sum to less than one."""
     assert trace.rows is not None
     assert trace.columns is not None
@@ -254,42 +269,44 @@ def _inside(trace: Trace) -> Trace:
 
 
 def _translator(model: str | None, source: str | None, to: str | None) -> Translator:
-    from regard.cli.translator import asked
+    from regard.cli.load_translator import load_translator
 
-    return asked(model, source, to if to or model else "de")
+    return load_translator(model, source, to if to or model else "de")
 
 
 def _name(model: str | None, predictor: Any) -> str:
     """What a page calls a model: never by where it lies."""
-    from regard.serve.host import named
+    from regard.serve.http.model_pool import parse_model_argument
 
-    return f"{predictor.source}-{predictor.target}" if model is None else named(model)[0]
+    return f"{predictor.source}-{predictor.target}" if model is None else parse_model_argument(model)[0]
 
 
-def _written_as(written: str, translation: str | None, beams: int) -> dict[str, Any]:
+def _page_output(written: str, translation: str | None, beam_size: int) -> dict[str, Any]:
     """What a page is to show as written: what was asked for, or what more beams have found than it searches with."""
-    if translation is None and beams <= BEAMS:
+    if translation is None and beam_size <= MAX_PAGE_BEAMS:
         return {}
-    return {"translation": written, "answer": written, "beams": None}
+    return {"translation": written, "answer": written, "beam_size": None}
 
 
 def _translated(
-    translator: Translator, line: str, translation: str | None, beams: int
+    translator: Translator, line: str, translation: str | None, beam_size: int
 ) -> tuple[list[str], list[Trace]]:
     """The line and its translation, and the maps of it."""
-    with sparing("give fewer beams or a shorter text"):
-        written = translation if translation is not None else str(translator([line], beams=beams)[0])
-        return [line.strip(), written], translator.attention(line, translation, beams=beams)
+    with oom_advice("give fewer beams or a shorter text"):
+        written = translation if translation is not None else str(translator([line], beam_size=beam_size)[0])
+        return [line.strip(), written], translator.attention(line, translation, beam_size=beam_size)
 
 
-def _written(writer: Writer, line: str, tokens: int) -> tuple[list[str], list[Trace]]:
+def _written(writer: TextGenerator, line: str, tokens: int) -> tuple[list[str], list[Trace]]:
     """The line and what a language model writes on from it, and the maps of both."""
     if not tokens:
         return [line.strip()], writer.attention(line, "")
-    return [line.strip(), writer([line], tokens=tokens, temperature=0)[0]], writer.attention(line, tokens=tokens)
+    return [line.strip(), writer([line], max_new_tokens=tokens, temperature=0)[0]], writer.attention(
+        line, max_new_tokens=tokens
+    )
 
 
-def check(files: Iterable[Path], page: bool = True) -> None:
+def check_output_files(files: Iterable[Path], page: bool = True) -> None:
     """Refuse a kind of file that cannot be drawn before any work is done; `page`: whether one of HTML can be."""
     kinds = {".png", ".svg", ".html", ".htm"} if page else {".png", ".svg"}
     known = ".png, .svg or .html" if page else ".png or .svg"
@@ -300,21 +317,25 @@ def check(files: Iterable[Path], page: bool = True) -> None:
             raise BadInput(f"cannot draw to {file}: there is no folder {file.parent}")
 
 
-def draw_first(translator: Translator, line: str, translation: str | None, beams: int, files: Sequence[Path]) -> None:
+def draw_first_line(
+    translator: Translator, line: str, translation: str | None, beam_size: int, files: Sequence[Path]
+) -> None:
     """The attention of one line, as ``regard translate --attention`` draws it; says on stderr where it is."""
-    from regard.cli import page, say
+    from regard.cli import html_page, print_status
 
-    traces = translator.attention(line, translation, beams=beams)
-    options = {"beams": min(beams, BEAMS)} | ({} if translation is None else _written_as(translation, translation, 1))
+    traces = translator.attention(line, translation, beam_size=beam_size)
+    options = {"beam_size": min(beam_size, MAX_PAGE_BEAMS)} | (
+        {} if translation is None else _page_output(translation, translation, 1)
+    )
     name = f"{translator.source}-{translator.target}"
-    paged = page.of_text(name, translator, line, traces, line.strip(), **options)
-    for file in draw(picked(traces, View.cross, None), View.cross, None, files, paged):
-        say(f"attention of the first line drawn: {file}")
+    paged = html_page.text_page(name, translator, line, traces, line.strip(), **options)
+    for file in draw(select_traces(traces, View.cross, None), View.cross, None, files, paged):
+        print_status(f"attention of the first line drawn: {file}")
 
 
-def picked(traces: Sequence[Trace], view: View, layer: int | None) -> list[Trace]:
+def select_traces(traces: Sequence[Trace], view: View, layer: int | None) -> list[Trace]:
     """The traces that a view shows."""
-    from regard.see import rollout, through
+    from regard.see import cross_rollout, rollout
 
     cross = [t for t in traces if t.kind in ("cross", "align")]
     # a hard choice before the chances it was taken from, which belong to a part of the part that chose
@@ -328,7 +349,7 @@ def picked(traces: Sequence[Trace], view: View, layer: int | None) -> list[Trace
     if view == View.rollout and not cross:
         return [rollout(_some(own, view)[: None if layer is None else layer + 1])]
     if view == View.rollout:
-        return [through(_one(cross, view, layer), rollout(_some(encoder, view)))]
+        return [cross_rollout(_one(cross, view, layer), rollout(_some(encoder, view)))]
     views = {View.encoder: encoder, View.decoder: decoder, View.heads: cross or own}
     return [_one(views.get(view, cross), view, layer)]
 
@@ -338,7 +359,7 @@ def draw(
 ) -> list[Path]:
     """Write the picture of a view to each file; `paged` writes those that are pages."""
     from regard import see
-    from regard.cli.page import is_page
+    from regard.cli.html_page import is_page
 
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it likes to talk about its font cache
     for file in files:
@@ -355,16 +376,16 @@ def _figure(seen: Sequence[Trace], view: View, head: int | None) -> Figure:
     if view == View.layers:
         return see.layers(seen)
     if view == View.path:
-        return see.path(seen[0])
+        return see.alignment_path(seen[0])
     if view == View.heads or (view in (View.encoder, View.decoder) and head is None):
         return see.heads(seen[0])
     return see.alignment(seen[0], head)
 
 
 def _drawing(trace: Trace, head: int | None, width: int) -> str:
-    from regard.see import draw
+    from regard.see import text_map
 
-    return draw(trace, head, width)
+    return text_map(trace, head, width)
 
 
 def _some(traces: Sequence[Trace], view: View) -> list[Trace]:

@@ -9,7 +9,7 @@ import typer
 
 from regard.cli.options import Device, Int8
 
-LIMITS, WHO = "Limits", "Who may ask"  # panels of the help
+LIMITS, ACCESS = "Limits", "Who may ask"  # panels of the help
 
 
 def serve(
@@ -18,25 +18,25 @@ def serve(
         typer.Argument(metavar="MODEL...", help="Models by name (regard list zoo), folders, runs, or NAME=FOLDER."),
     ],
     host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0 is everywhere.", rich_help_panel=WHO)
+        str, typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0 is everywhere.", rich_help_panel=ACCESS)
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="0: any that is free.")] = 8000,
     token: Annotated[
         str | None,
         typer.Option(
-            metavar="WORD", help="Whoever asks must know it.", show_default="$REGARD_TOKEN", rich_help_panel=WHO
+            metavar="WORD", help="Whoever asks must know it.", show_default="$REGARD_TOKEN", rich_help_panel=ACCESS
         ),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A name this service has, besides localhost.", rich_help_panel=WHO),
+        typer.Option(metavar="NAME", help="A name this service has, besides localhost.", rich_help_panel=ACCESS),
     ] = None,
     cors: Annotated[
         list[str] | None,
-        typer.Option(metavar="ORIGIN", help="Pages from there may ask: https://example.org", rich_help_panel=WHO),
+        typer.Option(metavar="ORIGIN", help="Pages from there may ask: https://example.org", rich_help_panel=ACCESS),
     ] = None,
     explore: Annotated[bool, typer.Option("--explore", help="Also the explorer's page (regard explore).")] = False,
-    batch: Annotated[
+    max_batch_size: Annotated[
         int, typer.Option(min=1, max=1024, metavar="N", help="Texts that run together.", rich_help_panel=LIMITS)
     ] = 64,
     wait: Annotated[
@@ -45,11 +45,11 @@ def serve(
             min=0.0, max=1000.0, metavar="MS", help="How long the first waits for others.", rich_help_panel=LIMITS
         ),
     ] = 5.0,
-    queue: Annotated[
+    max_queue_size: Annotated[
         int,
         typer.Option(min=1, max=65536, metavar="N", help="Requests that may wait for a model.", rich_help_panel=LIMITS),
     ] = 256,
-    deadline: Annotated[
+    timeout: Annotated[
         float, typer.Option(min=0.1, max=3600.0, metavar="S", help="Seconds for an answer.", rich_help_panel=LIMITS)
     ] = 30.0,
     device: Device = "auto",
@@ -68,29 +68,37 @@ def serve(
     import ipaddress
     import logging
 
-    from regard.cli import say
-    from regard.serve import app, server
-    from regard.serve.host import Host
-    from regard.serve.ready import machine
-    from regard.serve.settings import Settings
+    from regard.cli import print_status
+    from regard.serve.http import app, server
+    from regard.serve.http.model_pool import ModelPool
+    from regard.serve.http.prepare import describe_device
+    from regard.serve.http.settings import Settings
 
     secret = token or os.environ.get("REGARD_TOKEN") or None
-    known = Host(models, device=device, packed=not explore, int8=int8, queue=queue, batch=batch, wait=wait / 1000)
+    known = ModelPool(
+        models,
+        device=device,
+        optimise=not explore,
+        int8=int8,
+        max_queue_size=max_queue_size,
+        max_batch_size=max_batch_size,
+        wait=wait / 1000,
+    )
     waiting = server.listen(host, port)
     known.load()
     settings = Settings(
         explore=explore,
         token=secret,
-        hosts=tuple(allow_host or ()),
-        origins=tuple(cors or ()),
-        deadline=deadline,
+        allowed_hosts=tuple(allow_host or ()),
+        cors_origins=tuple(cors or ()),
+        timeout=timeout,
     )
     address = waiting.getsockname()[0]
     if secret is None and not ipaddress.ip_address(address).is_loopback:
-        say("anybody who can reach this computer can ask: give a --token, or leave out --host")
-    where = f"{', '.join(known.names())} at {server.url(waiting)}"
-    say(f"serving {where} ({machine(known.get(known.names()[0]))}); Ctrl-C stops")
+        print_status("anybody who can reach this computer can ask: give a --token, or leave out --host")
+    where = f"{', '.join(known.names())} at {server.socket_url(waiting)}"
+    print_status(f"serving {where} ({describe_device(known.get(known.names()[0]))}); Ctrl-C stops")
     logging.getLogger("regard").setLevel(logging.ERROR)  # what strangers send is not worth a line each
-    server.serve(app.make(known, settings), waiting)
-    say("stopped")
+    server.serve(app.make_app(known, settings), waiting)
+    print_status("stopped")
     return 0

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 
-def card(
+def show_card(
     name: Annotated[
         str, typer.Argument(help="A name that regard list knows, kind/name where it has several, or a folder.")
     ],
@@ -17,7 +17,7 @@ def card(
     \b
       regard show transformer
       regard show softmax
-      regard show translate_multi30k_tiny
+      regard show transformer_multi30k
       regard show en-de
     """
     from regard import catalogue

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.line_processor import LineProcessor
 from regard.cli.options import Json
-from regard.cli.work import Work
 
 if TYPE_CHECKING:
     from regard.cli.lines import Line
-    from regard.tasks.cutting import Piece
-    from regard.tokens.text import Text
+    from regard.interpret.tokenization import TokenInfo
+    from regard.tokens.tokenizer import Tokenizer
 
 
 def tokens(
@@ -53,52 +53,52 @@ def tokens(
     """
     from regard.cli import lines
 
-    windows = lines.read(text, "texts")
+    windows = lines.read_lines(text, "texts")
     width = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else None
-    return _Work(chosen(model), width, as_json).through(windows, "cut into tokens")
+    return _Processor(load_tokenizing_model(model), width, as_json).run(windows, "cut into tokens")
 
 
-def chosen(name: str) -> Any:
+def load_tokenizing_model(name: str) -> Any:
     """What reads text under a name: a model with its vocabulary, or a vocabulary by itself."""
-    from regard.cli import say
-    from regard.cli.ready import opened
+    from regard.cli import print_status
+    from regard.cli.prepare import load_predictor
     from regard.core.errors import BadInput, RegardError
+    from regard.interpret.tokenization import can_tokenize
     from regard.models.bert import BERT
-    from regard.tasks.cutting import reads
-    from regard.tasks.reading import Reader
-    from regard.tokens.text import Text
+    from regard.tasks.text.encoder_base import EncoderPredictor
+    from regard.tokens.tokenizer import Tokenizer
 
     if Path(name).is_file():
-        return Text.load(name)
+        return Tokenizer.load(name)
     try:
-        found = opened(name)
+        found = load_predictor(name)
     except RegardError as error:
         if (alone := _vocabulary(name)) is None:
             raise
-        say(f"only the vocabulary of {name} can be read, so that what its model adds is not shown ({error})")
+        print_status(f"only the vocabulary of {name} can be read, so that what its model adds is not shown ({error})")
         return alone
     if not hasattr(found, "text") and (alone := _vocabulary(name)) is not None:  # a model that was saved without a task
-        return Reader(found, alone) if isinstance(found, BERT) else alone
-    if not reads(found):
+        return EncoderPredictor(found, alone) if isinstance(found, BERT) else alone
+    if not can_tokenize(found):
         what = f"{name} is a {type(found).__name__}"
         raise BadInput(f"{what}, which reads no text by a vocabulary: there are no tokens to show")
     return found
 
 
-def _vocabulary(name: str) -> Text | None:
+def _vocabulary(name: str) -> Tokenizer | None:
     """The vocabulary in a folder, where it holds one."""
-    from regard.tokens.text import Text
+    from regard.tokens.tokenizer import Tokenizer
 
     for folder in (Path(name), Path(name) / "model"):
         if any((folder / file).is_file() for file in ("tokenizer.json", "vocab.txt")):
-            return Text.load(folder)
+            return Tokenizer.load(folder)
     return None
 
 
-class _Work(Work["list[Piece]"]):
+class _Processor(LineProcessor["list[Piece]"]):
     """Windows of lines in, pieces and numbers out; keeps count."""
 
-    failed = "could not be cut into tokens: left empty ({})"
+    failure_message = "could not be cut into tokens: left empty ({})"
 
     def __init__(self, reader: Any, width: int | None, as_json: bool) -> None:
         super().__init__()
@@ -108,28 +108,28 @@ class _Work(Work["list[Piece]"]):
         """The output lines of a window."""
         self.check(window)
         usable = [line for line in window if line.text.strip()]
-        found = dict(zip([line.number for line in usable], self.answered(usable, lost=[]), strict=True))
+        found = dict(zip([line.number for line in usable], self.predict_with_fallback(usable, lost=[]), strict=True))
         self.done += sum(bool(each) for each in found.values())
         return [row for line in window for row in self._shown(line, found.get(line.number, []))]
 
-    def answers(self, some: list[Line]) -> list[list[Piece]]:
+    def predict(self, some: list[Line]) -> list[list[TokenInfo]]:
         """The pieces of each."""
-        from regard.cli.lines import spaced
-        from regard.tasks.cutting import cut
+        from regard.cli.lines import replace_control_characters
+        from regard.interpret.tokenization import tokenize
 
-        return [cut(self.reader, spaced(line)) for line in some]
+        return [tokenize(self.reader, replace_control_characters(line)) for line in some]
 
-    def _shown(self, line: Line, found: list[Piece]) -> Iterator[str]:
+    def _shown(self, line: Line, found: list[TokenInfo]) -> Iterator[str]:
         if self.as_json:
             said = _json(found) if found else self.error(line)
             yield json.dumps({"number": line.number, "text": line.text, **said}, ensure_ascii=False)
         elif self.width is None:
-            yield from folded(found, None) or ("", "")
+            yield from fold_columns(found, None) or ("", "")
         else:
-            yield from [*folded(found, self.width), ""]
+            yield from [*fold_columns(found, self.width), ""]
 
 
-def _json(found: list[Piece]) -> dict[str, Any]:
+def _json(found: list[TokenInfo]) -> dict[str, Any]:
     return {
         "pieces": [each.piece for each in found],
         "ids": [each.id for each in found],
@@ -139,19 +139,19 @@ def _json(found: list[Piece]) -> dict[str, Any]:
     }
 
 
-def folded(found: list[Piece], width: int | None) -> list[str]:
+def fold_columns(found: list[TokenInfo], width: int | None) -> list[str]:
     """Pieces over their numbers, in columns; as many pairs of lines as fit a width, or one pair."""
-    from regard.see.text import fit, wide
-    from regard.see.words import visible
+    from regard.see.terminal import display_width, pad_to_width
+    from regard.see.token_display import visible
 
     rows, used = list[tuple[list[str], list[str]]](), 0
     for each in found:
         piece, number = visible(each.piece), f"{'+' * each.added}{'?' * each.unknown}{each.id}"
-        column = max(wide(piece), wide(number))
+        column = max(display_width(piece), display_width(number))
         if not rows or (width is not None and used + column > width):
             rows.append(([], []))
             used = 0
-        rows[-1][0].append(fit(piece, column))
-        rows[-1][1].append(fit(number, column))
+        rows[-1][0].append(pad_to_width(piece, column))
+        rows[-1][1].append(pad_to_width(number, column))
         used += column + 2
     return ["  ".join(cells).rstrip() for pair in rows for cells in pair]

@@ -34,8 +34,8 @@ def train(
     Ctrl-C saves and says how to go on.
 
     \b
-      regard train translate_multi30k_tiny --quick
-      regard train translate_tatoeba data.target=fr train.steps=2000 --out runs/french
+      regard train transformer_multi30k --quick
+      regard train transformer_tatoeba data.target=fr train.steps=2000 --out runs/french
       regard train --resume --out runs/french
     """
     from regard.cli import INTERRUPTED
@@ -52,7 +52,7 @@ def train(
     folder = out if out is not None else Path("runs") / f"{Path(str(recipe)).stem}{'-quick' if quick else ''}"
     command = f"regard train --resume --out {shlex.quote(str(folder))}"
     result = run(recipe, folder, resume, changes, quick, command, watch)
-    if result["stopped"] == "interrupted":
+    if result["stop_reason"] == "interrupted":
         return INTERRUPTED
     if os.environ.get("RANK", "0") == "0":  # of the processes that torchrun started, one speaks
         print(folder / "model")

@@ -15,14 +15,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.options import Device, Json
-from regard.core.errors import BadInput, RegardError, sparing
+from regard.core.errors import BadInput, RegardError, oom_advice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from regard.tasks.transcriber import Heard, Sounds
+    from regard.tasks.audio.ctc_speech_recognizer import SpeechPredictor, Transcript
 
-SOUNDS = (".wav", ".flac", ".ogg", ".oga", ".aiff", ".aif", ".au", ".mp3")  # what `regard see` takes for a sound
+AUDIO_SUFFIXES = (
+    ".wav",
+    ".flac",
+    ".ogg",
+    ".oga",
+    ".aiff",
+    ".aif",
+    ".au",
+    ".mp3",
+)  # what `regard see` takes for a sound
 DEFAULT = "digits"
 
 
@@ -34,7 +43,7 @@ def transcribe(
     model: Annotated[
         str, typer.Option(metavar="NAME", help="A model by name (regard list zoo), a folder, or a run.")
     ] = DEFAULT,
-    beams: Annotated[
+    beam_size: Annotated[
         int,
         typer.Option(min=1, max=256, metavar="N", help="Texts kept while searching; 1: the likeliest label each time."),
     ] = 8,
@@ -51,65 +60,67 @@ def transcribe(
       regard transcribe *.flac --json
       regard see digits.wav --output lattice.png
     """
-    from regard.cli import FAILED, say
-    from regard.cli.ready import ready
+    from regard.cli import FAILED, print_status
+    from regard.cli.prepare import prepare_predictor
 
-    hear = ready(opened(model), device)
+    hear = prepare_predictor(load_transcriber(model), device)
     bad = 0
     for file in files:
-        heard: Heard | None = None
+        heard: Transcript | None = None
         why: str | None = None
         try:
-            with sparing(f"{file} is to be shorter, or the beams fewer"):
-                heard = hear([file], beams=beams)[0]
+            with oom_advice(f"{file} is to be shorter, or the beams fewer"):
+                heard = hear([file], beam_size=beam_size)[0]
         except RegardError as error:
             bad, why = bad + 1, str(error)
-            say(why)
+            print_status(why)
         if heard is not None and not heard.text:
-            say(f"{file}: nothing is heard in it")
+            print_status(f"{file}: nothing is heard in it")
         print(_shown(file, heard, why, as_json), flush=True)
     return FAILED if bad else 0
 
 
-def opened(name: str) -> Sounds:
+def load_transcriber(name: str) -> SpeechPredictor:
     """The transcriber of a name, a folder or a run."""
-    from regard.cli.ready import opened_as
-    from regard.tasks.transcriber import Sounds
+    from regard.cli.prepare import load_predictor_as
+    from regard.tasks.audio.ctc_speech_recognizer import SpeechPredictor
 
-    found = opened_as(Sounds, name, "not one that transcribes; see regard list zoo")
+    found = load_predictor_as(SpeechPredictor, name, "not one that transcribes; see regard list zoo")
     if found.front is None:
         raise BadInput(f"{name} reads frames that were made elsewhere, not sound files")
     return found
 
 
-def is_sound(text: str) -> bool:
+def is_audio_file(text: str) -> bool:
     """Whether a word on the command line means a sound file."""
-    return text.lower().endswith(SOUNDS) and len(text.split("\n")) == 1
+    return text.lower().endswith(AUDIO_SUFFIXES) and len(text.split("\n")) == 1
 
 
-def look(file: Path, model: str, said: str | None, beams: int, pictures: Sequence[Path]) -> int:
+def see_audio(file: Path, model: str, said: str | None, beam_size: int, pictures: Sequence[Path]) -> int:
     """Hear a sound, draw where each word was heard, and say where the pictures are: for ``regard see``."""
-    from regard.serve.host import named
-    from regard.tasks.hearer import Hearer
+    from regard.serve.http.model_pool import parse_model_argument
+    from regard.tasks.audio.speech_recognizer import SpeechRecognizer
 
-    found = opened(model)
-    return (_listened if isinstance(found, Hearer) else _lattice)(found, named(model)[0], file, said, beams, pictures)
+    found = load_transcriber(model)
+    return (_see_attention if isinstance(found, SpeechRecognizer) else _lattice)(
+        found, parse_model_argument(model)[0], file, said, beam_size, pictures
+    )
 
 
-def _lattice(hear: Any, name: str, file: Path, said: str | None, beams: int, pictures: Sequence[Path]) -> int:
+def _lattice(hear: Any, name: str, file: Path, said: str | None, beam_size: int, pictures: Sequence[Path]) -> int:
     from regard import see
-    from regard.cli import page
+    from regard.cli import html_page
 
-    seen = hear.look(file, beams, said)
+    seen = hear.analyze(file, beam_size, said)
     print(seen.heard.text)
     for word in seen.heard.words:
         print(f"    {word.start:6.2f} s   {word.word}")
     title = f"{file.name}: {seen.heard.text or 'nothing is heard'}"
     for picture in pictures:
-        if page.is_page(picture):
-            page.write(picture, name, hear, _given(file, said, beams), title)
+        if html_page.is_page(picture):
+            html_page.write_page(picture, name, hear, _given(file, said, beam_size), title)
         else:
-            see.lattice(
+            see.ctc_lattice(
                 seen.frames.numpy(),
                 seen.probabilities.numpy(),
                 seen.share.numpy(),
@@ -124,29 +135,29 @@ def _lattice(hear: Any, name: str, file: Path, said: str | None, beams: int, pic
     return 0
 
 
-def _listened(hear: Any, name: str, file: Path, said: str | None, beams: int, pictures: Sequence[Path]) -> int:
+def _see_attention(hear: Any, name: str, file: Path, said: str | None, beam_size: int, pictures: Sequence[Path]) -> int:
     from regard import see
-    from regard.cli import page
+    from regard.cli import html_page
 
-    text, (trace,) = hear.look(file, said, beams)
+    text, (trace,) = hear.analyze(file, said, beam_size)
     print(text)
     title = f"{file.name}: {text or 'nothing is heard'}"
     for picture in pictures:
-        if page.is_page(picture):
-            page.write(picture, name, hear, _given(file, said, beams), title)
+        if html_page.is_page(picture):
+            html_page.write_page(picture, name, hear, _given(file, said, beam_size), title)
         else:
-            spectrum, weights = hear.framed([file])[0].numpy(), trace.weights[0, 0].numpy()
-            see.listened(spectrum, weights, trace.rows, hear.seconds, title, picture)
+            spectrum, weights = hear.to_frames([file])[0].numpy(), trace.weights[0, 0].numpy()
+            see.audio_alignment(spectrum, weights, trace.rows, hear.seconds, title, picture)
         print(f"drawn: {picture}")
     return 0
 
 
-def _given(file: Path, said: str | None, beams: int) -> dict[str, Any]:
+def _given(file: Path, said: str | None, beam_size: int) -> dict[str, Any]:
     """A sound as a look takes it."""
-    return {"sound": file.read_bytes(), "beams": beams} | ({} if said is None else {"said": said})
+    return {"sound": file.read_bytes(), "beam_size": beam_size} | ({} if said is None else {"said": said})
 
 
-def _shown(file: Path, heard: Heard | None, why: str | None, as_json: bool) -> str:
+def _shown(file: Path, heard: Transcript | None, why: str | None, as_json: bool) -> str:
     if not as_json:
         return "" if heard is None else heard.text
     return json.dumps({"file": str(file), **({"error": why} if heard is None else asdict(heard))}, ensure_ascii=False)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import DRAW, SEARCH, Device, Int8, MinP, Seed, TopK, Verbose
-from regard.cli.work import Work
+from regard.cli.line_processor import LineProcessor
+from regard.cli.options import SAMPLING, SEARCH, Device, Int8, MinP, Seed, TopK, Verbose
 
 if TYPE_CHECKING:
     from regard.cli.lines import Line
-    from regard.tasks.translator import Candidate, Translator
+    from regard.tasks.text.translator import Candidate, Translator
 
 MANY = 20  # lines from which the speed is told without being asked for
 COMPLAINTS = 100  # lines that are complained of one by one
@@ -64,7 +64,7 @@ def translate(
             rich_help_panel=_files,
         ),
     ] = None,
-    beams: Annotated[
+    beam_size: Annotated[
         int | None,
         typer.Option(
             min=1,
@@ -75,7 +75,7 @@ def translate(
             rich_help_panel=SEARCH,
         ),
     ] = None,
-    nbest: Annotated[
+    num_candidates: Annotated[
         int,
         typer.Option(
             min=1,
@@ -124,11 +124,13 @@ def translate(
             rich_help_panel=SEARCH,
         ),
     ] = None,
-    sample: Annotated[bool, typer.Option("--sample", help="Draw instead of searching.", rich_help_panel=DRAW)] = False,
+    sample: Annotated[
+        bool, typer.Option("--sample", help="Draw instead of searching.", rich_help_panel=SAMPLING)
+    ] = False,
     temperature: Annotated[
         float | None,
         typer.Option(
-            min=0.01, metavar="X", help="Below 1 safer, above 1 wilder.", show_default="1", rich_help_panel=DRAW
+            min=0.01, metavar="X", help="Below 1 safer, above 1 wilder.", show_default="1", rich_help_panel=SAMPLING
         ),
     ] = None,
     top_k: TopK = None,
@@ -139,7 +141,7 @@ def translate(
             max=1.0,
             metavar="X",
             help="Draw from the likeliest words that make up this much probability.",
-            rich_help_panel=DRAW,
+            rich_help_panel=SAMPLING,
         ),
     ] = None,
     min_p: MinP = None,
@@ -156,67 +158,69 @@ def translate(
     \b
       regard translate "Good morning." --to de
       regard translate --to fr --file english.txt --output french.txt
-      regard translate "I saw her duck." --to de --nbest 4 --groups 2
+      regard translate "I saw her duck." --to de --num-candidates 4 --groups 2
     """
     given = {"--temperature": temperature, "--top-k": top_k, "--top-p": top_p, "--min-p": min_p, "--seed": seed}
-    search = _settings(given, sample, beams, nbest, length_penalty, groups, diversity, prefix, must)
+    search = _settings(given, sample, beam_size, num_candidates, length_penalty, groups, diversity, prefix, must)
     if text and file is not None:
         raise typer.BadParameter("give either the text itself or --file, not both")
-    from regard.cli import FAILED, lines, say
-    from regard.cli.see import check, draw_first
-    from regard.cli.translator import chosen, machine
+    from regard.cli import FAILED, lines, print_status
+    from regard.cli.load_translator import describe_device, load_prepared_translator
+    from regard.cli.see import check_output_files, draw_first_line
 
-    check(attention or ())
-    source = lines.read(text, "text") if file is None else lines.windows(lines.opened(file))
-    with lines.Out(output) as out:  # a place that cannot be written is found out before anything is loaded
-        from regard.tasks.translator import Search
+    check_output_files(attention or ())
+    source = lines.read_lines(text, "text") if file is None else lines.read_batches(lines.open_lines(file))
+    with lines.OutputFile(output) as out:  # a place that cannot be written is found out before anything is loaded
+        from regard.tasks.text.translator import SearchConfig
 
-        translator = chosen(model, from_, to, device, int8)
-        Search(**search)  # what does not go together is refused before any line is read
-        work = _Work(translator, search, nbest)
+        translator = load_prepared_translator(model, from_, to, device, int8)
+        SearchConfig(**search)  # what does not go together is refused before any line is read
+        work = _Processor(translator, search, num_candidates)
         for window in source:
             out.write(work(window))
     if attention and work.first is not None:
         plain = not sample and not prefix and not must and groups == 1 and length_penalty in (None, 1.0)
-        draw_first(translator, work.first[0], None if plain else work.first[1], search.get("beams", 4), attention)
+        draw_first_line(
+            translator, work.first[0], None if plain else work.first[1], search.get("beam_size", 4), attention
+        )
     if not work.done and not work.bad:
-        say("there is nothing to translate: the input is empty")
+        print_status("there is nothing to translate: the input is empty")
         return FAILED
     if work.bad > COMPLAINTS:
-        say(f"{work.bad - COMPLAINTS:,} more lines could not be used as they stand")
+        print_status(f"{work.bad - COMPLAINTS:,} more lines could not be used as they stand")
     if verbose or work.done >= MANY:
-        say(work.speed(machine(translator)))
+        print_status(work.speed(describe_device(translator)))
     return FAILED if work.bad else 0
 
 
-class _Work(Work["list[Candidate]"]):
+class _Processor(LineProcessor["list[Candidate]"]):
     """What is done to a window of lines, and what was done so far."""
 
-    failed = "could not be translated: left empty ({})"
-    spare = "give fewer beams or shorter lines"
+    failure_message = "could not be translated: left empty ({})"
+    memory_advice = "give fewer beams or shorter lines"
     most = COMPLAINTS
 
-    def __init__(self, translator: Translator, search: dict[str, Any], nbest: int) -> None:
+    def __init__(self, translator: Translator, search: dict[str, Any], num_candidates: int) -> None:
         super().__init__()
-        self.translator, self.search, self.nbest = translator, search, nbest
+        self.translator, self.search, self.num_candidates = translator, search, num_candidates
         self.tokens = 0
         self.first: tuple[str, str] | None = None  # a line and its translation, to be looked at
 
     def __call__(self, window: list[Line]) -> Iterable[str]:
         """The output lines of a window."""
-        from regard.tasks.translator import Candidate
+        from regard.tasks.text.translator import Candidate
 
         self.check(window)
-        found = self.answered(window, lost=[Candidate("", 0.0)])
+        found = self.predict_with_fallback(window, lost=[Candidate("", 0.0)])
         written = [candidates[0].text for candidates in found]
         self.tokens += sum(map(len, self.translator.text.encode(written)))
         for line, translation in zip(window, written, strict=True):
             if line.text.strip():
                 self.done += 1
                 self.first = self.first or (line.text, translation)
-        return written if self.nbest == 1 else self._listed(window, found)
+        return written if self.num_candidates == 1 else self._listed(window, found)
 
-    def answers(self, some: list[Line]) -> list[list[Candidate]]:
+    def predict(self, some: list[Line]) -> list[list[Candidate]]:
         """Of each line its translations, best first."""
         return self.translator.candidates([line.text for line in some], first=some[0].number, **self.search)
 
@@ -239,8 +243,8 @@ class _Work(Work["list[Candidate]"]):
 def _settings(
     drawing: dict[str, Any],
     sample: bool,
-    beams: int | None,
-    nbest: int,
+    beam_size: int | None,
+    num_candidates: int,
     length_penalty: float | None,
     groups: int,
     diversity: float | None,
@@ -252,25 +256,25 @@ def _settings(
         for option, value in drawing.items():
             if value is not None:
                 raise typer.BadParameter(f"{option} is about drawing; add --sample")
-    if sample and (beams is not None or groups > 1 or must):
-        raise typer.BadParameter("--sample draws; it does not go with --beams, --groups or --must")
+    if sample and (beam_size is not None or groups > 1 or must):
+        raise typer.BadParameter("--sample draws; it does not go with --beam-size, --groups or --must")
     if diversity is not None and groups == 1:
         raise typer.BadParameter("--diversity is about groups of beams; add --groups 2")
-    if length_penalty is not None and (sample or beams == 1):
-        raise typer.BadParameter("--length-penalty is about beams; it does not go with --sample or --beams 1")
-    many = -(-max(nbest, 4) // groups) * groups if beams is None else beams
-    if nbest > many:
-        raise typer.BadParameter(f"--nbest {nbest} needs at least --beams {nbest}")
+    if length_penalty is not None and (sample or beam_size == 1):
+        raise typer.BadParameter("--length-penalty is about beams; it does not go with --sample or --beam-size 1")
+    many = -(-max(num_candidates, 4) // groups) * groups if beam_size is None else beam_size
+    if num_candidates > many:
+        raise typer.BadParameter(f"--num-candidates {num_candidates} needs at least --beam-size {num_candidates}")
     if many % groups:
         raise typer.BadParameter(
-            f"{many} beams cannot be split into {groups} groups; give --beams {groups * -(-many // groups)}"
+            f"{many} beams cannot be split into {groups} groups; give --beam-size {groups * -(-many // groups)}"
         )
-    search: dict[str, Any] = {"nbest": nbest}
+    search: dict[str, Any] = {"num_candidates": num_candidates}
     if sample:
         drawn = {option[2:].replace("-", "_"): value for option, value in drawing.items() if value is not None}
         search |= {"sample": True, **drawn}
     else:
-        search |= {"beams": many, "length_penalty": 1.0 if length_penalty is None else length_penalty}
+        search |= {"beam_size": many, "length_penalty": 1.0 if length_penalty is None else length_penalty}
     if groups > 1:
         search |= {"groups": groups} | ({"diversity": diversity} if diversity is not None else {})
     if prefix:

@@ -13,14 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
-from regard.core.errors import RegardError, UnknownName, nearest
+from regard.core.errors import RegardError, UnknownName, did_you_mean
 
 C = TypeVar("C")
 
 
 def to_dict(config: Any) -> dict[str, Any]:
     """A dataclass as plain JSON-able values (tuples become lists); a part that is a module cannot be written down."""
-    return {key: _plain(value, key) for key, value in asdict_shallow(config).items()}
+    return {key: _to_json(value, key) for key, value in asdict_shallow(config).items()}
 
 
 def from_dict(cls: type[C], values: Mapping[str, Any]) -> C:
@@ -29,8 +29,8 @@ def from_dict(cls: type[C], values: Mapping[str, Any]) -> C:
     known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
     for key in values:
         if key not in known:
-            raise UnknownName(f"{cls.__name__} has no field '{key}'; {nearest(key, known)}")
-    return cls(**{key: typed(value, hints[key], key) for key, value in values.items()})
+            raise UnknownName(f"{cls.__name__} has no field '{key}'; {did_you_mean(key, known)}")
+    return cls(**{key: coerce(value, hints[key], key) for key, value in values.items()})
 
 
 def override(config: C, settings: Iterable[str]) -> C:
@@ -43,7 +43,7 @@ def override(config: C, settings: Iterable[str]) -> C:
     return config
 
 
-def missing(error: TypeError) -> str:
+def missing_fields(error: TypeError) -> str:
     """The fields that a dataclass was made without, as settings to be given."""
     names = re.findall(r"'(\w+)'", str(error).split("missing")[-1])
     return ", ".join(f"{name}=..." for name in names)
@@ -54,13 +54,13 @@ def asdict_shallow(config: Any) -> dict[str, Any]:
     return {f.name: getattr(config, f.name) for f in fields(config)}
 
 
-def typed(value: Any, hint: Any, key: str) -> Any:
+def coerce(value: Any, hint: Any, key: str) -> Any:
     """The value as the field's type, or an error that says which was wanted."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         for option in inner:
             try:
-                return typed(value, option, key)
+                return coerce(value, option, key)
             except RegardError:
                 continue
     elif hint is Any:
@@ -74,12 +74,12 @@ def typed(value: Any, hint: Any, key: str) -> Any:
         if value is None:
             return None
     elif origin in (tuple, Sequence):
-        if isinstance(value, (list, tuple)) and not _short(value, inner if origin is tuple else ()):
+        if isinstance(value, (list, tuple)) and not _has_wrong_length(value, inner if origin is tuple else ()):
             item = inner[0] if inner else Any
-            return tuple(typed(v, item, key) for v in value)
+            return tuple(coerce(v, item, key) for v in value)
     elif origin is list:
         if isinstance(value, (list, tuple)):
-            return [typed(v, inner[0], key) for v in value]
+            return [coerce(v, inner[0], key) for v in value]
     elif origin is dict or hint is dict:
         if isinstance(value, Mapping):
             return dict(value)
@@ -95,13 +95,13 @@ def typed(value: Any, hint: Any, key: str) -> Any:
     raise RegardError(f"'{key}' is {value!r}, but {wanted} is wanted")
 
 
-def _plain(value: Any, key: str) -> Any:
+def _to_json(value: Any, key: str) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        return {k: _plain(v, f"{key}.{k}") for k, v in asdict(value).items()}
+        return {k: _to_json(v, f"{key}.{k}") for k, v in asdict(value).items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(v, key) for v in value]
+        return [_to_json(v, key) for v in value]
     if isinstance(value, dict):
-        return {k: _plain(v, f"{key}.{k}") for k, v in value.items()}
+        return {k: _to_json(v, f"{key}.{k}") for k, v in value.items()}
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise RegardError(
@@ -115,17 +115,17 @@ def _override(config: Any, path: list[str], text: str, whole: str) -> Any:
         raise UnknownName(f"'{whole}' goes deeper than the configuration does")
     known = {f.name for f in fields(config)}
     if path[0] not in known:
-        raise UnknownName(f"no setting is called '{whole}'; {nearest(path[0], known)}")
+        raise UnknownName(f"no setting is called '{whole}'; {did_you_mean(path[0], known)}")
     if len(path) > 1:
         return replace(config, **{path[0]: _override(getattr(config, path[0]), path[1:], text, whole)})  # type: ignore[type-var]
     if is_dataclass(getattr(config, path[0])):
         inner = sorted(f.name for f in fields(getattr(config, path[0])))
         raise RegardError(f"'{whole}' is a group of settings; set one of: {', '.join(f'{whole}.{n}' for n in inner)}")
     hint = typing.get_type_hints(type(config))[path[0]]
-    return replace(config, **{path[0]: typed(_literal(text, hint), hint, whole)})  # type: ignore[type-var]
+    return replace(config, **{path[0]: coerce(_parse_literal(text, hint), hint, whole)})  # type: ignore[type-var]
 
 
-def _literal(text: str, hint: Any) -> Any:
+def _parse_literal(text: str, hint: Any) -> Any:
     """What was typed on the command line, as a Python value; bare words are strings."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
@@ -141,6 +141,6 @@ def _literal(text: str, hint: Any) -> Any:
         return text
 
 
-def _short(value: Sequence[Any], items: tuple[Any, ...]) -> bool:
+def _has_wrong_length(value: Sequence[Any], items: tuple[Any, ...]) -> bool:
     """Whether a pair is no pair: a tuple of another length than its type has."""
     return bool(items) and items[-1] is not ... and len(value) != len(items)

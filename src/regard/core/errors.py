@@ -31,7 +31,7 @@ class OutOfMemory(RegardError):
     """There was no room on the device, or on the host; the message says how less of it is needed."""
 
 
-def out_of_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Whether a device, or the host, had no room left; torch has a class for the one, and a sentence for the other."""
     return isinstance(error, MemoryError | OutOfMemory) or (
         isinstance(error, RuntimeError)
@@ -40,31 +40,31 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 @contextmanager
-def sparing(advice: str) -> Iterator[None]:
+def oom_advice(advice: str) -> Iterator[None]:
     """What runs out of memory in this block says how to need less, where nothing within has said it already."""
     try:
         yield
     except Exception as error:
-        if isinstance(error, OutOfMemory) or not out_of_memory(error):
+        if isinstance(error, OutOfMemory) or not is_out_of_memory(error):
             raise
         raise OutOfMemory(f"out of memory; {advice}") from error
 
 
-def each_of(given: Any, what: str) -> Iterator[Any]:
+def require_iterable(given: Any, what: str) -> Iterator[Any]:
     """What was given, one after another; refuses what cannot be gone through."""
     if not isinstance(given, Iterable):
         raise BadInput(f"give a list of {what}, not {'None' if given is None else f'a {type(given).__name__}'}")
     return iter(given)
 
 
-FEW = 6  # names that are offered at once
+MAX_SUGGESTIONS = 6  # names that are offered at once
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The tail of an error message: the known names that begin so, else the closest, or all where none is close."""
     name, known = str(name), sorted(known)
     longer = [each for each in known if name and each.startswith(name)]
-    if 0 < len(longer) <= FEW:
+    if 0 < len(longer) <= MAX_SUGGESTIONS:
         *others, last = (f"'{each}'" for each in longer)
         return f"did you mean {', '.join(others)} or {last}?" if others else f"did you mean {last}?"
     close = get_close_matches(name, known, n=1, cutoff=0.5)

@@ -13,7 +13,7 @@ from pathlib import Path
 from regard.core.errors import BadInput
 
 
-def write(content: bytes, path: str | os.PathLike[str]) -> Path:
+def atomic_write(content: bytes, path: str | os.PathLike[str]) -> Path:
     """Put bytes at a path atomically."""
     path = Path(path)
     part = None

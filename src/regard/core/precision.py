@@ -7,7 +7,7 @@ import torch
 from regard.core.shapes import Tensor
 
 
-def product_dtype(x: Tensor) -> torch.dtype:
+def compute_dtype(x: Tensor) -> torch.dtype:
     """The type in which x would be multiplied here and now."""
     kind = x.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype

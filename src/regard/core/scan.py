@@ -15,16 +15,16 @@ import torch.nn.functional as F
 from regard.core.shapes import Float, Tensor
 
 
-def scan(factors: Float[Tensor, "*rows T"], given: Float[Tensor, "*rows T"]) -> Float[Tensor, "*rows T"]:
+def scan(factors: Float[Tensor, "*rows T"], inputs: Float[Tensor, "*rows T"]) -> Float[Tensor, "*rows T"]:
     """Every h_t along the last axis, from the factors a and what is given, b."""
-    sums, by = given, 1
-    while by < given.shape[-1]:  # after each round: all that was given at most 2 by - 1 times before
-        sums = sums + factors * later(sums, by)
-        factors = factors * later(factors, by)
+    sums, by = inputs, 1
+    while by < inputs.shape[-1]:  # after each round: all that was given at most 2 by - 1 times before
+        sums = sums + factors * shift_right(sums, by)
+        factors = factors * shift_right(factors, by)
         by *= 2
     return sums
 
 
-def later(x: Float[Tensor, "*rows T"], by: int = 1) -> Float[Tensor, "*rows T"]:
+def shift_right(x: Float[Tensor, "*rows T"], by: int = 1) -> Float[Tensor, "*rows T"]:
     """Everything `by` times later, zeros before it."""
     return F.pad(x[..., : x.shape[-1] - by], (by, 0))

@@ -18,7 +18,7 @@ Rows = slice | list[int]  # which query rows are asked for
 Pair = tuple[int, int]  # rows and columns
 Size = int | Pair  # the same, where one number is a square
 
-__all__ = ["Bool", "Float", "Int", "Pair", "Rows", "Size", "Tensor", "in_rows", "pair"]
+__all__ = ["Bool", "Float", "Int", "Pair", "Rows", "Size", "Tensor", "check_token_ids", "pair"]
 
 
 def pair(size: Size) -> Pair:
@@ -26,7 +26,7 @@ def pair(size: Size) -> Pair:
     return (size, size) if isinstance(size, int) else (size[0], size[1])
 
 
-def in_rows(tokens: Tensor, what: str = "tokens") -> Int[Tensor, "B N"]:
+def check_token_ids(tokens: Tensor, what: str = "tokens") -> Int[Tensor, "B N"]:
     """Tokens as they are, if they are rows of whole numbers; looks at no number."""
     if tokens.ndim != 2 or tokens.dtype not in (torch.int64, torch.int32):
         given = f"{str(tokens.dtype).removeprefix('torch.')} of shape {tuple(tokens.shape)}"

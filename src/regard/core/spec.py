@@ -15,19 +15,19 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from regard.core.bounds import check
-from regard.core.config import typed
-from regard.core.errors import RegardError, UnknownName, nearest
-from regard.core.outside import outside
+from regard.core.config import coerce
+from regard.core.errors import RegardError, UnknownName, did_you_mean
+from regard.core.plugins import load_plugins
+from regard.core.validation import validate_argument
 
-Table = dict[str, tuple[str, str]]
+Registry = dict[str, tuple[str, str]]
 
-DECIDED = {  # by what stands around a part
-    *("width", "heads", "head_width", "query_width", "memory_width", "channels"),
+CONTEXT_ARGUMENTS = {  # by what stands around a part
+    *("width", "heads", "head_dim", "query_width", "memory_width", "channels"),
     *("patch", "depth", "stride", "normalized_shape", "grid"),
 }
-OWN = {("aligner", "width")}  # of the small network that scores
-_MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+CONTEXT_EXCEPTIONS = {("aligner", "width")}  # of the small network that scores
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Spec:
     """A name and its literal arguments: ``Spec.parse("rotary(base=1e4)")``."""
 
     name: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    first: tuple[Any, ...] = ()  # those without a name, which stand before the others: ``classes(3)``
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    args: tuple[Any, ...] = ()  # those without a name, which stand before the others: ``classes(3)``
 
     @classmethod
     def parse(cls, text: str) -> Spec:
@@ -53,16 +53,16 @@ class Spec:
         raise RegardError(f"cannot read the spec {text!r}; write name or name(key=value, ...), values as literals")
 
     def __str__(self) -> str:
-        inside = ", ".join([*map(repr, self.first), *(f"{k}={v!r}" for k, v in self.arguments.items())])
+        inside = ", ".join([*map(repr, self.args), *(f"{k}={v!r}" for k, v in self.kwargs.items())])
         return f"{self.name}({inside})" if inside else self.name
 
 
-def resolve(table: Table, name: str, kind: str) -> type:
+def resolve(table: Registry, name: str, kind: str) -> type:
     """The class a table holds under a name, imported now."""
     if name not in table:
-        outside()
+        load_plugins()
     if name not in table:
-        raise UnknownName(f"no {kind} is called '{name}'; {nearest(name, table)}")
+        raise UnknownName(f"no {kind} is called '{name}'; {did_you_mean(name, table)}")
     line: Any = table[name]
     if not (isinstance(line, tuple) and len(line) == 2 and all(isinstance(word, str) for word in line)):
         raise RegardError(f"the line of {kind} '{name}' is {line!r}; write the names of a module and a class in it")
@@ -70,7 +70,7 @@ def resolve(table: Table, name: str, kind: str) -> type:
     return found
 
 
-def make(table: Table, spec: Any, kind: str, **given: Any) -> Any:
+def build_part(table: Registry, spec: Any, kind: str, **context: Any) -> Any:
     """Build the part a spec names; `given` are the arguments its surroundings know (passed on where it takes them).
 
     Anything that is not a string is the user's own part and is returned as it is.
@@ -82,34 +82,34 @@ def make(table: Table, spec: Any, kind: str, **given: Any) -> Any:
     parsed = Spec.parse(spec)
     cls = resolve(table, parsed.name, kind)
     takes = inspect.signature(cls).parameters
-    for key in parsed.arguments:
+    for key in parsed.kwargs:
         if key not in takes:
-            raise UnknownName(f"{kind} '{parsed.name}' takes no argument '{key}'; {nearest(key, takes)}")
-    first = dict(zip(takes, parsed.first, strict=False))
-    if len(first) < len(parsed.first) or first.keys() & parsed.arguments.keys():
+            raise UnknownName(f"{kind} '{parsed.name}' takes no argument '{key}'; {did_you_mean(key, takes)}")
+    first = dict(zip(takes, parsed.args, strict=False))
+    if len(first) < len(parsed.args) or first.keys() & parsed.kwargs.keys():
         raise RegardError(f"{kind} '{parsed}' has too many arguments; it takes {', '.join(takes) or 'none'}")
-    written = _checked(cls, first | dict(parsed.arguments), kind, parsed.name)
+    written = _coerce_arguments(cls, first | dict(parsed.kwargs), kind, parsed.name)
     for key, value in written.items():
-        if key in DECIDED and (kind, key) not in OWN and given.get(key, value) != value:
-            raise RegardError(f"{key} of {kind} '{parsed.name}' is {value}, but its place asks for {given[key]}")
-    chosen = {k: v for k, v in given.items() if k in takes} | written
-    if missing := [k for k, p in takes.items() if k not in chosen and p.default is p.empty and p.kind not in _MANY]:
+        if key in CONTEXT_ARGUMENTS and (kind, key) not in CONTEXT_EXCEPTIONS and context.get(key, value) != value:
+            raise RegardError(f"{key} of {kind} '{parsed.name}' is {value}, but its place asks for {context[key]}")
+    chosen = {k: v for k, v in context.items() if k in takes} | written
+    if missing := [k for k, p in takes.items() if k not in chosen and p.default is p.empty and p.kind not in _VARIADIC]:
         raise RegardError(f"{kind} '{parsed}' needs {', '.join(missing)}: write {parsed.name}({missing[0]}=...)")
     return cls(**chosen)
 
 
-def _checked(cls: type, written: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
+def _coerce_arguments(cls: type, written: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
     """What a spec says, as the types that the part asks for; what someone else's part may be given is their affair."""
     if not written or cls.__module__.split(".")[0] not in ("regard", "torch"):
         return written
     hints = typing.get_type_hints(cls.__init__)  # type: ignore[misc]  # of the class itself, not of a subclass
-    found = {key: typed(value, hints.get(key, Any), f"{key} of {kind} {name}") for key, value in written.items()}
+    found = {key: coerce(value, hints.get(key, Any), f"{key} of {kind} {name}") for key, value in written.items()}
     for key, value in found.items():
-        check(value, kind, key, f"{key} of {kind} '{name}'")
+        validate_argument(value, kind, key, f"{key} of {kind} '{name}'")
     return found
 
 
-def cycle(spec: Any, layer: int) -> Any:
+def layer_spec(spec: Any, layer: int) -> Any:
     """The spec of one layer, where a list gives one a layer, cycled."""
     if isinstance(spec, Sequence) and not isinstance(spec, str):
         if not spec:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from regard.core import shown
+from regard.core import html
 from regard.core.shapes import Float, Int, Tensor
 
 
@@ -32,27 +32,27 @@ class Slots:
             return self.share.to(dtype) * real
         return real / real.sum(-1, keepdim=True).clamp(min=1)
 
-    def read(self, values: Float[Tensor, "B *any inn"]) -> Float[Tensor, "B *any G N"]:
+    def gather(self, values: Float[Tensor, "B *any inn"]) -> Float[Tensor, "B *any G N"]:
         """What each slot holds where the cells hold these values."""
-        cells = self._beside(self.cells, values)  # #B *1 G N P
+        cells = self._align(self.cells, values)  # #B *1 G N P
         index = cells.clamp(min=0).expand(*values.shape[:-1], *cells.shape[-3:])
         found = values.gather(-1, index.flatten(-3)).unflatten(-1, cells.shape[-3:])
-        return (found * self._beside(self.shares(values.dtype), values)).sum(-1)  # padding has share 0
+        return (found * self._align(self.shares(values.dtype), values)).sum(-1)  # padding has share 0
 
-    def spread(self, values: Float[Tensor, "B *any G N"]) -> Float[Tensor, "B *any inn"]:
+    def scatter(self, values: Float[Tensor, "B *any G N"]) -> Float[Tensor, "B *any inn"]:
         """The same the other way: what each slot holds is given to its cells, by their shares."""
         flat = values.flatten(-2)
-        cells, shares = (self._beside(own, flat) for own in (self.cells, self.shares(values.dtype)))
+        cells, shares = (self._align(own, flat) for own in (self.cells, self.shares(values.dtype)))
         parts = values[..., None] * shares  # B *any G N P
         out = values.new_zeros(*flat.shape[:-1], prod(self.grid))
         return out.scatter_add_(-1, cells.clamp(min=0).expand(parts.shape).flatten(-3), parts.flatten(-3))
 
     @staticmethod
-    def _beside(own: Tensor, values: Tensor) -> Tensor:
+    def _align(own: Tensor, values: Tensor) -> Tensor:
         """Cells or shares #B G N P with an axis of one for each that values B *any x have more."""
         return own[(slice(None), *[None] * (values.ndim - 2))].to(values.device)
 
-    def only(self, batch: int) -> Slots:
+    def batch_item(self, batch: int) -> Slots:
         """The slots of one input of the batch; those that are the same for all stay."""
 
         def one(x: Tensor) -> Tensor:
@@ -69,10 +69,12 @@ class Geometry:
     keys: Slots  # P >= 1: the cells each key was made of
     skip: Slots | None = None  # the way around, where the output grid is not the input grid
 
-    def only(self, batch: int) -> Geometry:
+    def batch_item(self, batch: int) -> Geometry:
         """The geometry of one input of the batch."""
         return Geometry(
-            self.queries.only(batch), self.keys.only(batch), None if self.skip is None else self.skip.only(batch)
+            self.queries.batch_item(batch),
+            self.keys.batch_item(batch),
+            None if self.skip is None else self.skip.batch_item(batch),
         )
 
     def operator(self, weights: Float[Tensor, "BG H N M"]) -> Float[Tensor, "B H out inn"]:
@@ -90,21 +92,23 @@ class Geometry:
         flat.scatter_add_(2, index, (parts * real.to(parts.dtype)).flatten(2))
         return flat[..., :-1].unflatten(2, (rows, columns))
 
-    def pull(self, weights: Float[Tensor, "BG H N M"], rows: Float[Tensor, "B #H Q out"]) -> Float[Tensor, "B H Q inn"]:
+    def left_multiply(
+        self, weights: Float[Tensor, "BG H N M"], rows: Float[Tensor, "B #H Q out"]
+    ) -> Float[Tensor, "B H Q inn"]:
         """``rows @ operator(weights)`` without forming the operator, which is large where windows are many."""
         w = weights.unflatten(0, (-1, self.queries.cells.shape[1]))  # B G H N M
-        return self.keys.spread(torch.einsum("bhqgn,bghnm->bhqgm", self.queries.read(rows), w))
+        return self.keys.scatter(torch.einsum("bhqgn,bghnm->bhqgm", self.queries.gather(rows), w))
 
-    def totals(self, weights: Float[Tensor, "BG H N M"]) -> Float[Tensor, "B H out"]:
+    def row_sums(self, weights: Float[Tensor, "BG H N M"]) -> Float[Tensor, "B H out"]:
         """The row sums of ``operator(weights)``."""
         w = weights.unflatten(0, (-1, self.queries.cells.shape[1]))
         whole = self.keys.shares(w.dtype).sum(-1)[:, :, None, None]  # #B G 1 1 M: what is real of each key
-        return self.queries.spread((w * whole).sum(-1).transpose(1, 2))
+        return self.queries.scatter((w * whole).sum(-1).transpose(1, 2))
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """One attention map: ``weights`` B H N M in [0, 1] for most mechanisms, rows are queries, columns are keys."""
+    """One attention map: ``map_rows`` B H N M in [0, 1] for most mechanisms, rows are queries, columns are keys."""
 
     name: str  # the module's path: "decoder.blocks.5.cross"
     weights: Float[Tensor, "B H N M"]
@@ -118,7 +122,7 @@ class Trace:
     centres: Float[Tensor, "B H N P"] | None = None  # where an aligner that has centres put them, in columns from 0
     gradient: Float[Tensor, "B H N M"] | None = None  # of what was differentiated, with respect to the weights
 
-    def label(self, rows: Sequence[str], columns: Sequence[str]) -> Trace:
+    def with_labels(self, rows: Sequence[str], columns: Sequence[str]) -> Trace:
         """The same trace with its rows and columns named; longer ones (padding) are cut off."""
         named = replace(self, rows=tuple(rows), columns=tuple(columns))
         if self.geometry is not None:
@@ -128,7 +132,7 @@ class Trace:
         gradient = None if self.gradient is None else self.gradient[..., : len(rows), : len(columns)]
         return replace(named, weights=w, centres=centres, gradient=gradient)
 
-    def only(self, batch: int) -> Trace:
+    def batch_item(self, batch: int) -> Trace:
         """The trace of one input of the batch (still with a batch axis, of one)."""
         if self.geometry is None:
             centres = None if self.centres is None else self.centres[batch : batch + 1]
@@ -137,53 +141,55 @@ class Trace:
         groups = self.geometry.queries.cells.shape[1]
         own = slice(batch * groups, (batch + 1) * groups)
         gradient = None if self.gradient is None else self.gradient[own]
-        return replace(self, weights=self.weights[own], geometry=self.geometry.only(batch), gradient=gradient)
+        return replace(self, weights=self.weights[own], geometry=self.geometry.batch_item(batch), gradient=gradient)
 
     def operator(self) -> Float[Tensor, "B H out inn"]:
         """The map on the input grid; the weights themselves where tokens were not regrouped."""
         return self.weights if self.geometry is None else self.geometry.operator(self.weights)
 
-    def pull(self, rows: Float[Tensor, "B #H Q out"], weights: Tensor | None = None) -> Float[Tensor, "B H Q inn"]:
+    def left_multiply(
+        self, rows: Float[Tensor, "B #H Q out"], weights: Tensor | None = None
+    ) -> Float[Tensor, "B H Q inn"]:
         """``rows @ operator()``; of other weights of the same geometry (heads fused, say) where they are given."""
         w = self.weights if weights is None else weights
-        return rows @ w if self.geometry is None else self.geometry.pull(w, rows)
+        return rows @ w if self.geometry is None else self.geometry.left_multiply(w, rows)
 
     @property
-    def reads(self) -> int:
+    def num_inputs(self) -> int:
         """How many cells the layer reads."""
         return self.weights.shape[-1] if self.geometry is None else prod(self.geometry.keys.grid)
 
     @property
-    def writes(self) -> int:
+    def num_outputs(self) -> int:
         """How many cells it writes."""
         return self.weights.shape[-2] if self.geometry is None else prod(self.geometry.queries.grid)
 
     def _repr_html_(self) -> str:
         """In a notebook: the heads as small maps, and their mean with its words where these are few."""
         batch = self.weights.shape[0] // (1 if self.geometry is None else self.geometry.queries.cells.shape[1])
-        about = f"{self.kind}, {self.weights.shape[1]} heads, {self.writes} rows, {self.reads} columns"
+        about = f"{self.kind}, {self.weights.shape[1]} heads, {self.num_outputs} rows, {self.num_inputs} columns"
         more = f", the first of {batch} inputs" if batch > 1 else ""
-        said = f"<b>{shown.escape(self.name)}</b> <span>{shown.escape(about + more)}</span>"
+        said = f"<b>{html.escape(self.name)}</b> <span>{html.escape(about + more)}</span>"
         if not self.weights.numel():
             return f"<div>{said}</div>"
         w = self._drawable()
         numbers = self.heads if self.heads is not None and len(self.heads) == len(w) else tuple(range(len(w)))
-        maps = "".join(shown.small(one, f"head {h}") for h, one in zip(numbers[: shown.HEADS], w, strict=False))
-        rest = f" and {len(w) - shown.HEADS} heads more" if len(w) > shown.HEADS else ""
+        maps = "".join(html.heatmap(one, f"head {h}") for h, one in zip(numbers[: html.MAX_HEADS], w, strict=False))
+        rest = f" and {len(w) - html.MAX_HEADS} heads more" if len(w) > html.MAX_HEADS else ""
         named = (
             self.rows is not None and self.columns is not None and w.shape[1:] == (len(self.rows), len(self.columns))
         )
-        if not named or max(w.shape[1:]) > shown.WORDS:
+        if not named or max(w.shape[1:]) > html.MAX_LABELS:
             return f"<div>{said}<br>{maps}{rest}</div>"
         assert self.rows is not None
         assert self.columns is not None
-        return f"<div>{said}<br>{maps}{rest}{shown.worded(w.mean(0), self.rows, self.columns)}</div>"
+        return f"<div>{said}<br>{maps}{rest}{html.labelled_heatmap(w.mean(0), self.rows, self.columns)}</div>"
 
     def _drawable(self) -> Float[Tensor, "H N M"]:
         """The first input's maps: on the input grid, or of one window where that grid is too large to be drawn."""
-        if self.geometry is None or self.weights.shape[1] * self.writes * self.reads > 2**22:
+        if self.geometry is None or self.weights.shape[1] * self.num_outputs * self.num_inputs > 2**22:
             return self.weights[0]
-        return self.only(0).operator()[0]
+        return self.batch_item(0).operator()[0]
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, weights rounded to 5 digits."""
@@ -192,7 +198,7 @@ class Trace:
         return plain | {name: _rounded(array) for name, array in arrays.items()}
 
 
-def moved(name: str, slots: Slots, batch: int, like: Tensor, exact: bool = True) -> Trace:
+def regrouping_trace(name: str, slots: Slots, batch: int, like: Tensor, exact: bool = True) -> Trace:
     """A module that only moves tokens (cuts patches, merges neighbours) as a trace: each slot looks at itself alone."""
     cells, share = slots.cells.flatten(1, 2), None if slots.share is None else slots.share.flatten(1, 2)
     count = cells.shape[1]
@@ -202,7 +208,7 @@ def moved(name: str, slots: Slots, batch: int, like: Tensor, exact: bool = True)
     return Trace(name, one, "move", geometry=Geometry(Slots(own, (count,)), keys), exact=exact)
 
 
-def windows(
+def receptive_fields(
     shape: Sequence[int], kernel: Sequence[int], stride: Sequence[int], device: torch.device
 ) -> Int[Tensor, "N P"]:
     """The cells of a grid under a filter at each of its places, the first of them centred on cell 0; -1 is outside."""

@@ -5,14 +5,14 @@
     a collective    takes  bytes sent / speed of the slowest link on the way  +  steps · delay
 
 Peaks are the makers' (dense, without sparsity); memory is what PyTorch finds, a little less than is printed on the box.
-No program reaches the peaks. `Hopes` says which share of each is expected, in one place, and every report repeats it.
+No program reaches the peaks. `Efficiency` says which share of each is expected, in one place, and every report repeats it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from regard.core.errors import UnknownName, nearest
+from regard.core.errors import UnknownName, did_you_mean
 
 GB, GIB, TERA = 1e9, 2**30, 1e12
 
@@ -27,10 +27,10 @@ class Device:
     float32: float  # of matrix products, without TF32
     bandwidth: float  # of its memory
     link: float  # to the other devices of its machine
-    together: int  # devices in a machine
+    per_node: int  # devices in a machine
     network: float  # to other machines, for each device
     source: str = ""
-    host: bool = False  # a CPU
+    is_cpu: bool = False  # a CPU
     measured: bool = False  # peaks that were reached, not those on a data sheet
 
     def speed(self, precision: str) -> float:
@@ -59,48 +59,52 @@ DEVICES: dict[str, Device] = {
 
 
 @dataclass(frozen=True)
-class Hopes:
+class Efficiency:
     """The share of each peak that is expected."""
 
-    products: float = 0.70  # of the peak: one large product alone reached 0.76 on an H200
+    matmul: float = 0.70  # of the peak: one large product alone reached 0.76 on an H200
     attention: float = 0.40  # of the peak: fused kernels, forward and backward together
     bandwidth: float = 0.80
-    start: float = 3e-6  # seconds that even the smallest kernel takes: what recurrent models spend their time on
+    launch: float = 3e-6  # seconds that even the smallest kernel takes: what recurrent models spend their time on
     link: float = 0.75
-    hidden: float = 0.80  # of the computing time, communication that may run beside it can hide behind
-    delay: float = 10e-6  # seconds for each step of a ring
-    apart: float = 1.0 * GIB  # memory the device keeps for itself: context, kernels' workspace, buffers of collectives
-    fragments: float = 0.05  # of the memory, lost between tensors
+    overlap: float = 0.80  # of the computing time, communication that may run beside it can hide behind
+    latency: float = 10e-6  # seconds for each step of a ring
+    reserved: float = (
+        1.0 * GIB
+    )  # memory the device keeps for itself: context, kernels' workspace, buffers of collectives
+    fragmentation: float = 0.05  # of the memory, lost between tensors
 
 
-HOPES = Hopes()
-MEASURED = replace(HOPES, products=0.90, attention=0.50, bandwidth=0.95)  # of what one product, one copy reached here
+EXPECTED = Efficiency()
+MEASURED_EFFICIENCY = replace(
+    EXPECTED, matmul=0.90, attention=0.50, bandwidth=0.95
+)  # of what one product, one copy reached here
 
 
-def hopes_of(device: Device, products: float | None = None) -> Hopes:
-    """What may be hoped of a device; `products` is the share of the peak that products reach, where that is known."""
-    hopes = MEASURED if device.measured else HOPES
-    return hopes if products is None else replace(hopes, products=products)
+def efficiency_of(device: Device, products: float | None = None) -> Efficiency:
+    """What may be hoped of a device; `bmm` is the share of the peak that products reach, where that is known."""
+    efficiency = MEASURED_EFFICIENCY if device.measured else EXPECTED
+    return efficiency if products is None else replace(efficiency, matmul=products)
 
 
-def device_of(name: str) -> Device:
-    """A device by name; ``here`` is this machine, as `regard doctor` found it (else measured now, some seconds)."""
+def find_device(name: str) -> Device:
+    """A device by name; ``this_machine`` is this machine, as `regard doctor` found it (else measured now, some seconds)."""
     if name == "here":
-        return here()
+        return this_machine()
     if name.lower() not in DEVICES:
-        raise UnknownName(f"no device is called '{name}'; {nearest(name.lower(), [*DEVICES, 'here'])}")
+        raise UnknownName(f"no device is called '{name}'; {did_you_mean(name.lower(), [*DEVICES, 'here'])}")
     return DEVICES[name.lower()]
 
 
-def here() -> Device:
+def this_machine() -> Device:
     """This machine's GPU where it has one, else its CPU, with the peaks that the doctor measured."""
-    from regard.doctor.measure import measure, recall
+    from regard.doctor.measure import load_measured, measure
 
-    found = (recall() or measure(quick=True)).best
+    found = (load_measured() or measure(quick=True)).best
     speed = {kind.name: 1e9 * kind.gflops for kind in found.dtypes if kind.works and kind.gflops}
     float32 = speed.get("float32", 1e9)
     link, network = 25 * GB, 1.25 * GB  # not measured: PCIe and 10 Gb/s
     return Device(
         found.what, float(found.memory), speed.get("bfloat16", float32), float32, 1e9 * (found.copy or 1.0), link,
-        found.count, network, "measured by regard doctor; links are not", host=found.name == "cpu", measured=True,
+        found.count, network, "measured by regard doctor; links are not", is_cpu=found.name == "cpu", measured=True,
     )  # fmt: skip

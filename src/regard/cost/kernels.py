@@ -21,34 +21,47 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from regard.attention.windows import MOST_CELLS, MOST_WIDTH
-from regard.blocks import windowed
+from regard.attention.window_attention import MAX_HEAD_DIM, MAX_WINDOW_CELLS
+from regard.blocks import shifted_window
 from regard.core.shapes import Tensor
 from regard.cost.meter import Meter
-from regard.tasks import linear_loss
+from regard.losses import fused_linear_cross_entropy
 
-WIDE = (F.layer_norm, F.rms_norm, F.group_norm, F.softmax, F.log_softmax, Tensor.softmax, Tensor.log_softmax)
+FLOAT32_OPS = (F.layer_norm, F.rms_norm, F.group_norm, F.softmax, F.log_softmax, Tensor.softmax, Tensor.log_softmax)
 
 
-class AsOnGPU(TorchFunctionMode):
+class GPUKernelMode(TorchFunctionMode):
     """Fused attention wherever it is asked for, and norms and softmax in float32 under autocast.
 
-    A backward pass runs with this turned off; `around` keeps it on for modules that are recomputed there.
+    A backward pass runs with this turned off; `word_contexts` keeps it on for modules that are recomputed there.
     """
 
     def __init__(self, meter: Meter) -> None:
         super().__init__()
         self.meter = meter
 
-    def __enter__(self) -> AsOnGPU:
-        self.before = linear_loss.fits, linear_loss.slope, windowed.windowed_qkv, windowed.Windowed._fuses
-        linear_loss.fits, linear_loss.slope = (lambda z: True), self.slope
-        windowed.windowed_qkv, windowed.Windowed._fuses = self.windows, _fuses  # type: ignore[assignment, method-assign]
+    def __enter__(self) -> GPUKernelMode:
+        self.before = (
+            fused_linear_cross_entropy.can_use_triton,
+            fused_linear_cross_entropy.cross_entropy_with_grad,
+            shifted_window.window_attention_qkv,
+            shifted_window.WindowAttention._fuses,
+        )
+        fused_linear_cross_entropy.can_use_triton, fused_linear_cross_entropy.cross_entropy_with_grad = (
+            (lambda z: True),
+            self.slope,
+        )
+        shifted_window.window_attention_qkv, shifted_window.WindowAttention._fuses = self.windows, _fuses  # type: ignore[assignment, method-assign]
         super().__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        linear_loss.fits, linear_loss.slope, windowed.windowed_qkv, windowed.Windowed._fuses = self.before  # type: ignore[method-assign]
+        (
+            fused_linear_cross_entropy.can_use_triton,
+            fused_linear_cross_entropy.cross_entropy_with_grad,
+            shifted_window.window_attention_qkv,
+            shifted_window.WindowAttention._fuses,
+        ) = self.before  # type: ignore[method-assign]
         super().__exit__(*error)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -57,19 +70,19 @@ class AsOnGPU(TorchFunctionMode):
             return self.attend(*args, **kwargs)
         if func is F.dropout:
             return dropout(*args, **kwargs)
-        if func in WIDE and torch.is_autocast_enabled("cpu"):
-            args = tuple(_wide(x) for x in args)
-            kwargs = {key: _wide(x) for key, x in kwargs.items()}
+        if func in FLOAT32_OPS and torch.is_autocast_enabled("cpu"):
+            args = tuple(_to_float32(x) for x in args)
+            kwargs = {key: _to_float32(x) for key, x in kwargs.items()}
         if func is F.rms_norm:
             return self.rms_norm(*args, **kwargs)
         return func(*args, **kwargs)
 
-    def around(self, module: torch.nn.Module) -> None:
+    def wrap(self, module: torch.nn.Module) -> None:
         """Let a module run under this, wherever it is called from."""
         forward = module.forward
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            with AsOnGPU(self.meter):
+            with GPUKernelMode(self.meter):
                 return forward(*args, **kwargs)
 
         module.forward = run
@@ -91,7 +104,7 @@ class AsOnGPU(TorchFunctionMode):
             q, k, v = (x.to(torch.get_autocast_dtype("cpu")) for x in (q, k, v))
         if attn_mask is not None:
             torch.broadcast_shapes(attn_mask.shape, (*q.shape[:-1], k.shape[-2]))
-        out: Tensor = _Fused.apply(q, k, v, attn_mask, self.meter)
+        out: Tensor = _FusedAttention.apply(q, k, v, attn_mask, self.meter)
         return out
 
     def windows(
@@ -107,7 +120,7 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = Fa
     return torch.native_dropout(x, p, True)[0] if training and p else x
 
 
-def _wide(x: Any) -> Any:
+def _to_float32(x: Any) -> Any:
     return x.float() if isinstance(x, Tensor) and x.dtype in (torch.bfloat16, torch.float16) else x
 
 
@@ -128,7 +141,7 @@ class _RMSNorm(torch.autograd.Function):
         return made, None if weight is None else weight.new_empty(weight.shape), None
 
 
-class _Fused(torch.autograd.Function):
+class _FusedAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, meter: Meter) -> Tensor:
         *outer, heads, n, _ = q.shape
@@ -165,21 +178,21 @@ class _Windows(torch.autograd.Function):
         return *made, None, None
 
 
-def _fuses(mixer: windowed.Windowed, x: Tensor) -> bool:
+def _fuses(mixer: shifted_window.WindowAttention, x: Tensor) -> bool:
     """Whether the kernel would be taken on a GPU."""
-    small = mixer.window[0] * mixer.window[1] <= MOST_CELLS
-    return mixer.usual() and small and mixer.project.depth <= MOST_WIDTH
+    small = mixer.window[0] * mixer.window[1] <= MAX_WINDOW_CELLS
+    return mixer.can_fuse() and small and mixer.project.head_dim <= MAX_HEAD_DIM
 
 
 def _product_in_windows(qkv: Tensor, window: tuple[int, int]) -> int:
     """Operations of one product over all pairs of all windows, those at the edge being whole ones."""
-    batch, rows, columns, _, heads, depth = qkv.shape
+    batch, rows, columns, _, heads, head_dim = qkv.shape
     windows = batch * -(-rows // window[0]) * -(-columns // window[1])
-    return 2 * windows * heads * (window[0] * window[1]) ** 2 * depth
+    return 2 * windows * heads * (window[0] * window[1]) ** 2 * head_dim
 
 
 def attention_operations(q: Tensor, k: Tensor, v: Tensor, backward: bool = False) -> int:
     """Forward: scores and values. Backward: scores again, and the gradients of weights, values, queries and keys."""
     pairs = prod(q.shape[:-1]) * k.shape[-2]
-    depth, wide = q.shape[-1], v.shape[-1]
-    return 2 * pairs * (3 * depth + 2 * wide if backward else depth + wide)
+    head_dim, wide = q.shape[-1], v.shape[-1]
+    return 2 * pairs * (3 * head_dim + 2 * wide if backward else head_dim + wide)

@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from regard.core.shapes import Tensor
-from regard.cost.tape import Held, Kernel, Mark, Noted, Ran, Tape
+from regard.cost.op_log import Allocation, Kernel, KernelRun, Marker, Note, OpLog
 
 aten = torch.ops.aten
 ALLOCATIONS = {aten.empty, aten.empty_like, aten.empty_strided, aten.new_empty, aten.new_empty_strided, aten.lift_fresh}
@@ -38,7 +38,7 @@ class Meter(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.tape = Tape()
+        self.op_log = OpLog()
         self.phase, self.part = "", ""
         self._numbers: dict[int, int] = {}  # address of a storage that is alive -> its number
         self._sizes: list[int] = []
@@ -81,15 +81,15 @@ class Meter(TorchDispatchMode):
     def add(self, kind: str, operations: int, given: Iterable[Tensor], made: Iterable[Tensor]) -> None:
         """Count one kernel."""
         moved = sum(x.numel() * x.element_size() for x in (*given, *made))
-        self.tape.entries.append(Ran(self.phase, self.part, Kernel(kind, operations, moved)))
+        self.op_log.entries.append(KernelRun(self.phase, self.part, Kernel(kind, operations, moved)))
 
     def note(self, what: str, amount: int) -> None:
         """Count something else."""
-        self.tape.entries.append(Noted(self.phase, what, amount))
+        self.op_log.entries.append(Note(self.phase, what, amount))
 
     def mark(self, what: str, stack: str = "", block: int = 0) -> None:
         """Mark this moment."""
-        self.tape.entries.append(Mark(what, stack, block))
+        self.op_log.entries.append(Marker(what, stack, block))
 
     @contextmanager
     def during(self, phase: str) -> Iterator[None]:
@@ -140,18 +140,18 @@ class Meter(TorchDispatchMode):
         number, size = len(self._sizes), storage.nbytes()
         self._numbers[address] = number
         self._sizes.append(size)
-        self.tape.entries.append(Held(number, size))
+        self.op_log.entries.append(Allocation(number, size))
         weakref.finalize(storage, self._gone, address, number).atexit = False
 
     def _gone(self, address: int, number: int) -> None:
         self._numbers.pop(address, None)
-        self.tape.entries.append(Held(number, -self._sizes[number]))
+        self.op_log.entries.append(Allocation(number, -self._sizes[number]))
 
     def label(self, x: Tensor, what: str) -> None:
         """Say what a tensor is; what it was before this counts too."""
         number = self._numbers.get(x.untyped_storage()._cdata)
         if number is not None:
-            self.tape.labels[number] = what
+            self.op_log.labels[number] = what
 
 
 def _summed_by_autograd(args: Any) -> bool:

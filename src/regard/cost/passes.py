@@ -25,52 +25,52 @@ from torch._subclasses.fake_tensor import DynamicOutputShapeException
 
 from regard.attention.mechanisms.softmax import SoftmaxAttention
 from regard.attention.protocol import Mechanism
-from regard.blocks.experts import experts
-from regard.blocks.windowed import Windowed
+from regard.blocks.mixture_of_experts import moe_layers
+from regard.blocks.shifted_window import WindowAttention
 from regard.core.errors import BadInput, RegardError, Unsupported
 from regard.core.shapes import Tensor
-from regard.cost import imagine, slicing, stacks
-from regard.cost.imagine import Shape, imagined
-from regard.cost.kernels import AsOnGPU
+from regard.cost import extrapolate, meta_model, tensor_parallel
+from regard.cost.kernels import GPUKernelMode
+from regard.cost.meta_model import InputShape, fake_tensors
 from regard.cost.meter import Meter
-from regard.cost.tape import Kernel, Tape
+from regard.cost.op_log import Kernel, OpLog
 from regard.positions.added.learned import LearnedPositions
-from regard.tokens.windows import whole
+from regard.tokens.windows import padded_size
 
 FLOAT = 4  # bytes: weights, their gradients and moments are float32 whatever products are computed in
 GRADIENT = "gradients"
 
 
 @dataclass(frozen=True)
-class Way:
+class ExecutionPlan:
     """How one device computes."""
 
     precision: str = "bfloat16"  # of products; float32 or bfloat16
     recompute: bool = False
-    tensor: int = 1  # devices that share every matrix
-    sliced: bool = False  # FSDP: weights come as they are needed, already in the type of the products
+    tensor_parallel: int = 1  # devices that share every matrix
+    sharded: bool = False  # FSDP: weights come as they are needed, already in the type of the products
     optimiser: str = "adamw"
     accumulate: int = 1
-    host: bool = False  # a CPU: its own kernels, as they are
+    is_cpu: bool = False  # a CPU: its own kernels, as they are
 
 
 @dataclass
-class Passes:
+class PassCosts:
     """What was found. Sizes are bytes, work is operations (two a multiply-add)."""
 
     parameters: dict[str, int] = field(default_factory=dict)  # of this device, by part, each counted once
     tied: frozenset[str] = frozenset()  # parts that own nothing because another part owns it
     whole: int = 0  # parameters of all devices that share the matrices
-    idle: int = 0  # of them, those of experts that a token is not sent to
+    inactive: int = 0  # of them, those of experts that a token is not sent to
     blocks: list[int] = field(default_factory=list)  # parameters of each repeated block
     buffers: int = 0
     state: int = 0  # of the optimiser
     kernels: dict[str, Counter[Kernel]] = field(default_factory=dict)  # of one pass, and of one update
     work: dict[str, int] = field(default_factory=dict)  # of the forward pass, by part
-    kept: int = 0  # alive between forward and backward, weights and their copies aside
+    saved_for_backward: int = 0  # alive between forward and backward, weights and their copies aside
     peak: dict[str, int] = field(default_factory=dict)  # at the fullest moment, weights and state aside, by kind
     notes: Counter[str] = field(default_factory=Counter)  # of a forward pass: entries of maps, bytes of sums
-    updating: int = 0  # what the update holds beside gradients, weights and moments
+    update_bytes: int = 0  # what the update holds beside gradients, weights and moments
     cache: int = 0  # what writing remembers
     items: int = 0
     unit: str = "tokens"
@@ -99,68 +99,75 @@ class Passes:
 # -- training ----------------------------------------------------------------------------------------------------------
 
 
-def training(config: Any, shape: Shape, way: Way) -> Passes:
+def training_step(config: Any, shape: InputShape, plan: ExecutionPlan) -> PassCosts:
     """One update of one device."""
-    model, about, update = _standing(config, way)
+    model, about, update = _batch_independent(config, plan)
     found = replace(about, kernels={})
-    tape = _trained(config, shape, way)
-    passes = min(way.accumulate, 2)
-    for phase, kernels in tape.kernels().items():
+    op_log = _training_log(config, shape, plan)
+    passes = min(plan.accumulate, 2)
+    for phase, kernels in op_log.kernels().items():
         found.kernels[phase] = Counter({kernel: n // passes for kernel, n in kernels.items()})
     found.kernels |= update.kernels()
-    found.work = {part: n // passes for part, n in tape.work("forward").items()}
+    found.work = {part: n // passes for part, n in op_log.work("forward").items()}
     if "head" in found.parameters and "loss" in found.kernels:  # one of its three products is the forward one
         found.work["head"] = found.operations("loss") // 3
-    found.notes = Counter({what: n // passes for what, n in tape.noted("forward").items()})
-    found.kept = tape.alive("loss").get("", 0)
-    found.peak = tape.peak(leave_out=(GRADIENT,) if way.sliced else ())
-    if not way.sliced:  # an update of slices is for whoever cuts them to think of
+    found.notes = Counter({what: n // passes for what, n in op_log.noted("forward").items()})
+    found.saved_for_backward = op_log.alive("loss").get("", 0)
+    found.peak = op_log.peak(leave_out=(GRADIENT,) if plan.sharded else ())
+    if not plan.sharded:  # an update of slices is for whoever cuts them to think of
         found.peak = max(found.peak, update.peak(), key=lambda peak: sum(peak.values()))
-    found.items, found.unit = imagine.items(model, shape)
+    found.items, found.unit = meta_model.count_items(model, shape)
     return found
 
 
-_KNOWN: dict[tuple[str, int, str], tuple[nn.Module, Passes, Tape]] = {}
+_CACHE: dict[tuple[str, int, str], tuple[nn.Module, PassCosts, OpLog]] = {}
 
 
-def _standing(config: Any, way: Way) -> tuple[nn.Module, Passes, Tape]:
+def _batch_independent(config: Any, plan: ExecutionPlan) -> tuple[nn.Module, PassCosts, OpLog]:
     """What does not depend on the batch: a model's sizes and an update. The latest are remembered."""
-    key = repr(config), way.tensor, way.optimiser
-    if key not in _KNOWN:
-        with _imagining():
-            model = imagine.build(config).train()
-            found, _ = _about(model, way)
-            optimiser = _optimiser(model, way.optimiser)
+    key = repr(config), plan.tensor_parallel, plan.optimiser
+    if key not in _CACHE:
+        with _fake_model_errors():
+            model = meta_model.build(config).train()
+            found, _ = _model_sizes(model, plan)
+            optimiser = _optimiser(model, plan.optimiser)
             found.state = sum(x.numel() * x.element_size() for x in optimiser.tensors().values())
             update = _update(model, optimiser)
-            found.updating = update.peak().get("", 0)
-        if len(_KNOWN) > 8:
-            _KNOWN.clear()
-        _KNOWN[key] = model, found, update
-    return _KNOWN[key]
+            found.update_bytes = update.peak().get("", 0)
+        if len(_CACHE) > 8:
+            _CACHE.clear()
+        _CACHE[key] = model, found, update
+    return _CACHE[key]
 
 
-def kept(config: Any, shape: Shape, way: Way) -> int:
+def saved_activation_bytes(config: Any, shape: InputShape, plan: ExecutionPlan) -> int:
     """What one device keeps between forward and backward."""
-    return _trained(config, shape, way, backward=False).alive("loss").get("", 0)
+    return _training_log(config, shape, plan, backward=False).alive("loss").get("", 0)
 
 
-def _trained(config: Any, shape: Shape, way: Way, backward: bool = True, short: bool = True) -> Tape:
+def _training_log(
+    config: Any, shape: InputShape, plan: ExecutionPlan, backward: bool = True, short: bool = True
+) -> OpLog:
     """The tape of the passes of an update; of a stack of equal blocks a few are run."""
-    with _imagining():
-        model, meter = imagine.build(config).train(), Meter()
-        cuts = _cut(model, way)
-        missing = stacks.shorten(model) if short else {}
-        if way.sliced and way.precision == "bfloat16":
-            _narrow(model)
-        if way.recompute:
-            _recompute(model, way, meter)
+    with _fake_model_errors():
+        model, meter = meta_model.build(config).train(), Meter()
+        cuts = _slice(model, plan)
+        missing = extrapolate.drop_repeated_blocks(model) if short else {}
+        if plan.sharded and plan.precision == "bfloat16":
+            _to_bfloat16(model)
+        if plan.recompute:
+            _recompute(model, plan, meter)
         meter.leave_out([*model.parameters(), *model.buffers()])
-        with meter, _kernels_of(way, meter), _noting(model, cuts, meter), stacks.marked(model, meter, missing):
-            for _ in range(min(way.accumulate, 2) if backward else 1):  # the second finds the gradients of the first
-                batch = imagine.feed(model, shape)
-                with meter.during("forward"), _autocast(way.precision), meter.by_part(modules_by_part(model)):
-                    total = imagine.loss(model, batch, meter.during, way.host)
+        with (
+            meter,
+            _kernels_of(plan, meter),
+            _count_maps(model, cuts, meter),
+            extrapolate.mark_blocks(model, meter, missing),
+        ):
+            for _ in range(min(plan.accumulate, 2) if backward else 1):  # the second finds the gradients of the first
+                batch = meta_model.make_batch(model, shape)
+                with meter.during("forward"), _autocast(plan.precision), meter.by_part(modules_by_part(model)):
+                    total = meta_model.training_loss(model, batch, meter.during, plan.is_cpu)
                 meter.mark("loss")
                 if backward:
                     with meter.during("backward"):
@@ -169,13 +176,13 @@ def _trained(config: Any, shape: Shape, way: Way, backward: bool = True, short: 
                         if p.grad is not None:
                             meter.label(p.grad, GRADIENT)
         try:
-            return stacks.lengthened(meter.tape, missing)
-        except stacks.Irregular:
+            return extrapolate.restore_blocks(meter.op_log, missing)
+        except extrapolate.IrregularStack:
             pass
-    return _trained(config, shape, way, backward, short=False)
+    return _training_log(config, shape, plan, backward, short=False)
 
 
-def _update(model: nn.Module, optimiser: Any) -> Tape:
+def _update(model: nn.Module, optimiser: Any) -> OpLog:
     """The tape of an update alone."""
     meter = Meter()
     meter.leave_out([*model.parameters(), *optimiser.tensors().values()])
@@ -184,90 +191,97 @@ def _update(model: nn.Module, optimiser: Any) -> Tape:
             p.grad = torch.empty_like(p)
             meter.label(p.grad, GRADIENT)
         optimiser.step(1e-3)
-    return meter.tape
+    return meter.op_log
 
 
 def _optimiser(model: nn.Module, spec: str) -> Any:
-    from regard.training.optimiser import Optimiser, spared
-    from regard.training.optimisers.muon import projections
+    from regard.training.optimizers.muon import fused_projections
+    from regard.training.optimizers.optimizer import Optimizer, parameters_without_decay
 
-    return Optimiser(dict(model.named_parameters()), spec, rows=projections(model), spares=spared(model))
+    return Optimizer(
+        dict(model.named_parameters()), spec, rows=fused_projections(model), spares=parameters_without_decay(model)
+    )
 
 
-def _recompute(model: nn.Module, way: Way, meter: Meter) -> None:
-    from regard.training.spread import blocks, recompute_blocks
+def _recompute(model: nn.Module, plan: ExecutionPlan, meter: Meter) -> None:
+    from regard.training.parallel.parallelize import enable_gradient_checkpointing, transformer_blocks
 
-    if not blocks(model):
+    if not transformer_blocks(model):
         raise Unsupported(f"{type(model).__name__} has no repeated blocks to recompute; leave --recompute out")
-    for block in blocks(model) if not way.host else []:
-        AsOnGPU(meter).around(block)
-    recompute_blocks(model)
+    for block in transformer_blocks(model) if not plan.is_cpu else []:
+        GPUKernelMode(meter).wrap(block)
+    enable_gradient_checkpointing(model)
 
 
 # -- reading and writing -----------------------------------------------------------------------------------------------
 
 
-def reading(config: Any, shape: Shape, way: Way) -> Passes:
+def forward_pass(config: Any, shape: InputShape, plan: ExecutionPlan) -> PassCosts:
     """One forward pass of a model whose weights are in the type of the products."""
-    with _imagining(), torch.no_grad():
-        model, found, cuts, meter = _at_rest(config, way)
-        missing = stacks.shorten(model)
-        with meter, _kernels_of(way, meter), _noting(model, cuts, meter), stacks.marked(model, meter, missing):
-            batch = {name: _narrowed(x, way) for name, x in imagine.feed(model, shape).items()}
+    with _fake_model_errors(), torch.no_grad():
+        model, found, cuts, meter = _inference_model(config, plan)
+        missing = extrapolate.drop_repeated_blocks(model)
+        with (
+            meter,
+            _kernels_of(plan, meter),
+            _count_maps(model, cuts, meter),
+            extrapolate.mark_blocks(model, meter, missing),
+        ):
+            batch = {name: _input_dtype(x, plan) for name, x in meta_model.make_batch(model, shape).items()}
             with meter.during("forward"), meter.by_part(modules_by_part(model)):
                 model(**batch)
-        tape = stacks.lengthened(meter.tape, missing)
-        found.kernels, found.work, found.notes = tape.kernels(), tape.work("forward"), tape.noted("forward")
-        found.peak = tape.peak()
-        found.items, found.unit = imagine.items(model, shape)
+        op_log = extrapolate.restore_blocks(meter.op_log, missing)
+        found.kernels, found.work, found.notes = op_log.kernels(), op_log.work("forward"), op_log.noted("forward")
+        found.peak = op_log.peak()
+        found.items, found.unit = meta_model.count_items(model, shape)
         return found
 
 
-def writing(config: Any, shape: Shape, way: Way, beams: int = 1) -> Passes:
+def decoding_step(config: Any, shape: InputShape, plan: ExecutionPlan, beam_size: int = 1) -> PassCosts:
     """The last step of writing `length` tokens for every row of a batch, each in so many beams."""
-    with _imagining(), torch.no_grad():
-        model, found, cuts, meter = _at_rest(config, way)
+    with _fake_model_errors(), torch.no_grad():
+        model, found, cuts, meter = _inference_model(config, plan)
         if not callable(getattr(model, "start", None)):
             raise Unsupported(f"{type(model).__name__} does not write one token after another; leave --decode out")
         writer: Any = model
-        wanted = imagine.text(model, shape, "target" if _reads(model) == "source" else "tokens")
-        _refuse_places(model, wanted + (shape.source or 1) - 1 if _reads(model) == "prompts" else wanted)
-        with meter, _kernels_of(way, meter), _noting(model, cuts, meter):
+        wanted = meta_model.row_length(model, shape, "target" if _start_argument(model) == "source" else "tokens")
+        _check_length(model, wanted + (shape.source or 1) - 1 if _start_argument(model) == "prompts" else wanted)
+        with meter, _kernels_of(plan, meter), _count_maps(model, cuts, meter):
             with meter.during("forward"):
-                tokens, state = writer.start(_read(model, shape), room=1 + beams * wanted)
-            tokens = tokens.expand(-1, beams).contiguous()
-            if beams > 1:
-                state = writer.select(state, None, torch.zeros(shape.batch, beams, dtype=torch.long))
+                tokens, state = writer.start(_start_input(model, shape), capacity=1 + beam_size * wanted)
+            tokens = tokens.expand(-1, beam_size).contiguous()
+            if beam_size > 1:
+                state = writer.select(state, None, torch.zeros(shape.batch, beam_size, dtype=torch.long))
             if callable(getattr(model, "freeze", None)):
                 _, state = writer.step(tokens, state)  # some caches are made by the first step
                 state = writer.freeze(state)  # from here on a step reads all of the cache
             with meter.during("step"):
                 _, state = writer.step(tokens, state)
-        found.kernels, found.notes, found.peak = meter.tape.kernels(), meter.tape.noted("step"), meter.tape.peak()
-        found.cache = _held(state)
+        found.kernels, found.notes, found.peak = meter.op_log.kernels(), meter.op_log.noted("step"), meter.op_log.peak()
+        found.cache = _state_bytes(state)
         found.items = shape.batch
         return found
 
 
-def _refuse_places(model: nn.Module, needed: int) -> None:
+def _check_length(model: nn.Module, needed: int) -> None:
     """A learned table has no row for what comes after its end."""
     for name, module in model.named_modules():
         if isinstance(module, LearnedPositions) and not name.startswith("encoder") and needed > module.length:
             raise BadInput(f"{needed} positions are needed, but {module.length} are learned: set length={needed}")
 
 
-def _reads(model: nn.Module) -> str:
+def _start_argument(model: nn.Module) -> str:
     """What a model reads before it writes: a source, or prompts."""
     return next(iter(inspect.signature(model.start).parameters))  # type: ignore[arg-type]
 
 
-def _read(model: nn.Module, shape: Shape) -> Tensor:
+def _start_input(model: nn.Module, shape: InputShape) -> Tensor:
     """A source, or a prompt of one token where none is given."""
-    length = imagine.text(model, shape, "source") if _reads(model) == "source" else shape.source or 1
+    length = meta_model.row_length(model, shape, "source") if _start_argument(model) == "source" else shape.source or 1
     return torch.zeros(shape.batch, length, dtype=torch.long)
 
 
-def _held(state: Any) -> int:
+def _state_bytes(state: Any) -> int:
     """Bytes of all tensors that a state holds, however deep."""
     found: dict[int, int] = {}
 
@@ -284,12 +298,12 @@ def _held(state: Any) -> int:
     return sum(found.values())
 
 
-def _at_rest(config: Any, way: Way) -> tuple[nn.Module, Passes, dict[str, str], Meter]:
+def _inference_model(config: Any, plan: ExecutionPlan) -> tuple[nn.Module, PassCosts, dict[str, str], Meter]:
     """A model that is only used, its weights in the type of the products."""
-    model, meter = imagine.build(config).eval(), Meter()
-    found, cuts = _about(model, way)
-    if way.precision == "bfloat16":
-        _narrow(model)
+    model, meter = meta_model.build(config).eval(), Meter()
+    found, cuts = _model_sizes(model, plan)
+    if plan.precision == "bfloat16":
+        _to_bfloat16(model)
     meter.leave_out([*model.parameters(), *model.buffers()])
     return model, found, cuts, meter
 
@@ -298,12 +312,12 @@ def _at_rest(config: Any, way: Way) -> tuple[nn.Module, Passes, dict[str, str], 
 
 
 @contextmanager
-def _imagining() -> Iterator[None]:
+def _fake_model_errors() -> Iterator[None]:
     """Inside, a shape that cannot be is said in one line."""
     was = gc.isenabled()
     gc.disable()  # when tensors in cycles go must not depend on what ran before; and much time went there
     try:
-        with imagined():
+        with fake_tensors():
             yield
     except RegardError:
         raise
@@ -316,29 +330,31 @@ def _imagining() -> Iterator[None]:
             gc.enable()
 
 
-def _about(model: nn.Module, way: Way) -> tuple[Passes, dict[str, str]]:
+def _model_sizes(model: nn.Module, plan: ExecutionPlan) -> tuple[PassCosts, dict[str, str]]:
     """The sizes of a model, which is then cut."""
     whole = by_part(model)
     tied = frozenset(part for part, n in whole.items() if not n)
-    found = Passes(whole=sum(whole.values()), idle=sum(part.idle for part in experts(model)), tied=tied)
-    cuts = _cut(model, way)
+    found = PassCosts(whole=sum(whole.values()), inactive=sum(part.inactive for part in moe_layers(model)), tied=tied)
+    cuts = _slice(model, plan)
     found.parameters = by_part(model) if cuts else whole
     found.buffers = sum(b.numel() * b.element_size() for b in model.buffers())
-    patch = getattr(getattr(model, "config", None), "patch", None)
+    patch = getattr(getattr(model, "config", None), "patch_size", None)
     found.stride = getattr(getattr(model, "stem", None), "stride", (patch, patch) if isinstance(patch, int) else None)
-    found.blocks = [sum(p.numel() for p in b.parameters()) for blocks in stacks.stacks(model).values() for b in blocks]
+    found.blocks = [
+        sum(p.numel() for p in b.parameters()) for blocks in extrapolate.block_stacks(model).values() for b in blocks
+    ]
     return found, cuts
 
 
-def _cut(model: nn.Module, way: Way) -> dict[str, str]:
+def _slice(model: nn.Module, plan: ExecutionPlan) -> dict[str, str]:
     """One device's part of the matrices. FlexAttention keeps what the other fused kernels keep."""
     for module in model.modules():
         if isinstance(module, SoftmaxAttention) and module.backend == "flex":
             module.backend = "sdpa"
-    return slicing.cut(model, way.tensor) if way.tensor > 1 else {}
+    return tensor_parallel.slice_matrices(model, plan.tensor_parallel) if plan.tensor_parallel > 1 else {}
 
 
-def _narrow(model: nn.Module) -> None:
+def _to_bfloat16(model: nn.Module) -> None:
     """Weights in bfloat16; what was tied stays tied. (`model.to` cannot swap tensors that are not there.)"""
     made: dict[nn.Parameter, nn.Parameter] = {}
     for module in model.modules():
@@ -349,13 +365,13 @@ def _narrow(model: nn.Module) -> None:
                 module._parameters[name] = made[p]
 
 
-def _narrowed(x: Tensor, way: Way) -> Tensor:
+def _input_dtype(x: Tensor, plan: ExecutionPlan) -> Tensor:
     """An input in the type of the weights that read it."""
-    return x.to(torch.bfloat16) if way.precision == "bfloat16" and x.is_floating_point() else x
+    return x.to(torch.bfloat16) if plan.precision == "bfloat16" and x.is_floating_point() else x
 
 
-def _kernels_of(way: Way, meter: Meter) -> AbstractContextManager[Any]:
-    return nullcontext() if way.host else AsOnGPU(meter)
+def _kernels_of(plan: ExecutionPlan, meter: Meter) -> AbstractContextManager[Any]:
+    return nullcontext() if plan.is_cpu else GPUKernelMode(meter)
 
 
 def _autocast(precision: str) -> Any:
@@ -363,7 +379,7 @@ def _autocast(precision: str) -> Any:
 
 
 @contextmanager
-def _noting(model: nn.Module, cuts: dict[str, str], meter: Meter) -> Iterator[None]:
+def _count_maps(model: nn.Module, cuts: dict[str, str], meter: Meter) -> Iterator[None]:
     """Inside, the entries of all attention maps are noted, by what attends (layers together), and sums over devices."""
     handles = []
 
@@ -375,9 +391,9 @@ def _noting(model: nn.Module, cuts: dict[str, str], meter: Meter) -> Iterator[No
         return look
 
     def windows(name: str) -> Any:
-        def look(mixer: Windowed, args: tuple[Any, ...]) -> None:
-            y, x = whole((args[0].shape[1], args[0].shape[2]), mixer.window)
-            heads = args[0].shape[3] // mixer.project.depth
+        def look(mixer: WindowAttention, args: tuple[Any, ...]) -> None:
+            y, x = padded_size((args[0].shape[1], args[0].shape[2]), mixer.window)
+            heads = args[0].shape[3] // mixer.project.head_dim
             meter.note(f"map {name}", args[0].shape[0] * heads * y * x * mixer.window[0] * mixer.window[1])
 
         return look
@@ -390,14 +406,16 @@ def _noting(model: nn.Module, cuts: dict[str, str], meter: Meter) -> Iterator[No
 
     for path, module in model.named_modules():
         name = re.sub(r"\.\d+(?=\.\D*$|$)", ".*", path).removesuffix(".attend")  # layers together, stages apart
-        if isinstance(module, Windowed):  # its mechanism may never be called: a GPU has a kernel for windows
+        if isinstance(module, WindowAttention):  # its mechanism may never be called: a GPU has a kernel for windows
             handles.append(module.register_forward_pre_hook(windows(name)))
-        elif isinstance(module, Mechanism) and not isinstance(model.get_submodule(path.rpartition(".")[0]), Windowed):
+        elif isinstance(module, Mechanism) and not isinstance(
+            model.get_submodule(path.rpartition(".")[0]), WindowAttention
+        ):
             handles.append(module.register_forward_pre_hook(mechanism(name), with_kwargs=True))
         elif callable(getattr(module, "weights", None)) and callable(getattr(module, "keys", None)):  # an Aligner
             handles.append(module.register_forward_hook(aligner(name)))
     try:
-        with slicing.counted(model, cuts, meter):
+        with tensor_parallel.count_all_reduces(model, cuts, meter):
             yield
     finally:
         for handle in handles:

@@ -7,8 +7,8 @@ from math import ceil, log10, prod
 from typing import Any
 
 from regard.cost import lectures
-from regard.cost.estimate import Cost, helps, largest_batch
-from regard.cost.imagine import picture, settings_of
+from regard.cost.estimate import Cost, largest_batch, suggestions
+from regard.cost.meta_model import changed_settings, image_shape
 from regard.cost.passes import FLOAT
 
 GIB = 2**30
@@ -85,14 +85,14 @@ def sections(cost: Cost, advice: bool = True) -> Iterator[Section]:
 
 def _as_in_lectures(cost: Cost) -> Section | None:
     """The maps of a model that reads images or clips, as the lectures count them."""
-    config, maps = cost.ask.config, cost.passes.maps
-    if cost.passes.unit not in ("images", "clips") or not maps or cost.ask.mode == "decode":
+    config, maps = cost.scenario.config, cost.passes.maps
+    if cost.passes.unit not in ("images", "clips") or not maps or cost.scenario.mode == "decode":
         return None
-    channels, y, x = picture(config, cost.ask.shape)
+    channels, y, x = image_shape(config, cost.scenario.shape)
     layers, heads = getattr(config, "layers", None), getattr(config, "heads", None)
     if isinstance(layers, int) and isinstance(heads, int) and cost.passes.stride is not None:
         n = ceil(y / cost.passes.stride[0]) * ceil(x / cost.passes.stride[1])
-        cut = getattr(config, "patch", None) in (cost.passes.stride, cost.passes.stride[0])
+        cut = getattr(config, "patch_size", None) in (cost.passes.stride, cost.passes.stride[0])
         first = ("the image as patches", str((n, channels * prod(cost.passes.stride)))) if cut else ("tokens", f"{n:,}")
         rows: Rows = [
             first,
@@ -112,39 +112,39 @@ def _as_in_lectures(cost: Cost) -> Section | None:
 
 def _unwindowed(config: Any, y: int, x: int) -> int | None:
     """Entries of all maps of a model with windows, were there none."""
-    if not isinstance(getattr(config, "window", None), int):
+    if not isinstance(getattr(config, "window_size", None), int):
         return None
     found = 0
     for stage, (layers, heads) in enumerate(zip(config.layers, config.heads, strict=True)):
-        stride = config.patch * 2**stage
+        stride = config.patch_size * 2**stage
         found += layers * heads * lectures.map_entries(ceil(y / stride) * ceil(x / stride))
     return found
 
 
 def heading(name: str, cost: Cost) -> list[str]:
     """What is estimated, in two lines."""
-    ask = cost.ask
-    changed = ", ".join(f"{k}={v}" for k, v in settings_of(ask.config).items())
+    scenario = cost.scenario
+    changed = ", ".join(f"{k}={v}" for k, v in changed_settings(scenario.config).items())
     changed = f" ({changed})" if changed else ""
-    what = {"train": "one update", "infer": "one reading", "decode": "one step of writing"}[ask.mode]
-    rows = ask.shape.batch * (ask.accumulate if ask.mode == "train" else 1)
-    of = f"{cost.items:,} {cost.passes.unit}" if ask.mode != "decode" else f"{ask.beams} beams each"
-    if ask.mode == "decode" and ask.beams == 1:
+    what = {"train": "one update", "infer": "one reading", "decode": "one step of writing"}[scenario.mode]
+    rows = scenario.shape.batch * (scenario.accumulate if scenario.mode == "train" else 1)
+    of = f"{cost.items:,} {cost.passes.unit}" if scenario.mode != "decode" else f"{scenario.beam_size} beams each"
+    if scenario.mode == "decode" and scenario.beam_size == 1:
         of = "one token each"
-    times = f" in {ask.accumulate} passes" if ask.accumulate > 1 and ask.mode == "train" else ""
-    ways = [cost.spread] if cost.spread != "one" else []
-    ways += [f"tensor {ask.tensor}"] if ask.tensor > 1 else []
-    ways += [ask.precision] + (["recomputing"] if ask.recompute and ask.mode == "train" else [])
+    times = f" in {scenario.accumulate} passes" if scenario.accumulate > 1 and scenario.mode == "train" else ""
+    ways = [cost.parallel] if cost.parallel != "one" else []
+    ways += [f"tensor {scenario.tensor_parallel}"] if scenario.tensor_parallel > 1 else []
+    ways += [scenario.precision] + (["recomputing"] if scenario.recompute and scenario.mode == "train" else [])
     active = f", {count(cost.active, 'B')} of them active" if cost.active < cost.parameters else ""
     return [
         f"{name}: {count(cost.parameters, 'B')} parameters{active}{changed}",
-        f"{what}: {rows:,} rows, {of}{times}; {ask.devices:,} x {ask.device.name}, {', '.join(ways)}",
+        f"{what}: {rows:,} rows, {of}{times}; {scenario.devices:,} x {scenario.device.name}, {', '.join(ways)}",
     ]
 
 
 def _parts(cost: Cost) -> Section:
     passes = cost.passes
-    each = " of one device" if cost.ask.tensor > 1 else ""
+    each = " of one device" if cost.scenario.tensor_parallel > 1 else ""
     rows: Rows = []
     names = [*passes.parameters, *(name for name in passes.work if name not in passes.parameters)]
     done = sum(passes.work.values()) or 1
@@ -156,7 +156,7 @@ def _parts(cost: Cost) -> Section:
         rows.append(
             (name or "other", held, share(owned, passes.total), count(work // 2), share(work, done) if work else "")
         )
-    if cost.ask.mode == "decode":
+    if cost.scenario.mode == "decode":
         rows = [row[:3] for row in rows]
         return f"Parts{each}", ("parameters", ""), [*rows, ("all", count(passes.total, "B"), "")]
     last = ("all", count(passes.total, "B"), "", count(done // 2), "")
@@ -164,23 +164,23 @@ def _parts(cost: Cost) -> Section:
 
 
 def _work(cost: Cost) -> Section:
-    ask, passes = cost.ask, cost.passes
+    scenario, passes = cost.scenario, cost.passes
     rows: Rows = []
     forward, backward, update = (passes.operations(phase) // 2 for phase in ("forward", "backward", "update"))
     loss = passes.operations("loss") // 6  # three products of a size: one belongs to the forward pass
-    if ask.mode == "train":
-        rows.append(("forward", count(ask.accumulate * (forward + loss))))
-        again = " and recomputation" if ask.recompute else ""
-        rows.append((f"backward{again}", count(ask.accumulate * (backward + 2 * loss))))
+    if scenario.mode == "train":
+        rows.append(("forward", count(scenario.accumulate * (forward + loss))))
+        again = " and recomputation" if scenario.recompute else ""
+        rows.append((f"backward{again}", count(scenario.accumulate * (backward + 2 * loss))))
         if update:
             rows.append(("update", count(update)))
-    elif ask.mode == "decode":
+    elif scenario.mode == "decode":
         rows.append(("reading what comes before, once", count(forward)))
         rows.append(("a step: one more token of every output", count(passes.operations("step") // 2)))
-    if ask.mode != "decode":
+    if scenario.mode != "decode":
         rows.append(("all", count(cost.operations // 2)))
-        mine = cost.items / ask.shares
-        every = cost.operations / 2 * ask.tensor / mine
+        mine = cost.items / scenario.shares
+        every = cost.operations / 2 * scenario.tensor_parallel / mine
         unit = cost.passes.unit.removesuffix("s")
         article = "an" if unit[0] in "aeiou" else "a"
         rows.append(
@@ -196,83 +196,98 @@ def _maps(cost: Cost) -> int:
 
 
 def _memory(cost: Cost) -> Section:
-    ask = cost.ask
+    scenario = cost.scenario
     rows: Rows = []
     for what, n in cost.memory.items():
-        word = WHAT[what].format(optimiser=ask.optimiser)
-        if what == "weights" and ask.mode != "train":
-            word = f"weights, {ask.precision}"
+        word = WHAT[what].format(optimiser=scenario.optimiser)
+        if what == "weights" and scenario.mode != "train":
+            word = f"weights, {scenario.precision}"
         rows.append((word, size(n)))
-    rows.append(("held at the fullest moment", size(cost.held)))
+    rows.append(("held at the fullest moment", size(cost.peak_bytes)))
     later = FLOAT * cost.passes.total
-    if ask.mode == "train" and cost.spread != "fsdp" and cost.memory.get("gradients", 0) < 0.99 * later:
+    if scenario.mode == "train" and cost.parallel != "fsdp" and cost.memory.get("gradients", 0) < 0.99 * later:
         rows.append(("  gradients, when the activations have gone", size(later)))
-    apart = f"needed: {ask.hopes.fragments:.0%} between tensors, {size(ask.hopes.apart)} for the device itself"
-    rows.append((apart, size(cost.needed)))
-    rows.append((f"there ({ask.device.name})", f"{size(ask.device.memory)}: {'fits' if cost.fits else 'does not fit'}"))
-    if ask.mode == "train":
-        rows.append(("  kept from forward to backward", size(cost.passes.kept)))
-        if cost.kept_otherwise is not None:
-            rows.append((f"  with{'out' if ask.recompute else ''} recomputation", size(cost.kept_otherwise)))
+    apart = f"needed: {scenario.efficiency.fragmentation:.0%} between tensors, {size(scenario.efficiency.reserved)} for the device itself"
+    rows.append((apart, size(cost.required_bytes)))
+    rows.append(
+        (
+            f"there ({scenario.device.name})",
+            f"{size(scenario.device.memory)}: {'fits' if cost.fits else 'does not fit'}",
+        )
+    )
+    if scenario.mode == "train":
+        rows.append(("  kept from forward to backward", size(cost.passes.saved_for_backward)))
+        if cost.saved_with_recompute_toggled is not None:
+            rows.append(
+                (f"  with{'out' if scenario.recompute else ''} recomputation", size(cost.saved_with_recompute_toggled))
+            )
     return "Memory of one device", ("bytes",), rows
 
 
 def _advice(cost: Cost) -> Section:
     rows: Rows = []
-    most = largest_batch(cost) if cost.ask.shape.batch > cost.ask.shares else None
+    most = largest_batch(cost) if cost.scenario.shape.batch > cost.scenario.shares else None
     if most is None:
         rows.append(("the largest batch that fits", "none: one row a device is too much already"))
     else:
-        times = -(-cost.ask.shape.batch // most)
+        times = -(-cost.scenario.shape.batch // most)
         rows.append(
-            ("the largest batch that fits", f"--batch {most} (then --accumulate {times * cost.ask.accumulate})")
+            (
+                "the largest batch that fits",
+                f"--batch-size {most} (then --accumulate {times * cost.scenario.accumulate})",
+            )
         )
-    for words, other in helps(cost):
+    for words, other in suggestions(cost):
         fits = "fits" if other.fits else "does not fit either"
         time = other.seconds / other.items / (cost.seconds / cost.items)
-        rows.append((words, f"{fits}: {size(other.needed)}; {time:.2f} x the time"))
+        rows.append((words, f"{fits}: {size(other.required_bytes)}; {time:.2f} x the time"))
     return "It does not fit. What would", ("",), rows
 
 
 def _sent(cost: Cost) -> Section:
     rows: Rows = [
-        (flow.what, size(flow.sent), span(flow.seconds), "waited for" if flow.waits else "beside the computing")
+        (
+            flow.what,
+            size(flow.bytes_sent),
+            span(flow.seconds),
+            "waited for" if flow.blocking else "beside the computing",
+        )
         for flow in cost.flows
     ]
     return "Sent by one device", ("bytes", "time", ""), rows
 
 
 def _time(cost: Cost) -> Section:
-    ask, unit = cost.ask, cost.passes.unit
+    scenario, unit = cost.scenario, cost.passes.unit
     waiting = cost.seconds - cost.computing
-    what = {"train": "an update", "infer": "a reading", "decode": "a step"}[ask.mode]
+    what = {"train": "an update", "infer": "a reading", "decode": "a step"}[scenario.mode]
     rows: Rows = [("computing", span(cost.computing))]
     if cost.flows:
         rows.append(("waiting for other devices", span(waiting) if waiting > 0 else "0"))
     rows.append((what, span(cost.seconds)))
     rows.append(("speed", f"{cost.rate:,.0f} {unit}/s"))
-    if ask.devices > 1:
-        rows.append(("  of one device", f"{cost.rate / ask.devices:,.0f} {unit}/s"))
-    peak = count(ask.device.speed(ask.precision))
-    rows.append((f"of the peak, {peak} operations/s", f"{cost.share_of_peak:.0%}"))
-    if cost.run is not None and ask.mode == "train":
+    if scenario.devices > 1:
+        rows.append(("  of one device", f"{cost.rate / scenario.devices:,.0f} {unit}/s"))
+    peak = count(scenario.device.speed(scenario.precision))
+    rows.append((f"of the peak, {peak} operations/s", f"{cost.utilisation:.0%}"))
+    if cost.run is not None and scenario.mode == "train":
         tokens, updates, seconds = cost.run
         rows.append((f"{count(tokens, 'B')} {unit}", f"{updates:,.0f} updates, {span(seconds)}"))
-        rows.append(("  all devices together", f"{ask.devices * seconds / 3600:,.0f} device hours"))
+        rows.append(("  all devices together", f"{scenario.devices * seconds / 3600:,.0f} device hours"))
     return "Time", ("",), rows
 
 
 def assumptions(cost: Cost) -> str:
     """What the numbers rest on."""
-    h = cost.ask.hopes
-    many = cost.ask.devices > 1
+    h = cost.scenario.efficiency
+    many = cost.scenario.devices > 1
     links = f", links {h.link:.0%}" if many else ""
-    hidden = f"; {h.hidden:.0%} of the computing can hide what is sent beside it" if many else ""
+    hidden = f"; {h.overlap:.0%} of the computing can hide what is sent beside it" if many else ""
     return (
         "Counted, on tensors without numbers: parameters, multiply-adds, memory (of eager PyTorch). Assumed, for time: "
-        f"products reach {h.products:.0%} of the peak, attention {h.attention:.0%}, memory {h.bandwidth:.0%}{links}; "
-        f"pointwise operations are fused into others; a kernel takes {h.start * 1e6:.0f} µs at least{hidden}; causal "
-        f"attention counts whole. {cost.ask.device.name}: {cost.ask.device.source}."
+        f"products reach {h.matmul:.0%} of the peak, attention {h.attention:.0%}, memory {h.bandwidth:.0%}{links}; "
+        f"pointwise operations are fused into others; a kernel takes {h.launch * 1e6:.0f} µs at least{hidden}; causal "
+        f"attention counts whole. {cost.scenario.device.name}: {cost.scenario.device.source}."
     )
 
 
@@ -312,22 +327,22 @@ LAYERS_ASSUME = (
 
 def to_json(name: str, cost: Cost) -> dict[str, Any]:
     """Everything, as plain values: bytes, seconds, operations (two a multiply-add) of one device and one update."""
-    ask, passes = cost.ask, cost.passes
-    run = cost.run if ask.mode == "train" else None
+    scenario, passes = cost.scenario, cost.passes
+    run = cost.run if scenario.mode == "train" else None
     phases = [phase for phase in PHASES if phase in passes.kernels]
     return {
         "model": name,
-        "settings": settings_of(ask.config),
-        "mode": ask.mode,
-        "device": ask.device.name,
-        "devices": ask.devices,
-        "spread": cost.spread,
-        "tensor": ask.tensor,
-        "precision": ask.precision,
-        "recompute": ask.recompute,
-        "optimiser": ask.optimiser,
-        "batch": ask.shape.batch,
-        "accumulate": ask.accumulate,
+        "settings": changed_settings(scenario.config),
+        "mode": scenario.mode,
+        "device": scenario.device.name,
+        "devices": scenario.devices,
+        "parallel": cost.parallel,
+        "tensor_parallel": scenario.tensor_parallel,
+        "precision": scenario.precision,
+        "recompute": scenario.recompute,
+        "optimiser": scenario.optimiser,
+        "batch": scenario.shape.batch,
+        "accumulate": scenario.accumulate,
         "items": cost.items,
         "unit": passes.unit,
         "parameters": cost.parameters,
@@ -337,19 +352,23 @@ def to_json(name: str, cost: Cost) -> dict[str, Any]:
         "operations_forward_by_part": passes.work,
         "moved": {phase: passes.moved(phase, fused=False) for phase in phases},
         "moved_fused": {phase: passes.moved(phase) for phase in phases},
-        "memory": cost.memory | {"held": cost.held, "needed": cost.needed, "there": ask.device.memory},
+        "memory": cost.memory
+        | {"peak": cost.peak_bytes, "required": cost.required_bytes, "available": scenario.device.memory},
         "fits": cost.fits,
-        "kept_for_backward": passes.kept,
-        "kept_with_recomputation_turned_round": cost.kept_otherwise,
+        "saved_for_backward": passes.saved_for_backward,
+        "saved_with_recompute_toggled": cost.saved_with_recompute_toggled,
         "cache": passes.cache,
         "attention_map_entries": passes.maps,
         "attention_map_bytes": _maps(cost),
-        "sent": {flow.what: {"bytes": flow.sent, "seconds": flow.seconds, "waits": flow.waits} for flow in cost.flows},
+        "sent": {
+            flow.what: {"bytes": flow.bytes_sent, "seconds": flow.seconds, "blocking": flow.blocking}
+            for flow in cost.flows
+        },
         "seconds": {"computing": cost.computing, "all": cost.seconds},
         "items_per_second": cost.rate,
-        "share_of_peak": cost.share_of_peak,
+        "utilisation": cost.utilisation,
         "run": None if run is None else dict(zip(("items", "updates", "seconds"), run, strict=True)),
-        "assumed": vars(ask.hopes) | {"source": ask.device.source},
+        "assumed": vars(scenario.efficiency) | {"source": scenario.device.source},
     }
 
 

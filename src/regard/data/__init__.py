@@ -2,7 +2,7 @@
 
 home         where the datasets are                                     home.py
 Parallel     sentence pairs: Multi30k, Tatoeba, or a folder of yours    parallel.py
-PlainText    rows of running text out of a file that fits               plain.py
+TextFile    rows of running text out of a file that fits               plain.py
 Documents    two stretches of text a row, words to be guessed           documents.py, corpora.py, masking.py
 Sentences    one sentence a row, words to be guessed                    sentences.py
 Labelled     texts or pairs of texts with a label                       labelled.py
@@ -14,7 +14,7 @@ Pronounced   words, letter by letter, and their sounds                  pronounc
 Mixture      several text-to-text tasks in one stream                   mixture.py, text_tasks.py
 Spans        running text with pieces taken out, to be written down     spans.py
 Pictures     images out of sample shards                                pictures.py
-ImageSet     images with labels, whole in memory: CIFAR-10, a folder    images.py
+ImageDataset     images with labels, whole in memory: CIFAR-10, a folder    images.py
 decoding     image files of any kind to pixels                          decoding.py
 augment      images changed at random, batched on their device          augment/
 Control      what others did with a pendulum, to learn acting from      control.py, pendulum.py
@@ -36,36 +36,36 @@ moses        the "tokenised, lower-case" form of a text                 moses.py
 
 from __future__ import annotations
 
-from regard.core.spec import Table
+from regard.core.spec import Registry
 
-DATA: Table = {
-    "parallel": ("regard.data.parallel", "Parallel"),
-    "shards": ("regard.data.shards", "Shards"),
-    "pictures": ("regard.data.pictures", "Pictures"),
-    "plain": ("regard.data.plain", "PlainText"),
-    "control": ("regard.data.control", "Control"),
-    "bracketed": ("regard.data.bracketed", "Bracketed"),
-    "documents": ("regard.data.documents", "Documents"),
-    "sentences": ("regard.data.sentences", "Sentences"),
-    "labelled": ("regard.data.labelled", "Labelled"),
-    "tagged": ("regard.data.tagged", "Tagged"),
-    "questions": ("regard.data.questions", "Questions"),
-    "mixture": ("regard.data.mixture", "Mixture"),
-    "spans": ("regard.data.spans", "Spans"),
-    "words": ("regard.data.words", "WordSentences"),
-    "strokes": ("regard.data.strokes", "Strokes"),
-    "pronounced": ("regard.data.pronounced", "Pronounced"),
-    "digits": ("regard.data.speech", "Digits"),
-    "an4": ("regard.data.an4", "AN4"),
-    "arithmetic": ("regard.data.arithmetic", "Arithmetic"),
-    "images": ("regard.data.images", "ImageSet"),
+DATA: Registry = {
+    "parallel_corpus": ("regard.data.text.parallel_corpus", "ParallelCorpus"),
+    "token_shards": ("regard.data.shards.token_shards", "TokenShards"),
+    "image_shards": ("regard.data.images.image_shards", "ImageShards"),
+    "text_file": ("regard.data.text.text_file", "TextFile"),
+    "pendulum_episodes": ("regard.data.episodes.pendulum_episodes", "PendulumEpisodes"),
+    "chunking_seq2seq": ("regard.data.text.chunking_seq2seq", "ChunkingSeq2Seq"),
+    "next_sentence_pairs": ("regard.data.text.next_sentence_pairs", "NextSentencePairs"),
+    "masked_sentences": ("regard.data.text.masked_sentences", "MaskedSentences"),
+    "labeled_text": ("regard.data.text.labeled_text", "LabeledText"),
+    "tagged_sentences": ("regard.data.text.tagged_sentences", "TaggedSentences"),
+    "question_answering": ("regard.data.text.question_answering", "QuestionAnswering"),
+    "task_mixture": ("regard.data.text.task_mixture", "TaskMixture"),
+    "span_corruption": ("regard.data.text.span_corruption", "SpanCorruption"),
+    "word_sentences": ("regard.data.text.word_sentences", "WordSentences"),
+    "handwriting_lines": ("regard.data.strokes.handwriting", "HandwritingLines"),
+    "cmudict": ("regard.data.text.cmudict", "CMUDict"),
+    "spoken_digits": ("regard.data.audio.fsdd", "SpokenDigits"),
+    "an4": ("regard.data.audio.an4", "AN4"),
+    "arithmetic": ("regard.data.synthetic.arithmetic", "Arithmetic"),
+    "images": ("regard.data.images.image_dataset", "ImageDataset"),
 }
 
 # What a mixture is made of: tasks whose inputs and outputs are both text.
-TEXT_TASKS: Table = {
-    "translate": ("regard.data.text_tasks", "Translate"),
-    "sentiment": ("regard.data.text_tasks", "Sentiment"),
-    "summarise": ("regard.data.text_tasks", "Summarise"),
-    "headline": ("regard.data.text_tasks", "Headline"),
-    "pronounce": ("regard.data.text_tasks", "Pronounce"),
+TEXT_TASKS: Registry = {
+    "translate": ("regard.data.text.text_tasks", "Translate"),
+    "sentiment": ("regard.data.text.text_tasks", "Sentiment"),
+    "summarize": ("regard.data.text.text_tasks", "Summarize"),
+    "headline": ("regard.data.text.text_tasks", "Headline"),
+    "pronounce": ("regard.data.text.text_tasks", "Pronounce"),
 }

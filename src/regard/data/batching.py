@@ -2,7 +2,7 @@
 
     TokenBatches    one epoch's batches, as tensors of row numbers: alike in length, so that little is padding
     RowBatches      the same, so many rows each, whatever their length
-    AlikeBatches    the same, so many rows each, alike in length
+    LengthBucketedBatches    the same, so many rows each, alike in length
     Stream          epoch after epoch of them, turned into tensors, each with the place that comes after it
     prefetch        the same, made ahead by background threads and pinned, so that a fast device never waits
 
@@ -27,12 +27,12 @@ import torch
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
-from regard.data.flat import rounded
+from regard.data.ragged import round_up
 from regard.data.shuffle import Shuffle
 
 T = TypeVar("T")
 
-GROUP = 32  # batches among which rows are sorted
+BUCKET_BATCHES = 32  # batches among which rows are sorted
 
 
 class TokenBatches:
@@ -49,17 +49,17 @@ class TokenBatches:
         if sizes.shape[1] == 0:
             raise BadInput("there is nothing to make batches of: the data hold no usable sentence pair")
         longest = sizes.amax(0)
-        if rounded(int(longest.max()), multiple) > tokens:
+        if round_up(int(longest.max()), multiple) > tokens:
             raise BadInput(
                 f"a sentence pair is {int(longest.max())} tokens long, but a batch holds {tokens}: "
-                f"raise data.tokens or lower data.longest"
+                f"raise data.batch_tokens or lower data.max_length"
             )
-        generator = torch.Generator().manual_seed(mixed(seed, epoch))
+        generator = torch.Generator().manual_seed(mix_seed(seed, epoch))
         order = torch.randperm(sizes.shape[1], generator=generator)
         for key in (*sizes, longest):  # stable sorts, the last is the first criterion; equal once padded is equal
             order = order[torch.sort((key[order] + multiple - 1) // multiple, stable=True).indices]
         longest = longest[order]
-        cuts = _cut([rounded(n, multiple) for n in longest.tolist()], tokens)
+        cuts = _batch_boundaries([round_up(n, multiple) for n in longest.tolist()], tokens)
         shuffled = torch.randperm(len(cuts) - 1, generator=generator).tolist()
         self.batches = [order[cuts[i] : cuts[i + 1]] for i in shuffled]
 
@@ -92,17 +92,17 @@ class RowBatches:
         return torch.from_numpy(self.shuffle(places))
 
 
-class AlikeBatches:
+class LengthBucketedBatches:
     """The batches of one epoch: so many rows each, alike in length; those left over wait for another epoch.
 
-    Rows are shuffled, sorted by length among `GROUP` batches' worth of them, cut, and the batches are shuffled: which
+    Rows are shuffled, sorted by length among `BUCKET_BATCHES` batches' worth of them, cut, and the batches are shuffled: which
     rows meet is left to chance but for their length.
     """
 
     def __init__(self, lengths: Int[Tensor, " rows"], rows: int, key: int) -> None:
         shuffled = RowBatches(len(lengths), rows, key)
-        groups = range(0, len(shuffled), GROUP)
-        picked = [torch.cat([shuffled[i] for i in range(at, min(at + GROUP, len(shuffled)))]) for at in groups]
+        groups = range(0, len(shuffled), BUCKET_BATCHES)
+        picked = [torch.cat([shuffled[i] for i in range(at, min(at + BUCKET_BATCHES, len(shuffled)))]) for at in groups]
         alike = [group[torch.sort(lengths[group], stable=True).indices].split(rows) for group in picked]
         batches = [batch for group in alike for batch in group]
         self.batches = [batches[i] for i in Shuffle(len(batches), key)(np.arange(len(batches)))]
@@ -115,7 +115,7 @@ class AlikeBatches:
 
 
 @dataclass(frozen=True)
-class Place:
+class StreamPosition:
     """Where in the data one is: so many whole epochs, and so many batches of the next."""
 
     epoch: int = 0
@@ -123,15 +123,15 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Drawn(Generic[T]):
+class StreamItem(Generic[T]):
     """A batch, how much it counts for (tokens, rows), and the place after it."""
 
     batch: T
     count: int
-    after: Place
+    next_position: StreamPosition
 
 
-class Order(Protocol):
+class BatchOrder(Protocol):
     """The batches of one epoch as row numbers: so many, and the i-th of them."""
 
     def __len__(self) -> int: ...
@@ -139,28 +139,28 @@ class Order(Protocol):
     def __getitem__(self, i: int, /) -> Int[Tensor, " B"]: ...
 
 
-class Stream(Generic[T]):
+class BatchStream(Generic[T]):
     """Batches without end: ``order(epoch)`` gives row numbers, ``collate(rows)`` a batch, ``count`` its weight.
 
     `collate` must depend on nothing but the rows: several threads call it, in any order.
     """
 
     def __init__(
-        self, order: Callable[[int], Order], collate: Callable[[Tensor], T], count: Callable[[T], int]
+        self, order: Callable[[int], BatchOrder], collate: Callable[[Tensor], T], count: Callable[[T], int]
     ) -> None:
         self.order, self.collate, self.count = order, collate, count
 
-    def start(self, place: Place, share: int = 0, shares: int = 1) -> Batches[T]:
+    def start(self, place: StreamPosition, replica: int = 0, num_replicas: int = 1) -> BatchIterator[T]:
         """All batches from a place on; of each, with several shares, the rows share, share + shares, ...
 
         So the batch is the same whatever the number of processes that share it. One whose part is empty gets the
         first row, to have something to compute with, and a count of 0.
         """
-        if not 0 <= share < shares:
-            raise BadInput(f"share {share} of {shares}: shares are numbered from 0 to {shares - 1}")
-        return Batches(self._jobs(place, share, shares))
+        if not 0 <= replica < num_replicas:
+            raise BadInput(f"share {replica} of {num_replicas}: shares are numbered from 0 to {num_replicas - 1}")
+        return BatchIterator(self._jobs(place, replica, num_replicas))
 
-    def _jobs(self, place: Place, share: int, shares: int) -> Iterator[Callable[[], Drawn[T]]]:
+    def _jobs(self, place: StreamPosition, replica: int, num_replicas: int) -> Iterator[Callable[[], StreamItem[T]]]:
         epoch, position = place.epoch, place.position
         while True:
             rows = self.order(epoch)
@@ -174,33 +174,33 @@ class Stream(Generic[T]):
             while position < len(rows):
                 whole = rows[position]
                 position += 1
-                after = Place(epoch, position) if position < len(rows) else Place(epoch + 1, 0)
-                yield partial(self._make, whole, share, shares, after)
+                after = StreamPosition(epoch, position) if position < len(rows) else StreamPosition(epoch + 1, 0)
+                yield partial(self._make, whole, replica, num_replicas, after)
             epoch, position = epoch + 1, 0
 
-    def _make(self, whole: Tensor, share: int, shares: int, after: Place) -> Drawn[T]:
-        own = whole[share::shares]
+    def _make(self, whole: Tensor, replica: int, num_replicas: int, next_position: StreamPosition) -> StreamItem[T]:
+        own = whole[replica::num_replicas]
         batch = self.collate(own if len(own) else whole[:1])
-        return Drawn(batch, self.count(batch) if len(own) else 0, after)
+        return StreamItem(batch, self.count(batch) if len(own) else 0, next_position)
 
 
-class Batches(Generic[T]):
+class BatchIterator(Generic[T]):
     """An iterator over the batches of a stream that can also hand out the making of them, for several threads to do."""
 
-    def __init__(self, jobs: Iterator[Callable[[], Drawn[T]]]) -> None:
+    def __init__(self, jobs: Iterator[Callable[[], StreamItem[T]]]) -> None:
         self.jobs = jobs
 
-    def __iter__(self) -> Batches[T]:
+    def __iter__(self) -> BatchIterator[T]:
         return self
 
-    def __next__(self) -> Drawn[T]:
+    def __next__(self) -> StreamItem[T]:
         return next(self.jobs)()
 
 
 class prefetch(Generic[T]):
     """Draw from an iterator in background threads, `ahead` items in advance, in order; an error there is raised here.
 
-    `prepare` is done to each item in the thread (pinning). With several workers, items of a stream are made side by
+    `pack_weights` is done to each item in the thread (pinning). With several workers, items of a stream are made side by
     side; of any other iterator they are drawn one by one, and prepared side by side. Leaving the ``with`` block ends
     all threads.
     """
@@ -211,7 +211,7 @@ class prefetch(Generic[T]):
         if workers < 1:
             raise BadInput(f"{workers} threads cannot make batches; give 1 or more")
         self.jobs: Iterator[Callable[[], Any]] = (
-            items.jobs if isinstance(items, Batches) else (partial(_same, item) for item in items)
+            items.jobs if isinstance(items, BatchIterator) else (partial(_identity, item) for item in items)
         )
         self.prepare = prepare
         self.room = threading.Semaphore(max(ahead, workers))  # items drawn and not yet handed out
@@ -284,11 +284,11 @@ class prefetch(Generic[T]):
             self.news.notify_all()
 
 
-def _same(item: T) -> T:
+def _identity(item: T) -> T:
     return item
 
 
-def _cut(longest: list[int], tokens: int) -> list[int]:
+def _batch_boundaries(longest: list[int], tokens: int) -> list[int]:
     """Where batches begin and end, in rows sorted by length; rows x the longest of them stays within `tokens`."""
     cuts, begin, end = [0], 0, len(longest)
     while begin < end:
@@ -304,7 +304,7 @@ def _cut(longest: list[int], tokens: int) -> list[int]:
     return cuts
 
 
-def mixed(seed: int, epoch: int) -> int:
+def mix_seed(seed: int, epoch: int) -> int:
     """One number of the two, so that neighbouring seeds and epochs share no stream."""
     x = (seed * 0x9E3779B97F4A7C15 + epoch * 0xBF58476D1CE4E5B9 + 0x94D049BB133111EB) & (2**64 - 1)
     x = ((x ^ (x >> 31)) * 0xD6E8FEB86659FD93) & (2**64 - 1)

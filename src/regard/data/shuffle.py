@@ -30,7 +30,9 @@ class Shuffle:
         self.b = max(1, isqrt(max(size - 1, 0)) + 1)
         self.a = max(1, -(-size // self.b))
         with np.errstate(over="ignore"):
-            self.keys = [scattered(np.array(key & (2**64 - 1), _U64) + _U64(r * STEP % 2**64)) for r in range(ROUNDS)]
+            self.keys = [
+                splitmix64(np.array(key & (2**64 - 1), _U64) + _U64(r * GOLDEN_GAMMA % 2**64)) for r in range(ROUNDS)
+            ]
 
     def __call__(self, places: np.ndarray) -> np.ndarray:
         """The numbers at these places (int64 in, int64 out)."""
@@ -45,22 +47,22 @@ class Shuffle:
         y: np.ndarray = places % b
         with np.errstate(over="ignore"):  # the mixing is meant to
             for first, second in zip(self.keys[::2], self.keys[1::2], strict=True):
-                x = (x + scattered(y + first) % a) % a
-                y = (y + scattered(x + second) % b) % b
+                x = (x + splitmix64(y + first) % a) % a
+                y = (y + splitmix64(x + second) % b) % b
         return x * b + y
 
 
-STEP = 0x9E3779B97F4A7C15
+GOLDEN_GAMMA = 0x9E3779B97F4A7C15
 
 
-def drawn(key: int, places: np.ndarray) -> np.ndarray:
+def random_bits(key: int, places: np.ndarray) -> np.ndarray:
     """A random number of 64 bits for every place, computed from the two alone."""
     with np.errstate(over="ignore"):
-        start = scattered(np.array(key & (2**64 - 1), _U64))
-        return scattered(scattered(places.astype(_U64) * _U64(STEP) + start) + start)
+        start = splitmix64(np.array(key & (2**64 - 1), _U64))
+        return splitmix64(splitmix64(places.astype(_U64) * _U64(GOLDEN_GAMMA) + start) + start)
 
 
-def scattered(x: np.ndarray) -> np.ndarray:
+def splitmix64(x: np.ndarray) -> np.ndarray:
     """Each bit of 64 spread over all of them (the finaliser of splitmix64)."""
     x = (x ^ (x >> _U64(30))) * _U64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> _U64(27))) * _U64(0x94D049BB133111EB)

@@ -26,14 +26,14 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from regard.core.errors import RegardError, UnknownName, nearest
-from regard.doctor.equal import batch, decoding, repeatable, runs, saved, steps
+from regard.core.errors import RegardError, UnknownName, did_you_mean
+from regard.doctor.equality import batch, decoding, repeatable, runs, saved, steps
 from regard.doctor.influence import causal, empty, padding, rows
-from regard.doctor.patient import Patient
-from regard.doctor.report import Failed, Finding, Say, Skipped
-from regard.doctor.weights import finite, learns, narrow, tied
+from regard.doctor.report import Failed, Finding, FindingCallback, Skipped
+from regard.doctor.target import CheckTarget
+from regard.doctor.weights import finite, learns, low_precision, tied
 
-CHECKS: dict[str, Callable[[Patient], str]] = {
+CHECKS: dict[str, Callable[[CheckTarget], str]] = {
     "finite": finite,
     "tied": tied,
     "runs": runs,
@@ -47,49 +47,51 @@ CHECKS: dict[str, Callable[[Patient], str]] = {
     "decoding": decoding,
     "saved": saved,
     "learns": learns,
-    "bfloat16": narrow("bfloat16"),
-    "float16": narrow("float16"),
+    "bfloat16": low_precision("bfloat16"),
+    "float16": low_precision("float16"),
 }
 WEIGHTS = {"finite", "tied"}  # look at weights only
 EQUALITIES = {"batch", "padding", "empty", "causal", "steps", "decoding", "saved", "bfloat16", "float16"}
 
 
-def examine(patient: Patient, only: Iterable[str] | None = None, say: Say | None = None) -> list[Finding]:
+def examine(
+    target: CheckTarget, only: Iterable[str] | None = None, on_finding: FindingCallback | None = None
+) -> list[Finding]:
     """Make the checks, or some of them, one after another; torch's random numbers are left as they were."""
     wanted = list(CHECKS) if only is None else list(only)
     for name in wanted:
         if name not in CHECKS:
-            raise UnknownName(f"no check is called '{name}'; {nearest(name, CHECKS)}")
+            raise UnknownName(f"no check is called '{name}'; {did_you_mean(name, CHECKS)}")
     found: list[Finding] = []
     with torch.random.fork_rng(devices=[]):
         for name in wanted:
             torch.manual_seed(0)
-            found.append(finding(name, lambda name=name: _checked(name, patient)))  # type: ignore[misc]
-            if say is not None:
-                say(found[-1])
+            found.append(finding(name, lambda name=name: _checked(name, target)))  # type: ignore[misc]
+            if on_finding is not None:
+                on_finding(found[-1])
     return found
 
 
-def _checked(name: str, patient: Patient) -> str:
+def _checked(name: str, target: CheckTarget) -> str:
     """One check, unless what was found before leaves it no meaning."""
-    if patient.broken and name not in WEIGHTS:
+    if target.has_nonfinite and name not in WEIGHTS:
         raise Skipped("some weights are not finite")
-    if patient.unsteady and name in EQUALITIES:
+    if target.is_nondeterministic and name in EQUALITIES:
         raise Skipped("two runs differ, so nothing can be equal (see repeatable)")
-    return CHECKS[name](patient)
+    return CHECKS[name](target)
 
 
 def finding(name: str, check: Callable[[], str]) -> Finding:
     """What a check found, however it ended."""
     began = time.monotonic()
 
-    def made(state: str, said: str, where: str = "") -> Finding:
-        return Finding(name, state, said, where, round(time.monotonic() - began, 3))  # type: ignore[arg-type]
+    def made(state: str, message: str, location: str = "") -> Finding:
+        return Finding(name, state, message, location, round(time.monotonic() - began, 3))  # type: ignore[arg-type]
 
     try:
         return made("ok", check())
     except Failed as failed:
-        return made("failed", failed.said, failed.where)
+        return made("failed", failed.message, failed.location)
     except Skipped as skipped:
         return made("skipped", str(skipped))
     except RegardError as error:

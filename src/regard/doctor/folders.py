@@ -26,30 +26,30 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from regard.core.errors import BadInput, RegardError, UnknownName, nearest
-from regard.core.undrawn import undrawn
+from regard.core.errors import BadInput, RegardError, UnknownName, did_you_mean
+from regard.core.skip_init import skip_init
 from regard.doctor.checks import examine as checks
 from regard.doctor.checks import finding
-from regard.doctor.familiar import made_up
-from regard.doctor.patient import Patient
-from regard.doctor.report import Failed, Finding, Report, Say, Skipped
+from regard.doctor.example_inputs import example_inputs
+from regard.doctor.report import Failed, Finding, FindingCallback, Report, Skipped
+from regard.doctor.target import CheckTarget
 
 if TYPE_CHECKING:
     from regard.training.recipe import Recipe
 
-MOST = 3e12  # operations of training that a CPU is asked for: about a minute
+MAX_OPERATIONS = 3e12  # operations of training that a CPU is asked for: about a minute
 
 
-def examine(source: str | Path, steps: int = 2, say: Say | None = None) -> Report:
+def examine(source: str | Path, steps: int = 2, on_finding: FindingCallback | None = None) -> Report:
     """Examine what a name or a folder holds."""
     found: list[Finding] = []
 
     def add(one: Finding) -> None:
         found.append(one)
-        if say is not None:
-            say(one)
+        if on_finding is not None:
+            on_finding(one)
 
-    checkpoint, run = _places(source)
+    checkpoint, run = _locate(source)
     if run is not None:
         add(finding("checkpoints", lambda: _checkpoints(run, checkpoint)))
     box: list[nn.Module] = []
@@ -57,20 +57,20 @@ def examine(source: str | Path, steps: int = 2, say: Say | None = None) -> Repor
     if not box:
         return Report(str(source), tuple(found))
     model = box[0]
-    found += checks(Patient(model, made_up(model)), say=say)
+    found += checks(CheckTarget(model, example_inputs(model)), on_finding=on_finding)
     if run is not None and steps:
         add(finding("resume", lambda: _resume(run, checkpoint, steps)))
     size = sum(p.numel() for p in model.parameters())
     return Report(f"{source}: {type(model).__name__}, {size:,} parameters", tuple(found))
 
 
-def _places(source: str | Path) -> tuple[Path | None, Path | None]:
+def _locate(source: str | Path) -> tuple[Path | None, Path | None]:
     """The checkpoint and the run that are meant, where there are such."""
     from regard.api import zoo
 
     path, shipped = Path(source), zoo()
     if not path.exists() and str(source) not in shipped:
-        known = nearest(str(source), shipped)
+        known = did_you_mean(str(source), shipped)
         raise UnknownName(f"no model is called '{source}', and there is no such folder; {known}")
     if not path.is_dir() or (path / "config.json").is_file():
         return None, None  # a name, or a saved model
@@ -93,18 +93,18 @@ def _read(source: str | Path, run: Path | None, checkpoint: Path | None, box: li
         found = regard.load(source)
         box.append(found if isinstance(found, nn.Module) else found.model)
         return "as they were written"
-    from regard.training.average import put
-    from regard.training.checkpoint import read_weights
-    from regard.training.recipe import build, stored
+    from regard.training.checkpoint.checkpoints import read_weights
+    from regard.training.recipe import build, load_saved_recipe
+    from regard.training.weight_averaging import copy_weights
 
-    recipe = stored(run)
+    recipe = load_saved_recipe(run)
     if checkpoint is None and (run / "model" / "config.json").is_file():
         box.append(_saved(run / "model"))
         return "those of the finished model are as they were written"
     at = checkpoint or _newest(run)
     weights = read_weights(at)
     model = build(recipe.model)
-    put(model, weights, at)
+    copy_weights(model, weights, at)
     box.append(model.eval())
     return f"the weights of {at.name} are as they were written"
 
@@ -116,7 +116,7 @@ def _saved(folder: Path) -> nn.Module:
 
 
 def _newest(run: Path) -> Path:
-    from regard.training.checkpoint import Checkpoints
+    from regard.training.checkpoint.checkpoints import Checkpoints
 
     newest = Checkpoints(run / "checkpoints").newest()
     if newest is None:
@@ -126,13 +126,13 @@ def _newest(run: Path) -> Path:
 
 def _checkpoints(run: Path, checkpoint: Path | None) -> str:
     """Every checkpoint of a run, or the one that is meant, as it was written."""
-    from regard.training.checkpoint import check
+    from regard.training.checkpoint.checkpoints import find_damage
 
     kept = sorted(path for path in (run / "checkpoints").glob("st[eo]p-*") if path.is_dir())
     every = [checkpoint] if checkpoint is not None else kept
     if not every:
         raise Skipped("the run has none yet")
-    wrong = [f"{path.name}: {problem}" for path in every if (problem := check(path)) is not None]
+    wrong = [f"{path.name}: {problem}" for path in every if (problem := find_damage(path)) is not None]
     if wrong:
         raise Failed("; ".join(wrong))
     return f"{', '.join(path.name for path in every)}: every file is as it was written"
@@ -143,23 +143,25 @@ def _checkpoints(run: Path, checkpoint: Path | None) -> str:
 
 def _resume(run: Path, checkpoint: Path | None, steps: int) -> str:
     """Train on in a copy, and from a checkpoint of the copy in another one: both must end alike."""
-    from regard.training.recipe import stored
+    from regard.training.recipe import load_saved_recipe
 
     start = checkpoint or _newest(run)
     begin = int(start.name.partition("-")[2])
-    recipe = _shortened(stored(run), run, begin, steps)
+    recipe = _shortened(load_saved_recipe(run), run, begin, steps)
     with tempfile.TemporaryDirectory(prefix="regard-doctor-") as here:
         whole, again, third = (Path(here) / name for name in ("whole", "again", "third"))
         _copy(run, start, whole)
         _train(recipe, whole)
-        between, end = _at(whole, begin + steps), _at(whole, begin + 2 * steps)
+        between, end = _checkpoint_at(whole, begin + steps), _checkpoint_at(whole, begin + 2 * steps)
         _copy(run, between, again)
         _train(recipe, again)
-        apart = _differences(end, _at(again, begin + 2 * steps))
+        apart = _differences(end, _checkpoint_at(again, begin + 2 * steps))
         if apart:
             _copy(run, between, third)
             _train(recipe, third)
-            repeats = not _differences(_at(again, begin + 2 * steps), _at(third, begin + 2 * steps))
+            repeats = not _differences(
+                _checkpoint_at(again, begin + 2 * steps), _checkpoint_at(third, begin + 2 * steps)
+            )
             why = "something is not in the checkpoint" if repeats else "training is not repeatable here"
             raise Failed(f"trained {steps} updates on from {between.name}, in memory and from disk: {why}; {apart}")
     device = recipe.train.device
@@ -169,28 +171,28 @@ def _resume(run: Path, checkpoint: Path | None, steps: int) -> str:
 def _shortened(recipe: Recipe, run: Path, begin: int, steps: int) -> Recipe:
     """The run's recipe, to train a few updates more, with a checkpoint half-way and nothing beside."""
     device = "cpu"
-    if (work := _work(recipe, run, begin, steps)) > MOST:
+    if (work := _work(recipe, run, begin, steps)) > MAX_OPERATIONS:
         if not torch.cuda.is_available():
             raise Skipped(f"training {3 * steps} updates on a CPU would take minutes ({work:.1g} operations)")
         device = "cuda"
     train = replace(
         recipe.train,
         steps=begin + 2 * steps,
-        save=begin + steps,
-        keep=3,
-        average=1,
-        evaluate=10**9,
-        log=10**9,
-        score=0,
-        minutes=0.0,
+        save_interval=begin + steps,
+        keep_checkpoints=3,
+        average_checkpoints=1,
+        eval_interval=10**9,
+        log_interval=10**9,
+        score_interval=0,
+        max_minutes=0.0,
         patience=0,
-        finish="last",
+        final_weights="last",
         device=device,
         precision="float32",
         compile=False,
         deterministic=True,
-        tensor=1,
-        writers=(),
+        tensor_parallel=1,
+        loggers=(),
     )
     return replace(recipe, train=train)
 
@@ -199,7 +201,7 @@ def _work(recipe: Recipe, run: Path, begin: int, steps: int) -> float:
     """About how many operations the updates take: six for each parameter and token."""
     from regard.training.recipe import build
 
-    with torch.device("meta"), undrawn():
+    with torch.device("meta"), skip_init():
         size = sum(p.numel() for p in build(recipe.model).parameters())
     tokens = 0.0
     with contextlib.suppress(OSError, ValueError):
@@ -235,7 +237,7 @@ def _quietly() -> Iterator[None]:
         yield
 
 
-def _at(run: Path, step: int) -> Path:
+def _checkpoint_at(run: Path, step: int) -> Path:
     """The checkpoint after an update."""
     for kind in ("step", "stop"):
         if (path := run / "checkpoints" / f"{kind}-{step:08d}").is_dir():
@@ -245,7 +247,7 @@ def _at(run: Path, step: int) -> Path:
 
 def _differences(a: Path, b: Path) -> str:
     """In what two checkpoints differ, in a few words; nothing where they are equal to the bit."""
-    from regard.training.checkpoint import read_weights
+    from regard.training.checkpoint.checkpoints import read_weights
 
     said = []
     for group in sorted({path.stem for path in a.iterdir() if path.suffix in ("", ".safetensors")}):
@@ -253,16 +255,16 @@ def _differences(a: Path, b: Path) -> str:
         wrong = [name for name in {**mine, **other} if not _same(mine.get(name), other.get(name))]
         if wrong:
             said.append(f"{group}: {len(wrong)} of {len(mine)} tensors differ, such as {wrong[0]}")
-    one, two = (_plain(torch.load(path / "state.pt", weights_only=True)) for path in (a, b))
+    one, two = (_without_clock(torch.load(path / "state.pt", weights_only=True)) for path in (a, b))
     wrong = [name for name in one if not _same(one[name], two.get(name))]
     return "; ".join([*said, *([f"state: {', '.join(wrong)}"] if wrong else [])])
 
 
-def _plain(state: dict[str, Any]) -> dict[str, Any]:
+def _without_clock(state: dict[str, Any]) -> dict[str, Any]:
     """The state without what a clock says."""
     kept = {name: value for name, value in state.items() if name != "seconds"}
-    if isinstance(kept.get("since"), dict):
-        kept["since"] = {name: value for name, value in kept["since"].items() if name != "seconds"}
+    if isinstance(kept.get("since_log"), dict):
+        kept["since_log"] = {name: value for name, value in kept["since_log"].items() if name != "seconds"}
     return kept
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regard.core.config import to_dict
-from regard.core.machine import WORTH
+from regard.runtime.hardware import MIN_SPEEDUP
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,9 @@ class Machine:
         if not narrow.block:
             return "float32", "bfloat16 was not measured"
         said = f"a Transformer block is trained {narrow.block:.2g} times as fast in bfloat16"
-        return ("bfloat16", said) if narrow.block >= WORTH else ("float32", f"{said}, which is not worth its digits")
+        return (
+            ("bfloat16", said) if narrow.block >= MIN_SPEEDUP else ("float32", f"{said}, which is not worth its digits")
+        )
 
     @property
     def threads(self) -> tuple[int, int]:

@@ -16,8 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from regard.core.machine import attempt
 from regard.doctor.hardware import Compiler, Disk, Ranks
+from regard.runtime.hardware import run_probes
 
 
 def usable_cores() -> int:
@@ -41,7 +41,7 @@ def memory() -> int:
     return size
 
 
-def compiler_here(quick: bool = False) -> Compiler:
+def find_compiler(quick: bool = False) -> Compiler:
     """The C++ compiler that torch.compile would use, and whether it compiles what torch.compile writes."""
     triton = ""
     if importlib.util.find_spec("triton") is not None:
@@ -55,7 +55,7 @@ def compiler_here(quick: bool = False) -> Compiler:
     if not names:
         return Compiler(why="no C++ compiler found: install g++ or clang++, or set CXX", triton=triton)
     command = names[0]
-    version_line = (_said([command, "--version"]) or [""])[0]
+    version_line = (_output_lines([command, "--version"]) or [""])[0]
     if quick:
         return Compiler(command, version_line, True, triton=triton)
     program = "#include <Python.h>\n#include <cmath>\nint main() { return (int)std::exp(0.0) - 1; }\n"
@@ -73,7 +73,7 @@ def compiler_here(quick: bool = False) -> Compiler:
     return Compiler(command, version_line, done.returncode == 0, why, triton)
 
 
-def _said(command: list[str]) -> list[str]:
+def _output_lines(command: list[str]) -> list[str]:
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
@@ -113,15 +113,15 @@ def disk_speed(folder: Path, size: int = 2**25) -> Disk:
     return Disk(named, free, size / large / 1e6, statistics.median(taken) * 1e3)
 
 
-def join_two() -> Ranks:
+def join_two_processes() -> Ranks:
     """Two processes of this machine that meet and add up a tensor."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
     words = [f"rank {number} {port}" for number in range(2)]
     with ThreadPoolExecutor(2) as pool:
-        found = [tried[word] for word, tried in zip(words, pool.map(lambda w: attempt([w]), words), strict=True)]
-    if bad := [one for one in found if one.found is None or not one.found["right"]]:
+        found = [tried[word] for word, tried in zip(words, pool.map(lambda w: run_probes([w]), words), strict=True)]
+    if bad := [one for one in found if one.result is None or not one.result["right"]]:
         return Ranks(why=bad[0].why or "the sum was wrong")
-    values = [one.found for one in found if one.found is not None]
+    values = [one.result for one in found if one.result is not None]
     return Ranks(2, max(v["joined"] for v in values), min(v["gbytes"] for v in values))

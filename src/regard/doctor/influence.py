@@ -15,25 +15,33 @@ from collections.abc import Callable, Sequence
 import torch
 
 from regard.core.shapes import Tensor
-from regard.doctor.follow import Followed, along, first, follow, weighted
-from regard.doctor.patient import Patient, share
+from regard.doctor.gradient_trace import (
+    GradientTrace,
+    find_dimension,
+    first_bad_module,
+    random_projection,
+    trace_gradients,
+)
 from regard.doctor.report import Failed, Skipped
+from regard.doctor.target import CheckTarget, relative_difference
 
-ROUNDING = 1e-12  # of the largest gradient: what is smaller is not influence but rounding
+GRADIENT_ROUNDING = 1e-12  # of the largest gradient: what is smaller is not influence but rounding
 PLACES = 12  # outputs of a sequence whose influences are followed
 
 
-def rows(p: Patient) -> str:
+def rows(p: CheckTarget) -> str:
     """No row depends on another one."""
     count = p.output.shape[0]
     if count < 2:
         raise Skipped("the inputs are one row; give several")
-    followed = follow(p)
+    followed = trace_gradients(p)
     for b in range(count):
         own = torch.arange(count) == b
-        chosen = p.real & own.view(-1, *[1] * (p.real.dim() - 1))
-        for name, felt in zip(p.reads.names, followed.influence(weighted(followed.output, chosen)), strict=True):
-            if _leaks(felt, felt[~own]):
+        chosen = p.valid & own.view(-1, *[1] * (p.valid.dim() - 1))
+        for name, felt in zip(
+            p.reads.names, followed.influence(random_projection(followed.output, chosen)), strict=True
+        ):
+            if _has_leak(felt, felt[~own]):
                 other = int((felt.flatten(1).amax(1) * ~own).argmax())
                 raise Failed(
                     f"row {b} depends on row {other} of '{name}' (gradient {_ratio(felt, felt[~own])} of the largest)",
@@ -42,66 +50,71 @@ def rows(p: Patient) -> str:
     return f"no gradient between {count} rows"
 
 
-def padding(p: Patient) -> str:
+def padding(p: CheckTarget) -> str:
     """What stands behind the end of a row changes nothing."""
-    if not p.ragged:
+    if not p.padded_inputs:
         raise Skipped("no input has padding; give lengths=")
-    tried = [p.reads.names[i] for i in p.ragged if _other_padding(p, i)]
+    tried = [p.reads.names[i] for i in p.padded_inputs if _other_padding(p, i)]
     said = "other padding changes nothing" if tried else "no lengths are among the arguments, so only gradients count"
     try:
-        followed = follow(p, needs=p.ragged)
+        followed = trace_gradients(p, needs=p.padded_inputs)
     except Skipped as why:
         if not tried:
             raise
         return f"{said} (by values only: {why})"
-    felt = followed.influence(weighted(followed.output, p.real))
-    for i in p.ragged:
-        hidden = felt[i][~p.there(i)]
-        if _leaks(felt[i], hidden):
-            b, n = (int(k) for k in (~p.there(i) & (felt[i] == hidden.max())).nonzero()[0])
+    felt = followed.influence(random_projection(followed.output, p.valid))
+    for i in p.padded_inputs:
+        hidden = felt[i][~p.valid_mask(i)]
+        if _has_leak(felt[i], hidden):
+            b, n = (int(k) for k in (~p.valid_mask(i) & (felt[i] == hidden.max())).nonzero()[0])
             raise Failed(
                 f"real outputs depend on the padding of '{p.reads.names[i]}' at row {b}, place {n} (gradient "
                 f"{_ratio(felt[i], hidden)} of the largest)",
                 _where_padding(p),
             )
-    zero = not any(bool(felt[i][~p.there(i)].any()) for i in p.ragged)
+    zero = not any(bool(felt[i][~p.valid_mask(i)].any()) for i in p.padded_inputs)
     return f"{said}, and its gradient is {'exactly 0' if zero else 'rounding'}"
 
 
-def _other_padding(p: Patient, i: int) -> bool:
+def _other_padding(p: CheckTarget, i: int) -> bool:
     """Put something else behind the ends of an input's rows; False where the model may know padding by what it is."""
-    r, there = p.reads, p.there(i)
+    r, there = p.reads, p.valid_mask(i)
     name, x = r.names[i], r.inputs[i]
-    if r.call is None and p.told(name) is None and r.causal != i and not x.is_floating_point():
+    if r.call is None and p.lengths_argument(name) is None and r.causal != i and not x.is_floating_point():
         return False
     other = x.clone()
     other[~there] = (x.flip(0, 1) + 1 if x.is_floating_point() else x.roll(1, 0).flip(1))[~there]
     with torch.no_grad():
         out = p.run([other if j == i else y for j, y in enumerate(r.inputs)])
-    if p.apart(p.output[p.real], out[p.real]):
-        how = f"{share(p.output[p.real], out[p.real]):.2g} of the largest value"
+    if p.difference(p.output[p.valid], out[p.valid]):
+        how = f"{relative_difference(p.output[p.valid], out[p.valid]):.2g} of the largest value"
         raise Failed(f"other padding in '{name}' changes real outputs by {how}", _where_padding(p))
     return True
 
 
-def _where_padding(p: Patient) -> str:
+def _where_padding(p: CheckTarget) -> str:
     """The first part whose real places depend on padding."""
-    at = [*p.ragged, *([p.follows] if p.follows is not None and p.follows not in p.ragged else [])]
-    sizes = [(p.reads.inputs[i].shape[1], p.there(i)) for i in at]
-    return _where(p, lambda x: _real_of(x, sizes), lambda felt: [felt[i][~p.there(i)] for i in p.ragged])
+    at = [
+        *p.padded_inputs,
+        *([p.aligned_input] if p.aligned_input is not None and p.aligned_input not in p.padded_inputs else []),
+    ]
+    sizes = [(p.reads.inputs[i].shape[1], p.valid_mask(i)) for i in at]
+    return _where(p, lambda x: _real_of(x, sizes), lambda felt: [felt[i][~p.valid_mask(i)] for i in p.padded_inputs])
 
 
 def _real_of(x: Tensor, sizes: Sequence[tuple[int, Tensor]]) -> tuple[int, Tensor] | Tensor | None:
     """The real places of something inside the model, and along which dimension they lie."""
     if x.dim() < 3:
         return torch.ones(x.shape[0], dtype=torch.bool)
-    return next(((d, there) for size, there in sizes if (d := along(x, size)) is not None), None)
+    return next(((d, there) for size, there in sizes if (d := find_dimension(x, size)) is not None), None)
 
 
-def empty(p: Patient) -> str:
+def empty(p: CheckTarget) -> str:
     """A row of nothing but padding spoils neither the others nor their gradient."""
     r, last = p.reads, p.output.shape[0] - 1
-    told = [i for i, own in enumerate(r.lengths) if own is not None and i != r.causal and p.told(r.names[i])]
+    told = [
+        i for i, own in enumerate(r.lengths) if own is not None and i != r.causal and p.lengths_argument(r.names[i])
+    ]
     if not told or last < 1:
         raise Skipped("the model is told no lengths but of what it writes")
     lengths = [None if own is None else own.clone() for own in r.lengths]
@@ -112,20 +125,20 @@ def empty(p: Patient) -> str:
     except Exception as error:
         why = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
         raise Skipped(f"a row of no tokens is refused ({why})") from None
-    others = p.real.clone()
+    others = p.valid.clone()
     others[last] = False
-    if p.apart(p.output[others], out[others]):
-        how = f"{share(p.output[others], out[others]):.2g} of the largest value"
+    if p.difference(p.output[others], out[others]):
+        how = f"{relative_difference(p.output[others], out[others]):.2g} of the largest value"
         raise Failed(f"a row of no tokens changes the others by {how}")
     wanted = [weight for weight in p.model.parameters() if weight.requires_grad]
-    grads = torch.autograd.grad(weighted(out, others), wanted, allow_unused=True)
+    grads = torch.autograd.grad(random_projection(out, others), wanted, allow_unused=True)
     if any(grad is not None and not bool(grad.isfinite().all()) for grad in grads):
         raise Failed("with a row of no tokens in the batch, the gradient of the other rows is not finite")
     own = "and gives numbers itself" if bool(out[last].isfinite().all()) else "though its own outputs are no numbers"
     return f"a row of no tokens changes nothing in the others, {own}"
 
 
-def causal(p: Patient) -> str:
+def causal(p: CheckTarget) -> str:
     """No output depends on a later input, and a prefix gives what the whole gives."""
     at = p.reads.causal
     if at is None:
@@ -135,7 +148,7 @@ def causal(p: Patient) -> str:
         raise Failed(f"'{name}' has {length} places, but the output is {' × '.join(map(str, p.output.shape))}")
     how = ", and prefixes give what the whole gives"
     try:
-        followed = follow(p, needs=[at])
+        followed = trace_gradients(p, needs=[at])
     except Skipped as why:
         how = f" (by values only: {why})"
     else:
@@ -145,36 +158,36 @@ def causal(p: Patient) -> str:
     return f"no output depends on a later place of '{name}'{how}"
 
 
-def _no_future(p: Patient, followed: Followed, at: int) -> None:
+def _no_future(p: CheckTarget, followed: GradientTrace, at: int) -> None:
     """Raise where the gradient of an output with respect to a later place is not zero."""
     length = p.output.shape[1]
     every = range(length) if length <= PLACES else [round(k * (length - 2) / (PLACES - 1)) for k in range(PLACES)]
     for t in every:
         now = torch.arange(length) == t
-        if not bool((p.real & now).any()):
+        if not bool((p.valid & now).any()):
             continue
-        felt = followed.influence(weighted(followed.output, p.real & now))[at]
+        felt = followed.influence(random_projection(followed.output, p.valid & now))[at]
         later = felt[:, t + 1 :]
-        if _leaks(felt, later):
-            place = t + 1 + int((later.amax(0) > ROUNDING * felt.max()).nonzero()[0])
+        if _has_leak(felt, later):
+            place = t + 1 + int((later.amax(0) > GRADIENT_ROUNDING * felt.max()).nonzero()[0])
             how = f"gradient {_ratio(felt, later)} of the largest"
             where = _where(
                 p,
-                lambda x, now=now: None if (d := along(x, length)) is None else (d, p.real & now),  # type: ignore[misc]
+                lambda x, now=now: None if (d := find_dimension(x, length)) is None else (d, p.valid & now),  # type: ignore[misc]
                 lambda felt, t=t: [felt[at][:, t + 1 :]],  # type: ignore[misc]
             )
             raise Failed(f"output {t} depends on place {place} of '{p.reads.names[at]}' ({how})", where)
 
 
-def _prefix(p: Patient, at: int, n: int) -> None:
+def _prefix(p: CheckTarget, at: int, n: int) -> None:
     """Raise where the first n outputs are others when more than n is read."""
-    r, there = p.reads, p.real[:, :n]
+    r, there = p.reads, p.valid[:, :n]
     lengths = [own.clamp(max=n) if own is not None and i == at else own for i, own in enumerate(r.lengths)]
     with torch.no_grad():
         part = p.run([x[:, :n] if i == at else x for i, x in enumerate(r.inputs)], lengths)
     whole = p.output[:, :n]
-    if p.apart(whole[there], part[there]):
-        how = f"{share(whole[there], part[there]):.2g} of the largest value"
+    if p.difference(whole[there], part[there]):
+        how = f"{relative_difference(whole[there], part[there]):.2g} of the largest value"
         raise Failed(
             f"the first {n} outputs change by {how} when '{r.names[at]}' is longer than {n}, though no gradient comes "
             f"from there: a choice or a size depends on what comes later"
@@ -185,7 +198,7 @@ def _prefix(p: Patient, at: int, n: int) -> None:
 
 
 def _where(
-    p: Patient,
+    p: CheckTarget,
     chosen: Callable[[Tensor], tuple[int, Tensor] | Tensor | None],
     hidden: Callable[[list[Tensor]], list[Tensor]],
 ) -> str:
@@ -195,23 +208,27 @@ def _where(
     rows and that), None where that cannot be told; `hidden` picks out of the influences those that must be zero.
     """
     try:
-        followed = follow(p, parts=True)
+        followed = trace_gradients(p, parts=True)
     except Skipped:
         return ""
 
     def bad(x: Tensor) -> bool:
         if not x.dim() or x.shape[0] != p.output.shape[0] or not x.requires_grad or (picked := chosen(x)) is None:
             return False
-        number = weighted(x, picked) if isinstance(picked, Tensor) else weighted(x.movedim(picked[0], 1), picked[1])
+        number = (
+            random_projection(x, picked)
+            if isinstance(picked, Tensor)
+            else random_projection(x.movedim(picked[0], 1), picked[1])
+        )
         felt = followed.influence(number)
-        return any(_leaks(torch.cat([f.flatten() for f in felt]), one) for one in hidden(felt))
+        return any(_has_leak(torch.cat([f.flatten() for f in felt]), one) for one in hidden(felt))
 
-    return first(followed.parts, bad, p.model)
+    return first_bad_module(followed.parts, bad, p.model)
 
 
-def _leaks(felt: Tensor, hidden: Tensor) -> bool:
+def _has_leak(felt: Tensor, hidden: Tensor) -> bool:
     """Whether what should be hidden is felt, beyond rounding."""
-    return bool(hidden.numel()) and not float(hidden.max()) <= ROUNDING * float(felt.max())
+    return bool(hidden.numel()) and not float(hidden.max()) <= GRADIENT_ROUNDING * float(felt.max())
 
 
 def _ratio(felt: Tensor, hidden: Tensor) -> str:

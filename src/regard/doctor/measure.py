@@ -14,20 +14,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from regard.core import machine as core
 from regard.core.config import from_dict
 from regard.core.errors import RegardError
-from regard.core.machine import ISA, SAFER, Tried, attempt
 from regard.doctor.hardware import Device, Dtype, Kernel, Machine, Speed
-from regard.doctor.host import compiler_here, disk_speed, join_two, memory, usable_cores
+from regard.doctor.host import disk_speed, find_compiler, join_two_processes, memory, usable_cores
+from regard.runtime import hardware as core
+from regard.runtime.hardware import ISA_FALLBACKS, ISA_VARIABLE, ProbeResult, run_probes
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 KERNELS = ("flash", "efficient", "cudnn", "math", "flex")
 
 
-def recall() -> Machine | None:
+def load_measured() -> Machine | None:
     """What was found before, if this is still that machine."""
-    kept = core.remembered().get("machine")
+    kept = core.read_cache().get("machine")
     try:
         found = from_dict(Machine, {name: value for name, value in kept.items() if name != "choice"})  # type: ignore[union-attr]
     except (RegardError, TypeError, AttributeError):  # nothing is kept, or something else
@@ -35,32 +35,36 @@ def recall() -> Machine | None:
     return found if _gpus() == [device.what for device in found.devices if device.name.startswith("cuda")] else None
 
 
-def measure(quick: bool = False, folder: Path | None = None, say: Callable[[str], None] | None = None) -> Machine:
+def measure(
+    quick: bool = False, folder: Path | None = None, on_progress: Callable[[str], None] | None = None
+) -> Machine:
     """Try and time everything; some fifteen seconds, `quick` some four (no disk, no ranks, float32 and bfloat16 only).
 
-    `say` is told what is being measured. What is found is remembered (core.machine.remember).
+    `print_status` is told what is being measured. What is found is remembered (runtime.hardware.write_cache).
     """
-    say = say or (lambda line: None)
+    on_progress = on_progress or (lambda line: None)
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    began, spend, cores = time.monotonic(), 0.03 if quick else 0.06, usable_cores()
+    began, seconds, cores = time.monotonic(), 0.03 if quick else 0.06, usable_cores()
     kinds = DTYPES[:2] if quick else DTYPES
-    say("the CPU: types, products, threads, attention")
+    on_progress("the CPU: types, products, threads, attention")
     words = ["devices", *_words("cpu", kinds, quick), f"threads cpu {cores}"]
-    found = attempt(words, spend=spend)
-    seen = found["devices"].found or {"torch": "?", "devices": []}
-    cpu = _device("cpu", core.processor(), memory(), 1, kinds, found, lambda kind, how: _rescued(kind, how, quick))
-    if not quick and ISA in os.environ:
+    found = run_probes(words, seconds=seconds)
+    seen = found["devices"].result or {"torch": "?", "devices": []}
+    cpu = _device(
+        "cpu", core.cpu_name(), memory(), 1, kinds, found, lambda kind, how: _retry_with_isa(kind, how, quick)
+    )
+    if not quick and ISA_VARIABLE in os.environ:
         cpu = _without_setting(cpu)
-    devices = [cpu, *_accelerators(seen["devices"], kinds, quick, say)]
-    speeds = found[f"threads cpu {cores}"].found or {}
-    say("the compiler")
-    compiler = compiler_here(quick)
+    devices = [cpu, *_accelerators(seen["devices"], kinds, quick, on_progress)]
+    speeds = found[f"threads cpu {cores}"].result or {}
+    on_progress("the compiler")
+    compiler = find_compiler(quick)
     disk = ranks = None
     if not quick:
-        say("the disk")
+        on_progress("the disk")
         disk = disk_speed(folder or Path.cwd())
-        say("two processes")
-        ranks = join_two()
+        on_progress("two processes")
+        ranks = join_two_processes()
     made = Machine(
         system=f"{platform.system()} {platform.machine()}",
         python=platform.python_version(),
@@ -74,9 +78,9 @@ def measure(quick: bool = False, folder: Path | None = None, say: Callable[[str]
         seconds=round(time.monotonic() - began, 2),
         load=round(load, 2),
     )
-    core.remember("machine", made.to_json())
-    probes = {word: {"found": one.found, "why": one.why, "died": one.died} for word, one in found.items()}
-    core.remember("probes", core.remembered().get("probes", {}) | probes)
+    core.write_cache("machine", made.to_json())
+    probes = {word: {"result": one.result, "why": one.why, "crashed": one.crashed} for word, one in found.items()}
+    core.write_cache("probes", core.read_cache().get("probes", {}) | probes)
     return made
 
 
@@ -98,54 +102,56 @@ def _device(
     size: int,
     count: int,
     kinds: Sequence[str],
-    found: dict[str, Tried],
-    rescue: Callable[[str, Tried], Dtype],
+    found: dict[str, ProbeResult],
+    rescue: Callable[[str, ProbeResult], Dtype],
 ) -> Device:
     """A device from what its probes found."""
     dtypes = []
     for kind in kinds:
         how = found[f"works {name} {kind}"]
-        if how.found is None or not core.sound(how.found):
+        if how.result is None or not core.is_accurate(how.result):
             dtypes.append(rescue(kind, how))
             continue
-        peak = found[f"peak {name} {kind}"].found or {"gflops": 0.0}
-        block = core.gained(found.get(f"block {name} {kind}", Tried()))
+        peak = found[f"peak {name} {kind}"].result or {"gflops": 0.0}
+        block = core.speedup(found.get(f"block {name} {kind}", ProbeResult()))
         dtypes.append(Dtype(kind, True, gflops=peak["gflops"], block=block))
     kernels = [
-        Kernel(word.split()[2], one.found is not None, one.why)
+        Kernel(word.split()[2], one.result is not None, one.why)
         for word, one in found.items()
         if word.startswith(f"attention {name} ")
     ]
-    copied, sent = (found.get(word, Tried()).found or {} for word in (f"copy {name}", f"copy {name} host"))
+    copied, sent = (found.get(word, ProbeResult()).result or {} for word in (f"copy {name}", f"copy {name} host"))
     return Device(
         name, what, size, count, tuple(dtypes), tuple(kernels), copied.get("gbytes", 0.0), sent.get("gbytes", 0.0)
     )
 
 
-def _rescued(kind: str, how: Tried, quick: bool) -> Dtype:
+def _retry_with_isa(kind: str, how: ProbeResult, quick: bool) -> Dtype:
     """A type that does not work on this CPU, and the setting with which it does."""
-    why = how.why or f"wrong results (off by {(how.found or {}).get('error', 0):.1g})"
-    if how.died:
-        for isa in SAFER:
+    why = how.why or f"wrong results (off by {(how.result or {}).get('error', 0):.1g})"
+    if how.crashed:
+        for isa in ISA_FALLBACKS:
             words = [f"works cpu {kind}"] if quick else [f"works cpu {kind}", f"peak cpu {kind}"]
-            again = attempt(words, {ISA: isa}, spend=0.03)
-            values = again[words[0]].found
-            if values is not None and core.sound(values):
-                peak = again[words[-1]].found or {}
-                return Dtype(kind, False, f"ends the process ({why})", f"{ISA}={isa}", gflops=peak.get("gflops", 0.0))
+            again = run_probes(words, {ISA_VARIABLE: isa}, seconds=0.03)
+            values = again[words[0]].result
+            if values is not None and core.is_accurate(values):
+                peak = again[words[-1]].result or {}
+                return Dtype(
+                    kind, False, f"ends the process ({why})", f"{ISA_VARIABLE}={isa}", gflops=peak.get("gflops", 0.0)
+                )
         why = f"ends the process ({why})"
     return Dtype(kind, False, why)
 
 
 def _without_setting(cpu: Device) -> Device:
     """Where the setting is made already: whether bfloat16 would work without it."""
-    bare = attempt(["works cpu bfloat16"], {ISA: None})["works cpu bfloat16"]
-    made = f"{ISA}={os.environ[ISA]}"
+    bare = run_probes(["works cpu bfloat16"], {ISA_VARIABLE: None})["works cpu bfloat16"]
+    made = f"{ISA_VARIABLE}={os.environ[ISA_VARIABLE]}"
     return replace(
         cpu,
         dtypes=tuple(
             replace(kind, setting=made, why=f"ends the process ({bare.why})")
-            if kind.name == "bfloat16" and kind.works and bare.died
+            if kind.name == "bfloat16" and kind.works and bare.crashed
             else kind
             for kind in cpu.dtypes
         ),
@@ -153,7 +159,7 @@ def _without_setting(cpu: Device) -> Device:
 
 
 def _accelerators(
-    seen: Sequence[dict[str, Any]], kinds: Sequence[str], quick: bool, say: Callable[[str], None]
+    seen: Sequence[dict[str, Any]], kinds: Sequence[str], quick: bool, on_progress: Callable[[str], None]
 ) -> list[Device]:
     """One device of each kind of accelerator, measured where torch calls it cuda."""
     made: list[Device] = []
@@ -164,8 +170,8 @@ def _accelerators(
         if not one["name"].startswith("cuda"):
             made.append(Device(one["name"], one["what"], one["memory"], len(alike)))
             continue
-        say(one["what"])
-        found = attempt(_words(one["name"], kinds, quick), spend=0.1 if quick else 0.3, patience=120)
+        on_progress(one["what"])
+        found = run_probes(_words(one["name"], kinds, quick), seconds=0.1 if quick else 0.3, timeout=120)
         words = one["name"], one["what"], one["memory"], len(alike)
         made.append(_device(*words, kinds, found, lambda kind, how: Dtype(kind, False, how.why or "wrong results")))
     return made

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from regard.core.errors import UnknownName, nearest
+from regard.core.errors import UnknownName, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -20,13 +20,13 @@ class Finding:
 
     check: str
     state: Literal["ok", "failed", "skipped"]
-    said: str  # what was found, or why it was not looked for
-    where: str = ""  # the part of the model where it begins, as far as it could be followed
+    message: str  # what was found, or why it was not looked for
+    location: str = ""  # the part of the model where it begins, as far as it could be followed
     seconds: float = 0.0
 
     def __str__(self) -> str:
         state = "FAILED" if self.state == "failed" else self.state
-        return f"{state:9} {self.check:12} {self.said}{f'; first in {self.where}' if self.where else ''}"
+        return f"{state:9} {self.check:12} {self.message}{f'; first in {self.location}' if self.location else ''}"
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Report:
         for finding in self.findings:
             if finding.check == check:
                 return finding
-        raise UnknownName(f"no check is called '{check}'; {nearest(check, [f.check for f in self.findings])}")
+        raise UnknownName(f"no check is called '{check}'; {did_you_mean(check, [f.check for f in self.findings])}")
 
     def __iter__(self) -> Iterator[Finding]:
         return iter(self.findings)
@@ -74,13 +74,13 @@ class Report:
 class Failed(Exception):
     """Raised by a check that found something: what, and where it begins."""
 
-    def __init__(self, said: str, where: str = "") -> None:
-        super().__init__(said)
-        self.said, self.where = said, where
+    def __init__(self, message: str, location: str = "") -> None:
+        super().__init__(message)
+        self.message, self.location = message, location
 
 
 class Skipped(Exception):
     """Raised by a check that cannot be made here: why."""
 
 
-Say = Callable[[Finding], None]
+FindingCallback = Callable[[Finding], None]

@@ -7,11 +7,11 @@ from typing import Any
 
 from torch import nn
 
-from regard.core.config import from_dict, missing
-from regard.core.errors import RegardError, UnknownName, nearest
-from regard.core.spec import Table, resolve
+from regard.core.config import from_dict, missing_fields
+from regard.core.errors import RegardError, UnknownName, did_you_mean
+from regard.core.spec import Registry, resolve
 
-MODELS: Table = {
+MODELS: Registry = {
     "transformer": ("regard.models.transformer", "Transformer"),
     "gpt": ("regard.models.gpt", "GPT"),
     "t5": ("regard.models.t5", "T5"),
@@ -22,14 +22,14 @@ MODELS: Table = {
     "bytenet": ("regard.models.bytenet", "ByteNet"),
     "neural_gpu": ("regard.models.neural_gpu", "NeuralGPU"),
     "luong": ("regard.models.luong", "Luong"),
-    "online": ("regard.models.online", "Online"),
-    "road": ("regard.models.road", "Road"),
-    "decision": ("regard.models.decision", "DecisionTransformer"),
+    "online_alignment": ("regard.models.online_alignment", "OnlineAlignment"),
+    "gru_to_attention": ("regard.models.gru_to_attention", "GRUToAttention"),
+    "decision_transformer": ("regard.models.decision_transformer", "DecisionTransformer"),
     "elmo": ("regard.models.elmo", "ELMo"),
     "word2vec": ("regard.models.word2vec", "Word2Vec"),
     "handwriting": ("regard.models.handwriting", "Handwriting"),
     "ctc": ("regard.models.ctc", "CTC"),
-    "listener": ("regard.models.listener", "Listener"),
+    "attention_asr": ("regard.models.attention_asr", "AttentionASR"),
     "resnet": ("regard.models.resnet", "ResNet"),
     "cct": ("regard.models.cct", "CCT"),
     "vit": ("regard.models.vit", "ViT"),
@@ -43,16 +43,16 @@ MODELS: Table = {
 def build(name: str, size: str | None = None, **settings: Any) -> nn.Module:
     """A model by name: ``build("transformer", size="base", vocab=8000, attention="softmax")``.
 
-    `settings` are fields of the model's Config and override those of the size.
+    `make_generation_config` are fields of the model's Config and override those of the size.
     """
     model = resolve(MODELS, name, "model")
-    room = import_module(MODELS[name][0])
-    if size is not None and (not isinstance(size, str) or size not in room.SIZES):
-        raise UnknownName(f"{name} has no size '{size}'; {nearest(size, room.SIZES)}")
-    chosen = dict(room.SIZES[size]) if size is not None else {}
+    module = import_module(MODELS[name][0])
+    if size is not None and (not isinstance(size, str) or size not in module.SIZES):
+        raise UnknownName(f"{name} has no size '{size}'; {did_you_mean(size, module.SIZES)}")
+    chosen = dict(module.SIZES[size]) if size is not None else {}
     try:
-        config = from_dict(room.Config, chosen | settings)
+        config = from_dict(module.Config, chosen | settings)
     except TypeError as error:  # a field without a default was not given
-        raise RegardError(f"{name} needs more settings: {missing(error)}") from None
+        raise RegardError(f"{name} needs more settings: {missing_fields(error)}") from None
     built: nn.Module = model(config)
     return built

@@ -6,7 +6,7 @@
     head        of a table (blocks.heads): pretraining, masked, classes(3), tags(23), span; none: the vectors
 
 ``model(tokens, segments, lengths)`` is the head's answer, ``model.hidden(...)`` the vectors, ``model.pooled(hidden)``
-one vector of the whole text. ``model.packed(tokens, lengths)`` reads texts of many lengths laid end to end, without any
+one vector of the whole text. ``model.hidden_packed(tokens, lengths)`` reads texts of many lengths laid end to end, without any
 padding, and gives the same vectors.
 
 Devlin, Chang, Lee, Toutanova: BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding.
@@ -22,15 +22,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.attention.mask import Documents, Keys
-from regard.attention.multihead import MultiHead
+from regard.attention.mask import DocumentMask, PaddingMask
+from regard.attention.multihead import MultiHeadAttention
 from regard.blocks import FEEDFORWARDS, HEADS, NORMS
-from regard.blocks.encoder import Encoder, EncoderBlock, stack_positions
+from regard.blocks.encoder import Encoder, EncoderBlock, build_positions
 from regard.blocks.heads import Loss
-from regard.core.bounds import within
 from regard.core.errors import BadInput, Unsupported
-from regard.core.shapes import Float, Int, Tensor, in_rows
-from regard.core.spec import Spec, cycle, make, resolve
+from regard.core.shapes import Float, Int, Tensor, check_token_ids
+from regard.core.spec import Spec, build_part, layer_spec, resolve
+from regard.core.validation import validate
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Config:
     attention_dropout: float = 0.1
     norm_kind: str = "layer"
     eps: float = 1e-12
-    feed: str = "gelu"
+    feedforward: str = "gelu"
     attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module of one's own
     positions: str = "learned"
     head: str | None = "pretraining"  # a spec of HEADS; None: the vectors themselves
@@ -69,18 +69,18 @@ SIZES: dict[str, dict[str, Any]] = {
 class BERT(nn.Module):
     """Tokens in; out, what the head makes of their vectors."""
 
-    entries = ("hidden", "packed", "pooled")  # what is called on a model beside itself
+    forward_methods = ("hidden", "hidden_packed", "pooled")  # what is called on a model beside itself
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        within(config)
+        validate(config)
         self.config = config
         self.embed = nn.Embedding(config.vocab, config.width)
         self.segment = nn.Embedding(config.segments, config.width)
         blocks = [_block(config, layer) for layer in range(config.layers)]
-        self.encoder = BERTEncoder(blocks, stack_positions(config, causal=False), _norm(config), config.dropout)
+        self.encoder = BERTEncoder(blocks, build_positions(config, causal=False), _norm(config), config.dropout)
         self.head: Any = None if config.head is None else _head(config)
-        pools = self.head is None or self.head.pools
+        pools = self.head is None or self.head.uses_pooled
         self.pool = nn.Linear(config.width, config.width) if pools else None
         self.reset()
 
@@ -96,7 +96,7 @@ class BERT(nn.Module):
         """The head's answer: pretraining (B M V, B 2), masked B M V, classes B K, tags B N K, span B N 2, none B N C.
 
         Words are asked for at the places `at` (None: at all). With a loss its value for these targets stands where word
-        logits would. Padding stands on the right, beyond `lengths`; what is answered there means nothing.
+        logits would. Padding stands on the right, beyond `score_by_length`; what is answered there means nothing.
         """
         x = self.hidden(tokens, segments, lengths)
         if self.head is None:
@@ -110,9 +110,11 @@ class BERT(nn.Module):
         lengths: Int[Tensor, " B"] | None = None,
     ) -> Float[Tensor, "B N C"]:
         """The vectors of all tokens."""
-        return self.encoder(self._vectors(in_rows(tokens), segments), Keys.of(tokens, lengths))
+        return self.encoder(
+            self._embed_tokens(check_token_ids(tokens), segments), PaddingMask.from_lengths(tokens, lengths)
+        )
 
-    def packed(
+    def hidden_packed(
         self,
         tokens: Int[Tensor, " T"],
         lengths: Int[Tensor, " B"],
@@ -124,17 +126,17 @@ class BERT(nn.Module):
         `longest` bounds the lengths; where they are on a GPU it saves waiting for them. On a CPU, texts of equal length
         side by side are attended to together: sort them.
         """
-        mask = Documents(lengths, len(tokens), int(lengths.max()) if longest is None else longest)
-        self.encoder.fits(mask.longest)
-        x = self._vectors(tokens[None], None if segments is None else segments[None])
-        return self.encoder.read(x, mask.places()[None], mask)[0]
+        mask = DocumentMask(lengths, len(tokens), int(lengths.max()) if longest is None else longest)
+        self.encoder.check_length(mask.max_length)
+        x = self._embed_tokens(tokens[None], None if segments is None else segments[None])
+        return self.encoder.forward_at(x, mask.positions()[None], mask)[0]
 
     @property
-    def packs(self) -> bool:
+    def can_pack(self) -> bool:
         """Whether `packed` is a gain: attention that is done text by text, and positions that need no scores."""
         mixers = [block.mix for block in self.encoder.blocks]
         plain = all(getattr(getattr(mix, "attend", None), "backend", "") == "sdpa" for mix in mixers)
-        return plain and self.encoder.positions.kind != "biased"
+        return plain and self.encoder.positions.kind != "bias"
 
     def pooled(self, hidden: Float[Tensor, "B N C"]) -> Float[Tensor, "B C"]:
         """One vector of the whole text: tanh of a linear map of the first token's, which is [CLS]."""
@@ -142,12 +144,12 @@ class BERT(nn.Module):
             raise Unsupported(f"a BERT with the head '{self.config.head}' has no pooler; build it with head=None")
         return torch.tanh(self.pool(hidden[:, 0]))
 
-    def _vectors(self, tokens: Tensor, segments: Tensor | None) -> Tensor:
+    def _embed_tokens(self, tokens: Tensor, segments: Tensor | None) -> Tensor:
         """Words, and which text they belong to: the first, where nothing is said."""
-        _check("token", tokens, self.config.vocab)
+        _check_range("token", tokens, self.config.vocab)
         if segments is None:
             return self.embed(tokens) + self.segment.weight[0].to(self.embed.weight.dtype)
-        _check("segment", segments, self.config.segments)
+        _check_range("segment", segments, self.config.segments)
         return self.embed(tokens) + self.segment(segments)
 
     @torch.no_grad()
@@ -167,15 +169,15 @@ class BERTEncoder(Encoder):
 
     def __init__(self, blocks: list[EncoderBlock], positions: Any, norm: nn.Module, dropout: float) -> None:
         super().__init__(blocks, positions, None, dropout)
-        self.enter_norm = norm
+        self.embed_norm = norm
 
-    def enter(self, x: Tensor, index: Int[Tensor, "#B N"]) -> Tensor:
+    def add_positions(self, x: Tensor, index: Int[Tensor, "#B N"]) -> Tensor:
         """Tokens that know where they are, normed."""
-        out: Tensor = self.drop(self.enter_norm(self.positions(x, index) if self.positions.kind == "added" else x))
+        out: Tensor = self.drop(self.embed_norm(self.positions(x, index) if self.positions.kind == "added" else x))
         return out
 
 
-def _check(what: str, numbers: Tensor, size: int) -> None:
+def _check_range(what: str, numbers: Tensor, size: int) -> None:
     """Refuse numbers that a table has no row for. Not on a GPU: to read one there is to wait."""
     if numbers.device.type != "cpu" or torch.compiler.is_compiling() or not numbers.numel():
         return
@@ -185,25 +187,25 @@ def _check(what: str, numbers: Tensor, size: int) -> None:
 
 
 def _block(config: Config, layer: int) -> EncoderBlock:
-    mix = MultiHead(
+    mix = MultiHeadAttention(
         config.width,
         config.heads,
-        attention=cycle(config.attention, layer),
+        attention=layer_spec(config.attention, layer),
         dropout=config.attention_dropout,
     )
     hidden = 4 * config.width if config.ffn is None else config.ffn
-    feed = make(FEEDFORWARDS, config.feed, "feed-forward", width=config.width, hidden=hidden)
+    feed = build_part(FEEDFORWARDS, config.feedforward, "feed-forward", width=config.width, hidden=hidden)
     return EncoderBlock(mix, feed, [_norm(config), _norm(config)], False, config.dropout)
 
 
 def _norm(config: Config) -> nn.Module:
-    part: nn.Module = make(NORMS, config.norm_kind, "norm", normalized_shape=config.width, eps=config.eps)
+    part: nn.Module = build_part(NORMS, config.norm_kind, "norm", normalized_shape=config.width, eps=config.eps)
     return part
 
 
 def _head(config: Config) -> nn.Module:
-    activation = getattr(resolve(FEEDFORWARDS, Spec.parse(config.feed).name, "feed-forward"), "activation", None)
-    part: nn.Module = make(
+    activation = getattr(resolve(FEEDFORWARDS, Spec.parse(config.feedforward).name, "feed-forward"), "activation", None)
+    part: nn.Module = build_part(
         HEADS,
         config.head,
         "head",

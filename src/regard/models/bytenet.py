@@ -22,14 +22,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from regard.attention.mask import Keys
+from regard.attention.mask import PaddingMask
 from regard.blocks import CONVOLUTIONS
-from regard.blocks.carried import Carried, Shared, State, clock
-from regard.blocks.convolution import unfolded
-from regard.core.bounds import within
+from regard.blocks.convolution import unfolded_lengths
+from regard.blocks.decoder_state import CapturableDecodable, DecoderState, TensorMemory, initial_time
 from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Float, Int, Tensor
-from regard.core.spec import make
+from regard.core.spec import build_part
+from regard.core.validation import validate
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Config:
     decoder_layers: int = 30
     dilations: tuple[int, ...] = (1, 2, 4, 8, 16)  # one a layer, cycled
     block: str = "relu"  # or multiplicative; see blocks.convolution
-    stretch: float = 1.2  # a: places a source token is unfolded over
-    spare: float = 0.0  # b: places beyond that
+    length_ratio: float = 1.2  # a: places a source token is unfolded over
+    length_offset: float = 0.0  # b: places beyond that
     dropout: float = 0.0
     tied: bool = False  # one table for the target and the output
     pad: int = 0
@@ -56,26 +56,26 @@ class Config:
 SIZES: dict[str, dict[str, Any]] = {
     "base": {},
     "small": {"width": 512, "encoder_layers": 10, "decoder_layers": 10, "dropout": 0.1},
-    "tiny": {"width": 128, "encoder_layers": 5, "decoder_layers": 5, "dropout": 0.1, "spare": 8.0},
+    "tiny": {"width": 128, "encoder_layers": 5, "decoder_layers": 5, "dropout": 0.1, "length_offset": 8.0},
 }
 
 
-class ByteNet(Carried, nn.Module):
+class ByteNet(CapturableDecodable, nn.Module):
     """Source and target tokens in, logits of the next target token out."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        within(config)
+        validate(config)
         if config.width % 2:
             raise BadInput(f"width is {config.width}; a ByteNet has an even width")
         self.config = config
         width, inner = config.width, config.width // 2
         self.embed = nn.Embedding(config.vocab, width, padding_idx=config.pad)
-        self.encoder = Dilated(config, config.encoder_layers, causal=False)
-        self.source = nn.Linear(width, inner)  # what the decoder reads of a place
+        self.encoder = DilatedStack(config, config.encoder_layers, causal=False)
+        self.source_projection = nn.Linear(width, inner)  # what the decoder reads of a place
         self.embed_target = nn.Embedding(config.vocab, inner, padding_idx=config.pad)
-        self.decoder = Dilated(config, config.decoder_layers, causal=True)
-        self.last = nn.Linear(width, inner)
+        self.decoder = DilatedStack(config, config.decoder_layers, causal=True)
+        self.hidden_layer = nn.Linear(width, inner)
         self.head = nn.Linear(inner, config.vocab)
         self.drop = nn.Dropout(config.dropout)
         self.reset()
@@ -90,45 +90,53 @@ class ByteNet(Carried, nn.Module):
         """Logits of the token after each target token. Padding of the target stands on the right, unseen."""
         places = self.encode(source, source_lengths)
         n = target.shape[1]
-        beside = F.pad(places, (0, 0, 0, max(0, n - places.shape[1])))[:, :n]  # beyond them there is nothing to read
-        return self.logits(self.decoder(self.words(target, beside)))
+        aligned_source = F.pad(places, (0, 0, 0, max(0, n - places.shape[1])))[
+            :, :n
+        ]  # beyond them there is nothing to read
+        return self.logits(self.decoder(self.decoder_inputs(target, aligned_source)))
 
     def encode(
         self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
     ) -> Float[Tensor, "B M C"]:
         """The source unfolded: a place for each token that is to be expected of the target."""
-        m, each = unfolded(source.shape[1], source_lengths, self.config.stretch, self.config.spare)
+        m, each = unfolded_lengths(source.shape[1], source_lengths, self.config.length_ratio, self.config.length_offset)
         x = self.embed(source)
         real = None
         if source_lengths is not None and each is not None:
-            x = x * Keys(source_lengths).real(source.shape[1])[..., None]
-            real = Keys(each).real(m)
+            x = x * PaddingMask(source_lengths).real(source.shape[1])[..., None]
+            real = PaddingMask(each).real(m)
         x = F.pad(x, (0, 0, 0, m - source.shape[1]))[:, :m]
-        out = self.source(F.relu(self.encoder(self.drop(x), real)))
+        out = self.source_projection(F.relu(self.encoder(self.drop(x), real)))
         return out if real is None else out * real[..., None]
 
-    def words(self, target: Int[Tensor, "B T"], beside: Float[Tensor, "B T C"]) -> Float[Tensor, "B T both"]:
+    def decoder_inputs(
+        self, target: Int[Tensor, "B T"], aligned_source: Float[Tensor, "B T C"]
+    ) -> Float[Tensor, "B T both"]:
         """What the decoder reads: the last word, and the place of the source that it stands on."""
-        return self.drop(torch.cat([self.embed_target(target), beside.to(self.embed_target.weight.dtype)], -1))
+        return self.drop(torch.cat([self.embed_target(target), aligned_source.to(self.embed_target.weight.dtype)], -1))
 
     def logits(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T V"]:
         """Scores of the next token."""
-        return self.head(F.relu(self.last(F.relu(x))))
+        return self.head(F.relu(self.hidden_layer(F.relu(x))))
 
     # -- writing, one token after another ------------------------------------------------------------------------------
 
-    def begin(self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None) -> State:
+    def initial_state(
+        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
+    ) -> DecoderState:
         """The source unfolded, and rings that are empty."""
         places = F.pad(self.encode(source, source_lengths), (0, 0, 0, 1))  # the last is read ever after
         rings = self.decoder.rings(self.embed_target.weight, len(source))
-        return State(Shared(places), rings, time=clock(source))
+        return DecoderState(TensorMemory(places), rings, time=initial_time(source))
 
-    def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
+    def step(self, tokens: Int[Tensor, "B K"], state: DecoderState) -> tuple[Float[Tensor, "B K V"], DecoderState]:
         """Logits of the next token of every beam."""
         places, time = state.memory.values, state.time
-        beside = places.index_select(1, time.clamp(max=places.shape[1] - 1)[None]).expand(-1, tokens.shape[1], -1)
-        x, rings = self.decoder.step(self.words(tokens, beside), state.hidden, time, state.frozen)
-        return self.logits(x), state.moved(rings, time=time + 1)
+        aligned_source = places.index_select(1, time.clamp(max=places.shape[1] - 1)[None]).expand(
+            -1, tokens.shape[1], -1
+        )
+        x, rings = self.decoder.step(self.decoder_inputs(tokens, aligned_source), state.hidden, time, state.frozen)
+        return self.logits(x), state.updated(rings, time=time + 1)
 
     def reset(self) -> None:
         """Fresh tables, as large as what the blocks expect of a norm's neighbour; the maps start themselves."""
@@ -141,13 +149,13 @@ class ByteNet(Carried, nn.Module):
             self.embed_target.weight[self.config.pad].zero_()
 
 
-class Dilated(nn.Module):
+class DilatedStack(nn.Module):
     """A stack of residual blocks, each with a dilation of its own."""
 
     def __init__(self, config: Config, layers: int, causal: bool) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(
-            make(
+            build_part(
                 CONVOLUTIONS,
                 config.block,
                 "convolution",
@@ -167,15 +175,15 @@ class Dilated(nn.Module):
         return x
 
     @property
-    def field(self) -> int:
+    def receptive_field(self) -> int:
         """How many places an output sees, its own among them."""
         every: Any = self.blocks
-        return 1 + sum(block.conv.reach for block in every)
+        return 1 + sum(block.conv.context_size for block in every)
 
     def rings(self, like: Tensor, batch: int) -> tuple[Tensor, ...]:
         """An empty past for every layer."""
         every: Any = self.blocks
-        return tuple(block.conv.ring(like[:1].expand(batch, -1)) for block in every)
+        return tuple(block.conv.empty_ring(like[:1].expand(batch, -1)) for block in every)
 
     def step(
         self, x: Float[Tensor, "B K C"], rings: tuple[Tensor, ...], time: Int[Tensor, ""], frozen: bool

@@ -27,44 +27,44 @@ from torch import nn
 
 from regard.attention.mask import Mask
 from regard.attention.mechanisms.softmax import SoftmaxAttention
-from regard.attention.multihead import Join, MultiHead
+from regard.attention.multihead import MultiHeadAttention, OutputProjection
 from regard.blocks import FEEDFORWARDS
+from regard.blocks.drop_path import DropPath, drop_path_rates
 from regard.blocks.encoder import Encoder
-from regard.blocks.paths import DropPath, rates
-from regard.blocks.pyramid import depths, resampled
-from regard.core.bounds import within
-from regard.core.memo import Place
+from regard.blocks.feature_pyramid import pyramid_layers, resample_to_strides
+from regard.core.layer_state import LayerState
+from regard.core.positions import PositionInfo
 from regard.core.shapes import Float, Tensor
-from regard.core.spec import cycle, make
+from regard.core.spec import build_part, layer_spec
 from regard.core.trace import Slots
-from regard.core.where import Where
+from regard.core.validation import validate
 from regard.positions.added.grid import GridPositions
 from regard.positions.none import NoPositions
-from regard.tokens.patches import cells, check, pixels
+from regard.tokens.patches import check_images, grid_size, pixel_slots
 
 
 @dataclass(frozen=True)
 class Config:
     """Everything that shapes a CCT; the defaults are CCT-14/7x2, for ImageNet."""
 
-    classes: int = 1000  # 0: no head, the pooled vector itself
-    image: int | tuple[int, int] = 224  # what it is trained at; any other size works
+    num_classes: int = 1000  # 0: no head, the pooled vector itself
+    image_size: int | tuple[int, int] = 224  # what it is trained at; any other size works
     channels: int = 3
     kernel: int = 7  # of the convolutions
     convolutions: int = 2  # each followed by a pool that halves the grid; a kernel of 7 halves it once more
     width: int = 384
     heads: int = 6
     layers: int = 14
-    ratio: float = 3.0  # of the feed-forward's hidden width to the width
+    mlp_ratio: float = 3.0  # of the feed-forward's hidden width to the width
     dropout: float = 0.0
     attention_dropout: float = 0.1
     drop_path: float = 0.1
     attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module of one's own
 
 
-_MEDIUM: dict[str, Any] = {"width": 256, "heads": 4, "ratio": 2.0}
-_SMALL: dict[str, Any] = {"width": 128, "heads": 2, "ratio": 1.0}
-_CIFAR: dict[str, Any] = {"image": 32, "classes": 10, "kernel": 3}
+_MEDIUM: dict[str, Any] = {"width": 256, "heads": 4, "mlp_ratio": 2.0}
+_SMALL: dict[str, Any] = {"width": 128, "heads": 2, "mlp_ratio": 1.0}
+_CIFAR: dict[str, Any] = {"image_size": 32, "num_classes": 10, "kernel": 3}
 
 # The paper's: layers - kernel x convolutions. The one called tiny is nobody's: to try things.
 SIZES: dict[str, dict[str, Any]] = {
@@ -82,20 +82,20 @@ SIZES: dict[str, dict[str, Any]] = {
 class CCT(nn.Module):
     """Images in, logits of classes out."""
 
-    prefix = 0  # tokens before those of the grid
-    entries = ("pooled", "grid", "features")  # what is called on a model beside itself
+    num_prefix_tokens = 0  # tokens before those of the grid
+    forward_methods = ("pooled", "grid", "features")  # what is called on a model beside itself
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        within(config)
+        validate(config)
         self.config = config
-        self.stem = ConvolvedTokens(config.channels, config.width, config.kernel, config.convolutions)
-        self.positions = GridPositions(config.width, cells(config.image, self.stem.stride))
-        drop = rates(config.drop_path, config.layers)
+        self.stem = ConvTokenizer(config.channels, config.width, config.kernel, config.convolutions)
+        self.positions = GridPositions(config.width, grid_size(config.image_size, self.stem.stride))
+        drop = drop_path_rates(config.drop_path, config.layers)
         blocks = [CompactBlock(config, layer, drop[layer]) for layer in range(config.layers)]
         self.encoder = Encoder(blocks, NoPositions(), nn.LayerNorm(config.width), config.dropout)
         self.pool = SequencePool(config.width)
-        self.head = nn.Linear(config.width, config.classes) if config.classes else None
+        self.head = nn.Linear(config.width, config.num_classes) if config.num_classes else None
         self.reset()
 
     def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B K"]:
@@ -118,9 +118,9 @@ class CCT(nn.Module):
     def features(self, images: Float[Tensor, "B C Y X"]) -> list[Tensor]:
         """Tokens of four depths, normed, B C Y X, resampled without parameters to strides 4, 8, 16 and 32."""
         tokens = self.stem(images)
-        found = self.encoder.depths(self.sequence(tokens), depths(self.config.layers))
-        grids = [self.encoder.leave(x).unflatten(1, tokens.shape[1:3]) for x in found]
-        return resampled(grids, (images.shape[2], images.shape[3]))
+        found = self.encoder.intermediate_layers(self.sequence(tokens), pyramid_layers(self.config.layers))
+        grids = [self.encoder.final_norm(x).unflatten(1, tokens.shape[1:3]) for x in found]
+        return resample_to_strides(grids, (images.shape[2], images.shape[3]))
 
     def sequence(self, tokens: Float[Tensor, "B Z W E"]) -> Float[Tensor, "B N E"]:
         """The tokens row by row, told where they are."""
@@ -140,16 +140,16 @@ class CCT(nn.Module):
         nn.init.trunc_normal_(self.positions.table, std=0.2)
 
 
-class ConvolvedTokens(nn.Module):
+class ConvTokenizer(nn.Module):
     """Images as overlapping tokens: convolutions, each with a ReLU and a pool of 3 x 3 that halves the grid."""
 
     exact_geometry = False  # neighbours overlap
-    between = 64  # channels of all convolutions but the last
+    hidden_channels = 64  # channels of all convolutions but the last
 
     def __init__(self, channels: int, width: int, kernel: int, convolutions: int) -> None:
         super().__init__()
         self.channels = channels
-        wide = [channels, *[self.between] * (convolutions - 1), width]
+        wide = [channels, *[self.hidden_channels] * (convolutions - 1), width]
         stride, around = max(1, kernel // 2 - 1), max(1, kernel // 2)
         self.stride = ((2 * stride) ** convolutions,) * 2
         self.convs = nn.ModuleList(
@@ -159,7 +159,7 @@ class ConvolvedTokens(nn.Module):
 
     def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B Z W E"]:
         """A grid of tokens."""
-        check(images, self.channels)
+        check_images(images, self.channels)
         x = images.contiguous(memory_format=torch.channels_last)  # tokens come out side by side, without a copy
         for conv in self.convs:
             x = self.pool(F.relu(conv(x)))
@@ -167,7 +167,7 @@ class ConvolvedTokens(nn.Module):
 
     def slots(self, images: Float[Tensor, "B C Y X"]) -> Slots:
         """The pixels that every token stands for; around them it has seen some more."""
-        return pixels(images, self.stride)
+        return pixel_slots(images, self.stride)
 
 
 class CompactBlock(nn.Module):
@@ -175,19 +175,25 @@ class CompactBlock(nn.Module):
 
     def __init__(self, config: Config, layer: int, drop_path: float) -> None:
         super().__init__()
-        width, hidden = config.width, int(config.ratio * config.width)
-        attention = cycle(config.attention, layer)
+        width, hidden = config.width, int(config.mlp_ratio * config.width)
+        attention = layer_spec(config.attention, layer)
         self.mix_norm, self.feed_norm = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.mix = MultiHead(width, config.heads, attention=attention, bias=False, dropout=config.attention_dropout)
-        self.mix.join = Join(width, bias=True)  # theirs has a bias behind the heads, and none before
-        self.feed = make(FEEDFORWARDS, "gelu", "feed-forward", width=width, hidden=hidden, dropout=config.dropout)
+        self.mix = MultiHeadAttention(
+            width, config.heads, attention=attention, bias=False, dropout=config.attention_dropout
+        )
+        self.mix.join = OutputProjection(width, bias=True)  # theirs has a bias behind the heads, and none before
+        self.feed = build_part(FEEDFORWARDS, "gelu", "feed-forward", width=width, hidden=hidden, dropout=config.dropout)
         self.drop, self.drop_path = nn.Dropout(config.dropout), DropPath(drop_path)
 
     def forward(
-        self, x: Tensor, mask: Mask | None = None, positions: Where | None = None, memo: Place | None = None
+        self,
+        x: Tensor,
+        mask: Mask | None = None,
+        positions: PositionInfo | None = None,
+        layer_state: LayerState | None = None,
     ) -> Tensor:
         """One block."""
-        mixed = self.mix(self.mix_norm(x), mask=mask, positions=positions, memo=memo)
+        mixed = self.mix(self.mix_norm(x), mask=mask, positions=positions, layer_state=layer_state)
         x = self.feed_norm(x + self.drop_path(self.drop(mixed)))
         return x + self.drop_path(self.drop(self.feed(x)))
 
@@ -200,7 +206,7 @@ class SequencePool(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.score = nn.Linear(width, 1)
-        self.attend = SoftmaxAttention(scale=1.0, backend="products")
+        self.attend = SoftmaxAttention(scale=1.0, backend="bmm")
 
     def forward(self, x: Float[Tensor, "B N C"]) -> Float[Tensor, "B C"]:
         """A mean, weighted by what the tokens score; as a mechanism, so that it can be watched."""

@@ -21,14 +21,22 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.attention.mask import Keys, Table
-from regard.blocks.carried import Carried, State, clock
-from regard.blocks.convolution import folded
-from regard.blocks.gated import HALF, DecoderBlock, Divided, EncoderBlock, Memory, Stack, normed
-from regard.core.bounds import within
+from regard.attention.mask import DenseMask, PaddingMask
+from regard.blocks.convolution import materialize_weights
+from regard.blocks.decoder_state import CapturableDecodable, DecoderState, initial_time
+from regard.blocks.gated_convolution import (
+    SQRT_HALF,
+    ConvDecoderBlock,
+    ConvEncoderBlock,
+    ConvMemory,
+    ConvStack,
+    ScaleGradient,
+    weight_norm_linear,
+)
 from regard.core.errors import Unsupported
 from regard.core.shapes import Float, Int, Tensor
-from regard.core.spec import make
+from regard.core.spec import build_part
+from regard.core.validation import validate
 from regard.positions import POSITIONS
 
 
@@ -42,7 +50,7 @@ class Config:
     kernel: int = 3
     encoder_layers: int = 20
     decoder_layers: int = 20
-    wider: tuple[tuple[int, int], ...] = ()  # more layers on top of both stacks: hidden, kernel
+    extra_layers: tuple[tuple[int, int], ...] = ()  # more layers on top of both stacks: hidden, kernel
     dropout: float = 0.1  # of embeddings, of what enters a convolution, and of what the head reads
     attention: Any = "softmax"  # a spec, or a list of them (one a layer, cycled)
     positions: str = "learned"
@@ -60,28 +68,28 @@ SIZES: dict[str, dict[str, Any]] = {
         "width": 768,
         "encoder_layers": 9,
         "decoder_layers": 9,
-        "wider": ((1024, 3),) * 4 + ((2048, 1),) * 2,
+        "extra_layers": ((1024, 3),) * 4 + ((2048, 1),) * 2,
     },
     "small": {"width": 256, "hidden": 512, "encoder_layers": 6, "decoder_layers": 5, "dropout": 0.3, "tied": True},
     "tiny": {"width": 128, "hidden": 128, "encoder_layers": 3, "decoder_layers": 3, "dropout": 0.2, "tied": True},
 }
 
 
-class ConvS2S(Carried, nn.Module):
+class ConvS2S(CapturableDecodable, nn.Module):
     """Source and target tokens in, logits of the next target token out."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        within(config)
+        validate(config)
         self.config = config
         self.embed = nn.Embedding(config.vocab, config.width, padding_idx=config.pad)
         self.positions = _positions(config)
-        self.encoder = Stack(config, EncoderBlock, config.encoder_layers)
+        self.encoder = ConvStack(config, ConvEncoderBlock, config.encoder_layers)
         self.embed_target = nn.Embedding(config.vocab, config.width, padding_idx=config.pad)
         self.target_positions = _positions(config)
-        self.decoder = Stack(config, DecoderBlock, config.decoder_layers)
+        self.decoder = ConvStack(config, ConvDecoderBlock, config.decoder_layers)
         sizes = config.width, config.vocab
-        self.head: Any = nn.Linear(*sizes) if config.tied else normed(*sizes, config)
+        self.head: Any = nn.Linear(*sizes) if config.tied else weight_norm_linear(*sizes, config)
         self.drop = nn.Dropout(config.dropout)
         self.reset()
 
@@ -98,35 +106,37 @@ class ConvS2S(Carried, nn.Module):
         words = self.drop(self.target_positions(self.embed_target(target), index))
         return self.head(self.drop(self.decoder(words, words, memory)))
 
-    def encode(self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None) -> Memory:
+    def encode(self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None) -> ConvMemory:
         """What every layer of the decoder looks at."""
         n = source.shape[1]
-        real = None if source_lengths is None else Keys(source_lengths).real(n)
+        real = None if source_lengths is None else PaddingMask(source_lengths).real(n)
         index = torch.arange(n, device=source.device)[None]
         words = self.drop(self.positions(self.embed(source), index))
-        keys = Divided.apply(self.encoder(words, real), len(self.decoder.blocks))
-        values = (keys + words) * HALF
+        keys = ScaleGradient.apply(self.encoder(words, real), len(self.decoder.blocks))
+        values = (keys + words) * SQRT_HALF
         m = keys.new_full(source.shape[:1], n) if source_lengths is None else source_lengths.to(keys.dtype)
-        mask = None if source_lengths is None else Keys(source_lengths)
-        return Memory(keys, values, mask, m.sqrt()[:, None, None])
+        mask = None if source_lengths is None else PaddingMask(source_lengths)
+        return ConvMemory(keys, values, mask, m.sqrt()[:, None, None])
 
     # -- writing, one token after another ------------------------------------------------------------------------------
 
-    def begin(self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None) -> State:
+    def initial_state(
+        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
+    ) -> DecoderState:
         """What to look at, the matrices of all maps, made once, and rings that are empty."""
         padded = source_lengths is not None and int(source_lengths.min()) < source.shape[1]
         memory = self.encode(source, source_lengths if padded else None)
-        if isinstance(memory.mask, Keys):  # as a table: some of its rows may be asked for
-            memory = replace(memory, mask=Table(memory.mask.real(source.shape[1])[:, None]))
-        known = Known(memory, folded(self.decoder), folded(self.head))
-        return State(known, self.decoder.rings(memory.values), time=clock(source))
+        if isinstance(memory.mask, PaddingMask):  # as a table: some of its rows may be asked for
+            memory = replace(memory, mask=DenseMask(memory.mask.real(source.shape[1])[:, None]))
+        constants = DecoderConstants(memory, materialize_weights(self.decoder), materialize_weights(self.head))
+        return DecoderState(constants, self.decoder.empty_rings(memory.values), time=initial_time(source))
 
-    def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
+    def step(self, tokens: Int[Tensor, "B K"], state: DecoderState) -> tuple[Float[Tensor, "B K V"], DecoderState]:
         """Logits of the next token of every beam."""
-        known, time = state.memory, state.time
+        constants, time = state.memory, state.time
         words = self.drop(self.target_positions(self.embed_target(tokens), time.expand(1, tokens.shape[1])))
-        x, rings = self.decoder.step(words, known.source, state.hidden, time, known.decoder, state.frozen)
-        return self.head(self.drop(x), *known.head.values()), state.moved(rings, time=time + 1)
+        x, rings = self.decoder.step(words, constants.source, state.hidden, time, constants.decoder, state.frozen)
+        return self.head(self.drop(x), *constants.head.values()), state.updated(rings, time=time + 1)
 
     def reset(self) -> None:
         """Fresh tables, as in the paper; the maps start themselves."""
@@ -143,21 +153,21 @@ class ConvS2S(Carried, nn.Module):
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
+class DecoderConstants:
     """What every step reads and none changes."""
 
-    source: Memory
+    source: ConvMemory
     decoder: dict[str, Tensor]  # the matrices of its maps
     head: dict[str, Tensor]  # that of the head; none where it is tied
 
-    def rows(self, rows: Int[Tensor, " R"]) -> Known:
+    def select_rows(self, rows: Int[Tensor, " R"]) -> DecoderConstants:
         """Keep these inputs; matrices are for all."""
-        return replace(self, source=self.source.rows(rows))
+        return replace(self, source=self.source.select_rows(rows))
 
 
 def _positions(config: Config) -> Any:
-    sizes = {"width": config.width, "length": config.length, "heads": 1, "head_width": config.width, "causal": False}
-    part = make(POSITIONS, config.positions, "positions", **sizes)
+    sizes = {"width": config.width, "length": config.length, "heads": 1, "head_dim": config.width, "causal": False}
+    part = build_part(POSITIONS, config.positions, "positions", **sizes)
     if part.kind != "added":
         raise Unsupported(
             f"ConvS2S adds positions to its tokens, {config.positions!r} cannot be; 'learned' or 'sinusoidal'"

@@ -9,7 +9,7 @@
     said       seven             two   two            runs of a label are one, then blanks are dropped
 
 Nobody says at which frame a word is spoken: the loss sums over all ways in which the frames can say the words
-(tasks.ctc). A target of S labels of which R follow an equal one needs S + R frames *after* the convolutions.
+(losses.ctc). A target of S labels of which R follow an equal one needs S + R frames *after* the convolutions.
 
 Graves, Fernández, Gomez, Schmidhuber: Connectionist Temporal Classification. ICML 2006
 Graves, Mohamed, Hinton: Speech Recognition with Deep Recurrent Neural Networks. ICASSP 2013. arXiv:1303.5778
@@ -24,12 +24,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.blocks import READERS
-from regard.core.bounds import within
+from regard.blocks import RNN_ENCODERS
 from regard.core.shapes import Float, Int, Tensor
-from regard.core.spec import make
+from regard.core.spec import build_part
+from regard.core.validation import validate
 
-REACH = 5  # frames a convolution sees
+KERNEL_SIZE = 5  # frames a convolution sees
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,15 @@ class Config:
     """Everything that shapes a network for CTC."""
 
     vocab: int  # labels; the blank comes on top
-    inputs: int = 40  # numbers a frame
-    stack: int = 1  # so many frames are heard at a time, through a linear map; what the convolutions read
-    halvings: int = 2  # convolutions that make one frame of two; 0: the recurrent layers read the frames themselves
+    input_dim: int = 40  # numbers a frame
+    frame_stack: int = 1  # so many frames are heard at a time, through a linear map; what the convolutions read
+    subsampling_layers: int = (
+        2  # convolutions that make one frame of two; 0: the recurrent layers read the frames themselves
+    )
     width: int = 256  # of what the convolutions give
     hidden: int = 320  # of a recurrent layer, in each direction
     layers: int = 4
-    reader: Any = "lstm"  # a spec: lstm, gru, rnn
+    encoder: Any = "lstm"  # a spec: lstm, gru, rnn
     dropout: float = 0.2  # of what enters the recurrent layers and the head, and between layers
 
 
@@ -60,17 +62,17 @@ class CTC(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        within(config)
+        validate(config)
         self.config = config
-        self.encoder = Encoder(
-            config.inputs,
-            config.halvings,
+        self.encoder = AcousticEncoder(
+            config.input_dim,
+            config.subsampling_layers,
             config.width,
             config.hidden,
             config.layers,
-            config.reader,
+            config.encoder,
             config.dropout,
-            config.stack,
+            config.frame_stack,
         )
         self.drop = nn.Dropout(config.dropout)
         self.head = nn.Linear(self.encoder.width, config.vocab + 1)
@@ -90,31 +92,35 @@ class CTC(nn.Module):
         return self.config.vocab
 
 
-class Encoder(nn.Module):
+class AcousticEncoder(nn.Module):
     """Frames in, fewer and richer ones out: strided convolutions over time, then recurrent layers. With a stack and no
     convolutions, and a reader of one direction, what comes out at a place knows nothing of what comes later."""
 
-    alone = True  # it reads the frames itself: a beginning for whatever else listens (training.begin)
+    initializes_others = True  # it reads the frames itself: a beginning for whatever else listens (training.begin)
 
     def __init__(
         self,
-        inputs: int,
-        halvings: int,
+        input_dim: int,
+        subsampling_layers: int,
         width: int,
         hidden: int,
         layers: int,
-        reader: Any,
+        rnn: Any,
         dropout: float,
-        stack: int = 1,
+        frame_stack: int = 1,
     ) -> None:
         super().__init__()
-        self.stack = stack
-        self.frames = nn.Linear(inputs * stack, width) if stack > 1 else None
-        sizes = [inputs if stack == 1 else width, *[width] * halvings]
-        self.convolve = nn.ModuleList(nn.Conv1d(a, b, REACH, stride=2, padding=REACH // 2) for a, b in pairwise(sizes))
+        self.frame_stack = frame_stack
+        self.stack_projection = nn.Linear(input_dim * frame_stack, width) if frame_stack > 1 else None
+        sizes = [input_dim if frame_stack == 1 else width, *[width] * subsampling_layers]
+        self.convs = nn.ModuleList(
+            nn.Conv1d(a, b, KERNEL_SIZE, stride=2, padding=KERNEL_SIZE // 2) for a, b in pairwise(sizes)
+        )
         self.drop = nn.Dropout(dropout)
-        self.reader = make(READERS, reader, "reader", width=sizes[-1], hidden=hidden, layers=layers, dropout=dropout)
-        self.width: int = self.reader.width  # of what comes out
+        self.rnn = build_part(
+            RNN_ENCODERS, rnn, "reader", width=sizes[-1], hidden=hidden, layers=layers, dropout=dropout
+        )
+        self.width: int = self.rnn.width  # of what comes out
 
     def forward(
         self, frames: Float[Tensor, "B T F"], lengths: Int[Tensor, " B"] | None = None
@@ -123,21 +129,21 @@ class Encoder(nn.Module):
         every convolution. Padding is silenced before each, so that a recording's company changes nothing."""
         if lengths is None:
             lengths = torch.full(frames.shape[:1], frames.shape[1], device=frames.device)
-        if self.stack > 1:
-            frames = self.stacked(frames * _real(frames.mT, lengths).mT)
-            lengths = (lengths + self.stack - 1) // self.stack
+        if self.frame_stack > 1:
+            frames = self.stack_frames(frames * _real(frames.mT, lengths).mT)
+            lengths = (lengths + self.frame_stack - 1) // self.frame_stack
         x = frames.mT
-        for convolution in self.convolve:
+        for convolution in self.convs:
             x = torch.relu(convolution(x * _real(x, lengths)))
             lengths = (lengths + 1) // 2
-        return self.reader(self.drop(x.mT), lengths), lengths
+        return self.rnn(self.drop(x.mT), lengths), lengths
 
-    def stacked(self, frames: Float[Tensor, "B T F"]) -> Float[Tensor, "B N C"]:
+    def stack_frames(self, frames: Float[Tensor, "B T F"]) -> Float[Tensor, "B N C"]:
         """As many frames as are heard at a time as one vector; silence fills up the last."""
-        if self.frames is None:
+        if self.stack_projection is None:
             return frames
-        full = nn.functional.pad(frames, (0, 0, 0, -frames.shape[1] % self.stack))
-        x: Tensor = self.frames(full.unflatten(1, (-1, self.stack)).flatten(2))
+        full = nn.functional.pad(frames, (0, 0, 0, -frames.shape[1] % self.frame_stack))
+        x: Tensor = self.stack_projection(full.unflatten(1, (-1, self.frame_stack)).flatten(2))
         return x
 
 

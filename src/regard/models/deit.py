@@ -4,7 +4,7 @@
     positions   a ViT's
     attention   a ViT's; the two tokens see the same patches, and learn to look at them differently
     head        two linear maps: the class token's is trained on the labels, the distillation token's on a teacher's
-                answers (tasks.distillation); asked together, they answer with their mean
+                answers (tasks.image.distillation); asked together, they answer with their mean
 
 A convolutional teacher knows what a Transformer has to learn from data: that neighbours belong together, and that a
 thing is the same wherever it stands. The DeiT without a distillation token is a plain ViT (``vit``).
@@ -30,7 +30,7 @@ from regard.models.vit import ViT
 class Config(vit.Config):
     """A ViT's, with two learned tokens before the patches; the defaults are the paper's DeiT-B."""
 
-    prefix: int = 2  # the class token and the distillation token; further ones are registers
+    num_prefix_tokens: int = 2  # the class token and the distillation token; further ones are registers
 
 
 # Table 1 of the paper; b16_384 is DeiT-B trained on at a larger size. Tiny is nobody's: for small images.
@@ -39,7 +39,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "ti16": vit.SIZES["ti16"],
     "s16": vit.SIZES["s16"],
     "b16": vit.SIZES["b16"],
-    "b16_384": vit.SIZES["b16"] | {"image": 384},
+    "b16_384": vit.SIZES["b16"] | {"image_size": 384},
 }
 
 
@@ -47,23 +47,27 @@ class DeiT(ViT):
     """Images in; out, the mean of what the two heads answer."""
 
     config: Config
-    entries = (*ViT.entries, "both")
+    forward_methods = (*ViT.forward_methods, "logits_per_head")
 
     def __init__(self, config: Config) -> None:
-        if config.prefix < 2 or config.pool != "token" or config.representation:
-            raise RegardError("DeiT reads two tokens: it needs prefix=2 (or more), pool='token', representation=None")
+        if config.num_prefix_tokens < 2 or config.pool != "token" or config.representation_size:
+            raise RegardError(
+                "DeiT reads two tokens: it needs num_prefix_tokens=2 (or more), pool='token', representation_size=None"
+            )
         super().__init__(config)
-        self.distilled_head = nn.Linear(config.width, config.classes) if config.classes else None
+        self.distilled_head = nn.Linear(config.width, config.num_classes) if config.num_classes else None
         if self.distilled_head is not None:
             nn.init.trunc_normal_(self.distilled_head.weight, std=0.02)
             nn.init.zeros_(self.distilled_head.bias)
 
     def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B classes"]:
         """The mean of the two heads' logits."""
-        one, other = self.both(images)
+        one, other = self.logits_per_head(images)
         return (one + other) / 2
 
-    def both(self, images: Float[Tensor, "B C Y X"]) -> tuple[Float[Tensor, "B classes"], Float[Tensor, "B classes"]]:
+    def logits_per_head(
+        self, images: Float[Tensor, "B C Y X"]
+    ) -> tuple[Float[Tensor, "B classes"], Float[Tensor, "B classes"]]:
         """What the class token's head answers, and what the distillation token's does."""
         hidden = self.encoder(self.sequence(self.stem(images)))
         if self.head is None or self.distilled_head is None:

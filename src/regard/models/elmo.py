@@ -24,10 +24,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.blocks.recurrent import run, turned
-from regard.core.bounds import within
+from regard.blocks.rnn import reverse_index, run_rnn
 from regard.core.errors import RegardError
 from regard.core.shapes import Float, Int, Tensor
+from regard.core.validation import validate
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # vectors, the head's matrix V C, wanted words -> a sum
 
@@ -43,10 +43,10 @@ class Config:
     width: int = 512  # of a word's vector in one direction
     hidden: int = 4096  # cells of an LSTM, before its projection to `width`
     layers: int = 2
-    letters: int = 16  # width of a letter's vector
+    char_dim: int = 16  # width of a letter's vector
     filters: tuple[int, ...] = (32, 32, 64, 128, 256, 512, 1024)  # of width 1, 2, 3, ...
-    highways: int = 2
-    longest: int = 50  # bytes of a word, its two marks included; the rest is cut off
+    highway_layers: int = 2
+    max_word_length: int = 50  # bytes of a word, its two marks included; the rest is cut off
     dropout: float = 0.1
 
 
@@ -54,24 +54,24 @@ class Config:
 # checked at the source); tiny is for a laptop.
 SIZES: dict[str, dict[str, Any]] = {
     "original": {},
-    "medium": {"width": 256, "hidden": 2048, "highways": 1},
-    "small": {"width": 128, "hidden": 1024, "highways": 1},
-    "tiny": {"width": 96, "hidden": 192, "highways": 1, "filters": (16, 16, 32, 64, 64), "longest": 24},
+    "medium": {"width": 256, "hidden": 2048, "highway_layers": 1},
+    "small": {"width": 128, "hidden": 1024, "highway_layers": 1},
+    "tiny": {"width": 96, "hidden": 192, "highway_layers": 1, "filters": (16, 16, 32, 64, 64), "max_word_length": 24},
 }
 
 
 class ELMo(nn.Module):
     """Words by their letters in, the vectors of all layers out; or the loss of both language models."""
 
-    entries = ("read",)
+    forward_methods = ("layer_outputs",)
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        within(config)
+        validate(config)
         self.config = config
-        self.encode = Letters(config)
-        self.forth = nn.ModuleList(_lstm(config) for _ in range(config.layers))
-        self.back = nn.ModuleList(_lstm(config) for _ in range(config.layers))
+        self.char_cnn = CharCNN(config)
+        self.forward_lstms = nn.ModuleList(_lstm(config) for _ in range(config.layers))
+        self.backward_lstms = nn.ModuleList(_lstm(config) for _ in range(config.layers))
         self.drop = nn.Dropout(config.dropout)
         self.head = nn.Linear(config.width, config.vocab, bias=False)
         nn.init.normal_(self.head.weight, std=config.width**-0.5)
@@ -84,50 +84,50 @@ class ELMo(nn.Module):
         targets: Int[Tensor, "B N"] | None = None,
         loss: Loss | None = None,
     ) -> Float[Tensor, "..."]:
-        """The layers J B N 2C of sentences, whose words are numbers of rows of `spelled`; with a loss, its value.
+        """The layers J B N 2C of sentences, whose words are numbers of rows of `spelled_words`; with a loss, its value.
 
         A sentence begins with <s> and ends with </s>: forwards, every place predicts the word after it, backwards the
         word before it. `targets` are the sentences in numbers of the vocabulary, -100 where nothing is to be predicted.
         """
-        both = self.read(spelled, words, lengths)
+        both = self.layer_outputs(spelled, words, lengths)
         if loss is None or targets is None:
             return torch.cat(both, -1)
         forth, back = (self.drop(layers[-1]) for layers in both)
         after, before = targets[:, 1:], targets[:, :-1].where(targets[:, 1:] >= 0, targets[:, 1:])  # none in padding
         return loss(torch.cat([forth[:, :-1], back[:, 1:]], 1), self.head.weight, torch.cat([after, before], 1))
 
-    def read(
+    def layer_outputs(
         self, spelled: Int[Tensor, "U L"], words: Int[Tensor, "B N"], lengths: Int[Tensor, " B"] | None = None
     ) -> tuple[Float[Tensor, "J B N C"], Float[Tensor, "J B N C"]]:
         """The layers of each direction, from the words themselves up; padding gives zeros."""
-        x = self.encode(spelled)[words]
-        turn = turned(x.shape[1], lengths, x.device) if lengths is not None else None
-        forth, back = self._climb(self.forth, x), self._climb(self.back, _turn(x, turn))
-        back = _turn(back, turn)
+        x = self.char_cnn(spelled)[words]
+        turn = reverse_index(x.shape[1], lengths, x.device) if lengths is not None else None
+        forth, back = self._run_layers(self.forward_lstms, x), self._run_layers(self.backward_lstms, _reverse(x, turn))
+        back = _reverse(back, turn)
         if lengths is None:
             return forth, back
         real = (torch.arange(x.shape[1], device=x.device) < lengths[:, None])[..., None]
         return forth * real, back * real
 
-    def _climb(self, networks: Iterable[nn.Module], x: Tensor) -> Float[Tensor, "J B N C"]:
+    def _run_layers(self, networks: Iterable[nn.Module], x: Tensor) -> Float[Tensor, "J B N C"]:
         """One direction, layer by layer."""
         layers = [x]
         for depth, network in enumerate(networks):
-            out = run(network, self.drop(x))
+            out = run_rnn(network, self.drop(x))
             x = x + out if depth else out
             layers.append(x)
         return torch.stack(layers)
 
 
-class Letters(nn.Module):
+class CharCNN(nn.Module):
     """A vector for a word out of its letters: what each of many filters found anywhere in it."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         total = sum(config.filters)
-        self.embed = nn.Embedding(BYTES + 5, config.letters, padding_idx=PAD)
-        self.filters = nn.ModuleList(nn.Conv1d(config.letters, n, i + 1) for i, n in enumerate(config.filters))
-        self.highways = nn.ModuleList(nn.Linear(total, 2 * total) for _ in range(config.highways))
+        self.embed = nn.Embedding(BYTES + 5, config.char_dim, padding_idx=PAD)
+        self.filters = nn.ModuleList(nn.Conv1d(config.char_dim, n, i + 1) for i, n in enumerate(config.filters))
+        self.highways = nn.ModuleList(nn.Linear(total, 2 * total) for _ in range(config.highway_layers))
         self.project = nn.Linear(total, config.width)
         for highway in self.highways:
             assert isinstance(highway, nn.Linear)
@@ -143,7 +143,7 @@ class Letters(nn.Module):
         return self.project(x)
 
 
-class Mix(nn.Module):
+class ScalarMix(nn.Module):
     """The layers as one vector: γ Σ_j softmax(s)_j h_j, learned by whoever uses it."""
 
     def __init__(self, layers: int) -> None:
@@ -156,18 +156,21 @@ class Mix(nn.Module):
         return self.scale * torch.tensordot(self.scores.softmax(0), layers, 1)
 
 
-def spell(words: Sequence[str], config: Config) -> Int[Tensor, "U L"]:
+def words_to_char_ids(words: Sequence[str], config: Config) -> Int[Tensor, "U L"]:
     """The bytes of words as numbers; "<s>" and "</s>" are the two that are not spelled.
 
     After the longest word there is room for the widest filter: every filter then sees nothing but padding somewhere in
     every word, and a word's vector does not depend on which words it is spelled with.
     """
-    rows = [[BEGIN, *_SIGNS.get(word, word.encode("utf-8", "replace"))[: config.longest - 2], END] for word in words]
+    rows = [
+        [BEGIN, *_SPECIAL_WORDS.get(word, word.encode("utf-8", "replace"))[: config.max_word_length - 2], END]
+        for word in words
+    ]
     width = max(map(len, rows), default=2) + len(config.filters)
     return torch.tensor([row + [PAD] * (width - len(row)) for row in rows]).reshape(len(rows), width)
 
 
-_SIGNS: dict[str, Any] = {"<s>": [BOS], "</s>": [EOS]}
+_SPECIAL_WORDS: dict[str, Any] = {"<s>": [BOS], "</s>": [EOS]}
 
 
 def _lstm(config: Config) -> nn.LSTM:
@@ -186,7 +189,7 @@ def _lstm(config: Config) -> nn.LSTM:
     return made
 
 
-def _turn(x: Tensor, turn: Tensor | None) -> Tensor:
+def _reverse(x: Tensor, turn: Tensor | None) -> Tensor:
     """Sentences the other way round, each within its own length; done twice, as they were."""
     if turn is None:
         return x.flip(-2)

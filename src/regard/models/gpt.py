@@ -19,17 +19,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.attention.mask import Keys
-from regard.attention.multihead import MultiHead
+from regard.attention.mask import PaddingMask
+from regard.attention.multihead import MultiHeadAttention
 from regard.blocks import FEEDFORWARDS, NORMS
+from regard.blocks.autoregressive import AutoregressiveModel
 from regard.blocks.causal import CausalBlock, CausalStack, State
-from regard.blocks.encoder import stack_positions
-from regard.blocks.experts import Stacked
-from regard.blocks.steps import Writing
-from regard.core.bounds import within
+from regard.blocks.encoder import build_positions
+from regard.blocks.mixture_of_experts import GroupedLinear
 from regard.core.errors import BadInput
-from regard.core.shapes import Float, Int, Tensor, in_rows
-from regard.core.spec import cycle, make
+from regard.core.shapes import Float, Int, Tensor, check_token_ids
+from regard.core.spec import build_part, layer_spec
+from regard.core.validation import validate
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # vectors B N C, the head's matrix V C, wanted tokens B N -> a sum
 
@@ -41,7 +41,7 @@ class Config:
     vocab: int
     width: int = 768
     heads: int = 12
-    groups: int | None = None  # key heads; None: as many as query heads
+    kv_heads: int | None = None  # key heads; None: as many as query heads
     layers: int = 12
     ffn: int | None = None  # None: four times the width
     length: int = 1024  # the longest text that learned positions know
@@ -50,7 +50,7 @@ class Config:
     bias: bool = True  # in linear maps and norms; the head has none
     norm_kind: str = "layer"
     qk_norm: str | None = None  # a norm of queries and keys, head by head
-    feed: str = "gelu_tanh"
+    feedforward: str = "gelu_tanh"
     attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module of one's own
     positions: str = "learned"
     tied: bool = True
@@ -72,19 +72,19 @@ SIZES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-class GPT(Writing):
+class GPT(AutoregressiveModel):
     """Tokens in, logits of the next token out, at every place; written step by step (blocks.steps)."""
 
     config: Config
-    entries = ("hidden",)  # what is called on a model beside itself
+    forward_methods = ("hidden",)  # what is called on a model beside itself
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        within(config)
+        validate(config)
         self.config = config
         self.embed = nn.Embedding(config.vocab, config.width)
         blocks = [_block(config, layer) for layer in range(config.layers)]
-        self.decoder = CausalStack(blocks, stack_positions(config, causal=True), _norm(config), config.dropout)
+        self.decoder = CausalStack(blocks, build_positions(config, causal=True), _norm(config), config.dropout)
         self.head = nn.Linear(config.width, config.vocab, bias=False)
         self.reset()
 
@@ -105,21 +105,21 @@ class GPT(Writing):
 
     def hidden(self, tokens: Int[Tensor, "B N"], lengths: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B N C"]:
         """The vectors of which the head makes logits."""
-        return self.decoder(self.embed(in_rows(tokens)), Keys.of(tokens, lengths))
+        return self.decoder(self.embed(check_token_ids(tokens)), PaddingMask.from_lengths(tokens, lengths))
 
     # -- writing, one token after another ------------------------------------------------------------------------------
 
     def start(
-        self, prompts: Int[Tensor, "B N"], lengths: Int[Tensor, " B"] | None = None, *, room: int
+        self, prompts: Int[Tensor, "B N"], lengths: Int[Tensor, " B"] | None = None, *, capacity: int
     ) -> tuple[Int[Tensor, "B 1"], State]:
         """Read all prompts but their last tokens, which are the first to step with; a cache of `room` slots more."""
-        ragged = self._checked(in_rows(prompts, "prompts"), lengths)
+        ragged = self._checked(check_token_ids(prompts, "prompts"), lengths)
         if lengths is None or not ragged:
             last, before = prompts[:, -1:].clone(), None  # a search writes into it
         else:
             before = lengths.long() - 1
             last = prompts.gather(1, before[:, None])
-        return last, self.decoder.start(self.embed(prompts[:, :-1]), before, room)
+        return last, self.decoder.start(self.embed(prompts[:, :-1]), before, capacity)
 
     def _checked(self, prompts: Tensor, lengths: Tensor | None) -> bool:
         """Whether prompts differ in length; refuses what cannot be read. Looks at the device once."""
@@ -138,7 +138,7 @@ class GPT(Writing):
     def reset(self) -> None:
         """Fresh weights, as GPT-2's: what is added to the residual path is smaller, the more layers add to it."""
         for name, module in self.named_modules():
-            if isinstance(module, (nn.Linear, nn.Embedding, Stacked)):
+            if isinstance(module, (nn.Linear, nn.Embedding, GroupedLinear)):
                 adds = name.endswith(("join.out", "feed.down"))
                 module.weight.normal_(std=0.02 / (2 * self.config.layers) ** 0.5 if adds else 0.02)
                 if getattr(module, "bias", None) is not None:
@@ -151,16 +151,16 @@ def _block(config: Config, layer: int) -> CausalBlock:
     return CausalBlock(_heads(config, layer), _feed(config), [_norm(config), _norm(config)], True, config.dropout)
 
 
-def _heads(config: Config, layer: int) -> MultiHead:
+def _heads(config: Config, layer: int) -> MultiHeadAttention:
     norms = None
     if config.qk_norm is not None:
-        depth = config.width // config.heads
-        norms = _norm(config, config.qk_norm, depth), _norm(config, config.qk_norm, depth)
-    return MultiHead(
+        head_dim = config.width // config.heads
+        norms = _norm(config, config.qk_norm, head_dim), _norm(config, config.qk_norm, head_dim)
+    return MultiHeadAttention(
         config.width,
         config.heads,
-        groups=config.groups,
-        attention=cycle(config.attention, layer),
+        kv_heads=config.kv_heads,
+        attention=layer_spec(config.attention, layer),
         bias=config.bias,
         dropout=config.attention_dropout,
         norms=norms,
@@ -169,14 +169,14 @@ def _heads(config: Config, layer: int) -> MultiHead:
 
 def _feed(config: Config) -> nn.Module:
     hidden = 4 * config.width if config.ffn is None else config.ffn
-    part: nn.Module = make(
-        FEEDFORWARDS, config.feed, "feed-forward", width=config.width, hidden=hidden, bias=config.bias
+    part: nn.Module = build_part(
+        FEEDFORWARDS, config.feedforward, "feed-forward", width=config.width, hidden=hidden, bias=config.bias
     )
     return part
 
 
 def _norm(config: Config, kind: str | None = None, width: int | None = None) -> nn.Module:
-    part: nn.Module = make(
+    part: nn.Module = build_part(
         NORMS, kind or config.norm_kind, "norm", normalized_shape=width or config.width, bias=config.bias
     )
     return part

@@ -24,16 +24,16 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.attention import ALIGNERS
-from regard.attention.mask import Keys
+from regard.attention.mask import PaddingMask
 from regard.attention.protocol import context
-from regard.blocks.carried import each
-from regard.blocks.density import Mixture, MixtureHead
-from regard.blocks.recurrent import LSTMCell, start_network
-from regard.core.bounds import at_least, within
-from regard.core.compiler import uncompiled
+from regard.blocks.decoder_state import tree_map
+from regard.blocks.mixture_density import GaussianMixture, MixtureDensityHead
+from regard.blocks.rnn import LSTMCell, init_rnn
 from regard.core.errors import BadInput
+from regard.core.lazy_dynamo import disable_compile
 from regard.core.shapes import Bool, Float, Int, Tensor
-from regard.core.spec import make
+from regard.core.spec import build_part
+from regard.core.validation import at_least, validate
 
 POINT = 3  # numbers of a point
 Cells = tuple[Tensor, ...]  # B 1 F each: what a layer says, what it keeps
@@ -54,7 +54,7 @@ class Config:
 # Paper is that of section 5 (its 56 characters and the end); tiny writes digits and learns them on a CPU.
 SIZES: dict[str, dict[str, Any]] = {
     "paper": {"vocab": 57},
-    "free": {"vocab": 0},
+    "unconditional": {"vocab": 0},
     "tiny": {"vocab": 11, "hidden": 128, "mixtures": 12, "aligner": "gmm(mixtures=4, step=0.04)"},
 }
 
@@ -64,58 +64,62 @@ class Handwriting(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        within(config, vocab=at_least(0))
+        validate(config, vocab=at_least(0))
         self.config, hidden = config, config.hidden
-        self.first = Windowed(config) if config.vocab else Layer(POINT, hidden)
-        self.above = nn.ModuleList(Layer(POINT + hidden + config.vocab, hidden) for _ in range(config.layers - 1))
+        self.first_layer = WindowLSTM(config) if config.vocab else LSTMLayer(POINT, hidden)
+        self.upper_layers = nn.ModuleList(
+            LSTMLayer(POINT + hidden + config.vocab, hidden) for _ in range(config.layers - 1)
+        )
         self.drop = nn.Dropout(config.dropout)
-        self.head = MixtureHead(config.layers * hidden, config.mixtures)
+        self.head = MixtureDensityHead(config.layers * hidden, config.mixtures)
 
     def forward(
         self,
         points: Float[Tensor, "B T 3"],
         text: Int[Tensor, "B U"] | None = None,
         text_lengths: Int[Tensor, " B"] | None = None,
-    ) -> Mixture:
+    ) -> GaussianMixture:
         """The mixture of the point after each. Padding of points stands on the right, after all it could disturb."""
         return self.read(points, self.start(points, text, text_lengths))[0]
 
     def start(
         self, points: Float[Tensor, "B T 3"], text: Int[Tensor, "B U"] | None = None, lengths: Tensor | None = None
-    ) -> State:
+    ) -> HandwritingState:
         """Nothing written yet, of this text; `points` say how many lines there are, and where."""
         like = points.new_zeros(points.shape[0], 1, self.config.hidden)
         if not self.config.vocab:
-            return State(None, None, (like, like), like[..., :0], None, ((like, like),) * len(self.above))
+            return HandwritingState(
+                None, None, (like, like), like[..., :0], None, ((like, like),) * len(self.upper_layers)
+            )
         if text is None:
             raise BadInput("this model writes a text: give one to write")
         said = F.one_hot(text, self.config.vocab).to(points.dtype)
-        mask = None if lengths is None else Keys(lengths).real(text.shape[1])
+        mask = None if lengths is None else PaddingMask(lengths).real(text.shape[1])
         seen = said.new_zeros(said.shape[0], 1, self.config.vocab)
-        return State(said, mask, (like, like), seen, None, ((like, like),) * len(self.above))
+        return HandwritingState(said, mask, (like, like), seen, None, ((like, like),) * len(self.upper_layers))
 
-    def read(self, points: Float[Tensor, "B T 3"], state: State) -> tuple[Mixture, State]:
+    def read(self, points: Float[Tensor, "B T 3"], state: HandwritingState) -> tuple[GaussianMixture, HandwritingState]:
         """Go on from a state over some points: one, or a whole line."""
-        if isinstance(self.first, Windowed):
-            x, seen, state = self.first(points, state)
+        if isinstance(self.first_layer, WindowLSTM):
+            x, seen, state = self.first_layer(points, state)
         else:
-            x, first = self.first(points, state.first)
+            x, first = self.first_layer(points, state.first)
             seen, state = x[..., :0], replace(state, first=first)
         every, above = [x], []
-        for layer, before in zip(self.above, state.above, strict=True):
+        for layer, before in zip(self.upper_layers, state.above, strict=True):
             x, after = layer(torch.cat([points, self.drop(x), seen], -1), before)
             every.append(x)
             above.append(after)
         return self.head(self.drop(torch.cat(every, -1))), replace(state, above=tuple(above))
 
-    def step(self, point: Float[Tensor, "B 3"], state: State) -> tuple[Mixture, State]:
+    def step(self, point: Float[Tensor, "B 3"], state: HandwritingState) -> tuple[GaussianMixture, HandwritingState]:
         """The mixture of the point after this one."""
         found, state = self.read(point[:, None], state)
-        return Mixture(*(x[:, 0] for x in found)), state
+        return GaussianMixture(*(x[:, 0] for x in found)), state
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class HandwritingState:
     """Everything that writing carries from point to point."""
 
     text: Float[Tensor, "B U V"] | None
@@ -124,23 +128,23 @@ class State:
     seen: Float[Tensor, "B 1 V"]  # the letters in the window
     window: Any  # remembered by the aligner
     above: tuple[Cells, ...]
-    looked: Float[Tensor, "B 1 U"] | None = None  # the window's weights at the last point
+    window_weights: Float[Tensor, "B 1 U"] | None = None  # the window's weights at the last point
 
-    def rows(self, rows: Int[Tensor, " R"]) -> State:
+    def select_rows(self, rows: Int[Tensor, " R"]) -> HandwritingState:
         """Keep these lines."""
-        return State(*each(lambda x: x[rows], tuple(vars(self).values())))
+        return HandwritingState(*tree_map(lambda x: x[rows], tuple(vars(self).values())))
 
 
-class Layer(nn.Module):
+class LSTMLayer(nn.Module):
     """An LSTM whose state can be taken up; in float32, also under autocast, where small gradients would vanish."""
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
         self.lstm = nn.LSTM(width, hidden, batch_first=True)
-        start_network(self.lstm)
-        _keep(self.lstm.all_weights[0][2])
+        init_rnn(self.lstm)
+        _open_forget_gate(self.lstm.all_weights[0][2])
 
-    @uncompiled
+    @disable_compile
     def forward(self, x: Float[Tensor, "B T C"], state: Cells) -> tuple[Float[Tensor, "B T F"], Cells]:
         """All states, and the last."""
         with torch.autocast(x.device.type, enabled=False):
@@ -150,45 +154,47 @@ class Layer(nn.Module):
         return states, (says.transpose(0, 1), keeps.transpose(0, 1))
 
 
-class Windowed(nn.Module):
+class WindowLSTM(nn.Module):
     """The first layer: an LSTM that reads, beside the point, the letters it saw at the point before, and then looks."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         hidden, vocab = config.hidden, config.vocab
         self.cell = LSTMCell(POINT, vocab, hidden)
-        _keep(self.cell.state.bias)
-        self.aligner = make(ALIGNERS, config.aligner, "aligner", query_width=hidden, memory_width=vocab, width=hidden)
+        _open_forget_gate(self.cell.state.bias)
+        self.aligner = build_part(
+            ALIGNERS, config.aligner, "aligner", query_width=hidden, memory_width=vocab, width=hidden
+        )
 
-    @uncompiled
+    @disable_compile
     def forward(
-        self, points: Float[Tensor, "B T 3"], state: State
-    ) -> tuple[Float[Tensor, "B T F"], Float[Tensor, "B T V"], State]:
+        self, points: Float[Tensor, "B T 3"], state: HandwritingState
+    ) -> tuple[Float[Tensor, "B T F"], Float[Tensor, "B T V"], HandwritingState]:
         """What the layer says at every point, and what it saw."""
         if state.text is None:
             raise BadInput("this model writes a text: give one to write")
-        begin: nn.Linear = self.cell.known  # type: ignore[assignment]  # there is one, since points have a width
+        begin: nn.Linear = self.cell.input_gates  # type: ignore[assignment]  # there is one, since points have a width
         with torch.autocast(points.device.type, enabled=False):
             keys = self.aligner.keys(state.text)
-            first, seen, window, looked = state.first, state.seen, state.window, state.looked
+            first, seen, window, window_weights = state.first, state.seen, state.window, state.window_weights
             every, sights = [], []
             for known in begin(points.to(begin.weight.dtype)).split(1, 1):
                 first = self.cell(known, seen, first)
-                looked, window = self.aligner(first[0], keys, state.mask, window)
-                seen = context(looked, state.text)
+                window_weights, window = self.aligner(first[0], keys, state.mask, window)
+                seen = context(window_weights, state.text)
                 every.append(first[0])
                 sights.append(seen)
-        moved = replace(state, first=first, seen=seen, window=window, looked=looked)
+        moved = replace(state, first=first, seen=seen, window=window, window_weights=window_weights)
         return torch.cat(every, 1), torch.cat(sights, 1), moved
 
 
-def _keep(bias: Tensor) -> None:
+def _open_forget_gate(bias: Tensor) -> None:
     """At first an LSTM keeps what it has: the second of its four gates begins open."""
     with torch.no_grad():
         bias.chunk(4)[1].fill_(1.0)
 
 
-def shifted(points: Float[Tensor, "B T 3"]) -> Float[Tensor, "B T 3"]:
+def shift_right(points: Float[Tensor, "B T 3"]) -> Float[Tensor, "B T 3"]:
     """What a model reads to say the points: before the first one a pen in the air that has not moved."""
     first = points.new_tensor([0.0, 0.0, 1.0]).expand(points.shape[0], 1, 3)
     return torch.cat([first, points[:, :-1]], 1)

@@ -23,31 +23,33 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from regard.blocks.paths import rates
-from regard.blocks.pooled import EPS, PooledAttention, PooledBlock, Shape, joined, parted
-from regard.core.bounds import within
+from regard.blocks.drop_path import drop_path_rates
+from regard.blocks.pooling_attention import EPS, MultiScaleBlock, PoolingAttention, Shape, join_prefix, split_prefix
 from regard.core.shapes import Float, Tensor, pair
-from regard.core.spec import cycle
-from regard.tokens.overlapping import OverlappingPatches
+from regard.core.spec import layer_spec
+from regard.core.validation import validate
+from regard.tokens.overlapping_patches import OverlappingPatchEmbedding
 
 
 @dataclass(frozen=True)
 class Config:
     """Everything that shapes an MViT; the defaults are MViTv2-T."""
 
-    classes: int = 1000  # 0: no head, the pooled vector
-    image: int | tuple[int, int] = 224  # rows and columns it was trained at
-    frames: int | None = None  # of a clip; None: it reads images
+    num_classes: int = 1000  # 0: no head, the pooled vector
+    image_size: int | tuple[int, int] = 224  # rows and columns it was trained at
+    num_frames: int | None = None  # of a clip; None: it reads images
     channels: int = 3
-    patch: int = 4  # pixels from one token to the next; each sees nearly two of them
+    patch_size: int = 4  # pixels from one token to the next; each sees nearly two of them
     width: int = 96  # of the first stage
     heads: int = 1  # of the first stage
     layers: tuple[int, ...] = (1, 2, 5, 2)  # of each stage
-    keys: int = 4  # the stride of keys and values in the first stage; half of it in the next, down to 1
+    kv_stride: int = 4  # the stride of keys and values in the first stage; half of it in the next, down to 1
     pooling: str = "conv"  # of blocks.pooled.POOLINGS
     positions: Literal["relative", "added"] = "relative"
-    widen: Literal["attention", "feed"] = "attention"  # of a stage's first block, or feed of the last block before it
-    residual: Literal["all", "patches", "none"] = "all"  # what pooled queries are added to; none: v1
+    widen_in: Literal["attention", "feedforward"] = (
+        "attention"  # of a stage's first block, or feedforward of the last block before it
+    )
+    residual_pooling: Literal["all", "patches", "none"] = "all"  # what pooled queries are added to; none: v1
     class_token: bool = False
     dropout: float = 0.0  # before the head
     drop_path: float = 0.0
@@ -55,42 +57,59 @@ class Config:
 
 
 _SMALL, _BASE, _LARGE = {"layers": (1, 2, 11, 2)}, {"layers": (2, 3, 16, 3)}, {"layers": (2, 6, 36, 4), "heads": 2}
-_V1: dict[str, Any] = {**_SMALL, "positions": "added", "widen": "feed", "residual": "none", "class_token": True}
-_CLIPS: dict[str, Any] = {"classes": 400, "frames": 16, "keys": 8}
+_V1: dict[str, Any] = {
+    **_SMALL,
+    "positions": "added",
+    "widen_in": "feedforward",
+    "residual_pooling": "none",
+    "class_token": True,
+}
+_CLIPS: dict[str, Any] = {"num_classes": 400, "num_frames": 16, "kv_stride": 8}
 
 # MViTv2 on images (t to h), MViT on images (v1-b), and both on clips of 16 frames, as they were trained on Kinetics.
 # Those called tiny and cifar are nobody's: for images of 32 x 32, a token for every second pixel.
 SIZES: dict[str, dict[str, Any]] = {
-    "tiny": {"classes": 10, "image": 32, "patch": 2, "width": 24, "layers": (1, 1, 2, 1), "keys": 2},
-    "cifar": {"classes": 10, "image": 32, "patch": 2, "width": 48, "layers": (1, 2, 4, 1), "keys": 2},
+    "tiny": {"num_classes": 10, "image_size": 32, "patch_size": 2, "width": 24, "layers": (1, 1, 2, 1), "kv_stride": 2},
+    "cifar": {
+        "num_classes": 10,
+        "image_size": 32,
+        "patch_size": 2,
+        "width": 48,
+        "layers": (1, 2, 4, 1),
+        "kv_stride": 2,
+    },
     "t": {},
     "s": _SMALL,
     "b": _BASE,
-    "l": {**_LARGE, "width": 144, "widen": "feed"},
+    "l": {**_LARGE, "width": 144, "widen_in": "feedforward"},
     "s-token": {**_SMALL, "class_token": True},
     "b-token": {**_BASE, "class_token": True},
     "l-token": {**_LARGE, "width": 144, "class_token": True},
     "h-token": {"layers": (4, 8, 60, 8), "width": 192, "heads": 3, "class_token": True},
     "v1-b": _V1,
     "v1-b-clips": _V1 | _CLIPS,
-    "s-clips": {**_SMALL, **_CLIPS, "residual": "patches", "class_token": True},
+    "s-clips": {**_SMALL, **_CLIPS, "residual_pooling": "patches", "class_token": True},
 }
 
 
 class MViT(nn.Module):
     """Images or clips in, scores of classes out."""
 
-    entries = ("pooled", "grid", "features")  # what is called on a model beside itself
-    spared = ("first",)  # from weight decay
+    forward_methods = ("pooled", "grid", "features")  # what is called on a model beside itself
+    no_weight_decay = ("prefix_tokens",)  # from weight decay
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        within(config)
-        self.config, self.prefix = config, int(config.class_token)
-        self.stem = OverlappingPatches(config.channels, config.width, config.patch, clips=config.frames is not None)
-        self.first = nn.Parameter(torch.zeros(1, config.width)) if config.class_token else None
-        shape = self.stem.cells((*([config.frames] if config.frames else []), *pair(config.image)))
-        self.positions = AddedPositions(config.width, shape, self.prefix) if config.positions == "added" else None
+        validate(config)
+        self.config, self.num_prefix_tokens = config, int(config.class_token)
+        self.stem = OverlappingPatchEmbedding(
+            config.channels, config.width, config.patch_size, clips=config.num_frames is not None
+        )
+        self.prefix_tokens = nn.Parameter(torch.zeros(1, config.width)) if config.class_token else None
+        shape = self.stem.grid_size((*([config.num_frames] if config.num_frames else []), *pair(config.image_size)))
+        self.positions = (
+            SeparablePositions(config.width, shape, self.num_prefix_tokens) if config.positions == "added" else None
+        )
         self.stages: Any = nn.ModuleList()
         for stage in range(len(config.layers)):
             blocks = [_block(config, stage, layer, shape) for layer in range(config.layers[stage])]
@@ -98,7 +117,7 @@ class MViT(nn.Module):
             shape = blocks[0].mix.q_pool.shape(shape)
         last = config.width * 2 ** (len(config.layers) - 1)
         self.norm, self.drop = nn.LayerNorm(last, EPS), nn.Dropout(config.dropout)
-        self.head = nn.Linear(last, config.classes) if config.classes else nn.Identity()
+        self.head = nn.Linear(last, config.num_classes) if config.num_classes else nn.Identity()
         self.reset()
 
     def forward(self, images: Float[Tensor, "B I *S"]) -> Float[Tensor, "B K"]:
@@ -109,12 +128,12 @@ class MViT(nn.Module):
     def pooled(self, images: Float[Tensor, "B I *S"]) -> Float[Tensor, "B C"]:
         """The class token, where there is one; else the mean of the last grid."""
         *_, (x, _) = self.pyramid(images)
-        return self.norm(x[:, 0]) if self.prefix else self.norm(x).mean(1)
+        return self.norm(x[:, 0]) if self.num_prefix_tokens else self.norm(x).mean(1)
 
     def grid(self, images: Float[Tensor, "B I *S"]) -> Float[Tensor, "B *G C"]:
         """The last tokens in their places, normed: B Y X C, of clips B T Y X C."""
         *_, (x, shape) = self.pyramid(images)
-        return self.norm(parted(x, shape)[0])
+        return self.norm(split_prefix(x, shape)[0])
 
     def features(self, images: Float[Tensor, "B I *S"]) -> list[Tensor]:
         """What each stage ends with, B C Y X (B C T Y X), at strides of 1, 2, 4 and 8 patches.
@@ -122,13 +141,13 @@ class MViT(nn.Module):
         In the published sizes these are strides of 4, 8, 16 and 32 pixels; in those called tiny and cifar, with patches
         of 2 pixels, of 2, 4, 8 and 16.
         """
-        return [parted(x, shape)[0].movedim(-1, 1) for x, shape in self.pyramid(images)]
+        return [split_prefix(x, shape)[0].movedim(-1, 1) for x, shape in self.pyramid(images)]
 
     def pyramid(self, images: Float[Tensor, "B I *S"]) -> Iterator[tuple[Float[Tensor, "B N C"], Shape]]:
         """The tokens after each stage, and the shape of their grid."""
         x = self.stem(images)
         shape = tuple(x.shape[1:-1])
-        x = joined(x, None if self.first is None else self.first.expand(x.shape[0], -1, -1))
+        x = join_prefix(x, None if self.prefix_tokens is None else self.prefix_tokens.expand(x.shape[0], -1, -1))
         x = x if self.positions is None else x + self.positions(shape)
         for stage in self.stages:
             for block in stage:
@@ -142,14 +161,14 @@ class MViT(nn.Module):
             if isinstance(module, nn.Linear):
                 nn.init.trunc_normal_(module.weight, std=0.02)
                 nn.init.zeros_(module.bias)
-        if self.first is not None:
-            nn.init.trunc_normal_(self.first, std=0.02)
+        if self.prefix_tokens is not None:
+            nn.init.trunc_normal_(self.prefix_tokens, std=0.02)
 
 
-class AddedPositions(nn.Module):
+class SeparablePositions(nn.Module):
     """A vector for each place, one for each frame, and one for each token before the grid; resized where asked for."""
 
-    spared = ("space", "time", "before")  # from weight decay
+    no_weight_decay = ("space", "time", "before")  # from weight decay
 
     def __init__(self, width: int, shape: Shape, before: int) -> None:
         super().__init__()
@@ -170,30 +189,30 @@ class AddedPositions(nn.Module):
             time = self.time.T[None]  # 1 C T
             time = time if time.shape[2] == frames[0] else F.interpolate(time, frames[0], mode="linear")
             table = time[0].T[:, None, None] + table
-        return joined(table[None], None if self.before is None else self.before[None])[0]
+        return join_prefix(table[None], None if self.before is None else self.before[None])[0]
 
 
-def _block(config: Config, stage: int, layer: int, shape: Shape) -> PooledBlock:
+def _block(config: Config, stage: int, layer: int, shape: Shape) -> MultiScaleBlock:
     """Block `layer` of a stage; `shape` is the grid that the stage is given."""
     first, last = layer == 0, layer == config.layers[stage] - 1
-    own, feeds = config.width * 2**stage, config.widen == "feed"
+    own, feeds = config.width * 2**stage, config.widen_in == "feedforward"
     before = sum(config.layers[:stage]) + layer
-    halves, still = first and stage > 0, (1,) if config.frames else ()
-    stride, keys = (2 if halves else 1,) * 2, (max(config.keys >> stage, 1),) * 2
+    halves, still = first and stage > 0, (1,) if config.num_frames else ()
+    stride, keys = (2 if halves else 1,) * 2, (max(config.kv_stride >> stage, 1),) * 2
     if not first and stage > 0:
         shape = (*shape[:-2], *(-(-n // 2) for n in shape[-2:]))
     longest = max(-(-max(shape[-2:]) // min(stride[0], keys[0])), 1)
-    mix = PooledAttention(
+    mix = PoolingAttention(
         own // 2 if halves and not feeds else own,
         own,
         config.heads * 2**stage,
         stride=(*still, *stride),
-        keys=(*still, *keys),
+        kv_stride=(*still, *keys),
         pooling=config.pooling,
-        longest=(*shape[:-2], longest, longest) if config.positions == "relative" else None,
-        residual=config.residual,
-        before=int(config.class_token),
-        attention=cycle(config.attention, before),
+        max_grid=(*shape[:-2], longest, longest) if config.positions == "relative" else None,
+        residual=config.residual_pooling,
+        num_prefix=int(config.class_token),
+        attention=layer_spec(config.attention, before),
     )
     out = 2 * own if feeds and last and stage < len(config.layers) - 1 else own
-    return PooledBlock(mix, out, rates(config.drop_path, sum(config.layers))[before])
+    return MultiScaleBlock(mix, out, drop_path_rates(config.drop_path, sum(config.layers))[before])

@@ -28,14 +28,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from regard.attention.mask import Keys
-from regard.blocks.carried import Carried, Shared, State, clock
-from regard.blocks.convolution import unfolded
-from regard.core.bounds import within
-from regard.core.compiler import uncompiled
+from regard.attention.mask import PaddingMask
+from regard.blocks.convolution import unfolded_lengths
+from regard.blocks.decoder_state import CapturableDecodable, DecoderState, TensorMemory, initial_time
 from regard.core.errors import BadInput
+from regard.core.lazy_dynamo import disable_compile
 from regard.core.shapes import Bool, Float, Int, Tensor
-from regard.core.spec import Table, make
+from regard.core.spec import Registry, build_part
+from regard.core.validation import validate
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Config:
     rows: int = 4  # of the image
     layers: int = 2  # units a step
     kernel: int = 3
-    writer: str = "tape"  # or image
-    stretch: float = 1.0  # a: columns a source token takes
-    spare: float = 4.0  # b: columns beyond that
+    decoder: str = "tape"  # or image
+    length_ratio: float = 1.0  # a: columns a source token takes
+    length_offset: float = 4.0  # b: columns beyond that
     dropout: float = 0.0  # of the image, before every step
     tied: bool = False  # one table for what is written and the output
     pad: int = 0
@@ -60,35 +60,35 @@ class Config:
 # Base is that of the first paper, translator the second's for WMT'14.
 SIZES: dict[str, dict[str, Any]] = {
     "base": {},
-    "translator": {"width": 512, "stretch": 1.5, "spare": 8.0},
+    "translator": {"width": 512, "length_ratio": 1.5, "length_offset": 8.0},
     "tiny": {"width": 16, "rows": 2},
 }
 
-WRITERS: Table = {
-    "image": ("regard.models.neural_gpu", "ImageWriter"),
-    "tape": ("regard.models.neural_gpu", "TapeWriter"),
+DECODERS: Registry = {
+    "image": ("regard.models.neural_gpu", "ImageDecoder"),
+    "tape": ("regard.models.neural_gpu", "TapeDecoder"),
 }
 
 
-class NeuralGPU(Carried, nn.Module):
+class NeuralGPU(CapturableDecodable, nn.Module):
     """Source and target tokens in, logits of the next target token out."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        within(config)
+        validate(config)
         if config.kernel % 2 == 0:
             raise BadInput(f"kernel={config.kernel}: an even kernel has no middle; give an odd one")
         self.config = config
         self.embed = nn.Embedding(config.vocab, config.width, padding_idx=config.pad)
-        self.units = Units(config, 0)
-        self.writer = make(WRITERS, config.writer, "writer", config=config)
+        self.units = ConvGRU(config, 0)
+        self.decoder = build_part(DECODERS, config.decoder, "decoder", config=config)
         self.head = nn.Linear(config.width, config.vocab)
         self.drop = nn.Dropout(config.dropout)
         nn.init.normal_(self.embed.weight)
         with torch.no_grad():
             self.embed.weight[config.pad].zero_()
         if config.tied:
-            self.head.weight = getattr(self.writer, "embed", self.embed).weight
+            self.head.weight = getattr(self.decoder, "embed", self.embed).weight
 
     def forward(
         self,
@@ -98,21 +98,23 @@ class NeuralGPU(Carried, nn.Module):
         target_lengths: Int[Tensor, " B"] | None = None,
     ) -> Float[Tensor, "B T V"]:
         """Logits of the token after each target token. Padding of the target stands on the right, unseen."""
-        return self.head(self.writer(target, *self.encode(source, source_lengths)))
+        return self.head(self.decoder(target, *self.encode(source, source_lengths)))
 
-    @uncompiled  # a loop as long as the input, of the same small step
+    @disable_compile  # a loop as long as the input, of the same small step
     def encode(
         self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
     ) -> tuple[Float[Tensor, "B C Y X"], Int[Tensor, " B"]]:
         """The image after as many steps as it has columns, and how many columns each input has."""
         if source_lengths is None:
             source_lengths = torch.full(source.shape[:1], source.shape[1], device=source.device)
-        columns, each = unfolded(source.shape[1], source_lengths, self.config.stretch, self.config.spare)
-        x = self.embed(source) * Keys(source_lengths).real(source.shape[1])[..., None]
+        columns, each = unfolded_lengths(
+            source.shape[1], source_lengths, self.config.length_ratio, self.config.length_offset
+        )
+        x = self.embed(source) * PaddingMask(source_lengths).real(source.shape[1])[..., None]
         x = F.pad(x.mT, (0, columns - source.shape[1]))[:, :, None, :columns]
         image = F.pad(x, (0, 0, 0, self.config.rows - 1))  # the other rows begin empty
         assert each is not None
-        real = Keys(each).real(columns)
+        real = PaddingMask(each).real(columns)
         for step in range(columns):
             moved = self.units(self.drop(image), real)
             image = torch.where((step < each)[:, None, None, None], moved, image)  # whoever is done waits
@@ -120,17 +122,19 @@ class NeuralGPU(Carried, nn.Module):
 
     # -- writing, one token after another ------------------------------------------------------------------------------
 
-    def begin(self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None) -> State:
+    def initial_state(
+        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
+    ) -> DecoderState:
         """The image, worked on, and the tape that is to be written."""
         image, each = self.encode(source, source_lengths)
-        return State(Shared(each), self.writer.begin(image), time=clock(source))
+        return DecoderState(TensorMemory(each), self.decoder.initial_state(image), time=initial_time(source))
 
-    def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
+    def step(self, tokens: Int[Tensor, "B K"], state: DecoderState) -> tuple[Float[Tensor, "B K V"], DecoderState]:
         """Logits of the next token of every beam. With a tape, all of its image is computed anew: that is a step."""
-        column, image, tape = self.writer.step(tokens, *state.hidden, state.memory.values, state.time)
-        return self.head(column), state.moved((image, tape), time=state.time + 1)
+        column, image, tape = self.decoder.step(tokens, *state.hidden, state.memory.values, state.time)
+        return self.head(column), state.updated((image, tape), time=state.time + 1)
 
-    def select(self, state: State, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> State:
+    def select(self, state: DecoderState, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> DecoderState:
         """Keep the inputs `rows` (None: all), of each the beams `beams`: where there is a tape, a beam is an image."""
         _, tape = state.hidden
         return super().select(state, rows, beams if tape.shape[-1] else torch.zeros_like(beams[:, :1]))
@@ -139,12 +143,12 @@ class NeuralGPU(Carried, nn.Module):
 # -- the unit ----------------------------------------------------------------------------------------------------------
 
 
-class Units(nn.Module):
-    """One step: a few convolutional gated units, one after the other; `beside` is the width of a tape they read too."""
+class ConvGRU(nn.Module):
+    """One step: a few convolutional gated units, one after the other; `compare_outputs` is the width of a tape they read too."""
 
-    def __init__(self, config: Config, beside: int) -> None:
+    def __init__(self, config: Config, tape_width: int) -> None:
         super().__init__()
-        maps, around = config.width + beside, config.kernel // 2
+        maps, around = config.width + tape_width, config.kernel // 2
         self.gates, self.new = nn.ModuleList(), nn.ModuleList()
         for _ in range(config.layers):
             self.gates.append(nn.Conv2d(maps, 2 * config.width, config.kernel, padding=around))
@@ -160,24 +164,24 @@ class Units(nn.Module):
         """The next image; a column that is not real stays empty."""
         inside = real[:, None, None, :]
         for gates, new in zip(self.gates, self.new, strict=True):
-            keep, reset = _gate(gates(_with(image, tape))).chunk(2, 1)
-            made = torch.tanh(new(_with(reset * image, tape)))
+            keep, reset = _hard_sigmoid(gates(_concat_tape(image, tape))).chunk(2, 1)
+            made = torch.tanh(new(_concat_tape(reset * image, tape)))
             image = (keep * image + (1 - keep) * made) * inside
         return image
 
 
-def _gate(x: Tensor) -> Tensor:
+def _hard_sigmoid(x: Tensor) -> Tensor:
     return (1.2 * torch.sigmoid(x) - 0.1).clamp(0, 1)
 
 
-def _with(image: Tensor, tape: Tensor | None) -> Tensor:
+def _concat_tape(image: Tensor, tape: Tensor | None) -> Tensor:
     return image if tape is None else torch.cat([image, tape], 1)
 
 
 # -- two ways to write -------------------------------------------------------------------------------------------------
 
 
-class ImageWriter(nn.Module):
+class ImageDecoder(nn.Module):
     """Everything at once: output t is column t, whatever is written before it."""
 
     def __init__(self, config: Config) -> None:
@@ -190,7 +194,7 @@ class ImageWriter(nn.Module):
         t = target.shape[1]
         return F.pad(image[:, :, 0], (0, max(0, t - image.shape[-1])))[:, :, :t].mT
 
-    def begin(self, image: Float[Tensor, "B C Y X"]) -> tuple[Tensor, Tensor]:
+    def initial_state(self, image: Float[Tensor, "B C Y X"]) -> tuple[Tensor, Tensor]:
         """The image, one column of nothing behind it, and no tape."""
         return F.pad(image[:, None, :, :1], (0, 1)), image.new_zeros(len(image), 1, image.shape[1], 0)
 
@@ -202,31 +206,31 @@ class ImageWriter(nn.Module):
         return column.expand(-1, tokens.shape[1], -1), image, tape
 
 
-class TapeWriter(nn.Module):
+class TapeDecoder(nn.Module):
     """One output a step: its word is laid on the tape, the second unit works on image and tape, its column is read."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.embed = nn.Embedding(config.vocab, config.width, padding_idx=config.pad)
-        self.units = Units(config, config.width)
+        self.units = ConvGRU(config, config.width)
         self.drop = nn.Dropout(config.dropout)
         nn.init.normal_(self.embed.weight)
         with torch.no_grad():
             self.embed.weight[config.pad].zero_()
 
-    @uncompiled
+    @disable_compile
     def forward(
         self, target: Int[Tensor, "B T"], image: Float[Tensor, "B C Y X"], columns: Int[Tensor, " B"]
     ) -> Float[Tensor, "B T C"]:
         """A step for every word of the target."""
-        found, (images, tape) = [], self.begin(image)
+        found, (images, tape) = [], self.initial_state(image)
         for time, word in enumerate(target.split(1, 1)):
             at = torch.full((), time, device=target.device)
             column, images, tape = self.step(word, images, tape, columns, at)
             found.append(column)
         return torch.cat(found, 1)
 
-    def begin(self, image: Float[Tensor, "B C Y X"]) -> tuple[Tensor, Tensor]:
+    def initial_state(self, image: Float[Tensor, "B C Y X"]) -> tuple[Tensor, Tensor]:
         """The image and an empty tape, for one beam."""
         return image[:, None], torch.zeros_like(image[:, None, :, 0])
 
@@ -238,7 +242,7 @@ class TapeWriter(nn.Module):
         at = time % columns.clamp(min=1)  # B: a full tape begins again
         here = torch.arange(tape.shape[-1], device=tape.device) == at[:, None]  # B X
         tape = torch.where(here[:, None, None], self.embed(tokens)[..., None].to(tape.dtype), tape)
-        real = Keys(columns).real(tape.shape[-1]).repeat_interleave(k, 0)
+        real = PaddingMask(columns).real(tape.shape[-1]).repeat_interleave(k, 0)
         laid = F.pad(tape[:, :, :, None], (0, 0, 0, image.shape[3] - 1))  # in the first row
         moved = self.units(self.drop(image.flatten(0, 1)), real, laid.flatten(0, 1))
         image = moved.unflatten(0, (b, k)).to(image.dtype)

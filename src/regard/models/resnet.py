@@ -22,19 +22,19 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from regard.blocks.paths import rates
-from regard.blocks.residual_convolution import BLOCKS, ConvolutionBlock, stages
-from regard.core.bounds import within
+from regard.blocks.drop_path import drop_path_rates
+from regard.blocks.resnet_blocks import BLOCKS, ResNetBlock, make_stages
 from regard.core.shapes import Float, Tensor
-from regard.tokens.patches import check
+from regard.core.validation import validate
+from regard.tokens.patches import check_images
 
 
 @dataclass(frozen=True)
 class Config:
     """Everything that shapes a ResNet; the defaults are ResNet-18."""
 
-    classes: int = 1000  # 0: no head, the pooled vector itself
-    image: int | tuple[int, int] = 224  # what it is trained at; any other size works
+    num_classes: int = 1000  # 0: no head, the pooled vector itself
+    image_size: int | tuple[int, int] = 224  # what it is trained at; any other size works
     channels: int = 3
     block: Literal["basic", "bottleneck"] = "basic"
     layers: tuple[int, ...] = (2, 2, 2, 2)  # blocks of each stage
@@ -44,7 +44,7 @@ class Config:
     drop_path: float = 0.0
 
 
-_SMALL: dict[str, Any] = {"stem": "small", "image": 32, "classes": 10}
+_SMALL: dict[str, Any] = {"stem": "small", "image_size": 32, "num_classes": 10}
 
 # The paper's table 1. `cifar` ones have the stem for small images; 18-cifar-narrow has as many weights as a small ViT.
 # The one called tiny is nobody's: to try things.
@@ -64,19 +64,19 @@ SIZES: dict[str, dict[str, Any]] = {
 class ResNet(nn.Module):
     """Images in, logits of classes out."""
 
-    prefix = 0  # tokens before those of the grid
-    entries = ("pooled", "grid", "features")  # what is called on a model beside itself
+    num_prefix_tokens = 0  # tokens before those of the grid
+    forward_methods = ("pooled", "grid", "features")  # what is called on a model beside itself
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        within(config)
+        validate(config)
         self.config = config
         self.stem = Stem(config.channels, config.width, large=config.stem == "large")
-        drop = rates(config.drop_path, sum(config.layers))
-        self.stages = stages(config.block, config.width, config.layers, config.width, _conv, nn.BatchNorm2d, drop)
-        self.width = config.width * 2 ** (len(config.layers) - 1) * BLOCKS[config.block].widening
+        drop = drop_path_rates(config.drop_path, sum(config.layers))
+        self.stages = make_stages(config.block, config.width, config.layers, config.width, _conv, nn.BatchNorm2d, drop)
+        self.width = config.width * 2 ** (len(config.layers) - 1) * BLOCKS[config.block].expansion
         self.drop = nn.Dropout(config.dropout)
-        self.head = nn.Linear(self.width, config.classes) if config.classes else None
+        self.head = nn.Linear(self.width, config.num_classes) if config.num_classes else None
         self.reset()
 
     def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B K"]:
@@ -94,7 +94,7 @@ class ResNet(nn.Module):
 
     def features(self, images: Float[Tensor, "B C Y X"]) -> list[Tensor]:
         """What each stage gives, B C Y X, at strides 4, 8, 16 and 32; with the small stem at 1, 2, 4 and 8."""
-        check(images, self.config.channels)
+        check_images(images, self.config.channels)
         x = self.stem(images.contiguous(memory_format=torch.channels_last))  # the order that convolutions are fast in
         found = []
         for stage in self.stages:
@@ -111,8 +111,8 @@ class ResNet(nn.Module):
             elif isinstance(module, (nn.BatchNorm2d, nn.Linear)):
                 module.reset_parameters()
         for module in self.modules():
-            if isinstance(module, ConvolutionBlock):
-                nn.init.zeros_(module.last.weight)  # type: ignore[arg-type]
+            if isinstance(module, ResNetBlock):
+                nn.init.zeros_(module.last_norm.weight)  # type: ignore[arg-type]
 
 
 class Stem(nn.Module):

@@ -7,10 +7,10 @@
 
 The reader, the cell and the aligner are parts. What the lecture tries out are other values of them:
 
-    reader="gru(directions=1)"      the source read forwards only
-    reader="none"                   bare embeddings as memory
-    reader="lstm(layers=2)"         deeper, with other units
-    aligner="remembering"           past alignments, read by a recurrent network, enter the score
+    encoder="gru(directions=1)"      the source read forwards only
+    encoder="none"                   bare embeddings as memory
+    encoder="lstm(layers=2)"         deeper, with other units
+    aligner="neural_coverage"           past alignments, read by a recurrent network, enter the score
 
 Bahdanau, Cho, Bengio: Neural Machine Translation by Jointly Learning to Align and Translate. ICLR 2015. arXiv:1409.0473
 
@@ -25,13 +25,13 @@ from typing import Any
 
 from torch import nn
 
-from regard.attention.mask import Keys
-from regard.blocks import READERS
-from regard.blocks.aligned import AlignedDecoder, embedding
-from regard.blocks.carried import Carried, State
-from regard.core.bounds import within
-from regard.core.shapes import Bool, Float, Int, Tensor, in_rows
-from regard.core.spec import make
+from regard.attention.mask import PaddingMask
+from regard.blocks import RNN_ENCODERS
+from regard.blocks.decoder_state import CapturableDecodable, DecoderState
+from regard.blocks.rnn_decoder import RNNDecoder, make_embedding
+from regard.core.shapes import Bool, Float, Int, Tensor, check_token_ids
+from regard.core.spec import build_part
+from regard.core.validation import validate
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class Config:
     vocab: int
     width: int = 620  # of the embeddings
     hidden: int = 1000  # of the decoder's state, and of the reader's in each direction
-    align: int | None = None  # hidden units of the aligner's score; None: as `hidden`
+    align_width: int | None = None  # hidden units of the aligner's score; None: as `hidden`
     readout: int | None = 500  # maxout units before the head; None: as `width`
     layers: int = 1  # of the decoder
     dropout: float = 0.0  # of embeddings, between layers, and of what the head reads
-    reader: Any = "gru"  # a spec: rnn, lstm, gru, none; with (layers=..., directions=..., hidden=...)
+    encoder: Any = "gru"  # a spec: rnn, lstm, gru, none; with (layers=..., directions=..., hidden=...)
     cell: str = "gru"  # of the decoder: rnn, lstm, gru
     aligner: Any = "additive"  # a spec, or a module of one's own
     tied: bool = False  # one table for source, target and output
@@ -57,33 +57,33 @@ class Config:
 # Base is the paper's (appendix A and B); small is for some ten thousand pairs, tiny for a laptop.
 SIZES: dict[str, dict[str, Any]] = {
     "base": {},
-    "small": {"width": 256, "hidden": 512, "align": 256, "readout": None, "dropout": 0.4, "tied": True},
+    "small": {"width": 256, "hidden": 512, "align_width": 256, "readout": None, "dropout": 0.4, "tied": True},
     "tiny": {"width": 128, "hidden": 128, "readout": None, "dropout": 0.2, "tied": True},
 }
 
 
-class RNNSearch(Carried, nn.Module):
+class RNNSearch(CapturableDecodable, nn.Module):
     """Source and target tokens in, logits of the next target token out."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        within(config)
+        validate(config)
         self.config = c = config
-        self.embed = embedding(c.vocab, c.width, c.pad)
+        self.embed = make_embedding(c.vocab, c.width, c.pad)
         self.drop = nn.Dropout(c.dropout)
-        self.reader = make(READERS, c.reader, "reader", width=c.width, hidden=c.hidden, dropout=c.dropout)
-        self.decoder = AlignedDecoder(
+        self.encoder = build_part(RNN_ENCODERS, c.encoder, "reader", width=c.width, hidden=c.hidden, dropout=c.dropout)
+        self.decoder = RNNDecoder(
             c.vocab,
             c.width,
             c.hidden,
-            self.reader.width,
+            self.encoder.width,
             aligner=c.aligner,
             cell=c.cell,
             layers=c.layers,
-            align=c.align,
+            align_width=c.align_width,
             readout=c.readout,
             dropout=c.dropout,
-            first_width=self.reader.hidden,
+            init_width=self.encoder.hidden,
             tied=c.tied,
             pad=c.pad,
         )
@@ -96,28 +96,30 @@ class RNNSearch(Carried, nn.Module):
         target: Int[Tensor, "B T"],
         source_lengths: Int[Tensor, " B"] | None = None,
         target_lengths: Int[Tensor, " B"] | None = None,
-        own: Bool[Tensor, "B T"] | None = None,
+        sampling_mask: Bool[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T V"]:
         """Logits of the token after each target token. Padding of the target stands on the right, after all it could
-        disturb. Where `own` is True, what is read is a word drawn from the model's last output, not the target's."""
-        return self.decoder(target, self.begin(source, source_lengths), own)
+        disturb. Where `sampling_mask` is True, what is read is a word drawn from the model's last output, not the target's."""
+        return self.decoder(target, self.initial_state(source, source_lengths), sampling_mask)
 
     def encode(
         self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
     ) -> tuple[Float[Tensor, "B N C"], Bool[Tensor, "B N"] | None, Float[Tensor, "B F"]]:
         """What the decoder looks at, where it may look, and what its first state is made of: the state in which the way
         back ended, at the first word (read forwards only, that of the last)."""
-        keys = Keys.of(in_rows(source, "source tokens"), source_lengths)
-        values = self.reader(self.drop(self.embed(source)), source_lengths)
+        keys = PaddingMask.from_lengths(check_token_ids(source, "source tokens"), source_lengths)
+        values = self.encoder(self.drop(self.embed(source)), source_lengths)
         mask = None if keys is None else keys.real(source.shape[1])
-        return values, mask, self.reader.ends(values, source_lengths)[:, -1]
+        return values, mask, self.encoder.final_states(values, source_lengths)[:, -1]
 
     # -- writing, one token after another ------------------------------------------------------------------------------
 
-    def begin(self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None) -> State:
+    def initial_state(
+        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
+    ) -> DecoderState:
         """What is carried before the first token."""
-        return self.decoder.begin(*self.encode(source, source_lengths))
+        return self.decoder.initial_state(*self.encode(source, source_lengths))
 
-    def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
+    def step(self, tokens: Int[Tensor, "B K"], state: DecoderState) -> tuple[Float[Tensor, "B K V"], DecoderState]:
         """Logits of the next token of every beam."""
         return self.decoder.step(tokens, state)

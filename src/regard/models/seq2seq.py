@@ -24,13 +24,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.blocks import READERS
-from regard.blocks.aligned import DeepOutput, embedding, sampled
-from regard.blocks.carried import Carried, Shared, State
-from regard.blocks.recurrent import Onward, Start, States
-from regard.core.bounds import within
+from regard.blocks import RNN_ENCODERS
+from regard.blocks.decoder_state import CapturableDecodable, DecoderState, TensorMemory
+from regard.blocks.rnn import InitialState, StackedRNN, States
+from regard.blocks.rnn_decoder import DeepOutput, make_embedding, scheduled_sampling
 from regard.core.shapes import Bool, Float, Int, Tensor
-from regard.core.spec import Table, make
+from regard.core.spec import Registry, build_part
+from regard.core.validation import validate
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class Config:
     readout: int | None = 500  # maxout units before the head; None: as `width`
     layers: int = 1  # of the decoder
     dropout: float = 0.0  # of embeddings, between layers, and of what the head reads
-    reader: Any = "gru(directions=1)"  # a spec: rnn, lstm, gru, none; with (layers=..., directions=..., hidden=...)
+    encoder: Any = "gru(directions=1)"  # a spec: rnn, lstm, gru, none; with (layers=..., directions=..., hidden=...)
     cell: str = "gru"  # of the decoder: rnn, lstm, gru
-    vector: str = "always"  # where the vector enters: always, first
+    context: str = "every_step"  # where the context vector enters: every_step, initial_state
     tied: bool = False  # one table for source, target and output
     pad: int = 0
     bos: int = 1
@@ -56,34 +56,34 @@ class Config:
 SIZES: dict[str, dict[str, Any]] = {
     "cho": {},
     "sutskever": {
-        "width": 1000, "layers": 4, "readout": None, "reader": "lstm(layers=4, directions=1)", "cell": "lstm",
-        "vector": "first",
+        "width": 1000, "layers": 4, "readout": None, "encoder": "lstm(layers=4, directions=1)", "cell": "lstm",
+        "context": "initial_state",
     },
-    "small": {"width": 256, "hidden": 512, "readout": None, "dropout": 0.4, "reader": "gru", "tied": True},
-    "tiny": {"width": 128, "hidden": 128, "readout": None, "dropout": 0.2, "reader": "gru", "tied": True},
+    "small": {"width": 256, "hidden": 512, "readout": None, "dropout": 0.4, "encoder": "gru", "tied": True},
+    "tiny": {"width": 128, "hidden": 128, "readout": None, "dropout": 0.2, "encoder": "gru", "tied": True},
 }  # fmt: skip
 
 
-class Seq2Seq(Carried, nn.Module):
+class Seq2Seq(CapturableDecodable, nn.Module):
     """Source and target tokens in, logits of the next target token out."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        within(config)
+        validate(config)
         self.config = c = config
-        self.embed = embedding(c.vocab, c.width, c.pad)
+        self.embed = make_embedding(c.vocab, c.width, c.pad)
         self.drop = nn.Dropout(c.dropout)
-        self.reader = make(READERS, c.reader, "reader", width=c.width, hidden=c.hidden, dropout=c.dropout)
-        self.squeeze = nn.Linear(self.reader.width, c.hidden)
-        self.embed_target = embedding(c.vocab, c.width, c.pad)
-        self.start_from = Start(c.cell, c.hidden, c.hidden, c.layers)
-        self.beside = make(VECTORS, c.vector, "place of the vector", width=c.hidden)
-        self.network = Onward(c.cell, c.width + self.beside.width, c.hidden, c.layers, c.dropout)
-        self.output = DeepOutput(c.hidden + self.beside.width + c.width, c.readout or c.width, c.vocab, c.dropout)
-        nn.init.xavier_uniform_(self.squeeze.weight)
-        nn.init.zeros_(self.squeeze.bias)
+        self.encoder = build_part(RNN_ENCODERS, c.encoder, "reader", width=c.width, hidden=c.hidden, dropout=c.dropout)
+        self.context_projection = nn.Linear(self.encoder.width, c.hidden)
+        self.embed_target = make_embedding(c.vocab, c.width, c.pad)
+        self.start_from = InitialState(c.cell, c.hidden, c.hidden, c.layers)
+        self.context = build_part(CONTEXTS, c.context, "place of the vector", width=c.hidden)
+        self.network = StackedRNN(c.cell, c.width + self.context.width, c.hidden, c.layers, c.dropout)
+        self.output = DeepOutput(c.hidden + self.context.width + c.width, c.readout or c.width, c.vocab, c.dropout)
+        nn.init.xavier_uniform_(self.context_projection.weight)
+        nn.init.zeros_(self.context_projection.bias)
         if c.tied:
-            self.output.tie(self.embed_target)
+            self.output.tie_weights(self.embed_target)
             self.embed.weight = self.embed_target.weight
 
     def forward(
@@ -92,39 +92,41 @@ class Seq2Seq(Carried, nn.Module):
         target: Int[Tensor, "B T"],
         source_lengths: Int[Tensor, " B"] | None = None,
         target_lengths: Int[Tensor, " B"] | None = None,
-        own: Bool[Tensor, "B T"] | None = None,
+        sampling_mask: Bool[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T V"]:
         """Logits of the token after each target token. Padding of the target stands on the right, after all it could
-        disturb. Where `own` is True, what is read is a word drawn from the model's last output, not the target's."""
-        state = self.begin(source, source_lengths)
-        if own is not None and own.shape[1]:
-            return sampled(self.step, target, state, own)
+        disturb. Where `sampling_mask` is True, what is read is a word drawn from the model's last output, not the target's."""
+        state = self.initial_state(source, source_lengths)
+        if sampling_mask is not None and sampling_mask.shape[1]:
+            return scheduled_sampling(self.step, target, state, sampling_mask)
         words = self.drop(self.embed_target(target))
-        states = self.network(self.beside(words, state.memory.values), state.hidden)
-        return self.output(states, self.beside(words, state.memory.values))
+        states = self.network(self.context(words, state.memory.values), state.hidden)
+        return self.output(states, self.context(words, state.memory.values))
 
     def encode(
         self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
     ) -> Float[Tensor, "B F"]:
         """The one vector of a source, out of the states in which its readings ended."""
-        states = self.reader(self.drop(self.embed(source)), source_lengths)
-        return torch.tanh(self.squeeze(self.reader.ends(states, source_lengths).flatten(1)))
+        states = self.encoder(self.drop(self.embed(source)), source_lengths)
+        return torch.tanh(self.context_projection(self.encoder.final_states(states, source_lengths).flatten(1)))
 
     # -- writing, one token after another ------------------------------------------------------------------------------
 
-    def begin(self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None) -> State:
+    def initial_state(
+        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
+    ) -> DecoderState:
         """What is carried before the first token."""
         vector = self.encode(source, source_lengths)
-        return State(Shared(vector[:, None]), self.start_from(vector))
+        return DecoderState(TensorMemory(vector[:, None]), self.start_from(vector))
 
-    def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
+    def step(self, tokens: Int[Tensor, "B K"], state: DecoderState) -> tuple[Float[Tensor, "B K V"], DecoderState]:
         """Logits of the next token of every beam."""
-        given = self.beside(self.drop(self.embed_target(tokens)), state.memory.values)
+        given = self.context(self.drop(self.embed_target(tokens)), state.memory.values)
         hidden: States = self.network.step(given, state.hidden)
-        return self.output(hidden[-1][0], given), state.moved(hidden)
+        return self.output(hidden[-1][0], given), state.updated(hidden)
 
 
-class Always(nn.Module):
+class EveryStepContext(nn.Module):
     """The vector stands beside every word."""
 
     def __init__(self, width: int) -> None:
@@ -136,7 +138,7 @@ class Always(nn.Module):
         return torch.cat([words, vector.to(words.dtype).expand(-1, words.shape[1], -1)], -1)
 
 
-class First(nn.Module):
+class InitialStateContext(nn.Module):
     """The vector is in the first state and nowhere else."""
 
     width = 0
@@ -146,7 +148,7 @@ class First(nn.Module):
         return words
 
 
-VECTORS: Table = {
-    "always": ("regard.models.seq2seq", "Always"),
-    "first": ("regard.models.seq2seq", "First"),
+CONTEXTS: Registry = {
+    "every_step": ("regard.models.seq2seq", "EveryStepContext"),
+    "initial_state": ("regard.models.seq2seq", "InitialStateContext"),
 }

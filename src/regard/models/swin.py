@@ -20,37 +20,37 @@ from typing import Any
 
 from torch import nn
 
+from regard.blocks.drop_path import drop_path_rates
 from regard.blocks.encoder import EncoderBlock
 from regard.blocks.feedforward import GeluFeedForward
-from regard.blocks.paths import rates
-from regard.blocks.windowed import Padding, Windowed
-from regard.core.bounds import within
+from regard.blocks.shifted_window import Padding, WindowAttention
 from regard.core.errors import RegardError
 from regard.core.shapes import Float, Pair, Tensor
-from regard.core.spec import cycle, make
-from regard.positions import WINDOWS
-from regard.positions.biased.window import StepPositions
-from regard.tokens.merging import Merging
-from regard.tokens.patches import Patches, cells
+from regard.core.spec import build_part, layer_spec
+from regard.core.validation import validate
+from regard.positions import WINDOW_BIASES
+from regard.positions.bias.window import WindowBias
+from regard.tokens.patch_merging import PatchMerging
+from regard.tokens.patches import PatchEmbedding, grid_size
 
 
 @dataclass(frozen=True)
 class Config:
     """Everything that shapes a Swin; the defaults are the paper's Swin-T."""
 
-    classes: int = 1000  # 0: no head, the pooled vector itself
-    image: int | tuple[int, int] = 224  # rows and columns it is trained at; others are read too
+    num_classes: int = 1000  # 0: no head, the pooled vector itself
+    image_size: int | tuple[int, int] = 224  # rows and columns it is trained at; others are read too
     channels: int = 3
-    patch: int = 4
+    patch_size: int = 4
     width: int = 96  # of the first stage; every further one has twice as much
     heads: tuple[int, ...] = (3, 6, 12, 24)  # stage by stage
     layers: tuple[int, ...] = (2, 2, 6, 2)
-    window: int = 7  # cells on a side
-    ratio: float = 4.0  # how much wider the feed-forward layers are
+    window_size: int = 7  # cells on a side
+    mlp_ratio: float = 4.0  # how much wider the feed-forward layers are
     dropout: float = 0.0
     attention_dropout: float = 0.0
     drop_path: float = 0.2  # of the last layer; the first is never left out
-    positions: str = "table"  # a spec of WINDOWS
+    positions: str = "table"  # a spec of WINDOW_BIASES
     attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module of one's own
     padding: Padding = "mask"  # what fills a grid up to whole windows: no key, or one (attend, shifted)
 
@@ -59,38 +59,38 @@ class Config:
 # side of an image. The one called tiny is nobody's: for small images, and to try things.
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": {
-        "classes": 10, "image": 32, "patch": 2, "width": 24, "heads": (2, 4, 8), "layers": (2, 2, 2), "window": 4,
+        "num_classes": 10, "image_size": 32, "patch_size": 2, "width": 24, "heads": (2, 4, 8), "layers": (2, 2, 2), "window_size": 4,
     },
     "t": {},
     "s": {"layers": (2, 2, 18, 2), "drop_path": 0.3},
     "b": {"width": 128, "heads": (4, 8, 16, 32), "layers": (2, 2, 18, 2), "drop_path": 0.5},
     "l": {"width": 192, "heads": (6, 12, 24, 48), "layers": (2, 2, 18, 2)},
     "b384": {
-        "image": 384, "window": 12, "width": 128, "heads": (4, 8, 16, 32), "layers": (2, 2, 18, 2), "drop_path": 0.5,
+        "image_size": 384, "window_size": 12, "width": 128, "heads": (4, 8, 16, 32), "layers": (2, 2, 18, 2), "drop_path": 0.5,
     },
-    "l384": {"image": 384, "window": 12, "width": 192, "heads": (6, 12, 24, 48), "layers": (2, 2, 18, 2)},
+    "l384": {"image_size": 384, "window_size": 12, "width": 192, "heads": (6, 12, 24, 48), "layers": (2, 2, 18, 2)},
 }  # fmt: skip
 
 
 class Swin(nn.Module):
     """Images in; out, the logits of the classes."""
 
-    entries = ("pooled", "grid", "features")  # what is called on a model beside itself
-    prefix = 0  # no token stands before the patches
-    merging, mixing, block = Merging, Windowed, EncoderBlock  # the parts that a later version has otherwise
+    forward_methods = ("pooled", "grid", "features")  # what is called on a model beside itself
+    num_prefix_tokens = 0  # no token stands before the patches
+    merging, mixing, block = PatchMerging, WindowAttention, EncoderBlock  # the parts that a later version has otherwise
 
     def __init__(self, config: Any) -> None:
         super().__init__()
-        within(config)
+        validate(config)
         if len(config.heads) != len(config.layers):
             raise RegardError(f"heads={config.heads} and layers={config.layers} must name as many stages")
         self.config = config
-        self.stem = Patches(config.channels, config.width, config.patch)
-        self.enter_norm = nn.LayerNorm(config.width)
+        self.stem = PatchEmbedding(config.channels, config.width, config.patch_size)
+        self.embed_norm = nn.LayerNorm(config.width)
         self.stages = nn.ModuleList(self._stage(stage) for stage in range(len(config.layers)))
         last = config.width * 2 ** (len(config.layers) - 1)
         self.norm = nn.LayerNorm(last)
-        self.head = nn.Linear(last, config.classes) if config.classes else None
+        self.head = nn.Linear(last, config.num_classes) if config.num_classes else None
         self.reset()
 
     def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B K"]:
@@ -116,7 +116,7 @@ class Swin(nn.Module):
         return [x.permute(0, 3, 1, 2) for x in self._scales(images)]
 
     def _scales(self, images: Tensor) -> list[Tensor]:
-        x, found = self.enter_norm(self.stem(images)), []
+        x, found = self.embed_norm(self.stem(images)), []
         for stage in self.stages:
             x = stage(x)
             found.append(x)
@@ -126,35 +126,40 @@ class Swin(nn.Module):
         """Merging, but for the first; then blocks, every other one with shifted windows."""
         config, before = self.config, sum(self.config.layers[:stage])
         width = config.width * 2**stage
-        drops = rates(config.drop_path, sum(config.layers))[before:]
+        drops = drop_path_rates(config.drop_path, sum(config.layers))[before:]
         blocks = []
         for layer in range(config.layers[stage]):
-            feed = GeluFeedForward(width, int(width * config.ratio), config.dropout)
+            feed = GeluFeedForward(width, int(width * config.mlp_ratio), config.dropout)
             norms = [nn.LayerNorm(width), nn.LayerNorm(width)]
             mix = self._mixer(width, stage, layer)
             blocks.append(self.block(mix, feed, norms, True, config.dropout, drops[layer]))
         return Stage(self.merging(width // 2) if stage else None, blocks)
 
-    def _mixer(self, width: int, stage: int, layer: int) -> Windowed:
+    def _mixer(self, width: int, stage: int, layer: int) -> WindowAttention:
         config = self.config
         return self.mixing(
             width,
             config.heads[stage],
             self._positions(stage),
             shifted=layer % 2 == 1,
-            attention=cycle(config.attention, sum(config.layers[:stage]) + layer),
+            attention=layer_spec(config.attention, sum(config.layers[:stage]) + layer),
             dropout=config.attention_dropout,
             padding=config.padding,
         )
 
-    def _positions(self, stage: int, **more: Any) -> StepPositions:
+    def _positions(self, stage: int, **more: Any) -> WindowBias:
         window, heads = self._window(stage), self.config.heads[stage]
-        part: StepPositions = make(WINDOWS, self.config.positions, "positions", heads=heads, window=window, **more)
+        part: WindowBias = build_part(
+            WINDOW_BIASES, self.config.positions, "positions", heads=heads, window=window, **more
+        )
         return part
 
     def _window(self, stage: int) -> Pair:
         """The window of a stage: its whole grid where that is smaller."""
-        down, right = (min(self.config.window, side) for side in cells(self.config.image, self.config.patch * 2**stage))
+        down, right = (
+            min(self.config.window_size, side)
+            for side in grid_size(self.config.image_size, self.config.patch_size * 2**stage)
+        )
         return down, right
 
     def reset(self) -> None:

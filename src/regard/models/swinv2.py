@@ -6,7 +6,7 @@
     head        a linear map of the mean of the last tokens
 
 Each sublayer is normed after it and before the sum (res-post-norm), so that what is added stays of one size at any
-depth. A model trained with small windows is given larger ones for larger images by `transfer`; nothing is resized,
+depth. A model trained with small windows is given larger ones for larger images by `change_window`; nothing is resized,
 since the network that gives the bias can be asked for steps it has not seen.
 
 Liu et al.: Swin Transformer V2: Scaling Up Capacity and Resolution. CVPR 2022. arXiv:2111.09883
@@ -22,23 +22,25 @@ import torch
 from torch import nn
 
 from regard.blocks.encoder import EncoderBlock
-from regard.blocks.windowed import CosineWindowed
+from regard.blocks.shifted_window import CosineWindowAttention
 from regard.core.errors import RegardError, Unsupported
 from regard.core.shapes import Tensor
 from regard.models import swin
 from regard.models.swin import Swin
-from regard.positions.biased.window import StepPositions
-from regard.tokens.merging import MergingV2
+from regard.positions.bias.window import WindowBias
+from regard.tokens.patch_merging import PatchMergingV2
 
 
 @dataclass(frozen=True)
 class Config(swin.Config):
     """A Swin's, and the windows it was moved from; the defaults are the paper's SwinV2-T with windows of 8."""
 
-    image: int | tuple[int, int] = 256  # rows and columns it is trained at; others are read too
-    window: int = 8  # cells on a side
-    positions: str = "continuous"  # a spec of WINDOWS
-    trained: tuple[int, ...] | None = None  # the windows of an earlier training, stage by stage; None, 0: this one
+    image_size: int | tuple[int, int] = 256  # rows and columns it is trained at; others are read too
+    window_size: int = 8  # cells on a side
+    positions: str = "continuous"  # a spec of WINDOW_BIASES
+    pretrained_window_sizes: tuple[int, ...] | None = (
+        None  # the windows of an earlier training, stage by stage; None, 0: this one
+    )
 
 
 _B = {"width": 128, "heads": (4, 8, 16, 32), "layers": (2, 2, 18, 2), "drop_path": 0.5}
@@ -52,12 +54,12 @@ SIZES: dict[str, dict[str, Any]] = {
     "t": {},
     "s": {"layers": (2, 2, 18, 2), "drop_path": 0.3},
     "b": _B,
-    "l": _L | {"image": 192, "window": 12},
-    "t16": {"window": 16},
-    "s16": {"window": 16, "layers": (2, 2, 18, 2), "drop_path": 0.3},
-    "b16": _B | {"window": 16},
-    "b24": _B | {"image": 384, "window": 24, "trained": (12, 12, 12, 6), "drop_path": 0.2},
-    "l24": _L | {"image": 384, "window": 24, "trained": (12, 12, 12, 6)},
+    "l": _L | {"image_size": 192, "window_size": 12},
+    "t16": {"window_size": 16},
+    "s16": {"window_size": 16, "layers": (2, 2, 18, 2), "drop_path": 0.3},
+    "b16": _B | {"window_size": 16},
+    "b24": _B | {"image_size": 384, "window_size": 24, "pretrained_window_sizes": (12, 12, 12, 6), "drop_path": 0.2},
+    "l24": _L | {"image_size": 384, "window_size": 24, "pretrained_window_sizes": (12, 12, 12, 6)},
 }
 
 
@@ -74,16 +76,18 @@ class ResPostNormBlock(EncoderBlock):
 class SwinV2(Swin):
     """Images in; out, the logits of the classes."""
 
-    merging, mixing, block = MergingV2, CosineWindowed, ResPostNormBlock
+    merging, mixing, block = PatchMergingV2, CosineWindowAttention, ResPostNormBlock
 
     def __init__(self, config: Config) -> None:
-        if config.trained is not None and len(config.trained) != len(config.layers):
-            raise RegardError(f"trained={config.trained} and layers={config.layers} must name as many stages")
+        if config.pretrained_window_sizes is not None and len(config.pretrained_window_sizes) != len(config.layers):
+            raise RegardError(
+                f"pretrained_window_sizes={config.pretrained_window_sizes} and layers={config.layers} must name as many stages"
+            )
         super().__init__(config)
 
-    def _positions(self, stage: int, **more: Any) -> StepPositions:
-        trained = self.config.trained
-        return super()._positions(stage, trained=None if trained is None else trained[stage] or None)
+    def _positions(self, stage: int, **more: Any) -> WindowBias:
+        trained = self.config.pretrained_window_sizes
+        return super()._positions(stage, pretrained_window=None if trained is None else trained[stage] or None)
 
     def reset(self) -> None:
         """Fresh weights: normal with 0.02 and cut off; blocks add nothing at first, since their norms are zero."""
@@ -94,20 +98,24 @@ class SwinV2(Swin):
                     nn.init.zeros_(norm.weight)  # type: ignore[arg-type]
 
 
-def transfer(model: Swin, image: int | tuple[int, int], window: int) -> SwinV2:
+def change_window(model: Swin, image_size: int | tuple[int, int], window_size: int) -> SwinV2:
     """The same weights with other windows, for images of another size; steps keep the measure of the first training."""
     if not isinstance(model, SwinV2):
         given = type(model).__name__
         raise Unsupported(f"only a SwinV2 can be given other windows: the positions of a {given} are of those it has")
     config: Config = model.config
-    before = config.trained or tuple(_side(model._window(stage)) for stage in range(len(config.layers)))
+    before = config.pretrained_window_sizes or tuple(
+        _square_side(model._window(stage)) for stage in range(len(config.layers))
+    )
     with torch.random.fork_rng(devices=[]):
-        moved = SwinV2(replace(config, image=image, window=window, trained=before)).to(model.norm.weight)
+        moved = SwinV2(
+            replace(config, image_size=image_size, window_size=window_size, pretrained_window_sizes=before)
+        ).to(model.norm.weight)
     moved.load_state_dict(model.state_dict())
     return moved.train(model.training)
 
 
-def _side(window: tuple[int, int]) -> int:
+def _square_side(window: tuple[int, int]) -> int:
     down, right = window
     if down != right:
         raise Unsupported(f"steps are measured by a square window; this model was trained with {down} x {right}")

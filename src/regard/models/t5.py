@@ -20,16 +20,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.attention.mask import Keys
-from regard.attention.multihead import MultiHead
+from regard.attention.mask import PaddingMask
+from regard.attention.multihead import MultiHeadAttention
 from regard.blocks import FEEDFORWARDS, NORMS
+from regard.blocks.autoregressive import EncoderDecoder
 from regard.blocks.decoder import Decoder, DecoderBlock
 from regard.blocks.encoder import Encoder, EncoderBlock
-from regard.blocks.steps import EncoderDecoder
-from regard.core.bounds import within
-from regard.core.shapes import Float, Int, Tensor, in_rows
-from regard.core.spec import cycle, make
-from regard.positions.biased.relative import RelativePositions
+from regard.core.shapes import Float, Int, Tensor, check_token_ids
+from regard.core.spec import build_part, layer_spec
+from regard.core.validation import validate
+from regard.positions.bias.relative import RelativePositions
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # vectors B T C, the head's matrix V C, wanted tokens B T -> a sum
 
@@ -41,28 +41,28 @@ class Config:
     vocab: int
     width: int = 512
     heads: int = 8
-    depth: int = 64  # of a head; need not be width / heads
+    head_dim: int = 64  # of a head; need not be width / heads
     ffn: int = 2048
     encoder_layers: int = 6
     decoder_layers: int = 6
-    buckets: int = 32
-    distance: int = 128  # from here on all distances share a bucket
+    num_buckets: int = 32
+    max_distance: int = 128  # from here on all distances share a bucket
     dropout: float = 0.1
     attention_dropout: float = 0.1
     activation_dropout: float = 0.1
     norm_kind: str = "rms"
     eps: float = 1e-6
-    feed: str = "relu"
+    feedforward: str = "relu"
     attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module of one's own
     tied: bool = True
-    scaled: bool | None = None  # whether the head sees x / √C; None: where it is tied
+    scale_decoder_outputs: bool | None = None  # whether the head sees x / √C; None: where it is tied
     pad: int = 0
     bos: int = 0  # T5 begins to write with its padding token
     eos: int = 1
 
 
 def _v1_1(**sizes: Any) -> dict[str, Any]:
-    return {"vocab": 32128, "feed": "geglu_tanh", "tied": False, **sizes}
+    return {"vocab": 32128, "feedforward": "geglu_tanh", "tied": False, **sizes}
 
 
 # Table of section 3.7 and the published files, whose vocabulary is padded to 32,128; tiny is for trying things out.
@@ -75,11 +75,11 @@ SIZES: dict[str, dict[str, Any]] = {
         "vocab": 32128, "width": 1024, "heads": 16, "ffn": 4096, "encoder_layers": 24, "decoder_layers": 24
     },
     "3b": {
-        "vocab": 32128, "width": 1024, "heads": 32, "depth": 128, "ffn": 16384, "encoder_layers": 24,
+        "vocab": 32128, "width": 1024, "heads": 32, "head_dim": 128, "ffn": 16384, "encoder_layers": 24,
         "decoder_layers": 24,
     },
     "11b": {
-        "vocab": 32128, "width": 1024, "heads": 128, "depth": 128, "ffn": 65536, "encoder_layers": 24,
+        "vocab": 32128, "width": 1024, "heads": 128, "head_dim": 128, "ffn": 65536, "encoder_layers": 24,
         "decoder_layers": 24,
     },
     "small-1.1": _v1_1(heads=6, ffn=1024, encoder_layers=8, decoder_layers=8),
@@ -88,8 +88,8 @@ SIZES: dict[str, dict[str, Any]] = {
     "xl-1.1": _v1_1(width=2048, heads=32, ffn=5120, encoder_layers=24, decoder_layers=24),
     "xxl-1.1": _v1_1(width=4096, heads=64, ffn=10240, encoder_layers=24, decoder_layers=24),
     "tiny": {
-        "width": 128, "heads": 4, "depth": 32, "ffn": 256, "encoder_layers": 2, "decoder_layers": 2,
-        "feed": "geglu_tanh",
+        "width": 128, "heads": 4, "head_dim": 32, "ffn": 256, "encoder_layers": 2, "decoder_layers": 2,
+        "feedforward": "geglu_tanh",
     },
 }  # fmt: skip
 
@@ -101,14 +101,16 @@ class T5(EncoderDecoder):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        within(config)
+        validate(config)
         self.config = config
         self.embed = nn.Embedding(config.vocab, config.width)
         self.encoder = Encoder(
-            [_encoder_block(config, layer) for layer in range(config.encoder_layers)], *_ends(config, causal=False)
+            [_encoder_block(config, layer) for layer in range(config.encoder_layers)],
+            *_positions_norm_dropout(config, causal=False),
         )
         self.decoder = Decoder(
-            [_decoder_block(config, layer) for layer in range(config.decoder_layers)], *_ends(config, causal=True)
+            [_decoder_block(config, layer) for layer in range(config.decoder_layers)],
+            *_positions_norm_dropout(config, causal=True),
         )
         self.drop = nn.Dropout(config.dropout)  # of what leaves a stack
         self.head = nn.Linear(config.width, config.vocab, bias=False)
@@ -126,8 +128,8 @@ class T5(EncoderDecoder):
         """Logits B T V of the token after each target token; with a loss, its value for these targets, so that it alone
         knows whether there ever are as many logits. Padding stands on the right, where causality hides it."""
         memory = self.encode(source, source_lengths)
-        mask = Keys.of(source, source_lengths)
-        x = self._last(self.decoder(self.embed(in_rows(target, "target tokens")), memory, memory_mask=mask))
+        mask = PaddingMask.from_lengths(source, source_lengths)
+        x = self._last(self.decoder(self.embed(check_token_ids(target, "target tokens")), memory, memory_mask=mask))
         if loss is None:
             return self.head(x)
         assert targets is not None
@@ -137,8 +139,8 @@ class T5(EncoderDecoder):
         self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
     ) -> Float[Tensor, "B N C"]:
         """The source as vectors that know one another."""
-        vectors = self.embed(in_rows(source, "source tokens"))
-        out: Tensor = self.drop(self.encoder(vectors, Keys.of(source, source_lengths)))
+        vectors = self.embed(check_token_ids(source, "source tokens"))
+        out: Tensor = self.drop(self.encoder(vectors, PaddingMask.from_lengths(source, source_lengths)))
         return out
 
     def logits(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T V"]:
@@ -148,26 +150,26 @@ class T5(EncoderDecoder):
     def _last(self, x: Tensor) -> Tensor:
         """What the head sees."""
         x = self.drop(x)
-        return x * self.config.width**-0.5 if self.scaled else x
+        return x * self.config.width**-0.5 if self.scale_decoder_outputs else x
 
     @property
-    def scaled(self) -> bool:
+    def scale_decoder_outputs(self) -> bool:
         """Whether the head sees x / √C."""
-        return self.config.tied if self.config.scaled is None else self.config.scaled
+        return self.config.tied if self.config.scale_decoder_outputs is None else self.config.scale_decoder_outputs
 
     @torch.no_grad()
     def reset(self) -> None:
         """Fresh weights, as the paper's: matrices by what goes in, queries smaller by the √D that scores lack."""
-        width, depth = self.config.width, self.config.depth
+        width, head_dim = self.config.width, self.config.head_dim
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 module.weight.normal_(std=module.in_features**-0.5)
         for module in self.modules():
-            if isinstance(module, MultiHead):
+            if isinstance(module, MultiHeadAttention):
                 cross = module.kind == "cross"
                 rows = module.project.q.weight if cross else module.project.qkv.weight
-                queries = rows if cross else rows.unflatten(0, (self.config.heads, 3, depth))[:, 0]
-                queries.mul_(depth**-0.5)
+                queries = rows if cross else rows.unflatten(0, (self.config.heads, 3, head_dim))[:, 0]
+                queries.mul_(head_dim**-0.5)
             elif isinstance(module, RelativePositions):
                 module.table.weight.normal_(std=width**-0.5)
         self.embed.weight.normal_(std=1.0)
@@ -186,12 +188,12 @@ def _decoder_block(config: Config, layer: int) -> DecoderBlock:
     return DecoderBlock(mix, cross, _feed(config), norms, True, config.dropout)
 
 
-def _heads(config: Config, layer: int, cross: bool = False) -> MultiHead:
-    return MultiHead(
+def _heads(config: Config, layer: int, cross: bool = False) -> MultiHeadAttention:
+    return MultiHeadAttention(
         config.width,
         config.heads,
-        depth=config.depth,
-        attention="softmax" if cross else cycle(config.attention, layer),
+        head_dim=config.head_dim,
+        attention="softmax" if cross else layer_spec(config.attention, layer),
         bias=False,
         dropout=config.attention_dropout,
         scale=1.0,
@@ -201,16 +203,16 @@ def _heads(config: Config, layer: int, cross: bool = False) -> MultiHead:
 
 def _feed(config: Config) -> nn.Module:
     settings = {"width": config.width, "hidden": config.ffn, "dropout": config.activation_dropout, "bias": False}
-    part: nn.Module = make(FEEDFORWARDS, config.feed, "feed-forward", **settings)
+    part: nn.Module = build_part(FEEDFORWARDS, config.feedforward, "feed-forward", **settings)
     return part
 
 
 def _norm(config: Config) -> nn.Module:
-    part: nn.Module = make(NORMS, config.norm_kind, "norm", normalized_shape=config.width, eps=config.eps)
+    part: nn.Module = build_part(NORMS, config.norm_kind, "norm", normalized_shape=config.width, eps=config.eps)
     return part
 
 
-def _ends(config: Config, causal: bool) -> tuple[nn.Module, nn.Module, float]:
+def _positions_norm_dropout(config: Config, causal: bool) -> tuple[nn.Module, nn.Module, float]:
     """Positions, last norm and dropout of a stack."""
-    positions = RelativePositions(config.heads, config.buckets, config.distance, causal)
+    positions = RelativePositions(config.heads, config.num_buckets, config.max_distance, causal)
     return positions, _norm(config), config.dropout

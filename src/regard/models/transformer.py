@@ -16,15 +16,15 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from regard.attention.mask import Keys
-from regard.attention.multihead import MultiHead
+from regard.attention.mask import PaddingMask
+from regard.attention.multihead import MultiHeadAttention
 from regard.blocks import FEEDFORWARDS, NORMS
+from regard.blocks.autoregressive import EncoderDecoder
 from regard.blocks.decoder import Decoder, DecoderBlock
-from regard.blocks.encoder import Encoder, EncoderBlock, stack_positions
-from regard.blocks.steps import EncoderDecoder
-from regard.core.bounds import within
-from regard.core.shapes import Float, Int, Tensor, in_rows
-from regard.core.spec import cycle, make
+from regard.blocks.encoder import Encoder, EncoderBlock, build_positions
+from regard.core.shapes import Float, Int, Tensor, check_token_ids
+from regard.core.spec import build_part, layer_spec
+from regard.core.validation import validate
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Config:
     vocab: int
     width: int = 512
     heads: int = 8
-    groups: int | None = None  # key heads; None: as many as query heads
+    kv_heads: int | None = None  # key heads; None: as many as query heads
     ffn: int = 2048
     encoder_layers: int = 6
     decoder_layers: int = 6
@@ -44,7 +44,7 @@ class Config:
     norm: Literal["post", "pre"] = "post"
     norm_kind: str = "layer"
     final_norm: bool | None = None  # None: only where the norm comes first
-    feed: str = "relu"
+    feedforward: str = "relu"
     attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module of one's own
     positions: str = "sinusoidal"
     length: int = 512  # the longest input that learned positions know
@@ -71,14 +71,16 @@ class Transformer(EncoderDecoder):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        within(config)
+        validate(config)
         self.config = config
         self.embed = nn.Embedding(config.vocab, config.width, padding_idx=config.pad)
         self.encoder = Encoder(
-            [_encoder_block(config, layer) for layer in range(config.encoder_layers)], *_ends(config, causal=False)
+            [_encoder_block(config, layer) for layer in range(config.encoder_layers)],
+            *_positions_norm_dropout(config, causal=False),
         )
         self.decoder = Decoder(
-            [_decoder_block(config, layer) for layer in range(config.decoder_layers)], *_ends(config, causal=True)
+            [_decoder_block(config, layer) for layer in range(config.decoder_layers)],
+            *_positions_norm_dropout(config, causal=True),
         )
         self.head = nn.Linear(config.width, config.vocab, bias=config.head_bias)
         self.reset()
@@ -92,16 +94,21 @@ class Transformer(EncoderDecoder):
     ) -> Float[Tensor, "B T V"]:
         """Logits of the token after each target token. Padding stands on the right, where causality hides it."""
         memory = self.encode(source, source_lengths)
-        mask = Keys.of(source, source_lengths)
-        return self.head(self.decoder(self.vectors(in_rows(target, "target tokens")), memory, memory_mask=mask))
+        mask = PaddingMask.from_lengths(source, source_lengths)
+        return self.head(
+            self.decoder(self.embed_tokens(check_token_ids(target, "target tokens")), memory, memory_mask=mask)
+        )
 
     def encode(
         self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
     ) -> Float[Tensor, "B N C"]:
         """The source as vectors that know one another."""
-        return self.encoder(self.vectors(in_rows(source, "source tokens")), Keys.of(source, source_lengths))
+        return self.encoder(
+            self.embed_tokens(check_token_ids(source, "source tokens")),
+            PaddingMask.from_lengths(source, source_lengths),
+        )
 
-    def vectors(self, tokens: Int[Tensor, "B N"]) -> Float[Tensor, "B N C"]:
+    def embed_tokens(self, tokens: Int[Tensor, "B N"]) -> Float[Tensor, "B N C"]:
         """Token embeddings, scaled so that positions do not drown them."""
         return self.embed(tokens) * self.config.width**0.5
 
@@ -130,18 +137,18 @@ def _decoder_block(config: Config, layer: int) -> DecoderBlock:
     return DecoderBlock(mix, cross, _feed(config), norms, config.norm == "pre", config.dropout)
 
 
-def _heads(config: Config, layer: int, cross: bool = False) -> MultiHead:
-    attention = "softmax" if cross else cycle(config.attention, layer)
+def _heads(config: Config, layer: int, cross: bool = False) -> MultiHeadAttention:
+    attention = "softmax" if cross else layer_spec(config.attention, layer)
     dropout = config.attention_dropout
-    return MultiHead(
-        config.width, config.heads, groups=config.groups, attention=attention, dropout=dropout, cross=cross
+    return MultiHeadAttention(
+        config.width, config.heads, kv_heads=config.kv_heads, attention=attention, dropout=dropout, cross=cross
     )
 
 
 def _feed(config: Config) -> nn.Module:
-    part: nn.Module = make(
+    part: nn.Module = build_part(
         FEEDFORWARDS,
-        config.feed,
+        config.feedforward,
         "feed-forward",
         width=config.width,
         hidden=config.ffn,
@@ -151,11 +158,11 @@ def _feed(config: Config) -> nn.Module:
 
 
 def _norm(config: Config) -> nn.Module:
-    part: nn.Module = make(NORMS, config.norm_kind, "norm", normalized_shape=config.width)
+    part: nn.Module = build_part(NORMS, config.norm_kind, "norm", normalized_shape=config.width)
     return part
 
 
-def _ends(config: Config, causal: bool) -> tuple[nn.Module, nn.Module | None, float]:
+def _positions_norm_dropout(config: Config, causal: bool) -> tuple[nn.Module, nn.Module | None, float]:
     """Positions, last norm and dropout of a stack."""
     last = config.norm == "pre" if config.final_norm is None else config.final_norm
-    return stack_positions(config, causal), _norm(config) if last else None, config.dropout
+    return build_positions(config, causal), _norm(config) if last else None, config.dropout

@@ -25,55 +25,55 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from regard.attention.multihead import MultiHead
+from regard.attention.multihead import MultiHeadAttention
 from regard.blocks import FEEDFORWARDS
+from regard.blocks.drop_path import LayerScale, drop_path_rates
 from regard.blocks.encoder import Encoder, EncoderBlock
-from regard.blocks.paths import LayerScale, rates
-from regard.blocks.pyramid import depths, resampled
-from regard.core.bounds import within
+from regard.blocks.feature_pyramid import pyramid_layers, resample_to_strides
 from regard.core.errors import RegardError
 from regard.core.shapes import Float, Tensor
-from regard.core.spec import cycle, make
-from regard.positions import GRIDS
+from regard.core.spec import build_part, layer_spec
+from regard.core.validation import validate
+from regard.positions import GRID_POSITIONS
 from regard.positions.none import NoPositions
 from regard.tokens import STEMS
-from regard.tokens.patches import cells
+from regard.tokens.patches import grid_size
 
 
 @dataclass(frozen=True)
 class Config:
     """Everything that shapes a ViT; the defaults are the paper's ViT-B/16."""
 
-    classes: int = 1000  # 0: no head, the pooled vector itself
-    image: int | tuple[int, int] = 224  # rows and columns it is trained at; others are read too
+    num_classes: int = 1000  # 0: no head, the pooled vector itself
+    image_size: int | tuple[int, int] = 224  # rows and columns it is trained at; others are read too
     channels: int = 3
-    patch: int | tuple[int, int] = 16
+    patch_size: int | tuple[int, int] = 16
     width: int = 768
     heads: int = 12
     layers: int = 12
     ffn: int | None = None  # None: four times the width
-    prefix: int = 1  # learned tokens before the patches: the first is the class, further ones are registers
+    num_prefix_tokens: int = 1  # learned tokens before the patches: the first is the class, further ones are registers
     pool: Literal["token", "mean", "mean_norm"] = "token"  # of normed tokens; mean_norm: the norm is of the mean
-    representation: int | None = None  # the width of a tanh layer before the head, as in the paper's pre-training
+    representation_size: int | None = None  # the width of a tanh layer before the head, as in the paper's pre-training
     layer_scale: float | None = None  # where the factors of every channel start; None: there are none
     dropout: float = 0.0
     attention_dropout: float = 0.0
     drop_path: float = 0.0  # of the last layer; the first is never left out
     attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module of one's own
-    positions: str = "learned"  # a spec of GRIDS
+    positions: str = "learned"  # a spec of GRID_POSITIONS
     stem: Any = "patches"  # a spec of STEMS, or a module of one's own that gives B Y X C and knows its stride
-    feed: str = "gelu"
+    feedforward: str = "gelu"
     eps: float = 1e-6
 
 
 def _size(width: int, heads: int, layers: int, patch: int, **more: Any) -> dict[str, Any]:
-    return {"patch": patch, "width": width, "heads": heads, "layers": layers, **more}
+    return {"patch_size": patch, "width": width, "heads": heads, "layers": layers, **more}
 
 
 # Ti and S are DeiT's; B, L and H the paper's, table 1; g and G those of Zhai et al., table 2. The number is the patch.
 # The one called tiny is nobody's: for small images, and to try things.
 SIZES: dict[str, dict[str, Any]] = {
-    "tiny": _size(96, 3, 4, 4, image=32, classes=10),
+    "tiny": _size(96, 3, 4, 4, image_size=32, num_classes=10),
     "ti32": _size(192, 3, 12, 32),
     "ti16": _size(192, 3, 12, 16),
     "ti14": _size(192, 3, 12, 14),
@@ -103,36 +103,47 @@ SIZES: dict[str, dict[str, Any]] = {
     "r50-b16": _size(768, 12, 12, 1, stem="hybrid(layers=(3, 4, 9))"),
     "r50-l32": _size(1024, 16, 24, 1, stem="hybrid(layers=(3, 4, 6, 3))"),
     # for CIFAR, after the ViT-Lite of Hassani et al. 2021 (models.cct)
-    "lite6-4": _size(256, 4, 6, 4, ffn=512, image=32, classes=10),
-    "lite7-4": _size(256, 4, 7, 4, ffn=512, image=32, classes=10),
-    "lite7-8": _size(256, 4, 7, 8, ffn=512, image=32, classes=10),
+    "lite6-4": _size(256, 4, 6, 4, ffn=512, image_size=32, num_classes=10),
+    "lite7-4": _size(256, 4, 7, 4, ffn=512, image_size=32, num_classes=10),
+    "lite7-8": _size(256, 4, 7, 8, ffn=512, image_size=32, num_classes=10),
 }
 
 
 class ViT(nn.Module):
     """Images in; out, the logits of the classes."""
 
-    entries: tuple[str, ...] = ("pooled", "grid", "features")  # what is called on a model beside itself
-    spared = ("first",)  # from weight decay
+    forward_methods: tuple[str, ...] = ("pooled", "grid", "features")  # what is called on a model beside itself
+    no_weight_decay = ("prefix_tokens",)  # from weight decay
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        within(config)
-        if config.pool == "token" and not config.prefix:
-            raise RegardError("pool='token' reads a class token: give prefix=1, or pool='mean'")
-        self.config, self.prefix = config, config.prefix
-        self.stem = make(STEMS, config.stem, "stem", channels=config.channels, width=config.width, patch=config.patch)
-        self.first = nn.Parameter(torch.empty(config.prefix, config.width)) if config.prefix else None
-        grid = cells(config.image, self.stem.stride)
-        self.positions = make(
-            GRIDS, config.positions, "positions on a grid", width=config.width, grid=grid, prefix=config.prefix
+        validate(config)
+        if config.pool == "token" and not config.num_prefix_tokens:
+            raise RegardError("pool='token' reads a class token: give num_prefix_tokens=1, or pool='mean'")
+        self.config, self.num_prefix_tokens = config, config.num_prefix_tokens
+        self.stem = build_part(
+            STEMS, config.stem, "stem", channels=config.channels, width=config.width, patch=config.patch_size
+        )
+        self.prefix_tokens = (
+            nn.Parameter(torch.empty(config.num_prefix_tokens, config.width)) if config.num_prefix_tokens else None
+        )
+        grid = grid_size(config.image_size, self.stem.stride)
+        self.positions = build_part(
+            GRID_POSITIONS,
+            config.positions,
+            "positions on a grid",
+            width=config.width,
+            grid=grid,
+            prefix=config.num_prefix_tokens,
         )
         late = config.pool == "mean_norm"
         blocks = [_block(config, layer) for layer in range(config.layers)]
         self.encoder = Encoder(blocks, NoPositions(), None if late else _norm(config), config.dropout)
         self.pool_norm = _norm(config) if late else None
-        self.represent = nn.Linear(config.width, config.representation) if config.representation else None
-        self.head = nn.Linear(config.representation or config.width, config.classes) if config.classes else None
+        self.pre_logits = nn.Linear(config.width, config.representation_size) if config.representation_size else None
+        self.head = (
+            nn.Linear(config.representation_size or config.width, config.num_classes) if config.num_classes else None
+        )
         self.reset()
 
     def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B classes"]:
@@ -157,23 +168,23 @@ class ViT(nn.Module):
         All depths of a ViT have one grid, so that the maps are drawn larger or smaller (bilinear) without parameters.
         """
         patches = self.stem(images)
-        found = self.encoder.depths(self.sequence(patches), depths(self.config.layers))
-        grids = [self._placed(self._normed(self.encoder.leave(x)), patches.shape[1:3]) for x in found]
-        return resampled(grids, (images.shape[2], images.shape[3]))
+        found = self.encoder.intermediate_layers(self.sequence(patches), pyramid_layers(self.config.layers))
+        grids = [self._placed(self._normed(self.encoder.final_norm(x)), patches.shape[1:3]) for x in found]
+        return resample_to_strides(grids, (images.shape[2], images.shape[3]))
 
     def sequence(self, patches: Float[Tensor, "B y x D"]) -> Float[Tensor, "B N D"]:
         """The learned tokens and the patches after them, row by row, told where they are."""
         tokens = patches.flatten(1, 2)
-        if self.first is not None:
-            tokens = torch.cat([self.first.to(tokens.dtype).expand(tokens.shape[0], -1, -1), tokens], 1)
+        if self.prefix_tokens is not None:
+            tokens = torch.cat([self.prefix_tokens.to(tokens.dtype).expand(tokens.shape[0], -1, -1), tokens], 1)
         placed: Tensor = self.positions(tokens, (patches.shape[1], patches.shape[2]))
         return placed
 
     def pool(self, hidden: Float[Tensor, "B N D"]) -> Float[Tensor, "B R"]:
         """One vector of the whole image."""
-        x = hidden[:, 0] if self.config.pool == "token" else hidden[:, self.prefix :].mean(1)
+        x = hidden[:, 0] if self.config.pool == "token" else hidden[:, self.num_prefix_tokens :].mean(1)
         x = x if self.pool_norm is None else self.pool_norm(x)
-        return x if self.represent is None else torch.tanh(self.represent(x))
+        return x if self.pre_logits is None else torch.tanh(self.pre_logits(x))
 
     def classify(self, pooled: Float[Tensor, "B R"]) -> Float[Tensor, "B classes"]:
         """The head's answer to pooled vectors; without a head, these themselves."""
@@ -184,7 +195,7 @@ class ViT(nn.Module):
         return hidden if self.pool_norm is None else self.pool_norm(hidden)
 
     def _placed(self, tokens: Float[Tensor, "B N D"], grid: Any) -> Float[Tensor, "B y x D"]:
-        return tokens[:, self.prefix :].unflatten(1, tuple(grid))
+        return tokens[:, self.num_prefix_tokens :].unflatten(1, tuple(grid))
 
     @torch.no_grad()
     def reset(self) -> None:
@@ -194,19 +205,21 @@ class ViT(nn.Module):
                 nn.init.trunc_normal_(module.weight, std=0.02)
                 if module.bias is not None:
                     module.bias.zero_()
-        if self.first is not None:
-            nn.init.trunc_normal_(self.first, std=0.02)
+        if self.prefix_tokens is not None:
+            nn.init.trunc_normal_(self.prefix_tokens, std=0.02)
 
 
 def _block(config: Config, layer: int) -> EncoderBlock:
-    mix = MultiHead(
-        config.width, config.heads, attention=cycle(config.attention, layer), dropout=config.attention_dropout
+    mix = MultiHeadAttention(
+        config.width, config.heads, attention=layer_spec(config.attention, layer), dropout=config.attention_dropout
     )
     hidden = 4 * config.width if config.ffn is None else config.ffn
-    feed = make(FEEDFORWARDS, config.feed, "feed-forward", width=config.width, hidden=hidden, dropout=config.dropout)
+    feed = build_part(
+        FEEDFORWARDS, config.feedforward, "feed-forward", width=config.width, hidden=hidden, dropout=config.dropout
+    )
     start = config.layer_scale
     scales = [None if start is None else LayerScale(config.width, start) for _ in range(2)]
-    path = rates(config.drop_path, config.layers)[layer]
+    path = drop_path_rates(config.drop_path, config.layers)[layer]
     return EncoderBlock(mix, feed, [_norm(config), _norm(config)], True, config.dropout, path, scales)
 
 

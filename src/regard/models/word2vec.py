@@ -26,13 +26,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from regard.blocks.picked import Pairs, averaged, picked
-from regard.core.bounds import within
-from regard.core.compiler import uncompiled
+from regard.blocks.sampled_matmul import Pairs, pair_means, pair_scores
+from regard.core.lazy_dynamo import disable_compile
 from regard.core.shapes import Float, Int, Tensor
-from regard.core.spec import Table, make
+from regard.core.spec import Registry, build_part
+from regard.core.validation import validate
 
-NONE = -1  # a place of a window where there is no word
+NO_WORD = -1  # a place of a window where there is no word
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class Config:
 
     vocab: int
     width: int = 128
-    reads: str = "skipgram"  # who predicts whom: skipgram or cbow
+    algorithm: str = "skipgram"  # who predicts whom: skipgram or cbow
 
 
 SIZES: dict[str, dict[str, Any]] = {
     "skipgram": {},
-    "cbow": {"reads": "cbow"},
+    "cbow": {"algorithm": "cbow"},
     "paper": {"width": 300},  # of the vectors that were published, for three million words
     "tiny": {"width": 32},
 }
@@ -57,11 +57,11 @@ class Word2Vec(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        within(config)
+        validate(config)
         self.config = config
         self.embed = nn.Embedding(config.vocab, config.width)
         self.output = nn.Embedding(config.vocab, config.width)
-        self.way = make(WAYS, config.reads, "way of reading")
+        self.algorithm = build_part(ALGORITHMS, config.algorithm, "word2vec algorithm")
         self.reset()
 
     def forward(
@@ -75,17 +75,17 @@ class Word2Vec(nn.Module):
             return self.embed(centres)
         return self.loss(centres, contexts, negatives)
 
-    @uncompiled  # sparse products over as many pairs as there happen to be
+    @disable_compile  # sparse products over as many pairs as there happen to be
     def loss(
         self, centres: Int[Tensor, " B"], contexts: Int[Tensor, "B W"], negatives: Int[Tensor, "B K"]
     ) -> Float[Tensor, ""]:
         """Negative sampling, summed over all words to be predicted."""
         with torch.autocast(centres.device.type, enabled=False):
-            read, wanted = self.way(self.embed.weight, centres, contexts)
-            real = wanted != NONE
-            weight = torch.cat([real.to(read.dtype), -_counted(wanted, real, negatives).to(read.dtype)], 1)
+            read, wanted = self.algorithm(self.embed.weight, centres, contexts)
+            real = wanted != NO_WORD
+            weight = torch.cat([real.to(read.dtype), -_negative_counts(wanted, real, negatives).to(read.dtype)], 1)
             used = weight != 0
-            scores = picked(read, self.output.weight, Pairs.where(torch.cat([wanted, negatives], 1), used))
+            scores = pair_scores(read, self.output.weight, Pairs.from_mask(torch.cat([wanted, negatives], 1), used))
             weight = weight[used]  # 1 where the word was there, -n where it was drawn against n words
             return -(weight.abs() * F.logsigmoid(weight.sign() * scores)).sum()
 
@@ -113,17 +113,17 @@ class CBOW(nn.Module):
         self, table: Float[Tensor, "V C"], centres: Int[Tensor, " B"], contexts: Int[Tensor, "B W"]
     ) -> tuple[Float[Tensor, "B C"], Int[Tensor, "B 1"]]:
         """What is read, and the words it is to predict."""
-        near = contexts != NONE
-        return averaged(table, Pairs.where(contexts, near)), torch.where(near.any(1), centres, NONE)[:, None]
+        near = contexts != NO_WORD
+        return pair_means(table, Pairs.from_mask(contexts, near)), torch.where(near.any(1), centres, NO_WORD)[:, None]
 
 
-WAYS: Table = {
+ALGORITHMS: Registry = {
     "skipgram": ("regard.models.word2vec", "SkipGram"),
     "cbow": ("regard.models.word2vec", "CBOW"),
 }
 
 
-def _counted(wanted: Tensor, real: Tensor, negatives: Tensor) -> Int[Tensor, "B K"]:
+def _negative_counts(wanted: Tensor, real: Tensor, negatives: Tensor) -> Int[Tensor, "B K"]:
     """How often each drawn word counts: once for every word to be predicted that it is not."""
     same = torch.zeros_like(negatives)
     for each in wanted.unbind(1):  # W small comparisons instead of one of B W K

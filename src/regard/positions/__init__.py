@@ -10,24 +10,24 @@ Only what is learned is a parameter and is saved; what is a formula is computed 
 
 from __future__ import annotations
 
-from regard.core.spec import Table
+from regard.core.spec import Registry
 
-POSITIONS: Table = {
+POSITIONS: Registry = {
     "sinusoidal": ("regard.positions.added.sinusoidal", "SinusoidalPositions"),
     "learned": ("regard.positions.added.learned", "LearnedPositions"),
-    "rotary": ("regard.positions.turned.rotary", "RotaryPositions"),
-    "relative": ("regard.positions.biased.relative", "RelativePositions"),
-    "alibi": ("regard.positions.biased.alibi", "AlibiPositions"),
+    "rotary": ("regard.positions.qk_transforms.rotary", "RotaryPositions"),
+    "relative": ("regard.positions.bias.relative", "RelativePositions"),
+    "alibi": ("regard.positions.bias.alibi", "AlibiPositions"),
     "none": ("regard.positions.none", "NoPositions"),
 }
 
 # Of tokens on a grid of rows and columns: told by the grid's size, not by an index.
-GRIDS: Table = {
+GRID_POSITIONS: Registry = {
     "learned": ("regard.positions.added.grid", "GridPositions"),
 }
 
 # Between the cells of a window of rows and columns: a bias for every step, told by the window's size.
-WINDOWS: Table = {
-    "table": ("regard.positions.biased.window", "WindowPositions"),
-    "continuous": ("regard.positions.biased.continuous", "ContinuousPositions"),
+WINDOW_BIASES: Registry = {
+    "table": ("regard.positions.bias.window", "TableWindowBias"),
+    "continuous": ("regard.positions.bias.continuous", "ContinuousWindowBias"),
 }

@@ -15,7 +15,7 @@
     strokes                            handwriting, and what was read at each point  strokes.py
     lattice, listened                  what was heard in a sound, where in time      sound.py
     overlay, overlays                  maps over a photo                             overlay.py
-    Sight                              a model's look at an image, on its pixels     sight.py
+    PixelAttribution                              a model's look at an image, on its pixels     sight.py
     save                               a figure or a page to disk, whole or not      save.py
 
 Importing this room never imports matplotlib; the first figure does.
@@ -26,61 +26,67 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# A function that shares its file's name is bound here at once: a later import of the file would take the name from it.
-from regard.see.curve import curve
-from regard.see.encoding import encoding
-from regard.see.estimates import estimates
-from regard.see.lengths import lengths
-from regard.see.overlay import overlay, overlays
+from regard.see.audio import audio_alignment, ctc_lattice
+from regard.see.gradient_by_distance import gradient_by_distance
+from regard.see.gradient_estimators import gradient_estimators
+from regard.see.merge_subwords import merge_subwords
+from regard.see.overlay import overlay, overlay_grid
 from regard.see.page import page
-from regard.see.plane import plane
-from regard.see.reach import reach
-from regard.see.rollout import max_of_heads, mean_of_heads, min_of_heads, rollout, rollouts, through
+from regard.see.pca import pca
+from regard.see.pixel_attribution import PixelAttribution
+from regard.see.positional_encoding import positional_encoding
+from regard.see.rollout import cross_rollout, max_of_heads, mean_of_heads, min_of_heads, rollout, rollout_per_layer
 from regard.see.save import save
-from regard.see.sight import Sight
-from regard.see.sound import lattice, listened
+from regard.see.score_by_length import score_by_length
 from regard.see.strokes import strokes
-from regard.see.text import draw, shade
-from regard.see.whole import whole
+from regard.see.terminal import text_heatmap, text_map
+
+# A function that shares its file's name is bound here at once: a later import of the file would take the name from it.
+from regard.see.training_curve import training_curve
 
 if TYPE_CHECKING:
+    from regard.see.alignment_paths import alignment_path, compare_alignments
     from regard.see.grid import alignment, heads, layers, mask
-    from regard.see.walks import compare, path
 
 __all__ = [
-    "Sight",
+    "PixelAttribution",
     "alignment",
-    "compare",
-    "curve",
-    "draw",
-    "encoding",
-    "estimates",
+    "compare_alignments",
+    "training_curve",
+    "text_map",
+    "positional_encoding",
+    "gradient_estimators",
     "heads",
-    "lattice",
+    "ctc_lattice",
     "layers",
-    "lengths",
-    "listened",
+    "score_by_length",
+    "audio_alignment",
     "mask",
     "max_of_heads",
     "mean_of_heads",
     "min_of_heads",
     "overlay",
-    "overlays",
+    "overlay_grid",
     "page",
-    "path",
-    "plane",
-    "reach",
+    "alignment_path",
+    "pca",
+    "gradient_by_distance",
     "rollout",
-    "rollouts",
+    "rollout_per_layer",
     "save",
-    "shade",
+    "text_heatmap",
     "strokes",
-    "through",
-    "whole",
+    "cross_rollout",
+    "merge_subwords",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'regard.see' has no attribute '{name}'")
-    return getattr(import_module("regard.see.walks" if name in ("path", "compare") else "regard.see.grid"), name)
+    return getattr(
+        import_module(
+            "regard.see.alignment_paths" if name in ("alignment_path", "compare_alignments") else "regard.see.grid"
+        ),
+        name,
+    )

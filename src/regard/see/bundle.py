@@ -48,7 +48,7 @@ def _add(name: str, read: Read, parts: dict[str, str], given: dict[str, set[str]
         return
     if name in above:
         raise ValueError(f"modules of the page need one another in a circle: {' -> '.join([*above, name])}")
-    body, needs, gives = translated(name, read(name))
+    body, needs, gives = module_body(name, read(name))
     for other, wanted in needs:
         _add(other, read, parts, given, (*above, name))
         if missing := wanted - given[other]:
@@ -56,7 +56,7 @@ def _add(name: str, read: Read, parts: dict[str, str], given: dict[str, set[str]
     parts[name], given[name] = body, gives
 
 
-def translated(name: str, text: str) -> tuple[str, list[tuple[str, set[str]]], set[str]]:
+def module_body(name: str, text: str) -> tuple[str, list[tuple[str, set[str]]], set[str]]:
     """A module as the body of a function, the modules that it needs with what it takes of each, and what it gives."""
     needs, gives = list[tuple[str, set[str]]](), dict[str, str]()
 

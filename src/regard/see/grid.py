@@ -16,97 +16,108 @@ from matplotlib.figure import Figure
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Tensor
-from regard.see.maps import Maps, Seen, read, read_all
-from regard.see.sheet import EDGE, INK, PALE, Sheet, font, name_columns, name_rows, paint, thin, widest
-from regard.see.words import visible
+from regard.see.layout import (
+    INK,
+    MARGIN,
+    MUTED_INK,
+    Layout,
+    draw_map,
+    font,
+    label_columns,
+    label_rows,
+    label_stride,
+    max_label_width,
+)
+from regard.see.maps import AttentionMaps, MapLike, to_all_maps, to_maps
+from regard.see.token_display import visible
 
 _CELL = 0.36  # of a cell with room to spare
 _MOST = 11.0  # the longest side of one map
 
 
-def alignment(seen: Seen, head: int | None = None, title: str | None = None) -> Figure:
+def alignment(seen: MapLike, head: int | None = None, title: str | None = None) -> Figure:
     """One large map with every word named; `head` by its number in the model, None for the mean over heads."""
-    maps = read(seen)
+    maps = to_maps(seen)
     weights = maps.map(head)
     n, m = weights.shape
     wide, high = min(_CELL, _MOST / m), min(_CELL, _MOST / n)
     width, height = max(m * wide, 0.8), max(n * high, 0.8)
     wide, high = width / m, height / n
-    left = EDGE + widest(maps.rows) + 0.32
-    names = widest(maps.columns)
-    slant = 0.72 if thin(wide) == 1 else 1.0  # sin 45°, and the height of the letters
-    top = EDGE + 0.34 + names * slant + 0.22
+    left = MARGIN + max_label_width(maps.rows) + 0.32
+    names = max_label_width(maps.columns)
+    slant = 0.72 if label_stride(wide) == 1 else 1.0  # sin 45°, and the height of the letters
+    top = MARGIN + 0.34 + names * slant + 0.22
     right = max(0.85, names * slant + 0.1 if slant < 1 else 0.0)  # a slanted last word leans over the edge
-    sheet = Sheet(left + width + right + EDGE, top + height + 0.35)
+    layout = Layout(left + width + right + MARGIN, top + height + 0.35)
 
-    norm = even([weights])
-    axes = sheet.axes(left, top, width, height)
-    paint(axes, weights, norm)
-    name_rows(axes, maps.rows, high)
-    name_columns(axes, maps.columns, wide)
-    looks, at = sides(maps.kind)
-    axes.set_ylabel(looks, font=font(8), color=PALE)
-    axes.set_xlabel(at, font=font(8), color=PALE)
+    norm = linear_norm([weights])
+    axes = layout.axes(left, top, width, height)
+    draw_map(axes, weights, norm)
+    label_rows(axes, maps.rows, high)
+    label_columns(axes, maps.columns, wide)
+    looks, at = axis_labels(maps.kind)
+    axes.set_ylabel(looks, font=font(8), color=MUTED_INK)
+    axes.set_xlabel(at, font=font(8), color=MUTED_INK)
     if min(wide, high) >= 0.28:
         for i, j in np.argwhere(np.abs(weights) >= 0.005):
             share = norm(weights[i, j])
             ink = INK if share > 0.6 else "white" if share > 0.12 else "#8d8aa8"  # faint numbers for faint looks
             axes.text(j, i, _number(weights[i, j]), ha="center", va="center", font=font(7), color=ink)
-    sheet.bar(left + width + 0.15, top, height, norm)
-    sheet.write(EDGE, EDGE, visible(title) if title else _title(maps, head), 11)
-    return sheet.figure
+    layout.colorbar(left + width + 0.15, top, height, norm)
+    layout.text(MARGIN, MARGIN, visible(title) if title else _title(maps, head), 11)
+    return layout.figure
 
 
-def heads(seen: Seen, title: str | None = None) -> Figure:
+def heads(seen: MapLike, title: str | None = None) -> Figure:
     """Every head of one layer side by side, on one scale."""
-    maps = read(seen)
+    maps = to_maps(seen)
     count, n, m = maps.weights.shape
-    across = across_of(count)
+    across = grid_columns(count)
     down = -(-count // across)
-    width, height = panel(m), panel(n)
-    left, bottom = EDGE + widest(maps.rows, 7) + 0.1, widest(maps.columns, 7) + 0.15
-    top, gap, line = EDGE + 0.4, 0.16, 0.22  # line: the caption over each map
+    width, height = panel_size(m), panel_size(n)
+    left, bottom = MARGIN + max_label_width(maps.rows, 7) + 0.1, max_label_width(maps.columns, 7) + 0.15
+    top, gap, line = MARGIN + 0.4, 0.16, 0.22  # line: the caption over each map
     full = left + across * width + (across - 1) * gap
-    sheet = Sheet(full + 0.95, top + down * (line + height + gap) - gap + bottom + EDGE)
+    layout = Layout(full + 0.95, top + down * (line + height + gap) - gap + bottom + MARGIN)
 
-    norm = root(list(maps.weights))
+    norm = sqrt_norm(list(maps.weights))
     for k, weights in enumerate(maps.weights):
         y, x = divmod(k, across)
         place = left + x * (width + gap), top + y * (line + height + gap)
-        sheet.write(place[0], place[1] + 0.04, f"head {maps.heads[k]}", 8)
-        axes = sheet.axes(place[0], place[1] + line, width, height)
-        paint(axes, weights, norm)
+        layout.text(place[0], place[1] + 0.04, f"head {maps.heads[k]}", 8)
+        axes = layout.axes(place[0], place[1] + line, width, height)
+        draw_map(axes, weights, norm)
         if x == 0:
-            name_rows(axes, maps.rows, height / n, 7)
+            label_rows(axes, maps.rows, height / n, 7)
         if k + across >= count:  # nothing below
-            name_columns(axes, maps.columns, width / m, 7, above=False)
-    sheet.bar(full + 0.18, top + line, down * (line + height + gap) - gap - line, norm)
-    sheet.write(EDGE, EDGE, visible(title) if title else maps.name, 11)
-    return sheet.figure
+            label_columns(axes, maps.columns, width / m, 7, above=False)
+    layout.colorbar(full + 0.18, top + line, down * (line + height + gap) - gap - line, norm)
+    layout.text(MARGIN, MARGIN, visible(title) if title else maps.name, 11)
+    return layout.figure
 
 
-def layers(seen: Sequence[Seen], title: str | None = None) -> Figure:
+def layers(seen: Sequence[MapLike], title: str | None = None) -> Figure:
     """Layers down, heads across, a small map each, on one scale."""
-    all_maps = read_all(seen)
+    all_maps = to_all_maps(seen)
     most = max(len(maps.weights) for maps in all_maps)
     side = float(np.clip(11 / most, 0.45, 1.1))
     captions = [_layer(maps) for maps in all_maps]
-    left, top, gap = EDGE + widest(captions, 8) + 0.12, EDGE + 0.62, 0.07
+    left, top, gap = MARGIN + max_label_width(captions, 8) + 0.12, MARGIN + 0.62, 0.07
     full, long = left + most * (side + gap) - gap, len(all_maps) * (side + gap) - gap
-    sheet = Sheet(full + 0.95, top + long + EDGE)
+    layout = Layout(full + 0.95, top + long + MARGIN)
 
-    norm = root([maps.weights for maps in all_maps])
+    norm = sqrt_norm([maps.weights for maps in all_maps])
     for y, maps in enumerate(all_maps):
         down = top + y * (side + gap)
-        sheet.write(left - 0.1, down + side / 2 - 0.06, captions[y], 8, align="right")
+        layout.text(left - 0.1, down + side / 2 - 0.06, captions[y], 8, align="right")
         for x, weights in enumerate(maps.weights):
-            paint(sheet.axes(left + x * (side + gap), down, side, side), weights, norm)
+            draw_map(layout.axes(left + x * (side + gap), down, side, side), weights, norm)
     common = all_maps[0].heads if len({maps.heads for maps in all_maps}) == 1 else tuple(range(most))
     for x, number in enumerate(common):
-        sheet.write(left + x * (side + gap) + side / 2, top - 0.17, f"head {number}", 8, align="center")
-    sheet.bar(full + 0.18, top, long, norm)
-    sheet.write(EDGE, EDGE, visible(title) if title else "all layers and heads", 11)
-    return sheet.figure
+        layout.text(left + x * (side + gap) + side / 2, top - 0.17, f"head {number}", 8, align="center")
+    layout.colorbar(full + 0.18, top, long, norm)
+    layout.text(MARGIN, MARGIN, visible(title) if title else "all layers and heads", 11)
+    return layout.figure
 
 
 def mask(
@@ -129,33 +140,33 @@ def mask(
     if (len(names[0]), len(names[1])) != (n, m):
         raise BadInput(f"{len(names[0])} and {len(names[1])} names were given for {n} rows and {m} columns")
     wide, high = min(0.26, 8 / m), min(0.26, 8 / n)
-    left, top = EDGE + widest(names[0]) + 0.32, EDGE + 0.34 + widest(names[1]) + 0.22
-    sheet = Sheet(left + max(m * wide, 2.2) + 0.5, top + n * high + 0.4)
+    left, top = MARGIN + max_label_width(names[0]) + 0.32, MARGIN + 0.34 + max_label_width(names[1]) + 0.22
+    layout = Layout(left + max(m * wide, 2.2) + 0.5, top + n * high + 0.4)
 
-    axes = sheet.axes(left, top, m * wide, n * high)
-    paint(axes, dense.cpu().numpy().astype(np.float32), Normalize(0, 1), ListedColormap(["#eceef3", "#3b6fb6"]))
-    name_rows(axes, names[0], high)
-    name_columns(axes, names[1], wide)
-    axes.set_ylabel("looks", font=font(8), color=PALE)
-    axes.set_xlabel("at (filled: may be seen)", font=font(8), color=PALE)
+    axes = layout.axes(left, top, m * wide, n * high)
+    draw_map(axes, dense.cpu().numpy().astype(np.float32), Normalize(0, 1), ListedColormap(["#eceef3", "#3b6fb6"]))
+    label_rows(axes, names[0], high)
+    label_columns(axes, names[1], wide)
+    axes.set_ylabel("looks", font=font(8), color=MUTED_INK)
+    axes.set_xlabel("at (filled: may be seen)", font=font(8), color=MUTED_INK)
     if min(wide, high) >= 0.08:  # white lines between cells that are large enough to count
         axes.set_xticks(np.arange(m - 1) + 0.5, minor=True)
         axes.set_yticks(np.arange(n - 1) + 0.5, minor=True)
         axes.grid(which="minor", color="white", linewidth=0.8)
         axes.tick_params(which="minor", length=0)
-    sheet.write(EDGE, EDGE, visible(title), 11)
-    return sheet.figure
+    layout.text(MARGIN, MARGIN, visible(title), 11)
+    return layout.figure
 
 
-def even(weights: list[np.ndarray]) -> Normalize:
+def linear_norm(weights: list[np.ndarray]) -> Normalize:
     """From 0 (or below, where weights may be negative) to the largest."""
     low, high = min(0.0, *(w.min() for w in weights)), max(w.max() for w in weights)
     return Normalize(low, high if high > low else low + 1.0)
 
 
-def root(weights: list[np.ndarray]) -> Normalize:
+def sqrt_norm(weights: list[np.ndarray]) -> Normalize:
     """The same, growing with the square root; even where there are negative weights, which have no root."""
-    plain = even(weights)
+    plain = linear_norm(weights)
     return plain if plain.vmin else PowerNorm(0.5, 0.0, plain.vmax)
 
 
@@ -163,28 +174,28 @@ def _number(weight: float) -> str:
     return f"{weight:.2f}".replace("0.", ".", 1)
 
 
-def panel(count: int) -> float:
+def panel_size(count: int) -> float:
     """The side in inches of a small map of so many cells."""
     return float(np.clip(count * 0.14, 1.1, 2.6))
 
 
-def across_of(count: int) -> int:
+def grid_columns(count: int) -> int:
     """Panels in a line: a whole number of lines of at most 6 where that exists, else 4."""
     if count <= 3:
         return count
     return next((k for k in (4, 6, 5, 3) if count % k == 0), 4)
 
 
-def sides(kind: str) -> tuple[str, str]:
+def axis_labels(kind: str) -> tuple[str, str]:
     """What stands beside the rows and the columns of a map."""
     return ("word", "looks at") if kind == "self" else ("output word", "looks at input word")
 
 
-def _layer(maps: Maps) -> str:
+def _layer(maps: AttentionMaps) -> str:
     return f"layer {maps.layer}" if maps.layer.isdigit() else maps.layer
 
 
-def _title(maps: Maps, head: int | None) -> str:
+def _title(maps: AttentionMaps, head: int | None) -> str:
     if len(maps.heads) == 1 and head is None:
         return maps.name
     return f"{maps.name}, " + (f"mean of {len(maps.heads)} heads" if head is None else f"head {head}")

@@ -16,13 +16,13 @@ import torch
 from regard.core.errors import BadInput
 from regard.core.shapes import Tensor
 from regard.core.trace import Trace
-from regard.see.words import visible
+from regard.see.token_display import visible
 
-Seen = Trace | Tensor | np.ndarray
+MapLike = Trace | Tensor | np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
-class Maps:
+class AttentionMaps:
     """The attention maps of one layer for one input, finite float32 numbers ready to be drawn."""
 
     name: str
@@ -51,7 +51,7 @@ class Maps:
         return numbers[-1] if numbers else self.name
 
 
-def trace_of(seen: Seen) -> Trace:
+def as_trace(seen: MapLike) -> Trace:
     """A trace as it is; a bare array as a trace without a name."""
     if isinstance(seen, Trace):
         return seen
@@ -62,9 +62,9 @@ def trace_of(seen: Seen) -> Trace:
     return Trace("attention", weights[(None,) * (4 - weights.ndim)].to(real))
 
 
-def read(seen: Seen) -> Maps:
+def to_maps(seen: MapLike) -> AttentionMaps:
     """The maps of one input; a batch of several, an empty map or a NaN is refused."""
-    trace = trace_of(seen)
+    trace = as_trace(seen)
     weights = trace.operator().detach().to("cpu", torch.float32).numpy()
     batch, heads, n, m = weights.shape
     if batch != 1:
@@ -74,7 +74,7 @@ def read(seen: Seen) -> Maps:
     if not np.isfinite(weights).all():
         raise BadInput(f"'{trace.name}' holds NaN or infinite weights; look for what made them before drawing")
     numbers = trace.heads if trace.heads is not None and len(trace.heads) == heads else tuple(range(heads))
-    return Maps(
+    return AttentionMaps(
         trace.name,
         trace.kind,
         weights[0],
@@ -86,13 +86,13 @@ def read(seen: Seen) -> Maps:
     )
 
 
-def read_all(seen: Sequence[Seen]) -> list[Maps]:
+def to_all_maps(seen: Sequence[MapLike]) -> list[AttentionMaps]:
     """`read` for several layers; at least one."""
     if isinstance(seen, Trace | Tensor | np.ndarray):
         raise BadInput("this picture takes a list of traces, one a layer")
     if not seen:
         raise BadInput("no traces were given; did the pass run inside `with regard.watch(model) as seen:`?")
-    return [read(s) for s in seen]
+    return [to_maps(s) for s in seen]
 
 
 def _names(given: tuple[str, ...] | None, count: int, picked: tuple[int, ...] | None) -> tuple[str, ...]:

@@ -19,15 +19,15 @@ import numpy as np
 
 from regard.core.errors import BadInput
 from regard.see.save import save
-from regard.see.words import visible
+from regard.see.token_display import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
-EVEN = "× an even look"
-SHARE = "share of the largest"
+TIMES_UNIFORM = "× an even look"
+SHARE_OF_MAX = "share of the largest"
 _LONG, _GAP = 3.6, 0.2  # inches: the longer side of a large picture, and between pictures
 _SMALL, _WIDEST = 1.5, 12.0  # of a small one at most, and of all of them together
 _LINE = 0.16  # from one line under the title to the next
@@ -35,15 +35,15 @@ _FAINT, _STRONG = 0.5, 0.8  # how opaque the map is at its least and at its most
 _RING = "#38c7b4"  # the place that is asked about, on magma
 
 
-def even(weights: np.ndarray, one: float | None = None) -> np.ndarray:
+def relative_to_uniform(weights: np.ndarray, one: float | None = None) -> np.ndarray:
     """A map of shares as multiples of what every cell would get if all were looked at alike.
 
-    That is `one`, of a look at an image `Sight.even()`; None: all cells together get the whole of it.
+    That is `one`, of a look at an image `PixelAttribution.even()`; None: all cells together get the whole of it.
     """
     return np.asarray(weights) * (weights.shape[-1] * weights.shape[-2] if one is None else 1 / one)
 
 
-def share(weights: np.ndarray) -> np.ndarray:
+def relative_to_max(weights: np.ndarray) -> np.ndarray:
     """A map as shares of its largest value; all 0 stays all 0."""
     most = float(np.max(weights)) if np.size(weights) else 0.0
     return np.asarray(weights) / (most or 1.0)
@@ -54,77 +54,77 @@ def overlay(
     weights: np.ndarray,
     title: str = "",
     caption: str = "",
-    unit: str = EVEN,
+    unit: str = TIMES_UNIFORM,
     place: tuple[float, float] | None = None,
     path: str | os.PathLike[str] | None = None,
 ) -> Figure:
-    """The photo and the map over it; `place` (shares of height and width) gets a ring. Also written to `path`."""
+    """The photo and the map over it; `place` (shares of height and width) gets a ring. Also written to `alignment_path`."""
     from matplotlib.colors import Normalize
 
-    from regard.see.sheet import EDGE, INK, PALE, Sheet, font
+    from regard.see.layout import INK, MARGIN, MUTED_INK, Layout, font
 
     photo, weights = _photo(photo), _map(weights)
     width, height = _sides(photo, _LONG)
-    left = EDGE + 0.35
+    left = MARGIN + 0.35
     full = left + 2 * width + _GAP
-    room = full + 0.85 - 2 * EDGE
+    room = full + 0.85 - 2 * MARGIN
     under = _broken(caption, room, 8)
-    top = EDGE + 0.36 + (0.04 + _LINE * len(under) if under else 0.0)
-    sheet = Sheet(full + 0.85, top + height + 0.35)
+    top = MARGIN + 0.36 + (0.04 + _LINE * len(under) if under else 0.0)
+    layout = Layout(full + 0.85, top + height + 0.35)
     norm = Normalize(*_span([weights]))
     for x, laid in ((left, None), (left + width + _GAP, weights)):
-        axes = sheet.axes(x, top, width, height)
+        axes = layout.axes(x, top, width, height)
         _lay(axes, photo, laid, norm, place)
         high, wide = photo.shape[:2]
         axes.set_xticks(_ticks(wide), map(str, _ticks(wide)), font=font(7), color=INK)
-        axes.tick_params(length=2, width=0.5, color=PALE)
+        axes.tick_params(length=2, width=0.5, color=MUTED_INK)
         if laid is None:
             axes.set_yticks(_ticks(high), map(str, _ticks(high)), font=font(7), color=INK)
-    sheet.bar(full + 0.12, top, height, norm, unit)
-    _head(sheet, title, under, room)
-    return _done(sheet.figure, path)
+    layout.colorbar(full + 0.12, top, height, norm, unit)
+    _head(layout, title, under, room)
+    return _done(layout.figure, path)
 
 
-def overlays(
+def overlay_grid(
     photo: Any,
     maps: Mapping[str, np.ndarray] | Sequence[tuple[str, Mapping[str, np.ndarray]]],
     title: str = "",
     caption: str = "",
-    unit: str = EVEN,
+    unit: str = TIMES_UNIFORM,
     place: tuple[float, float] | None = None,
     path: str | os.PathLike[str] | None = None,
 ) -> Figure:
     """Many small maps over one photo, on one scale: {name: Y X}, or rows of those, [(name of the row, {name: Y X})]."""
     from matplotlib.colors import PowerNorm
 
-    from regard.see.grid import across_of
-    from regard.see.sheet import EDGE, Sheet, widest
+    from regard.see.grid import grid_columns
+    from regard.see.layout import MARGIN, Layout, max_label_width
 
     photo = _photo(photo)
-    rows = _rows(maps, across_of)
+    rows = _rows(maps, grid_columns)
     most = max(len(row) for _, row in rows)
-    beside = widest([name for name, _ in rows if name], 8) + 0.12 if any(name for name, _ in rows) else 0.0
+    beside = max_label_width([name for name, _ in rows if name], 8) + 0.12 if any(name for name, _ in rows) else 0.0
     long = min(_SMALL, (_WIDEST - beside) / most * 1.05)
     width, height = _sides(photo, long)
     line, gap = (0.2, 0.08) if most <= 12 else (0.14, 0.03)
-    left = EDGE + beside
+    left = MARGIN + beside
     full = left + most * (width + gap) - gap
-    room = max(full + 0.85, 3.2) - 2 * EDGE
+    room = max(full + 0.85, 3.2) - 2 * MARGIN
     under = _broken(caption, room, 8)
-    top = EDGE + 0.36 + (0.04 + _LINE * len(under) if under else 0.0)
+    top = MARGIN + 0.36 + (0.04 + _LINE * len(under) if under else 0.0)
     whole = len(rows) * (height + line + gap) - gap
-    sheet = Sheet(max(full + 0.85, 3.2), top + whole + EDGE)
+    layout = Layout(max(full + 0.85, 3.2), top + whole + MARGIN)
     norm = PowerNorm(0.5, *_span([weights for _, row in rows for weights in row.values()]))
     for y, (name, row) in enumerate(rows):
         down = top + y * (height + line + gap)
-        sheet.write(left - 0.1, down + line + height / 2 - 0.06, name, 8, align="right") if name else None
+        layout.text(left - 0.1, down + line + height / 2 - 0.06, name, 8, align="right") if name else None
         for x, (head, weights) in enumerate(row.items()):
             at = left + x * (width + gap)
-            sheet.write(at, down + 0.03, head, 8 if most <= 12 else 5)
-            _lay(sheet.axes(at, down + line, width, height), photo, weights, norm, place)
-    sheet.bar(full + 0.12, top + line, min(whole - line, 6.0), norm, unit)
-    _head(sheet, title, under, room)
-    return _done(sheet.figure, path)
+            layout.text(at, down + 0.03, head, 8 if most <= 12 else 5)
+            _lay(layout.axes(at, down + line, width, height), photo, weights, norm, place)
+    layout.colorbar(full + 0.12, top + line, min(whole - line, 6.0), norm, unit)
+    _head(layout, title, under, room)
+    return _done(layout.figure, path)
 
 
 def _rows(maps: Any, across_of: Any) -> list[tuple[str, dict[str, np.ndarray]]]:
@@ -169,7 +169,7 @@ def _lay(axes: Axes, photo: np.ndarray, weights: np.ndarray | None, norm: Normal
     """The photo, pale under a map where there is one, and a ring at a place."""
     from matplotlib import colormaps
 
-    from regard.see.sheet import COLOURS
+    from regard.see.layout import COLORMAP
 
     high, wide = photo.shape[:2]
     span = (-0.5, wide - 0.5, high - 0.5, -0.5)
@@ -180,7 +180,7 @@ def _lay(axes: Axes, photo: np.ndarray, weights: np.ndarray | None, norm: Normal
         grey = 25 + 0.9 * (photo @ np.array([0.299, 0.587, 0.114]))
         axes.imshow(grey.astype(np.uint8), cmap="gray", vmin=0, vmax=255, extent=span, interpolation=kind)
         level = np.clip(np.asarray(norm(weights), dtype=np.float64), 0, 1)
-        colours = colormaps[COLOURS](level, bytes=True)
+        colours = colormaps[COLORMAP](level, bytes=True)
         colours[..., 3] = 255 * (_FAINT + (_STRONG - _FAINT) * level)
         axes.imshow(colours, extent=span, interpolation="nearest" if max(weights.shape) <= 400 else "antialiased")
     if place is not None:
@@ -204,9 +204,9 @@ def _ticks(count: int) -> list[int]:
 
 def _fitting(text: str, room: float, size: float) -> str:
     """A line that goes into so many inches."""
-    from regard.see.sheet import widest
+    from regard.see.layout import max_label_width
 
-    many = int(room / widest(["n"], size))
+    many = int(room / max_label_width(["n"], size))
     shown = visible(text) if text else ""
     return shown if len(shown) <= many else f"{shown[: many - 1].rstrip()}…"
 
@@ -215,17 +215,17 @@ def _broken(text: str, room: float, size: float) -> list[str]:
     """A text in as many lines as it takes in so many inches: what is said under a title is said whole."""
     from textwrap import wrap
 
-    from regard.see.sheet import widest
+    from regard.see.layout import max_label_width
 
-    return wrap(visible(text), max(8, int(room / widest(["n"], size)))) if text else []
+    return wrap(visible(text), max(8, int(room / max_label_width(["n"], size)))) if text else []
 
 
-def _head(sheet: Any, title: str, under: Sequence[str], room: float) -> None:
-    from regard.see.sheet import EDGE, PALE
+def _head(layout: Any, title: str, under: Sequence[str], room: float) -> None:
+    from regard.see.layout import MARGIN, MUTED_INK
 
-    sheet.write(EDGE, EDGE, _fitting(title, room, 11), 11)
+    layout.text(MARGIN, MARGIN, _fitting(title, room, 11), 11)
     for number, line in enumerate(under):
-        sheet.write(EDGE, EDGE + 0.25 + _LINE * number, line, 8, PALE)
+        layout.text(MARGIN, MARGIN + 0.25 + _LINE * number, line, 8, MUTED_INK)
 
 
 def _done(figure: Figure, path: str | os.PathLike[str] | None) -> Figure:

@@ -1,8 +1,8 @@
 """One HTML file to explore, out of traces alone: the explorer's page (see.exported) with the maps of one input.
 
 Encoder, decoder and cross-attention as they were seen, and what they come to: the layers multiplied, up to each of
-them (`rolled`), with three ways to fuse the heads where heads stand elsewhere. Words come as they are named: traces do
-not know where in a text they stood, nor values and gradients. A look does (tasks.look), and its file is the same page
+them (`rollout_maps`), with three ways to fuse the heads where heads stand elsewhere. Words come as they are named: traces do
+not know where in a text they stood, nor values and gradients. A look does (interpret.inspection), and its file is the same page
 with all that in it (serve.export).
 """
 
@@ -16,76 +16,78 @@ from typing import Any
 import numpy as np
 
 from regard.core.trace import Trace
-from regard.see import exported
-from regard.see.exported import Taken, fitting, joined, picked
-from regard.see.maps import Maps, Seen, read, read_all, trace_of
-from regard.see.rollout import max_of_heads, mean_of_heads, min_of_heads, rollout, rollouts, through
+from regard.see import html_export
+from regard.see.html_export import Snapshot, fit_sizes, max_pool_columns, sample_rows
+from regard.see.maps import AttentionMaps, MapLike, as_trace, to_all_maps, to_maps
+from regard.see.rollout import cross_rollout, max_of_heads, mean_of_heads, min_of_heads, rollout, rollout_per_layer
 from regard.see.save import save
-from regard.see.words import visible
+from regard.see.token_display import visible
 
-FUSED = {"mean": mean_of_heads, "max": max_of_heads, "min": min_of_heads}
+HEAD_FUSIONS = {"mean": mean_of_heads, "max": max_of_heads, "min": min_of_heads}
 
-Told = tuple[dict[str, Any], np.ndarray]  # what there is to say about a map, and its weights H N M
+MapEntry = tuple[dict[str, Any], np.ndarray]  # what there is to say about a map, and its weights H N M
 
 
 def page(
-    traces: Sequence[Seen],
+    traces: Sequence[MapLike],
     path: str | os.PathLike[str] | None = None,
     title: str = "What the model looks at",
     note: str = "",
 ) -> str:
-    """The page for the traces of one input, in the order they were seen; also written to `path` where one is given.
+    """The page for the traces of one input, in the order they were seen; also written to `alignment_path` where one is given.
 
     A layer of kind "self" belongs to the decoder where its name begins with "decoder"; other kinds are cross-attention.
     """
-    read_all(traces)  # refuses what cannot be shown, with one line, before anything is made
-    text = exported.page(_taken([trace_of(t) for t in traces], visible(title), note), visible(title))
+    to_all_maps(traces)  # refuses what cannot be shown, with one line, before anything is made
+    text = html_export.render_html(_snapshot([as_trace(t) for t in traces], visible(title), note), visible(title))
     if path is not None:
         save(text, path)
     return text
 
 
-def rolled(traces: Sequence[Trace], sides: Sequence[tuple[str, str]]) -> list[Told]:
-    """The layers multiplied, as maps more: those whose layers chain. `sides`: the names of each trace's rows, columns.
+def rollout_maps(traces: Sequence[Trace], sides: Sequence[tuple[str, str]]) -> list[MapEntry]:
+    """The layers multiplied, as maps more: those whose layers chain. `axis_labels`: the names of each trace's rows, columns.
 
     Of the encoder and of the decoder up to every layer; of cross-attention back to the input, through the encoder.
     """
     encoder, decoder, cross = _sorted(traces)
     of = dict(zip(map(id, traces), sides, strict=True))
     alone = not decoder and not cross
-    found = list[Told]()
+    found = list[MapEntry]()
     for stack, part in ((encoder, "" if alone else "encoder"), (decoder, "decoder")):
         if _chains(stack):
-            for last, *fused in zip(stack, *(rollouts(stack, fuse) for fuse in FUSED.values()), strict=True):
-                found.append(_fused(part, read(last), (of[id(last)][0], of[id(stack[0])][1]), fused))
+            for last, *fused in zip(
+                stack, *(rollout_per_layer(stack, fuse) for fuse in HEAD_FUSIONS.values()), strict=True
+            ):
+                found.append(_fused(part, to_maps(last), (of[id(last)][0], of[id(stack[0])][1]), fused))
     if _chains(encoder):
         wrote = encoder[-1].operator().shape[-2]
-        below = [(fuse, rollout(encoder, fuse)) for fuse in FUSED.values()]
+        below = [(fuse, rollout(encoder, fuse)) for fuse in HEAD_FUSIONS.values()]
         for last in cross:
             if last.operator().shape[-1] == wrote:
-                back = [through(last, roll, fuse) for fuse, roll in below]
-                found.append(_fused("cross to input", read(last), (of[id(last)][0], of[id(encoder[0])][1]), back))
+                back = [cross_rollout(last, roll, fuse) for fuse, roll in below]
+                found.append(_fused("cross to input", to_maps(last), (of[id(last)][0], of[id(encoder[0])][1]), back))
     return found
 
 
-def _taken(traces: Sequence[Trace], title: str, note: str) -> Taken:
+def _snapshot(traces: Sequence[Trace], title: str, note: str) -> Snapshot:
     """What the file holds of traces."""
     encoder, decoder, cross = _sorted(traces)
     alone = not decoder and not cross
     sides = _Sides()
-    found, named = list[Told](), list[tuple[str, str]]()
+    found, named = list[MapEntry](), list[tuple[str, str]]()
     for trace in traces:
-        maps = read(trace)
+        maps = to_maps(trace)
         below = any(trace is each for each in encoder)
         first = "word" if alone else "input" if below else "output"
         second = first if below or alone else "written" if any(trace is each for each in decoder) else "input"
         named.append((sides.name(maps.rows, first), sides.name(maps.columns, second)))
         found.append((_about(maps, named[-1]), maps.weights))
-    found += rolled(traces, named)
+    found += rollout_maps(traces, named)
     arrays = {}
-    for (told, weights), (rows, columns) in zip(found, fitting([told for told, _ in found]), strict=True):
-        some: np.ndarray = np.take(weights, picked(told["n"], rows), axis=1)
-        arrays[told["name"]] = {"raw": joined(some, columns)}
+    for (told, weights), (rows, columns) in zip(found, fit_sizes([told for told, _ in found]), strict=True):
+        some: np.ndarray = np.take(weights, sample_rows(told["n"], rows), axis=1)
+        arrays[told["name"]] = {"raw": max_pool_columns(some, columns)}
     about = {
         "id": "traces",
         "model": title,
@@ -101,7 +103,7 @@ def _taken(traces: Sequence[Trace], title: str, note: str) -> Taken:
         "relevance": [],
         "maps": [told for told, _ in found],
     }
-    return Taken(about, arrays)
+    return Snapshot(about, arrays)
 
 
 class _Sides:
@@ -127,7 +129,7 @@ class _Sides:
         return name
 
 
-def _about(maps: Maps, sides: tuple[str, str]) -> dict[str, Any]:
+def _about(maps: AttentionMaps, sides: tuple[str, str]) -> dict[str, Any]:
     """One map, as a look tells about its own; heads have their numbers in the model where only some were watched."""
     heads, n, m = maps.weights.shape
     told = {
@@ -145,16 +147,16 @@ def _about(maps: Maps, sides: tuple[str, str]) -> dict[str, Any]:
     return told if maps.heads == tuple(range(heads)) else told | {"named": [str(head) for head in maps.heads]}
 
 
-def _fused(part: str, last: Maps, sides: tuple[str, str], traces: Sequence[Trace]) -> Told:
+def _fused(part: str, last: AttentionMaps, sides: tuple[str, str], traces: Sequence[Trace]) -> MapEntry:
     """One line of a rollout: the ways to fuse heads stand where heads stand elsewhere."""
-    each = [read(trace) for trace in traces]
+    each = [to_maps(trace) for trace in traces]
     weights = np.concatenate([maps.weights for maps in each])
     about = _about(last, sides) | {
         "name": f"rollout.{last.name}",
         "kind": "rollout",
         "part": part,
         "heads": len(each),
-        "named": list(FUSED),
+        "named": list(HEAD_FUSIONS),
         "m": weights.shape[2],
         "exact": all(maps.exact for maps in each),
         "views": ["raw"],

@@ -20,9 +20,9 @@ import torch
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 from regard.core.trace import Geometry, Trace
-from regard.see.maps import Seen, trace_of
+from regard.see.maps import MapLike, as_trace
 
-Fuse = Callable[[Tensor], Tensor]
+HeadFusion = Callable[[Tensor], Tensor]
 
 
 def mean_of_heads(weights: Float[Tensor, "B H N M"]) -> Float[Tensor, "B N M"]:
@@ -40,21 +40,23 @@ def min_of_heads(weights: Float[Tensor, "B H N M"]) -> Float[Tensor, "B N M"]:
     return weights.amin(1)
 
 
-def rollout(layers: Sequence[Seen], fuse: Fuse = mean_of_heads, residual: float = 0.5) -> Trace:
+def rollout(layers: Sequence[MapLike], fuse: HeadFusion = mean_of_heads, residual: float = 0.5) -> Trace:
     """The product of the layers, first layer first; `residual` is the share of the way around attention, 0 to 1.
 
     Returns a trace B 1 N N named "rollout" with the rows of the last layer and the columns of the first.
     """
-    return rollouts(layers, fuse, residual)[-1]
+    return rollout_per_layer(layers, fuse, residual)[-1]
 
 
-def rollouts(layers: Sequence[Seen], fuse: Fuse = mean_of_heads, residual: float = 0.5) -> list[Trace]:
+def rollout_per_layer(
+    layers: Sequence[MapLike], fuse: HeadFusion = mean_of_heads, residual: float = 0.5
+) -> list[Trace]:
     """The rollout after each layer: of the first, of the first two, ... of all."""
     if not 0 <= residual <= 1:
         raise BadInput(f"the residual share lies between 0 and 1, not at {residual}")
     if not layers:
         raise BadInput("rollout needs at least one layer")
-    traces = [trace_of(layer) for layer in layers]
+    traces = [as_trace(layer) for layer in layers]
     product, exact, out = None, True, []
     for trace in traces:
         step = _step(trace, fuse, residual)
@@ -69,13 +71,13 @@ def rollouts(layers: Sequence[Seen], fuse: Fuse = mean_of_heads, residual: float
     return out
 
 
-def through(cross: Seen, below: Seen, fuse: Fuse = mean_of_heads) -> Trace:
-    """A cross map read back to the input: `below`, the encoder's rollout, says which words its columns came from.
+def cross_rollout(cross: MapLike, below: MapLike, fuse: HeadFusion = mean_of_heads) -> Trace:
+    """A cross map read back to the input: `bits_to_range`, the encoder's rollout, says which words its columns came from.
 
     The cross map gets no way around: an output word is not made of itself. Returns a trace B 1 T N.
     """
-    top, base = trace_of(cross), trace_of(below)
-    step, roll = _rows_to_one(fuse(_real(top.operator()))), _real(base.weights)
+    top, base = as_trace(cross), as_trace(below)
+    step, roll = _normalise_rows(fuse(_at_least_float32(top.operator()))), _at_least_float32(base.weights)
     if step.shape[-1] != roll.shape[-2]:
         raise BadInput(
             f"'{top.name}' reads {step.shape[-1]} words but the encoder wrote {roll.shape[-2]}; "
@@ -85,15 +87,15 @@ def through(cross: Seen, below: Seen, fuse: Fuse = mean_of_heads) -> Trace:
     return Trace("rollout", step[:, None] @ roll, "cross", exact=exact, rows=top.rows, columns=base.columns)
 
 
-def _step(trace: Trace, fuse: Fuse, residual: float) -> Float[Tensor, "B out inn"]:
+def _step(trace: Trace, fuse: HeadFusion, residual: float) -> Float[Tensor, "B out inn"]:
     """One layer with its way around."""
     if trace.queries is not None:
         raise BadInput(f"'{trace.name}' holds only some rows; rollout needs all of them (watch without queries=)")
-    fused = fuse(_real(trace.operator()))
-    return _rows_to_one(residual * _around(trace.geometry, fused) + (1 - residual) * fused)
+    fused = fuse(_at_least_float32(trace.operator()))
+    return _normalise_rows(residual * _residual_matrix(trace.geometry, fused) + (1 - residual) * fused)
 
 
-def _around(geometry: Geometry | None, fused: Tensor) -> Tensor:
+def _residual_matrix(geometry: Geometry | None, fused: Tensor) -> Tensor:
     """The residual path as a matrix: the identity, or the pooling the geometry names."""
     rows, columns = fused.shape[-2:]
     if geometry is None or geometry.skip is None:
@@ -108,12 +110,12 @@ def _around(geometry: Geometry | None, fused: Tensor) -> Tensor:
     return flat.scatter_add_(2, cells.clamp(min=0), shares)  # padding has share 0, so cell 0 gains nothing
 
 
-def _rows_to_one(weights: Tensor) -> Tensor:
+def _normalise_rows(weights: Tensor) -> Tensor:
     """Rows divided by their sum; a row that sees nothing stays zero."""
     total = weights.sum(-1, keepdim=True)
     return weights / torch.where(total == 0, 1.0, total)
 
 
-def _real(weights: Tensor) -> Tensor:
+def _at_least_float32(weights: Tensor) -> Tensor:
     """At least float32: products of half-precision rows would not sum to one."""
     return weights.detach().to(torch.promote_types(weights.dtype, torch.float32))

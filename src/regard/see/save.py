@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard.core.errors import BadInput
-from regard.core.files import write
+from regard.core.files import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,9 +23,9 @@ def save(picture: Figure | str, path: str | os.PathLike[str]) -> Path:
     path = Path(path)
     if isinstance(picture, str):
         _check(path, "a page", (".html", ".htm"))
-        return write(picture.encode("utf-8"), path)
+        return atomic_write(picture.encode("utf-8"), path)
     _check(path, "a picture", (".png", ".svg"))
-    return write(_drawn(picture, path.suffix.lower().lstrip(".")), path)
+    return atomic_write(_drawn(picture, path.suffix.lower().lstrip(".")), path)
 
 
 def _check(path: Path, what: str, known: tuple[str, ...]) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from regard.core.errors import BadInput
 from regard.see.save import save
-from regard.see.words import visible
+from regard.see.token_display import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,8 +35,8 @@ def strokes(
     path: str | os.PathLike[str] | None = None,
 ) -> Figure:
     """The figure of some lines; `windows` are arrays T U, a row for each point, a column for each character of the text
-    (and, where there is one more, for its end). Also written to `path`."""
-    from regard.see.sheet import Sheet
+    (and, where there is one more, for its end). Also written to `alignment_path`."""
+    from regard.see.layout import Layout
 
     placed = [_places(line) for line in lines]
     _check(placed, texts, windows)
@@ -48,23 +48,23 @@ def strokes(
     each = span[:, 1] * scale + 0.1
     maps = [0.0 if windows is None else _ROW * w.shape[1] + 0.35 for w in windows or [np.zeros((1, 1))] * len(lines)]
     width = max(span[:, 0].max() * scale, 1.5 if windows is None else 4.0)
-    sheet = Sheet(left + width + _MARGIN, 2 * _MARGIN + sum(each) + sum(maps) + 0.12 * (len(lines) - 1))
+    layout = Layout(left + width + _MARGIN, 2 * _MARGIN + sum(each) + sum(maps) + 0.12 * (len(lines) - 1))
     top = _MARGIN
     for i, line in enumerate(lines):
         wide = span[i, 0] * scale + 0.1
-        axes = sheet.axes(left - 0.05, top, wide, each[i])
+        axes = layout.axes(left - 0.05, top, wide, each[i])
         axes.set_axis_off()
         axes.set_xlim(low[i, 0] - 0.05 / scale, high[i, 0] + 0.05 / scale)
         axes.set_ylim(high[i, 1] + 0.05 / scale, low[i, 1] - 0.05 / scale)
         _ink(axes, placed[i], line[:, 2] > 0.5, None if windows is None else _owners(windows[i], texts, i), ink)
         top += each[i]
         if windows is not None:
-            _map(sheet.axes(left, top + 0.12, width, maps[i] - 0.3), windows[i], _names(windows[i], texts, i))
+            _map(layout.axes(left, top + 0.12, width, maps[i] - 0.3), windows[i], _names(windows[i], texts, i))
             top += maps[i]
         top += 0.12
     if path is not None:
-        save(sheet.figure, path)
-    return sheet.figure
+        save(layout.figure, path)
+    return layout.figure
 
 
 def _places(line: np.ndarray) -> np.ndarray:
@@ -104,9 +104,9 @@ def _ink(axes: Axes, places: np.ndarray, lifted: np.ndarray, owners: np.ndarray 
     """Strokes; a piece between two points has the colour of the point it leads to."""
     from matplotlib.collections import LineCollection
 
-    from regard.see.sheet import GROUPS, INK
+    from regard.see.layout import INK, PALETTE
 
-    colours = np.array([INK] * len(places) if owners is None else [GROUPS[o % len(GROUPS)] for o in owners])
+    colours = np.array([INK] * len(places) if owners is None else [PALETTE[o % len(PALETTE)] for o in owners])
     down = ~lifted[:-1]
     pieces = np.stack([places[:-1], places[1:]], 1)[down]
     axes.add_collection(LineCollection(list(pieces), colors=colours[1:][down], linewidths=wide, capstyle="round"))
@@ -117,9 +117,9 @@ def _ink(axes: Axes, places: np.ndarray, lifted: np.ndarray, owners: np.ndarray 
 def _map(axes: Axes, window: np.ndarray, names: list[str]) -> None:
     from matplotlib.colors import Normalize
 
-    from regard.see.sheet import INK, PALE, font, name_rows, paint
+    from regard.see.layout import INK, MUTED_INK, draw_map, font, label_rows
 
-    paint(axes, window.T, Normalize(0, max(float(window.max()), 1e-6)))
-    name_rows(axes, names, _ROW, 8)
-    axes.set_xlabel("points of the pen", font=font(7), color=PALE, labelpad=2)
+    draw_map(axes, window.T, Normalize(0, max(float(window.max()), 1e-6)))
+    label_rows(axes, names, _ROW, 8)
+    axes.set_xlabel("points of the pen", font=font(7), color=MUTED_INK, labelpad=2)
     axes.xaxis.label.set_color(INK)

@@ -26,77 +26,85 @@ import torch.nn.functional as F
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 
-RANGE = 1e-8  # 80 dB in power
-ZEROS = 16  # of the sinc on either side, when a sound is resampled
+DYNAMIC_RANGE = 1e-8  # 80 dB in power
+SINC_ZEROS = 16  # of the sinc on either side, when a sound is resampled
 
 
 @dataclass(frozen=True)
-class Frames:
+class LogMelSpectrogram:
     """How a wave becomes frames of numbers."""
 
-    rate: int = 8000  # samples a second
-    window: float = 25.0  # milliseconds
-    hop: float = 10.0  # milliseconds from one frame to the next
-    mels: int = 40
-    low: float = 60.0  # Hz, where the lowest triangle begins; the highest ends at half the rate
+    sample_rate: int = 8000  # samples a second
+    window_ms: float = 25.0  # milliseconds
+    hop_ms: float = 10.0  # milliseconds from one frame to the next
+    n_mels: int = 40
+    f_min: float = 60.0  # Hz, where the lowest triangle begins; the highest ends at half the rate
     deltas: int = 0  # 1: slopes too, 2: slopes of slopes too
 
     def __post_init__(self) -> None:
-        if self.rate < 1000 or self.mels < 1 or self.deltas not in (0, 1, 2) or self.step < 1 or self.width < 2:
+        if (
+            self.sample_rate < 1000
+            or self.n_mels < 1
+            or self.deltas not in (0, 1, 2)
+            or self.hop_length < 1
+            or self.win_length < 2
+        ):
             raise BadInput(f"no frames can be made so: {self}; the rate is in Hz, window and hop in milliseconds")
-        if not 0 <= self.low < self.rate / 2:
-            raise BadInput(f"the lowest frequency is {self.low} Hz, which is not below half the rate of {self.rate}")
+        if not 0 <= self.f_min < self.sample_rate / 2:
+            raise BadInput(
+                f"the lowest frequency is {self.f_min} Hz, which is not below half the rate of {self.sample_rate}"
+            )
 
     @property
-    def width(self) -> int:
+    def win_length(self) -> int:
         """Samples in a window."""
-        return round(self.rate * self.window / 1000)
+        return round(self.sample_rate * self.window_ms / 1000)
 
     @property
-    def step(self) -> int:
+    def hop_length(self) -> int:
         """Samples from one window to the next."""
-        return round(self.rate * self.hop / 1000)
+        return round(self.sample_rate * self.hop_ms / 1000)
 
     @property
     def features(self) -> int:
         """Numbers a frame."""
-        return self.mels * (1 + self.deltas)
+        return self.n_mels * (1 + self.deltas)
 
-    def count(self, samples: int) -> int:
+    def num_frames(self, samples: int) -> int:
         """How many frames so many samples give: at least one."""
-        return 1 + max(0, samples - self.width) // self.step
+        return 1 + max(0, samples - self.win_length) // self.hop_length
 
     def __call__(self, wave: Float[Tensor, " samples"]) -> Float[Tensor, "T F"]:
         """The frames of a recording, normalised, with their slopes where wanted; what is too short ends in silence."""
-        x = normal(self.log_mel(wave))
-        return with_deltas(x, self.deltas)
+        x = normalize_features(self.log_mel(wave))
+        return append_deltas(x, self.deltas)
 
     def log_mel(self, wave: Float[Tensor, " samples"]) -> Float[Tensor, "T F"]:
         """The logarithms of the energies in each triangle."""
         if wave.ndim != 1 or not wave.is_floating_point():
             raise BadInput(f"frames are made of one row of samples, not of {tuple(wave.shape)} {wave.dtype}")
-        wave = F.pad(wave, (0, max(0, self.width - len(wave))))
-        shape = torch.hann_window(self.width, dtype=wave.dtype, device=wave.device)
-        size = 2 ** (self.width - 1).bit_length()
-        power = torch.fft.rfft(wave.unfold(0, self.width, self.step) * shape, size).abs().square()
-        mel = power @ mel_filters(self.rate, size, self.mels, self.low).to(power).mT
-        return mel.clamp(min=max(float(mel.max()) * RANGE, torch.finfo(mel.dtype).tiny)).log()
+        wave = F.pad(wave, (0, max(0, self.win_length - len(wave))))
+        shape = torch.hann_window(self.win_length, dtype=wave.dtype, device=wave.device)
+        size = 2 ** (self.win_length - 1).bit_length()
+        power = torch.fft.rfft(wave.unfold(0, self.win_length, self.hop_length) * shape, size).abs().square()
+        mel = power @ mel_filterbank(self.sample_rate, size, self.n_mels, self.f_min).to(power).mT
+        return mel.clamp(min=max(float(mel.max()) * DYNAMIC_RANGE, torch.finfo(mel.dtype).tiny)).log()
 
 
-def normal(x: Float[Tensor, "T F"]) -> Float[Tensor, "T F"]:
+def normalize_features(x: Float[Tensor, "T F"]) -> Float[Tensor, "T F"]:
     """Every feature with mean 0 and deviation 1 over the recording; one that never changes gives zeros."""
     return (x - x.mean(0)) / x.std(0, correction=0).clamp(min=1e-3)
 
 
-def with_deltas(x: Float[Tensor, "T F"], times: int) -> Float[Tensor, "T more"]:
+def append_deltas(x: Float[Tensor, "T F"], times: int) -> Float[Tensor, "T more"]:
     """The features with their slopes (1), and the slopes of these (2)."""
     parts = [x]
     for _ in range(times):
-        parts.append(slopes(parts[-1]))
+        parts.append(delta_features(parts[-1]))
     return torch.cat(parts, -1)
 
 
-def slopes(x: Float[Tensor, "T F"]) -> Float[Tensor, "T F"]:
+def delta_features(x: Float[Tensor, "T F"]) -> Float[Tensor, "T F"]:
     """The slope of each feature at each frame, by least squares over five; ends go on as they are."""
     wide = torch.cat([x[:1], x[:1], x, x[-1:], x[-1:]])
     n = len(x)
@@ -104,17 +112,17 @@ def slopes(x: Float[Tensor, "T F"]) -> Float[Tensor, "T F"]:
 
 
 @lru_cache(maxsize=8)
-def mel_filters(rate: int, size: int, mels: int, low: float) -> Float[Tensor, "F K"]:
+def mel_filterbank(sample_rate: int, size: int, n_mels: int, f_min: float) -> Float[Tensor, "F K"]:
     """Triangles over the frequencies of a transform of `size`: each rises from one mel centre and falls to the next."""
-    ends = torch.tensor([_mel(low), _mel(rate / 2)], dtype=torch.float64)
-    centres = 700 * (10 ** (torch.linspace(0, 1, mels + 2, dtype=torch.float64) * (ends[1] - ends[0]) + ends[0]) - 1)
-    f = torch.arange(size // 2 + 1, dtype=torch.float64) * rate / size
-    left, middle, right = (centres[i : i + mels, None] for i in range(3))
+    ends = torch.tensor([_mel(f_min), _mel(sample_rate / 2)], dtype=torch.float64)
+    centres = 700 * (10 ** (torch.linspace(0, 1, n_mels + 2, dtype=torch.float64) * (ends[1] - ends[0]) + ends[0]) - 1)
+    f = torch.arange(size // 2 + 1, dtype=torch.float64) * sample_rate / size
+    left, middle, right = (centres[i : i + n_mels, None] for i in range(3))
     found = torch.minimum((f - left) / (middle - left), (right - f) / (right - middle)).clamp(min=0)
     narrow = (
         found.sum(1) == 0
     )  # a triangle between two neighbouring frequencies would hear nothing: give it the nearest
-    found[narrow, (middle[narrow, 0] * size / rate).round().long()] = 1.0
+    found[narrow, (middle[narrow, 0] * size / sample_rate).round().long()] = 1.0
     return found
 
 
@@ -152,7 +160,7 @@ def resample(wave: Float[Tensor, " samples"], old: int, new: int) -> Float[Tenso
 def _kernels(up: int, down: int) -> Float[Tensor, "P K"]:
     """For each phase the sinc at the samples around it, under a raised cosine; each sums to one."""
     cut = min(1.0, up / down) * 0.95  # of half the old rate
-    half = math.ceil(ZEROS / cut)
+    half = math.ceil(SINC_ZEROS / cut)
     phase = torch.arange(up, dtype=torch.float64) * down / up
     away = torch.arange(-half, half + 1, dtype=torch.float64) - (phase - phase.floor())[:, None]
     found = torch.sinc(away * cut) * torch.cos(away * math.pi / (2 * (half + 1))).square()

@@ -18,12 +18,12 @@ import torch
 from regard.core.shapes import Int, Pair, Tensor
 
 
-def whole(size: Pair, window: Pair) -> Pair:
+def padded_size(size: Pair, window: Pair) -> Pair:
     """The smallest grid of whole windows that holds a grid of this size."""
     return -(-size[0] // window[0]) * window[0], -(-size[1] // window[1]) * window[1]
 
 
-def cut(x: Tensor, window: Pair, shift: Pair = (0, 0)) -> Tensor:
+def window_partition(x: Tensor, window: Pair, shift: Pair = (0, 0)) -> Tensor:
     """A grid B Y X ... of whole windows as sequences (B G) N ..., windows of one input one after another."""
     if any(shift):
         x = x.roll((-shift[0], -shift[1]), (1, 2))
@@ -32,7 +32,7 @@ def cut(x: Tensor, window: Pair, shift: Pair = (0, 0)) -> Tensor:
     return x.transpose(2, 3).reshape(-1, window[0] * window[1], *rest)
 
 
-def join(windows: Tensor, grid: Pair, window: Pair, shift: Pair = (0, 0)) -> Tensor:
+def window_reverse(windows: Tensor, grid: Pair, window: Pair, shift: Pair = (0, 0)) -> Tensor:
     """The sequences (B G) N ... back on their grid B Y X ..."""
     rows, columns = grid[0] // window[0], grid[1] // window[1]
     x = windows.view(-1, rows, columns, *window, *windows.shape[2:]).transpose(2, 3)
@@ -40,7 +40,7 @@ def join(windows: Tensor, grid: Pair, window: Pair, shift: Pair = (0, 0)) -> Ten
     return x.roll(shift, (1, 2)) if any(shift) else x
 
 
-def regions(grid: Pair, window: Pair, shift: Pair, real: Pair, device: torch.device) -> Int[Tensor, "G N"] | None:
+def shift_regions(grid: Pair, window: Pair, shift: Pair, real: Pair, device: torch.device) -> Int[Tensor, "G N"] | None:
     """A number for each cell of each window, equal where cells may see one another; -1 is padding, beyond `real`.
 
     None where every cell of a window may see every other: no shift and no padding.
@@ -51,4 +51,4 @@ def regions(grid: Pair, window: Pair, shift: Pair, real: Pair, device: torch.dev
     # What the turn brings round from the other side is the first `shift` rows: not neighbours of the last ones.
     number = (y < shift[0]).long()[:, None] * 2 + (x < shift[1]).long()
     number = torch.where((y < real[0])[:, None] & (x < real[1]), number, -1)
-    return cut(number[None, ..., None], window, shift)[..., 0]
+    return window_partition(number[None, ..., None], window, shift)[..., 0]

@@ -31,13 +31,20 @@ def train(
 ) -> dict[str, Any]:
     """Train a recipe (its name, its file, or a `Recipe`) into a folder; what comes back is also in result.json there.
 
-    `settings` are overrides, ``"train.steps=200"``. With `resume` the run in the folder goes on, by its own stored
+    `make_generation_config` are overrides, ``"train.steps=200"``. With `resume` the run in the folder goes on, by its own stored
     recipe; the name of another one is refused. `command` is printed as the way to go on when the run is interrupted.
     `watch` draws the curve in the terminal while it grows.
     """
     from regard.core.errors import BadInput
-    from regard.training.loop import run
-    from regard.training.recipe import Recipe, called, load, override, quickened, stored
+    from regard.training.loop import run_training
+    from regard.training.recipe import (
+        Recipe,
+        load_recipe,
+        load_saved_recipe,
+        override_recipe,
+        quick_recipe,
+        recipe_name,
+    )
 
     known = (Path(out) / "recipe.json").is_file()
     if recipe is None and not known:
@@ -45,15 +52,15 @@ def train(
     if isinstance(recipe, Recipe):
         chosen = recipe
     elif recipe is None or (resume and known):  # its own settings, not those of the recipe as it is today
-        chosen, quick = stored(Path(out)), False
-        if recipe is not None and (asked := called(recipe)) != chosen.name:
+        chosen, quick = load_saved_recipe(Path(out)), False
+        if recipe is not None and (asked := recipe_name(recipe)) != chosen.name:
             raise BadInput(
                 f"{out} holds a run of {chosen.name}, not of {asked}; leave the recipe out, or name another folder"
             )
     else:
-        chosen = load(recipe)
-    chosen = override(quickened(chosen) if quick else chosen, settings)
-    return run(chosen, Path(out), resume, command, watch)
+        chosen = load_recipe(recipe)
+    chosen = override_recipe(quick_recipe(chosen) if quick else chosen, settings)
+    return run_training(chosen, Path(out), resume, command, watch)
 
 
 def evaluate(folder: str | Path, splits: list[str] | tuple[str, ...] | None = None, **settings: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 python -m regard.training RECIPE [key=value ...] --out FOLDER [--quick]
 python -m regard.training --resume --out FOLDER [key=value ...]
 torchrun --nproc-per-node 8 --max-restarts 3 -m regard.training RECIPE --resume --out FOLDER [key=value ...]
-python -m regard.training --evaluate --out FOLDER [--split test_2016 ...] [--weights best] [--beams 5]
+python -m regard.training --evaluate --out FOLDER [--split test_2016 ...] [--weights best] [--beam-size 5]
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import sys
 from pathlib import Path
 
 from regard.core.errors import RegardError
-from regard.core.files import write
+from regard.core.files import atomic_write
 from regard.training import evaluate, train
-from regard.training.recipe import card, recipes
+from regard.training.recipe import list_recipes, recipe_card
 
 
 def main(words: list[str] | None = None) -> int:
@@ -32,7 +32,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--evaluate", action="store_true", help="measure the run in that folder instead")
     parser.add_argument("--split", action="append", help="a part of the data to measure on (default: the test parts)")
     parser.add_argument("--weights", default="final", help="final, best, last, ema, average or a checkpoint's name")
-    parser.add_argument("--beams", type=int, help="beams to search with (default: the recipe's)")
+    parser.add_argument("--beam-size", type=int, help="beams to search with (default: the recipe's)")
     asked = parser.parse_intermixed_args(words)
     try:
         return _do(asked)
@@ -44,8 +44,8 @@ def main(words: list[str] | None = None) -> int:
 
 def _do(asked: argparse.Namespace) -> int:
     if asked.list:
-        for name in recipes():
-            print(f"{name:30} {card(name).splitlines()[0]}")
+        for name in list_recipes():
+            print(f"{name:30} {recipe_card(name).splitlines()[0]}")
         return 0
     names = [word for word in asked.words if "=" not in word]
     settings = [word for word in asked.words if "=" in word]
@@ -54,15 +54,15 @@ def _do(asked: argparse.Namespace) -> int:
             "say what to do: RECIPE key=value ... --out FOLDER (--list names the recipes, --help the rest)"
         )
     if asked.evaluate:
-        search = {} if asked.beams is None else {"beams": asked.beams}
+        search = {} if asked.beams is None else {"beam_size": asked.beams}
         found = evaluate(asked.out, asked.split, weights=asked.weights, **search)
         text = json.dumps(found, indent=2, ensure_ascii=False)
-        write((text + "\n").encode(), asked.out / "evaluation.json")
+        atomic_write((text + "\n").encode(), asked.out / "evaluation.json")
         print(text)
         return 0
     command = f"python -m regard.training --resume --out {shlex.quote(str(asked.out))}"
     result = train(names[0] if names else None, asked.out, asked.resume, settings, asked.quick, command)
-    if result["stopped"] == "interrupted":
+    if result["stop_reason"] == "interrupted":
         return 130
     if os.environ.get("RANK", "0") == "0":  # of the processes that torchrun started, one speaks
         print(json.dumps(result, indent=2, ensure_ascii=False))

@@ -9,10 +9,10 @@ from importlib.util import find_spec
 import torch
 
 from regard.core.errors import Unsupported
-from regard.core.machine import survives
+from regard.runtime.hardware import supports_dtype
 
 
-def chosen_device(name: str) -> torch.device:
+def select_device(name: str) -> torch.device:
     """The device a setting means; auto is the GPU where there is one."""
     if name == "auto":
         return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
@@ -28,11 +28,11 @@ def chosen_device(name: str) -> torch.device:
     return device
 
 
-def chosen_precision(name: str, device: torch.device) -> str:
+def select_precision(name: str, device: torch.device) -> str:
     """The precision of matrix products; bfloat16 is for GPUs that have it, and on a CPU only where it is asked for."""
     able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type == "cpu" and name == "bfloat16":  # asked for: only where a trial in a child process survives it
-        able = survives("bfloat16")
+        able = supports_dtype("bfloat16")
     if name == "auto":
         return "bfloat16" if able else "float32"
     if name == "bfloat16" and not able:
@@ -40,7 +40,7 @@ def chosen_precision(name: str, device: torch.device) -> str:
     return name
 
 
-def why_eager(asked: bool | None, device: torch.device) -> str | None:
+def eager_reason(asked: bool | None, device: torch.device) -> str | None:
     """Why the model is not compiled, in a few words; None where it is."""
     if asked is False:
         return "train.compile=false"
@@ -53,13 +53,13 @@ def why_eager(asked: bool | None, device: torch.device) -> str | None:
     return None
 
 
-def machine(device: torch.device) -> str:
+def device_name(device: torch.device) -> str:
     """The device in words."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{device.type}, {threads(torch.get_num_threads())}"
+    return f"{device.type}, {format_threads(torch.get_num_threads())}"
 
 
-def threads(count: int) -> str:
+def format_threads(count: int) -> str:
     """So many threads, in words."""
     return f"{count} thread{'s' if count != 1 else ''}"

@@ -15,13 +15,13 @@ import torch
 from torch import nn
 
 import regard
-from regard.core.errors import BadInput, RegardError, sparing
-from regard.training.average import mean, put
-from regard.training.checkpoint import Checkpoints, read_weights
-from regard.training.device import chosen_device, machine
-from regard.training.recipe import build, stored, task_class
+from regard.core.errors import BadInput, RegardError, oom_advice
+from regard.training.checkpoint.checkpoints import Checkpoints, read_weights
+from regard.training.device import device_name, select_device
+from regard.training.recipe import build, load_saved_recipe, task_config_class
+from regard.training.weight_averaging import average_weights, copy_weights
+from regard.weights.checkpoint_formats import find_image_importer, load_image_model
 from regard.weights.folder import CONFIG, read_json
-from regard.weights.theirs import image_reader, pictured
 
 
 def evaluate(
@@ -34,19 +34,21 @@ def evaluate(
 ) -> dict[str, Any]:
     """Measure a run's model (or a saved model) on parts of its data, by default all its test parts.
 
-    `weights` of a run: final, best, last, ema, average, or the name of a checkpoint. `search` goes to the task's
+    `map_rows` of a run: final, best, last, ema, average, or the name of a checkpoint. `search` goes to the task's
     decoding (beams, length_penalty) or reading (stride). Gives plain values: machine, versions, and under "results" a
     report for each part.
     """
-    place = chosen_device(device)
+    place = select_device(device)
     if (folder / "recipe.json").is_file():
-        recipe = stored(folder)
+        recipe = load_saved_recipe(folder)
         task = recipe.task.build(data or recipe.data, folder=folder)
         model = build(recipe.model)
-        put(model, _weights(folder, weights, recipe.train.keep, recipe.train.average), folder)
+        copy_weights(
+            model, _weights(folder, weights, recipe.train.keep_checkpoints, recipe.train.average_checkpoints), folder
+        )
         name = recipe.name
     else:
-        model, task, name = *_saved(folder, data), folder.name
+        model, task, name = *_load_saved_model(folder, data), folder.name
     model = model.to(place).float().eval()
     parts = list(splits) if splits else [part for part in task.data.splits() if part.startswith("test")]
     if not parts:
@@ -58,16 +60,16 @@ def evaluate(
         "recipe": name,
         "weights": weights,
         "parameters": sum(p.numel() for p in model.parameters()),
-        "machine": machine(place),
+        "machine": device_name(place),
         "torch": torch.__version__,
         "regard": regard.__version__,
-        "results": {task.data.split(part): _report(task, model, part, search) for part in parts},
+        "results": {task.data.split(part): _evaluate_split(task, model, part, search) for part in parts},
     }
 
 
-def _report(task: Any, model: nn.Module, part: str, search: dict[str, Any]) -> dict[str, Any]:
-    beams = "with fewer beams (--beams), or " if hasattr(getattr(task, "config", None), "beams") else ""
-    with sparing(f"measure it {beams}on another device (--device cpu)"):
+def _evaluate_split(task: Any, model: nn.Module, part: str, search: dict[str, Any]) -> dict[str, Any]:
+    beams = "with fewer beams (--beam-size), or " if hasattr(getattr(task, "config", None), "beam_size") else ""
+    with oom_advice(f"measure it {beams}on another device (--device cpu)"):
         found: dict[str, Any] = task.report(model, part, **search)
     return found
 
@@ -81,7 +83,7 @@ def _weights(folder: Path, which: str, keep: int, average: int) -> dict[str, Any
         files = checkpoints.last(max(average, 1))
         if not files:
             raise BadInput(f"{folder} holds no checkpoints to average")
-        return mean(files)
+        return average_weights(files)
     if which in ("last", "ema"):
         newest = checkpoints.newest()
         if newest is None:
@@ -90,30 +92,30 @@ def _weights(folder: Path, which: str, keep: int, average: int) -> dict[str, Any
     return read_weights(checkpoints.folder / which)
 
 
-def _saved(folder: Path, data: Any) -> tuple[nn.Module, Any]:
+def _load_saved_model(folder: Path, data: Any) -> tuple[nn.Module, Any]:
     """A model saved without its run, and the task it was saved for on these data (a name will do)."""
     if data is None:
         raise RegardError(f"{folder} is a saved model without a recipe: say which data to measure it on")
-    saved = pictured(folder)
-    name = _task(folder, saved.task)
-    if saved.text is None and name != "images":
+    saved = load_image_model(folder)
+    name = _task_name(folder, saved.task)
+    if saved.text is None and name != "image_classification":
         raise BadInput(f"{folder} holds no vocabulary, so its model cannot be measured on text")
     if isinstance(data, str):
-        data = named(folder, data)
-    return saved.model, task_class(name)().build(data, folder=folder)
+        data = dataset_for_model(folder, data)
+    return saved.model, task_config_class(name)().build(data, folder=folder)
 
 
-def named(folder: Path, corpus: str, **changes: Any) -> Any:
+def dataset_for_model(folder: Path, corpus: str, **changes: Any) -> Any:
     """The data of a name as a saved model needs them: in its languages, in rows of its length."""
-    saved = pictured(folder).config if image_reader(folder) else read_json(folder / CONFIG)
-    name = _task(folder, saved.get("task"))
-    task = task_class(name)
+    saved = load_image_model(folder).config if find_image_importer(folder) else read_json(folder / CONFIG)
+    name = _task_name(folder, saved.get("task"))
+    task = task_config_class(name)
     if not hasattr(task, "measured"):
         raise BadInput(f"a model of the task '{name}' is measured in the folder of its run; {folder} is not one")
-    return task.measured(corpus, saved, **changes)
+    return task.eval_data(corpus, saved, **changes)
 
 
-def _task(folder: Path, task: Mapping[str, Any] | None) -> str:
+def _task_name(folder: Path, task: Mapping[str, Any] | None) -> str:
     """The name of the task that a saved model is measured by."""
     if not task and read_json(folder / CONFIG).get("model_type"):
         raise BadInput(f"{folder} is someone else's and no model of images; measure what regard.save makes of it")

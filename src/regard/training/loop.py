@@ -1,9 +1,9 @@
 """The one training loop. It knows tasks only by their protocol (task.py), and every recipe goes through it.
 
     batches -> loss -> gradient -> clip -> update -> moving average    every update; nothing waits for the device
-    metrics.jsonl                                                      every `log` updates
-    validation, best so far, patience                                  every `evaluate` updates or each epoch
-    checkpoint                                                         every `save` updates or each epoch
+    metrics.jsonl                                                      every `log_interval` updates
+    validation, best so far, patience                                  every `eval_interval` updates or each epoch
+    checkpoint                                                         every `save_interval` updates or each epoch
     last, best, moving average, mean of the last k: choose, save       at the end (ending.py)
 
 The gradient is that of (sum of the losses) / (sum of the counts) over all accumulated batches of all processes, so that
@@ -29,31 +29,33 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from regard.core.errors import BadInput, RegardError, out_of_memory
+from regard.core.errors import BadInput, RegardError, is_out_of_memory
 from regard.core.shapes import Tensor
-from regard.data.batching import Drawn, Place, prefetch
-from regard.training import begin, ending, streams
-from regard.training.average import MovingAverage, tensors
-from regard.training.checkpoint import Checkpoints, restore, save_weights
-from regard.training.compiled import Compiled, from_compiler
-from regard.training.device import chosen_device, chosen_precision, machine, why_eager
-from regard.training.fit import what_fits
+from regard.data.batching import StreamItem, StreamPosition, prefetch
+from regard.training import finalize, init_from, rng
+from regard.training.checkpoint.checkpoints import Checkpoints, restore_checkpoint, save_weights
+from regard.training.compilation import CompiledTask, is_compiler_error
+from regard.training.device import device_name, eager_reason, select_device, select_precision
 from regard.training.interrupt import Interrupt
-from regard.training.optimiser import Optimiser, spared
-from regard.training.optimisers.muon import projections
-from regard.training.progress import Metrics, Progress, Silence
-from regard.training.recipe import Recipe, build, changed, store, stored, to_json
-from regard.training.schedule import factor
-from regard.training.spread import Spread, chosen_spread
+from regard.training.loggers.loggers import Loggers
+from regard.training.loggers.progress import MetricsFile, NullProgress, Progress
+from regard.training.oom_advice import suggest_batch_size
+from regard.training.optimizers.muon import fused_projections
+from regard.training.optimizers.optimizer import Optimizer, parameters_without_decay
+from regard.training.parallel.distributed import DistributedContext, distributed_context
+from regard.training.parallel.parallelize import ParallelModel, select_data_parallel
+from regard.training.recipe import Recipe, build, changed_settings, load_saved_recipe, save_recipe, to_json
+from regard.training.schedule import learning_rate_factor
 from regard.training.task import Task
-from regard.training.world import World, join
-from regard.training.writers import Writers
+from regard.training.weight_averaging import ExponentialMovingAverage, named_tensors
 
-LOCK = ".lock"  # in the folder of a run, held by the process that trains into it
-CHECK = 10  # updates between two looks at the clock and the keyboard, where several processes must agree on them
+LOCK_FILE = ".lock"  # in the folder of a run, held by the process that trains into it
+SYNC_INTERVAL = (
+    10  # updates between two looks at the clock and the keyboard, where several processes must agree on them
+)
 
 
-def run(
+def run_training(
     recipe: Recipe, out: Path, resume: bool = False, command: str | None = None, watch: bool = False
 ) -> dict[str, Any]:
     """Train a recipe into a folder and say how it went; `resume` goes on with the run that is there, if one is.
@@ -62,86 +64,88 @@ def run(
     """
     settings = recipe.train
     with (
-        join(chosen_device(settings.device), settings.tensor) as world,
+        distributed_context(select_device(settings.device), settings.tensor_parallel) as world,
         _deterministic(settings.deterministic),
-        _alone(out, world),
-        streams.apart(world.device),
-        _together(world, out),
+        _locked_folder(out, world),
+        rng.isolated_rng(world.device),
+        _report_lost_process(world, out),
     ):
-        checkpoints = Checkpoints(out / "checkpoints", settings.keep, settings.average, world)
-        if world.leads:
+        checkpoints = Checkpoints(out / "checkpoints", settings.keep_checkpoints, settings.average_checkpoints, world)
+        if world.is_main_process:
             checkpoints.clear(out)  # what a killed process left half-written
-        latest = world.said(checkpoints.newest(_aloud) if world.leads else None)
+        latest = world.broadcast(checkpoints.newest(_print_stderr) if world.is_main_process else None)
         if latest is not None and not resume:
             raise BadInput(f"{out} already holds a run ({latest.name}); resume it, or choose another folder")
         if latest is not None:  # the vocabulary is the data's to say, later
-            known = stored(out)
-            _refuse_changes(known, replace(recipe, model=known.model))
-        going = _Run(recipe, out, world, checkpoints, latest)
+            known = load_saved_recipe(out)
+            _check_unchanged(known, replace(recipe, model=known.model))
+        going = TrainingRun(recipe, out, world, checkpoints, latest)
         going.command = command or f"regard train {recipe.name} --out {shlex.quote(str(out))} --resume"
-        return going.go(watch)
+        return going.train(watch)
 
 
-class _Run:
+class TrainingRun:
     """One run: what it is made of, in the order it is needed."""
 
     command = ""
     say: Callable[[str], None] = staticmethod(print)
 
-    def __init__(self, recipe: Recipe, out: Path, world: World, checkpoints: Checkpoints, latest: Path | None) -> None:
+    def __init__(
+        self, recipe: Recipe, out: Path, world: DistributedContext, checkpoints: Checkpoints, latest: Path | None
+    ) -> None:
         s = self.settings = recipe.train
         self.out, self.world, self.device, self.checkpoints = out, world, world.device, checkpoints
-        begun = None if s.begin is None or latest is not None else begin.folder(s.begin)
+        begun = None if s.init_from is None or latest is not None else init_from.resolve_source(s.init_from)
         self.task: Task = recipe.task.build(
-            recipe.data, seed=streams.derived(s.seed, "data"), folder=begun if latest is None else out
+            recipe.data, seed=rng.derive_seed(s.seed, "data"), folder=begun if latest is None else out
         )
-        self.task.ready(bool(s.score))
+        self.task.ready(bool(s.score_interval))
         self.fingerprint = self.task.fingerprint()
         fitted = replace(recipe, model=self.task.fit(recipe.model))
         if latest is not None:
-            _refuse_changes(stored(out), fitted)
+            _check_unchanged(load_saved_recipe(out), fitted)
         self.recipe = fitted
-        torch.manual_seed(streams.derived(s.seed, "init"))
+        torch.manual_seed(rng.derive_seed(s.seed, "init"))
         self.model = build(fitted.model).to(self.device)
-        _refuse_untaught(self.model, self.task)
-        self.begun = "" if begun is None else begin.take(self.model, begun)
+        _check_samplers_are_trained(self.model, self.task)
+        self.begun = "" if begun is None else init_from.load_initial_weights(self.model, begun)
         for module in self.task.modules().values():
             module.to(self.device)
-        self.precision = chosen_precision(s.precision, self.device)
-        how = chosen_spread(s.spread, world, self.model)
-        self.spread = Spread(self.task, self.model, world, how, self.precision, s.recompute)
-        self.eager = why_eager(s.compile, self.device)
-        self.compiled = None if self.eager is not None else Compiled(self.task, self.spread)
-        self.optimiser = Optimiser(
+        self.precision = select_precision(s.precision, self.device)
+        how = select_data_parallel(s.data_parallel, world, self.model)
+        self.parallel = ParallelModel(self.task, self.model, world, how, self.precision, s.gradient_checkpointing)
+        self.eager = eager_reason(s.compile, self.device)
+        self.compiled = None if self.eager is not None else CompiledTask(self.task, self.parallel)
+        self.optimizer = Optimizer(
             self._trained(),
-            s.optimiser,
+            s.optimizer,
             betas=s.betas,
             eps=s.eps,
-            decay=s.decay,
-            clip=s.clip,
+            weight_decay=s.weight_decay,
+            clip_grad_norm=s.clip_grad_norm,
             layer_decay=s.layer_decay,
-            rows=projections(self.model),
-            spares=spared(self.model),
+            rows=fused_projections(self.model),
+            no_decay=parameters_without_decay(self.model),
         )
-        self.ema = MovingAverage(self.model, s.ema) if s.ema else None
+        self.ema = ExponentialMovingAverage(self.model, s.ema_decay) if s.ema_decay else None
         self._seed(latest=0)
         # what the checkpoint carries beside weights and moments
-        self.step, self.place, self.tokens, self.seconds = 0, Place(), 0, 0.0
-        self.looks, self.bad = 0, 0
+        self.step, self.position, self.tokens, self.seconds = 0, StreamPosition(), 0, 0.0
+        self.evaluations, self.evals_without_improvement = 0, 0
         self.best: float | None = None
         self.sums: dict[str, Tensor] = {}
-        self.since = {"updates": 0, "count": 0, "seconds": 0.0}  # since the last row of metrics.jsonl
+        self.since_log = {"updates": 0, "count": 0, "seconds": 0.0}  # since the last row of metrics.jsonl
         if latest is not None:
-            self._go_back(latest)
-        if world.leads:
+            self._restore(latest)
+        if world.is_main_process:
             if latest is None:
                 self.task.save(out)
-            store(fitted, out)
-        self.metrics = Metrics(out / "metrics.jsonl", self.step, world.leads)
-        self.writers = Writers(out, s.writers if world.leads else (), to_json(fitted))
+            save_recipe(fitted, out)
+        self.metrics = MetricsFile(out / "metrics.jsonl", self.step, world.is_main_process)
+        self.loggers = Loggers(out, s.loggers if world.is_main_process else (), to_json(fitted))
         self.drawn_at, self.clock = -math.inf, 0.0
         self.stop = ""  # why the run ends before its last update
-        world.wait()
+        world.barrier()
 
     def _trained(self) -> dict[str, torch.nn.Parameter]:
         """Everything that is trained, by name."""
@@ -150,75 +154,77 @@ class _Run:
 
     def _seed(self, latest: int) -> None:
         """Streams of dropout and sampling: of this part of the batch, from this update on."""
-        share, seed = self.world.share, self.settings.seed
+        share, seed = self.world.replica, self.settings.seed
         suffix = f"/{share}/{latest}" if share or latest else ""
-        torch.manual_seed(streams.derived(seed, f"dropout{suffix}"))
-        self.sampling = torch.Generator().manual_seed(streams.derived(seed, f"sampling{suffix}"))
+        torch.manual_seed(rng.derive_seed(seed, f"dropout{suffix}"))
+        self.sampling = torch.Generator().manual_seed(rng.derive_seed(seed, f"sampling{suffix}"))
 
-    def go(self, watch: bool = False) -> dict[str, Any]:
+    def train(self, watch: bool = False) -> dict[str, Any]:
         """Train to the end, or until something says stop."""
         s, began = self.settings, time.monotonic()
         pin = (lambda d: replace(d, batch=d.batch.pin())) if self.device.type == "cuda" else None
-        stream = self.task.batches().start(self.place, self.world.share, self.world.shares)
+        stream = self.task.batches().start(self.position, self.world.replica, self.world.num_replicas)
         self.model.train()
         with (
             Interrupt(compiling=self.compiled is not None) as asked,
-            closing(self.writers),
+            closing(self.loggers),
             self._progress(watch) as progress,
         ):
-            self.say = progress.say
+            self.say = progress.print_line
             for line in (self._first_line(), self.begun):
                 if line:
-                    progress.say(line)
-            with prefetch(stream, prepare=pin, workers=s.workers) as batches:
+                    progress.print_line(line)
+            with prefetch(stream, prepare=pin, workers=s.num_workers) as batches:
                 self._start_clock()
-                while self.step < s.steps and not self._tired() and not self.stop:
-                    epoch = self.place.epoch
+                while self.step < s.steps and not self._out_of_patience() and not self.stop:
+                    epoch = self.position.epoch
                     self._update(batches)
                     asked.compiling = False
-                    ended = self.place.epoch > epoch  # an epoch did
-                    look = self.step % s.evaluate == 0 if s.evaluate else ended
-                    regular = self.step % s.save == 0 if s.save else ended
-                    late = bool(s.minutes) and time.monotonic() - began > 60 * s.minutes
-                    self.stop = self._agreed("interrupted" if asked else "minutes" if late else "")
-                    if self.step % s.log == 0 or look or regular or self.stop or self.step == s.steps:
+                    ended = self.position.epoch > epoch  # an epoch did
+                    look = self.step % s.eval_interval == 0 if s.eval_interval else ended
+                    regular = self.step % s.save_interval == 0 if s.save_interval else ended
+                    late = bool(s.max_minutes) and time.monotonic() - began > 60 * s.max_minutes
+                    self.stop = self._agree_on_stop("interrupted" if asked else "minutes" if late else "")
+                    if self.step % s.log_interval == 0 or look or regular or self.stop or self.step == s.steps:
                         self._stop_clock()
-                        if self.step % s.log == 0:
+                        if self.step % s.log_interval == 0:
                             self._write_row(progress)
                         if look:
-                            self._look(progress)
-                        if regular or self.stop or self._tired() or self.step == s.steps:
+                            self._evaluate(progress)
+                        if regular or self.stop or self._out_of_patience() or self.step == s.steps:
                             self._save(regular)
                         self._start_clock()
                     elif self.step % 10 == 0:
                         self._show(progress)
             self._draw(force=True)
             if self.stop == "interrupted":
-                progress.say(f"stopped after update {self.step}, all is saved. To go on:\n  {self.command}")
-                result = ending.result(self, self.stop, {}, None)
+                progress.print_line(f"stopped after update {self.step}, all is saved. To go on:\n  {self.command}")
+                result = finalize.build_result(self, self.stop, {}, None)
             else:
-                result = ending.finish(self, self.stop or ("patience" if self._tired() else "steps"), progress)
+                result = finalize.finalize(
+                    self, self.stop or ("patience" if self._out_of_patience() else "steps"), progress
+                )
         return result
 
     def _progress(self, watch: bool) -> Any:
-        if not self.world.leads:
-            return Silence()
+        if not self.world.is_main_process:
+            return NullProgress()
         if watch:
-            from regard.training.live import Live
+            from regard.training.loggers.terminal_plot import TerminalPlot
 
-            return Live(self.settings.steps, self.step, self.metrics.rows, self.recipe.name)
+            return TerminalPlot(self.settings.steps, self.step, self.metrics.rows, self.recipe.name)
         return Progress(self.settings.steps, self.step)
 
-    def _agreed(self, stop: str) -> str:
+    def _agree_on_stop(self, stop: str) -> str:
         """Why to stop, the same for all processes: they compare notes every few updates."""
         reasons = ("", "minutes", "interrupted")
         if self.world.size == 1:
             return stop
-        return reasons[self.world.most(reasons.index(stop))] if self.step % CHECK == 0 else ""
+        return reasons[self.world.max_over_ranks(reasons.index(stop))] if self.step % SYNC_INTERVAL == 0 else ""
 
-    def _tired(self) -> bool:
+    def _out_of_patience(self) -> bool:
         """Whether there have been too many looks without a new best."""
-        return bool(self.settings.patience) and self.bad >= self.settings.patience
+        return bool(self.settings.patience) and self.evals_without_improvement >= self.settings.patience
 
     def _start_clock(self) -> None:
         self.clock = time.monotonic()
@@ -229,42 +235,45 @@ class _Run:
             torch.cuda.synchronize(self.device)
         spent = time.monotonic() - self.clock
         self.seconds += spent
-        self.since["seconds"] += spent
+        self.since_log["seconds"] += spent
 
     # -- one update ----------------------------------------------------------------------------------------------------
 
-    def _update(self, batches: Iterator[Drawn[Any]]) -> None:
-        drawn = [next(batches) for _ in range(self.settings.accumulate)]
-        count = max(1, self.world.added(sum(d.count for d in drawn)))
+    def _update(self, batches: Iterator[StreamItem[Any]]) -> None:
+        drawn = [next(batches) for _ in range(self.settings.gradient_accumulation_steps)]
+        count = max(1, self.world.sum_over_replicas(sum(d.count for d in drawn)))
         for d in drawn:
-            with self.spread.accumulating(last=d is drawn[-1]):
+            with self.parallel.accumulating(last=d is drawn[-1]):
                 total, parts = self._loss(d.batch)
                 # a process with nothing in this batch was lent a row; gradients are averaged over the parts of a batch
-                weight = (self.world.shares if d.count else 0) / count
+                weight = (self.world.num_replicas if d.count else 0) / count
                 (total / count if self.world.size == 1 else total * weight).backward()
             for name, part in parts.items():
                 part = part.detach() if d.count else torch.zeros_like(part)
                 self.sums[name] = self.sums[name] + part if name in self.sums else part.clone()
         self.step += 1
         s = self.settings
-        norm, lost = self.optimiser.step(s.rate * factor(s.schedule, self.step, s.warmup, s.steps, s.floor))
-        for name, value in (("_norm", norm.masked_fill(lost > 0, 0.0)), ("_lost", lost)):
+        norm, skipped = self.optimizer.step(
+            s.learning_rate
+            * learning_rate_factor(s.schedule, self.step, s.warmup_steps, s.steps, s.min_learning_rate_ratio)
+        )
+        for name, value in (("_norm", norm.masked_fill(skipped > 0, 0.0)), ("_skipped", skipped)):
             self.sums[name] = self.sums[name] + value if name in self.sums else value
         self.task.after_update(self.model, self.step)
         if self.ema is not None:
             self.ema.update(self.step)
-        self.place = drawn[-1].after
+        self.position = drawn[-1].next_position
         self.tokens += count
-        self.since["updates"] += 1
-        self.since["count"] += count
+        self.since_log["updates"] += 1
+        self.since_log["count"] += count
 
     def _loss(self, batch: Any) -> tuple[Tensor, dict[str, Tensor]]:
         try:
             return self._objective(batch)
         except Exception as error:
-            if out_of_memory(error):
-                raise BadInput(what_fits(self, batch, error)) from None
-            if self.compiled is None or not from_compiler(error):
+            if is_out_of_memory(error):
+                raise BadInput(suggest_batch_size(self, batch, error)) from None
+            if self.compiled is None or not is_compiler_error(error):
                 raise
             failed = type(error).__name__
         self.compiled.undo()
@@ -274,7 +283,7 @@ class _Run:
 
     def _objective(self, batch: Any) -> tuple[Tensor, dict[str, Tensor]]:
         with self.autocast():
-            return self.spread.loss(batch.to(self.device), self.step, self.sampling)
+            return self.parallel.loss(batch.to(self.device), self.step, self.sampling)
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Products in the run's precision."""
@@ -286,79 +295,89 @@ class _Run:
 
     def _totals(self) -> dict[str, Tensor]:
         """The sums of all processes; norms and losses of updates are the same for all."""
-        return {name: x if name.startswith("_") else self.world.total(x.clone()) for name, x in self.sums.items()}
+        return {
+            name: x if name.startswith("_") else self.world.all_reduce_sum(x.clone()) for name, x in self.sums.items()
+        }
 
     def _write_row(self, progress: Progress) -> None:
-        updates, count = max(1, self.since["updates"]), max(1, self.since["count"])
+        updates, count = max(1, self.since_log["updates"]), max(1, self.since_log["count"])
         values = {name: float(x) for name, x in self._totals().items()}
-        lost = int(values.pop("_lost", 0.0))
-        norm = values.pop("_norm", 0.0) / max(1, updates - lost)
+        skipped = int(values.pop("_skipped", 0.0))
+        norm = values.pop("_norm", 0.0) / max(1, updates - skipped)
         numbers = {name: value / count for name, value in values.items()}
         s = self.settings
-        rate = s.rate * factor(s.schedule, self.step, s.warmup, s.steps, s.floor)
-        row = {"step": self.step, "epoch": self.place.epoch, "tokens": self.tokens, **numbers, "lr": rate}
+        rate = s.learning_rate * learning_rate_factor(
+            s.schedule, self.step, s.warmup_steps, s.steps, s.min_learning_rate_ratio
+        )
+        row = {"step": self.step, "epoch": self.position.epoch, "tokens": self.tokens, **numbers, "lr": rate}
         row |= {"grad_norm": norm, "seconds": round(self.seconds, 3)}
-        row["tokens_per_second"] = round(count / max(self.since["seconds"], 1e-9), 1)
-        if lost:
-            row["lost_updates"] = lost
+        row["tokens_per_second"] = round(count / max(self.since_log["seconds"], 1e-9), 1)
+        if skipped:
+            row["skipped_updates"] = skipped
         self.metrics.add(row)
-        self.writers.add(row)
-        progress.at(self.step, {**numbers, "lr": rate, f"{self.task.unit}/s": row["tokens_per_second"]})
-        self.sums, self.since = {}, {"updates": 0, "count": 0, "seconds": 0.0}
-        if lost == updates:
+        self.loggers.add(row)
+        progress.update(self.step, {**numbers, "lr": rate, f"{self.task.unit}/s": row["tokens_per_second"]})
+        self.sums, self.since_log = {}, {"updates": 0, "count": 0, "seconds": 0.0}
+        if skipped == updates:
             newest = self.checkpoints.newest()
             raise RegardError(
                 f"the gradient was not finite in all of the last {updates} updates (up to {self.step}); nothing was "
-                f"learned from them. Last checkpoint: {newest or 'none'}. Lower train.rate, lengthen train.warmup, or "
-                f"set train.clip=1"
+                f"learned from them. Last checkpoint: {newest or 'none'}. Lower train.learning_rate, lengthen train.warmup_steps, or "
+                f"set train.clip_grad_norm=1"
             )
-        if lost:
-            progress.say(f"step {self.step}  left out {lost} of {updates} updates, whose gradient was not finite")
+        if skipped:
+            progress.print_line(
+                f"step {self.step}  left out {skipped} of {updates} updates, whose gradient was not finite"
+            )
 
     def _show(self, progress: Progress) -> None:
         """Move the bar; with numbers only on a CPU, where reading them costs nothing."""
         if self.device.type != "cpu":
-            progress.move(self.step)
+            progress.advance(self.step)
             return
-        count = max(1, self.since["count"])
-        speed = count / max(self.since["seconds"] + time.monotonic() - self.clock, 1e-9)
-        own = count / self.world.shares  # about: this process's part stands for all
-        progress.at(self.step, {"loss": float(self.sums["loss"]) / max(own, 1), f"{self.task.unit}/s": speed})
+        count = max(1, self.since_log["count"])
+        speed = count / max(self.since_log["seconds"] + time.monotonic() - self.clock, 1e-9)
+        own = count / self.world.num_replicas  # about: this process's part stands for all
+        progress.update(self.step, {"loss": float(self.sums["loss"]) / max(own, 1), f"{self.task.unit}/s": speed})
 
-    def _look(self, progress: Progress) -> None:
+    def _evaluate(self, progress: Progress) -> None:
         """Measure on the validation part; remember the best, count the looks without one."""
         s = self.settings
-        self.looks += 1
-        effort = 1 if s.score and self.looks % s.score == 0 else 0
+        self.evaluations += 1
+        effort = 1 if s.score_interval and self.evaluations % s.score_interval == 0 else 0
         with self._averaged():
             found = self.measure(effort)
             words = {key: value for key, value in found.items() if isinstance(value, float)}
-            if s.metric not in found and effort == (1 if s.score else 0):
+            if s.metric not in found and effort == (1 if s.score_interval else 0):
                 raise RegardError(f"train.metric is '{s.metric}', but the task measures {', '.join(words)}")
             if s.metric in found:
                 value = float(found[s.metric])
-                if math.isfinite(value) and (self.best is None or ending.better(s.metric, value, self.best)):
-                    self.best, self.bad = value, 0
+                if math.isfinite(value) and (self.best is None or finalize.is_better(s.metric, value, self.best)):
+                    self.best, self.evals_without_improvement = value, 0
                     about = {"step": str(self.step), s.metric: repr(value)}
-                    save_weights(self.checkpoints.folder / "best.safetensors", tensors(self.model), about, self.world)
+                    save_weights(
+                        self.checkpoints.folder / "best.safetensors", named_tensors(self.model), about, self.world
+                    )
                 else:
-                    self.bad += 1
+                    self.evals_without_improvement += 1
         counts = ("tokens", self.task.unit)  # of what was measured on: no curve
-        row = {("valid_loss" if key == "loss" else key): value for key, value in found.items() if key not in counts}
-        row = {"step": self.step, "epoch": self.place.epoch, **row}
+        row = {("val_loss" if key == "loss" else key): value for key, value in found.items() if key not in counts}
+        row = {"step": self.step, "epoch": self.position.epoch, **row}
         self.metrics.add(row)
-        self.writers.add(row)
+        self.loggers.add(row)
         said = "  ".join(f"{name} {value:.4g}" for name, value in words.items())
         signature = "".join(f"  [{value}]" for key, value in found.items() if key.endswith("signature"))
-        progress.say(f"step {self.step}  validation: {said}{signature if self.looks == s.score else ''}")
+        progress.print_line(
+            f"step {self.step}  validation: {said}{signature if self.evaluations == s.score_interval else ''}"
+        )
         self._draw()
 
     def measure(self, effort: int) -> dict[str, Any]:
         """Measure the model as it is, leaving every random stream and its mode as they were."""
-        with streams.apart(self.device), self.spread.whole(effort > 0):
+        with rng.isolated_rng(self.device), self.parallel.unsharded(effort > 0):
             found = self.task.evaluate(self.model, "val", effort)
         self.model.train()
-        heard: dict[str, Any] = self.world.said(found)  # every process measures; they go by the leader's numbers
+        heard: dict[str, Any] = self.world.broadcast(found)  # every process measures; they go by the leader's numbers
         return heard
 
     @contextmanager
@@ -367,71 +386,82 @@ class _Run:
         if self.ema is None:
             yield
             return
-        own = {name: x.detach().clone() for name, x in self.ema.live.items()}
+        own = {name: x.detach().clone() for name, x in self.ema.parameters.items()}
         try:
-            _copy(self.ema.live, self.ema.kept)
+            _copy(self.ema.parameters, self.ema.averages)
             yield
         finally:
-            _copy(self.ema.live, own)
+            _copy(self.ema.parameters, own)
 
     def _draw(self, force: bool = False) -> None:
         """The curve so far; while training at most every five minutes."""
-        if not self.world.leads or not self.metrics.rows or (not force and time.monotonic() - self.drawn_at < 300):
+        if (
+            not self.world.is_main_process
+            or not self.metrics.rows
+            or (not force and time.monotonic() - self.drawn_at < 300)
+        ):
             return
         if find_spec("matplotlib") is None:
             return
-        from regard.see.curve import curve
+        from regard.see.training_curve import training_curve
 
-        curve(self.metrics.rows, self.out / "curve.png", self.recipe.name, self.task.unit)
+        training_curve(self.metrics.rows, self.out / "curve.png", self.recipe.name, self.task.unit)
         self.drawn_at = time.monotonic()
 
     # -- stopping and going on -----------------------------------------------------------------------------------------
 
     def _groups(self) -> dict[str, Mapping[str, Tensor]]:
         """All tensors of the run, by what they are."""
-        groups: dict[str, Mapping[str, Tensor]] = {"model": tensors(self.model), "optimiser": self.optimiser.tensors()}
+        groups: dict[str, Mapping[str, Tensor]] = {
+            "model": named_tensors(self.model),
+            "optimizer": self.optimizer.tensors(),
+        }
         if self.ema is not None:
-            groups["ema"] = self.ema.kept
+            groups["ema"] = self.ema.averages
         for name, module in self.task.modules().items():
-            groups[f"task.{name}"] = tensors(module)
+            groups[f"task.{name}"] = named_tensors(module)
         return groups
 
     def _save(self, regular: bool) -> None:
         state = {
             "step": self.step,
-            "place": asdict(self.place),
+            "position": asdict(self.position),
             "tokens": self.tokens,
             "seconds": self.seconds,
-            "looks": self.looks,
-            "bad": self.bad,
+            "evaluations": self.evaluations,
+            "evals_without_improvement": self.evals_without_improvement,
             "best": self.best,
-            "since": dict(self.since),
+            "since_log": dict(self.since_log),
             "sums": {name: x.detach().cpu() for name, x in self._totals().items()},
             "data": self.fingerprint,
             "task": self.task.state_dict(),
         }
         sums = {name: x.detach().cpu() for name, x in self.sums.items()}
-        own = {"random": streams.state(self.device, self.sampling), "sums": sums}
+        own = {"random": rng.get_rng_state(self.device, self.sampling), "sums": sums}
         self.checkpoints.save(self.step, self._groups(), state, own, regular)
 
-    def _go_back(self, checkpoint: Path) -> None:
-        state, own = restore(checkpoint, self._groups(), self.world)
+    def _restore(self, checkpoint: Path) -> None:
+        state, own = restore_checkpoint(checkpoint, self._groups(), self.world)
         if state.get("data") != self.fingerprint:
             raise BadInput(
                 f"{checkpoint} was trained on other data than are there now, though their settings are equal"
             )
         try:
             self.task.load_state_dict(state["task"])
-            self.step, self.place = int(state["step"]), Place(**state["place"])
+            self.step, self.position = int(state["step"]), StreamPosition(**state["position"])
             self.tokens, self.seconds = int(state["tokens"]), float(state["seconds"])
-            self.looks, self.bad, self.best = int(state["looks"]), int(state["bad"]), state["best"]
-            self.since = dict(state["since"])
+            self.evaluations, self.evals_without_improvement, self.best = (
+                int(state["evaluations"]),
+                int(state["evals_without_improvement"]),
+                state["best"],
+            )
+            self.since_log = dict(state["since_log"])
             self.sums = {name: x.to(self.device) for name, x in state["sums"].items()}
-            if self.world.share:  # they hold all processes' sums: one of them goes on with those
+            if self.world.replica:  # they hold all processes' sums: one of them goes on with those
                 self.sums = {name: x if name[0] == "_" else torch.zeros_like(x) for name, x in self.sums.items()}
             if own is not None:  # as many processes as there were: each goes on with its own
                 self.sums = {name: x.to(self.device) for name, x in own["sums"].items()}
-                streams.restore(own["random"], self.device, self.sampling)
+                rng.set_rng_state(own["random"], self.device, self.sampling)
             else:
                 self._seed(self.step)
         except (KeyError, TypeError, ValueError) as error:
@@ -439,12 +469,12 @@ class _Run:
 
     def _first_line(self) -> str:
         how = "compiled" if self.eager is None else f"eager: {self.eager}"
-        spread = self.spread.describe()
-        again = ", blocks recomputed" if self.settings.recompute else ""
+        spread = self.parallel.describe()
+        again = ", blocks recomputed" if self.settings.gradient_checkpointing else ""
         going = f"; going on from update {self.step}" if self.step else ""
         return (
-            f"{self.recipe.name} on {machine(self.device)}, {f'{spread}, ' if spread else ''}{self.precision}, "
-            f"{self.optimiser.describe()}, {how}{again}, {ending.parameters(self.model):,} parameters; "
+            f"{self.recipe.name} on {device_name(self.device)}, {f'{spread}, ' if spread else ''}{self.precision}, "
+            f"{self.optimizer.describe()}, {how}{again}, {finalize.count_parameters(self.model):,} parameters; "
             f"{self.task.card()}{going}"
         )
 
@@ -452,16 +482,16 @@ class _Run:
 # -- small parts -------------------------------------------------------------------------------------------------------
 
 
-def _refuse_changes(old: Recipe, new: Recipe) -> None:
+def _check_unchanged(old: Recipe, new: Recipe) -> None:
     """A run goes on with the model, the task and the data it began with; how it is trained may change."""
-    found = changed(old, new)
+    found = changed_settings(old, new)
     fixed = {key: pair for key, pair in found.items() if not key.startswith("train.")}
     if fixed:
         said = "; ".join(f"{key} was {a!r}, is {b!r}" for key, (a, b) in fixed.items())
         raise BadInput(f"the run was begun with another recipe: {said}")
 
 
-def _made(out: Path) -> bool:
+def _make_folder(out: Path) -> bool:
     """Make the folder of a run; whether it was not there."""
     fresh = not out.exists()
     try:
@@ -471,31 +501,31 @@ def _made(out: Path) -> bool:
     return fresh
 
 
-def _unmade(out: Path) -> None:
+def _remove_folder(out: Path) -> None:
     """Take away the folder of a run that came to nothing; whoever does so holds its lock."""
     with suppress(OSError):  # someone else may have put something there at this very moment
-        if {entry.name for entry in out.iterdir()} <= {LOCK}:
-            (out / LOCK).unlink(missing_ok=True)
+        if {entry.name for entry in out.iterdir()} <= {LOCK_FILE}:
+            (out / LOCK_FILE).unlink(missing_ok=True)
             out.rmdir()
 
 
 @contextmanager
-def _alone(out: Path, world: World) -> Iterator[None]:
+def _locked_folder(out: Path, world: DistributedContext) -> Iterator[None]:
     """Nobody else trains into this folder meanwhile; the lock goes with the process, however it ends.
 
     The folder is made where it is not there, and goes away again with a run that was refused before it wrote anything.
     """
-    fresh = _made(out)
+    fresh = _make_folder(out)
     try:
         import fcntl
     except ImportError:  # not a POSIX system
         yield
         return
-    if not world.leads:
+    if not world.is_main_process:
         yield
         return
     try:
-        file = open(out / LOCK, "w")  # noqa: SIM115
+        file = open(out / LOCK_FILE, "w")  # noqa: SIM115
     except OSError as error:
         raise BadInput(f"cannot write in {out}: {(error.strerror or str(error)).lower()}") from None
     with file:
@@ -509,12 +539,12 @@ def _alone(out: Path, world: World) -> Iterator[None]:
             yield
         except BaseException:
             if fresh:
-                _unmade(out)
+                _remove_folder(out)
             raise
 
 
 @contextmanager
-def _together(world: World, out: Path) -> Iterator[None]:
+def _report_lost_process(world: DistributedContext, out: Path) -> Iterator[None]:
     """Say in one line that another process went away, which the engine says in fifty."""
     try:
         yield
@@ -544,7 +574,7 @@ def _deterministic(asked: bool) -> Iterator[None]:
         torch.use_deterministic_algorithms(before)
 
 
-def _aloud(line: str) -> None:
+def _print_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
@@ -554,7 +584,7 @@ def _copy(to: Mapping[str, Tensor], source: Mapping[str, Tensor]) -> None:
         x.copy_(source[name])
 
 
-def _refuse_untaught(model: nn.Module, task: Task) -> None:
+def _check_samplers_are_trained(model: nn.Module, task: Task) -> None:
     """Draws have no derivative: where no rewards teach them, they would stay as they began, and nobody would notice."""
     drawn = [type(part).__name__ for part in model.modules() if callable(getattr(part, "told", None))]
     if drawn and not hasattr(task, "choices"):

@@ -1,6 +1,6 @@
 """Recipes: a model, a task, data and a way of training, as one frozen value that a file can hold.
 
-    recipe = load("translate_multi30k_tiny")                              # recipes/translate_multi30k_tiny.py
+    recipe = load("transformer_multi30k")                              # recipes/transformer_multi30k.py
     recipe = override(recipe, ["train.steps=200", "model.attention=softmax", "data.target=fr"])
 
 A recipe file has a docstring (its card) and a function ``recipe() -> Recipe``. What was resolved is written beside the
@@ -23,10 +23,10 @@ from torch import nn
 
 import regard
 from regard.core import config
-from regard.core.bounds import within
-from regard.core.errors import BadInput, RegardError, UnknownName, nearest
-from regard.core.files import write
-from regard.core.spec import Table, resolve
+from regard.core.errors import BadInput, RegardError, UnknownName, did_you_mean
+from regard.core.files import atomic_write
+from regard.core.spec import Registry, resolve
+from regard.core.validation import validate
 from regard.data import DATA
 from regard.models import MODELS
 from regard.tasks import TASKS
@@ -39,40 +39,42 @@ class Train:
     """How to train. Updates are counted from 1; "each epoch" means: after the update that finished one."""
 
     steps: int = 10_000  # updates
-    minutes: float = 0.0  # stop after so many of this session, whatever the step; 0: no limit
+    max_minutes: float = 0.0  # stop after so many of this session, whatever the step; 0: no limit
     seed: int = 1
-    begin: str | None = None  # weights to begin from: a run, a saved model's folder, or one that ships (begin.py)
+    init_from: str | None = None  # weights to begin from: a run, a saved model's folder, or one that ships (begin.py)
     device: str = "auto"  # auto: the GPU where there is one
     precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 autocast on a GPU, float32 elsewhere
     compile: bool | None = None  # None: on a GPU, where there is a C++ compiler
     deterministic: bool = False  # only algorithms that always give the same bits; a CPU has no others
-    spread: Literal["auto", "ddp", "fsdp"] = "auto"  # over the processes of torchrun: copies, or slices of every tensor
-    tensor: int = 1  # processes that share the heads and hidden units of every block
-    recompute: bool = False  # keep only what enters a block, and run it again for its gradient
-    workers: int = 1  # makers of batches
-    accumulate: int = 1  # batches an update
-    optimiser: str = "adamw"  # a spec: adamw, muon, adafactor, sgd
-    rate: float = 1e-3  # the peak
+    data_parallel: Literal["auto", "ddp", "fsdp"] = (
+        "auto"  # over the processes of torchrun: copies, or slices of every tensor
+    )
+    tensor_parallel: int = 1  # processes that share the heads and hidden units of every block
+    gradient_checkpointing: bool = False  # keep only what enters a block, and run it again for its gradient
+    num_workers: int = 1  # makers of batches
+    gradient_accumulation_steps: int = 1  # batches an update
+    optimizer: str = "adamw"  # a spec: adamw, muon, adafactor, sgd
+    learning_rate: float = 1e-3  # the peak
     schedule: Literal["inverse_sqrt", "cosine", "linear", "wsd", "one_cycle", "constant"] = "inverse_sqrt"
-    warmup: int = 4000
-    floor: float = 0.0  # where cosine ends, as a share of the peak
+    warmup_steps: int = 4000
+    min_learning_rate_ratio: float = 0.0  # where cosine ends, as a share of the peak
     betas: tuple[float, float] = (0.9, 0.98)
     eps: float = 1e-9
-    decay: float = 0.0  # of matrices
+    weight_decay: float = 0.0  # of matrices
     layer_decay: float = 1.0  # the rate of a layer, as a share of that of the layer above it
-    clip: float = 0.0  # the largest norm of a gradient; 0: none
-    ema: float = 0.0  # decay of the moving average of the weights; 0: none is kept
-    average: int = 1  # so many last regular checkpoints are averaged at the end
-    evaluate: int = 0  # updates between looks at the validation part; 0: each epoch
-    score: int = 1  # every so many looks, decode and score too; 0: never, the loss alone decides
+    clip_grad_norm: float = 0.0  # the largest norm of a gradient; 0: none
+    ema_decay: float = 0.0  # decay of the moving average of the weights; 0: none is kept
+    average_checkpoints: int = 1  # so many last regular checkpoints are averaged at the end
+    eval_interval: int = 0  # updates between looks at the validation part; 0: each epoch
+    score_interval: int = 1  # every so many looks, decode and score too; 0: never, the loss alone decides
     metric: str = "loss"  # what "best" and patience go by
     patience: int = 0  # stop after so many looks without a new best; 0: never
-    save: int = 0  # updates between checkpoints; 0: each epoch
-    keep: int = 2  # newest checkpoints that a run could go on from
-    log: int = 50  # updates between rows of metrics.jsonl
-    writers: tuple[str, ...] = ()  # who else is told: tensorboard, wandb
-    finish: Literal["auto", "last", "best", "ema", "average"] = "auto"  # auto: what does best on validation
-    store: Literal["float32", "float16", "int8"] = "float32"  # the saved model; it is scored as it is stored
+    save_interval: int = 0  # updates between checkpoints; 0: each epoch
+    keep_checkpoints: int = 2  # newest checkpoints that a run could go on from
+    log_interval: int = 50  # updates between rows of metrics.jsonl
+    loggers: tuple[str, ...] = ()  # who else is told: tensorboard, wandb
+    final_weights: Literal["auto", "last", "best", "ema", "average"] = "auto"  # auto: what does best on validation
+    save_dtype: Literal["float32", "float16", "int8"] = "float32"  # the saved model; it is scored as it is stored
 
 
 @dataclass(frozen=True)
@@ -88,37 +90,37 @@ class Recipe:
     def __post_init__(self) -> None:
         for group in ("model", "task", "train"):  # data check themselves; what no table names is refused by to_json
             if is_dataclass(part := getattr(self, group)):
-                within(part, f"{group}.")
+                validate(part, f"{group}.")
 
 
 # -- finding and loading -----------------------------------------------------------------------------------------------
 
 
-def folders() -> list[Path]:
+def recipe_folders() -> list[Path]:
     """Where recipes are: in the installed package, or beside it in a checkout."""
     package = Path(regard.__file__).resolve().parent
     return [path for path in (package / "recipes", package.parents[1] / "recipes") if path.is_dir()]
 
 
-def recipes() -> dict[str, Path]:
+def list_recipes() -> dict[str, Path]:
     """Every recipe by name."""
-    found = {file.stem: file for folder in reversed(folders()) for file in folder.glob("*.py")}
+    found = {file.stem: file for folder in reversed(recipe_folders()) for file in folder.glob("*.py")}
     return {name: found[name] for name in sorted(found) if not name.startswith("_")}
 
 
-def called(name: str | Path) -> str:
+def recipe_name(name: str | Path) -> str:
     """The name that a run of a recipe goes by: its own, or that of its file."""
     return Path(name).stem if Path(name).suffix == ".py" else str(name)
 
 
-def card(name: str | Path) -> str:
+def recipe_card(name: str | Path) -> str:
     """A recipe's docstring, read without running the file."""
-    return ast.get_docstring(ast.parse(_file(name).read_text(encoding="utf-8"))) or ""
+    return ast.get_docstring(ast.parse(_recipe_file(name).read_text(encoding="utf-8"))) or ""
 
 
-def load(name: str | Path) -> Recipe:
+def load_recipe(name: str | Path) -> Recipe:
     """The recipe of a name, or of a file of one's own."""
-    file = _file(name)
+    file = _recipe_file(name)
     spec = importlib.util.spec_from_file_location(f"regard_recipe_{file.stem}", file)
     if spec is None or spec.loader is None:
         raise BadInput(f"{file} is not a Python file")
@@ -135,15 +137,15 @@ def load(name: str | Path) -> Recipe:
     return replace(found, name=file.stem)
 
 
-def _file(name: str | Path) -> Path:
+def _recipe_file(name: str | Path) -> Path:
     path = Path(name)
     if path.suffix == ".py":
         if not path.is_file():
             raise BadInput(f"there is no recipe file {path}")
         return path
-    known = recipes()
+    known = list_recipes()
     if str(name) not in known:
-        raise UnknownName(f"no recipe is called '{name}'; {nearest(str(name), known)}")
+        raise UnknownName(f"no recipe is called '{name}'; {did_you_mean(str(name), known)}")
     return known[str(name)]
 
 
@@ -152,7 +154,7 @@ def _file(name: str | Path) -> Path:
 GROUPS = ("model", "task", "data", "train")
 
 
-def override(recipe: Recipe, settings: Iterable[str]) -> Recipe:
+def override_recipe(recipe: Recipe, settings: Iterable[str]) -> Recipe:
     """The recipe with ``group.key=value`` settings applied, each name and type checked."""
     settings = list(settings)
     for setting in settings:
@@ -161,35 +163,37 @@ def override(recipe: Recipe, settings: Iterable[str]) -> Recipe:
             raise RegardError(f"cannot read the setting {setting!r}; write key=value, for example train.steps=200")
         if group not in GROUPS:
             raise UnknownName(f"no setting is called '{setting.split('=')[0]}'; settings begin with one of "
-                              f"{', '.join(f'{g}.' for g in GROUPS)} ({nearest(group, GROUPS)})")  # fmt: skip
+                              f"{', '.join(f'{g}.' for g in GROUPS)} ({did_you_mean(group, GROUPS)})")  # fmt: skip
     return config.override(recipe, settings)
 
 
-SMALL = {"width": 32, "ffn": 64, "hidden": 32, "heads": 2, "layers": 1, "encoder_layers": 1, "decoder_layers": 1}
-SMALL["front"] = SMALL["width"]  # of a listener, as CTC's width, so that the one may begin with the other (train.begin)
+QUICK_SIZES = {"width": 32, "ffn": 64, "hidden": 32, "heads": 2, "layers": 1, "encoder_layers": 1, "decoder_layers": 1}
+QUICK_SIZES["front"] = QUICK_SIZES[
+    "width"
+]  # of a listener, as CTC's width, so that the one may begin with the other (train.init_from)
 
 
-def quickened(recipe: Recipe) -> Recipe:
+def quick_recipe(recipe: Recipe) -> Recipe:
     """The same recipe shrunk to seconds: a tiny model, a few hundred rows, a dozen updates; every part still runs."""
-    given = {f.name: getattr(recipe.model, f.name) for f in fields(recipe.model) if f.name in SMALL}
-    sizes = {name: _least(size, SMALL[name]) for name, size in given.items() if size is not None}
-    if getattr(recipe.model, "groups", None):
-        sizes["groups"] = 1
+    given = {f.name: getattr(recipe.model, f.name) for f in fields(recipe.model) if f.name in QUICK_SIZES}
+    sizes = {name: _shrink(size, QUICK_SIZES[name]) for name, size in given.items() if size is not None}
+    if getattr(recipe.model, "kv_heads", None):
+        sizes["kv_heads"] = 1
     train = replace(
         recipe.train,
         steps=12,
-        warmup=min(recipe.train.warmup, 4),
-        evaluate=6,
-        score=min(recipe.train.score, 1),
-        save=4,
-        log=4,
-        average=min(recipe.train.average, 2),
+        warmup_steps=min(recipe.train.warmup_steps, 4),
+        eval_interval=6,
+        score_interval=min(recipe.train.score_interval, 1),
+        save_interval=4,
+        log_interval=4,
+        average_checkpoints=min(recipe.train.average_checkpoints, 2),
     )
     task, data = (part.quick() if hasattr(part, "quick") else part for part in (recipe.task, recipe.data))
     return replace(recipe, model=replace(recipe.model, **sizes), task=task, data=data, train=train)
 
 
-def _least(size: Any, most: int) -> Any:
+def _shrink(size: Any, most: int) -> Any:
     """A size, or one a stage, made small."""
     return tuple(min(each, most) for each in size) if isinstance(size, (tuple, list)) else min(size, most)
 
@@ -203,9 +207,9 @@ def to_json(recipe: Recipe) -> dict[str, Any]:
         "format": FORMAT,
         "regard": regard.__version__,
         "name": recipe.name,
-        "model": {"family": family(recipe.model), **config.to_dict(recipe.model)},
-        "task": {"name": _named(TASKS, recipe.task, "task"), **config.to_dict(recipe.task)},
-        "data": {"name": _named(DATA, recipe.data, "data"), **config.to_dict(recipe.data)},
+        "model": {"family": model_family(recipe.model), **config.to_dict(recipe.model)},
+        "task": {"name": _registered_name(TASKS, recipe.task, "task"), **config.to_dict(recipe.task)},
+        "data": {"name": _registered_name(DATA, recipe.data, "data"), **config.to_dict(recipe.data)},
         "train": config.to_dict(recipe.train),
     }
 
@@ -219,19 +223,19 @@ def from_json(values: Mapping[str, Any], where: object = "the recipe") -> Recipe
     model, task, data = (dict(values[group]) for group in GROUPS[:3])
     return Recipe(
         config.from_dict(config_class(model.pop("family")), model),
-        config.from_dict(_beside(TASKS, task.pop("name"), "task"), task),
+        config.from_dict(_config_of(TASKS, task.pop("name"), "task"), task),
         config.from_dict(resolve(DATA, data.pop("name"), "data"), data),
         config.from_dict(Train, values["train"]),
         str(values.get("name", "recipe")),
     )
 
 
-def store(recipe: Recipe, folder: Path) -> None:
+def save_recipe(recipe: Recipe, folder: Path) -> None:
     """Write recipe.json."""
-    write((json.dumps(to_json(recipe), indent=2, ensure_ascii=False) + "\n").encode(), folder / "recipe.json")
+    atomic_write((json.dumps(to_json(recipe), indent=2, ensure_ascii=False) + "\n").encode(), folder / "recipe.json")
 
 
-def stored(folder: Path) -> Recipe:
+def load_saved_recipe(folder: Path) -> Recipe:
     """The recipe of a run."""
     file = folder / "recipe.json"
     try:
@@ -241,7 +245,7 @@ def stored(folder: Path) -> Recipe:
     return from_json(values, file)
 
 
-def changed(old: Recipe, new: Recipe) -> dict[str, tuple[Any, Any]]:
+def changed_settings(old: Recipe, new: Recipe) -> dict[str, tuple[Any, Any]]:
     """The settings in which two recipes differ: name -> (old, new)."""
     a, b = to_json(old), to_json(new)
     pairs = {f"{g}.{key}": (a[g].get(key), b[g].get(key)) for g in GROUPS for key in {*a[g], *b[g]}}
@@ -251,28 +255,28 @@ def changed(old: Recipe, new: Recipe) -> dict[str, tuple[Any, Any]]:
 # -- models ------------------------------------------------------------------------------------------------------------
 
 
-def family(model: Any) -> str:
+def model_family(model: Any) -> str:
     """The name of the model that a Config belongs to."""
-    return _named(MODELS, model, "model")
+    return _registered_name(MODELS, model, "model")
 
 
 def config_class(name: str) -> type:
     """The Config of a model."""
-    return _beside(MODELS, name, "model")
+    return _config_of(MODELS, name, "model")
 
 
-def task_class(name: str) -> Any:
+def task_config_class(name: str) -> Any:
     """The Config of a task."""
-    return _beside(TASKS, name, "task")
+    return _config_of(TASKS, name, "task")
 
 
 def build(model: Any) -> nn.Module:
     """The model of a Config."""
-    built: nn.Module = resolve(MODELS, family(model), "model")(model)
+    built: nn.Module = resolve(MODELS, model_family(model), "model")(model)
     return built
 
 
-def _named(table: Table, value: Any, kind: str) -> str:
+def _registered_name(table: Registry, value: Any, kind: str) -> str:
     """Under which name a table holds a Config, or the module it stands in."""
     if is_dataclass(value):
         for name, (module, _) in table.items():
@@ -284,7 +288,7 @@ def _named(table: Table, value: Any, kind: str) -> str:
     )
 
 
-def _beside(table: Table, name: str, kind: str) -> type:
+def _config_of(table: Registry, name: str, kind: str) -> type:
     """The Config in the module that a table names."""
     resolve(table, name, kind)
     found: type = import_module(table[name][0]).Config

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from regard.core.shapes import Tensor
-from regard.data.batching import Stream
+from regard.data.batching import BatchStream
 
 
 class Task(Protocol):
@@ -34,7 +34,7 @@ class Task(Protocol):
         """The model's Config with what only the data know."""
         ...
 
-    def batches(self) -> Stream[Any]:
+    def batches(self) -> BatchStream[Any]:
         """Training batches without end."""
         ...
 

@@ -15,28 +15,28 @@
 
 from __future__ import annotations
 
-from regard.core.spec import Table
+from regard.core.spec import Registry
 
 # Each is a function: our Config -> rows.
-TABLES: Table = {
-    "bert": ("regard.weights.bert", "table"),
-    "gpt2": ("regard.weights.gpt2", "table"),
-    "marian": ("regard.weights.marian", "table"),
-    "t5": ("regard.weights.t5", "table"),
-    "torch_transformer": ("regard.weights.torch_transformer", "table"),
-    "timm_vit": ("regard.weights.timm_vit", "table"),
-    "timm_deit": ("regard.weights.timm_deit", "table"),
-    "hf_vit": ("regard.weights.hf_vit", "table"),
-    "hf_deit": ("regard.weights.hf_deit", "table"),
-    "google_vit": ("regard.weights.google_vit", "table"),
-    "vit_pytorch": ("regard.weights.vit_pytorch", "table"),
-    "timm_hybrid": ("regard.weights.timm_hybrid", "table"),
-    "timm_swin": ("regard.weights.timm_swin", "table"),
-    "timm_swinv2": ("regard.weights.timm_swinv2", "table"),
-    "hf_swin": ("regard.weights.hf_swin", "table"),
-    "hf_swinv2": ("regard.weights.hf_swinv2", "table"),
-    "timm_mvitv2": ("regard.weights.timm_mvitv2", "table"),
-    "torchvision_mvit": ("regard.weights.torchvision_mvit", "table"),
-    "timm_resnet": ("regard.weights.timm_resnet", "table"),
-    "vit_pytorch_cct": ("regard.weights.vit_pytorch_cct", "table"),
+TABLES: Registry = {
+    "hf_bert": ("regard.weights.hf.bert", "table"),
+    "hf_gpt2": ("regard.weights.hf.gpt2", "table"),
+    "hf_marian": ("regard.weights.hf.marian", "table"),
+    "hf_t5": ("regard.weights.hf.t5", "table"),
+    "torch_transformer": ("regard.weights.other.torch_transformer", "table"),
+    "timm_vit": ("regard.weights.timm.vit", "table"),
+    "timm_deit": ("regard.weights.timm.deit", "table"),
+    "hf_vit": ("regard.weights.hf.vit", "table"),
+    "hf_deit": ("regard.weights.hf.deit", "table"),
+    "google_vit": ("regard.weights.other.google_vit", "table"),
+    "vit_pytorch": ("regard.weights.other.vit_pytorch", "table"),
+    "timm_vit_hybrid": ("regard.weights.timm.vit_hybrid", "table"),
+    "timm_swin": ("regard.weights.timm.swin", "table"),
+    "timm_swinv2": ("regard.weights.timm.swinv2", "table"),
+    "hf_swin": ("regard.weights.hf.swin", "table"),
+    "hf_swinv2": ("regard.weights.hf.swinv2", "table"),
+    "timm_mvitv2": ("regard.weights.timm.mvitv2", "table"),
+    "torchvision_mvit": ("regard.weights.other.torchvision_mvit", "table"),
+    "timm_resnet": ("regard.weights.timm.resnet", "table"),
+    "vit_pytorch_cct": ("regard.weights.other.vit_pytorch_cct", "table"),
 }

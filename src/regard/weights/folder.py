@@ -32,18 +32,18 @@ import regard
 from regard.core.config import to_dict
 from regard.core.errors import BadInput, RegardError
 from regard.core.shapes import Tensor
-from regard.core.undrawn import undrawn
+from regard.core.skip_init import skip_init
 from regard.models import MODELS, build
-from regard.tokens.text import Text
-from regard.weights.rounded import restored, rounded
-from regard.weights.table import fit
+from regard.tokens.tokenizer import Tokenizer
+from regard.weights.int8 import dequantize_int8, quantize_int8
+from regard.weights.table import mismatch_message
 
 # folders of transformers that a table of ours reads: model_type -> the table
-READERS = {
-    **{kind: kind for kind in ("bert", "gpt2", "marian", "t5")},
-    **{kind: f"hf_{kind}" for kind in ("deit", "swin", "swinv2", "vit")},
+HF_IMPORTERS = {
+    **{kind: f"hf.{kind}" for kind in ("bert", "gpt2", "marian", "t5")},
+    **{kind: f"hf.{kind}" for kind in ("deit", "swin", "swinv2", "vit")},
 }
-ASIDE = ("marian",)  # of them, what regard.load does not read: its folders hold no vocabulary that we know
+NOT_AUTOLOADED = ("marian",)  # of them, what regard.load does not read: its folders hold no vocabulary that we know
 FORMAT = 2  # 2: weights may be stored in eight bits. A folder is written in the oldest format that can hold it
 
 # What makes a config.json of format n one of format n + 1; tests/weights/formats keeps an example of every format.
@@ -54,11 +54,11 @@ FILES = {CONFIG, WEIGHTS, CARD, "tokenizer.json", "tokenizer_config.json"}
 
 
 @dataclass(frozen=True, eq=False)
-class Folder:
+class SavedModel:
     """What a folder held."""
 
     model: nn.Module  # in eval mode
-    text: Text | None
+    text: Tokenizer | None
     task: dict[str, Any] | None  # {"name": ..., and what its class is made with}
     card: str | None
     config: dict[str, Any]  # config.json as it was (after migration)
@@ -67,7 +67,7 @@ class Folder:
 def save_model(
     folder: str | Path,
     model: nn.Module,
-    text: Text | None = None,
+    text: Tokenizer | None = None,
     task: Mapping[str, Any] | None = None,
     card: str | None = None,
     dtype: torch.dtype | str | None = None,
@@ -77,13 +77,13 @@ def save_model(
     name = _name(model)
     settings = to_dict(model.config)
     _check_rebuilds(name, settings, model)
-    tensors, tied = _once(model.state_dict())
+    tensors, tied = _deduplicate(model.state_dict())
     compute, eight = _dtype(tensors), dtype in ("int8", torch.int8)
     storage = torch.int8 if eight else None if dtype is None else _named_dtype(dtype)
     if eight:
-        tensors = rounded(tensors)
+        tensors = quantize_int8(tensors)
     elif storage is not None:
-        tensors = {name: _stored(name, value, storage) for name, value in tensors.items()}
+        tensors = {name: _cast(name, value, storage) for name, value in tensors.items()}
     config: dict[str, Any] = {
         "format": 2 if eight else 1,
         "regard": regard.__version__,
@@ -98,7 +98,7 @@ def save_model(
         json.dumps(config, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise BadInput(f"the task or the Config holds something that JSON cannot: {error}") from None
-    with replacing(Path(folder), _is_ours) as new:
+    with atomic_folder(Path(folder), _is_saved_model) as new:
         write_tensors(new / WEIGHTS, tensors)
         if text is not None:
             text.save(new)
@@ -108,26 +108,26 @@ def save_model(
             write_text(new / CARD, card)
 
 
-def load_model(folder: str | Path, device: str | torch.device = "cpu") -> Folder:
+def load_model(folder: str | Path, device: str | torch.device = "cpu") -> SavedModel:
     """The model of a folder, in eval mode, with all that was saved beside it."""
     folder = Path(folder)
     if folder.is_file():
         raise BadInput(f"{folder} is a file; give the folder that holds {CONFIG} and {WEIGHTS}")
     if not folder.is_dir():
         raise BadInput(f"there is no folder {folder}; give one that regard.save wrote")
-    config = _migrated(read_json(folder / CONFIG), folder)
+    config = _migrate(read_json(folder / CONFIG), folder)
     _check_files(folder, config)
     tensors = _tensors(folder / WEIGHTS)
-    tensors = restored(tensors) if config.get("storage") == "int8" else tensors
-    model = _built(config, folder)
-    _fill(model, tensors, config, folder)
+    tensors = dequantize_int8(tensors) if config.get("storage") == "int8" else tensors
+    model = _build(config, folder)
+    _load_weights(model, tensors, config, folder)
     try:
         model = model.to(device)
     except (RuntimeError, AssertionError) as error:  # no such device, or torch was built without it
         raise BadInput(f"cannot put the model on '{device}': {str(error).splitlines()[0]}") from None
-    text = Text.load(folder) if "tokenizer.json" in config["files"] else None
+    text = Tokenizer.load(folder) if "tokenizer.json" in config["files"] else None
     card = (folder / CARD).read_text(encoding="utf-8", errors="replace") if (folder / CARD).is_file() else None
-    return Folder(model.eval(), text, config["task"], card, config)
+    return SavedModel(model.eval(), text, config["task"], card, config)
 
 
 def model_folder(folder: Path) -> Path:
@@ -160,18 +160,18 @@ def _name(model: nn.Module) -> str:
 
 def _check_rebuilds(name: str, settings: dict[str, Any], model: nn.Module) -> None:
     """Refuse to save what could not be loaded: the Config must build the tensors that the model has."""
-    with torch.device("meta"), undrawn():
-        twin = build(name, **settings).state_dict()
+    with torch.device("meta"), skip_init():
+        rebuilt = build(name, **settings).state_dict()
     mine = model.state_dict()
-    extra = [n for n in mine if n not in twin or twin[n].shape != mine[n].shape]
-    missing = [n for n in twin if n not in mine]
+    extra = [n for n in mine if n not in rebuilt or rebuilt[n].shape != mine[n].shape]
+    missing = [n for n in rebuilt if n not in mine]
     if extra or missing:
         raise BadInput(
-            f"the model was changed after its Config built it, and could not be loaded: {fit(extra, missing)}"
+            f"the model was changed after its Config built it, and could not be loaded: {mismatch_message(extra, missing)}"
         )
 
 
-def _once(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
+def _deduplicate(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Every tensor under its first name, row by row in memory; and the other names of each."""
     first: dict[Any, str] = {}
     tensors: dict[str, Tensor] = {}
@@ -205,7 +205,7 @@ def _named_dtype(dtype: torch.dtype | str) -> torch.dtype:
     return found
 
 
-def _stored(name: str, value: Tensor, storage: torch.dtype) -> Tensor:
+def _cast(name: str, value: Tensor, storage: torch.dtype) -> Tensor:
     if not value.is_floating_point():
         return value
     cast, most = value.to(storage), torch.finfo(storage).max
@@ -218,7 +218,7 @@ def _stored(name: str, value: Tensor, storage: torch.dtype) -> Tensor:
 
 
 @contextmanager
-def replacing(folder: Path, ours: Callable[[Path], bool]) -> Iterator[Path]:
+def atomic_folder(folder: Path, ours: Callable[[Path], bool]) -> Iterator[Path]:
     """A new folder to write into, which takes the place of `folder` if all goes well and vanishes if not.
 
     What stands there already must be an empty folder or one for which `ours` is true.
@@ -235,8 +235,8 @@ def replacing(folder: Path, ours: Callable[[Path], bool]) -> Iterator[Path]:
         new.mkdir()
         yield new
         for file in new.iterdir():
-            _to_disk(file)
-        _to_disk(new)
+            _fsync(file)
+        _fsync(new)
         if folder.exists():
             os.rename(folder, old)
         try:
@@ -246,7 +246,7 @@ def replacing(folder: Path, ours: Callable[[Path], bool]) -> Iterator[Path]:
                 os.rename(old, folder)
             raise
         with suppress(OSError):  # it has its place; only the disk may not have noted it yet
-            _to_disk(folder.parent)
+            _fsync(folder.parent)
     except (OSError, SafetensorError) as error:  # safetensors has a name of its own for a failed write
         why = getattr(error, "strerror", None) or str(error)
         left = f"what was there is now {old}" if old.exists() else "nothing was changed"
@@ -257,7 +257,7 @@ def replacing(folder: Path, ours: Callable[[Path], bool]) -> Iterator[Path]:
             shutil.rmtree(old, ignore_errors=True)
 
 
-def only_holds(folder: Path, names: set[str]) -> bool:
+def contains_only(folder: Path, names: set[str]) -> bool:
     """Whether a folder has a config.json and nothing but these files."""
     found = {entry.name for entry in folder.iterdir()}
     return CONFIG in found and found <= names
@@ -279,7 +279,7 @@ def write_text(file: Path, text: str) -> None:
     file.write_text(text, encoding="utf-8", newline="\n")
 
 
-def _to_disk(path: Path) -> None:
+def _fsync(path: Path) -> None:
     """Wait until it is on the disk (a folder can be asked only on POSIX)."""
     if path.is_dir() and os.name != "posix":
         return
@@ -290,10 +290,10 @@ def _to_disk(path: Path) -> None:
         os.close(handle)
 
 
-def _is_ours(folder: Path) -> bool:
+def _is_saved_model(folder: Path) -> bool:
     with suppress(RegardError):
         config = read_json(folder / CONFIG)
-        return only_holds(folder, FILES) and "format" in config and "regard" in config
+        return contains_only(folder, FILES) and "format" in config and "regard" in config
     return False
 
 
@@ -335,17 +335,17 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
     raise BadInput(f"there is no {WEIGHTS} (nor pytorch_model.bin) in {folder}")
 
 
-def _migrated(config: dict[str, Any], folder: Path) -> dict[str, Any]:
+def _migrate(config: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The configuration in today's format."""
     if "format" not in config and "model_type" in config:
         kind = config["model_type"]
-        if kind not in READERS:
-            known = ", ".join(name for name in READERS if name not in ASIDE)
-            by_hand = ", ".join(f"{name} with regard.weights.{READERS[name]}.load" for name in ASIDE)
+        if kind not in HF_IMPORTERS:
+            known = ", ".join(name for name in HF_IMPORTERS if name not in NOT_AUTOLOADED)
+            by_hand = ", ".join(f"{name} with regard.weights.{HF_IMPORTERS[name]}.load" for name in NOT_AUTOLOADED)
             raise BadInput(
                 f"{folder} is a '{kind}' folder of transformers; of those can be read: {known}; and {by_hand}"
             )
-        reader = READERS[kind]
+        reader = HF_IMPORTERS[kind]
         raise BadInput(f"{folder} is a '{kind}' folder of transformers; read it with regard.weights.{reader}.load")
     number = config.get("format")
     if not isinstance(number, int) or isinstance(number, bool):
@@ -398,18 +398,18 @@ def _tensors(file: Path) -> dict[str, Tensor]:
     return found
 
 
-def _built(config: dict[str, Any], folder: Path) -> nn.Module:
+def _build(config: dict[str, Any], folder: Path) -> nn.Module:
     """The model, its weights not drawn: they are read next."""
     dtype = _named_dtype(config["dtype"])
     try:
-        with undrawn():
+        with skip_init():
             return build(config["model"], **config["config"]).to(dtype)
     except (TypeError, ValueError, RuntimeError, AssertionError) as error:  # as torch complains of impossible sizes
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise BadInput(f"{folder / CONFIG} does not describe a model that can be built: {reason}") from None
 
 
-def _fill(model: nn.Module, tensors: dict[str, Tensor], config: dict[str, Any], folder: Path) -> None:
+def _load_weights(model: nn.Module, tensors: dict[str, Tensor], config: dict[str, Any], folder: Path) -> None:
     """Copy the weights in: all names and shapes must be the model's."""
     stored = dict(tensors)
     for name, first in config["tied"].items():
@@ -418,7 +418,7 @@ def _fill(model: nn.Module, tensors: dict[str, Tensor], config: dict[str, Any], 
     state = model.state_dict(keep_vars=True)
     extra, missing = [n for n in stored if n not in state], [n for n in state if n not in stored]
     if extra or missing:
-        raise BadInput(f"{folder}: " + fit(extra, missing))
+        raise BadInput(f"{folder}: " + mismatch_message(extra, missing))
     wrong = [
         f"{name} is {tuple(stored[name].shape)}, the config says {tuple(state[name].shape)}"
         for name in state

@@ -42,11 +42,11 @@ from regard.core.shapes import Tensor
 class Op:
     """What lies between their tensors and ours; `save` undoes `load`."""
 
-    def load(self, theirs: list[Tensor]) -> list[Tensor]:
+    def load(self, external: list[Tensor]) -> list[Tensor]:
         """Theirs to ours."""
         raise NotImplementedError
 
-    def save(self, ours: list[Tensor]) -> list[Tensor]:
+    def save(self, internal: list[Tensor]) -> list[Tensor]:
         """Ours to theirs."""
         raise NotImplementedError
 
@@ -55,26 +55,26 @@ class Op:
 class Same(Op):
     """As it is."""
 
-    def load(self, theirs: list[Tensor]) -> list[Tensor]:
+    def load(self, external: list[Tensor]) -> list[Tensor]:
         """Nothing to do."""
-        return theirs
+        return external
 
-    def save(self, ours: list[Tensor]) -> list[Tensor]:
+    def save(self, internal: list[Tensor]) -> list[Tensor]:
         """Nothing to do."""
-        return ours
+        return internal
 
 
 @dataclass(frozen=True)
 class Transpose(Op):
     """Rows and columns changed over."""
 
-    def load(self, theirs: list[Tensor]) -> list[Tensor]:
+    def load(self, external: list[Tensor]) -> list[Tensor]:
         """Each matrix transposed."""
-        return [each.mT for each in theirs]
+        return [each.mT for each in external]
 
-    def save(self, ours: list[Tensor]) -> list[Tensor]:
+    def save(self, internal: list[Tensor]) -> list[Tensor]:
         """Each matrix transposed."""
-        return [each.mT for each in ours]
+        return [each.mT for each in internal]
 
 
 @dataclass(frozen=True)
@@ -84,26 +84,26 @@ class View(Op):
     pattern: str
     sizes: Mapping[str, int]
 
-    def load(self, theirs: list[Tensor]) -> list[Tensor]:
+    def load(self, external: list[Tensor]) -> list[Tensor]:
         """The pattern, left to right."""
-        return [_rearranged(each, self.pattern, self.sizes) for each in theirs]
+        return [_rearrange(each, self.pattern, self.sizes) for each in external]
 
-    def save(self, ours: list[Tensor]) -> list[Tensor]:
+    def save(self, internal: list[Tensor]) -> list[Tensor]:
         """The pattern, right to left."""
-        return [_rearranged(each, _mirror(self.pattern), self.sizes) for each in ours]
+        return [_rearrange(each, _inverse_pattern(self.pattern), self.sizes) for each in internal]
 
 
 @dataclass(frozen=True)
 class Stack(View):
     """Several tensors of one shape laid on a new first axis, and the whole seen otherwise."""
 
-    def load(self, theirs: list[Tensor]) -> list[Tensor]:
+    def load(self, external: list[Tensor]) -> list[Tensor]:
         """Stack, then the pattern."""
-        return super().load([torch.stack(theirs)])
+        return super().load([torch.stack(external)])
 
-    def save(self, ours: list[Tensor]) -> list[Tensor]:
+    def save(self, internal: list[Tensor]) -> list[Tensor]:
         """The pattern backwards, then apart."""
-        return list(super().save(ours)[0].unbind(0))
+        return list(super().save(internal)[0].unbind(0))
 
 
 @dataclass(frozen=True)
@@ -116,17 +116,19 @@ class Concat(Op):
     then: str
     sizes: Mapping[str, int]
 
-    def load(self, theirs: list[Tensor]) -> list[Tensor]:
+    def load(self, external: list[Tensor]) -> list[Tensor]:
         """Together."""
         sizes = {**self.sizes, self.along: sum(self.lengths)}
-        parts = [_rearranged(t, pattern, self.sizes) for t, pattern in zip(theirs, self.parts, strict=True)]
-        return [_rearranged(torch.cat(parts, self._axis()), self.then, sizes)]
+        parts = [_rearrange(t, pattern, self.sizes) for t, pattern in zip(external, self.parts, strict=True)]
+        return [_rearrange(torch.cat(parts, self._axis()), self.then, sizes)]
 
-    def save(self, ours: list[Tensor]) -> list[Tensor]:
+    def save(self, internal: list[Tensor]) -> list[Tensor]:
         """Apart."""
         sizes = {**self.sizes, self.along: sum(self.lengths)}
-        parts = _rearranged(ours[0], _mirror(self.then), sizes).split(self.lengths, self._axis())
-        return [_rearranged(t, _mirror(pattern), self.sizes) for t, pattern in zip(parts, self.parts, strict=True)]
+        parts = _rearrange(internal[0], _inverse_pattern(self.then), sizes).split(self.lengths, self._axis())
+        return [
+            _rearrange(t, _inverse_pattern(pattern), self.sizes) for t, pattern in zip(parts, self.parts, strict=True)
+        ]
 
     def _axis(self) -> int:
         return self.then.split("->")[0].split().index(self.along)
@@ -138,13 +140,13 @@ class Inverse(Op):
 
     of: Op
 
-    def load(self, theirs: list[Tensor]) -> list[Tensor]:
+    def load(self, external: list[Tensor]) -> list[Tensor]:
         """What the other does to save."""
-        return self.of.save(theirs)
+        return self.of.save(external)
 
-    def save(self, ours: list[Tensor]) -> list[Tensor]:
+    def save(self, internal: list[Tensor]) -> list[Tensor]:
         """What the other does to load."""
-        return self.of.load(ours)
+        return self.of.load(internal)
 
 
 @dataclass(frozen=True)
@@ -206,12 +208,12 @@ def computed(rows: int, method: str = "vectors") -> Computed:
     return Computed(rows, method)
 
 
-def _rearranged(tensor: Tensor, pattern: str, sizes: Mapping[str, int]) -> Tensor:
+def _rearrange(tensor: Tensor, pattern: str, sizes: Mapping[str, int]) -> Tensor:
     names = set(re.findall(r"[A-Za-z_]\w*", pattern))
     return rearrange(tensor, pattern, **{k: v for k, v in sizes.items() if k in names})
 
 
-def _mirror(pattern: str) -> str:
+def _inverse_pattern(pattern: str) -> str:
     left, right = pattern.split("->")
     return f"{right.strip()} -> {left.strip()}"
 
@@ -228,51 +230,55 @@ class Row:
     None among several of their names is a bias they lack (zeros). For `computed`, ours is the path of the module.
     """
 
-    theirs: Names
-    ours: Names
+    external: Names
+    internal: Names
     op: Op = field(default=same)
     reason: str = ""
 
     def __post_init__(self) -> None:
-        one_sided = self.theirs is None or self.ours is None
+        one_sided = self.external is None or self.internal is None
         if one_sided != bool(self.reason or isinstance(self.op, Zero)):
             raise ValueError(
                 f"{self}: a row with one side needs a reason or zero(), a row with two sides takes neither"
             )
-        if self.ours is None and isinstance(self.op, Zero) and "{" in str(self.theirs):
+        if self.internal is None and isinstance(self.op, Zero) and "{" in str(self.external):
             raise ValueError(f"{self}: how many there would be to write cannot be told; give the names one by one")
-        holes = {frozenset(n for _, n in _holes(p) if n) for p in (*_several(self.theirs), *_several(self.ours)) if p}
+        holes = {
+            frozenset(n for _, n in _placeholders(p) if n)
+            for p in (*_as_tuple(self.external), *_as_tuple(self.internal))
+            if p
+        }
         if len(holes) > 1:
             raise ValueError(f"{self}: all its names must have the same indices")
 
 
-def linear(theirs: str, ours: str, op: Op = same) -> list[Row]:
+def linear(external: str, internal: str, op: Op = same) -> list[Row]:
     """The rows of a linear map, a convolution or a norm: a weight and a bias."""
-    return [Row(f"{theirs}.{part}", f"{ours}.{part}", op) for part in ("weight", "bias")]
+    return [Row(f"{external}.{part}", f"{internal}.{part}", op) for part in ("weight", "bias")]
 
 
-def read(table: Sequence[Row], theirs: Mapping[str, Tensor], model: nn.Module) -> None:
+def import_state_dict(table: Sequence[Row], external: Mapping[str, Tensor], model: nn.Module) -> None:
     """Load their tensors into our model: all of them or, if anything does not fit, none."""
-    for name, value in theirs.items():
+    for name, value in external.items():
         if not isinstance(name, str) or not isinstance(value, Tensor):
             raise BadInput(f"{name!r} is a {type(value).__name__}; give a plain state dict, tensors under their names")
-    ours = model.state_dict(keep_vars=True)
-    places = list(_places(table, theirs, ours))
-    _complain_of_names(places, theirs, ours)
+    internal = model.state_dict(keep_vars=True)
+    matches = list(_matches(table, external, internal))
+    _check_names(matches, external, internal)
     changes: list[tuple[Tensor, Tensor]] = []
     wrong: list[str] = []
-    for place in places:
+    for match in matches:
         try:
-            values = _loaded(place, theirs, ours, model)
+            values = _load_row(match, external, internal, model)
         except (EinopsError, RuntimeError):
             values = []
-        if len(values) != len(place.ours) or any(
-            v.shape != ours[name].shape for v, name in zip(values, place.ours, strict=True)
+        if len(values) != len(match.internal) or any(
+            v.shape != internal[name].shape for v, name in zip(values, match.internal, strict=True)
         ):
-            have = _with_shapes((n for n in place.theirs if n), theirs)
-            wrong.append(f"{have} for {_with_shapes(place.ours, ours)}")
+            have = _describe_shapes((n for n in match.external if n), external)
+            wrong.append(f"{have} for {_describe_shapes(match.internal, internal)}")
             continue
-        changes += [(ours[name], value) for name, value in zip(place.ours, values, strict=True)]
+        changes += [(internal[name], value) for name, value in zip(match.internal, values, strict=True)]
     if wrong:
         more = f", and {len(wrong) - 8} more" if len(wrong) > 8 else ""
         raise BadInput(f"the weights do not fit the model, shapes differ: {'; '.join(wrong[:8])}{more}")
@@ -281,20 +287,20 @@ def read(table: Sequence[Row], theirs: Mapping[str, Tensor], model: nn.Module) -
             old.copy_(new)
 
 
-def write(table: Sequence[Row], model: nn.Module) -> dict[str, Tensor]:
+def export_state_dict(table: Sequence[Row], model: nn.Module) -> dict[str, Tensor]:
     """Our model as their tensors, under all their names; some may share memory with the model or with one another."""
-    ours = model.state_dict()
-    places = list(_places(table, None, ours))
-    filled = {name for place in places for name in place.ours}
-    if unknown := [name for name in ours if name not in filled]:
-        raise BadInput(f"their format has no place for: {', '.join(folded(unknown))}")
-    theirs: dict[str, Tensor] = {}
-    for place in places:
+    internal = model.state_dict()
+    matches = list(_matches(table, None, internal))
+    filled = {name for match in matches for name in match.internal}
+    if unknown := [name for name in internal if name not in filled]:
+        raise BadInput(f"their format has no place for: {', '.join(collapse_indices(unknown))}")
+    external: dict[str, Tensor] = {}
+    for match in matches:
         try:
-            theirs.update(_saved(place, ours, model))
+            external.update(_save_row(match, internal, model))
         except (EinopsError, RuntimeError):
-            raise BadInput(f"their format cannot hold {_with_shapes(place.ours, ours)}") from None
-    return theirs
+            raise BadInput(f"their format cannot hold {_describe_shapes(match.internal, internal)}") from None
+    return external
 
 
 # -- how names meet --------------------------------------------------------------------------------------------------
@@ -303,30 +309,32 @@ def write(table: Sequence[Row], model: nn.Module) -> dict[str, Tensor]:
 Indices = tuple[tuple[str, int], ...]
 
 
-class Place(NamedTuple):
+class Match(NamedTuple):
     """A row with its indices filled in, and only those of its names that are there."""
 
     row: Row
-    theirs: tuple[str | None, ...]
-    ours: tuple[str, ...]
+    external: tuple[str | None, ...]
+    internal: tuple[str, ...]
     path: str = ""  # of the module that computes
 
 
-def _places(table: Sequence[Row], theirs: Mapping[str, Tensor] | None, ours: Mapping[str, Tensor]) -> Iterator[Place]:
+def _matches(
+    table: Sequence[Row], external: Mapping[str, Tensor] | None, internal: Mapping[str, Tensor]
+) -> Iterator[Match]:
     """Every row at every index, where both sides are complete; to save (theirs is None), where ours is."""
     for row in table:
-        they, we = _several(row.theirs), tuple(name for name in _several(row.ours) if name)
-        for at in sorted(_indices(they, theirs or ()) | _indices(we, ours)):
-            named = [name and _filled(name, at) for name in they]
-            place = Place(row, tuple(named), tuple(_filled(name, at) for name in we))
-            if isinstance(row.op, (Tie, Computed)) and theirs is not None:  # some of their names are enough
-                place = place._replace(theirs=tuple(name for name in named if name in theirs))
+        they, we = _as_tuple(row.external), tuple(name for name in _as_tuple(row.internal) if name)
+        for at in sorted(_indices(they, external or ()) | _indices(we, internal)):
+            named = [name and _fill_pattern(name, at) for name in they]
+            match = Match(row, tuple(named), tuple(_fill_pattern(name, at) for name in we))
+            if isinstance(row.op, (Tie, Computed)) and external is not None:  # some of their names are enough
+                match = match._replace(external=tuple(name for name in named if name in external))
             if isinstance(row.op, Computed):
-                place = place._replace(ours=(), path=place.ours[0])
-            complete = theirs is None or all(name in theirs for name in place.theirs if name)
-            some = place.theirs or row.theirs is None
-            if some and complete and all(name in ours for name in place.ours):
-                yield place
+                match = match._replace(internal=(), path=match.internal[0])
+            complete = external is None or all(name in external for name in match.external if name)
+            some = match.external or row.external is None
+            if some and complete and all(name in internal for name in match.internal):
+                yield match
 
 
 def _indices(patterns: Iterable[str | None], names: Iterable[str]) -> set[Indices]:
@@ -337,28 +345,28 @@ def _indices(patterns: Iterable[str | None], names: Iterable[str]) -> set[Indice
             found.add(())
         elif pattern:
             regex = _regex(pattern)
-            found |= {_frozen(match) for name in names if (match := regex.fullmatch(name))}
+            found |= {_match_indices(match) for name in names if (match := regex.fullmatch(name))}
     return found
 
 
-def _complain_of_names(places: list[Place], theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> None:
-    placed = {name for place in places for name in place.theirs}
-    filled = {name for place in places for name in place.ours}
-    extra = [name for name in theirs if name not in placed]
-    missing = [name for name in ours if name not in filled]
+def _check_names(matches: list[Match], external: Mapping[str, Tensor], internal: Mapping[str, Tensor]) -> None:
+    placed = {name for match in matches for name in match.external}
+    filled = {name for match in matches for name in match.internal}
+    extra = [name for name in external if name not in placed]
+    missing = [name for name in internal if name not in filled]
     if extra or missing:
-        raise BadInput(fit(extra, missing))
+        raise BadInput(mismatch_message(extra, missing))
 
 
-def fit(extra: Sequence[str], missing: Sequence[str]) -> str:
+def mismatch_message(extra: Sequence[str], missing: Sequence[str]) -> str:
     """The message for weights and a model that are not of one kind, with both lists."""
     return (
-        f"the weights do not fit the model; weights without a place in it: {', '.join(folded(extra)) or 'none'}; "
-        f"its tensors that are not among the weights: {', '.join(folded(missing)) or 'none'}"
+        f"the weights do not fit the model; weights without a place in it: {', '.join(collapse_indices(extra)) or 'none'}; "
+        f"its tensors that are not among the weights: {', '.join(collapse_indices(missing)) or 'none'}"
     )
 
 
-def folded(names: Iterable[str]) -> list[str]:
+def collapse_indices(names: Iterable[str]) -> list[str]:
     """Names that differ in their first index only, as one: ``blocks.{0-5}.mix.join.out.bias``."""
 
     def shape(name: str) -> str:
@@ -369,11 +377,12 @@ def folded(names: Iterable[str]) -> list[str]:
         number = re.search(r"(?:^|\.)(\d+)(?=\.|$)", name)
         short.setdefault(shape(name), []).append(int(number[1]) if number else -1)
     return [
-        name if name.count("{}") == 0 else name.replace("{}", _ranges(indices), 1) for name, indices in short.items()
+        name if name.count("{}") == 0 else name.replace("{}", _format_ranges(indices), 1)
+        for name, indices in short.items()
     ]
 
 
-def _ranges(indices: list[int]) -> str:
+def _format_ranges(indices: list[int]) -> str:
     if len(indices) == 1:
         return str(indices[0])
     runs = []
@@ -383,11 +392,11 @@ def _ranges(indices: list[int]) -> str:
     return "{" + ",".join(runs) + "}"
 
 
-def _several(names: Names) -> tuple[str | None, ...]:
+def _as_tuple(names: Names) -> tuple[str | None, ...]:
     return () if names is None else (names,) if isinstance(names, str) else names
 
 
-def _holes(pattern: str) -> Iterator[tuple[str, str | None]]:
+def _placeholders(pattern: str) -> Iterator[tuple[str, str | None]]:
     """The literal pieces of a pattern, each with the name of the index after it (None after the last)."""
     count = 0
     for text, name, _, _ in Formatter().parse(pattern):
@@ -399,7 +408,7 @@ def _holes(pattern: str) -> Iterator[tuple[str, str | None]]:
 def _regex(pattern: str) -> re.Pattern[str]:
     seen: set[str] = set()
     regex = ""
-    for text, name in _holes(pattern):
+    for text, name in _placeholders(pattern):
         regex += re.escape(text)
         if name is not None:
             regex += f"(?P={name})" if name in seen else rf"(?P<{name}>\d+)"
@@ -407,64 +416,68 @@ def _regex(pattern: str) -> re.Pattern[str]:
     return re.compile(regex)
 
 
-def _frozen(found: re.Match[str]) -> Indices:
+def _match_indices(found: re.Match[str]) -> Indices:
     return tuple((name, int(value)) for name, value in sorted(found.groupdict().items()))
 
 
-def _filled(pattern: str, at: Indices) -> str:
+def _fill_pattern(pattern: str, at: Indices) -> str:
     numbers = dict(at)
-    return "".join(text + (str(numbers[name]) if name is not None else "") for text, name in _holes(pattern))
+    return "".join(text + (str(numbers[name]) if name is not None else "") for text, name in _placeholders(pattern))
 
 
 # -- how tensors meet ------------------------------------------------------------------------------------------------
 
 
-def _loaded(place: Place, theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor], model: nn.Module) -> list[Tensor]:
+def _load_row(
+    match: Match, external: Mapping[str, Tensor], internal: Mapping[str, Tensor], model: nn.Module
+) -> list[Tensor]:
     """What our tensors of this place become."""
-    row, op = place.row, place.row.op
+    row, op = match.row, match.row.op
     if isinstance(op, Computed):
-        for name in place.theirs:
-            _check_computed(op, str(name), theirs[str(name)], model.get_submodule(place.path))
+        for name in match.external:
+            _check_computed(op, str(name), external[str(name)], model.get_submodule(match.path))
         return []
     if isinstance(op, Zero):
-        if row.theirs is None:
-            return [torch.zeros_like(ours[name]) for name in place.ours]
-        for name in place.theirs:
-            _check_zero(str(name), theirs[str(name)], "the model")
+        if row.external is None:
+            return [torch.zeros_like(internal[name]) for name in match.internal]
+        for name in match.external:
+            _check_zero(str(name), external[str(name)], "the model")
         return []
-    if row.theirs is None or row.ours is None:  # kept, or dropped, on purpose
-        return [ours[name].detach() for name in place.ours]
-    there = [theirs[name] for name in place.theirs if name]
+    if row.external is None or row.internal is None:  # kept, or dropped, on purpose
+        return [internal[name].detach() for name in match.internal]
+    there = [external[name] for name in match.external if name]
     if isinstance(op, Tie):
-        for name, value in zip(place.theirs, there, strict=True):
+        for name, value in zip(match.external, there, strict=True):
             if not torch.equal(value, there[0]):
-                raise BadInput(f"'{name}' and '{place.theirs[0]}' are one tensor in this model, but differ in the file")
-        return [there[0]] * len(place.ours)
-    return op.load([theirs[name] if name else torch.zeros_like(there[0]) for name in place.theirs])
+                raise BadInput(
+                    f"'{name}' and '{match.external[0]}' are one tensor in this model, but differ in the file"
+                )
+        return [there[0]] * len(match.internal)
+    return op.load([external[name] if name else torch.zeros_like(there[0]) for name in match.external])
 
 
-def _saved(place: Place, ours: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
+def _save_row(match: Match, internal: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
     """Their tensors of this place."""
-    row, op = place.row, place.row.op
-    like = next(iter(ours.values()))
+    row, op = match.row, match.row.op
+    like = next(iter(internal.values()))
     if isinstance(op, Computed):
-        made = op.table(model.get_submodule(place.path), like, op.rows)
-        return {str(name): made for name in place.theirs}
+        made = op.table(model.get_submodule(match.path), like, op.rows)
+        return {str(name): made for name in match.external}
     if isinstance(op, Zero):
-        for name in place.ours:
-            _check_zero(name, ours[name], "their format")
-        return {str(name): torch.zeros(op.shape, dtype=like.dtype, device=like.device) for name in place.theirs}
-    if row.theirs is None or row.ours is None:
+        for name in match.internal:
+            _check_zero(name, internal[name], "their format")
+        return {str(name): torch.zeros(op.shape, dtype=like.dtype, device=like.device) for name in match.external}
+    if row.external is None or row.internal is None:
         return {}
-    mine = [ours[name] for name in place.ours]
+    mine = [internal[name] for name in match.internal]
     if isinstance(op, Tie):
-        for name, value in zip(place.ours, mine, strict=True):
+        for name, value in zip(match.internal, mine, strict=True):
             if value is not mine[0] and not torch.equal(value, mine[0]):
-                raise BadInput(f"'{name}' and '{place.ours[0]}' are one tensor in their format, but differ here")
-        return {str(name): mine[0] for name in place.theirs}
-    made_of = list(zip(place.theirs, op.save(mine), strict=True))
+                raise BadInput(f"'{name}' and '{match.internal[0]}' are one tensor in their format, but differ here")
+        return {str(name): mine[0] for name in match.external}
+    made_of = list(zip(match.external, op.save(mine), strict=True))
     for lacking in (value for name, value in made_of if name is None):
-        _check_zero(place.ours[0], lacking, "their format")
+        _check_zero(match.internal[0], lacking, "their format")
     return {name: value for name, value in made_of if name}
 
 
@@ -482,5 +495,5 @@ def _check_computed(op: Computed, name: str, value: Tensor, module: nn.Module) -
         raise BadInput(f"'{name}' is not the table that our {type(module).__name__} computes: they differ by {far:.2g}")
 
 
-def _with_shapes(names: Iterable[str], tensors: Mapping[str, Any]) -> str:
+def _describe_shapes(names: Iterable[str], tensors: Mapping[str, Any]) -> str:
     return " + ".join(f"{name} {tuple(tensors[name].shape)}" for name in names)

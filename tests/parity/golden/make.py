@@ -32,7 +32,7 @@ def vectors(*shape):
     return torch.cos(torch.arange(math.prod(shape), dtype=torch.float64) * 1.3).reshape(shape)
 
 
-def make_marian():
+def make_hf_marian():
     import transformers
 
     config = transformers.MarianConfig(
@@ -63,10 +63,10 @@ def make_marian():
         ).logits
     asked = {"source": source, "lengths": lengths, "target": target}
     said = {k: v for k, v in config.to_diff_dict().items() if k != "transformers_version"} | {"model_type": "marian"}
-    write("marian", f"transformers {transformers.__version__}", said, shapes, asked, logits)
+    write("hf_marian", f"transformers {transformers.__version__}", said, shapes, asked, logits)
 
 
-def make_gpt2():
+def make_hf_gpt2():
     import transformers
 
     config = transformers.GPT2Config(
@@ -79,10 +79,10 @@ def make_gpt2():
     with torch.no_grad():
         logits = model(torch.tensor(tokens)).logits
     said = {k: v for k, v in config.to_diff_dict().items() if k != "transformers_version"} | {"model_type": "gpt2"}
-    write("gpt2", f"transformers {transformers.__version__}", said, shapes, {"tokens": tokens}, logits)
+    write("hf_gpt2", f"transformers {transformers.__version__}", said, shapes, {"tokens": tokens}, logits)
 
 
-def make_t5():
+def make_hf_t5():
     import transformers
 
     config = transformers.T5Config(
@@ -110,10 +110,10 @@ def make_t5():
         ).logits
     asked = {"source": source, "lengths": lengths, "target": target}
     said = {k: v for k, v in config.to_diff_dict().items() if k != "transformers_version"} | {"model_type": "t5"}
-    write("t5", f"transformers {transformers.__version__}", said, shapes, asked, logits)
+    write("hf_t5", f"transformers {transformers.__version__}", said, shapes, asked, logits)
 
 
-def make_bert():
+def make_hf_bert():
     import transformers
 
     config = transformers.BertConfig(
@@ -135,7 +135,7 @@ def make_bert():
     said = {k: v for k, v in config.to_diff_dict().items() if k != "transformers_version"}
     said |= {"model_type": "bert", "architectures": ["BertForMaskedLM"]}
     asked = {"tokens": tokens, "segments": segments, "lengths": lengths}
-    write("bert", f"transformers {transformers.__version__}", said, shapes, asked, logits * there[..., None])
+    write("hf_bert", f"transformers {transformers.__version__}", said, shapes, asked, logits * there[..., None])
 
 
 def make_torch_transformer():
@@ -153,7 +153,7 @@ def make_vit():
     import timm
     import transformers
 
-    ours = {"classes": 3, "image": 12, "patch": 4, "width": 8, "heads": 2, "layers": 2, "ffn": 12}
+    ours = {"num_classes": 3, "image_size": 12, "patch_size": 4, "width": 8, "heads": 2, "layers": 2, "ffn": 12}
     sizes = {"img_size": 12, "patch_size": 4, "embed_dim": 8, "depth": 2, "num_heads": 2, "mlp_ratio": 1.5}
     for name, model, architecture in (("timm_vit", "vit", "vit_base_patch16_224"), ("timm_deit", "deit", DISTILLED)):
         images(name, timm, timm.create_model(architecture, num_classes=3, **sizes), model, ours)
@@ -174,10 +174,19 @@ def make_google_vit():
     import timm
 
     from regard.models.vit import Config, ViT
-    from regard.weights import google_vit
-    from regard.weights.table import write as written
+    from regard.weights.other import google_vit
+    from regard.weights.table import export_state_dict as written
 
-    ours = {"classes": 3, "image": 12, "patch": 4, "width": 8, "heads": 2, "layers": 2, "ffn": 12, "feed": "gelu_tanh"}
+    ours = {
+        "num_classes": 3,
+        "image_size": 12,
+        "patch_size": 4,
+        "width": 8,
+        "heads": 2,
+        "layers": 2,
+        "ffn": 12,
+        "feedforward": "gelu_tanh",
+    }
     config = Config(**ours)
     shapes = {name: list(value.shape) for name, value in written(google_vit.table(config), ViT(config)).items()}
     sizes = {"img_size": 12, "patch_size": 4, "embed_dim": 8, "depth": 2, "num_heads": 2, "mlp_ratio": 1.5}
@@ -197,7 +206,7 @@ def make_vit_pytorch():
     import vit_pytorch
 
     sizes = {"image_size": 12, "patch_size": 4, "dim": 8, "depth": 2, "heads": 2, "dim_head": 4, "mlp_dim": 12}
-    ours = {"classes": 3, "image": 12, "patch": 4, "width": 8, "heads": 2, "layers": 2, "ffn": 12}
+    ours = {"num_classes": 3, "image_size": 12, "patch_size": 4, "width": 8, "heads": 2, "layers": 2, "ffn": 12}
     vit_pytorch.__version__ = version("vit-pytorch")
     theirs = vit_pytorch.ViT(num_classes=3, **sizes)
     images("vit_pytorch", vit_pytorch, theirs, "vit", ours | {"stem": "normed", "eps": 1e-5})
@@ -207,7 +216,15 @@ def make_swin():
     import timm
     import transformers
 
-    ours = {"classes": 3, "image": 24, "patch": 2, "width": 8, "heads": (2, 4), "layers": (2, 1), "window": 4}
+    ours = {
+        "num_classes": 3,
+        "image_size": 24,
+        "patch_size": 2,
+        "width": 8,
+        "heads": (2, 4),
+        "layers": (2, 1),
+        "window_size": 4,
+    }
     sizes = {"img_size": 24, "patch_size": 2, "embed_dim": 8, "num_heads": (2, 4), "depths": (2, 1), "window_size": 4}
     asked = {"shape": (2, 3, 24, 24)}
     for version, size in (("", "tiny_patch4_window7_224"), ("v2", "tiny_window8_256")):
@@ -226,11 +243,11 @@ def make_mvit():
     from timm.models.mvitv2 import MultiScaleVit, MultiScaleVitCfg
     from torchvision.models.video.mvit import MSBlockConfig, MViT
 
-    ours = {"layers": [1, 2, 1, 1], "width": 4, "image": 32, "classes": 5, "class_token": True}
+    ours = {"layers": [1, 2, 1, 1], "width": 4, "image_size": 32, "num_classes": 5, "class_token": True}
     cfg = MultiScaleVitCfg(depths=(1, 2, 1, 1), embed_dim=4, num_heads=1, use_cls_token=True)
     images("timm_mvitv2", timm, MultiScaleVit(cfg, img_size=32, num_classes=5), "mvit", ours, (2, 3, 32, 32))
-    ours = {"layers": [1, 1], "width": 4, "image": 16, "frames": 4, "keys": 2, "classes": 5}
-    ours |= {"class_token": True, "residual": "patches"}
+    ours = {"layers": [1, 1], "width": 4, "image_size": 16, "num_frames": 4, "kv_stride": 2, "num_classes": 5}
+    ours |= {"class_token": True, "residual_pooling": "patches"}
     every, settings = [3, 3, 3], {"residual_pool": True, "residual_with_cls_embed": False}
     blocks = [
         MSBlockConfig(1, 4, 4, every, every, [1, 1, 1], [1, 2, 2]),
@@ -259,7 +276,7 @@ def make_timm_resnet():
     import timm
     from timm.models.resnet import BasicBlock, ResNet
 
-    ours = {"classes": 3, "image": 24, "layers": [1, 1, 1, 1]}
+    ours = {"num_classes": 3, "image_size": 24, "layers": [1, 1, 1, 1]}
     theirs = ResNet(BasicBlock, [1, 1, 1, 1], num_classes=3)
     images("timm_resnet", timm, theirs, "resnet", ours, (2, 3, 24, 24))
 
@@ -273,8 +290,8 @@ def make_timm_hybrid():
     backbone = _resnetv2((1, 1))
     sizes = {"img_size": 16, "patch_size": 1, "embed_dim": 8, "depth": 1, "num_heads": 2, "mlp_ratio": 1.5}
     theirs = VisionTransformer(embed_layer=partial(HybridEmbed, backbone=backbone), num_classes=3, **sizes)
-    ours = {"classes": 3, "image": 16, "patch": 1, "width": 8, "heads": 2, "layers": 1, "ffn": 12}
-    images("timm_hybrid", timm, theirs, "vit", ours | {"stem": "hybrid(layers=(1, 1))"}, (2, 3, 16, 16))
+    ours = {"num_classes": 3, "image_size": 16, "patch_size": 1, "width": 8, "heads": 2, "layers": 1, "ffn": 12}
+    images("timm_vit_hybrid", timm, theirs, "vit", ours | {"stem": "hybrid(layers=(1, 1))"}, (2, 3, 16, 16))
 
 
 def make_vit_pytorch_cct():
@@ -286,14 +303,14 @@ def make_vit_pytorch_cct():
     sizes = {"img_size": 12, "embedding_dim": 8, "n_conv_layers": 2, "kernel_size": 3, "stride": 1, "padding": 1}
     sizes |= {"num_layers": 2, "num_heads": 2, "mlp_ratio": 2, "num_classes": 3, "positional_embedding": "learnable"}
     ours = {
-        "classes": 3,
-        "image": 12,
+        "num_classes": 3,
+        "image_size": 12,
         "kernel": 3,
         "convolutions": 2,
         "width": 8,
         "heads": 2,
         "layers": 2,
-        "ratio": 2.0,
+        "mlp_ratio": 2.0,
     }
     vit_pytorch.__version__ = version("vit-pytorch")
     images("vit_pytorch_cct", vit_pytorch, CCT(**sizes), "cct", ours)
@@ -310,13 +327,13 @@ def write(name, peer, config, shapes, asked, answer, **more):
 
 
 if __name__ == "__main__":
-    make_bert()
+    make_hf_bert()
     make_google_vit()
-    make_gpt2()
-    make_marian()
+    make_hf_gpt2()
+    make_hf_marian()
     make_mvit()
     make_swin()
-    make_t5()
+    make_hf_t5()
     make_torch_transformer()
     make_vit()
     make_vit_pytorch()

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from regard.core.spec import Table
+from regard.core.spec import Registry
 
-ALIGNERS: Table = {
+ALIGNERS: Registry = {
     "additive": ("regard.attention.aligners.additive", "AdditiveAligner"),
     "dot": ("regard.attention.aligners.dot", "DotAligner"),
     "scaled_dot": ("regard.attention.aligners.scaled_dot", "ScaledDotAligner"),
     "bilinear": ("regard.attention.aligners.bilinear", "BilinearAligner"),
     "concat": ("regard.attention.aligners.concat", "ConcatAligner"),
-    "local_m": ("regard.attention.aligners.local_m", "LocalMonotonicAligner"),
-    "local_p": ("regard.attention.aligners.local_p", "LocalPredictiveAligner"),
+    "local_monotonic": ("regard.attention.aligners.local_monotonic", "LocalMonotonicAligner"),
+    "local_predictive": ("regard.attention.aligners.local_predictive", "LocalPredictiveAligner"),
     "location": ("regard.attention.aligners.location", "LocationAligner"),
     "gmm": ("regard.attention.aligners.gmm", "GMMAligner"),
     "monotonic": ("regard.attention.aligners.monotonic", "MonotonicAligner"),
     "coverage": ("regard.attention.aligners.coverage", "CoverageAligner"),
-    "remembering": ("regard.attention.aligners.remembering", "RememberingAligner"),
+    "neural_coverage": ("regard.attention.aligners.neural_coverage", "NeuralCoverageAligner"),
     "hard": ("regard.attention.aligners.hard", "HardAligner"),
     "gumbel": ("regard.attention.aligners.gumbel", "GumbelAligner"),
 }

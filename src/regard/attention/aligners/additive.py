@@ -14,12 +14,12 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from regard.attention.aligners.scored import Looking, Scored
+from regard.attention.aligners.base import AlignerBase, StatelessAligner
 from regard.core.shapes import Float, Tensor
 
 
-class AdditiveScores(Looking):
-    """The score, also for aligners with a memory, whose past joins it: they write `weights`.
+class AdditiveAlignerBase(AlignerBase):
+    """The score, also for aligners with a memory, whose past joins it: they write `map_rows`.
 
     `query_width` and `memory_width` are those of s and h, `width` is the number A of hidden units of the score.
     """
@@ -47,5 +47,5 @@ class AdditiveScores(Looking):
         return scores
 
 
-class AdditiveAligner(AdditiveScores, Scored):
+class AdditiveAligner(AdditiveAlignerBase, StatelessAligner):
     """Weights of M places for each of K queries; remembers nothing from step to step."""

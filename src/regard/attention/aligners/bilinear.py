@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from torch import nn
 
-from regard.attention.aligners.scored import Scored
+from regard.attention.aligners.base import StatelessAligner
 from regard.core.shapes import Float, Tensor
 
 
-class BilinearAligner(Scored):
+class BilinearAligner(StatelessAligner):
     """Weights of M places for each of K queries; `query_width` and `memory_width` are those of s and h."""
 
     def __init__(self, query_width: int, memory_width: int) -> None:

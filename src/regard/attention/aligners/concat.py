@@ -15,11 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from regard.attention.aligners.scored import Scored
+from regard.attention.aligners.base import StatelessAligner
 from regard.core.shapes import Float, Tensor
 
 
-class ConcatAligner(Scored):
+class ConcatAligner(StatelessAligner):
     """Weights of M places for each of K queries; `width` is the number A of hidden units of the score."""
 
     def __init__(self, query_width: int, memory_width: int, width: int) -> None:

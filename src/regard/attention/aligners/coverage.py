@@ -18,26 +18,26 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.attention.aligners.additive import AdditiveScores
-from regard.attention.masked import masked_softmax, precise
+from regard.attention.aligners.additive import AdditiveAlignerBase
+from regard.attention.masked_softmax import masked_softmax, upcast
 from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Float, Tensor
 
 
-class CoverageAligner(AdditiveScores):
+class CoverageAligner(AdditiveAlignerBase):
     """Remembers the coverage, B K M; `fertility` is N, the most outputs a place may be expected to have."""
 
     def __init__(self, query_width: int, memory_width: int, width: int, fertility: float = 2.0) -> None:
         super().__init__(query_width, memory_width, width)
         if not fertility > 0:
             raise BadInput(f"a place has more than no outputs: fertility must be above 0, not {fertility}")
-        self.most = fertility
+        self.max_fertility = fertility
         self.fertility = nn.Linear(memory_width, 1, bias=False)  # u
         self.cover = nn.Linear(1, width, bias=False)  # V
 
     def keys(self, memory: Float[Tensor, "B M C"]) -> Float[Tensor, "B M both"]:
         """U h, and behind it the fertility Φ."""
-        return torch.cat([self.memory(memory), self.most * torch.sigmoid(self.fertility(memory))], -1)
+        return torch.cat([self.memory(memory), self.max_fertility * torch.sigmoid(self.fertility(memory))], -1)
 
     def weights(
         self,
@@ -50,9 +50,9 @@ class CoverageAligner(AdditiveScores):
         past = None if state is None else self.cover(state[..., None].to(keys.dtype))
         scores = self.scores(query, keys[..., :-1], past)
         weights = masked_softmax(scores, None if mask is None else mask[:, None])
-        covered = weights / precise(keys[..., -1])[:, None]
+        covered = weights / upcast(keys[..., -1])[:, None]
         return weights.to(keys.dtype), covered if state is None else state + covered
 
     def extra_repr(self) -> str:
         """What a printed model shows."""
-        return f"most={self.most}"
+        return f"max_fertility={self.max_fertility}"

@@ -11,16 +11,16 @@ Luong, Pham, Manning: Effective Approaches to Attention-based Neural Machine Tra
 
 from __future__ import annotations
 
-from regard.attention.aligners.scored import Scored, same_widths
+from regard.attention.aligners.base import StatelessAligner, check_same_width
 from regard.core.shapes import Float, Tensor
 
 
-class DotAligner(Scored):
+class DotAligner(StatelessAligner):
     """Weights of M places for each of K queries from their products; has no parameters."""
 
     def __init__(self, query_width: int, memory_width: int) -> None:
         super().__init__()
-        same_widths("dot", query_width, memory_width)
+        check_same_width("dot", query_width, memory_width)
 
     def keys(self, memory: Float[Tensor, "B M C"]) -> Float[Tensor, "B M C"]:
         """The memory as it is."""

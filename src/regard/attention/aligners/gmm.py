@@ -18,16 +18,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.attention.aligners.scored import Looking
-from regard.attention.masked import precise
+from regard.attention.aligners.base import AlignerBase
+from regard.attention.masked_softmax import upcast
 from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Float, Tensor
 
-_LARGEST = 15.0  # of the exponents: e¹⁵ = 3 million places a step, and no product of them leaves float32
+_MAX_EXPONENT = 15.0  # of the exponents: e¹⁵ = 3 million places a step, and no product of them leaves float32
 
 
-class GMMAligner(Looking):
-    """Remembers κ, B K P. `step` is how many places a step moves on before anything is learned.
+class GMMAligner(AlignerBase):
+    """Remembers κ, B K P. `replay_step` is how many places a step moves on before anything is learned.
 
     About one for spelling and sounds; for strokes or frames the number of input places over that of output steps.
     """
@@ -40,14 +40,14 @@ class GMMAligner(Looking):
         if mixtures < 1 or not step > 0:
             raise BadInput(f"a Gaussian-mixture window needs mixtures >= 1 and step > 0, not {mixtures} and {step}")
         self.mixtures, self.step = mixtures, step
-        self.bells = nn.Linear(query_width, 3 * mixtures)  # α̂, β̂, κ̂
+        self.mixture = nn.Linear(query_width, 3 * mixtures)  # α̂, β̂, κ̂
         self.reset()
 
     def reset(self) -> None:
-        """Fresh bells: of height 1 together, and moving `step` places at a time, whatever the state."""
-        nn.init.normal_(self.bells.weight, std=0.1 * self.bells.in_features**-0.5)
+        """Fresh bells: of height 1 together, and moving `replay_step` places at a time, whatever the state."""
+        nn.init.normal_(self.mixture.weight, std=0.1 * self.mixture.in_features**-0.5)
         with torch.no_grad():
-            for part, first in zip(self.bells.bias.chunk(3), (1 / self.mixtures, 1.0, self.step), strict=True):
+            for part, first in zip(self.mixture.bias.chunk(3), (1 / self.mixtures, 1.0, self.step), strict=True):
                 part.fill_(math.log(first))
 
     def keys(self, memory: Float[Tensor, "B M C"]) -> Float[Tensor, "B M 0"]:
@@ -62,11 +62,11 @@ class GMMAligner(Looking):
         state: Any = None,
     ) -> tuple[Float[Tensor, "B K M"], Any]:
         """The height of all bells over each place; the state is where they stand now."""
-        much, narrow, far = precise(self.bells(query)).clamp(max=_LARGEST).exp().chunk(3, -1)  # B K P each
-        kappa = far if state is None else state + far
+        alpha, beta, delta = upcast(self.mixture(query)).clamp(max=_MAX_EXPONENT).exp().chunk(3, -1)  # B K P each
+        kappa = delta if state is None else state + delta
         places = torch.arange(1, keys.shape[1] + 1, device=keys.device, dtype=kappa.dtype)
         away = kappa[..., None] - places  # B K P M
-        weights = (much[..., None] * torch.exp(-narrow[..., None] * away.square())).sum(2)
+        weights = (alpha[..., None] * torch.exp(-beta[..., None] * away.square())).sum(2)
         if mask is not None:
             weights = weights * mask[:, None]
         return weights.to(keys.dtype), kappa

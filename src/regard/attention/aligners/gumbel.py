@@ -15,29 +15,29 @@ from __future__ import annotations
 
 import torch
 
-from regard.attention.aligners.hard import ChoosingAligner, one_hot
+from regard.attention.aligners.hard import SamplingAligner, one_hot
 from regard.core.errors import RegardError
 from regard.core.shapes import Float, Tensor
 
 
-class GumbelAligner(ChoosingAligner):
+class GumbelAligner(SamplingAligner):
     """Draws a place in training and lets the gradient pass through the softened draw."""
 
     def __init__(
-        self, query_width: int, memory_width: int, width: int, over: str = "additive", temperature: float = 1.0
+        self, query_width: int, memory_width: int, width: int, base: str = "additive", temperature: float = 1.0
     ) -> None:
-        super().__init__(query_width, memory_width, width, over)
+        super().__init__(query_width, memory_width, width, base)
         if temperature <= 0:
             raise RegardError(
                 f"temperature={temperature} must be above zero; near zero the gradient is wild, 1 is usual"
             )
         self.temperature = temperature
 
-    def choose(self, chances: Float[Tensor, "B K M"]) -> Float[Tensor, "B K M"]:
+    def sample(self, probabilities: Float[Tensor, "B K M"]) -> Float[Tensor, "B K M"]:
         """One-hot in value, the softened draw in gradient; what has no chance is never drawn and gets no gradient."""
-        allowed = chances > 0
-        noise = -torch.empty_like(chances).exponential_().log()
-        scores = (torch.where(allowed, chances, 1.0).log() + noise) / self.temperature
+        allowed = probabilities > 0
+        noise = -torch.empty_like(probabilities).exponential_().log()
+        scores = (torch.where(allowed, probabilities, 1.0).log() + noise) / self.temperature
         scores = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)
         near = scores.softmax(-1) * allowed
-        return one_hot(chances, scores.argmax(-1)) + (near - near.detach())  # the bracket is zero to the bit
+        return one_hot(probabilities, scores.argmax(-1)) + (near - near.detach())  # the bracket is zero to the bit

@@ -3,10 +3,10 @@
     location    e_m = v · tanh(W s + U h_m + V f_m)      f = F * w_{t-1}      O(K M (A L + L R))
     additive    e_m = v · tanh(W s + U h_m)                                   O(K M A)
 
-L learned filters F of R = 2 `reach` + 1 taps pass over the last weights, so that "one place further" can be asked for,
+L learned filters F of R = 2 `radius` + 1 taps pass over the last weights, so that "one place further" can be asked for,
 and two places that sound alike are told apart by where they are. Before the first step nothing was looked at: f = 0.
 
-For long inputs the paper changes how scores become weights, here `squash`: "exp" is the softmax; "sigmoid", σ(e) / Σ
+For long inputs the paper changes how scores become weights, here `normalizer`: "softmax" is the softmax; "sigmoid", σ(e) / Σ
 σ(e), is its smoothing, where many places may share the weight. `sharpness` multiplies the scores before either.
 
 Chorowski, Bahdanau, Serdyuk, Cho, Bengio: Attention-Based Models for Speech Recognition. NeurIPS 2015. arXiv:1506.07503
@@ -20,16 +20,16 @@ from typing import Any
 import torch.nn.functional as F
 from torch import nn
 
-from regard.attention.aligners.additive import AdditiveScores
-from regard.attention.masked import masked_softmax, precise
-from regard.core.errors import BadInput, UnknownName, nearest
+from regard.attention.aligners.additive import AdditiveAlignerBase
+from regard.attention.masked_softmax import masked_softmax, upcast
+from regard.core.errors import BadInput, UnknownName, did_you_mean
 from regard.core.shapes import Bool, Float, Tensor
 
 # What the softmax is taken of: log σ(e) in the place of e gives σ(e) / Σ σ(e)
-SQUASH: dict[str, Callable[[Tensor], Tensor]] = {"exp": lambda scores: scores, "sigmoid": F.logsigmoid}
+NORMALIZERS: dict[str, Callable[[Tensor], Tensor]] = {"softmax": lambda scores: scores, "sigmoid": F.logsigmoid}
 
 
-class LocationAligner(AdditiveScores):
+class LocationAligner(AdditiveAlignerBase):
     """Remembers the last weights, B K M. The paper has 10 filters with a reach of 100 frames; words need less."""
 
     def __init__(
@@ -38,18 +38,20 @@ class LocationAligner(AdditiveScores):
         memory_width: int,
         width: int,
         filters: int = 10,
-        reach: int = 15,
-        squash: str = "exp",
+        radius: int = 15,
+        normalizer: str = "softmax",
         sharpness: float = 1.0,
     ) -> None:
         super().__init__(query_width, memory_width, width)
-        if filters < 1 or reach < 0:
-            raise BadInput(f"location attention needs filters >= 1 and reach >= 0, not {filters} and {reach}")
-        if squash not in SQUASH:
-            raise UnknownName(f"no way from scores to weights is called '{squash}'; {nearest(squash, SQUASH)}")
-        self.squash, self.sharpness = squash, sharpness
-        self.filters = nn.Conv1d(1, filters, 2 * reach + 1, padding=reach, bias=False)  # F
-        self.place = nn.Linear(filters, width, bias=False)  # V
+        if filters < 1 or radius < 0:
+            raise BadInput(f"location attention needs filters >= 1 and radius >= 0, not {filters} and {radius}")
+        if normalizer not in NORMALIZERS:
+            raise UnknownName(
+                f"no way from scores to weights is called '{normalizer}'; {did_you_mean(normalizer, NORMALIZERS)}"
+            )
+        self.normalizer, self.sharpness = normalizer, sharpness
+        self.filters = nn.Conv1d(1, filters, 2 * radius + 1, padding=radius, bias=False)  # F
+        self.location = nn.Linear(filters, width, bias=False)  # V
 
     def weights(
         self,
@@ -59,16 +61,16 @@ class LocationAligner(AdditiveScores):
         state: Any = None,
     ) -> tuple[Float[Tensor, "B K M"], Any]:
         """Where each query looks, knowing where it looked before; the state is these weights."""
-        past = None if state is None else self.place(self.around(state.to(keys.dtype)))
-        scores = SQUASH[self.squash](precise(self.scores(query, keys, past)) * self.sharpness)
+        past = None if state is None else self.location(self.convolve(state.to(keys.dtype)))
+        scores = NORMALIZERS[self.normalizer](upcast(self.scores(query, keys, past)) * self.sharpness)
         weights = masked_softmax(scores, None if mask is None else mask[:, None])
         return weights.to(keys.dtype), weights
 
-    def around(self, weights: Float[Tensor, "B K M"]) -> Float[Tensor, "B K M L"]:
+    def convolve(self, weights: Float[Tensor, "B K M"]) -> Float[Tensor, "B K M L"]:
         """What every filter sees around each place."""
         seen: Tensor = self.filters(weights.flatten(0, 1)[:, None])
         return seen.unflatten(0, weights.shape[:2]).transpose(-1, -2)
 
     def extra_repr(self) -> str:
         """What a printed model shows."""
-        return f"squash={self.squash}, sharpness={self.sharpness}"
+        return f"normalizer={self.normalizer}, sharpness={self.sharpness}"

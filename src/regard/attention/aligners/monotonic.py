@@ -25,13 +25,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from regard.attention.aligners.additive import AdditiveScores
-from regard.attention.masked import precise
-from regard.core.scan import later, scan
+from regard.attention.aligners.additive import AdditiveAlignerBase
+from regard.attention.masked_softmax import upcast
+from regard.core.scan import scan, shift_right
 from regard.core.shapes import Bool, Float, Tensor
 
 
-class MonotonicAligner(AdditiveScores):
+class MonotonicAligner(AdditiveAlignerBase):
     """Remembers the last weights, B K M.
 
     `offset` is r at the start: the lower, the further it walks before anything is learned (a place is stopped at with
@@ -63,7 +63,7 @@ class MonotonicAligner(AdditiveScores):
         state: Any = None,
     ) -> tuple[Float[Tensor, "B K M"], Any]:
         """Where each query stops, or is expected to; the state is these weights."""
-        scores = precise(self.scores(query, keys)) * (self.gain / self.score.weight.norm()) + self.offset
+        scores = upcast(self.scores(query, keys)) * (self.gain / self.score.weight.norm()) + self.offset
         if self.training:
             stop = torch.sigmoid(scores + self.noise * torch.randn_like(scores))
         else:
@@ -72,7 +72,7 @@ class MonotonicAligner(AdditiveScores):
             stop = stop * mask[:, None]
         if state is None:  # it stands at the first place
             state = F.pad(stop.new_ones(1), (0, stop.shape[-1] - 1)).expand_as(stop)
-        weights = stopped(stop, state)
+        weights = expected_alignment(stop, state)
         return weights.to(keys.dtype), weights
 
     def extra_repr(self) -> str:
@@ -80,6 +80,6 @@ class MonotonicAligner(AdditiveScores):
         return f"noise={self.noise}"
 
 
-def stopped(stop: Float[Tensor, "B K M"], before: Float[Tensor, "B K M"]) -> Float[Tensor, "B K M"]:
+def expected_alignment(stop: Float[Tensor, "B K M"], before: Float[Tensor, "B K M"]) -> Float[Tensor, "B K M"]:
     """The chance to stop at each place, from the chance to do so once there and from where one stood before."""
-    return stop * scan(later(1 - stop), before)
+    return stop * scan(shift_right(1 - stop), before)

@@ -11,16 +11,16 @@ Vaswani et al.: Attention Is All You Need. NeurIPS 2017. arXiv:1706.03762
 
 from __future__ import annotations
 
-from regard.attention.aligners.scored import Scored, same_widths
+from regard.attention.aligners.base import StatelessAligner, check_same_width
 from regard.core.shapes import Float, Tensor
 
 
-class ScaledDotAligner(Scored):
+class ScaledDotAligner(StatelessAligner):
     """Weights of M places for each of K queries from their products over √C; has no parameters."""
 
     def __init__(self, query_width: int, memory_width: int) -> None:
         super().__init__()
-        same_widths("scaled_dot", query_width, memory_width)
+        check_same_width("scaled_dot", query_width, memory_width)
 
     def keys(self, memory: Float[Tensor, "B M C"]) -> Float[Tensor, "B M C"]:
         """h / √C, once for each input."""

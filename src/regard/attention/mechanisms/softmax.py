@@ -4,7 +4,7 @@
 
 Scores between all pairs, a softmax over the keys, a mean of the values. A query that may see no key gives zeros. Five
 backends compute it, each a function of one signature: written out (`plain`), PyTorch's fused kernels (`sdpa`),
-FlexAttention (`flex`), which skips the blocks that a mask rules out, two batched products (`products`), which on a CPU
+FlexAttention (`flex`), which skips the blocks that a mask rules out, two batched products (`bmm`), which on a CPU
 are the fastest for the few queries of a decoding step, and `folded`: the fused kernels again, with a bias that is a
 product as more coordinates of q and k, since the fastest of them know of no bias. On a GPU `sdpa` does so by itself.
 
@@ -20,14 +20,14 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from regard.attention.apart import apart
-from regard.attention.mask import Documents, Mask
-from regard.attention.masked import masked_softmax, precise
+from regard.attention.mask import DocumentMask, Mask
+from regard.attention.masked_softmax import masked_softmax, upcast
 from regard.attention.protocol import Mechanism, Traits
-from regard.core.errors import UnknownName, Unsupported, nearest
-from regard.core.memo import Place
+from regard.attention.varlen import varlen_attention
+from regard.core.errors import UnknownName, Unsupported, did_you_mean
+from regard.core.layer_state import LayerState
+from regard.core.positions import Bias, FactorizedBias
 from regard.core.shapes import Float, Rows, Tensor
-from regard.core.where import Bias, Folding
 
 Backend = Callable[[Tensor, Tensor, Tensor, "Mask | None", "Bias | None", float, float], Tensor]
 
@@ -40,7 +40,9 @@ class SoftmaxAttention(Mechanism):
     def __init__(self, dropout: float = 0.0, scale: float | None = None, backend: str = "sdpa") -> None:
         super().__init__()
         if backend not in BACKENDS:
-            raise UnknownName(f"no backend of softmax attention is called '{backend}'; {nearest(backend, BACKENDS)}")
+            raise UnknownName(
+                f"no backend of softmax attention is called '{backend}'; {did_you_mean(backend, BACKENDS)}"
+            )
         self.dropout, self.scale, self.backend = dropout, scale, backend
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None) -> Tensor:
@@ -55,7 +57,7 @@ class SoftmaxAttention(Mechanism):
         mask: Mask | None = None,
         bias: Bias | None = None,
         *,
-        memo: Place | None = None,
+        layer_state: LayerState | None = None,
         queries: Rows = slice(None),
     ) -> Float[Tensor, "B H rows M"]:
         """The softmax written out, for the asked rows."""
@@ -72,28 +74,28 @@ def _weights(
     q: Tensor, k: Tensor, mask: Mask | None, bias: Bias | None, scale: float, rows: Rows = slice(None)
 ) -> Tensor:
     n, (batch, _, m, _) = q.shape[2], k.shape
-    scores = q[:, :, rows] @ _each_head(k, q.shape[1]).mT
-    scores = precise(scores) * scale
+    scores = q[:, :, rows] @ _repeat_kv(k, q.shape[1]).mT
+    scores = upcast(scores) * scale
     if bias is not None:
         scores = scores + bias.dense(rows)
     allowed = None if mask is None else mask.dense(batch, n, m, q.device, rows)
     return masked_softmax(scores, allowed).to(q.dtype)
 
 
-def plain(
+def eager(
     q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None, scale: float, dropout: float
 ) -> Tensor:
     """The formula written out: the twin that every other backend is tested against."""
     w = F.dropout(_weights(q, k, mask, bias, scale), dropout) if dropout else _weights(q, k, mask, bias, scale)
-    return w @ _each_head(v, q.shape[1])
+    return w @ _repeat_kv(v, q.shape[1])
 
 
 def sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None, scale: float, dropout: float) -> Tensor:
     """PyTorch's fused kernels; texts laid end to end are attended to text by text."""
-    if isinstance(mask, Documents) and bias is None and q.shape == k.shape:
-        return apart(q, k, v, mask, scale, dropout)
-    if q.is_cuda and isinstance(bias, Folding):
-        return folded(q, k, v, mask, bias, scale, dropout)
+    if isinstance(mask, DocumentMask) and bias is None and q.shape == k.shape:
+        return varlen_attention(q, k, v, mask, scale, dropout)
+    if q.is_cuda and isinstance(bias, FactorizedBias):
+        return sdpa_factorized(q, k, v, mask, bias, scale, dropout)
     dense = None if bias is None else bias.dense().to(q.dtype)
     if mask is not None:
         how = mask.sdpa(k.shape[0], q.shape[2], k.shape[2], q.dtype, q.device, dense)
@@ -112,62 +114,66 @@ def flex(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None, 
     block_mask = None if mask is None else mask.flex(k.shape[0], q.shape[2], k.shape[2], q.device)
     score = None
     if bias is not None:
-        score = bias.score()
+        score = bias.score_mod()
         if score is None:
             raise Unsupported(f"{type(bias).__name__} has no formula for FlexAttention; use backend='sdpa'")
-    formula = f"{mask and _shape_of(mask)} {type(bias).__name__} {q.device.type}"
+    formula = f"{mask and _mask_structure(mask)} {type(bias).__name__} {q.device.type}"
     run = _compiled_flex(formula) if _can_compile(q.device.type) else _eager_flex
     out: Tensor = run(q, k, v, score_mod=score, block_mask=block_mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
     return out
 
 
-def products(
-    q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None, scale: float, dropout: float
-) -> Tensor:
+def bmm(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None, scale: float, dropout: float) -> Tensor:
     """Two batched products: on a CPU the fused kernel spends more time between few queries than on them."""
     (b, h, n, d), g, m = q.shape, k.shape[1], k.shape[2]
     q = q.reshape(b * g, h // g * n, d)  # heads that share keys are so many queries more
     k, v = k.reshape(b * g, m, d), v.reshape(b * g, m, v.shape[3])  # no -1: a batch may be empty
     added = None if bias is None else bias.dense().to(q.dtype)
-    blind = None
+    empty_rows = None
     if mask is not None:
-        added = mask.added(b, n, m, q.dtype, q.device, added)
-        blind = mask.blind(b, n, m, q.device)
-        if blind is not None:  # -inf alone would be nan, and its gradient too; their weights are zero below
-            added = added.masked_fill(blind, 0.0)
+        added = mask.additive(b, n, m, q.dtype, q.device, added)
+        empty_rows = mask.empty_rows(b, n, m, q.device)
+        if empty_rows is not None:  # -inf alone would be nan, and its gradient too; their weights are zero below
+            added = added.masked_fill(empty_rows, 0.0)
     if added is None:
         scores = torch.baddbmm(q.new_zeros(1, 1, 1), q, k.mT, beta=0, alpha=scale)
     else:
         scores = torch.baddbmm(added.expand(b, h, n, m).reshape(b * g, h // g * n, m), q, k.mT, alpha=scale)
     weights = scores.softmax(-1)
-    if blind is not None:
-        weights = weights.masked_fill(blind.expand(b, h, n, 1).reshape(b * g, h // g * n, 1), 0.0)
+    if empty_rows is not None:
+        weights = weights.masked_fill(empty_rows.expand(b, h, n, 1).reshape(b * g, h // g * n, 1), 0.0)
     weights = F.dropout(weights, dropout) if dropout else weights
     return torch.bmm(weights, v).view(b, h, n, v.shape[2])
 
 
-def folded(
+def sdpa_factorized(
     q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None, scale: float, dropout: float
 ) -> Tensor:
     """PyTorch's fused kernels; a bias that is a product joins q and k, so nothing of size N × M is made for it."""
-    if not isinstance(bias, Folding):
+    if not isinstance(bias, FactorizedBias):
         return sdpa(q, k, v, mask, bias, scale, dropout)
-    q, k = bias.fold(q, k, scale)
+    q, k = bias.fold_into_qk(q, k, scale)
     wide = F.pad(v, (0, q.shape[-1] - v.shape[-1]))  # flash kernels want one width for all three
     return sdpa(q, k, wide, mask, None, scale, dropout)[..., : v.shape[-1]]
 
 
-BACKENDS: dict[str, Backend] = {"plain": plain, "sdpa": sdpa, "flex": flex, "products": products, "folded": folded}
+BACKENDS: dict[str, Backend] = {
+    "eager": eager,
+    "sdpa": sdpa,
+    "flex": flex,
+    "bmm": bmm,
+    "sdpa_factorized": sdpa_factorized,
+}
 
 
-def _each_head(x: Tensor, heads: int) -> Tensor:
+def _repeat_kv(x: Tensor, heads: int) -> Tensor:
     """Keys or values of grouped heads, repeated for every query head that reads them."""
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)
 
 
-def _shape_of(mask: Mask) -> str:
+def _mask_structure(mask: Mask) -> str:
     parts = getattr(mask, "parts", ())
-    return f"{type(mask).__name__}({','.join(map(_shape_of, parts))})"
+    return f"{type(mask).__name__}({','.join(map(_mask_structure, parts))})"
 
 
 def _eager_flex(*args: Any, **kwargs: Any) -> Tensor:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from regard.core.spec import Table
+from regard.core.spec import Registry
 
-MIXERS: Table = {
-    "multihead": ("regard.attention.multihead", "MultiHead"),
+MIXERS: Registry = {
+    "multihead": ("regard.attention.multihead", "MultiHeadAttention"),
 }

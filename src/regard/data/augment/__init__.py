@@ -1,6 +1,6 @@
 """Images changed at random so that a model sees none of them twice: a whole batch at a time, on the device it lies on.
 
-    AUGMENTS    bytes B C Y X in, bytes of the same shape out       each image changed in a way of its own
+    AUGMENTATIONS    bytes B C Y X in, bytes of the same shape out       each image changed in a way of its own
     BLENDS      how much of itself each image keeps, B 1 Y X        the rest is another image of the batch (pairs.py)
 
 All random numbers come from the generator handed in; drawing them never waits for the device, and what is done with
@@ -10,20 +10,20 @@ what it would have drawn.
 
 from __future__ import annotations
 
-from regard.core.spec import Table
+from regard.core.spec import Registry
 
-AUGMENTS: Table = {
-    "crop": ("regard.data.augment.crop", "Crop"),
-    "resized_crop": ("regard.data.augment.resized_crop", "ResizedCrop"),
+AUGMENTATIONS: Registry = {
+    "random_crop": ("regard.data.augment.random_crop", "RandomCrop"),
+    "random_resized_crop": ("regard.data.augment.random_resized_crop", "RandomResizedCrop"),
     "flip": ("regard.data.augment.flip", "Flip"),
     "affine": ("regard.data.augment.affine", "Affine"),
-    "colour_jitter": ("regard.data.augment.colour_jitter", "ColourJitter"),
+    "color_jitter": ("regard.data.augment.color_jitter", "ColorJitter"),
     "randaugment": ("regard.data.augment.randaugment", "RandAugment"),
-    "trivial": ("regard.data.augment.trivial", "Trivial"),
-    "erase": ("regard.data.augment.erase", "Erase"),
+    "trivial_augment": ("regard.data.augment.trivial_augment", "TrivialAugment"),
+    "random_erasing": ("regard.data.augment.random_erasing", "RandomErasing"),
 }
 
-BLENDS: Table = {
+MIX_METHODS: Registry = {
     "mixup": ("regard.data.augment.mixup", "Mixup"),
     "cutmix": ("regard.data.augment.cutmix", "CutMix"),
 }

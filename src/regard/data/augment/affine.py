@@ -17,29 +17,31 @@ import torch
 from jaxtyping import UInt8
 
 from regard.core.shapes import Tensor
-from regard.data.augment.draws import allowed, log_uniform, uniform
-from regard.data.augment.warp import matrix, warped
+from regard.data.augment.sampling import check_range, log_uniform, uniform
+from regard.data.augment.warp import affine_matrices, warp_images
 
 
 class Affine:
     """A little turned, sheared, magnified and moved."""
 
     def __init__(
-        self, turn: float = 10.0, shear: float = 0.1, grow: float = 0.1, move: float = 0.1, outside: float = 0.0
+        self, degrees: float = 10.0, shear: float = 0.1, scale: float = 0.1, translate: float = 0.1, fill: float = 0.0
     ) -> None:
-        allowed("affine(turn", turn, 0, 180)
-        allowed("affine(shear", shear, 0, 10)
-        allowed("affine(grow", grow, 0, 10)
-        allowed("affine(move", move, 0, 1)
-        allowed("affine(outside", outside, 0, 255)
-        self.turn, self.shear, self.grow, self.move, self.outside = turn, shear, grow, move, outside
+        check_range("affine(degrees", degrees, 0, 180)
+        check_range("affine(shear", shear, 0, 10)
+        check_range("affine(scale", scale, 0, 10)
+        check_range("affine(translate", translate, 0, 1)
+        check_range("affine(fill", fill, 0, 255)
+        self.degrees, self.shear, self.scale, self.translate, self.fill = degrees, shear, scale, translate, fill
 
     def __call__(self, pixels: UInt8[Tensor, "B C Y X"], generator: torch.Generator) -> UInt8[Tensor, "B C Y X"]:
         """Each image in its own way."""
         b, _, y, x = pixels.shape
-        turn = uniform(b, -math.radians(self.turn), math.radians(self.turn), generator)
+        turn = uniform(b, -math.radians(self.degrees), math.radians(self.degrees), generator)
         shear = uniform(b, -self.shear, self.shear, generator)
-        grow = log_uniform(b, 1 / (1 + self.grow), 1 + self.grow, generator)
-        right, down = (uniform(b, -self.move * side, self.move * side, generator) for side in (x, y))
+        grow = log_uniform(b, 1 / (1 + self.scale), 1 + self.scale, generator)
+        right, down = (uniform(b, -self.translate * side, self.translate * side, generator) for side in (x, y))
         cos, sin = grow * turn.cos(), grow * turn.sin()
-        return warped(pixels, matrix(cos, shear * cos - sin, right, sin, shear * sin + cos, down), self.outside)
+        return warp_images(
+            pixels, affine_matrices(cos, shear * cos - sin, right, sin, shear * sin + cos, down), self.fill
+        )

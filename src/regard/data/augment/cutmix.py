@@ -13,19 +13,19 @@ import torch
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
-from regard.data.augment.draws import boxes, inside
-from regard.data.augment.mixup import MOST, beta
+from regard.data.augment.mixup import MAX_ALPHA, sample_beta
+from regard.data.augment.sampling import box_mask, random_boxes
 
 
 class CutMix:
     """How much of itself an image keeps: all of it or nothing, pixel by pixel."""
 
     def __init__(self, alpha: float = 1.0) -> None:
-        if not 0 < alpha <= MOST:
-            raise BadInput(f"cutmix(alpha={alpha}): alpha is above 0 and at most {MOST}")
+        if not 0 < alpha <= MAX_ALPHA:
+            raise BadInput(f"cutmix(alpha={alpha}): alpha is above 0 and at most {MAX_ALPHA}")
         self.alpha = alpha
 
     def __call__(self, b: int, y: int, x: int, generator: torch.Generator) -> Float[Tensor, "b 1 y x"]:
         """One around a rectangle of each image, zero in it."""
-        side = (1 - beta(b, self.alpha, generator)).sqrt()
-        return 1 - inside(boxes(side * y, side * x, y, x, generator), y, x).float()
+        side = (1 - sample_beta(b, self.alpha, generator)).sqrt()
+        return 1 - box_mask(random_boxes(side * y, side * x, y, x, generator), y, x).float()

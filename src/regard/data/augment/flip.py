@@ -9,17 +9,17 @@ import torch
 from jaxtyping import UInt8
 
 from regard.core.shapes import Tensor
-from regard.data.augment.draws import allowed, coins
+from regard.data.augment.sampling import bernoulli, check_range
 
 
 class Flip:
     """Left and right exchanged, with a chance."""
 
-    def __init__(self, chance: float = 0.5) -> None:
-        allowed("flip(chance", chance, 0, 1)
-        self.chance = chance
+    def __init__(self, p: float = 0.5) -> None:
+        check_range("flip(p", p, 0, 1)
+        self.p = p
 
     def __call__(self, pixels: UInt8[Tensor, "B C Y X"], generator: torch.Generator) -> UInt8[Tensor, "B C Y X"]:
         """Each image as it is or mirrored."""
-        turned = coins(len(pixels), self.chance, generator)
+        turned = bernoulli(len(pixels), self.p, generator)
         return torch.where(turned[:, None, None, None], pixels.flip(-1), pixels)

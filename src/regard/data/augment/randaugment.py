@@ -15,28 +15,28 @@ import torch
 from jaxtyping import UInt8
 
 from regard.core.shapes import Tensor
-from regard.data.augment.draws import allowed, coins, integers
-from regard.data.augment.ranges import OPERATIONS, applied
+from regard.data.augment.operations import OPERATIONS, apply_operations
+from regard.data.augment.sampling import bernoulli, check_range, random_integers
 
 
 class RandAugment:
     """So many operations of about one strength."""
 
-    def __init__(self, many: int = 2, strength: float = 9.0, spread: float = 0.5, chance: float = 0.5) -> None:
-        allowed("randaugment(many", many, 1, len(OPERATIONS))
-        allowed("randaugment(strength", strength, 0, 10)
-        allowed("randaugment(spread", spread, 0, 10)
-        allowed("randaugment(chance", chance, 0, 1)
-        self.many, self.strength, self.spread, self.chance = many, strength, spread, chance
+    def __init__(self, num_ops: int = 2, magnitude: float = 9.0, magnitude_std: float = 0.5, p: float = 0.5) -> None:
+        check_range("randaugment(num_ops", num_ops, 1, len(OPERATIONS))
+        check_range("randaugment(magnitude", magnitude, 0, 10)
+        check_range("randaugment(magnitude_std", magnitude_std, 0, 10)
+        check_range("randaugment(p", p, 0, 1)
+        self.num_ops, self.magnitude, self.magnitude_std, self.p = num_ops, magnitude, magnitude_std, p
 
     def __call__(self, pixels: UInt8[Tensor, "B C Y X"], generator: torch.Generator) -> UInt8[Tensor, "B C Y X"]:
         """Each image with its operations done, one after another."""
         b = len(pixels)
-        for _ in range(self.many):
-            which = integers(b, len(OPERATIONS), generator)
-            which = torch.where(coins(b, self.chance, generator), which, -1)
+        for _ in range(self.num_ops):
+            which = random_integers(b, len(OPERATIONS), generator)
+            which = torch.where(bernoulli(b, self.p, generator), which, -1)
             noise = torch.randn(b, generator=generator, device=generator.device)
-            strength = (self.strength + self.spread * noise).clamp(0, 10)
-            sign = 1 - 2 * coins(b, 0.5, generator).float()
-            pixels = applied(pixels, which, strength, sign)
+            strength = (self.magnitude + self.magnitude_std * noise).clamp(0, 10)
+            sign = 1 - 2 * bernoulli(b, 0.5, generator).float()
+            pixels = apply_operations(pixels, which, strength, sign)
         return pixels

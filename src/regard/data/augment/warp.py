@@ -13,11 +13,11 @@ from jaxtyping import UInt8
 
 from regard.core.shapes import Float, Tensor
 
-GREY = 128.0
+GRAY = 128.0
 
 
-def warped(
-    pixels: UInt8[Tensor, "B C Y X"], matrices: Float[Tensor, "B 2 3"], outside: float | None = GREY
+def warp_images(
+    pixels: UInt8[Tensor, "B C Y X"], matrices: Float[Tensor, "B 2 3"], outside: float | None = GRAY
 ) -> UInt8[Tensor, "B C Y X"]:
     """Each image through its matrix; `outside` None: as at the nearest edge."""
     y, x = pixels.shape[2:]
@@ -32,7 +32,7 @@ def warped(
     return (found + shift).round_().clamp_(0, 255).byte()
 
 
-def matrix(
+def affine_matrices(
     a: Tensor | float, b: Tensor | float, c: Tensor | float, d: Tensor | float, e: Tensor | float, f: Tensor | float
 ) -> Float[Tensor, "B 2 3"]:
     """Matrices [[a, b, c], [d, e, f]] of numbers for each image or for all; one at least is for each."""

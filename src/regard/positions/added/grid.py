@@ -26,7 +26,7 @@ class GridPositions(nn.Module):
     """Adds a row of a table to every token of a grid, and to those before it."""
 
     kind: ClassVar[str] = "added"
-    spared = ("table",)  # from weight decay
+    no_weight_decay = ("table",)  # from weight decay
 
     def __init__(self, width: int, grid: tuple[int, int], prefix: int = 0, antialias: bool = True) -> None:
         super().__init__()
@@ -41,19 +41,19 @@ class GridPositions(nn.Module):
     def vectors(self, grid: tuple[int, int], before: int = 0) -> Float[Tensor, "N C"]:
         """What is added for a grid of this size, with so many tokens before it."""
         trained = not any(isinstance(n, torch.SymInt) for n in grid) and tuple(grid) == self.grid
-        table = self.table if trained else torch.cat([self.table[: self.prefix], self._resized(grid)])
+        table = self.table if trained else torch.cat([self.table[: self.prefix], self._resize(grid)])
         return F.pad(table, (0, 0, before - self.prefix, 0)) if before != self.prefix else table
 
-    def _resized(self, grid: tuple[int, int]) -> Float[Tensor, "N C"]:
+    def _resize(self, grid: tuple[int, int]) -> Float[Tensor, "N C"]:
         wide = torch.promote_types(self.table.dtype, torch.float32)  # half the bits would lose the differences
         image = self.table[self.prefix :].unflatten(0, self.grid).to(wide)
-        rows, columns = (self._weights(old, new, image) for old, new in zip(self.grid, grid, strict=True))
+        rows, columns = (self._resize_matrix(old, new, image) for old, new in zip(self.grid, grid, strict=True))
         with torch.autocast(image.device.type, enabled=False):
             drawn = torch.einsum("yh,hwc,xw->yxc", rows, image, columns)
         return drawn.flatten(0, 1).to(self.table.dtype)
 
     @torch.no_grad()
-    def _weights(self, old: int, new: int, like: Tensor) -> Float[Tensor, "new old"]:
+    def _resize_matrix(self, old: int, new: int, like: Tensor) -> Float[Tensor, "new old"]:
         """How much of every old place each new one takes, along one side: what a resize makes of the unit vectors."""
         units = torch.eye(old, dtype=like.dtype, device=like.device)[None, None]
         drawn = F.interpolate(units, size=(new, old), mode="bicubic", align_corners=False, antialias=self.antialias)

@@ -36,10 +36,10 @@ class LearnedPositions(nn.Module):
 
     def vectors(self, index: Int[Tensor, "#B N"]) -> Float[Tensor, "#B N C"]:
         """What is added at each index."""
-        self._check(index)
+        self._check_index(index)
         return self.table(index)
 
-    def fits(self, n: int) -> None:
+    def check_length(self, n: int) -> None:
         """Refuse an input of more tokens than there are rows."""
         if n > self.length:
             raise BadInput(
@@ -47,7 +47,7 @@ class LearnedPositions(nn.Module):
                 f"model with length={n} or with positions that have no end, such as 'sinusoidal' or 'rotary'"
             )
 
-    def _check(self, index: Int[Tensor, "#B N"]) -> None:
+    def _check_index(self, index: Int[Tensor, "#B N"]) -> None:
         """Refuse what the table has no row for. On a GPU to read an index is to wait: only a long one is looked at.
 
         Texts laid end to end are many tokens at few places. Compiled code cannot look: stacks count their tokens.
@@ -55,9 +55,9 @@ class LearnedPositions(nn.Module):
         if torch.compiler.is_compiling() or not index.numel():
             return
         if index.device.type == "meta" or (index.device.type != "cpu" and index.shape[1] <= self.length):
-            self.fits(index.shape[1])
+            self.check_length(index.shape[1])
             return
         low, high = index.aminmax()
         if int(low) < 0:
             raise BadInput(f"position {int(low)} is before the first; count from 0")
-        self.fits(int(high) + 1)
+        self.check_length(int(high) + 1)

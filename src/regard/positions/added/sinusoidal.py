@@ -16,7 +16,7 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from regard.core.errors import BadInput, nearest
+from regard.core.errors import BadInput, did_you_mean
 from regard.core.shapes import Float, Int, Tensor
 from regard.positions.angles import angles
 
@@ -31,7 +31,7 @@ class SinusoidalPositions(nn.Module):
     def __init__(self, width: int, layout: str = "interleaved", base: float = 10000.0) -> None:
         super().__init__()
         if layout not in LAYOUTS:
-            raise BadInput(f"sinusoidal positions have no layout '{layout}'; {nearest(layout, LAYOUTS)}")
+            raise BadInput(f"sinusoidal positions have no layout '{layout}'; {did_you_mean(layout, LAYOUTS)}")
         self.width, self.layout, self.base = width, layout, base
 
     def forward(self, x: Float[Tensor, "B N C"], index: Int[Tensor, "#B N"]) -> Float[Tensor, "B N C"]:

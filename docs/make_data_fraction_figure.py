@@ -1,0 +1,56 @@
+"""Draws the lecture's figure, ViT against ResNet on ever more of the images, into docs/assets/data-fractions.png.
+
+    python docs/run_owed.py 'fraction-*' vit-cifar10 resnet-cifar10      makes the runs of it that are not there yet
+    python docs/make_data_fraction_figure.py                                        draws
+
+From docs/results/: fraction-vit-5, -20, -50 and vit-cifar10, the same of resnet, the mean where there are seeds. What is
+held equal, and why, stands in docs/results_images.py. What is not measured is not drawn; the picture holds no date, so
+the same files draw the same picture. Then: python docs/make_results.py, which shows what was drawn.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from math import nan
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from results_images import FIGURE, MODELS, PERCENTAGES, TRAIN_IMAGES, runs_by_fraction, test_accuracy
+from results_tables import read_json
+
+from regard import see
+
+HERE = Path(__file__).resolve().parent
+RUNS = HERE / "results"
+
+
+def plot_fractions(runs: Sequence[Mapping[str, Any]], file: Path) -> list[Path]:
+    """A line for each model, over the shares in their order; nothing, where no line has two points."""
+    found = {what: runs_by_fraction(runs, model) for model, what in MODELS.items()}
+    found = {what: measured for what, measured in found.items() if len(measured) > 1}
+    if not found:
+        return []
+    there = [share for share in PERCENTAGES if any(share in measured for measured in found.values())]
+    lines = {
+        what: {f"{share} %": mean(map(test_accuracy, measured[share])) if share in measured else nan for share in there}
+        for what, measured in found.items()
+    }
+    counts = {f"{share} %": TRAIN_IMAGES * share // 100 for share in there}
+    title = "CIFAR-10 from scratch, as many updates on fewer images"
+    see.score_by_length(lines, file, title, "test accuracy %", "of the training images", counts=counts)
+    return [file]
+
+
+def main() -> int:
+    """Draw, and say what was drawn."""
+    runs = [read_json(file) for file in sorted(RUNS.glob("*.json"))]
+    FIGURE.parent.mkdir(exist_ok=True)
+    made = plot_fractions(runs, FIGURE)
+    print(*(path.relative_to(HERE.parent) for path in made) if made else ["nothing is measured yet"], sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

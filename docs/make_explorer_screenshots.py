@@ -1,0 +1,115 @@
+"""Takes the pictures of docs/explorer.md into docs/assets/: the explorer in Chromium, with models that ship.
+
+    python docs/make_explorer_screenshots.py
+
+The picture model is a small ViT that has learnt nothing: its weights are drawn, those of q and k widely enough that its
+heads tell patches apart.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+import regard
+from regard.models.vit import Config, ViT
+from regard.serve.http import app, server
+from regard.serve.http.model_pool import ModelPool
+from regard.serve.http.settings import Settings
+from regard.tasks.image.image_classifier import ImageClassifier
+
+ASSETS = Path(__file__).resolve().parent / "assets"
+CHROMIUM, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
+DESK, TALL, PHONE = (1400, 900), (1400, 1060), (390, 844)
+
+
+def main() -> None:
+    """All of them."""
+    with TemporaryDirectory() as folder:
+        untrained(Path(folder) / "vit")
+        pool = ModelPool(["en-de", "shakespeare", "fill-en", "digits", "minilm", f"vit={folder}/vit"], device="cpu")
+        pool.load()
+        with server.running_server(app.make_app(pool, Settings(explore=True))) as address:
+            browser = open_browser()
+            take_screenshots(browser, address)
+            browser.quit()
+
+
+def untrained(folder: Path) -> None:
+    """A ViT of 14 x 14 patches with drawn weights."""
+    torch.manual_seed(1)
+    model = ViT(Config(num_classes=4, image_size=112, patch_size=8, width=48, heads=4, layers=4))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            wide = 9 if "qkv" in name else 3 if "stem" in name else 1
+            if parameter.dim() > 1:
+                parameter.mul_(wide)
+    regard.save(ImageClassifier(model, ["cat", "dog", "cup", "boat"], 112), folder)
+
+
+def take_screenshots(browser: Any, address: str) -> None:
+    """Open, do something, look."""
+    open_page(browser, address, "en-de", "light", DESK)
+    save_picture(browser, "explorer")
+    click_on(browser, "#compare")
+    save_picture(browser, "explorer-compare")
+    open_page(browser, address, "shakespeare", "light", TALL)
+    click_on(browser, ".line:nth-child(3) .cell[data-head='1']")
+    for _ in range(2):
+        click_on(browser, "[aria-label=Larger]")
+    save_picture(browser, "explorer-zoom")
+    open_page(browser, address, "fill-en", "dark", DESK)
+    click_on(browser, "[data-value=relevance]")
+    save_picture(browser, "explorer-relevance")
+    open_page(browser, address, "vit", "light", DESK)
+    click_on(browser, ".cell[data-head='2']:last-child, .line:last-child .cell[data-head='2']")
+    save_picture(browser, "explorer-picture")
+    open_page(browser, address, "digits", "dark", DESK)
+    save_picture(browser, "explorer-sound")
+    open_page(browser, address, "minilm", "light", PHONE)
+    browser.execute_script("document.querySelector('.middle').scrollIntoView(); window.scrollBy(0, -72)")
+    save_picture(browser, "explorer-phone")
+
+
+def open_page(browser: Any, address: str, model: str, scheme: str, size: tuple[int, int]) -> None:
+    """The page with a model, in a size and a colour scheme."""
+    how = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", how)
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    browser.get("about:blank")
+    browser.get(f"{address}/?model={model}")
+    drawn = "return document.querySelector('.cell') && !document.querySelector('.cell:not(.drawn), html.busy')"
+    while not browser.execute_script(drawn):
+        time.sleep(0.1)
+
+
+def click_on(browser: Any, selector: str) -> None:
+    """Press a button, and wait for what it asks the server for."""
+    browser.find_element("css selector", selector).click()
+
+
+def save_picture(browser: Any, name: str) -> None:
+    """The page as it is, once it has come to rest."""
+    time.sleep(2)
+    browser.save_screenshot(str(ASSETS / f"{name}.png"))
+    print(ASSETS / f"{name}.png")
+
+
+def open_browser() -> Any:
+    """A browser without a window."""
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):
+        options.add_argument(word)
+    return webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""Draws the pictures of docs/how/vision.md into docs/assets/.
+
+    python docs/make_vision_figures.py crops FOLDER     pieces of nine photos, one folder for each
+    python docs/make_vision_figures.py draw MODEL       the pictures, with a ViT trained on them and with untrained others
+
+The photos are those of the data home (photos/, see its README for who made them). The ViT learns which photo a piece
+was cut out of, and nothing else; the page has the command.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+import regard
+from regard import cli
+from regard.data import data_dir
+from regard.tasks.image.image_classifier import ImageClassifier
+
+ASSETS = Path(__file__).resolve().parent / "assets"
+PHOTOS = {
+    "astronaut": "astronaut",
+    "cat": "chelsea",
+    "coffee": "coffee",
+    "coins": "coins",
+    "flower": "flower",
+    "motorcycle": "motorcycle_left",
+    "photographer": "camera",
+    "rocket": "rocket",
+    "temple": "china",
+}
+EACH, SIDE = 90, 96  # pieces of a photo, and their pixels
+
+
+def crops(folder: Path) -> None:
+    """Pieces of every photo: from a quarter of its shorter side to all of it."""
+    dice = np.random.default_rng(0)
+    for label, name in PHOTOS.items():
+        (folder / label).mkdir(parents=True)
+        photo = Image.open(data_dir.find_dataset("photos") / f"{name}.jpg").convert("RGB")
+        for n in range(EACH):
+            side = int(min(photo.size) * dice.uniform(0.25, 1.0))
+            left, top = (int(dice.integers(0, whole - side + 1)) for whole in photo.size)
+            piece = photo.crop((left, top, left + side, top + side)).resize((SIDE, SIDE), Image.Resampling.BICUBIC)
+            piece.save(folder / label / f"{n:03}.jpg", quality=90)
+
+
+def collage(file: Path) -> Path:
+    """The cat at the left, the coffee at the right."""
+    halves = []
+    for name, box in (("chelsea", (110, 0, 260, 300)), ("coffee", (190, 60, 360, 400))):
+        photo = Image.open(data_dir.find_dataset("photos") / f"{name}.jpg").convert("RGB")
+        halves.append(photo.crop(box).resize((224, 448), Image.Resampling.BICUBIC))
+    both = Image.new("RGB", (448, 448))
+    for n, half in enumerate(halves):
+        both.paste(half, (224 * n, 0))
+    both.save(file)
+    return file
+
+
+def untrained(name: str, folder: str, **sizes: Any) -> str:
+    """A fresh model, saved as a classifier of these photos."""
+    torch.manual_seed(0)
+    model = regard.build(name, num_classes=len(PHOTOS), image_size=SIDE, **sizes)
+    regard.save(ImageClassifier(model, list(PHOTOS), SIDE), folder)
+    return folder
+
+
+def draw(vit: str) -> None:
+    """The pictures, through the command line."""
+    cat = str(data_dir.find_dataset("photos") / "chelsea.jpg")
+    with TemporaryDirectory() as place:
+        both = str(collage(Path(place) / "both.png"))
+        swin = untrained("swin", f"{place}/swin", width=32, heads=(1, 2, 4), layers=(2, 2, 2), window_size=6)
+        mvit = untrained("mvit", f"{place}/mvit", width=32, layers=(1, 2, 2), keys=4)
+        for name, words in {
+            "class": [cat, "--model", vit],
+            "heads": [cat, "--model", vit, "--view", "heads"],
+            "rollout-swin": [cat, "--model", swin, "--view", "rollout", "--query", "36,31"],
+            "rollout-mvit": [cat, "--model", mvit, "--view", "rollout", "--query", "36,31"],
+            "cat": [both, "--model", vit, "--view", "relevance", "--label", "cat"],
+            "coffee": [both, "--model", vit, "--view", "relevance", "--label", "coffee"],
+        }.items():
+            picture = ASSETS / f"vision-{name}.png"
+            if cli.main(["see", *words, "--output", str(picture)]):
+                raise SystemExit(1)
+
+
+def main(words: Sequence[str]) -> int:
+    """Make the pieces, or draw."""
+    if len(words) == 2 and words[0] == "crops":
+        crops(Path(words[1]))
+    elif len(words) == 2 and words[0] == "draw":
+        draw(words[1])
+    else:
+        print(__doc__)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,104 @@
+"""What MkDocs does to these pages beyond Markdown, so that nothing in them is written down twice or can go stale.
+
+    <!-- table: attention -->        the rows of ``regard list attention``
+    <!-- sizes: transformer -->      the sizes of a model, with their parameters
+    <!-- fields: room.file.Class --> the fields of a dataclass: default, and the words beside it in the source
+    <!-- help: translate -->         what ``regard translate --help`` prints
+    <!-- picture: x.png | words -->  a picture of docs/assets with a caption; how to draw it, where it is not drawn yet
+
+A built page that would fetch a script, a style or a picture from another machine is a warning, and so an error of the
+strict build.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import io
+import logging
+import os
+import re
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+log = logging.getLogger("mkdocs.hooks.regard")
+
+ASSETS = Path(__file__).resolve().parent / "assets"
+_MARK = re.compile(r"^<!-- (table|sizes|fields|help|picture): (.+?) -->$", re.MULTILINE)
+_FETCHES = re.compile(
+    r"<(?:script|img|iframe|source)\b[^>]*\bsrc=[\"']?(?:https?:)?//[^\s>]+|<link\b[^>]*>", re.IGNORECASE
+)
+_FOREIGN = re.compile(r"href=[\"']?(?:https?:)?//", re.IGNORECASE)
+_LOADED = re.compile(r"rel=[\"']?(?:stylesheet|icon|preload|preconnect|modulepreload|manifest)", re.IGNORECASE)
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Put in what the marks ask for."""
+    up = "../" * page.file.src_uri.count("/")
+    return _MARK.sub(lambda found: expand_marker(found[1], found[2], up), markdown)
+
+
+def on_post_page(output: str, page: Any, **_: Any) -> str:
+    """Look for anything that would be fetched from elsewhere."""
+    for found in _FETCHES.finditer(output):
+        tag = found[0]
+        if not tag.lower().startswith("<link") or (_LOADED.search(tag) and _FOREIGN.search(tag)):
+            log.warning("%s would fetch something from another machine: %s", page.file.src_uri, tag)
+    return output
+
+
+def expand_marker(kind: str, what: str, up: str = "") -> str:
+    """What stands in the place of one mark; `up` leads from the page to docs/."""
+    if kind == "picture":
+        return picture(*(word.strip() for word in what.split("|", 1)), up=up)
+    if kind == "help":
+        return f"```text\n{help_text(what)}\n```"
+    if kind == "fields":
+        return table(fields(what))
+    from regard import catalogue
+
+    return table(catalogue.list(what) if kind == "table" else catalogue.sizes(what))
+
+
+def table(rows: Sequence[dict[str, str]]) -> str:
+    """Rows as a Markdown table."""
+    if not rows:
+        return "(none here yet)"
+    lines = [[*rows[0]], ["---"] * len(rows[0]), *([str(cell) for cell in row.values()] for row in rows)]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def fields(what: str) -> list[dict[str, str]]:
+    """The fields of a dataclass, read off its class and the comments beside them in the source."""
+    module_name, _, name = what.rpartition(".")
+    cls = getattr(import_module(module_name), name)
+    comments = dict(re.findall(r"^    (\w+): .*?  # (.+)$", inspect.getsource(cls), re.MULTILINE))
+    rows = []
+    for field in dataclasses.fields(cls):
+        made = field.default_factory
+        value = field.default if made is dataclasses.MISSING else made()
+        default = "needed" if value is dataclasses.MISSING else f"`{value!r}`"
+        rows.append({"name": f"`{field.name}`", "default": default, "what": comments.get(field.name, "")})
+    return rows
+
+
+def help_text(verb: str) -> str:
+    """The help text of a verb of the command line, as it is printed 100 characters wide."""
+    from regard.cli import main
+
+    os.environ |= {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    with contextlib.redirect_stdout(out):
+        main([] if verb == "regard" else [*verb.split(), "--help"])
+        out.flush()
+    return "\n".join(line.rstrip() for line in out.buffer.getvalue().decode("utf-8").strip("\n").splitlines())
+
+
+def picture(name: str, words: str, up: str = "") -> str:
+    """A picture of docs/assets, or how to come by it."""
+    if (ASSETS / name).is_file():
+        return f"![{words}]({up}assets/{name})\n\n*{words}*"
+    return f"*{words}* Not drawn yet: `python docs/make_gallery.py` draws it once the trained models are there."

@@ -1,0 +1,84 @@
+"""What the sections of docs/results.md share: tables, spreads, files that are whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def table(rows: Iterable[Sequence[str]]) -> str:
+    """Rows as a Markdown table; the first is the heading."""
+    head, *body = [[str(cell).replace("|", "\\|") for cell in row] for row in rows]
+    lines = [head, ["---"] * len(head), *body]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def bullet_list(lines: Iterable[str]) -> str:
+    """Lines as a Markdown list, each once."""
+    return "\n".join(f"- {line}" for line in dict.fromkeys(lines))
+
+
+def console_block(command: str) -> str:
+    """A command, or several on lines of their own, as a block."""
+    return "\n".join(["```console", *(f"$ {line}" for line in command.splitlines()), "```"])
+
+
+def mean_and_range(values: Sequence[float], digits: int = 2) -> str:
+    """The value; of several their mean, the lowest and the highest."""
+    if len(values) < 2:
+        return f"{values[0]:.{digits}f}" if values else ""
+    return f"{sum(values) / len(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+
+
+def pluralize(count: int, noun: str) -> str:
+    """1 thread, 2 threads."""
+    return f"{count} {noun}{'s' if count != 1 else ''}"
+
+
+def describe_search(score: Mapping[str, Any]) -> str:
+    """How what was scored was looked for."""
+    if "beam_size" not in score:
+        return ""
+    penalty = f", length penalty {score['length_penalty']:g}" if "length_penalty" in score else ""
+    return f"beam {score['beam_size']}{penalty}"
+
+
+def format_seeds(runs: Iterable[Mapping[str, Any]]) -> str:
+    """The seeds of a row; of a run that did not keep its own, that."""
+    known = {"not recorded" if run["seed"] is None else str(run["seed"]) for run in runs}
+    return ", ".join(sorted(known, key=lambda seed: (len(seed), seed)))
+
+
+def strip_seed(name: str) -> str:
+    """The name of a run without its seed of one or two digits (resnet-cifar10-300 has none, it counts epochs)."""
+    return re.sub(r"-\d{1,2}$", "", name)
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """One JSON object; a file that is missing or damaged is named."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"there is no {file.name} in {file.parent}") from None
+    except ValueError as error:
+        raise ValueError(f"{file} is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{file} does not hold a JSON object")
+    return found
+
+
+def write(file: Path, text: str) -> None:
+    """Whole or not at all."""
+    part = file.with_name(f".{file.name}.part")
+    try:
+        with open(part, "w", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(part, file)
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,56 @@
+"""Letters to sounds, looking at one letter for each sound: hard attention taught by REINFORCE, or through Gumbel noise.
+
+task       "xylophone" -> Z AY L AH F OW N; for each sound one letter is drawn and read
+data       CMU pronouncing dictionary, 109,926 words to train on, 3,000 to choose by, 12,000 to test; stress left out
+licence    BSD-like (Carnegie Mellon University 1993-2015): the model may be shipped with that notice
+paper      Xu et al.: Show, Attend and Tell. ICML 2015. arXiv:1502.03044 (hard attention and how it is taught);
+           Jang, Gu, Poole: Categorical Reparameterization with Gumbel-Softmax. ICLR 2017. arXiv:1611.01144
+machine    one GPU, about 15 minutes (H200): every word is read four times an update
+expected   within a few words in a hundred of soft attention (gru_cmudict), as the encoder already reads around
+measured   5.3 % of the sounds and 22.8 % of the words wrong (seed 1, beam 4; 12 minutes of an H200 beside 13 others)
+command    regard train hard_attention_cmudict --out runs/sounds-hard
+           regard train hard_attention_cmudict --out runs/sounds-hard-moving task.reinforce.baseline=moving_average
+           regard train hard_attention_cmudict --out runs/sounds-hard-half "model.aligner=hard(soft_fraction=0.5)"
+           regard train gru_cmudict --out runs/sounds-gumbel "model.aligner=gumbel(temperature=0.7)"
+           regard eval runs/sounds-hard
+"""
+
+from regard.data.text.cmudict import CMUDict
+from regard.models.rnnsearch import Config
+from regard.tasks.reinforce import Reinforce
+from regard.tasks.text import reinforced_pronunciation
+from regard.training.recipe import Recipe, Train
+
+
+def recipe() -> Recipe:
+    return Recipe(
+        model=Config(vocab=70, width=256, hidden=512, align_width=256, readout=None, dropout=0.3, aligner="hard"),
+        task=reinforced_pronunciation.Config(
+            label_smoothing=0.1,
+            beam_size=4,
+            reinforce=Reinforce(
+                entropy=0.05,
+                final_entropy=0.005,
+                entropy_steps=4000,
+                credit="to_go",
+                baseline="leave_one_out",
+                num_samples=4,
+            ),
+        ),
+        data=CMUDict("cmudict", batch_tokens=4096),
+        train=Train(
+            steps=8000,
+            learning_rate=1e-3,
+            schedule="cosine",
+            warmup_steps=400,
+            min_learning_rate_ratio=0.01,
+            eps=1e-8,
+            clip_grad_norm=1.0,
+            ema_decay=0.999,
+            eval_interval=1000,
+            save_interval=1000,
+            score_interval=100,  # looks between decoding: only at the end
+            metric="loss",
+            compile=False,  # the decoder is a loop over time, and its choices are kept in a list
+        ),
+    )

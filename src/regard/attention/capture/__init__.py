@@ -1,0 +1,1 @@
+"""Attention maps of a running model, with its fast kernels on."""

@@ -1,0 +1,323 @@
+"""Watching attention while the fast kernels run.
+
+    with regard.watch(model, only="decoder.blocks.5.*", heads=[0, 3], queries=[7]) as seen:
+        model(source, target)
+    seen["decoder.blocks.5.cross"].weights      # B H N M
+
+Whatever has `map_rows(same arguments as forward)` gets a hook that computes the matrix beside the fused forward, in
+chunks, for the asked rows only; so do models of other libraries, which attend through PyTorch's functions (foreign.py).
+Outside the block nothing is paid; inside it the output is unchanged to the bit, and so is the random state. Hooks do
+not fire in compiled code, so a compiled model runs eagerly inside the block, and a warning says so.
+
+    with regard.watch(model, gradients=True) as seen:
+        model(source, target)[0, -1, 7].backward()
+    seen["decoder.blocks.5.cross"].gradient     # B H N M, of what was differentiated, with respect to the weights
+
+A mechanism is linear in v, o = w v; so that gradient is (∂ / ∂o) vᵀ, whatever kernel ran.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from fnmatch import fnmatch
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.attention.capture.observer import AttentionCall, AttentionObserver, is_recomputing
+from regard.attention.capture.torch_modules import TorchFunctionObserver, is_external
+from regard.attention.protocol import Mechanism
+from regard.core import html
+from regard.core.errors import RegardError
+from regard.core.shapes import Float, Rows, Tensor
+from regard.core.trace import Geometry, Trace, regrouping_trace
+
+QUERY_CHUNK = 1024  # query rows computed at a time
+MAX_HTML_ROWS = 24  # parts that are drawn in a notebook
+
+
+class Traces(Mapping[str, Trace]):
+    """What was seen, by the name of the part that looked: ``seen["encoder.blocks.0.mix"]`` is its latest map.
+
+    A part that ran several times (while decoding, say) has one trace for each call, in `calls(name)`.
+    """
+
+    def __init__(self, rows: Rows = slice(None)) -> None:
+        self._calls: dict[str, list[Trace]] = {}
+        self._pass_start: dict[str, int] = {}  # the first call of the model's latest pass
+        self._last_pass: list[tuple[list[Trace], int]] = []  # where each step of that pass is kept
+        self._rows = rows
+
+    def __getitem__(self, name: str) -> Trace:
+        if name not in self._calls:
+            raise KeyError(f"nothing was seen of '{name}'; seen: {', '.join(self._calls) or 'nothing'}")
+        calls = self._calls[name]
+        if calls[-1].kind != "align":
+            return calls[-1]
+        return _join_calls(calls[self._pass_start.get(name, 0) :], self._rows)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._calls)
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def calls(self, name: str) -> list[Trace]:
+        """Every map of one part, in the order they were made."""
+        return list(self._calls.get(name, ()))
+
+    def traces(self, kind: str | None = None) -> list[Trace]:
+        """The latest map of every part, in the order the parts ran; of one kind if asked (self, cross, align)."""
+        every = [self[name] for name in self]
+        return [trace for trace in every if kind is None or trace.kind == kind]
+
+    def last_pass(self) -> list[Trace]:
+        """All maps of the model's latest pass with what moved tokens between them (kind "move": patches cut, neighbours
+        merged), in the order they ran: what the rollout of a model over images is taken through."""
+        return [calls[at] for calls, at in self._last_pass]
+
+    def _repr_html_(self) -> str:
+        """In a notebook: a line of small maps for every part, the latest of each."""
+        parts = []
+        for name, trace in list(self.items())[:MAX_HTML_ROWS]:
+            w = trace._drawable()
+            maps = "".join(html.heatmap(one, f"{name}, head {h}", 40) for h, one in enumerate(w[: html.MAX_HEADS]))
+            shape = " ".join(map(str, trace.weights.shape))
+            parts.append(f"<tr><td>{html.escape(name)}</td><td>{trace.kind}</td><td>{shape}</td><td>{maps}</td></tr>")
+        more = f"<p>and {len(self) - MAX_HTML_ROWS} parts more</p>" if len(self) > MAX_HTML_ROWS else ""
+        return f"<table><tr><th>part</th><th>kind</th><th>B H N M</th><th>heads</th></tr>{''.join(parts)}</table>{more}"
+
+    def __repr__(self) -> str:
+        return "Traces(" + ", ".join(f"{n}: {tuple(t.weights.shape)}" for n, t in self.items()) + ")"
+
+
+@contextmanager
+def watch(
+    model: nn.Module,
+    only: str = "*",
+    heads: Sequence[int] | None = None,
+    queries: slice | Sequence[int] | None = None,
+    gradients: bool = False,
+) -> Iterator[Traces]:
+    """Record the attention maps of everything in `model` that attends and whose path matches `only`.
+
+    With `gradients`, those of their weights too, as soon as something that was made of them is differentiated.
+    """
+    rows: Rows = slice(None) if queries is None else queries if isinstance(queries, slice) else list(queries)
+    seen = Traces(rows)
+    with observe_attention(model, only, _TraceRecorder(seen, rows, heads, gradients)):
+        yield seen
+    if not seen:
+        raise RegardError(
+            f"the watched model did not run inside the block, so nothing was seen{nothing_captured_hint(model, only)}"
+        )
+
+
+@contextmanager
+def observe_attention(model: nn.Module, only: str, observer: AttentionObserver) -> Iterator[None]:
+    """Tell somebody of everything in `model` that attends and whose path matches `only`, as long as the block lasts."""
+    geometries = list[Geometry | None]()
+    inner = getattr(model, "_orig_mod", model)  # what torch.compile wrapped
+    modules = dict(inner.named_modules())
+
+    def mechanism_hooks(name: str, mixer: nn.Module | None) -> tuple[Any, Any]:
+        def call(module: Mechanism, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AttentionCall:
+            return AttentionCall(name, module, mixer, args, kwargs, geometries[-1] if geometries else None)
+
+        def before(module: Mechanism, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            if not is_recomputing():
+                observer.before_attention(call(module, args, kwargs))
+
+        def after(module: Mechanism, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
+            if not is_recomputing():
+                observer.after_attention(call(module, args, kwargs), output)
+
+        return before, after
+
+    def aligner_hook(name: str) -> Any:
+        def after(module: Any, args: tuple[Any, ...], output: tuple[Tensor, Any]) -> None:
+            if not is_recomputing():
+                observer.on_alignment(name, module, *output)
+
+        return after
+
+    def move_hook(name: str) -> Any:
+        def before(module: Any, args: tuple[Any, ...]) -> None:
+            if not is_recomputing():
+                observer.on_token_move(name, module, args[0])
+
+        return before
+
+    def begin(module: nn.Module, args: tuple[Any, ...]) -> None:
+        observer.on_pass_start()
+
+    def push(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        geometries.append(module.geometry(args[0] if args else kwargs["x"]))
+
+    def pop(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        geometries.pop()
+
+    handles, watched = [] if _is_aligner(inner) else [inner.register_forward_pre_hook(begin)], 0
+    with ExitStack() as stack:
+        for path, module in modules.items():
+            if callable(getattr(module, "geometry", None)):
+                handles.append(module.register_forward_pre_hook(push, with_kwargs=True))
+                handles.append(module.register_forward_hook(pop, always_call=True))
+            if callable(getattr(module, "slots", None)):
+                handles.append(module.register_forward_pre_hook(move_hook(path)))
+            if isinstance(module, Mechanism):
+                name, _, last = path.rpartition(".")  # a mechanism is known by the mixer that holds it
+                name = name if last == "attend" else path
+                if fnmatch(name, only):
+                    before, after = mechanism_hooks(name, modules.get(name))
+                    handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
+                    handles.append(module.register_forward_hook(after, with_kwargs=True))
+                    watched += 1
+            elif _is_aligner(module) and fnmatch(path, only):
+                handles.append(module.register_forward_hook(aligner_hook(path)))
+                watched += 1
+        for handle in handles:
+            stack.callback(handle.remove)
+        if any(is_external(module) for module in modules.values()):
+            stack.enter_context(TorchFunctionObserver(modules, only, observer))
+        elif not watched:
+            what = "nothing attends" if only == "*" else f"nothing that attends matches '{only}'"
+            raise RegardError(f"{what} in this {type(inner).__name__}")
+        if inner is not model or any(getattr(m, "_compiled_call_impl", None) is not None for m in modules.values()):
+            warnings.warn("watching runs the compiled model eagerly: hooks do not fire in compiled code", stacklevel=5)
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        yield
+
+
+class _TraceRecorder(AttentionObserver):
+    """One that writes every map down."""
+
+    def __init__(self, seen: Traces, rows: Rows, heads: Sequence[int] | None, gradients: bool) -> None:
+        self.seen, self.rows, self.gradients = seen, rows, gradients
+        self.heads = None if heads is None else list(heads)
+
+    def on_pass_start(self) -> None:
+        self.seen._pass_start = {name: len(calls) for name, calls in self.seen._calls.items()}
+        self.seen._last_pass = []
+
+    def before_attention(self, call: AttentionCall) -> None:
+        q, k = call.args[:2]
+        with torch.no_grad():
+            weights = weights_in_chunks(
+                call.module.weights, call.module.traits.rowwise, q, k, call.weights_kwargs, self.rows
+            )
+            weights = weights if self.heads is None else weights[:, self.heads]
+        trace = Trace(
+            call.name,
+            weights,
+            kind=call.kind,
+            heads=None if self.heads is None else tuple(self.heads),
+            queries=None if self.rows == slice(None) else tuple(_row_indices(self.rows, q.shape[2])),
+            geometry=call.geometry,
+            exact=call.exact,
+        )
+        self._add(trace)
+
+    def _add(self, trace: Trace) -> None:
+        calls = self.seen._calls.setdefault(trace.name, [])
+        calls.append(trace)
+        self.seen._last_pass.append((calls, len(calls) - 1))
+
+    def after_attention(self, call: AttentionCall, output: Tensor) -> None:
+        if not self.gradients:
+            return
+        v = call.v.detach()
+        each = output.shape[1] // v.shape[1]
+        self._record_gradient(
+            output, call.name, lambda grad: grad[:, :, self.rows] @ v.repeat_interleave(each, dim=1).mT
+        )
+
+    def _record_gradient(self, x: Tensor, name: str, gradient: Callable[[Tensor], Tensor]) -> None:
+        """As soon as the gradient of x is known, the latest map of this name gets that of its weights."""
+        if not x.requires_grad:
+            raise RegardError("gradients are asked for, but this pass keeps no graph; leave out torch.no_grad()")
+        calls = self.seen._calls[name]
+        at = len(calls) - 1
+
+        def keep(grad: Tensor) -> None:
+            every = gradient(grad)
+            calls[at] = replace(calls[at], gradient=every if self.heads is None else every[:, self.heads])
+
+        x.register_hook(keep)
+
+    def on_weights(self, name: str, kind: str, weights: Tensor) -> None:
+        w = weights.detach()[:, :, self.rows]
+        trace = Trace(
+            name,
+            w if self.heads is None else w[:, self.heads],
+            kind=kind,
+            heads=None if self.heads is None else tuple(self.heads),
+            queries=None if self.rows == slice(None) else tuple(_row_indices(self.rows, weights.shape[2])),
+        )
+        self._add(trace)
+        if self.gradients:
+            self._record_gradient(weights, name, lambda grad: grad[:, :, self.rows])
+
+    def on_alignment(self, name: str, module: Any, weights: Tensor, state: Any) -> None:
+        centres = module.centres(state).detach()[:, None] if hasattr(module, "centres") else None
+        self.seen._calls.setdefault(name, []).append(Trace(name, weights.detach()[:, None], "align", centres=centres))
+
+    def on_token_move(self, name: str, module: Any, x: Tensor) -> None:
+        exact = bool(getattr(module, "exact_geometry", True))
+        self.seen._last_pass.append(([regrouping_trace(name, module.slots(x), x.shape[0], x, exact)], 0))
+
+
+def weights_in_chunks(
+    weights: Callable[..., Tensor], rowwise: bool, q: Tensor, k: Tensor, weights_kwargs: Mapping[str, Any], rows: Rows
+) -> Float[Tensor, "B H rows M"]:
+    """A mechanism's weights of the asked rows, so many at a time where its rows can be had apart."""
+    asked = _row_indices(rows, q.shape[2])
+    if len(asked) <= QUERY_CHUNK or not rowwise:
+        return weights(q, k, **weights_kwargs, queries=rows)
+    first = weights(q, k, **weights_kwargs, queries=asked[:QUERY_CHUNK])
+    whole = first.new_empty(*first.shape[:2], len(asked), first.shape[3])  # joined at the end, all would be there twice
+    whole[:, :, :QUERY_CHUNK] = first
+    del first
+    for i in range(QUERY_CHUNK, len(asked), QUERY_CHUNK):
+        whole[:, :, i : i + QUERY_CHUNK] = weights(q, k, **weights_kwargs, queries=asked[i : i + QUERY_CHUNK])
+    return whole
+
+
+def _row_indices(rows: Rows, n: int) -> list[int]:
+    """The query rows that were asked for, as numbers."""
+    return list(range(n))[rows] if isinstance(rows, slice) else rows
+
+
+def nothing_captured_hint(model: nn.Module, only: str) -> str:
+    """Why else nothing may have been seen: of a model of others only its passes tell what attends in it."""
+    if not any(is_external(module) for module in model.modules()):
+        return ""
+    what = "nothing in it" if only == "*" else f"nothing in it that matches '{only}'"
+    return f"; or {what} attends through PyTorch's functions: scaled_dot_product_attention, or a softmax of B H N M"
+
+
+def _is_aligner(module: nn.Module) -> bool:
+    return callable(getattr(module, "weights", None)) and callable(getattr(module, "keys", None))
+
+
+def _join_calls(calls: list[Trace], rows: Rows) -> Trace:
+    """An aligner looks once for each output token: its map has a row for each call of a pass.
+
+    While several beams are written side by side there is no such map; then it is the latest call.
+    """
+    if any(trace.weights.shape[2] > 1 or trace.weights.shape[0] != calls[0].weights.shape[0] for trace in calls):
+        return calls[-1]
+    weights = torch.cat([trace.weights for trace in calls], dim=2)
+    asked = _row_indices(rows, weights.shape[2])
+    found = [trace.centres for trace in calls if trace.centres is not None]
+    return Trace(
+        calls[0].name,
+        weights[:, :, asked],
+        "align",
+        queries=None if rows == slice(None) else tuple(asked),
+        centres=torch.cat(found, dim=2)[:, :, asked] if found else None,
+    )

@@ -1,0 +1,146 @@
+"""What decoding remembers: keys and values in fixed room, and who descends from whom.
+
+Beams are *queries of the same input*, not copies of it. The K beams write side by side into one cache and never move; a
+small table, B K M, says which slots of the cache are a beam's ancestors. Reordering beams permutes that table only.
+
+While `filled` is a number, the cache hands out views of its filled part. As a tensor on the device it makes every shape
+static (the table rules out the empty slots), so that one step can be recorded as a CUDA graph and replayed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from regard.attention.mask import DenseMask, Mask
+from regard.core.shapes import Bool, Float, Int, Tensor
+
+
+@dataclass(eq=False)
+class KVCache:
+    """The keys and values of one layer."""
+
+    k: Float[Tensor, "B G M D"]
+    v: Float[Tensor, "B G M E"]
+
+    @staticmethod
+    def empty(k: Float[Tensor, "B G n D"], v: Float[Tensor, "B G n E"], capacity: int) -> KVCache:
+        """Room for `room` slots, of the kind of these."""
+        b, g, _, d = k.shape
+        # zeroed, since a step with static shapes reads all of it, and 0 * nan is nan
+        if k.device.type == "cpu":
+            return KVCache(k.new_zeros(b, g, capacity, d), v.new_zeros(b, g, capacity, v.shape[-1]))
+        # a token's heads lie side by side
+        return KVCache(
+            k.new_zeros(b, capacity, g, d).transpose(1, 2), v.new_zeros(b, capacity, g, v.shape[-1]).transpose(1, 2)
+        )
+
+    def append(self, k: Tensor, v: Tensor, beam_table: BeamTable) -> tuple[Tensor, Tensor]:
+        """Write the newest slots (the family has grown by them already) and hand out what is to be read."""
+        n = k.shape[2]
+        if isinstance(beam_table.filled, int):
+            end = beam_table.filled
+            self.k[:, :, end - n : end] = k
+            self.v[:, :, end - n : end] = v
+            return self.k[:, :, :end], self.v[:, :, :end]
+        _write(self.k, self.v, beam_table._newest, k, v)
+        return self.k, self.v
+
+    def select_rows(self, rows: Int[Tensor, " R"]) -> KVCache:
+        """Keep these inputs."""
+        return KVCache(self.k[rows], self.v[rows])
+
+
+_SCHEMA = "(Tensor(a!) keys, Tensor(b!) values, Tensor slots, Tensor k, Tensor v) -> ()"
+
+
+@torch.library.custom_op("regard::write_slots", mutates_args=("keys", "values"), schema=_SCHEMA)
+def _write(keys: Tensor, values: Tensor, slots: Tensor, k: Tensor, v: Tensor) -> None:
+    """Write the newest slots. An operator of our own, so that compiled code calls it as it is: given the two copies
+    themselves, it may make the whole cache anew and copy it back, at every step and in every layer."""
+    keys.index_copy_(2, slots, k)
+    values.index_copy_(2, slots, v)
+
+
+@dataclass(eq=False)
+class BeamTable:
+    """Which slots of the cache are whose ancestors, and at which time each was written. Shared by all layers."""
+
+    allow: Bool[Tensor, "B K M"]
+    index: Int[Tensor, "#B M"]  # the time of every slot; for each input apart where their prompts differ in length
+    filled: int | Tensor = 0
+    time: int | Tensor = 0  # as a tensor: #B 1
+    single_beam: bool = True  # one beam since the start: every filled slot is an ancestor, no mask is needed
+    _newest: Any = None  # with counters on the device: the slots of the newest tokens, found once for all layers
+
+    @staticmethod
+    def start(batch: int, capacity: int, device: torch.device) -> BeamTable:
+        """Nobody yet."""
+        return BeamTable(
+            torch.zeros(batch, 1, capacity, dtype=torch.bool, device=device),
+            torch.zeros(1, capacity, dtype=torch.long, device=device),
+        )
+
+    def add_prompt(self, n: int, lengths: Int[Tensor, " B"] | None = None) -> None:
+        """A prompt of n slots lies before all beams; of input b only the first lengths[b] are real (None: all n)."""
+        places = torch.arange(n, device=self.allow.device)
+        if lengths is None:
+            self.allow[:, :, :n] = True
+            self.time = n
+        else:
+            self.allow[:, :, :n] = (places < lengths[:, None])[:, None]
+            self.index = self.index.repeat(len(lengths), 1)
+            self.time, self.single_beam = lengths[:, None].clone(), False
+        self.index[:, :n] = places
+        self.filled = n
+
+    def add_step(self, k: int) -> None:
+        """Every beam gets a slot of its own, at the present time; then time moves on."""
+        own = torch.eye(k, dtype=torch.bool, device=self.allow.device)
+        if isinstance(self.filled, int):
+            end = self.filled + k
+            if end > self.allow.shape[2]:
+                raise ValueError(f"the cache has capacity for {self.allow.shape[2]} slots; {end} were needed")
+            self.allow[:, :, self.filled : end] = own
+            self.index[:, self.filled : end] = self.time
+        else:
+            self._newest = self.filled + torch.arange(k, device=own.device)
+            self.allow.index_copy_(2, self._newest, own.expand(self.allow.shape[0], k, k))
+            self.index.index_copy_(1, self._newest, self.time.expand(-1, k))  # type: ignore[union-attr]
+        self.single_beam = self.single_beam and k == 1
+        self.filled += k
+        self.time += 1
+
+    def mask(self) -> Mask | None:
+        """What the newest slots may see; None where they may see all that is there."""
+        if not isinstance(self.filled, int):
+            return DenseMask(self.allow)
+        return None if self.single_beam else DenseMask(self.allow[:, :, : self.filled])
+
+    def positions(self) -> tuple[Int[Tensor, "#B K"], Int[Tensor, "#B M"]]:
+        """Time of the newest slots (the queries) and of all that is read (the keys)."""
+        k = self.allow.shape[1]
+        if isinstance(self.filled, int):
+            return self.index[:, self.filled - k : self.filled], self.index[:, : self.filled]
+        return (self.time - 1).expand(-1, k), self.index  # type: ignore[union-attr]
+
+    def select(self, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> BeamTable:
+        """Of the inputs `rows` (None: all), the beams `beams`."""
+        own = torch.arange(beams.shape[0], device=beams.device) if rows is None else rows
+        allow = self.allow[own[:, None], beams]
+        if not isinstance(self.filled, int) and rows is None and allow.shape == self.allow.shape:
+            self.allow.copy_(allow)  # in place: a recorded graph reads this very memory
+            return self
+        index, time = self.index, self.time
+        if rows is not None and len(index) > 1:  # each input has its own times
+            index, time = index[rows], time[rows]  # type: ignore[index]
+        return BeamTable(allow, index, self.filled, time, self.single_beam and beams.shape[1] == 1)
+
+    def freeze(self) -> None:
+        """Counters onto the device: from here on every shape is static."""
+        if isinstance(self.filled, int):
+            self.filled = torch.tensor(self.filled, device=self.allow.device)
+            if isinstance(self.time, int):
+                self.time = torch.tensor([[self.time]], device=self.allow.device)

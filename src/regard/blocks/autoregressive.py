@@ -1,0 +1,90 @@
+"""Models that write with a decoder, one token after another: what every search asks of them (core.decodable).
+
+Writing          step, select, freeze: the decoder's, between the embedding and the head
+EncoderDecoder   start too: a source is read once and stays beside all that is written
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.attention.mask import DenseMask, PaddingMask
+from regard.core.shapes import Float, Int, Tensor
+
+MAX_TRANSPOSED_ROWS = 256  # rows: so few that reading the weights takes the time (estimated, not measured)
+
+
+def transposed_linear(head: nn.Linear, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B V"]:
+    """head(x) as (W xᵀ)ᵀ."""
+    rows = x.reshape(-1, x.shape[-1])
+    return (head.weight @ rows.mT).mT.contiguous().view(*x.shape[:-1], -1)
+
+
+def _prefers_transposed(head: nn.Module, x: Tensor) -> bool:
+    """Whether to turn the product round: rows of an odd number of words (GPT-2 has 50,257) begin where a GPU cannot
+    write in wide pieces, so that it takes a slow kernel (95 of the 720 µs of a step, H200); columns, one a word, do
+    not. How long it takes turned round has not been measured yet."""
+    if type(head) is not nn.Linear or head.bias is not None or x.device.type != "cuda" or x.dtype.itemsize > 2:
+        return False
+    hooked = head._forward_hooks or head._forward_pre_hooks
+    return head.out_features % 8 > 0 and x.numel() <= MAX_TRANSPOSED_ROWS * x.shape[-1] and not hooked
+
+
+class AutoregressiveModel(nn.Module):
+    """A model with an embedding, a decoder that steps, and a head."""
+
+    config: Any
+    embed: Any
+    decoder: Any
+    head: Any
+
+    def embed_tokens(self, tokens: Int[Tensor, "B N"]) -> Float[Tensor, "B N C"]:
+        """Tokens as the decoder reads them."""
+        return self.embed(tokens)
+
+    def logits(self, x: Float[Tensor, "B N C"]) -> Float[Tensor, "B N V"]:
+        """Scores of the next token."""
+        return transposed_linear(self.head, x) if _prefers_transposed(self.head, x) else self.head(x)
+
+    @property
+    def eos(self) -> int:
+        """The token that ends a text."""
+        eos: int = self.config.eos
+        return eos
+
+    def step(self, tokens: Int[Tensor, "B K"], state: Any) -> tuple[Float[Tensor, "B K V"], Any]:
+        """Logits of the next token of every beam."""
+        x, state = self.decoder.step(self.embed_tokens(tokens), state)
+        return self.logits(x), state
+
+    def select(self, state: Any, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> Any:
+        """Keep the inputs `rows` (None: all), of each the beams `beams`."""
+        return self.decoder.select(state, rows, beams)
+
+    def freeze(self, state: Any) -> Any:
+        """Make every shape of the state static, so that a step can be recorded and replayed."""
+        return self.decoder.freeze(state)
+
+
+class EncoderDecoder(AutoregressiveModel):
+    """A model that reads a source before it writes."""
+
+    def encode(
+        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
+    ) -> Float[Tensor, "B N C"]:
+        """The source as vectors that know one another."""
+        raise NotImplementedError
+
+    def start(
+        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None, *, capacity: int
+    ) -> tuple[Int[Tensor, "B 1"], Any]:
+        """Read the source once; the first token of every target, and an empty cache of `room` slots."""
+        padded = source_lengths is not None and int(source_lengths.min()) < source.shape[1]
+        lengths = source_lengths if padded else None
+        memory = self.encode(source, lengths)
+        mask = None if lengths is None else DenseMask(PaddingMask(lengths).real(source.shape[1])[:, None])
+        first = torch.full((source.shape[0], 1), self.config.bos, device=source.device)
+        return first, self.decoder.start(memory, mask, capacity)

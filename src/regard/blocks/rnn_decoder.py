@@ -1,0 +1,206 @@
+"""The aligned decoder: before each token it writes, it looks from its state over a memory for where to read.
+
+    w_t, r_t = align(s_{t-1}, memory, r_{t-1})        c_t = Σ_m w_{t,m} h_m
+    s_t      = cell([y_{t-1}; c_t], s_{t-1})          logits_t = V maxout(R [s_t; c_t; y_{t-1}])
+
+The aligner, the cell and the number of layers are parts. What does not depend on the state is not in the loop: keys are
+taken once for each input, the words' part of the gates and the whole output once for each target. With several layers,
+the top one looks and the bottom one reads. The beams of an input are queries of one memory and never copy it.
+
+With `own`, training is by scheduled sampling: where it is True, the decoder reads a word that it has drawn from its own
+last output instead of the target's (Bengio, Vinyals, Jaitly, Shazeer 2015, arXiv:1506.03099).
+
+Bahdanau, Cho, Bengio: Neural Machine Translation by Jointly Learning to Align and Translate. ICLR 2015. arXiv:1409.0473
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.attention import ALIGNERS
+from regard.attention.masked_softmax import upcast
+from regard.attention.protocol import context
+from regard.blocks.decoder_state import DecoderState
+from regard.blocks.rnn import InitialState, RNNCellStack, States, undecorated
+from regard.core.categorical import sample_categorical
+from regard.core.errors import RegardError
+from regard.core.lazy_dynamo import disable_compile
+from regard.core.shapes import Bool, Float, Int, Tensor
+from regard.core.spec import build_part
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """What an input left to look at; its beams share it."""
+
+    values: Float[Tensor, "B M C"]
+    keys: Float[Tensor, "B M A"]
+    mask: Bool[Tensor, "B M"] | None
+
+    def select_rows(self, rows: Int[Tensor, " R"]) -> Memory:
+        """Keep these inputs."""
+        return Memory(self.values[rows], self.keys[rows], None if self.mask is None else self.mask[rows])
+
+
+# -- the decoder -------------------------------------------------------------------------------------------------------
+
+
+class RNNDecoder(nn.Module):
+    """A memory and target tokens in, logits of the next token out.
+
+    `width` is that of the embeddings, `hidden` of the cells, `forced_align` of the aligner's score (None: as `hidden`),
+    `readout` counts the maxout units before the head (None: as `width`), and `first_width` is that of the vector the
+    first state is made of (None: as `memory_width`).
+    """
+
+    def __init__(
+        self,
+        vocab: int,
+        width: int,
+        hidden: int,
+        memory_width: int,
+        aligner: Any = "additive",
+        cell: str = "gru",
+        layers: int = 1,
+        align: int | None = None,
+        readout: int | None = None,
+        dropout: float = 0.0,
+        init_width: int | None = None,
+        tied: bool = False,
+        pad: int = 0,
+    ) -> None:
+        super().__init__()
+        self.embed = make_embedding(vocab, width, pad)
+        self.start_from = InitialState(cell, memory_width if init_width is None else init_width, hidden, layers)
+        self.aligner = build_part(
+            ALIGNERS, aligner, "aligner", query_width=hidden, memory_width=memory_width, width=align or hidden
+        )
+        self.cells = RNNCellStack(cell, width, memory_width, hidden, layers, dropout)
+        self.output = DeepOutput(hidden + memory_width + width, readout or width, vocab, dropout)
+        self.drop = nn.Dropout(dropout)
+        if tied:
+            self.output.tie_weights(self.embed)
+
+    def initial_state(
+        self, values: Float[Tensor, "B M C"], mask: Bool[Tensor, "B M"] | None, first: Float[Tensor, "B S"]
+    ) -> DecoderState:
+        """Before the first token: what every step looks at, and the first states."""
+        keys = self.aligner.keys(values)
+        # under autocast: narrow what every step reads, once
+        return DecoderState(Memory(values.to(keys.dtype), keys, mask), self.start_from(first))
+
+    def forward(
+        self, target: Int[Tensor, "B T"], state: DecoderState, sampling_mask: Bool[Tensor, "B T"] | None = None
+    ) -> Float[Tensor, "B T V"]:
+        """Logits of the token after each target token. Padding of the target stands on the right, after all it could
+        disturb."""
+        if sampling_mask is not None and sampling_mask.shape[1]:
+            return scheduled_sampling(self.step, target, state, sampling_mask)
+        words = self.drop(self.embed(target))
+        read = undecorated(self.unroll) if torch.compiler.is_exporting() else self.unroll
+        states, contexts = read(self.cells.input_gates(words), state)
+        return self.output(states, contexts, words)
+
+    @disable_compile(recursive=False)  # the loop stays in Python: one small graph, compiled once, for every step
+    def unroll(
+        self, input_gates: Float[Tensor, "B T gates"], state: DecoderState
+    ) -> tuple[Float[Tensor, "B T F"], Float[Tensor, "B T C"]]:
+        """The states and contexts of a whole target, one after the other."""
+        hidden, aligner_state, states, contexts = state.hidden, state.aligner_state, [], []
+        if not input_gates.shape[1]:
+            return hidden[-1][0][:, :0], state.memory.values[:, :0]
+        for one in input_gates.split(
+            1, dim=1
+        ):  # not known[:, t], whose gradient would be a whole B T tensor at each step
+            hidden, seen, aligner_state = self.attend(one, hidden, state.memory, aligner_state)
+            states.append(hidden[-1][0])
+            contexts.append(seen)
+        return torch.cat(states, 1), torch.cat(contexts, 1)
+
+    def attend(
+        self, input_gates: Float[Tensor, "B K gates"], hidden: States, memory: Memory, aligner_state: Any
+    ) -> tuple[States, Float[Tensor, "B K C"], Any]:
+        """One step: look from the state so far, then move on with what was seen and the last word."""
+        weights, aligner_state = self.aligner(hidden[-1][0], memory.keys, memory.mask, aligner_state)
+        seen = context(weights, memory.values)
+        return self.cells(input_gates, seen, hidden), seen, aligner_state
+
+    def step(self, tokens: Int[Tensor, "B K"], state: DecoderState) -> tuple[Float[Tensor, "B K V"], DecoderState]:
+        """Logits of the next token of every beam."""
+        words = self.drop(self.embed(tokens))
+        hidden, seen, aligner_state = self.attend(
+            self.cells.input_gates(words), state.hidden, state.memory, state.aligner_state
+        )
+        return self.output(hidden[-1][0], seen, words), state.updated(hidden, aligner_state)
+
+
+class DeepOutput(nn.Module):
+    """Of what the decoder knows at a time the larger of each pair of units, then a score for every word."""
+
+    def __init__(self, width: int, readout: int, vocab: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.readout = nn.Linear(width, 2 * readout)
+        self.drop = nn.Dropout(dropout)
+        self.head = nn.Linear(readout, vocab, bias=False)
+        for part in (self.readout, self.head):
+            nn.init.xavier_uniform_(part.weight)
+        nn.init.zeros_(self.readout.bias)
+
+    def forward(self, *input_gates: Float[Tensor, "B T _"]) -> Float[Tensor, "B T V"]:
+        """Logits of the next token, from the state, what was seen and the last word side by side."""
+        pairs = self.readout(torch.cat(input_gates, -1)).unflatten(-1, (-1, 2))
+        logits: Tensor = self.head(self.drop(pairs.amax(-1)))
+        return logits
+
+    def tie_weights(self, table: nn.Embedding) -> None:
+        """One table for what is read and what is written."""
+        tie_weights(self.head, table)
+
+
+def tie_weights(head: nn.Linear, table: nn.Embedding) -> None:
+    """One table for what is read and what is written."""
+    if head.in_features != table.embedding_dim:
+        units = f"{head.in_features} and {table.embedding_dim}"
+        raise RegardError(f"a tied head needs readout = width, not {units}; set readout=None")
+    head.weight = table.weight
+
+
+def make_embedding(vocab: int, width: int, pad: int) -> nn.Embedding:
+    """A fresh table, small enough that every word is about as likely where it is the head too."""
+    made = nn.Embedding(vocab, width, padding_idx=pad)
+    nn.init.normal_(made.weight, std=width**-0.5)
+    with torch.no_grad():
+        made.weight[pad].zero_()
+    return made
+
+
+# -- scheduled sampling ------------------------------------------------------------------------------------------------
+
+
+@disable_compile(recursive=False)
+def scheduled_sampling(
+    step: Callable[[Tensor, Any], tuple[Tensor, Any]],
+    target: Int[Tensor, "B T"],
+    state: Any,
+    sampling_mask: Bool[Tensor, "B T"],
+) -> Float[Tensor, "B T V"]:
+    """Logits of a target read step by step; where `own`, the token read is drawn from the output before it.
+
+    The first token of a target is always its own. No gradient flows through what is drawn; the numbers come from the
+    device's own stream, as dropout's do.
+    """
+    logits: list[Tensor] = []
+    for read, replaced in zip(target.split(1, dim=1), sampling_mask.split(1, dim=1), strict=True):
+        tokens = (
+            read
+            if not logits
+            else torch.where(replaced, sample_categorical(upcast(logits[-1].detach()).softmax(-1)), read)
+        )
+        found, state = step(tokens, state)
+        logits.append(found)
+    return torch.cat(logits, 1)

@@ -1,0 +1,106 @@
+"""``regard handwrite``: texts in, pictures of handwriting out; without a text, letters that do not exist.
+
+One picture holds all that was written, a line below the other: every text, as many samples of each as were asked for. A
+line whose end was not reached is drawn as far as it came and named on stderr; the status is then 1.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.options import SAMPLING, Device, Seed
+
+if TYPE_CHECKING:
+    from regard.tasks.strokes.handwriting_synthesizer import HandwrittenLine
+
+
+def handwrite(
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The picture: .png or .svg.")],
+    text: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TEXT...", help="What to write; the model that ships: digits. Some write without."),
+    ] = None,
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="One that writes by hand: by name (regard list zoo), a folder, a run.")
+    ] = "pen-digits",
+    num_samples: Annotated[
+        int,
+        typer.Option(
+            "--num-samples", "-n", min=1, max=64, metavar="N", help="Lines of each text.", rich_help_panel=SAMPLING
+        ),
+    ] = 1,
+    bias: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            max=20.0,
+            metavar="X",
+            help="0: as varied as the data; 2: neat.",
+            show_default="2; without a text 0.5",
+            rich_help_panel=SAMPLING,
+        ),
+    ] = None,
+    seed: Seed = None,
+    points: Annotated[
+        int, typer.Option(min=1, max=5000, metavar="N", help="How long to write, where a model writes without a text.")
+    ] = 300,
+    window: Annotated[
+        bool, typer.Option("--window", help="Also draw which character was looked at, at every point of the pen.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the strokes too: a line of JSON for each.")] = False,
+    device: Device = "auto",
+) -> int:
+    """Write texts by hand, as a picture.
+
+    The model that ships writes digits. The same seed writes the same line, whatever else is written with it.
+
+    \b
+      regard handwrite 31415 -o digits.png
+      regard handwrite 2718 1618 -n 3 --bias 0.5 --seed 7 -o digits.svg
+      regard handwrite 31415 --window -o window.png
+      regard handwrite --model runs/omniglot --points 400 -n 5 -o letters.png
+    """
+    from regard import see
+    from regard.cli import FAILED, print_status
+    from regard.cli.prepare import load_predictor_as, prepare_predictor
+    from regard.cli.see import check_output_files
+    from regard.core.errors import BadInput
+    from regard.tasks.strokes.handwriting_synthesizer import HandwritingSynthesizer
+
+    check_output_files([out], page=False)
+    scribe = prepare_predictor(
+        load_predictor_as(
+            HandwritingSynthesizer, model, "which does not write by hand; regard list zoo names what there is"
+        ),
+        device,
+    )
+    if window and not scribe.letters:
+        raise BadInput("this model writes without a text, so that there is no window to draw: leave --window out")
+    if scribe.letters or text:
+        lines = scribe(text or [], num_samples=num_samples, bias=2.0 if bias is None else bias, seed=seed or 0)
+    else:
+        lines = scribe.sample_unconditional(
+            points, num_samples=num_samples, bias=0.5 if bias is None else bias, seed=seed or 0
+        )
+    drawn = [line.points.numpy() for line in lines]
+    windows = [line.window.numpy() for line in lines] if window else None
+    see.strokes(drawn, [line.text for line in lines], windows, out)
+    for line in lines if as_json else ():
+        print(json.dumps(_to_json(line)))
+    if not as_json:
+        print(f"drawn: {out}")
+    cut = [line.text for line in lines if not line.finished]
+    for each in cut:
+        print_status(
+            f"'{each}' was cut off: the window did not come to its end (another --seed or a higher --bias may help)"
+        )
+    return FAILED if cut else 0
+
+
+def _to_json(line: HandwrittenLine) -> dict[str, object]:
+    points = [[round(x, 4), round(y, 4), int(up)] for x, y, up in line.points.tolist()]
+    return {"text": line.text, "finished": line.finished, "points": points, "read": line.read.tolist()}

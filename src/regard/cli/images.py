@@ -1,0 +1,333 @@
+"""Image files on the command line: which words mean one, what is in them, and what a model looks at in them.
+
+``regard classify`` and ``regard see`` come here with the names of image files; both say what the model knows, since it
+has a label of its own for whatever it is shown.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard.cli.line_processor import LineProcessor
+from regard.core.errors import BadInput
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from regard.cli.lines import Line
+    from regard.see.pixel_attribution import ImagePoint, PixelAttribution
+    from regard.tasks.image.image_classifier import ImageClassifier
+    from regard.tasks.text.classifier import ClassificationResult
+
+BATCH_SIZE = 64  # images in a window
+LISTED_LABELS = 10  # labels that are listed
+SNIFF_BYTES = 4096  # bytes of a file that are asked whether it is a text: no text has a zero in it, but for UTF-16
+
+
+def is_image(word: str) -> bool:
+    """Whether a word on the command line means an image file, of a kind that is read or not: a sentence that ends like
+    one does not."""
+    from regard.modalities.image import SUFFIXES, UNSUPPORTED_SUFFIXES
+
+    return word.lower().endswith(SUFFIXES + UNSUPPORTED_SUFFIXES) and (len(word.split()) == 1 or path_exists(word))
+
+
+def are_images(words: Sequence[str] | None) -> bool:
+    """Whether any of these words is an image file, whatever its name, or a folder."""
+    return any(
+        is_image(word) or (word.endswith("/") and len(word.split()) == 1) or (path_exists(word) and _holds(Path(word)))
+        for word in words or ()
+    )
+
+
+def _holds(path: Path) -> bool:
+    """Whether a path is a folder, or a file that begins as images do or no text does: a word may also name a text."""
+    from regard.modalities.image import image_format, read_magic
+
+    if not path.is_file():
+        return path.is_dir()
+    begins = read_magic(path, SNIFF_BYTES)
+    return image_format(begins) is not None or (b"\0" in begins and not begins.startswith((b"\xff\xfe", b"\xfe\xff")))
+
+
+def load_image_classifier(
+    word: str, name: str | None, found: Any = None, device: str = "auto", gradients: bool = False
+) -> tuple[str, ImageClassifier]:
+    """The classifier of images of a name or a folder (`found`: opened before), made ready for what a word means; else
+    the one that ships. `gradients`: those of an answer will be asked for."""
+    from regard.cli.prepare import load_predictor, prepare_predictor
+    from regard.tasks.image.image_classifier import ImageClassifier
+
+    name = default_image_classifier() if name is None else name
+    found = load_predictor(name) if found is None else found
+    if not isinstance(found, ImageClassifier):
+        raise BadInput(f"{word} is an image, and {name} is a {type(found).__name__}, which looks at none; give another")
+    return name, prepare_predictor(found, device, gradients=gradients)
+
+
+def default_image_classifier() -> str:
+    """The name of the classifier of images that ships with the package."""
+    from regard.api import zoo
+
+    for name, folder in zoo().items():
+        task = json.loads((folder / "config.json").read_text("utf-8")).get("task") or {}
+        if task.get("name") == "image_classification":
+            return name
+    raise BadInput("no model over images ships with this version: give one with --model, or train one (regard train)")
+
+
+def describe_labels(name: str, classifier: ImageClassifier) -> str:
+    """What a classifier knows, in one line."""
+    labels = classifier.labels
+    more = f" and {len(labels) - LISTED_LABELS:,} more" if len(labels) > LISTED_LABELS else ""
+    return f"{name} knows {', '.join(labels[:LISTED_LABELS])}{more}; it says one of them whatever it is shown"
+
+
+# -- classify ----------------------------------------------------------------------------------------------------------
+
+
+def classify(
+    words: Sequence[str] | None, model: str | None, found: Any, every: bool, as_json: bool, device: str
+) -> int:
+    """Say what is in each file, or each line of stdin that names one; the status."""
+    from regard.cli import FAILED, lines, print_status
+
+    folders = [word for word in words or () if path_exists(word) and Path(word).is_dir()]
+    named = bool(folders) or words is None or len(words) != 1
+    windows: Iterable[list[Line]] = (
+        _windows(_files(words)) if words else lines.read_batches(lines.stdin("names of images"))
+    )
+    name, classifier = load_image_classifier(words[0] if words else "", model, found, device)
+    if words and not any(path_exists(word) for word in words):
+        raise BadInput(f"{name} looks at images, and there is no file '{words[0][:60]}'")
+    empty = [word for word in folders if not _inside(word)]
+    if words and len(empty) == len(words):
+        raise BadInput(f"there are no image files in {' or '.join(empty)}")
+    print_status(describe_labels(name, classifier))
+    work = _Processor(classifier, every, as_json, named)
+    status = work.run(windows, "classify")
+    for word in empty:
+        why = f"there are no image files in {word}"
+        if as_json:
+            print(json.dumps({"file": word, "error": why}, ensure_ascii=False))
+        print_status(why)
+    if named and work.bad:
+        print_status(f"{work.bad:,} of {work.bad + work.done:,} files could not be read")
+    return FAILED if empty else status
+
+
+def _files(words: Sequence[str]) -> Iterator[str]:
+    """The files that words mean: a folder means the images in it and below it, in order."""
+    for word in words:
+        if path_exists(word) and Path(word).is_dir():
+            yield from map(str, _inside(word, quiet=False))
+        else:
+            yield word
+
+
+def _windows(files: Iterable[str]) -> Iterator[list[Line]]:
+    from regard.cli.lines import Line
+
+    every = [Line(number, file) for number, file in enumerate(files, 1)]
+    for at in range(0, len(every), BATCH_SIZE):
+        yield every[at : at + BATCH_SIZE]
+
+
+class _Processor(LineProcessor["ClassificationResult | None"]):
+    """Windows of file names in, labels out; keeps count."""
+
+    failure_message = "{}"
+    memory_advice = "it is looked at by itself, in the model's own size: take a smaller model, or --device cpu"
+
+    def __init__(self, classifier: ImageClassifier, every: bool, as_json: bool, named: bool) -> None:
+        super().__init__()
+        self.classifier, self.every, self.as_json, self.named = classifier, every, as_json, named
+
+    def __call__(self, window: list[Line]) -> list[str]:
+        """The output lines of a window."""
+        self.check(window)
+        usable = [line for line in window if line.text.strip()]
+        found = dict(zip([line.number for line in usable], self.predict_with_fallback(usable, lost=None), strict=True))
+        self.done += sum(each is not None for each in found.values())
+        return [self._shown(line, found.get(line.number)) for line in window]
+
+    def predict(self, some: list[Line]) -> list[ClassificationResult | None]:
+        """What is in each."""
+        return list(self.classifier([line.text for line in some]))
+
+    def problem_message(self, line: Line, what: str) -> str:
+        """The sentence about a file that could not be used, by its name; what the decoder says has it already."""
+        if line.problem:
+            return super().problem_message(line, what)
+        name, told = _printable_name(line.text), " ".join(line.text.split())  # a line that is said has no others in it
+        return what.replace(told, name) if told in what else f"{name}: {what}"
+
+    def _shown(self, line: Line, found: ClassificationResult | None) -> str:
+        if self.as_json:
+            said = self.error(line) if found is None else asdict(found)
+            return json.dumps({"number": line.number, "file": line.text, **said}, ensure_ascii=False)
+        if found is None:
+            return _printable_name(line.text) if self.named else ""
+        shown = found.probabilities if self.every else {found.label: found.probability}
+        cells = [f"{label}\t{share:.4f}" for label, share in shown.items()]
+        return "\t".join([_printable_name(line.text), *cells] if self.named else cells)
+
+
+def _printable_name(name: str) -> str:
+    """The name of a file in one line and one column: what cannot be printed, ends a line or is a tab is spelled out."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)
+
+
+# -- see ---------------------------------------------------------------------------------------------------------------
+
+
+def see_image(
+    file: str,
+    model: str | None,
+    opened: Any,
+    view: str,
+    layer: int | None,
+    head: int | None,
+    query: str | None,
+    label: str | None,
+    files: Sequence[Path],
+) -> int:
+    """Say what is in an image, and draw what the model looked at, over it."""
+    from regard import see
+    from regard.cli import html_page, print_status
+    from regard.interpret.image_attribution import attribute_image
+    from regard.serve.http.model_pool import parse_model_argument
+
+    _check_options(view, layer, head, label)
+    name, classifier = load_image_classifier(file, model, opened, "cpu", gradients=True)
+    place = None if query is None else _place(query, classifier.size)
+    photo = _shown(classifier, file)
+    attribution, found = attribute_image(classifier, file, (label or True) if view == "relevance" else False)
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it likes to talk about its font cache
+    drawn, caption, unit = _drawn(attribution, view, layer, head, place, label or found.label)
+    print_status(describe_labels(name, classifier))
+    likely = list(found.probabilities.items())[:3]
+    print("   ".join(f"{kind} {100 * share:.1f} %" for kind, share in likely), end="\n\n")
+    title = f"{Path(file).name}: {found.label} ({100 * found.probability:.0f} %)"
+    large = not isinstance(drawn, list | dict)
+    if large:
+        print(see.text_heatmap(drawn), end="\n\n")
+    for picture in files:
+        if html_page.is_page(picture):
+            html_page.write_page(
+                picture, parse_model_argument(name)[0], classifier, {"image": Path(file).read_bytes()}, title
+            )
+            if view != "class" or (layer, head, place) != (None, None, None):
+                print_status(f"{picture} holds all layers, heads and places; --view and its like are for .png and .svg")
+            print(f"drawn: {picture}")
+            continue
+        (see.overlay if large else see.overlay_grid)(photo, drawn, title, caption, unit, place, picture)
+        print(f"drawn: {picture}")
+    return 0
+
+
+def _shown(classifier: ImageClassifier, file: str) -> Any:
+    """A file as the model sees it; an error names the file."""
+    if path_exists(file) and Path(file).is_dir():
+        raise BadInput(f"{file} is a folder; give one of the images in it, or ask regard classify about all of them")
+    try:
+        return classifier.shown(file)
+    except BadInput as error:
+        raise BadInput(str(error) if file in str(error) else f"{file}: {error}") from None
+
+
+def _check_options(view: str, layer: int | None, head: int | None, label: str | None) -> None:
+    """Refuse options that a view has no use for."""
+    for option, value, views in (
+        ("--layer", layer, ("class", "heads")),
+        ("--head", head, ("class",)),
+        ("--label", label, ("relevance",)),
+    ):
+        if value is not None and view not in views:
+            raise BadInput(f"{option} is for --view {' and '.join(views)}; {view} has no use for it")
+
+
+def _place(query: str, size: tuple[int, int]) -> ImagePoint:
+    """A place y,x in pixels of the image as the model sees it, as shares of its sides."""
+    numbers = query.replace(" ", "").split(",")
+    if len(numbers) != 2 or not all(n.isdecimal() for n in numbers):
+        raise BadInput(f"--query is a row and a column, as 56,112; not '{query}'")
+    y, x = map(int, numbers)
+    if y >= size[0] or x >= size[1]:
+        raise BadInput(f"--query {y},{x} is not on the image, of which the model sees {size[0]} x {size[1]} pixels")
+    return (y + 0.5) / size[0], (x + 0.5) / size[1]
+
+
+def _drawn(
+    attribution: PixelAttribution, view: str, layer: int | None, head: int | None, place: ImagePoint | None, label: str
+) -> tuple[Any, str, str]:
+    """What a view shows: one map, or many by their names; what stands above it, and the unit."""
+    import numpy as np
+
+    from regard.see.overlay import SHARE_OF_MAX, TIMES_UNIFORM, relative_to_max, relative_to_uniform
+
+    which = "from this place" if place is not None else _query_description(attribution)
+    rough = "" if attribution.exact else "; what convolutions pool is taken for their receptive field"
+    if view == "rollout":
+        whole = relative_to_uniform(attribution.rollout(place).numpy(), attribution.uniform_weight())
+        return whole, f"{which}, through {len(attribution.layers)} layers{rough}", TIMES_UNIFORM
+    if view == "relevance":
+        seen = "" if place is None else ", seen from this place"
+        said = f"what spoke for {label}{seen}: attention times its gradient, through {len(attribution.layers)} layers{rough}"
+        return relative_to_max(attribution.relevance(place).numpy()), said, SHARE_OF_MAX
+    if view == "layers":
+        rows = [(f"layer {n}", _heads(attribution, n, place)) for n in range(len(attribution.layers))]
+        return rows, f"{which}, every layer and head{rough}", TIMES_UNIFORM
+    number = len(attribution.layers) - 1 if layer is None else layer
+    maps = _heads(attribution, number, place)
+    if view == "heads":
+        return maps, f"{which}, layer {number}{rough}", TIMES_UNIFORM
+    if head is not None and head >= len(maps):
+        raise BadInput(f"there is no head {head} in layer {number}; there are 0 to {len(maps) - 1}")
+    every = np.stack(list(maps.values()))
+    who = f"head {head}" if head is not None else "its head" if len(maps) == 1 else f"mean of {len(maps)} heads"
+    own = every[head] if head is not None else every.mean(0)
+    return (
+        own,
+        f"{which}, layer {number}, {who}{_outside_share(own * attribution.uniform_weight(number))}{rough}",
+        TIMES_UNIFORM,
+    )
+
+
+def _heads(attribution: PixelAttribution, layer: int, place: ImagePoint | None) -> dict[str, np.ndarray]:
+    from regard.see.overlay import relative_to_uniform
+
+    alike = attribution.uniform_weight(layer)
+    return {f"head {h}": relative_to_uniform(w.numpy(), alike) for h, w in enumerate(attribution.heads(layer, place))}
+
+
+def _query_description(attribution: PixelAttribution) -> str:
+    """Whose look is drawn."""
+    if attribution.reads[: attribution.prefix].sum() < 0.5:
+        return "the tokens that the answer is read from"
+    return "the class token" if int((attribution.reads > 0).sum()) == 1 else "the class and the distillation token"
+
+
+def _outside_share(weights: np.ndarray) -> str:
+    """What of a look fell on no pixel."""
+    gone = 1 - float(weights.sum())
+    return f"; {100 * gone:.0f} % of it is at no pixel" if gone > 0.005 else ""
+
+
+def path_exists(word: str) -> bool:
+    """Whether there is a file or a folder of this name; a sentence may be longer than a name can be."""
+    try:
+        return bool(word) and Path(word).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _inside(folder: str, quiet: bool = True) -> list[Path]:
+    from regard.modalities.image import list_image_files
+
+    return list_image_files(Path(folder), quiet)

@@ -1,0 +1,42 @@
+"""Which translator is meant, loaded and ready (cli.ready)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from regard.cli.prepare import describe_device, load_predictor_as, prepare_predictor
+from regard.core.errors import BadInput, RegardError
+
+if TYPE_CHECKING:
+    from regard.tasks.text.translator import Translator
+
+__all__ = ["load_translator", "load_prepared_translator", "machine"]
+
+
+def load_prepared_translator(
+    model: str | None, source: str | None, target: str | None, device: str = "auto", int8: bool = False
+) -> Translator:
+    """The translator of a name, of a folder (a saved model or a whole run), or of a pair of languages; ready to run."""
+    return prepare_predictor(load_translator(model, source, target), device, int8)
+
+
+def load_translator(model: str | None, source: str | None, target: str | None) -> Translator:
+    """The same as it was loaded: slower, and gradients go through it."""
+    if model is None and target is None:
+        raise RegardError("say which language to translate to: --to de (or which model: --model FOLDER)")
+    name = f"{source or 'en'}-{target}" if model is None else model
+    found = _loaded(name, is_pair=model is None)
+    for wanted, has, option in ((source, found.source, "--from"), (target, found.target, "--to")):
+        if wanted is not None and wanted != has:
+            raise BadInput(f"{name} translates {found.source} to {found.target}; {option} {wanted} needs another model")
+    return found
+
+
+def _loaded(name: str, is_pair: bool) -> Translator:
+    from regard.catalogue import translators
+    from regard.tasks.text.translator import Translator
+
+    if is_pair and name not in translators():
+        known = ", ".join(translators()) or "none"
+        raise BadInput(f"no translator {name} comes with regard (there is: {known}); give your own: --model FOLDER")
+    return load_predictor_as(Translator, name, "not a translator")

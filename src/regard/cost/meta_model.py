@@ -1,0 +1,331 @@
+"""Models that are not there: built, fed and trained on tensors that have shapes and no numbers.
+
+    with imagined():                                        # a hundred billion parameters in no memory
+        model = build(config_of("gpt", "xl", []))
+        batch = feed(model, Shape(batch=8, length=1024))
+
+What a model is fed follows from the names of what its `forward` takes, so a new model needs nothing here: tokens,
+source and target are numbers of words, images are pictures, lengths are those of full rows. Its loss is the one that
+its task trains it with: cross-entropy, from vectors and the head's matrix where `forward` takes a loss, else from the
+logits.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from importlib import import_module
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from regard.blocks.mixture_of_experts import moe_layers
+from regard.core.config import from_dict, missing_fields, override
+from regard.core.errors import BadInput, RegardError, UnknownName, Unsupported, did_you_mean
+from regard.core.shapes import Tensor
+from regard.core.spec import resolve
+from regard.models import MODELS
+from regard.positions.added.learned import LearnedPositions
+
+VOCABULARY = 8000  # where a model needs one and none is given, as in `regard show`
+DEFAULT_LENGTH, DEFAULT_IMAGE_SIZE = 128, 224  # where no length or size is given and the model has none of its own
+HANDWRITING_LENGTH = 5  # characters of a line by hand
+MASK_RATE = 0.15  # of the words, where hidden ones are guessed
+MAY_BE_ZERO = (
+    "pad",
+    "bos",
+    "eos",
+    "num_classes",
+    "num_prefix_tokens",
+    "num_frames",
+)  # fields of a Config that may be 0
+
+
+@dataclass(frozen=True)
+class InputShape:
+    """What a model is fed: rows of a batch, and how large each is."""
+
+    batch: int = 1
+    length: int | None = None  # tokens; None: as long as the model's positions know, else 128
+    source: int | None = None  # of a source; None: as `length`
+    target: int | None = None  # of a target; None: as `length`
+    image: tuple[int, int] | None = None  # rows and columns of pixels; None: the model's own, else 224
+    channels: int | None = None
+
+
+# -- building ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def fake_tensors() -> Iterator[None]:
+    """Inside, tensors have no numbers and take no memory."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        yield
+
+
+class _FakeScalars(TorchDispatchMode):
+    """Draws weights that have no numbers: where torch looks which of them to draw again, none is."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten._local_scalar_dense.default and isinstance(args[0], FakeTensor):
+            return {torch.bool: False}.get(args[0].dtype, 1)
+        return func(*args, **(kwargs or {}))
+
+
+def parse_model_name(word: str) -> tuple[str, str | None]:
+    """A model and a size from ``gpt:xl``, ``vit-b16`` or ``gpt``."""
+    name, sign, size = word.partition(":")
+    if not sign and name not in MODELS:
+        family, dash, rest = word.partition("-")
+        if dash and family in MODELS:
+            if rest not in (sizes := _model_module(family).SIZES):
+                raise UnknownName(f"{family} has no size '{rest}'; {did_you_mean(rest, sizes)}")
+            return family, rest
+    if name not in MODELS:
+        owners = {size: family for family in MODELS for size in _model_module(family).SIZES}
+        hint = f"{name} is a size: regard cost {owners[name]}:{name}" if name in owners else did_you_mean(name, MODELS)
+        raise UnknownName(f"no model is called '{name}'; {hint}")
+    sizes = _model_module(name).SIZES
+    if sign and size not in sizes:
+        raise UnknownName(f"{name} has no size '{size}'; {did_you_mean(size, sizes)}")
+    return name, size if sign else None
+
+
+def resolve_config(name: str, size: str | None, settings: Sequence[str]) -> Any:
+    """The Config of a model and size with ``key=value`` settings; a vocabulary that is missing is 8,000 words."""
+    module = _model_module(name)
+    values = dict(module.SIZES[size]) if size is not None else {}
+    if any(f.name == "vocab" for f in fields(module.Config)):
+        values.setdefault("vocab", VOCABULARY)
+    given = {setting.split("=")[0].strip() for setting in settings}
+    for f in fields(module.Config):  # what has no default must be there before it can be overridden
+        if f.name in given and f.default is MISSING:
+            values.setdefault(f.name, 1)
+    try:
+        config = from_dict(module.Config, values)
+    except TypeError as error:  # a field without a default
+        raise RegardError(f"{name} needs more settings: {missing_fields(error)}") from None
+    return override(config, settings)
+
+
+def assumed_vocabulary(name: str, size: str | None, settings: Sequence[str]) -> str:
+    """What nobody said and nothing but the data would know, in a few words."""
+    module = _model_module(name)
+    known = {
+        *(module.SIZES[size] if size is not None else {}),
+        *(setting.split("=")[0].strip() for setting in settings),
+    }
+    if "vocab" in known or not any(f.name == "vocab" for f in fields(module.Config)):
+        return ""
+    return f"no vocabulary was given: {VOCABULARY:,} words are assumed (say vocab=...)"
+
+
+def build(config: Any) -> nn.Module:
+    """The model of a Config; what makes no model is said in one line."""
+    for name, (module, _) in MODELS.items():
+        if module == type(config).__module__:
+            for field in fields(config):
+                value = getattr(config, field.name)
+                if field.type in ("int", int) and value < (least := 0 if field.name in MAY_BE_ZERO else 1):
+                    raise BadInput(f"{field.name} is {value}; at least {least} is needed")
+            try:
+                with _FakeScalars():
+                    made: nn.Module = resolve(MODELS, name, "model")(config)
+            except (RuntimeError, ValueError, ZeroDivisionError) as error:
+                raise BadInput(f"{name} cannot have this shape: {_first_line(error)}") from None
+            _check_positions(made)
+            for mixture in moe_layers(made):
+                mixture.group_sizes = _balanced_counts  # type: ignore[method-assign]
+            return made
+    raise RegardError(f"{type(config).__module__}.{type(config).__name__} is the Config of no model in the table")
+
+
+def _model_module(name: str) -> Any:
+    return import_module(MODELS[name][0])
+
+
+def _check_positions(model: nn.Module) -> None:
+    """A learned table looks its indices over, which have no values here; its shape says as much."""
+
+    def check(module: LearnedPositions, args: tuple[Any, ...]) -> None:
+        needed = args[1].shape[1]
+        if needed > module.length:
+            raise BadInput(f"{needed} positions are needed, but {module.length} are learned: set length={needed}")
+
+    for module in model.modules():
+        if isinstance(module, LearnedPositions):
+            module.register_forward_pre_hook(check)
+
+
+def _balanced_counts(counts: Tensor, rows: int) -> list[int]:
+    """How many tokens each expert gets depends on values, which are not there: all get as many."""
+    each, more = divmod(rows, len(counts))
+    return [each + (i < more) for i in range(len(counts))]
+
+
+# -- feeding -----------------------------------------------------------------------------------------------------------
+
+
+def make_batch(model: nn.Module, shape: InputShape, lengths: bool = True) -> dict[str, Tensor]:
+    """A batch of what the model's `forward` takes, by name."""
+    wanted = inspect.signature(model.forward).parameters
+    batch: dict[str, Tensor] = {}
+    for name, parameter in wanted.items():
+        if name in INPUT_MAKERS:
+            made = INPUT_MAKERS[name](model, shape)
+            if name.endswith("lengths") and not (lengths and made is not None):
+                continue
+            batch[name] = made
+        elif parameter.default is inspect.Parameter.empty and parameter.kind is not inspect.Parameter.VAR_KEYWORD:
+            raise Unsupported(
+                f"{type(model).__name__} takes '{name}', and what that is regard cost does not know; "
+                f"it knows {', '.join(sorted(INPUT_MAKERS))}"
+            )
+    return batch
+
+
+def count_items(model: nn.Module, shape: InputShape) -> tuple[int, str]:
+    """How much a batch holds, and of what: tokens that are learned from, images or clips."""
+    wanted = inspect.signature(model.forward).parameters
+    for name in ("target", "tokens", "words"):
+        if name in wanted:
+            return shape.batch * row_length(model, shape, name), "tokens"
+    if "frames" in wanted:
+        return shape.batch * row_length(model, shape), "frames"
+    if "points" in wanted:
+        return shape.batch * row_length(model, shape), "points"
+    if "timesteps" in wanted:
+        return shape.batch * row_length(model, shape), "steps"
+    if {"images", "image"} & {*wanted}:
+        return shape.batch, "clips" if getattr(getattr(model, "config", None), "num_frames", 0) else "images"
+    return shape.batch, "rows"
+
+
+def row_length(model: nn.Module, shape: InputShape, side: str = "tokens") -> int:
+    """How many tokens a row has."""
+    own = getattr(getattr(model, "config", None), "length", None) if side == "tokens" else None
+    wanted = ({"source": shape.source, "target": shape.target}.get(side), shape.length, own, DEFAULT_LENGTH)
+    asked = next(int(given) for given in wanted if given is not None)
+    if asked < 1:
+        raise BadInput(f"a row of {asked} tokens is no row; give at least 1")
+    return asked
+
+
+def image_shape(config: Any, shape: InputShape) -> tuple[int, int, int]:
+    """Channels, rows and columns of an image."""
+    own = getattr(config, "image_size", None) or DEFAULT_IMAGE_SIZE
+    y, x = shape.image or (own if isinstance(own, tuple) else (own, own))
+    return shape.channels or getattr(config, "channels", None) or 3, y, x
+
+
+def _words(side: str) -> Callable[[nn.Module, InputShape], Tensor]:
+    return lambda model, shape: torch.zeros(shape.batch, row_length(model, shape, side), dtype=torch.long)
+
+
+def _full(side: str) -> Callable[[nn.Module, InputShape], Tensor]:
+    return lambda model, shape: torch.full((shape.batch,), row_length(model, shape, side))
+
+
+def _images(model: nn.Module, shape: InputShape) -> Tensor:
+    """Images; clips of them, where the model says how many frames they have."""
+    config = getattr(model, "config", None)
+    channels, y, x = image_shape(config, shape)
+    frames = getattr(config, "num_frames", 0)
+    return torch.zeros(shape.batch, channels, *((frames,) if frames else ()), y, x)
+
+
+def _vectors(field: str) -> Callable[[nn.Module, InputShape], Tensor]:
+    """A vector a step; or one of several things, where the model says so."""
+
+    def made(model: nn.Module, shape: InputShape) -> Tensor:
+        config: Any = model.config
+        steps = shape.batch, row_length(model, shape)
+        if field == "action_dim" and config.action_type == "discrete":
+            return torch.zeros(steps, dtype=torch.long)
+        return torch.zeros(*steps, getattr(config, field))
+
+    return made
+
+
+def _letters(model: nn.Module, shape: InputShape) -> Tensor:
+    """As if every word were another one, and as long as a word may be."""
+    config: Any = model.config
+    return torch.zeros(
+        shape.batch * row_length(model, shape), config.max_word_length + len(config.filters), dtype=torch.long
+    )
+
+
+INPUT_MAKERS: dict[str, Callable[[nn.Module, InputShape], Any]] = {
+    "tokens": _words("tokens"),
+    "words": _words("words"),
+    "spelled": _letters,
+    "source": _words("source"),
+    "target": _words("target"),
+    "source_lengths": _full("source"),
+    "target_lengths": _full("target"),
+    "frames": _vectors("input_dim"),
+    "frame_lengths": _full("tokens"),
+    "points": lambda model, shape: torch.zeros(shape.batch, row_length(model, shape), 3),
+    "text": lambda model, shape: torch.zeros(shape.batch, HANDWRITING_LENGTH, dtype=torch.long),
+    "returns": lambda model, shape: torch.zeros(shape.batch, row_length(model, shape)),
+    "states": _vectors("state_dim"),
+    "actions": _vectors("action_dim"),
+    "timesteps": _words("tokens"),
+    "images": _images,
+    "image": _images,
+    "pixels": _images,
+}
+
+
+# -- losses ------------------------------------------------------------------------------------------------------------
+
+
+def training_loss(
+    model: nn.Module, batch: dict[str, Tensor], during: Callable[[str], Any] = nullcontext, is_cpu: bool = False
+) -> Tensor:
+    """What training asks the gradient of. A loss that takes the head's gradients as it goes is a phase of its own."""
+    takes, head = inspect.signature(model.forward).parameters, getattr(model, "head", None)
+    if "loss" in takes and (isinstance(head, nn.Linear) or hasattr(head, "words")):
+        from regard.losses.fused_linear_cross_entropy import CUDA_CHUNK_ROWS, fused_linear_cross_entropy
+
+        def alone(x: Tensor, weight: Tensor, targets: Tensor, bias: Tensor | None = None) -> Tensor:
+            with during("loss"):
+                return fused_linear_cross_entropy(
+                    x, weight, targets, None if is_cpu else CUDA_CHUNK_ROWS, bias=bias
+                )  # a GPU takes more at a time
+
+        said = next(name for name in ("target", "tokens", "words") if name in batch)
+        targets, places = torch.zeros_like(batch[said]), dict[str, Tensor]()
+        if "at" in takes:  # only hidden words are guessed
+            targets = targets[:, : max(1, round(MASK_RATE * targets.shape[1]))]
+            places = {"at": targets}
+        found: Any = model(**batch, **places, targets=targets, loss=alone)
+        if isinstance(found, tuple):  # words, and what else a pretraining head says of the text
+            words, *others = found
+            return torch.stack([words.float(), *(x.float().sum() for x in others)]).sum()
+        answer: Tensor = found
+        return answer
+    out = model(**batch)
+    if isinstance(out, Tensor) and out.ndim in (2, 3):  # B V or B N V: classes of each row, words of each place
+        wanted = torch.zeros(out.shape[:-1], dtype=torch.long, device=out.device)
+        return F.cross_entropy(out.flatten(0, -2).float(), wanted.flatten(), label_smoothing=0.1, reduction="sum")
+    floats = [x.float().sum() for x in tree_leaves(out) if isinstance(x, Tensor) and x.is_floating_point()]
+    return torch.stack(floats).sum()
+
+
+def changed_settings(config: Any) -> dict[str, Any]:
+    """The fields of a Config that are not as they are by default."""
+    if not is_dataclass(config):
+        return {}
+    return {f.name: getattr(config, f.name) for f in fields(config) if getattr(config, f.name) != f.default}
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,94 @@
+"""A model as one of several devices sees it that share every matrix (tensor parallelism).
+
+    columns    qkv, q, kv, up, gate     each device has some of the outputs: whole heads, some hidden units
+    rows       out, down                each device has the matching inputs; the sum over devices is the output
+
+Everything between the two is cut; embeddings, norms, the head and the residual path are on every device. The same cut
+as training makes (training/parallel/parallelize.py), but nothing is spread: the matrices simply are smaller, and what would be summed
+over devices is counted. Forward sums what comes out of rows, backward the gradient of what went into columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+
+from regard.attention.mechanisms.softmax import SoftmaxAttention
+from regard.attention.multihead import MultiHeadAttention
+from regard.blocks.encoder import Stack
+from regard.blocks.feedforward import FeedForward
+from regard.core.errors import BadInput, Unsupported
+from regard.core.shapes import Tensor
+from regard.cost.meter import Meter
+
+
+def slicing_plan(model: nn.Module, ranks: int) -> dict[str, str]:
+    """Which matrices are cut, and how: name -> columns or rows."""
+    cut: dict[str, str] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, MultiHeadAttention):
+            if module.project.kv_heads % ranks:
+                raise BadInput(
+                    f"--tensor-parallel {ranks} does not divide the {module.project.kv_heads} (key) heads of {name}"
+                )
+            if getattr(module.project, "q_norm", None) is not None:
+                raise Unsupported(
+                    f"--tensor-parallel cuts between heads, which share the norms of queries and keys ({name})"
+                )
+            if not isinstance(module.attend, SoftmaxAttention):
+                raise Unsupported(f"--tensor-parallel cuts between heads, which {type(module.attend).__name__} may mix")
+            inner = ("qkv",) if module.kind == "self" else ("q", "kv")
+            cut |= {f"{name}.project.{part}": "columns" for part in inner} | {f"{name}.join.out": "rows"}
+        elif isinstance(module, FeedForward):
+            if module.up.out_features % ranks:
+                raise BadInput(
+                    f"--tensor-parallel {ranks} does not divide the {module.up.out_features} units of {name}"
+                )
+            cut |= {f"{name}.{part}": "columns" for part in ("up", "gate") if hasattr(module, part)}
+            cut[f"{name}.down"] = "rows"
+        elif isinstance(module, Stack) and getattr(module.positions, "kind", "") == "bias":
+            raise Unsupported(
+                f"--tensor-parallel cuts between heads, and the positions of {name} are a bias for all of them"
+            )
+    if not cut:
+        raise Unsupported("--tensor-parallel is for Transformers: this model has no heads and no feed-forward to cut")
+    return cut
+
+
+def slice_matrices(model: nn.Module, ranks: int) -> dict[str, str]:
+    """Make the matrices of a model as small as one of so many devices has them; gives the plan."""
+    found = slicing_plan(model, ranks)
+    for name, how in found.items():
+        above, _, last = name.rpartition(".")
+        old: nn.Linear = model.get_submodule(name)  # type: ignore[assignment]
+        inputs, outputs = old.in_features, old.out_features
+        inputs, outputs = (inputs, outputs // ranks) if how == "columns" else (inputs // ranks, outputs)
+        new = nn.Linear(inputs, outputs, bias=old.bias is not None, dtype=old.weight.dtype)
+        setattr(model.get_submodule(above), last, new)
+    return found
+
+
+@contextmanager
+def count_all_reduces(model: nn.Module, cuts: dict[str, str], meter: Meter) -> Iterator[None]:
+    """Inside, what would be summed over the devices is noted, in bytes; and how often something would."""
+    handles = []
+
+    def rows(_: nn.Module, args: tuple[Any, ...], out: Tensor) -> None:
+        meter.note("sums forward", out.numel() * out.element_size())
+        meter.note("sums", 1)
+
+    def columns(_: nn.Module, args: tuple[Any, ...], out: Tensor) -> None:
+        meter.note("sums backward", args[0].numel() * out.element_size())  # the gradient, in the type of the product
+        meter.note("sums", 1)
+
+    for name, module in model.named_modules():  # of a stack of equal blocks, only some may be left
+        if name in cuts:
+            handles.append(module.register_forward_hook(rows if cuts[name] == "rows" else columns))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

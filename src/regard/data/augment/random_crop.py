@@ -1,0 +1,57 @@
+"""Each image moved by up to so many pixels either way: a border is put around it, and a piece of its size cut out.
+
+All pieces there are of a padded image are views of it, (2 p + 1)² of them; one for each image is picked by its number,
+so nothing is copied but what is taken.
+
+He, Zhang, Ren, Sun: Deep Residual Learning. CVPR 2016. arXiv:1512.03385, section 4.2
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import UInt8
+
+from regard.core.errors import BadInput
+from regard.core.shapes import Tensor
+from regard.data.augment.sampling import random_integers
+
+
+class RandomCrop:
+    """A piece of the padded image, as large as the image was."""
+
+    def __init__(self, padding: int = 4, padding_mode: Literal["constant", "reflect"] = "constant") -> None:
+        if padding_mode not in ("constant", "reflect"):
+            raise BadInput(f"random_crop(padding_mode={padding_mode!r}): padding_mode is constant or reflect")
+        if padding < 0:
+            raise BadInput(f"random_crop(padding={padding}): at least 0 is needed")
+        self.padding, self.padding_mode = padding, padding_mode
+
+    def fits(self, y: int, x: int) -> None:
+        """Refuse images that could be moved out of sight."""
+        if self.padding >= min(y, x):
+            raise BadInput(
+                f"random_crop(padding={self.padding}): images of {y} x {x} could be moved out of sight; "
+                f"at most {min(y, x) - 1} is possible"
+            )
+
+    def __call__(self, pixels: UInt8[Tensor, "B C Y X"], generator: torch.Generator) -> UInt8[Tensor, "B C Y X"]:
+        """Each image moved."""
+        b, _, y, x = pixels.shape
+        p = self.padding
+        if self.padding_mode == "constant":
+            wide = F.pad(pixels, (p, p, p, p))
+        else:
+            rows, columns = _reflect_indices(y, p, pixels.device), _reflect_indices(x, p, pixels.device)
+            wide = pixels[:, :, rows[:, None], columns]
+        pieces = wide.unfold(2, y, 1).unfold(3, x, 1)  # B C 2p+1 2p+1 Y X, a view
+        top, left = (random_integers(b, 2 * p + 1, generator) for _ in range(2))
+        return pieces[torch.arange(b, device=pixels.device), :, top, left]
+
+
+def _reflect_indices(side: int, padding: int, device: torch.device) -> Tensor:
+    """Where the pixels of a padded side come from, the border in a mirror; any width of it."""
+    places = torch.arange(-padding, side + padding, device=device) % max(2 * side - 2, 1)
+    return torch.minimum(places, 2 * side - 2 - places) if side > 1 else torch.zeros_like(places)

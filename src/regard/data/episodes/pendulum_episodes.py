@@ -1,0 +1,190 @@
+"""Offline trajectories of a pendulum (data.pendulum): what controllers of very different skill did, to learn from.
+
+    random    torque drawn anew at every second action                                     3 in 10 episodes
+    medium    swings up to a height of its own, from 0 to 1                                5
+    expert    swings up and stays there                                                    2
+
+A quarter of what the latter two do is random as well: so the record shows how to come back after a slip.
+
+A row is a window of `context` actions out of an episode: at each the return that was still to come, the state, the
+action taken. Nothing is read from a disk: episodes are made when they are asked for, always the same for a seed.
+
+    train, val, test      episodes of their own, and beginnings of their own to be played from
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from regard.core.errors import BadInput
+from regard.core.shapes import Float, Int, Tensor
+from regard.data.batching import BatchStream, mix_seed
+from regard.data.episodes import pendulum
+from regard.data.shards.token_shards import resolve_split
+from regard.data.shuffle import Shuffle
+
+SPLITS = ("train", "val", "test")
+# share of the episodes, heights swung to (from, to), share of the actions that are random
+SKILLS = {"random": (0.3, 0.0, 0.0, 1.0), "medium": (0.5, 0.0, 1.0, 0.25), "expert": (0.2, 1.0, 1.0, 0.25)}
+RANDOM_ACTION_REPEAT = 2  # actions for which a random torque stays
+
+
+class EpisodeBatch(NamedTuple):
+    """A batch of windows out of episodes."""
+
+    returns: Float[Tensor, "B T"]  # still to come, before the action
+    states: Float[Tensor, "B T S"]
+    actions: Tensor  # B T A, or B T whole numbers where actions are classes
+    timesteps: Int[Tensor, "B T"]
+
+    def to(self, device: torch.device | str) -> EpisodeBatch:
+        """The same batch on a device; from pinned memory without waiting for it."""
+        return EpisodeBatch(*(x.to(device, non_blocking=True) for x in self))
+
+    def pin(self) -> EpisodeBatch:
+        """The same batch in page-locked memory, from which a GPU copies while it computes."""
+        return EpisodeBatch(*(x.pin_memory() for x in self))
+
+    def rows(self, n: int) -> EpisodeBatch:
+        """Only the first n rows."""
+        return EpisodeBatch(*(x[:n] for x in self))
+
+
+@dataclass(frozen=True)
+class PendulumEpisodes:
+    """How many episodes, how they are cut into rows, and how many go into a batch."""
+
+    episodes: int = 1000  # to train on; a tenth as many for validation and for test
+    torque_levels: int = 0  # actions are one of so many torques from -1 to 1; 0: any torque
+    context_length: int = 20  # actions a row
+    batch_size: int = 64  # in a batch, all processes together
+    seed: int = 0  # of the episodes
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.context_length <= pendulum.EPISODE_STEPS:
+            raise BadInput(
+                f"data.context_length={self.context_length}: an episode has {pendulum.EPISODE_STEPS} actions"
+            )
+        if self.torque_levels == 1:
+            raise BadInput("data.torque_levels=1 leaves no choice; give 2 or more torques, or 0 for any")
+
+    def quick(self) -> PendulumEpisodes:
+        """A few episodes: enough to see that everything runs."""
+        return replace(
+            self, episodes=20, context_length=min(self.context_length, 6), batch_size=min(self.batch_size, 8)
+        )
+
+    def splits(self) -> list[str]:
+        """The parts there are."""
+        return sorted(SPLITS)
+
+    def split(self, name: str) -> str:
+        """The full name of a part; the beginning of it will do where it is the only one."""
+        return resolve_split(name, self.splits(), "control")
+
+    def load(self, split: str) -> EpisodeSplit:
+        """The episodes of a part."""
+        part = self.split(split)
+        many = self.episodes if part == "train" else max(10, self.episodes // 10)
+        return EpisodeSplit(self, *_generate_episodes(many, self.torque_levels, self._generator(part)))
+
+    def initial_states(self, split: str, episodes: int) -> Float[Tensor, "B 2"]:
+        """Where episodes of a part begin that are to be played: none that was learned from."""
+        return pendulum.initial_states(episodes, self._generator(f"{self.split(split)}, played"))
+
+    def torque(self, actions: Tensor) -> Float[Tensor, " B"]:
+        """What the motor does for actions B A, or for classes B."""
+        if not self.torque_levels:
+            return actions[..., 0]
+        return actions * (2.0 / (self.torque_levels - 1)) - 1
+
+    def _generator(self, name: str) -> torch.Generator:
+        digest = blake2b(f"{self.seed}/{name}".encode(), digest_size=7).digest()
+        return torch.Generator().manual_seed(int.from_bytes(digest, "big"))
+
+
+class EpisodeSplit:
+    """Some episodes, all of one length."""
+
+    def __init__(
+        self, settings: PendulumEpisodes, states: Tensor, actions: Tensor, rewards: Tensor, skill: Tensor
+    ) -> None:
+        self.settings, self.states, self.actions, self.rewards = settings, states, actions, rewards  # B T ...
+        self.skill = skill  # B: which of SKILLS
+        self.returns = rewards.flip(1).cumsum(1).flip(1)
+        self.windows = rewards.shape[1] - settings.context_length + 1
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def fingerprint(self) -> str:
+        """A few letters that change when the episodes do."""
+        found = blake2b(digest_size=8)
+        for x in (self.states, self.actions, self.rewards):
+            found.update(x.numpy().data)
+        return found.hexdigest()
+
+    def stream(self, seed: int) -> BatchStream[EpisodeBatch]:
+        """Windows without end, every one once an epoch."""
+        return BatchStream(
+            lambda epoch: _Epoch(self, mix_seed(seed, epoch)), self.collate, lambda batch: batch.returns.numel()
+        )
+
+    def eval_batches(self, rows: int) -> Iterator[EpisodeBatch]:
+        """Every episode in windows that follow one another: for measuring."""
+        starts = torch.arange(0, self.windows, self.settings.context_length)
+        every = (torch.arange(len(self))[:, None] * self.windows + starts).flatten()
+        for some in every.split(rows):
+            yield self.collate(some)
+
+    def collate(self, windows: Int[Tensor, " B"]) -> EpisodeBatch:
+        """These windows, numbered through all episodes."""
+        episode, start = windows // self.windows, windows % self.windows
+        at = start[:, None] + torch.arange(self.settings.context_length)
+        where = episode[:, None], at
+        return EpisodeBatch(self.returns[where], self.states[where], self.actions[where], at)
+
+
+class _Epoch:
+    """The batches of one epoch; windows left over at the end wait for another."""
+
+    def __init__(self, episodes: EpisodeSplit, key: int) -> None:
+        self.batch_size = episodes.settings.batch_size
+        self.shuffle = Shuffle(len(episodes) * episodes.windows, key)
+
+    def __len__(self) -> int:
+        return max(1, self.shuffle.size // self.batch_size)
+
+    def __getitem__(self, i: int) -> Int[Tensor, " B"]:
+        places = np.arange(i * self.batch_size, min((i + 1) * self.batch_size, self.shuffle.size))
+        return torch.from_numpy(self.shuffle(places))
+
+
+def _generate_episodes(episodes: int, levels: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """States B T S, actions B T A (or classes B T), rewards B T, and of which skill each episode is."""
+    shares = torch.tensor([share for share, *_ in SKILLS.values()])
+    skill = torch.searchsorted(shares.cumsum(0), (torch.arange(episodes) + 0.5) / episodes)
+    _, low, high, slips = torch.tensor(list(SKILLS.values()))[skill].unbind(-1)
+    height = low + (high - low) * torch.rand(episodes, generator=generator)
+    place, drawn = pendulum.initial_states(episodes, generator), torch.zeros(episodes)
+    states, actions, rewards = [], [], []
+    for step in range(pendulum.EPISODE_STEPS):
+        if step % RANDOM_ACTION_REPEAT == 0:
+            drawn = 2 * torch.rand(episodes, generator=generator) - 1
+            slip = torch.rand(episodes, generator=generator) < slips
+        torque = torch.where(slip, drawn, pendulum.swing_up_torque(place, height))
+        action = torque[:, None]
+        if levels:
+            action = ((torque + 1) / 2 * (levels - 1)).round().long()
+            torque = action * (2.0 / (levels - 1)) - 1
+        states.append(pendulum.observe(place))
+        actions.append(action)
+        place, reward = pendulum.step(place, torque)
+        rewards.append(reward)
+    return torch.stack(states, 1), torch.stack(actions, 1), torch.stack(rewards, 1), skill

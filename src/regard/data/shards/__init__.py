@@ -1,0 +1,1 @@
+"""Token shards: packing, writing, reading."""

@@ -1,0 +1,307 @@
+"""Running text that does not fit into memory: rows are windows over token shards, read through a memory map.
+
+    documents   the whale </s> a dog runs </s> ...               end to end over all shards of a part
+    row         context + 1 tokens from offset + i · context    inputs are all but the last, targets all but the first
+    order       Shuffle(rows, key of (seed, epoch))              computed, not held (data.shuffle)
+    state       Place(epoch, position)                           two numbers, see data.batching
+
+The offset is another one in every epoch, so that the windows are too; within an epoch no token is predicted twice. Rows
+depend on seed, epoch and the tokens alone: not on how those are cut into shards, on the number of processes that share
+a batch, or on the number of threads that make it. What is held in memory is the index and the batches under way.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+
+from regard.core.errors import BadInput, UnknownName, did_you_mean
+from regard.core.shapes import Int, Tensor
+from regard.data import data_dir
+from regard.data.batching import BatchStream, mix_seed
+from regard.data.shards.index import DTYPES, ShardIndex
+from regard.data.shuffle import Shuffle
+
+if TYPE_CHECKING:
+    from regard.tokens.tokenizer import Tokenizer
+
+IGNORE_INDEX = -100  # a target that is not to be predicted; cross-entropy passes it over
+
+
+class TokenBatch(NamedTuple):
+    """A batch of running text: at each place a token and the one that follows it."""
+
+    inputs: Int[Tensor, "B N"]
+    targets: Int[Tensor, "B N"]  # IGNORE_INDEX where there is none
+
+    def to(self, device: torch.device | str) -> TokenBatch:
+        """The same batch on a device; from pinned memory without waiting for it."""
+        return TokenBatch(*(x.to(device, non_blocking=True) for x in self))
+
+    def pin(self) -> TokenBatch:
+        """The same batch in page-locked memory, from which a GPU copies while it computes."""
+        return TokenBatch(*(x.pin_memory() for x in self))
+
+    def rows(self, n: int) -> TokenBatch:
+        """Only the first n rows."""
+        return TokenBatch(*(x[:n] for x in self))
+
+
+@dataclass(frozen=True)
+class TokenShards:
+    """Which token shards, how long a row is, and how many rows go into a batch."""
+
+    path: str = "shards"  # the folder that regard data pack made, or its name among the datasets
+    context_length: int = 1024  # tokens a row
+    batch_size: int = 16  # in a batch, all processes together
+    limit: int | None = None  # only the first so many rows of every part
+
+    def quick(self) -> TokenShards:
+        """A few short rows: enough to see that everything runs."""
+        return replace(self, context_length=min(self.context_length, 64), batch_size=min(self.batch_size, 4), limit=16)
+
+    @property
+    def folder(self) -> Path:
+        """Where they are."""
+        return find_shards(self.path)
+
+    def index(self) -> ShardIndex:
+        """What is known of them."""
+        index = ShardIndex.read(self.folder)
+        if index.kind != "tokens":
+            raise BadInput(f"{self.folder} holds {index.kind}, not tokens; text is packed without --images")
+        return index
+
+    def splits(self) -> list[str]:
+        """The parts there are."""
+        return sorted(self.index().splits)
+
+    def split(self, name: str) -> str:
+        """The full name of a part; the beginning of it will do where it is the only one."""
+        return resolve_split(name, self.splits(), self.path)
+
+    def load(self, split: str) -> TokenWindows:
+        """A part, opened but not read."""
+        index = self.index()
+        name = resolve_split(split, sorted(index.splits), self.path)
+        if said := index.tokenizer_error(self.folder):
+            raise BadInput(said)
+        shards = index.part(name)
+        return TokenWindows(
+            [memory_map(self.folder / s.file, index.dtype, s.values) for s in shards],
+            self.context_length,
+            self.batch_size,
+            vocab_size=int(index.vocabulary["size"]),
+            limit=self.limit,
+            fingerprint=index.fingerprint(name),
+            names=[str(self.folder / s.file) for s in shards],
+        )
+
+    def document(self, split: str, number: int) -> np.ndarray:
+        """The tokens of one document, its end token with them."""
+        index = self.index()
+        name = resolve_split(split, sorted(index.splits), self.path)
+        start = tokens = documents = 0  # where the next document begins; what the shards so far hold
+        for shard in index.part(name):
+            ends = memory_map(self.folder / shard.ends, "<u8", shard.items)
+            at = number - documents
+            if 0 <= at < shard.items:
+                begin = tokens + int(ends[at - 1]) if at else start
+                return (
+                    replace(self, context_length=1, batch_size=1, limit=None)
+                    .load(name)
+                    .window(begin, tokens + int(ends[at]))
+                )
+            start = tokens + int(ends[-1]) if shard.items else start
+            tokens, documents = tokens + shard.values, documents + shard.items
+        raise BadInput(f"{self.path} has {documents} documents in {name}, numbered from 0; there is no {number}")
+
+    def bytes(self, split: str) -> int:
+        """How long the text of a part is in UTF-8, to count a loss by the byte; the breaks between documents aside."""
+        index = self.index()
+        name = resolve_split(split, sorted(index.splits), self.path)
+        return int(index.made.get("bytes", {}).get(name, 0))
+
+    def build_tokenizer(self) -> Tokenizer:
+        """The vocabulary the tokens are numbers of."""
+        from regard.tokens.tokenizer import Tokenizer
+
+        return Tokenizer.load(self.folder)
+
+
+class TokenWindows:
+    """Rows over arrays of tokens that stand for one long text, which may be memory maps; see above for how."""
+
+    def __init__(
+        self,
+        parts: Sequence[np.ndarray],
+        context_length: int,
+        batch_size: int,
+        vocab_size: int | None = None,
+        limit: int | None = None,
+        fingerprint: str | None = None,
+        names: Sequence[str] = (),
+    ) -> None:
+        self.parts = [part for part in parts if len(part)]
+        self.names = [name for name, part in zip(names, parts, strict=True) if len(part)] if names else []
+        self.begins = np.cumsum([0, *map(len, self.parts)]).tolist()
+        self.context_length, self.batch_size, self.vocab_size = context_length, batch_size, vocab_size
+        if context_length < 1 or batch_size < 1:
+            raise BadInput(
+                f"a batch of {batch_size} rows of {context_length} tokens holds nothing; give 1 or more of both"
+            )
+        self.tokens = int(self.begins[-1])
+        if limit is not None:
+            self.tokens = min(self.tokens, limit * context_length + 1)
+        if self.tokens <= context_length:
+            raise BadInput(
+                f"there are {self.tokens} tokens, but a row takes {context_length + 1}: lower data.context_length, or pack more text"
+            )
+        self._fingerprint = fingerprint
+
+    def __len__(self) -> int:
+        """The rows of an epoch; one less in some, since the offset differs."""
+        return (self.tokens - 1) // self.context_length
+
+    @cached_property
+    def _read(self) -> str:
+        """The fingerprint of arrays that have no index: of every token."""
+        from hashlib import blake2b
+
+        found = blake2b(digest_size=8)
+        for part in self.parts:
+            found.update(np.ascontiguousarray(part).data)
+        return found.hexdigest()
+
+    def fingerprint(self) -> str:
+        """A few letters that change when the tokens do; of shards, from the index alone."""
+        return self._fingerprint or self._read
+
+    def stream(self, seed: int) -> BatchStream[TokenBatch]:
+        """Training batches without end."""
+        return BatchStream(lambda epoch: _Epoch(self, mix_seed(seed, epoch)), self.collate, count_predicted_tokens)
+
+    def eval_batches(self, tokens: int, max_rows: int | None = None, stride: int | None = None) -> Iterator[TokenBatch]:
+        """Every token once, in order, some `tokens` in a batch: for measuring, where luck is to play no part.
+
+        With a `stride` a row begins so many tokens after the one before, and only its last `stride` are predicted (of
+        the first row all): each from at least context - stride tokens before it. The last row is filled up with
+        nothing to be predicted. With `most`, only so many rows, spread evenly.
+        """
+        step = self.context_length if stride is None else stride
+        if not 1 <= step <= self.context_length:
+            raise BadInput(
+                f"a stride of {step} tokens does not go with rows of {self.context_length}; give 1 to {self.context_length}"
+            )
+        count = 1 + max(0, -(-(self.tokens - 1 - self.context_length) // step))
+        rows = np.arange(count) if max_rows is None or max_rows >= count else np.arange(max_rows) * count // max_rows
+        some = max(1, tokens // self.context_length)
+        for at in range(0, len(rows), some):
+            batch = self.collate(torch.from_numpy(rows[at : at + some] * step))
+            batch.targets[int(rows[at] == 0) :, : self.context_length - step] = (
+                IGNORE_INDEX  # measured in the row before
+            )
+            yield batch
+
+    def collate(self, starts: Int[Tensor, " B"]) -> TokenBatch:
+        """The rows that begin at these tokens."""
+        n = self.context_length
+        inputs = np.zeros((len(starts), n), np.int64)
+        targets = np.full((len(starts), n), IGNORE_INDEX, np.int64)
+        for row, start in enumerate(starts.tolist()):
+            window = self.window(start, min(start + n + 1, self.tokens))
+            inputs[row, : len(window)] = window[:n]
+            targets[row, : len(window) - 1] = window[1:]
+        if self.vocab_size is not None and max(inputs.max(), targets.max()) >= self.vocab_size:
+            self._complain(starts)
+        return TokenBatch(torch.from_numpy(inputs), torch.from_numpy(targets))
+
+    def _complain(self, starts: Int[Tensor, " B"]) -> None:
+        """A token that is none: better said here than by a device that has lost its head."""
+        for start in starts.tolist():
+            worst = int(self.window(start, min(start + self.context_length + 1, self.tokens)).max())
+            if worst >= (self.vocab_size or 0):
+                where = self.names[self._part(start)] if self.names else "the array"
+                raise BadInput(
+                    f"{where} holds the token {worst}, but the vocabulary has {self.vocab_size}: it is damaged; "
+                    f"regard data check looks at every file"
+                )
+
+    def window(self, start: int, end: int) -> np.ndarray:
+        """The tokens from start to end, out of one part or several."""
+        part = self._part(start)
+        first = self.parts[part][start - self.begins[part] : end - self.begins[part]]
+        if len(first) == end - start:
+            return first
+        return np.concatenate([first, self.window(start + len(first), end)])
+
+    def _part(self, start: int) -> int:
+        return bisect_right(self.begins, start) - 1
+
+
+class _Epoch:
+    """The batches of one epoch, as the tokens their rows begin at; those left over at the end wait for another."""
+
+    def __init__(self, windows: TokenWindows, key: int) -> None:
+        n = windows.context_length
+        self.batch_size, self.context_length = windows.batch_size, n
+        self.offset = key % min(n, windows.tokens - n)  # whatever it is, a row is left
+        self.shuffle = Shuffle((windows.tokens - 1 - self.offset) // n, key)
+
+    def __len__(self) -> int:
+        return max(1, self.shuffle.size // self.batch_size)  # all there are, where that is less than a batch
+
+    def __getitem__(self, i: int) -> Int[Tensor, " B"]:
+        if not 0 <= i < len(self):
+            raise IndexError(i)
+        places = np.arange(i * self.batch_size, min((i + 1) * self.batch_size, self.shuffle.size))
+        return torch.from_numpy(self.offset + self.shuffle(places) * self.context_length)
+
+
+def count_predicted_tokens(batch: TokenBatch) -> int:
+    """How many tokens the model is asked to predict."""
+    return count_targets(batch.targets)
+
+
+def count_targets(targets: Tensor) -> int:
+    """How many targets are to be predicted."""
+    host = targets.device.type == "cpu"
+    there = (targets.numpy() if host else targets) != IGNORE_INDEX
+    return int(there.sum())  # by NumPy on the host: torch would start threads of its own in each that makes batches
+
+
+def find_shards(path: str) -> Path:
+    """The folder of some shards: a path, or a name among the datasets."""
+    folder = Path(path).expanduser()
+    try:
+        return folder if folder.is_dir() else data_dir.find_dataset(path)
+    except BadInput:
+        raise BadInput(
+            f"there is no folder of shards '{path}', here or among the datasets; regard data pack makes one"
+        ) from None
+
+
+def resolve_split(name: str, known: Sequence[str], where: str) -> str:
+    """The part meant by a name or by the beginning of one."""
+    found = [name] if name in known else [k for k in known if k.startswith(name)]
+    if len(found) != 1:
+        hint = f"which of {', '.join(found)}?" if found else did_you_mean(name, known)
+        raise UnknownName(f"{where} has no part '{name}'; {hint}")
+    return found[0]
+
+
+def memory_map(file: Path, dtype: str, values: int) -> np.ndarray:
+    """So many values of a file, read when they are looked at."""
+    if not values:  # an empty file cannot be mapped
+        return np.zeros(0, DTYPES.get(dtype, dtype))
+    try:
+        return np.memmap(file, DTYPES.get(dtype, dtype), "r", shape=(values,)).view(np.ndarray)  # cheaper to slice
+    except (OSError, ValueError) as error:
+        raise BadInput(f"cannot read {file}: {error}") from None

@@ -1,0 +1,1 @@
+"""Data sets of pen strokes."""

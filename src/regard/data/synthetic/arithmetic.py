@@ -1,0 +1,180 @@
+"""Sums of long numbers, made when they are asked for: short ones first, then longer (a curriculum).
+
+    aligned    source  <11> <01> <10> </s>        target  <s> 0 0 0 1 </s>        both numbers side by side
+    line       source  1 0 1 + 1 1 0 </s>         target  <s> 0 0 0 1 </s>        one after the other
+
+The lowest digit comes first, both numbers have as many digits, the sum has one more: here 5 + 3 = 8 in base 2.
+
+Nothing is read from a disk. A row is a number that says how many digits there are and which sum it is; its digits are
+computed from it, always the same. All sums of a batch have as many digits. In epoch e they have up to first + e · more,
+and never more than `digits`: half of the batches as many as allowed, the others any smaller number.
+
+    train        up to `digits` digits          val    the same, other sums          test    as many as `longer` says
+
+Kaiser, Sutskever 2016, arXiv:1511.08228; Price, Zaremba, Sutskever 2016 (aligned), arXiv:1611.00736
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Literal
+
+import numpy as np
+import torch
+
+from regard.core.errors import BadInput
+from regard.core.shapes import Int, Tensor
+from regard.data.batching import BatchStream, mix_seed
+from regard.data.shards.token_shards import resolve_split
+from regard.data.shuffle import random_bits
+from regard.data.text.parallel_corpus import PairBatch, count_target_tokens
+
+SPLITS = ("train", "val", "test")
+PAD, BOS, EOS, FIRST_DIGIT = 0, 1, 2, 3  # the first digit's number
+MAX_DIGITS = 1 << 16  # digits that a row's number has room for
+EVAL_EXAMPLES = 200  # sums of each length that are measured
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """How long the numbers are, how they are written, and how many sums go into a batch."""
+
+    base: int = 2
+    digits: int = 20  # of the longest numbers that are learned from
+    layout: Literal["aligned", "line"] = "aligned"
+    initial_digits: int = 3  # digits at most in the first epoch
+    digits_per_epoch: float = 1.0  # digits more with every epoch
+    batch_size: int = 32  # in a batch, all processes together
+    batches_per_epoch: int = 100  # in an epoch
+    test_digits: tuple[int, ...] = (20, 40, 100)  # digits of the numbers to be tested on
+    seed: int = 0  # of the sums
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.base <= 10:
+            raise BadInput(f"data.base={self.base}: digits are written as 0 to 9; give a base from 2 to 10")
+        sizes = {
+            "digits": self.digits,
+            "initial_digits": self.initial_digits,
+            "batch_size": self.batch_size,
+            "batches_per_epoch": self.batches_per_epoch,
+        }
+        for name, size in {**sizes, "test_digits": min(self.test_digits, default=1)}.items():
+            if size < 1:
+                raise BadInput(f"data.{name}={size}: give 1 or more")
+        if max(self.digits, *self.test_digits, 1) >= MAX_DIGITS:
+            raise BadInput(f"numbers have at most {MAX_DIGITS - 1} digits")
+
+    def quick(self) -> Arithmetic:
+        """A few short sums: enough to see that everything runs."""
+        return replace(
+            self,
+            digits=min(self.digits, 4),
+            batch_size=min(self.batch_size, 8),
+            batches_per_epoch=4,
+            test_digits=(4, 6),
+        )
+
+    def splits(self) -> list[str]:
+        """The parts there are."""
+        return sorted(SPLITS)
+
+    def split(self, name: str) -> str:
+        """The full name of a part; the beginning of it will do where it is the only one."""
+        return resolve_split(name, self.splits(), "arithmetic")
+
+    def load(self, split: str) -> ArithmeticSplit:
+        """The sums of a part."""
+        return ArithmeticSplit(self, self.split(split))
+
+    @property
+    def vocab_size(self) -> int:
+        """How many different tokens there are: three special ones, and digits with a sign, or pairs of digits."""
+        return FIRST_DIGIT + (self.base**2 if self.layout == "aligned" else self.base + 1)
+
+    def source(self, a: Int[Tensor, "B D"], b: Int[Tensor, "B D"]) -> Int[Tensor, "B N"]:
+        """Two numbers each, digits lowest first, as a model reads them."""
+        end = torch.full((len(a), 1), EOS)
+        if self.layout == "aligned":
+            return torch.cat([FIRST_DIGIT + self.base * a + b, end], 1)
+        sign = torch.full_like(end, FIRST_DIGIT + self.base)
+        return torch.cat([FIRST_DIGIT + a, sign, FIRST_DIGIT + b, end], 1)
+
+
+class ArithmeticSplit:
+    """The sums of one part."""
+
+    def __init__(self, settings: Arithmetic, part: str) -> None:
+        self.settings, self.part = settings, part
+        digest = blake2b(f"{settings.seed}/{part}/{settings.base}".encode(), digest_size=7).digest()
+        self.key = int.from_bytes(digest, "big")
+
+    def fingerprint(self) -> str:
+        """A few letters that change when the sums do."""
+        s = self.settings
+        return blake2b(
+            f"{self.key} {s.digits} {s.layout} {s.initial_digits} {s.digits_per_epoch}".encode(), digest_size=8
+        ).hexdigest()
+
+    def stream(self, seed: int) -> BatchStream[PairBatch]:
+        """Training batches without end."""
+        return BatchStream(lambda epoch: _Epoch(self.settings, seed, epoch), self.collate, count_target_tokens)
+
+    def lengths(self) -> Sequence[int]:
+        """How many digits the sums have that are measured."""
+        s = self.settings
+        return s.test_digits if self.part == "test" else sorted({s.digits, (s.digits + 1) // 2})
+
+    def eval_batches(self, digits: int, most: int = EVAL_EXAMPLES) -> Iterator[PairBatch]:
+        """Sums of so many digits, always the same, some at a time: for measuring."""
+        for some in torch.arange(most).split(max(1, min(50, 5000 // digits))):
+            yield self.collate(some * MAX_DIGITS + digits)
+
+    def collate(self, rows: Int[Tensor, " B"]) -> PairBatch:
+        """These sums as a batch; all of them have as many digits as the first."""
+        digits, settings = int(rows[0]) % MAX_DIGITS, self.settings
+        a, b = self._digits(rows // MAX_DIGITS, digits)
+        total, carry = [], torch.zeros(len(rows), dtype=torch.long)
+        for place in range(digits):
+            here = a[:, place] + b[:, place] + carry
+            total.append(here % settings.base)
+            carry = here // settings.base
+        source = settings.source(a, b)
+        written = FIRST_DIGIT + torch.stack([*total, carry], 1)
+        ends = torch.full((len(rows), 1), BOS), written, torch.full((len(rows), 1), EOS)
+        target = torch.cat(ends, 1)
+        return PairBatch(source, _full_lengths(source), target, _full_lengths(target))
+
+    def _digits(self, which: Int[Tensor, " B"], digits: int) -> tuple[Tensor, Tensor]:
+        """The digits of both numbers, lowest first; of the same sums with more digits they would be others."""
+        place = which.numpy().astype(np.uint64)[:, None] * np.uint64(2 * MAX_DIGITS) + np.arange(
+            2 * digits, dtype=np.uint64
+        )
+        found = random_bits(mix_seed(self.key, digits), place) % np.uint64(self.settings.base)
+        both = torch.from_numpy(found.astype(np.int64))
+        return both[:, :digits], both[:, digits:]
+
+
+class _Epoch:
+    """The batches of one epoch: how many digits, and which sums."""
+
+    def __init__(self, settings: Arithmetic, seed: int, epoch: int) -> None:
+        self.settings, self.epoch = settings, epoch
+        most = min(settings.digits, int(settings.initial_digits + epoch * settings.digits_per_epoch))
+        luck = random_bits(mix_seed(seed, epoch), np.arange(2 * settings.batches_per_epoch, dtype=np.uint64)).reshape(
+            2, -1
+        )
+        self.digits = np.where(luck[0] % np.uint64(2), most, 1 + luck[1] % np.uint64(most)).astype(np.int64)
+
+    def __len__(self) -> int:
+        return self.settings.batches_per_epoch
+
+    def __getitem__(self, i: int) -> Int[Tensor, " B"]:
+        rows = self.settings.batch_size
+        which = (self.epoch * len(self) + i) * rows + torch.arange(rows)
+        return which * MAX_DIGITS + int(self.digits[i])
+
+
+def _full_lengths(x: Tensor) -> Tensor:
+    return torch.full((len(x),), x.shape[1])

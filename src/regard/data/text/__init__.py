@@ -1,0 +1,1 @@
+"""Text data sets."""

@@ -1,0 +1,119 @@
+"""Running text as documents of sentences: the corpora at hand by name, or a text file of one's own.
+
+    name       a document is                          sentences follow one another
+    brown      one of 500 samples of prose of 1961    yes
+    ptb        32 lines of the Wall Street Journal    yes; where articles begin is not known, so 32 lines at a time
+    bbc        an article                             yes
+    tatoeba    an everyday English sentence           no; each stands alone
+    a path     what stands between blank lines        yes; a file, or a folder with train.txt and valid.txt
+
+Of ptb's training part the last 2,012 lines are left out: they are section 20 of the Journal, with which the chunks of
+conll2000 are tested. Tatoeba's English sides of both pairs of languages are put together, each sentence once and in one
+part only, in an order without meaning. Articles of the BBC quote one another across parts; nothing is done about it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from regard.data import data_dir
+from regard.data.text.parallel_corpus import read_lines
+from regard.data.text.text_file import TextFile
+
+Document = list[str]  # sentences
+
+PTB_DOCUMENT_LINES = 32  # of ptb, in a document
+PTB_SECTION_20_LINES = 2012  # lines at the end of ptb's training part
+
+_END = re.compile(r"(?<=[.!?…])[\"'»”’)\]]*\s+|(?<=[。！？])")
+_GAP = re.compile(r"\n[^\S\n]*\n\s*")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A name, its parts, how one is read, and whether its sentences follow one another."""
+
+    name: str
+    parts: tuple[str, ...]
+    read: Callable[[str], list[Document]]
+    follow: bool = True
+
+
+def get_corpus(name: str) -> Corpus:
+    """The corpus of a name or a path."""
+    if name in _CORPORA:
+        folder, read, follow = data_dir.find_dataset(_CORPORA[name][0]), *_CORPORA[name][1:]
+        return Corpus(name, ("test", "train", "val"), lambda part: read(folder, part), follow)
+    plain = TextFile(name)
+    return Corpus(name, tuple(plain.splits()), lambda part: split_documents(plain.read(part)))
+
+
+def split_documents(text: str) -> list[Document]:
+    """A text, cut at blank lines into documents and at the ends of sentences within them."""
+    cut = ([s for line in gap.split("\n") for s in split_sentences(line)] for gap in _GAP.split(text))
+    return [document for document in cut if document]
+
+
+def split_sentences(line: str) -> list[str]:
+    """A line, cut after whatever ends a sentence."""
+    cuts = [0, *(match.end() for match in _END.finditer(line)), len(line)]
+    pieces = [line[a:b].strip() for a, b in pairwise(cuts)]
+    return [piece for piece in pieces if piece]
+
+
+# -- one function a corpus ---------------------------------------------------------------------------------------------
+
+
+def _brown(folder: Path, part: str) -> list[Document]:
+    samples: dict[str, Document] = {}
+    for row in read_lines(folder / f"brown.{part}.tsv.gz"):
+        name, words, _ = row.split("\t")
+        samples.setdefault(name, []).append(words.replace("``", '"').replace("''", '"'))
+    return list(samples.values())
+
+
+def _ptb(folder: Path, part: str) -> list[Document]:
+    found = [line.strip() for line in read_lines(folder / f"ptb.{'valid' if part == 'val' else part}.txt.gz")]
+    if part == "train":
+        found = found[:-PTB_SECTION_20_LINES]
+    return [found[at : at + PTB_DOCUMENT_LINES] for at in range(0, len(found), PTB_DOCUMENT_LINES)]
+
+
+def _bbc(folder: Path, part: str) -> list[Document]:
+    articles = map(json.loads, read_lines(folder / "bbc_news_summary.jsonl.gz"))
+    texts = (f"{a['title']}\n{a['text']}" for a in articles if a["split"] == part)
+    return [[s for line in text.split("\n") for s in split_sentences(line)] for text in texts]
+
+
+def _tatoeba(folder: Path, part: str) -> list[Document]:
+    return [[sentence] for sentence in tatoeba_sentences(folder, part, "en")]
+
+
+def tatoeba_sentences(folder: Path, part: str, language: str) -> list[str]:
+    """The sentences of a part in one language (en, de, fr), each once and in no other part, in a fixed order."""
+    wanted = set(_tatoeba_side(folder, [part], language))
+    wanted -= set(_tatoeba_side(folder, [other for other in ("test", "val") if part not in (other, "test")], language))
+    found = sorted(wanted)
+    random.Random(0).shuffle(found)
+    return found
+
+
+def _tatoeba_side(folder: Path, parts: Iterable[str], language: str) -> Iterator[str]:
+    for part in parts:
+        for other in ("de", "fr") if language == "en" else (language,):
+            rows = (line.split("\t") for line in read_lines(folder / f"en-{other}.{part}.tsv.gz"))
+            yield from (row[language != "en"].strip() for row in rows)
+
+
+_CORPORA: dict[str, tuple[str, Callable[[Path, str], list[Document]], bool]] = {
+    "brown": ("brown", _brown, True),
+    "ptb": ("ptb", _ptb, True),
+    "bbc": ("bbc_news_summary", _bbc, True),
+    "tatoeba": ("tatoeba", _tatoeba, False),
+}

@@ -1,0 +1,109 @@
+"""Plain text, read whole: a file, or a folder with a file for each part.
+
+    input.txt[.gz]                     one file: the last tenth is for validation, the rest for training
+    train.txt  valid.txt  test.txt     a file a part; the part's name stands between dots: ptb.train.txt.gz
+
+Rows are windows over the text, as over shards (data.shards). For text that does not fit into memory: regard data pack.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from regard.core.errors import BadInput
+from regard.data import data_dir
+from regard.data.shards.token_shards import TokenWindows, resolve_split
+
+if TYPE_CHECKING:
+    from regard.tokens.tokenizer import Tokenizer
+
+SPLIT_ALIASES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val", "test": "test"}
+ENCODE_CHARACTERS = 2**20  # characters turned into numbers at a time
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """Which text, how it is written as numbers, how long a row is, and how many rows go into a batch."""
+
+    corpus: str = "tinyshakespeare"  # a dataset's name, or the path of a folder or of a file
+    context_length: int = 256  # tokens a row
+    batch_size: int = 64  # in a batch, all processes together
+    tokenizer: str = "char"  # of vocabulary, see tokens.tokenizer
+    vocab_size: int = 8000
+    val_fraction: float = 0.1  # the share of a single file, at its end
+    limit: int | None = None  # only the first so many rows of every part
+
+    def quick(self) -> TextFile:
+        """A few short rows and a small vocabulary: enough to see that everything runs."""
+        return replace(
+            self,
+            context_length=min(self.context_length, 32),
+            batch_size=min(self.batch_size, 4),
+            vocab_size=min(self.vocab_size, 400),
+            limit=64,
+        )
+
+    def files(self) -> dict[str, Path]:
+        """The file of each part; of a single one, under "all"."""
+        asked = Path(self.corpus).expanduser()
+        if asked.is_file():
+            return {"all": asked}
+        folder = data_dir.find_dataset(self.corpus)
+        texts = [file for file in sorted(folder.iterdir()) if file.name.removesuffix(".gz").endswith(".txt")]
+        parts = {SPLIT_ALIASES[word]: file for file in texts for word in file.name.split(".") if word in SPLIT_ALIASES}
+        if not parts and len(texts) == 1:
+            return {"all": texts[0]}
+        if not parts:
+            raise BadInput(f"{folder} holds {len(texts)} .txt files; wanted: one, or train.txt and valid.txt")
+        return parts
+
+    def splits(self) -> list[str]:
+        """The parts there are."""
+        found = self.files()
+        return ["train", "val"] if "all" in found else sorted(found)
+
+    def split(self, name: str) -> str:
+        """The full name of a part; the beginning of it will do where it is the only one."""
+        return resolve_split(name, self.splits(), self.corpus)
+
+    def read(self, split: str) -> str:
+        """The text of a part."""
+        files, name = self.files(), self.split(split)
+        if "all" not in files:
+            return _read_text(files[name])
+        whole = _read_text(files["all"])
+        cut = int((1 - self.val_fraction) * len(whole))
+        return whole[:cut] if name == "train" else whole[cut:]
+
+    def build_tokenizer(self) -> Tokenizer:
+        """The vocabulary of the training part."""
+        from regard.tokens.tokenizer import Tokenizer
+
+        return Tokenizer.train([self.read("train")], kind=self.tokenizer, size=self.vocab_size)
+
+    def load(self, split: str, tokenizer: Tokenizer | None = None) -> TokenWindows:
+        """A part as numbers; by the vocabulary of the training part where none is given."""
+        tokenizer = self.build_tokenizer() if tokenizer is None else tokenizer
+        content = self.read(split)
+        pieces = [content[at : at + ENCODE_CHARACTERS] for at in range(0, len(content), ENCODE_CHARACTERS)]
+        numbers = [np.array(ids, np.int32) for ids in tokenizer.encode(pieces)]
+        tokens = np.concatenate(numbers) if numbers else np.zeros(0, np.int32)
+        return TokenWindows([tokens], self.context_length, self.batch_size, vocab_size=tokenizer.size, limit=self.limit)
+
+    def bytes(self, split: str) -> int:
+        """How long a part is in UTF-8."""
+        return len(self.read(split).encode())
+
+
+def _read_text(file: Path) -> str:
+    try:
+        content = file.read_bytes()
+        return (gzip.decompress(content) if file.suffix == ".gz" else content).decode("utf-8")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise BadInput(f"cannot read {file}: {error}") from None

@@ -1,0 +1,253 @@
+"""Tasks as text: what is asked goes before the input, and the answer is written out, whatever it is.
+
+    translate      translate English to German: A dog runs.                Ein Hund läuft.            bleu
+    sentiment      sst2 sentence: a gorgeous , witty film                  positive                   accuracy
+    summarise      summarize: The firm said on Friday that ...             sentences of the article   rouge
+    headline       headline: The firm said on Friday that ...              Ad sales boost profit      rouge
+    pronounce      pronounce: xylophone                                    Z AY1 L AH0 F OW2 N        phonemes
+
+A task has a `name`, a `prefix`, the `metric` it is scored with (metrics.generation), `splits` and `read`. A spec names
+it in a mixture: ``translate(corpus='tatoeba', name='tatoeba')``.
+
+Raffel et al. 2020 (T5), arXiv:1910.10683
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from regard.core.errors import BadInput
+from regard.data import data_dir
+from regard.data.shards.token_shards import resolve_split
+from regard.data.text.cmudict import read_entries
+from regard.data.text.labeled_text import LabeledText
+from regard.data.text.parallel_corpus import ParallelCorpus, read_lines
+
+LANGUAGES = {"en": "English", "de": "German", "fr": "French", "cs": "Czech", "es": "Spanish", "it": "Italian"}
+
+
+class Example(NamedTuple):
+    """An input without its prefix, the answer to train on, and all the answers that count as right."""
+
+    source: str
+    target: str
+    references: tuple[str, ...]
+
+
+class TextTask(Protocol):
+    """What a mixture asks of a task."""
+
+    name: str
+    metric: str
+
+    @property
+    def prefix(self) -> str:
+        """What goes before every input."""
+        ...
+
+    def splits(self) -> list[str]:
+        """The parts there are: train, val, test."""
+        ...
+
+    def read(self, split: str) -> list[Example]:
+        """The examples of a part."""
+        ...
+
+
+@dataclass(frozen=True)
+class Translate:
+    """Sentence pairs (data.parallel)."""
+
+    corpus: str = "multi30k"
+    source: str = "en"
+    target: str = "de"
+    test: str = "test"  # which test part, where there are several: the beginning of its name; by default the first
+    name: str = "translate"
+    metric: str = "bleu"
+
+    @property
+    def prefix(self) -> str:
+        """T5's words for it."""
+        of, to = (LANGUAGES.get(code, code) for code in (self.source, self.target))
+        return f"translate {of} to {to}: "
+
+    def splits(self) -> list[str]:
+        """One of each."""
+        return _standard_splits(self.corpus)
+
+    def read(self, split: str) -> list[Example]:
+        """The pairs as they are."""
+        data = ParallelCorpus(self.corpus, self.source, self.target)
+        if split == "test":
+            split = next((name for name in data.splits() if name.startswith(self.test)), self.test)
+        sides = (
+            data.preprocess(side, code) for side, code in zip(data.read(split), (self.source, self.target), strict=True)
+        )
+        return [Example(a, b, (b,)) for a, b in zip(*sides, strict=True) if a and (b or split != "train")]
+
+
+@dataclass(frozen=True)
+class Sentiment:
+    """Texts with a label (data.labelled); the label's name is the answer."""
+
+    corpus: str = "sst2"
+    name: str = "sentiment"
+    metric: str = "accuracy"
+
+    @property
+    def prefix(self) -> str:
+        """T5's words for it."""
+        return f"{self.corpus} sentence: "
+
+    def splits(self) -> list[str]:
+        """Those of the labelled texts."""
+        return LabeledText(self.corpus).splits()
+
+    def read(self, split: str) -> list[Example]:
+        """Texts and the names of their labels."""
+        return [Example(text, label, (label,)) for text, label in LabeledText(self.corpus).read(split)]
+
+
+@dataclass(frozen=True)
+class Summarize:
+    """News, cut to their first `words`, and the sentences of them that make the summary.
+
+    The set's summaries hold whole sentences of the article, the weightiest first, glued together. Here they come in the
+    order in which the article has them, with a space between, and the target to train on has only those that stand in
+    what is read: what nobody could know is not asked for. Scores are against the whole summary.
+
+    In training a long article gives several examples: further pieces of it, each from the beginning of a sentence about
+    `stride` words after the last.
+    """
+
+    words: int = 256
+    stride: int = 96  # 0: only the beginning of every article
+    name: str = "summarize"
+    metric: str = "rouge"
+    prefix: str = "summarize: "
+
+    def splits(self) -> list[str]:
+        """One of each."""
+        return _standard_splits("bbc_news_summary")
+
+    def read(self, split: str) -> list[Example]:
+        """Articles and their summaries."""
+        examples = []
+        for article in _read_news(split):
+            whole = _normalize_spaces(article["text"])
+            places = _summary_spans(whole, article["summary"])
+            every = " ".join(whole[a:b] for a, b in places)
+            pieces = _text_windows(whole, self.words, self.stride if split == "train" else 0)
+            for first, last in pieces:
+                inside = " ".join(whole[a:b] for a, b in places if first <= a and b <= last)
+                if inside or split != "train":
+                    examples.append(Example(whole[first:last], inside, (every,)))
+        return examples
+
+
+@dataclass(frozen=True)
+class Headline:
+    """News, cut to their first `words`, and their titles."""
+
+    words: int = 96
+    name: str = "headline"
+    metric: str = "rouge"
+    prefix: str = "headline: "
+
+    def splits(self) -> list[str]:
+        """One of each."""
+        return _standard_splits("bbc_news_summary")
+
+    def read(self, split: str) -> list[Example]:
+        """Articles and their titles."""
+        return [
+            Example(_first_words(_normalize_spaces(a["text"]), self.words), a["title"], (a["title"],))
+            for a in _read_news(split)
+        ]
+
+
+@dataclass(frozen=True)
+class Pronounce:
+    """Words, letter by letter, and their sounds (CMU dictionary, ARPAbet); any listed pronunciation counts as right."""
+
+    stress: bool = False  # keep the digits that say which syllable is stressed; published scores leave them out
+    name: str = "pronounce"
+    metric: str = "per"
+    prefix: str = "pronounce: "
+
+    def splits(self) -> list[str]:
+        """One of each."""
+        return _standard_splits("cmudict")
+
+    def read(self, split: str) -> list[Example]:
+        """Words and their first pronunciation."""
+        found = read_entries(data_dir.find_dataset("cmudict"), split, self.stress)
+        return [Example(" ".join(word), sounds[0], sounds) for word, sounds in found]
+
+
+def read_examples(task: TextTask, split: str, limit: int | None = None) -> list[Example]:
+    """The examples of a part by name, or an error that says which there are."""
+    found = task.read(resolve_split(split, task.splits(), task.name))[:limit]
+    if not found:
+        raise BadInput(f"{task.name}: there is no example in {split}")
+    return found
+
+
+def _standard_splits(dataset: str) -> list[str]:
+    """The parts of a dataset, which must be there."""
+    data_dir.find_dataset(dataset)
+    return ["test", "train", "val"]
+
+
+def _read_news(split: str) -> list[dict[str, str]]:
+    articles = map(json.loads, read_lines(data_dir.find_dataset("bbc_news_summary") / "bbc_news_summary.jsonl.gz"))
+    return [article for article in articles if article["split"] == split]
+
+
+def _normalize_spaces(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _first_words(text: str, words: int) -> str:
+    return " ".join(text.split()[:words])
+
+
+def _text_windows(text: str, words: int, stride: int) -> list[tuple[int, int]]:
+    """Where in a text its first `words` stand, and so many from later sentences on while half of them are left."""
+    places = [match.span() for match in re.finditer(r"\S+", text)]
+    begins = [0]
+    for n in range(1, len(places) - words // 2 if stride else 0):
+        if n - begins[-1] >= stride and text[places[n - 1][1] - 1] in '.!?"':
+            begins.append(n)
+    return [(places[n][0], places[min(n + words, len(places)) - 1][1]) for n in begins]
+
+
+# where sentences were glued: after an end or a closing sign, before a capital or an opening one; "U.S." ends none
+_GLUED_SENTENCES = re.compile(r"(?:(?<=[.!?])(?<!\b[A-Z]\.)|(?<=[\"'”)]))(?=[A-Z\"'“(£$])")
+
+
+def _summary_spans(article: str, summary: str) -> list[tuple[int, int]]:
+    """Where in an article the sentences of its summary stand, from begin to end, those that touch as one."""
+    found = []
+    for piece in _GLUED_SENTENCES.split(_normalize_spaces(summary)):
+        at = article.find(piece)
+        if at >= 0 and len(piece) > 3:  # a lone sign is found with its sentence
+            found.append((at, at + len(piece)))
+    merged: list[tuple[int, int]] = []
+    for begin, end in sorted(found):
+        if merged and not article[merged[-1][1] : begin].strip(" \"'"):
+            begin, end = merged[-1][0], max(end, merged[-1][1])
+            merged.pop()
+        merged.append((begin, end))
+    return [_extend_quotes(article, *place) for place in merged]
+
+
+def _extend_quotes(article: str, begin: int, end: int) -> tuple[int, int]:
+    """The same with the quotation marks that the gluing may have set apart."""
+    before, after = article[max(begin - 1, 0) : begin] == '"', article[end : end + 1] == '"'
+    if article.count('"', begin, end) % 2:
+        return (begin, end + 1) if after else (begin - before, end)
+    return (begin - 1, end + 1) if before and after else (begin, end)

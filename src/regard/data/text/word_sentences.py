@@ -1,0 +1,178 @@
+"""Sentences of words out of several corpora: Brown, Penn Treebank, Tatoeba's English, BBC news, or a text of yours.
+
+    brown, ptb    come cut into words: taken as they are (quotes as ", PTB's "do n't" as "don't", its N as 0)
+    tatoeba       the English side of both sets of pairs, each sentence once
+    bbc           the articles, cut where a sentence seems to end
+    a path        a file or folder of text (data.plain), a sentence a line
+
+One vocabulary for all, of the words that are frequent in the training parts. What a batch is made of is the task's
+business: windows of words (data.nearby), or sentences with the letters of their words (data.spelled).
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from regard.core.errors import BadInput
+from regard.data import data_dir
+from regard.data.ragged import RaggedTensor
+from regard.data.shards.token_shards import resolve_split
+from regard.data.text.text_file import TextFile
+
+if TYPE_CHECKING:
+    from regard.tokens.tokenizer import Tokenizer
+
+Words = list[str]
+SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class WordSentences:
+    """Which corpora, which of their words are known, and how many words go into a batch."""
+
+    corpora: tuple[str, ...] = ("brown", "ptb", "tatoeba", "bbc")
+    vocab_size: int = 30_000
+    min_count: int = 5  # a word that is rarer in training is not in the vocabulary
+    lowercase: bool = True  # forget case
+    batch_tokens: int = 8192  # words a batch, all processes together
+    max_length: int = 200  # words; a longer sentence is cut in pieces
+    limit: int | None = None  # only the first so many sentences of every part of every corpus
+
+    def quick(self) -> WordSentences:
+        """A few sentences and a small vocabulary: enough to see that everything runs."""
+        return replace(
+            self,
+            vocab_size=min(self.vocab_size, 400),
+            batch_tokens=min(self.batch_tokens, 256),
+            max_length=32,
+            limit=200,
+        )
+
+    def splits(self) -> list[str]:
+        """The parts that all corpora have."""
+        found = [set(SPLITS) if name in READERS else set(TextFile(name).splits()) for name in self.corpora]
+        for name in self.corpora:
+            if name in READERS:
+                data_dir.find_dataset(FOLDERS.get(name, name))  # says where it was looked for
+        return [part for part in SPLITS if all(part in each for each in found)]
+
+    def split(self, name: str) -> str:
+        """The full name of a part; the beginning of it will do."""
+        return resolve_split(name, self.splits(), ", ".join(self.corpora))
+
+    def read(self, split: str) -> list[Words]:
+        """The sentences of a part, corpus after corpus; read once and kept."""
+        return _read(self, self.split(split))
+
+    def build_tokenizer(self) -> Tokenizer:
+        """The vocabulary of the training parts."""
+        from regard.tokens.word_tokenizer import build_vocabulary
+
+        return build_vocabulary(self.read("train"), self.vocab_size, self.min_count, self.lowercase)
+
+    def numbers(self, split: str, tokenizer: Tokenizer) -> RaggedTensor:
+        """A part as numbers of the vocabulary, the unknown one among them."""
+        from regard.tokens.word_tokenizer import word_ids
+
+        known, sentences = word_ids(tokenizer), self.read(split)
+        flat = (
+            (word.lower() for words in sentences for word in words)
+            if self.lowercase
+            else (w for s in sentences for w in s)
+        )
+        values = np.fromiter((known.get(word, tokenizer.unk) for word in flat), np.int32)
+        return RaggedTensor.from_lengths(torch.from_numpy(values), torch.tensor([len(words) for words in sentences]))
+
+    def fingerprint(self, split: str) -> str:
+        """A few letters that change when the sentences do."""
+        found = blake2b(digest_size=8)
+        for words in self.read(split):
+            found.update(" ".join(words).encode("utf-8", "replace") + b"\n")
+        return found.hexdigest()
+
+
+@data_dir.cached_by_data_dir(8)
+def _read(data: WordSentences, split: str) -> list[Words]:
+    found: list[Words] = []
+    for name in data.corpora:
+        rows = READERS[name](split) if name in READERS else _plain(name, split)
+        for words in islice(rows, data.limit):
+            found.extend(words[at : at + data.max_length] for at in range(0, len(words), data.max_length))
+    if not found:
+        raise BadInput(f"there is no sentence in the {split} part of {', '.join(data.corpora)}")
+    return found
+
+
+# -- the corpora -------------------------------------------------------------------------------------------------------
+
+
+def _brown(split: str) -> Iterator[Words]:
+    for line in _lines("brown", f"brown.{split}.tsv.gz"):
+        yield [_QUOTES.get(word, word) for word in line.split("\t")[1].split(" ") if word]
+
+
+def _ptb(split: str) -> Iterator[Words]:
+    for line in _lines("ptb", f"ptb.{'valid' if split == 'val' else split}.txt.gz"):
+        whole = re.sub(r" (n't|'(?:s|re|ve|ll|d|m))\b", r"\1", line)
+        yield ["0" if word == "N" else word for word in whole.split()]
+
+
+def _tatoeba(split: str) -> Iterator[Words]:
+    from regard.tokens.word_tokenizer import split_words as cut
+
+    seen: dict[str, None] = {}
+    for other in ("fr", "de"):
+        for line in _lines("tatoeba", f"en-{other}.{split}.tsv.gz"):
+            seen[line.split("\t")[0]] = None
+    held_out = set() if split == "train" else {line for words in _tatoeba_train() for line in words}
+    yield from (cut(line) for line in seen if line not in held_out)
+
+
+def _tatoeba_train() -> Iterator[list[str]]:
+    """The English of both training parts: a sentence held out of one set of pairs may stand in the other."""
+    for other in ("fr", "de"):
+        yield [line.split("\t")[0] for line in _lines("tatoeba", f"en-{other}.train.tsv.gz")]
+
+
+def _bbc(split: str) -> Iterator[Words]:
+    from regard.tokens.word_tokenizer import split_words as cut
+
+    for line in _lines("bbc_news_summary", "bbc_news_summary.jsonl.gz"):
+        row = json.loads(line)
+        if row["split"] == split:
+            for paragraph in row["text"].split("\n"):
+                yield from (cut(each) for each in _END.split(paragraph) if each.strip())
+
+
+def _plain(name: str, split: str) -> Iterator[Words]:
+    from regard.tokens.word_tokenizer import split_words as cut
+
+    yield from (cut(line) for line in TextFile(name).read(split).splitlines() if line.strip())
+
+
+READERS: dict[str, Callable[[str], Iterator[Words]]] = {"brown": _brown, "ptb": _ptb, "tatoeba": _tatoeba, "bbc": _bbc}
+FOLDERS = {"bbc": "bbc_news_summary"}
+
+_QUOTES = {"``": '"', "''": '"'}
+_END = re.compile(r"(?<=[.!?])[\"']?\s+(?=[A-Z\"'])")
+
+
+def _lines(folder: str, file: str) -> Iterator[str]:
+    path: Path = data_dir.find_dataset(folder) / file
+    try:
+        with gzip.open(path, "rt", encoding="utf-8", newline="\n") as lines:
+            yield from (line.rstrip("\n") for line in lines)
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise BadInput(f"cannot read {path}: {error}") from None

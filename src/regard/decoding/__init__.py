@@ -1,0 +1,1 @@
+"""Decoding: greedy, beam, sampling, constrained and CTC search over every model that can step."""

@@ -1,0 +1,274 @@
+"""Searching for an output, over anything that steps: greedy, sampling, beam and diverse beam.
+
+    beam     keep the K best unfinished outputs of each input; an output is finished when it ends in eos
+    score    log p(output) / length^penalty, length counted with its eos
+    stop     an input is done when no unfinished output, at its present length, scores better than its K-th finished one
+
+What happens to an input depends on that input alone: its own limit, its own stopping, its own random numbers. So a
+batch gives what single inputs give. Inputs that are done leave the batch once a quarter of it is done. On a GPU, a step
+of a model whose shapes can be frozen is recorded once and replayed.
+
+Diverse beam: Vijayakumar et al. 2018, arXiv:1610.02424; sampling: decoding.sampling
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from regard.core.decodable import Decodable
+from regard.core.errors import RegardError
+from regard.core.shapes import Float, Int, Tensor
+from regard.decoding.sample_search import SampleSearch
+from regard.decoding.sampling import NEG_INF, Sampler, fast_topk
+from regard.decoding.search_loop import Hypothesis, SearchLoop, log_probs
+from regard.decoding.search_observer import BeamCandidates
+
+__all__ = ["Hypothesis", "beam_search", "greedy_search", "sample"]
+
+
+def greedy_search(
+    model: Decodable,
+    *inputs: Tensor,
+    max_length: int | Int[Tensor, " B"],
+    repetition_penalty: float = 1.0,
+    previous_tokens: Sequence[Sequence[int]] | None = None,
+    prefix: Sequence[Sequence[int]] | None = None,
+    banned_tokens: Sequence[int] = (),
+) -> list[Hypothesis]:
+    """The likeliest next token, again and again; one output for each input. `said`: what else counts as repeated."""
+    walk = SampleSearch(
+        model,
+        inputs,
+        max_length,
+        penalty=repetition_penalty,
+        previous_tokens=previous_tokens,
+        prefix=prefix,
+        banned_tokens=banned_tokens,
+    )
+    return [found[0] for found in walk.run()]
+
+
+def sample(
+    model: Decodable,
+    *inputs: Tensor,
+    max_length: int | Int[Tensor, " B"],
+    num_samples: int = 1,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    repetition_penalty: float = 1.0,
+    previous_tokens: Sequence[Sequence[int]] | None = None,
+    seed: int | Sequence[int] = 0,
+    prefix: Sequence[Sequence[int]] | None = None,
+    banned_tokens: Sequence[int] = (),
+) -> list[list[Hypothesis]]:
+    """Draw `samples` outputs for each input; a seed for each input (or one, counted up) makes them repeatable."""
+    how = Sampler(temperature, top_k, top_p, min_p)
+    seeds = list(seed) if isinstance(seed, Sequence) else [seed + row for row in range(inputs[0].shape[0])]
+    walk = SampleSearch(
+        model, inputs, max_length, how, num_samples, seeds, repetition_penalty, previous_tokens, prefix, banned_tokens
+    )
+    return walk.run()
+
+
+def beam_search(
+    model: Decodable,
+    *inputs: Tensor,
+    max_length: int | Int[Tensor, " B"],
+    beam_size: int = 4,
+    length_penalty: float = 1.0,
+    num_candidates: int = 1,
+    groups: int = 1,
+    diversity: float = 0.5,
+    prefix: Sequence[Sequence[int]] | None = None,
+    banned_tokens: Sequence[int] = (),
+) -> list[list[Hypothesis]]:
+    """The `num_candidates` best outputs for each input, best first.
+
+    With `groups` > 1 the beams are split into groups that search one after the other; a word that earlier groups chose
+    at this step costs `diversity` for each time it was chosen. An output that two groups found is given once.
+    """
+    if beam_size < 1 or num_candidates < 1 or groups < 1 or beam_size % groups or num_candidates > beam_size:
+        raise RegardError(
+            f"{beam_size} beams in {groups} groups, {num_candidates} best: groups must divide beams, nbest <= beams"
+        )
+    return _BeamSearch(
+        model, inputs, max_length, prefix, banned_tokens, beam_size, length_penalty, num_candidates, groups, diversity
+    ).run()
+
+
+class _BeamSearch(SearchLoop):
+    """Beam search as a tree: words and parents of every step, walked back once at the end."""
+
+    def __init__(
+        self,
+        model: Decodable,
+        inputs: tuple[Tensor, ...],
+        max_length: int | Tensor,
+        prefix: Sequence[Sequence[int]] | None,
+        banned_tokens: Sequence[int],
+        beam_size: int,
+        penalty: float,
+        num_candidates: int,
+        groups: int,
+        diversity: float,
+    ) -> None:
+        with torch.inference_mode():
+            super().__init__(model, inputs, max_length, prefix, banned_tokens, beam_size)
+        self.penalty, self.num_candidates, self.groups, self.diversity = penalty, num_candidates, groups, diversity
+        self.how = penalty, groups, diversity
+        batch, device, each = len(self.found), self.limit.device, beam_size // groups
+        self.words = torch.full((self.last, batch, beam_size), self.eos, device=device)
+        self.parents = torch.zeros(self.last, batch, beam_size, dtype=torch.long, device=device)
+        self.live = torch.zeros(batch, 1, device=device)
+        shape = (batch, groups, each)
+        # the pool of the best outputs so far; those cut off by the limit rank below all that ended by themselves
+        self.pool = torch.full(shape, NEG_INF, dtype=torch.float64, device=device)
+        self.pool_end = torch.zeros(*shape, 2, dtype=torch.long, device=device)  # time and parent of its last token
+        self.pool_total = torch.zeros(shape, device=device)
+
+    def advance(self) -> None:
+        """Grow every beam by one word, set aside what ends, keep the best of the rest."""
+        each = self.beam_size // self.groups
+        # B K V, where K is 1 at the first step
+        p = self.held(log_probs(self.scores()))
+        start = p.shape[1] == 1 and self.live.shape[1] == 1
+        words, parents, totals, ended = [], [], [], []
+        offered: list[BeamCandidates] = []
+        chosen = p.new_zeros(p.shape[0], p.shape[2]) if self.groups > 1 else None
+        length = (self.time + 1).double() ** self.penalty
+        closing = self.time + 1 >= self.limit  # B
+        for group in range(self.groups):
+            own = slice(None) if start else slice(group * each, (group + 1) * each)
+            first = 0 if start else group * each
+            cost = None if chosen is None else self.diversity * chosen
+            total, rank, word, parent = _candidates(p[:, own], self.live[:, own], cost, each)
+            ends = (word == self.eos) & (total > NEG_INF)
+            ended.append(self.ending(total, parent + first, ends, length))
+            # the best that go on; an input always has K of them, some perhaps dead
+            alive, place = torch.where(word == self.eos, NEG_INF, rank).topk(each, dim=-1)
+            if self.observer is not None:
+                offered.append(BeamCandidates(total, rank, word, parent + first, place))
+            total = torch.where(alive == NEG_INF, NEG_INF, total.gather(1, place))
+            word, parent = word.gather(1, place), parent.gather(1, place) + first
+            if chosen is not None:
+                chosen = chosen.scatter_add(1, word, torch.ones_like(total))
+            words.append(word)
+            parents.append(parent)
+            totals.append(total)
+        self.grow(torch.cat(words, 1), torch.cat(parents, 1), torch.cat(totals, 1), ended, length, closing)
+        if self.observer is not None:
+            self.observer.on_beam_step(self, offered)
+
+    def ending(self, total: Tensor, parent: Tensor, ends: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The outputs that end here (among the best K), for a group's pool; none if the input is done."""
+        each = self.pool.shape[2]
+        key = torch.where(ends & ~self.done[:, None], total.double() / length, NEG_INF)[:, :each]
+        end = torch.stack([self.time.expand_as(parent), parent], -1)[:, :each]
+        return key, end, total[:, :each]
+
+    def merge(self, group: int, *more: tuple[Tensor, Tensor, Tensor]) -> None:
+        """Keep the best of the pool and these."""
+        pool = self.pool[:, group], self.pool_end[:, group], self.pool_total[:, group]
+        key, end, total = (torch.cat(parts, 1) for parts in zip(pool, *more, strict=True))
+        key, place = key.topk(self.pool.shape[2], dim=1)
+        self.pool_end[:, group] = end.gather(1, place[..., None].expand(-1, -1, 2))
+        self.pool_total[:, group] = total.gather(1, place)
+        self.pool[:, group] = key
+
+    def grow(
+        self, words: Tensor, parents: Tensor, totals: Tensor, ended: list[Any], length: Tensor, closing: Tensor
+    ) -> None:
+        """Write the new layer of the tree, set aside what ends or reaches its limit, see who is done."""
+        each = self.beam_size // self.groups
+        self.words.index_copy_(0, self.time[None], words[None])
+        self.parents.index_copy_(0, self.time[None], parents[None])
+        slot = torch.arange(self.beam_size, device=words.device).expand_as(words)
+        cut = torch.where((closing & ~self.done)[:, None], totals.double() / length - UNFINISHED_PENALTY, NEG_INF)
+        end = torch.stack([(self.time + 1).expand_as(slot), slot], -1)  # a token beyond: its parent is this layer
+        for group in range(self.groups):
+            own = slice(group * each, (group + 1) * each)
+            self.merge(group, ended[group], (cut[:, own], end[:, own], totals[:, own]))
+        best = totals.unflatten(1, (self.groups, each)).amax(2).double() / length  # B G
+        stuck = (best <= self.pool[:, :, -1]).all(1)  # what was cut off is in the pool only where all is over anyway
+        self.done.logical_or_(closing | stuck)
+        self.state = self.model.select(self.state, None, parents)
+        self.time.add_(1)
+        if self.tokens.shape == words.shape:
+            self.tokens.copy_(words)
+            self.live.copy_(totals)
+        else:
+            self.tokens, self.live = words, totals
+
+    def collect(self, rows: Tensor) -> None:
+        """Walk back from the ends in the pool, all at once."""
+        if not len(rows):
+            return
+        pool, ends = self.pool[rows].flatten(1).cpu(), self.pool_end[rows].flatten(1, 2).cpu()
+        totals = self.pool_total[rows].flatten(1).cpu()
+        order = pool.argsort(dim=1, descending=True, stable=True)
+        pool, totals = pool.gather(1, order), totals.gather(1, order)
+        ends = ends.gather(1, order[..., None].expand(-1, -1, 2))
+        words, parents = self.words[:, rows].cpu(), self.parents[:, rows].cpu()
+        length, at = ends[..., 0], ends[..., 1]  # an end at time t has t tokens before it
+        tokens = torch.full((*length.shape, self.last), -1)
+        for t in range(self.last - 1, -1, -1):
+            inside = t < length
+            tokens[..., t] = torch.where(inside, words[t].gather(1, at), -1)
+            at = torch.where(inside, parents[t].gather(1, at), at)
+        for place, row in enumerate(rows.tolist()):
+            found = self.found[int(self.origin[row])]
+            for n in range(order.shape[1]):
+                key = float(pool[place, n])
+                path = tokens[place, n, : int(length[place, n])].tolist()
+                if key == NEG_INF or len(found) == self.num_candidates:
+                    break
+                if self.groups > 1 and any(path == other.tokens for other in found):
+                    continue  # two groups may come to the same
+                finished = key > -UNFINISHED_PENALTY / 2
+                found.append(
+                    Hypothesis(path, key if finished else key + UNFINISHED_PENALTY, float(totals[place, n]), finished)
+                )
+
+    def keep(self, rows: Tensor) -> None:
+        """Keep only these rows."""
+        super().keep(rows)
+        self.words, self.parents = self.words[:, rows], self.parents[:, rows]
+        for name in ("tokens", "live", "pool", "pool_end", "pool_total"):
+            setattr(self, name, getattr(self, name)[rows])
+
+
+UNFINISHED_PENALTY = (
+    1e6  # how far outputs that were cut off rank below the others (in float64, so that their order stays)
+)
+
+
+def _candidates(
+    p: Float[Tensor, "B k V"],
+    live: Float[Tensor, "B k"],
+    cost: Float[Tensor, "B V"] | None,
+    each: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The 2K best continuations, best first: log-probability, rank score (with costs), word, parent.
+
+    2K of them hold at least K that go on.
+    """
+    wide = min(2 * each, p.shape[-1])
+    ranked = p if cost is None else p - cost[:, None]
+    rank, word = fast_topk(ranked, wide)  # B k wide
+    rank = rank + live[..., None]
+    total = rank if cost is None else p.gather(-1, word) + live[..., None]
+    if rank.shape[1] * wide < 2 * each:  # a vocabulary smaller than the beam: fill up with the dead
+        spare = 2 * each - rank.shape[1] * wide
+        rank = torch.cat([rank.flatten(1), rank.new_full((rank.shape[0], spare), NEG_INF)], 1)
+        total = torch.cat([total.flatten(1), total.new_full((total.shape[0], spare), NEG_INF)], 1)
+        words = torch.cat([word.flatten(1), word.new_zeros((word.shape[0], spare))], 1)
+    else:
+        rank, total, words = rank.flatten(1), total.flatten(1), word.flatten(1)
+    rank, place = rank.topk(2 * each, dim=-1)
+    parent = (place // wide).clamp(max=p.shape[1] - 1)
+    return total.gather(1, place), rank, words.gather(1, place), parent

@@ -1,0 +1,155 @@
+"""Greedy search and sampling: every output goes its own way, and the K outputs of an input are K beams that never meet.
+
+    walk = Walk(model, inputs, max_length=200, samples=2, seeds=[1, 2])
+    for _ in walk:                                     # a break after each step, on a GPU after every few
+        for input, sample, tokens, over in walk.new_tokens():
+            ...                                        # say them; or walk.end_outputs([(input, sample)]), and it is
+    walk.found                                         # as of any search
+
+So text can be shown while it is written, and an output ended for a reason that no model knows of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+
+from regard.core.decodable import Decodable
+from regard.core.errors import BadInput
+from regard.core.shapes import Tensor
+from regard.decoding.sampling import Sampler, apply_repetition_penalty, fast_topk, uniform_numbers
+from regard.decoding.search_loop import Hypothesis, SearchLoop, log_probs
+from regard.decoding.search_observer import SampledTokens
+
+
+class SampleSearch(SearchLoop):
+    """One word after another, drawn by a `Sampler`, or the likeliest where there is none."""
+
+    def __init__(
+        self,
+        model: Decodable,
+        inputs: tuple[Tensor, ...],
+        max_length: int | Tensor,
+        sampling: Sampler | None = None,
+        num_samples: int = 1,
+        seeds: Sequence[int] = (),
+        penalty: float = 1.0,
+        previous_tokens: Sequence[Sequence[int]] | None = None,
+        prefix: Sequence[Sequence[int]] | None = None,
+        banned_tokens: Sequence[int] = (),
+    ) -> None:
+        if not penalty > 0:
+            raise BadInput(f"the repetition penalty is {penalty}; it must be above 0 (1: none, 1.2: a little)")
+        if num_samples < 1:
+            raise BadInput(f"{num_samples} samples were asked for; give 1 or more")
+        with torch.inference_mode():
+            super().__init__(model, inputs, max_length, prefix, banned_tokens, num_samples)
+        self.penalty, self.how = penalty, (sampling, penalty)
+        self.choose: Callable[[Tensor, Tensor | None], Tensor] = _argmax if sampling is None else sampling  # type: ignore[assignment]
+        batch, device = len(self.found), self.limit.device
+        self.words = torch.full((self.last, batch, num_samples), self.eos, device=device)
+        self.total = torch.zeros(batch, num_samples, device=device)
+        self.ended = torch.zeros(batch, num_samples, dtype=torch.bool, device=device)
+        self.uniform = (
+            uniform_numbers(seeds, self.last, num_samples).to(device) if sampling is not None and batch else None
+        )
+        self.before = (
+            [list(row) for row in previous_tokens] if previous_tokens is not None else [[] for _ in range(batch)]
+        )
+        self.previous_tokens: Tensor | None = None  # B K V: which tokens an output holds, its prompt among it
+        self.told, self.over = 0, set[tuple[int, int]]()
+
+    def advance(self) -> None:
+        """Choose a word for every output."""
+        logits = self.scores()
+        p = log_probs(logits)
+        if p.shape[1] != self.beam_size:  # the first step: one beam becomes K
+            own = torch.zeros(len(self.done), self.beam_size, dtype=torch.long, device=self.done.device)
+            self.state = self.model.select(self.state, None, own)
+            p = p.expand(-1, self.beam_size, -1)
+        uniform = None if self.uniform is None else self.uniform.index_select(0, self.time[None])[0]
+        weighed = self.held(p if self.penalty == 1 else apply_repetition_penalty(logits, self._said(p), self.penalty))
+        word = self.choose(weighed, uniform)
+        gain = p.gather(-1, word[..., None]).squeeze(-1)
+        over = self.ended | self.done[:, None]  # ended, or cut off at the input's limit
+        word = torch.where(over, self.eos, word)
+        self.total.add_(torch.where(over, 0.0, gain))
+        self.words.index_copy_(0, self.time[None], word[None])
+        if self.previous_tokens is not None:
+            self.previous_tokens.scatter_(-1, word[..., None], True)
+        self.ended.logical_or_(word == self.eos)
+        self.time.add_(1)
+        self.done.logical_or_(self.ended.all(1) | (self.time >= self.limit))
+        self.tokens = word if self.tokens.shape != word.shape else self.tokens.copy_(word)
+        if self.observer is not None:
+            self.observer.on_sample_step(self, SampledTokens(p, weighed, uniform, word, over))
+
+    def _said(self, p: Tensor) -> Tensor:
+        """The table of what was said, made at the first step, when the size of the vocabulary is seen."""
+        if self.previous_tokens is None:
+            table = torch.zeros(len(self.before), p.shape[-1], dtype=torch.bool)
+            for row, tokens in zip(table, self.before, strict=True):
+                row[torch.tensor(tokens, dtype=torch.long)] = True
+            self.previous_tokens = table.to(p.device)[:, None].repeat(1, self.beam_size, 1)
+        return self.previous_tokens
+
+    # -- while it goes on ----------------------------------------------------------------------------------------------
+
+    def new_tokens(self) -> list[tuple[int, int, list[int], bool]]:
+        """What has been written since this was asked last: input, which of its outputs, tokens, and whether it is over.
+
+        To be asked at every break; an output that is over is not told of again.
+        """
+        words = self.words[self.told : self.steps].permute(1, 2, 0).tolist()
+        limits, found = self.limit.tolist(), []
+        for row, (origin, outputs) in enumerate(zip(self.origin.tolist(), words, strict=True)):
+            for sample, new in enumerate(outputs):
+                if (origin, sample) in self.over:
+                    continue
+                room = limits[row] - self.told
+                tokens = new[: new.index(self.eos) if self.eos in new else room][:room]
+                over = self.eos in new[:room] or self.steps >= limits[row]
+                found.append((origin, sample, tokens, over))
+                if over:
+                    self.over.add((origin, sample))
+        self.told = self.steps
+        return found
+
+    def end_outputs(self, outputs: Iterable[tuple[int, int]]) -> None:
+        """End these outputs (input, which of its outputs) here; the tokens already written stay."""
+        rows = {origin: row for row, origin in enumerate(self.origin.tolist())}
+        some = [(rows[origin], sample) for origin, sample in outputs if origin in rows]
+        if not some:
+            return
+        self.over.update(outputs)
+        with torch.inference_mode():
+            row, sample = torch.tensor(some, device=self.ended.device).T
+            self.ended[row, sample] = True
+            self.done.logical_or_(self.ended.all(1))
+
+    # -- at the end ----------------------------------------------------------------------------------------------------
+
+    def collect(self, rows: Tensor) -> None:
+        """Read the words off, each up to its eos or its input's limit."""
+        words = self.words[:, rows].permute(1, 2, 0).tolist()
+        for row, outputs, totals, limit in zip(
+            rows.tolist(), words, self.total[rows].tolist(), self.limit[rows].tolist(), strict=True
+        ):
+            for output, total in zip(outputs, totals, strict=True):
+                finished = self.eos in output[:limit]
+                tokens = output[: output.index(self.eos) if finished else limit]
+                length = len(tokens) + finished
+                self.found[int(self.origin[row])].append(Hypothesis(tokens, total / length, total, finished))
+
+    def keep(self, rows: Tensor) -> None:
+        """Keep only these rows."""
+        super().keep(rows)
+        self.words, self.total, self.ended = self.words[:, rows], self.total[rows], self.ended[rows]
+        self.tokens = self.tokens[rows]
+        self.uniform = None if self.uniform is None else self.uniform[:, rows]
+        self.previous_tokens = None if self.previous_tokens is None else self.previous_tokens[rows]
+
+
+def _argmax(logits: Tensor, uniform: Tensor | None) -> Tensor:
+    return logits.max(-1).indices if logits.is_cuda else fast_topk(logits, 1)[1].squeeze(-1)  # each is faster there

@@ -1,0 +1,162 @@
+"""What all searches share: time, limits, forced beginnings, and inputs that leave the batch when they are done.
+
+A search steps a model until every input is done. On a CPU it looks after each step at who is done, on a GPU after every
+few: a look waits for the device. Whoever iterates over a search gets a turn at every look; whoever wants to see how it
+came to what it found looks on (decoding.search_observer).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from regard.core.decodable import Decodable
+from regard.core.errors import RegardError
+from regard.core.shapes import Float, Tensor
+from regard.decoding.sampling import NEG_INF
+from regard.decoding.search_observer import current_observer
+from regard.runtime import cuda_graph
+
+CUDA_CHECK_INTERVAL = 8  # on a GPU, steps between looks at who is done
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One output: its tokens without bos and eos, its score, and whether it ended by itself."""
+
+    tokens: list[int]
+    score: float  # log-probability / length^penalty
+    log_probability: float
+    finished: bool
+
+
+class SearchLoop:
+    """A search that has not begun: `run` it, or iterate over it.
+
+    `how` holds the settings that are numbers in Python and so become part of a recorded step.
+    """
+
+    how: Any = ()
+
+    def __init__(
+        self,
+        model: Decodable,
+        inputs: tuple[Tensor, ...],
+        max_length: int | Tensor,
+        prefix: Sequence[Sequence[int]] | None,
+        banned_tokens: Sequence[int],
+        beam_size: int,
+    ) -> None:
+        self.model, self.beam_size, self.eos, self.observer = model, beam_size, model.eos, current_observer()
+        batch, device = inputs[0].shape[0], inputs[0].device
+        self.limit = torch.as_tensor(max_length, device=device).expand(batch).clone()
+        self.last = int(self.limit.max()) if batch else 0
+        if batch and int(self.limit.min()) < 1:
+            raise RegardError("max_length must be at least 1")
+        self.forced = _forced_prefixes(prefix, batch, self.last, device)
+        self.banned_tokens = (
+            torch.tensor(list(banned_tokens), device=device, dtype=torch.long) if banned_tokens else None
+        )
+        self.origin = torch.arange(batch)  # which input each row of the batch is, on the host
+        self.done = torch.zeros(batch, dtype=torch.bool, device=device)
+        self.time = torch.zeros((), dtype=torch.long, device=device)
+        self.steps = 0  # the time, on the host
+        self.found: list[list[Hypothesis]] = [[] for _ in range(batch)]
+        self.tokens: Tensor = self.limit  # of every beam, the newest
+        self.state: Any = None
+        if batch:
+            capacity = -(-(1 + beam_size * self.last) // 16) * 16  # aligned: a GPU's kernels need not pad the mask
+            self.tokens, self.state = model.start(*inputs, capacity=capacity)
+
+    def run(self) -> list[list[Hypothesis]]:
+        """Step until every input is done."""
+        for _ in self:
+            pass
+        return self.found
+
+    def __iter__(self) -> Iterator[None]:
+        """Step until every input is done, with a break at every look."""
+        cuda = self.done.is_cuda
+        if self.observer is not None:
+            self.observer.on_start(self)
+        replay: Callable[[], None] | None = None
+        for t in range(self.last):
+            with torch.inference_mode():  # not around the breaks: whoever iterates is not in it
+                if t and (not cuda or t % CUDA_CHECK_INTERVAL == 0):
+                    replay = replay if self.leave() else None
+                    if not len(self.origin):
+                        return
+                if t and cuda and replay is None:
+                    replay = cuda_graph.replay_step(self, may_record=t > 2)
+                (replay or self.advance)()
+            self.steps = t + 1
+            if not cuda or self.steps % CUDA_CHECK_INTERVAL == 0 or self.steps == self.last:
+                yield
+        if self.last:
+            self.collect(torch.arange(len(self.origin)))
+
+    def leave(self) -> bool:
+        """Let inputs that are done leave once a quarter of the batch is done; False when the batch changed."""
+        live = (~self.done).nonzero().squeeze(1)
+        # a GPU's step takes as long for half the inputs, and another batch means another recording
+        share = 1 if live.is_cuda else 3
+        if 4 * len(live) > share * len(self.done):
+            return True
+        self.collect(self.done.nonzero().squeeze(1).cpu())
+        beams = torch.arange(self.tokens.shape[1], device=live.device).expand(len(live), -1)
+        if len(live):
+            self.state = self.model.select(self.state, live, beams)
+        self.origin = self.origin[live.cpu()]
+        self.keep(live)
+        return False
+
+    def scores(self) -> Tensor:
+        """Logits of the next token of every beam, those that are banned ruled out; moves time."""
+        logits, self.state = self.model.step(self.tokens, self.state)
+        if self.banned_tokens is not None:
+            logits = logits.index_fill_(
+                -1, self.banned_tokens, NEG_INF
+            )  # before the softmax: the rest shares their probability
+        return logits
+
+    def held(self, logits: Tensor) -> Tensor:
+        """The logits with every word ruled out but the one that a prefix asks for at this time."""
+        if self.forced is None:
+            return logits
+        word = self.forced.index_select(1, self.time[None])[:, :, None]  # B 1 1, -1 where free
+        every = torch.arange(logits.shape[-1], device=logits.device)
+        return logits.masked_fill((word >= 0) & (every != word), NEG_INF)
+
+    def advance(self) -> None:
+        """One step; every tensor that lives on is written in place, so that it can be replayed."""
+        raise NotImplementedError
+
+    def collect(self, rows: Tensor) -> None:
+        """Put down the outputs of these rows."""
+        raise NotImplementedError
+
+    def keep(self, rows: Tensor) -> None:
+        """Keep only these rows."""
+        self.done, self.limit = self.done[rows], self.limit[rows]
+        self.forced = None if self.forced is None else self.forced[rows]
+
+
+def log_probs(logits: Float[Tensor, "B k V"]) -> Float[Tensor, "B k V"]:
+    """Log-probabilities: one fused pass, cheaper than the four of a logsumexp."""
+    return logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+
+
+def _forced_prefixes(prefix: Sequence[Sequence[int]] | None, batch: int, last: int, device: torch.device) -> Any:
+    if prefix is None:
+        return None
+    if len(prefix) != batch:
+        raise RegardError(f"{len(prefix)} prefixes were given for {batch} inputs; give one for each (perhaps empty)")
+    table = torch.full((batch, last), -1)
+    for row, words in enumerate(prefix):
+        if len(words) > last:
+            raise RegardError(f"a forced prefix has {len(words)} tokens, but the output may have {last}")
+        table[row, : len(words)] = torch.tensor(list(words), dtype=torch.long)
+    return table.to(device)

@@ -1,0 +1,76 @@
+"""Looking at images together with a model: one pass is watched, and what it looked at comes back as a `see.PixelAttribution`.
+
+    classify = regard.load("runs/birds")
+    sight, found = look(classify, "wren.jpg")                     the pass, and what is in the image
+    sight.rollout()                                               Y X, on the pixels that the model was shown
+    sight, found = look(classify, "wren.jpg", answer="robin")     with the gradient of that label's logit
+    sight.relevance()                                             what spoke for a robin
+
+What the head reads of the last tokens is known from the model: the class token (both of DeiT's), the weights of a
+pooling that attends itself, or else the mean.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from regard.attention.capture.watch import watch
+from regard.core.errors import UnknownName, did_you_mean
+from regard.core.shapes import Float, Tensor
+from regard.core.trace import Trace
+from regard.see.pixel_attribution import PixelAttribution
+from regard.tasks.text.classifier import ClassificationResult, rank_labels
+
+if TYPE_CHECKING:
+    from regard.tasks.image.image_classifier import ImageClassifier
+
+
+def attribute_image(
+    classifier: ImageClassifier, image: Any, answer: str | bool = False
+) -> tuple[PixelAttribution, ClassificationResult]:
+    """What a classifier looks at in an image; `answer`: the label to differentiate, True for the likeliest."""
+    labels = classifier.labels
+    if isinstance(answer, str) and answer not in labels:
+        raise UnknownName(f"this model knows no label '{answer}'; {did_you_mean(answer, labels)}")
+    values = classifier.prepare(image)
+    which = labels.index(answer) if isinstance(answer, str) else None
+    sight, logits = run_with_attribution(classifier.model, values, answer is not False, which)
+    return sight, rank_labels(labels, torch.softmax(logits.float(), -1).tolist())
+
+
+def run_with_attribution(
+    model: nn.Module, image: Float[Tensor, "1 C Y X"], gradients: bool = False, answer: int | None = None
+) -> tuple[PixelAttribution, Float[Tensor, " K"]]:
+    """One image through any model over images: the pass, and its logits; the likeliest is differentiated, or `answer`.
+
+    No gradient is left in the model's weights.
+    """
+    values = image.detach().requires_grad_(gradients)
+    with torch.set_grad_enabled(gradients), watch(model, gradients=gradients) as seen:
+        logits = model(values)[0]
+        if gradients:
+            torch.autograd.grad(logits[int(logits.argmax()) if answer is None else answer], values)
+    return attribution_from_pass(model, seen.last_pass()), logits.detach()
+
+
+def attribution_from_pass(model: nn.Module, last_pass: list[Trace]) -> PixelAttribution:
+    """A pass through a model over images, with what its head reads."""
+    prefix = int(getattr(model, "num_prefix_tokens", 0))
+    steps = [step for step in last_pass if step.kind in ("self", "move")]
+    last = [step for step in steps if step.kind == "self"][-1]
+    pools = [step.weights[0, :, 0].mean(0) for step in last_pass if step.kind == "cross" and step.weights.shape[2] == 1]
+    return PixelAttribution(steps, pools[-1] if pools else _head_weights(model, last.num_outputs, prefix), prefix)
+
+
+def _head_weights(model: nn.Module, tokens: int, prefix: int) -> Float[Tensor, " N"]:
+    """The share that the head reads of each of the last tokens."""
+    shares = torch.zeros(tokens, dtype=torch.float64)
+    if getattr(model.config, "pool", "token" if prefix else "mean") == "token":
+        first = 2 if hasattr(model, "distilled_head") else 1  # DeiT answers with the mean of two heads
+        shares[:first] = 1 / first
+    else:
+        shares[prefix:] = 1 / (tokens - prefix)
+    return shares

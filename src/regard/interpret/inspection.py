@@ -1,0 +1,412 @@
+"""One input that a model has read, kept to be asked about: which tokens there are and where, and any part of any map.
+
+    seen = look(regard.load("en-de"), {"text": "Two dogs are playing in the snow."})
+    seen.about()                                            tokens with their places, the output, the list of maps
+    seen.sample("decoder.blocks.2.cross")                   a thumbnail of every head
+    seen.row("decoder.blocks.2.cross", head=3, query=1)     one exact row; head -1 is the mean of all heads
+    seen.rollout(1), seen.relevance(1)                      through all layers; what spoke for a word
+
+No matrix is stored: what the maps are made of is held (attention.kept), and a row is computed when it is asked for. A
+thumbnail takes evenly spread rows, and of each bin of columns the largest weight, so that a narrow line is not lost.
+
+    raw             the weights as they are applied
+    without_sink    without the keys on which a head rests when it has nothing to look for: those that a quarter
+                    of the queries see and to which they give a third of their weight, as a mean, and twice an equal
+                    share. The others are scaled so that a row sums to what it did.
+    value           weights times the length of what they move: the value behind the output projection
+
+Every task has a file in tasks/looks that says how its input is read and what the two sides of its maps are.
+
+Xiao, Tian, Chen, Han, Lewis: Efficient Streaming Language Models with Attention Sinks. ICLR 2024. arXiv:2309.17453
+Kobayashi, Kuribayashi, Yokoi, Inui: Attention is Not Only a Weight. EMNLP 2020. arXiv:2004.10102
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections import Counter, OrderedDict
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from threading import Lock
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import torch
+
+from regard.attention.capture.map_store import MAX_BYTES, LazyMap, MapStore, watch_lazy
+from regard.core import html
+from regard.core.errors import BadInput, UnknownName, Unsupported, did_you_mean
+from regard.core.spec import Registry, resolve
+from regard.runtime.inference import is_inference_only
+from regard.see.map_views import find_sinks, max_pool_columns, nearest_columns, remove_sinks, to_numpy, to_uint8
+
+View = Literal["raw", "without_sink", "value"]
+VIEWS = ("raw", "without_sink", "value")
+
+# {"text": [begin, end]} in characters (code points), {"box": [x, y, w, h]} in pixels of the picture that the model saw,
+# {"time": [from, to]} in seconds, or {"none": True}
+Place = dict[str, Any]
+NO_PLACE: Place = {"none": True}
+
+INSPECTIONS: Registry = {
+    "translation": ("regard.interpret.inspections.translation", "TranslationInspection"),
+    "language_modeling": ("regard.interpret.inspections.language_modeling", "LanguageModelInspection"),
+    "masked_lm": ("regard.interpret.inspections.masked_lm", "MaskedLMInspection"),
+    "text_to_text": ("regard.interpret.inspections.text_to_text", "TextToTextInspection"),
+    "classification": ("regard.interpret.inspections.classification", "ClassificationInspection"),
+    "tagging": ("regard.interpret.inspections.tagging", "TaggingInspection"),
+    "extractive_qa": ("regard.interpret.inspections.extractive_qa", "ExtractiveQAInspection"),
+    "embedding": ("regard.interpret.inspections.embedding", "EmbeddingInspection"),
+    "image_classification": ("regard.interpret.inspections.image_classification", "ImageInspection"),
+    "ctc_speech_recognition": ("regard.interpret.inspections.ctc_speech_recognition", "CTCInspection"),
+    "speech_recognition": ("regard.interpret.inspections.speech_recognition", "SpeechRecognitionInspection"),
+    "pronunciation": ("regard.interpret.inspections.pronunciation", "PronunciationInspection"),
+}
+
+_SINK_ROWS = 64  # query rows of which sinks are found
+_NOTEBOOK_MAPS = 24  # maps that are drawn in a notebook
+_TILE_WEIGHTS = 2**21  # weights of a tile that are computed together: more of them leave the processor's cache
+_COLUMN_BLOCK, _MAX_COLUMN_BLOCKS = 64, 64  # columns computed at a time, and blocks of them that are remembered
+
+
+class Side(NamedTuple):
+    """The tokens along one side of a map, and where each stands in what was given; `text` is what places count in.
+
+    `notes` is what the model says of single tokens, such as their tags; "" of those of which it says nothing.
+    """
+
+    name: str
+    tokens: list[str]
+    places: list[Place]
+    special: list[bool]
+    text: str | None = None
+    notes: list[str] | None = None
+
+    def about(self) -> dict[str, Any]:
+        """Plain values."""
+        return self._asdict()
+
+
+class Inspection:
+    """One input that was read. A task's own kind of look writes `read`, `sides_of` and what it can of the rest."""
+
+    task: ClassVar[str]
+    input_types: ClassVar[Mapping[str, type | tuple[type, ...]]]  # what may be given, and of which type
+    required_inputs: ClassVar[tuple[str, ...]] = ()  # of these, what must be given beside the first
+    input: str  # the side that rollout and relevance lie on
+    output_side: str | None = None  # the side whose tokens a rollout is asked for
+
+    def __init__(
+        self,
+        predictor: Any,
+        given: Mapping[str, Any],
+        *,
+        name: str = "",
+        interventions: Sequence[Mapping[str, Any]] = (),
+        most: int = MAX_BYTES,
+    ) -> None:
+        self.id, self.model, self.predictor = uuid.uuid4().hex, name, predictor
+        self.given, self.interventions = (
+            _check_inputs(given, self.input_types, self.required_inputs),
+            list(interventions),
+        )
+        self.sides: dict[str, Side] = {}
+        self.output: dict[str, Any] = {}
+        self.picture: bytes | None = None
+        self.sound: dict[str, Any] | None = None
+        self.store: MapStore = MapStore()
+        self._most, self._lock = most, Lock()
+        self._sinks: dict[str, list[list[int]]] = {}
+        self._columns: OrderedDict[tuple[str, int, int], np.ndarray] = OrderedDict()
+        with self._with_interventions():
+            self.read()
+
+    # -- what a task's own kind writes ---------------------------------------------------------------------------------
+
+    def read(self) -> None:
+        """Run the model over what was given: sets sides, output and the store."""
+        raise NotImplementedError
+
+    def sides_of(self, held: LazyMap) -> tuple[str, str]:
+        """The names of the sides that a map's rows and columns are."""
+        raise NotImplementedError
+
+    def rollout(self, query: int) -> np.ndarray:
+        """How much of each input cell reaches a token through all layers."""
+        raise Unsupported(f"there is no rollout for the task '{self.task}' with this model")
+
+    def relevance(self, target: int) -> np.ndarray:
+        """How much each input cell spoke for an answer."""
+        raise Unsupported(f"there is no relevance for the task '{self.task}' with this model")
+
+    @property
+    def targets(self) -> list[str]:
+        """What relevance can be asked for; empty: it cannot."""
+        return []
+
+    # -- what can be asked ---------------------------------------------------------------------------------------------
+
+    def about(self) -> dict[str, Any]:
+        """Everything but bytes and weights, as plain values."""
+        counted = Counter[tuple[str, str]]()
+        maps = []
+        for held in self.store.values():
+            stack = re.split(r"\d", held.name)[0], held.kind  # "decoder.blocks.", "cross"
+            maps.append(self._described(held, counted[stack]))
+            counted[stack] += 1
+        return {
+            "id": self.id,
+            "model": self.model,
+            "task": self.task,
+            "given": {k: {"bytes": len(v)} if isinstance(v, bytes) else v for k, v in self.given.items()},
+            "interventions": self.interventions,
+            "sides": {name: side.about() for name, side in self.sides.items()},
+            "input": self.input,
+            "output": self.output,
+            "picture": self.picture is not None,
+            "sound": None if self.sound is None else {"seconds": self.sound["seconds"]},
+            "rollout": self.output_side,
+            "relevance": [] if is_inference_only(self.predictor.model) else self.targets,
+            "maps": maps,
+            "bytes": self.bytes,
+        }
+
+    @property
+    def bytes(self) -> int:
+        """What is held of the pass."""
+        given = sum(len(value) for value in self.given.values() if isinstance(value, (bytes, str)))
+        return self.store.bytes + len(self.picture or b"") + given
+
+    def shape(self, name: str) -> tuple[int, int]:
+        """Rows and columns of a map."""
+        return self._shape(self._held(name))
+
+    def sample(self, name: str, size: int = 32) -> tuple[np.ndarray, list[float]]:
+        """A thumbnail of every head, uint8 H size size, where 255 is the largest weight of the head; and those.
+
+        A map with fewer rows or columns than that is stretched.
+        """
+        held, _ = self._held(name), _check_size(size)
+        n, m = self._shape(held)
+        rows, where = np.unique((np.arange(size) + 0.5) * n // size, return_inverse=True)
+        w = max_pool_columns(to_numpy(held.rows_of(rows.astype(int).tolist())[0])[:, :, :m], size)
+        return to_uint8(w[:, where][:, :, nearest_columns(w.shape[2], size)])
+
+    def tile(
+        self, name: str, head: int, rows: tuple[int, int], columns: tuple[int, int], size: int
+    ) -> tuple[np.ndarray, float]:
+        """Part of a map at a resolution, uint8 with at most `size` rows and columns; and the weight that 255 is.
+
+        Where there are more rows than that, evenly spread ones are taken; columns are joined by their largest.
+        """
+        held, _ = self._held(name), _check_size(size)
+        n, m = self._shape(held)
+        (top, bottom), (left, right) = _check_range(rows, n, "rows"), _check_range(columns, m, "columns")
+        many = min(size, bottom - top)
+        picked = top + ((np.arange(many) + 0.5) * (bottom - top) // many).astype(int)
+        heads = self._heads(held, head)
+        at_once = (
+            max(1, _TILE_WEIGHTS // (held.columns * (held.heads if heads is None else 1))) if held.rowwise else many
+        )
+        parts = [
+            max_pool_columns(
+                to_numpy(held.rows_of(part.tolist(), heads)[0])[:, :, left:right].mean(0, keepdims=True), size
+            )
+            for part in np.split(picked, range(at_once, many, at_once))
+        ]
+        pixels, scales = to_uint8(np.concatenate(parts, axis=1))
+        return pixels[0], scales[0]
+
+    def row(self, name: str, head: int, query: int, view: View = "raw") -> np.ndarray:
+        """What one query looks at, float32 over all keys; head -1: the mean of all heads."""
+        held = self._held(name)
+        n, m = self._shape(held)
+        heads = self._heads(held, head)
+        valued = self._view(held, view) == "value"
+        w = to_numpy(held.rows_of([_check_index(query, n, "query")], heads, valued)[0])[:, 0, :m]
+        which = list(range(held.heads)) if heads is None else heads
+        if view == "without_sink":
+            w = np.stack([remove_sinks(line, self.sinks(name)[h]) for line, h in zip(w, which, strict=True)])
+        return np.ascontiguousarray(w.mean(0), dtype=np.float32)
+
+    def column(self, name: str, head: int, key: int, view: View = "raw") -> np.ndarray:
+        """Who looks at one key, float32 over all queries; head -1: the mean of all heads."""
+        held = self._held(name)
+        _check_index(key, self._shape(held)[1], "key")
+        self._view(held, view)
+        heads = self._heads(held, head)
+        each = [self._one_column(held, h, key, view) for h in (range(held.heads) if heads is None else heads)]
+        return np.ascontiguousarray(np.mean(each, axis=0), dtype=np.float32)
+
+    def sinks(self, name: str) -> list[list[int]]:
+        """The keys of each head on which it rests, found on evenly spread rows."""
+        if name not in self._sinks:
+            held = self._held(name)
+            n, m = self._shape(held)
+            rows = np.unique(np.linspace(0, n - 1, min(n, _SINK_ROWS)).astype(int))
+            w = to_numpy(held.rows_of(rows.tolist())[0])[:, :, :m]
+            self._sinks[name] = [find_sinks(head, rows if n == m else None) for head in w]
+        return self._sinks[name]
+
+    def _repr_html_(self) -> str:
+        """In a notebook: what was read and answered, and a thumbnail of every head."""
+        words = [str(v) for v in (*self.given.values(), *self.output.values()) if isinstance(v, str) and v]
+        said = "".join(f"<p><bdi>{html.escape(text[:300])}</bdi></p>" for text in words)
+        lines = []
+        for name in list(self.store)[:_NOTEBOOK_MAPS]:
+            heads = torch.from_numpy(self.sample(name)[0]).float()
+            maps = "".join(
+                html.heatmap((h / 255), f"{name}, head {k}", 40) for k, h in enumerate(heads[: html.MAX_HEADS])
+            )
+            lines.append(f"<tr><td>{html.escape(name)}</td><td>{maps}</td></tr>")
+        more = f"<p>and {len(self.store) - _NOTEBOOK_MAPS} maps more</p>" if len(self.store) > _NOTEBOOK_MAPS else ""
+        return f"<div><b>{html.escape(self.model or self.task)}</b>{said}<table>{''.join(lines)}</table>{more}</div>"
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _with_interventions(self) -> Any:
+        """The model as it is, or changed as was asked for."""
+        if not self.interventions:
+            return nullcontext()
+        from regard.interpret.interventions import intervene
+
+        return intervene(self.predictor.model, self.interventions)
+
+    def _run(self, *inputs: Any) -> Any:
+        """One pass with everything kept; gives the model's answer."""
+        self.inputs = inputs
+        self.predictor.model.eval()
+        with torch.no_grad(), watch_lazy(self.predictor.model, values=True, most=self._most) as self.store:
+            return self.predictor.model(*inputs)
+
+    def _described(self, held: LazyMap, layer: int) -> dict[str, Any]:
+        rows, columns = self.sides_of(held)
+        n, m = self._shape(held)
+        return {
+            "name": held.name,
+            "kind": held.kind,
+            "layer": layer,
+            "heads": held.heads,
+            "rows": rows,
+            "columns": columns,
+            "n": n,
+            "m": m,
+            "exact": held.exact,
+            "views": self._views(held),
+        }
+
+    @staticmethod
+    def _views(held: LazyMap) -> list[str]:
+        offered = {"without_sink": held.normalised, "value": held.norms is not None}
+        return [view for view in VIEWS if offered.get(view, True)]
+
+    def _view(self, held: LazyMap, view: str) -> str:
+        if view not in VIEWS:
+            raise UnknownName(f"no view is called '{view}'; {did_you_mean(view, VIEWS)}")
+        if view not in self._views(held):
+            raise Unsupported(f"'{held.name}' has no view '{view}'; it has {', '.join(self._views(held))}")
+        return view
+
+    def _held(self, name: str) -> LazyMap:
+        if name not in self.store:
+            raise UnknownName(f"no map is called '{name}'; {did_you_mean(name, self.store)}")
+        return self.store[name]
+
+    def _shape(self, held: LazyMap) -> tuple[int, int]:
+        """Rows and columns that stand for something: what is beyond a side's tokens is padding."""
+        rows, columns = self.sides_of(held)
+        return min(held.rows, len(self.sides[rows].tokens)), min(held.columns, len(self.sides[columns].tokens))
+
+    @staticmethod
+    def _heads(held: LazyMap, head: int) -> list[int] | None:
+        return None if head == -1 else [_check_index(head, held.heads, "head")]
+
+    def _one_column(self, held: LazyMap, head: int, key: int, view: str) -> np.ndarray:
+        if view == "value" and held.geometry is not None:
+            return to_numpy(held.columns_of([key], head, times_value_norm=True)[0, :, 0])[: self._shape(held)[0]]
+        column = self._block(held, head, key)
+        if view == "value":
+            return column * float(held.value_norms()[0, head, key])
+        if view == "without_sink":
+            sinks = self.sinks(held.name)[head]
+            if key in sinks:
+                return np.zeros_like(column)
+            rest = 1 - sum((self._block(held, head, sink) for sink in sinks), np.zeros_like(column))
+            return np.divide(column, rest, out=np.zeros_like(column), where=rest > 1e-6)
+        return column
+
+    def _block(self, held: LazyMap, head: int, key: int) -> np.ndarray:
+        """One column; its neighbours come with it, and are remembered for whoever moves along."""
+        which = held.name, head, key // _COLUMN_BLOCK
+        with self._lock:
+            if which in self._columns:
+                self._columns.move_to_end(which)
+                return self._columns[which][key % _COLUMN_BLOCK]
+        n, _ = self._shape(held)
+        keys = range(which[2] * _COLUMN_BLOCK, min((which[2] + 1) * _COLUMN_BLOCK, held.columns))
+        found = np.ascontiguousarray(to_numpy(held.columns_of(list(keys), head)[0])[:n].T)
+        with self._lock:
+            self._columns[which] = found
+            while len(self._columns) > _MAX_COLUMN_BLOCKS:
+                self._columns.popitem(last=False)
+        return found[key % _COLUMN_BLOCK]
+
+
+def inspect(
+    predictor: Any,
+    given: Mapping[str, Any],
+    *,
+    name: str = "",
+    interventions: Sequence[Mapping[str, Any]] = (),
+    most: int = MAX_BYTES,
+) -> Inspection:
+    """Let a task's model read something, and keep what is needed to look at it.
+
+    `given` holds text, image or sound and the options of the task; `most` bounds the bytes that are kept.
+    """
+    from regard.tasks import PREDICTORS
+
+    where = type(predictor).__module__, type(predictor).__qualname__
+    task = next((task for task, cls in PREDICTORS.items() if cls == where), None)
+    if task not in INSPECTIONS:
+        raise Unsupported(
+            f"there is nothing to look at in a {type(predictor).__name__}; in these: {', '.join(INSPECTIONS)}"
+        )
+    cls = resolve(INSPECTIONS, str(task), "look")
+    found: Inspection = cls(predictor, given, name=name, interventions=interventions, most=most)
+    return found
+
+
+def _check_inputs(
+    given: Mapping[str, Any], input_types: Mapping[str, type | tuple[type, ...]], required_inputs: Sequence[str]
+) -> dict[str, Any]:
+    """What was given, where it is all known and of the right type; the first of `uses_muon` and `needs` must be there."""
+    for key, value in given.items():
+        if key not in input_types:
+            raise UnknownName(f"nothing called '{key}' can be given here; {did_you_mean(str(key), input_types)}")
+        if isinstance(value, bool) or not isinstance(value, input_types[key]):
+            raise BadInput(f"'{key}' is a {type(value).__name__}; that is not what it can be")
+    for wanted in (next(iter(input_types)), *required_inputs):
+        if wanted not in given:
+            raise BadInput(f"there is no '{wanted}' to read")
+    return dict(given)
+
+
+def _check_index(asked: int, many: int, what: str) -> int:
+    if not 0 <= asked < many:
+        raise BadInput(f"there is no {what} {asked}; there are 0 to {many - 1}")
+    return asked
+
+
+def _check_size(size: int) -> int:
+    if not 1 <= size <= 4096:
+        raise BadInput(f"a picture of a map has 1 to 4096 pixels a side, not {size}")
+    return size
+
+
+def _check_range(asked: tuple[int, int], many: int, what: str) -> tuple[int, int]:
+    begin, end = asked
+    if not 0 <= begin < end <= many:
+        raise BadInput(f"the {what} {begin}:{end} are not within 0:{many}")
+    return begin, end

@@ -1,0 +1,46 @@
+"""Looking at a text that is told apart, or at a pair of texts: one side, the tokens between their marks."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+
+from regard.interpret.inspection import NO_PLACE, Place
+from regard.interpret.inspections import text_axes
+from regard.interpret.inspections.encoder_base import EncoderInspection
+from regard.tasks.text.classifier import TextClassifier, rank_labels
+from regard.tasks.text.encoder_base import check_texts
+
+
+class ClassificationInspection(EncoderInspection):
+    """A text and its label; relevance is asked for one of the labels, which are read off the first token."""
+
+    task = "classification"
+    input_types: ClassVar[dict[str, Any]] = {"text": str, "other": str}
+    predictor: TextClassifier
+
+    def read(self) -> None:
+        """Read the text, or the pair, which is shown one below the other."""
+        text = self.predictor.text
+        lines = check_texts([self.given[part] for part in ("text", "other") if part in self.given])
+        parts = text.encode(lines)
+        ids, segments = text.with_special_tokens(*parts)
+        places, at = list[Place](), 0
+        for part, line in zip(parts, lines, strict=True):
+            places += [NO_PLACE] * bool(places) + [
+                text_axes.shift_place(place, at) for place in text_axes.input_places(text, part, line)
+            ]
+            at += len(line) + 1
+        which = None if len(lines) == 1 else torch.tensor([segments], device=self._device())
+        logits = self._through(ids, places, "\n".join(lines), which)
+        found = rank_labels(self.predictor.labels, torch.softmax(logits[0].float(), -1).tolist())
+        self.output = {"label": found.label, "probabilities": found.probabilities}
+
+    @property
+    def targets(self) -> list[str]:
+        """Every label."""
+        return self.predictor.labels
+
+    def _answer(self, target: int) -> tuple[int, Any]:
+        return 0, lambda logits: logits[0, target]

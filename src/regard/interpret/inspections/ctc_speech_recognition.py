@@ -1,0 +1,69 @@
+"""Looking at a sound that CTC writes down. Nothing attends there; two maps say where in time everything is:
+
+    lattice    states × frames     the share of all ways of saying the text that are in a state at a frame
+    labels     labels × frames     the probability of every label, the blank among them
+
+A row is a state (a word or letter of the text, or the blank between two) or a label; a column is a frame that is left.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from regard.attention.capture.map_store import LazyMap, StoredMap
+from regard.core.errors import BadInput
+from regard.core.shapes import Int, Tensor
+from regard.interpret.inspection import NO_PLACE, Inspection, Place, Side
+from regard.interpret.inspections.audio_axes import audio_frames, spectrogram, time_axis
+from regard.tasks.audio.ctc_speech_recognizer import CTCSpeechRecognizer
+
+
+class CTCInspection(Inspection):
+    """A sound and what is said in it; `said` is another text to look for."""
+
+    task = "ctc_speech_recognition"
+    input_types: ClassVar[dict[str, Any]] = {"sound": bytes, "beam_size": int, "said": str}
+    input = "frames"
+    predictor: CTCSpeechRecognizer
+
+    def read(self) -> None:
+        """Hear the sound."""
+        beams = self.given.get("beam_size", 1)
+        if not 1 <= beams <= 64:
+            raise BadInput(f"{beams} beams cannot be searched with here; give 1 to 64")
+        frames = audio_frames(self.predictor, self.given["sound"])
+        found = self.predictor.analyze(frames, beams, self.given.get("said"))
+        many, seconds = len(found.path), found.seconds
+        front = self.predictor.front
+        assert front is not None
+        self.sound = spectrogram(found.frames, front.n_mels, many * seconds)
+        self.output = {
+            "text": found.heard.text,
+            "score": found.heard.score,
+            "words": [{"word": w.word, "start": w.start, "end": w.end} for w in found.heard.words],
+        }
+        states, labels = list(found.states), list(found.labels)
+        self.sides = {
+            "frames": time_axis(many, seconds),
+            "states": Side(
+                "states", states, _state_times(found.path, len(states), seconds), [s == "-" for s in states]
+            ),
+            "labels": Side("labels", labels, [NO_PLACE] * len(labels), [label == "-" for label in labels]),
+        }
+        for name, map_ in (("lattice", found.share), ("labels", found.probabilities)):
+            self.store.add(
+                StoredMap(name=name, kind=name, heads=1, normalised=False, found=(map_.T[None, None].contiguous(),))
+            )
+
+    def sides_of(self, held: LazyMap) -> tuple[str, str]:
+        """States or labels over frames."""
+        return "states" if held.name == "lattice" else "labels", "frames"
+
+
+def _state_times(path: Int[Tensor, " N"], states: int, seconds: float) -> list[Place]:
+    """From when to when the likeliest way is in every state."""
+    places = list[Place]()
+    for state in range(states):
+        at = (path == state).nonzero()[:, 0].tolist()
+        places.append({"time": [round(at[0] * seconds, 4), round((at[-1] + 1) * seconds, 4)]} if at else NO_PLACE)
+    return places

@@ -1,0 +1,58 @@
+"""Looking at a question and the text in which its answer stands: one side, the question, then the text.
+
+Both are shown one below the other. Of a text that is longer than the model reads, the window is shown in which the best
+answer was found.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+
+from regard.interpret.inspection import NO_PLACE, Place
+from regard.interpret.inspections import text_axes
+from regard.interpret.inspections.encoder_base import EncoderInspection
+from regard.tasks.text.encoder_base import check_texts
+from regard.tasks.text.question_answerer import QuestionAnswerer
+
+
+class ExtractiveQAInspection(EncoderInspection):
+    """A question, a text and the answer in it; relevance is asked for its beginning or its end."""
+
+    task = "extractive_qa"
+    input_types: ClassVar[dict[str, Any]] = {"text": str, "question": str}
+    required_inputs = ("question",)
+    predictor: QuestionAnswerer
+
+    def read(self) -> None:
+        """Find the answer, then read the window that holds it once more."""
+        text = self.predictor.text
+        (line,), (question,) = check_texts([self.given["text"]]), check_texts([self.given["question"]], "question")
+        (found,) = self.predictor.find([line], [question])
+        window, self.ends = found.window, (found.first, found.last)
+        asked = text_axes.input_places(text, text.encode_one(question), question)[: window.first - 2]
+        below = [text_axes.shift_place({"text": list(span)}, len(question) + 1) for span in window.spans]
+        segments = torch.tensor([window.segments], device=self._device())
+        places: list[Place] = [*asked, NO_PLACE, *below]
+        self._through(window.tokens, places, f"{question}\n{line}", segments)
+        self.output = {
+            "text": found.answer.text,
+            "begin": found.answer.begin,
+            "end": found.answer.end,
+            "score": found.answer.score,
+        }
+        first, last = self.ends
+        notes = [""] * len(window.tokens)
+        notes[first : last + 1] = ["answer", *["…"] * (last - first)]
+        self.sides["text"] = self.sides["text"]._replace(notes=notes)
+
+    @property
+    def targets(self) -> list[str]:
+        """Both ends of the answer."""
+        tokens = self.sides["text"].tokens
+        return [f"{what}: {tokens[place]}" for what, place in zip(("begins", "ends"), self.ends, strict=True)]
+
+    def _answer(self, target: int) -> tuple[int, Any]:
+        at = self.ends[target]
+        return at, lambda scores: scores[0, at, target]

@@ -1,0 +1,48 @@
+"""Looking at a text with hidden words: one side, its tokens between their marks, every one looking at every one."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from regard.core.errors import BadInput
+from regard.interpret.inspection import Place
+from regard.interpret.inspections.encoder_base import EncoderInspection
+from regard.tasks.text.encoder_base import check_texts
+from regard.tasks.text.fill_mask import FillMask
+
+
+class MaskedLMInspection(EncoderInspection):
+    """A text with [MASK] in it, and what may stand there; relevance is asked for one of the masks."""
+
+    task = "masked_lm"
+    input_types: ClassVar[dict[str, Any]] = {"text": str, "k": int}
+    predictor: FillMask
+
+    def read(self) -> None:
+        """Read the text and guess what is hidden."""
+        k = self.given.get("k", 5)
+        if k < 1:
+            raise BadInput(f"{k} words cannot be guessed; ask for 1 or more")
+        (line,) = check_texts([self.given["text"]])
+        ids = self.predictor.encode(line)
+        places: list[Place] = [{"text": list(span)} for span in self.predictor.spans(line)]
+        answer = self._through(ids, places, line)
+        logits = answer[0] if isinstance(answer, tuple) else answer
+        self.at = [i for i, token in enumerate(ids) if token == self.predictor.text.mask]
+        guesses = self.predictor._guesses(logits[0, self.at].float().softmax(-1), k) if self.at else []
+        self.best = [each[0].token for each in guesses]
+        self.output = {
+            "masks": [
+                {"token": at, "guesses": [{"word": g.word, "probability": g.probability} for g in each]}
+                for at, each in zip(self.at, guesses, strict=True)
+            ]
+        }
+
+    @property
+    def targets(self) -> list[str]:
+        """The likeliest word of every mask."""
+        return self.predictor.text.pieces(self.best)
+
+    def _answer(self, target: int) -> tuple[int, Any]:
+        at, word = self.at[target], self.best[target]
+        return at, lambda answer: (answer[0] if isinstance(answer, tuple) else answer)[0, at, word]

@@ -1,0 +1,54 @@
+"""Looking at a sound that a decoder writes down: for every word, where over the frames it listened."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+
+from regard.attention.capture.map_store import LazyMap
+from regard.core.errors import BadInput
+from regard.interpret.inspection import Inspection
+from regard.interpret.inspections import text_axes
+from regard.interpret.inspections.audio_axes import audio_frames, spectrogram, time_axis
+from regard.tasks.audio.speech_recognizer import SpeechRecognizer
+
+
+class SpeechRecognitionInspection(Inspection):
+    """A sound and what is said in it; `said` is another text to look for."""
+
+    task = "speech_recognition"
+    input_types: ClassVar[dict[str, Any]] = {"sound": bytes, "beam_size": int, "said": str}
+    input = "frames"
+    predictor: SpeechRecognizer
+
+    def read(self) -> None:
+        """Write down what is heard where no text is given, then read both once."""
+        hearer, text, beams = self.predictor, self.predictor.text, self.given.get("beam_size", 4)
+        if not 1 <= beams <= 64:
+            raise BadInput(f"{beams} beams cannot be searched with here; give 1 to 64")
+        frames, wide, lengths = hearer._alone(audio_frames(hearer, self.given["sound"]))
+        said, score = self.given.get("said"), None
+        if said is None:
+            with torch.inference_mode():
+                best = hearer.best(frames, wide, lengths, beams)
+            ids, score = list(best.tokens), best.log_probability
+        else:
+            ids = hearer.token_ids(said)
+        (line,) = text.decode([ids])
+        self._run(wide, torch.tensor([[text.bos, *ids]], device=wide.device))
+        many = max(held.columns for held in self.store.values())
+        front = hearer.front
+        assert front is not None
+        self.sound = spectrogram(frames, front.n_mels, many * hearer.seconds)
+        self.output = {"text": line, "score": score}
+        self.sides = {
+            "frames": time_axis(many, hearer.seconds),
+            "target": text_axes.text_axis(
+                "target", text, [*ids, text.eos], text_axes.output_places(text, ids, line), line, (0, 1)
+            ),
+        }
+
+    def sides_of(self, held: LazyMap) -> tuple[str, str]:
+        """Words listen to frames."""
+        return "target", "frames"

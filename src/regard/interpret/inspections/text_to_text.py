@@ -1,0 +1,22 @@
+"""Looking at a prompt and its answer: the same sides as a translation has; sentinels stand where they were typed."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from regard.interpret.inspections.translation import TranslationInspection
+from regard.tasks.text.text_to_text_generator import TextToTextGenerator
+from regard.tokens.sentinels import offsets_with_sentinels
+
+
+class TextToTextInspection(TranslationInspection):
+    """A prompt and its answer; `answer` is another one to look at."""
+
+    task = "text_to_text"
+    input_types: ClassVar[dict[str, Any]] = {"text": str, "answer": str, "beam_size": int}
+    own = "answer"
+    predictor: TextToTextGenerator
+
+    def _places(self, ids: list[int], line: str) -> list[Any]:
+        """As they were cut, a sentinel by its name."""
+        return [{"text": [begin, end]} for begin, end in offsets_with_sentinels(self.predictor.text, line)]

@@ -1,0 +1,117 @@
+"""Looking at a translation: the source, what is written, and what had been written before.
+
+    encoder     source × source
+    decoder     target × written     a row is the token being written, a column what stood before it, <s> first
+    cross       target × source
+
+One pass over the finished translation (the best one found, or one that is given), so that every map has all its rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from regard.attention.capture.map_store import LazyMap
+from regard.core.errors import BadInput
+from regard.interpret.inspection import Inspection
+from regard.interpret.inspections import text_axes
+from regard.interpret.inspections.rollout import LayerPaths
+from regard.tasks.text.translator import SearchConfig, Translator, clean_line
+
+
+class TranslationInspection(Inspection):
+    """A line and its translation; `own` is what another one to look at is given as."""
+
+    task = "translation"
+    input_types: ClassVar[dict[str, Any]] = {"text": str, "translation": str, "beam_size": int}
+    own: ClassVar[str] = "translation"
+    input = "source"
+    predictor: Translator
+
+    def read(self) -> None:
+        """Translate where no translation is given, then read both once."""
+        translator, text = self.predictor, self.predictor.text
+        source = translator._one(self.given["text"], translator.source)
+        line = self._shown(self.given["text"])
+        if asked := self.given.get(self.own):
+            ids, score = translator._one(asked, translator.target), None
+        else:
+            beams = self.given.get("beam_size", 4)
+            if not 1 <= beams <= 64:
+                raise BadInput(f"{beams} beams cannot be searched with here; give 1 to 64")
+            best = translator._search([source], SearchConfig(beams), 4096, [0])[0][0]
+            ids, score = list(best.tokens), best.score
+        (shown,) = text.decode([ids])
+        self.output = {"text": translator._decode([ids])[0], "score": score}
+        places, end = text_axes.output_places(text, ids, shown), text.eos
+        self.sides = {
+            "source": text_axes.text_axis("source", text, [*source, end], self._places(source, line), line, (0, 1)),
+            "target": text_axes.text_axis("target", text, [*ids, end], places, shown, (0, 1)),
+            "written": text_axes.text_axis("written", text, [text.bos, *ids], places, shown, (1, 0)),
+        }
+        device = translator._device()
+        rows = [[*source, end], [text.bos, *ids]]
+        answer = self._run(*(torch.tensor([row], device=device) for row in rows))
+        likely = answer[0].float().log_softmax(-1)
+        self.chosen = [*ids, end]
+        self.output["log_probabilities"] = likely[range(len(self.chosen)), self.chosen].tolist()
+        if self.paths.whole:
+            self.output_side = "target"
+
+    def _shown(self, line: str) -> str:
+        """The line as it was cut into tokens."""
+        from regard.data.text import moses
+
+        line = clean_line(line, 1)
+        return moses.tokenize([line], self.predictor.source)[0] if self.predictor.style == "moses" else line
+
+    def _places(self, ids: list[int], line: str) -> list[Any]:
+        return text_axes.input_places(self.predictor.text, ids, line)
+
+    def sides_of(self, held: LazyMap) -> tuple[str, str]:
+        """Who looks at whom."""
+        if held.kind in ("cross", "align"):
+            return "target", "source"
+        return ("target", "written") if held.name.startswith("decoder") else ("source", "source")
+
+    # -- through all layers --------------------------------------------------------------------------------------------
+
+    @property
+    def paths(self) -> LayerPaths:
+        """The layers as one."""
+        streams = {name: self._streams(held) for name, held in self.store.items()}
+        return LayerPaths(self.store, streams, {"source": len(self.sides["source"].tokens), "target": len(self.chosen)})
+
+    def _streams(self, held: LazyMap) -> tuple[str, str]:
+        writes, reads = self.sides_of(held)
+        return writes, "target" if reads == "written" else reads
+
+    @property
+    def targets(self) -> list[str]:
+        """Every token of the translation."""
+        return self.sides["target"].tokens if self.paths.whole else []
+
+    def rollout(self, query: int) -> np.ndarray:
+        """How much of each source token reaches a token of the translation; the rest is words written before."""
+        self._asked(query)
+        return self.paths.rollout("target", query)["source"]
+
+    def relevance(self, target: int) -> np.ndarray:
+        """How much each source token spoke for a token of the translation."""
+        self._asked(target)
+        with self._with_interventions():
+            found = self.paths.relevance(
+                self.predictor.model,
+                self.inputs,
+                lambda answer: answer[0, target, self.chosen[target]],
+                "target",
+                target,
+            )
+        return found["source"]
+
+    def _asked(self, target: int) -> None:
+        if not 0 <= target < len(self.chosen):
+            raise BadInput(f"there is no token {target} in the {self.own}; there are 0 to {len(self.chosen) - 1}")

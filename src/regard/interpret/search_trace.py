@@ -1,0 +1,247 @@
+"""The decoding theatre: a search as it ran, step by step, to be looked at.
+
+    shown = play(regard.load("en-de"), {"text": "A dog runs."}, how="beam", beams=4)
+    shown["found"][0]["text"]                          # the very translation that a call gives
+    shown["steps"][3]["nodes"]                         # what was offered at the fourth word, what was pruned and why
+
+    how        greedy, beam, diverse, sample: of anything that writes one word after another, whatever it reads
+               for a model that labels frames (CTC): greedy or beam, with the lattice of all ways of saying the text
+
+The predictor runs its own search while a `SearchTree` looks on (decoding.search_observer). Everything that is given back is plain: it
+goes to a browser as JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, NamedTuple
+
+from regard.attention.capture.watch import watch
+from regard.core.errors import BadInput, UnknownName, Unsupported, did_you_mean
+from regard.decoding.search_observer import observe_search
+from regard.decoding.search_tree import SearchNode, SearchStep, SearchTree
+from regard.tasks.audio.ctc_speech_recognizer import CTCSpeechRecognizer, SpeechPredictor, is_silent
+from regard.tasks.audio.speech_recognizer import SpeechRecognizer
+from regard.tasks.text.pronouncer import Pronouncer
+from regard.tasks.text.text_generator import TextGenerator
+from regard.tasks.text.text_to_text_generator import TextToTextGenerator
+from regard.tasks.text.translator import Translator
+
+MAX_BEAMS, MAX_TOKENS, MAX_SOURCE_TOKENS = 8, 128, 96  # more can be searched, but not be looked at
+
+
+@dataclass(frozen=True)
+class SearchTraceConfig:
+    """What is played: how the search goes. What a way of searching does not use is left alone."""
+
+    how: str = "beam"  # greedy, beam, diverse or sample
+    beam_size: int = 4
+    groups: int = 2  # of diverse beams
+    diversity: float = 0.5
+    length_penalty: float = 1.0
+    num_samples: int = 1
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int = 0
+    max_new_tokens: int = 40  # of a text that is written on
+    prefix: str = ""  # of a translation
+
+    def __post_init__(self) -> None:
+        for name, most in {"beam_size": MAX_BEAMS, "num_samples": MAX_BEAMS, "max_new_tokens": MAX_TOKENS}.items():
+            if not 1 <= getattr(self, name) <= most:
+                raise BadInput(f"{name} is {getattr(self, name)}; the theatre shows 1 to {most}")
+        if self.how == "diverse" and (self.groups < 1 or self.beam_size % self.groups):
+            raise BadInput(f"{self.groups} groups do not divide {self.beam_size} beams")
+
+
+class SearchTracer(NamedTuple):
+    """A predictor that searches: the ways it offers, and how it is run with a tree looking on."""
+
+    ways: tuple[str, ...]
+    run: Callable[[Any, Mapping[str, Any], SearchTraceConfig], dict[str, Any]]
+
+
+def search_methods(predictor: Any) -> list[str]:
+    """The ways of searching that can be played with this predictor; none where it does not search."""
+    play = _tracer(predictor)
+    return [] if play is None else list(play.ways)
+
+
+def trace_search(predictor: Any, given: Mapping[str, Any], **search: Any) -> dict[str, Any]:
+    """One search as it ran. `given` as for a look: {"text"} or {"sound"}; `search` holds the fields of `SearchTraceConfig`."""
+    known = {field.name for field in fields(SearchTraceConfig)}
+    for name in search:
+        if name not in known:
+            raise UnknownName(f"the theatre has no setting '{name}'; {did_you_mean(name, known)}")
+    own = _tracer(predictor)
+    if own is None:
+        raise Unsupported(f"a {type(predictor).__name__} does not search for what it gives; there is nothing to play")
+    staging = SearchTraceConfig(**{"how": own.ways[0]} | search)
+    if staging.how not in own.ways:
+        raise BadInput(f"'{staging.how}' cannot be played here; this model offers {', '.join(own.ways)}")
+    return own.run(predictor, given, staging)
+
+
+def _tracer(predictor: Any) -> SearchTracer | None:
+    return next((play for kind, play in _TRACERS.items() if isinstance(predictor, kind)), None)
+
+
+# -- who searches ------------------------------------------------------------------------------------------------------
+
+
+def _trace_translation(predictor: Translator, given: Mapping[str, Any], how: SearchTraceConfig) -> dict[str, Any]:
+    line = _text(given)
+    parts = predictor._parts([line], 1)[0]
+    if not parts:
+        raise BadInput("an empty line has nothing to search for")
+    if len(parts) > 1 or len(parts[0]) > MAX_SOURCE_TOKENS:
+        raise BadInput(f"the text has more than {MAX_SOURCE_TOKENS} tokens, too many to be followed; shorten it")
+    source = predictor.text.pieces([*parts[0], predictor.text.eos])
+    asked: dict[str, Any] = {"beam_size": 1 if how.how == "greedy" else how.beam_size, "prefix": how.prefix}
+    if how.how in ("beam", "diverse"):
+        asked |= {"num_candidates": how.beam_size, "length_penalty": how.length_penalty}
+    if how.how == "diverse":
+        asked |= {"groups": how.groups, "diversity": how.diversity}
+    if how.how == "sample":
+        asked |= {"sample": True, "num_candidates": how.num_samples, **_sampling_options(how)}
+    with watch(predictor.model) as seen:
+        tree = SearchTree(seen)
+        with observe_search(tree):
+            predictor.candidates([line], **asked)
+    return _tree_as_dict(tree, how, source, predictor.text.pieces, predictor._decode)
+
+
+def _trace_generation(predictor: TextGenerator, given: Mapping[str, Any], how: SearchTraceConfig) -> dict[str, Any]:
+    (ids,) = predictor._encoded([_text(given)])
+    if len(ids) > MAX_SOURCE_TOKENS:
+        raise BadInput(f"the prompt has {len(ids)} tokens; at most {MAX_SOURCE_TOKENS} can be followed")
+    asked: dict[str, Any] = {"temperature": 0.0}
+    if how.how == "beam":
+        asked = {
+            "beam_size": how.beam_size,
+            "num_samples": how.beam_size,
+            "length_penalty": how.length_penalty if how.beam_size > 1 else 1,
+        }
+    if how.how == "sample":
+        asked = {"num_samples": how.num_samples, **_sampling_options(how)}
+    with watch(predictor.model) as seen:
+        tree = SearchTree(seen, prompt=len(ids))
+        with observe_search(tree):
+            predictor.write([ids], max_new_tokens=how.max_new_tokens, **asked)
+    decode: Callable[[Sequence[Sequence[int]]], list[str]] = lambda rows: [predictor._text(ids, row) for row in rows]  # noqa: E731
+    return _tree_as_dict(tree, how, predictor.text.pieces(ids), predictor.text.pieces, decode)
+
+
+def _trace_recognition(predictor: SpeechRecognizer, given: Mapping[str, Any], how: SearchTraceConfig) -> dict[str, Any]:
+    asked: dict[str, Any] = {"length_penalty": how.length_penalty} if how.how == "beam" else {}
+    sound = _sound(predictor, given)
+    with watch(predictor.model) as seen:
+        tree = SearchTree(seen)
+        with observe_search(tree):
+            predictor([sound], beam_size=how.beam_size if asked else 1, **asked)
+    columns = tree.maps[0].weights.shape[-1] if tree.maps else 0
+    seconds = [f"{predictor.seconds * n:.2f}" for n in range(columns)]
+    return _tree_as_dict(tree, how, seconds, predictor.text.pieces, predictor.text.decode)
+
+
+def _trace_ctc(predictor: CTCSpeechRecognizer, given: Mapping[str, Any], how: SearchTraceConfig) -> dict[str, Any]:
+    from regard.interpret.ctc_trace import trace_ctc
+
+    sound = _sound(predictor, given)
+    return {"search": asdict(how), **trace_ctc(predictor, sound, 1 if how.how == "greedy" else how.beam_size)}
+
+
+_TRACERS: dict[type, SearchTracer] = {
+    Pronouncer: SearchTracer(("beam", "greedy", "diverse", "sample"), _trace_translation),
+    TextToTextGenerator: SearchTracer(("beam", "greedy", "diverse", "sample"), _trace_translation),
+    Translator: SearchTracer(("beam", "greedy", "diverse", "sample"), _trace_translation),
+    TextGenerator: SearchTracer(("sample", "greedy", "beam"), _trace_generation),
+    CTCSpeechRecognizer: SearchTracer(("beam", "greedy"), _trace_ctc),
+    SpeechRecognizer: SearchTracer(("beam", "greedy"), _trace_recognition),
+}
+
+
+def _sampling_options(how: SearchTraceConfig) -> dict[str, Any]:
+    return {name: getattr(how, name) for name in ("temperature", "top_k", "top_p", "min_p", "seed")}
+
+
+def _text(given: Mapping[str, Any]) -> str:
+    text = given.get("text")
+    if not isinstance(text, str):
+        raise BadInput("give a text to search for: {'text': ...}")
+    return text
+
+
+def _sound(predictor: SpeechPredictor, given: Mapping[str, Any]) -> Any:
+    """A sound as the predictor reads it; one in which there is nothing is not searched in."""
+    sound = given.get("sound")
+    if sound is None:
+        raise BadInput("give a sound to search in: {'sound': ...}")
+    if is_silent(*predictor.to_frames([sound])):
+        raise BadInput("nothing is in this sound, so there is no search to follow; give one in which someone speaks")
+    return sound
+
+
+# -- as plain values ---------------------------------------------------------------------------------------------------
+
+
+def _tree_as_dict(
+    tree: SearchTree,
+    how: SearchTraceConfig,
+    source: Sequence[str],
+    pieces: Callable[[Sequence[int]], list[str]],
+    decode: Callable[[Sequence[Sequence[int]]], list[str]],
+) -> dict[str, Any]:
+    """A tree as plain values, its words by their names."""
+    shown = [node for node in tree.nodes if node.fate != "pruned"]
+    texts = dict(zip([node.id for node in shown], decode([list(node.path) for node in shown]), strict=True))
+    names = dict(zip([node.id for node in tree.nodes[1:]], pieces([n.token for n in tree.nodes[1:]]), strict=True))
+    found = [
+        {"node": node.id, "text": texts[node.id], "score": _round(one.score), "total": _round(one.log_probability),
+         "finished": one.finished, "way": _node_path(tree, node)}
+        for one, node in zip(tree.found, tree.ends(), strict=True)
+    ]  # fmt: skip
+    return {
+        "kind": "tree",
+        "search": asdict(how),
+        "source": list(source),
+        "maps": [trace.name for trace in tree.maps],
+        "looks": tree.maps[0].kind if tree.maps else "",  # at the source (cross, align) or back at its own text (self)
+        "steps": [_step_as_dict(step, names, texts) for step in tree.steps],
+        "found": found,
+    }
+
+
+def _node_path(tree: SearchTree, node: SearchNode) -> list[int]:
+    """The nodes from the beginning to this one."""
+    way = [node.id]
+    while (node := tree.nodes[node.parent]).id:
+        way.insert(0, node.id)
+    return way
+
+
+def _step_as_dict(step: SearchStep, names: Mapping[int, str], texts: Mapping[int, str]) -> dict[str, Any]:
+    return {
+        "nodes": [_node_as_dict(node, names[node.id], texts.get(node.id)) for node in step.nodes],
+        "outputs": [{"node": o.node, "score": _round(o.score), "finished": o.finished} for o in step.outputs],
+        "looked": [[[round(w, 4) for w in row] for row in rows] for rows in step.looked],
+        "draws": [{name: _round(value) for name, value in asdict(draw).items()} for draw in step.draws],
+        "stopped": step.stopped,
+    }
+
+
+def _node_as_dict(node: SearchNode, name: str, text: str | None) -> dict[str, Any]:
+    plain = {"id": node.id, "parent": node.parent, "token": node.token, "piece": name, "fate": node.fate}
+    plain |= {"gain": _round(node.gain), "total": _round(node.total), "score": _round(node.score)}
+    plain |= {"beam": node.beam, "group": node.group, "why": node.why, "lost": node.lost}
+    for more, value in {"text": text, "rank": node.rank, "share": node.share}.items():
+        if value is not None:
+            plain[more] = _round(value) if isinstance(value, float) else value
+    return plain
+
+
+def _round(value: Any) -> Any:
+    return round(value, 5) if isinstance(value, float) else value

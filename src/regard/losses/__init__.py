@@ -1,0 +1,1 @@
+"""Losses: fused linear cross-entropy, CTC, REINFORCE baselines."""

@@ -1,0 +1,238 @@
+"""CTC's forward-backward in log space: the probability that frames say a target, summed over all ways of saying it.
+
+    states     z = - y_1 - y_2 - ... y_S -                              2S + 1 of them; "-" is the blank
+    forward    α_t(s) = log p_t(z_s) + log Σ exp α_{t-1}(s, s-1, s-2)   s-2 only over a blank between two other labels
+    backward   β: the same recursion over everything turned round, so both run in one loop, side by side
+    value      log p(y) = log Σ exp α_T(last two states)
+    gradient   ∂ -log p(y) / ∂ log p_t(k) = -Σ_{s: z_s = k} γ_t(s)      γ_t(s) = exp(α + β - log p_t(z_s) - log p(y))
+
+γ_t(s) is the share of all ways that are in state s at frame t; its columns sum to one. Torch's loss trains; this is its
+readable twin, equal in value and gradient, and what alignments and pictures are made of. O(T S) for each recording,
+vectorised over recordings and states.
+
+A target of S labels of which R follow an equal one needs S + R frames. Where there are fewer no way leads through: the
+loss is infinite and its gradient is zero, never NaN; `check` says which recording it is.
+
+Graves, Fernández, Gomez, Schmidhuber: Connectionist Temporal Classification. ICML 2006
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from regard.blocks.rnn import reverse_index
+from regard.core.errors import BadInput
+from regard.core.shapes import Bool, Float, Int, Tensor
+
+NEG_INF = float("-inf")
+
+
+class Lattice(NamedTuple):
+    """The states of targets: blanks and labels in turn."""
+
+    labels: Int[Tensor, "B L"]  # L = 2S + 1; what lies beyond a target's own states is blank
+    lengths: Int[Tensor, " B"]  # states that are a target's own
+    jumps: Bool[Tensor, "B L"]  # may be entered from two states before
+
+    @classmethod
+    def of(cls, targets: Int[Tensor, "B S"], target_lengths: Int[Tensor, " B"], blank: int) -> Lattice:
+        """The lattice of targets; what lies beyond their lengths does not matter."""
+        batch, size = targets.shape
+        real = torch.arange(size, device=targets.device) < target_lengths[:, None]
+        labels = targets.new_full((batch, 2 * size + 1), blank)
+        labels[:, 1::2] = targets.where(real, blank)
+        return cls(labels, 2 * target_lengths + 1, _skip_allowed(labels, blank))
+
+    def turned(self, blank: int) -> Lattice:
+        """The same targets read from their ends."""
+        labels = self.labels.gather(1, reverse_index(self.labels.shape[1], self.lengths, self.labels.device))
+        return Lattice(labels, self.lengths, _skip_allowed(labels, blank))
+
+
+def ctc_loss(
+    log_probs: Float[Tensor, "B T V"],
+    targets: Int[Tensor, "B S"],
+    frame_lengths: Int[Tensor, " B"],
+    target_lengths: Int[Tensor, " B"],
+    blank: int,
+) -> Float[Tensor, " B"]:
+    """-log p(target) of each recording, from log-probabilities; infinite where the frames are too few."""
+    losses: Tensor = _CTCLoss.apply(log_probs, targets, frame_lengths, target_lengths, blank)
+    return losses
+
+
+@torch.no_grad()
+def state_posteriors(
+    log_probs: Float[Tensor, "B T V"],
+    targets: Int[Tensor, "B S"],
+    frame_lengths: Int[Tensor, " B"],
+    target_lengths: Int[Tensor, " B"],
+    blank: int,
+) -> tuple[Float[Tensor, "B T L"], Float[Tensor, " B"]]:
+    """γ: the share of all ways of saying a target that is in each state at each frame; and log p(target)."""
+    lattice = Lattice.of(targets, target_lengths, blank)
+    alpha, beta, emitted = _forward_backward(log_probs, lattice, frame_lengths, blank)
+    total = _log_likelihood(alpha, frame_lengths, lattice.lengths)
+    return _posteriors(alpha, beta, emitted, total, frame_lengths), total
+
+
+def required_frames(targets: Int[Tensor, "B S"], target_lengths: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
+    """The fewest frames that can say each target: one a label, and a blank between equal neighbours."""
+    place = torch.arange(1, max(targets.shape[1], 1), device=targets.device)
+    again = (targets[:, 1:] == targets[:, :-1]) & (place < target_lengths[:, None])
+    return target_lengths + again.sum(1)
+
+
+def check_frame_lengths(
+    targets: Int[Tensor, "B S"], frame_lengths: Int[Tensor, " B"], target_lengths: Int[Tensor, " B"]
+) -> None:
+    """Raise where a recording has too few frames for its target, and say which."""
+    wanted = required_frames(targets, target_lengths)
+    for row in (wanted > frame_lengths).nonzero()[:1, 0].tolist():
+        many, again = int(target_lengths[row]), int(wanted[row] - target_lengths[row])
+        raise BadInput(
+            f"recording {row} has {int(frame_lengths[row])} frames for {many} labels, of which {again} repeat the one "
+            f"before: CTC needs {int(wanted[row])}; halve the frames less often, or leave it out"
+        )
+
+
+# -- the way of the greatest probability -------------------------------------------------------------------------------
+
+
+def forced_align(
+    log_probs: Float[Tensor, "B T V"],
+    targets: Int[Tensor, "B S"],
+    frame_lengths: Int[Tensor, " B"],
+    target_lengths: Int[Tensor, " B"],
+    blank: int,
+) -> tuple[Int[Tensor, "B T"], Float[Tensor, " B"]]:
+    """Viterbi: of all ways of saying a target the likeliest, as the state at each frame (-1 beyond the last one), and
+    its log-probability. State 2i + 1 is label i, even states are blanks. Where there is no way, -1 throughout."""
+    lattice = Lattice.of(targets, target_lengths, blank)
+    emitted = _emission_log_probs(log_probs, lattice)
+    batch, frames, _ = emitted.shape
+    best, came = _initial_alpha(emitted), []
+    for t in range(1, frames):
+        options = torch.stack(_predecessors(best, lattice.jumps))
+        best, choice = options.max(0)
+        best = best + emitted[:, t]
+        came.append((choice, best))
+    scores = torch.stack([_initial_alpha(emitted), *(b for _, b in came)], 1) if frames else emitted
+    total, state = _final_alpha(scores, frame_lengths, lattice.lengths).max(1)
+    state = lattice.lengths - 1 - state
+    path = [torch.full_like(state, -1)] * frames
+    for t in range(frames - 1, -1, -1):
+        inside = (t < frame_lengths) & (total > NEG_INF)
+        path[t] = torch.where(inside, state, -1)
+        if t:
+            state = torch.where(inside, state - came[t - 1][0].gather(1, state[:, None])[:, 0], state)
+    return torch.stack(path, 1) if frames else state.new_zeros(batch, 0), total
+
+
+# -- the recursion -----------------------------------------------------------------------------------------------------
+
+
+class _CTCLoss(torch.autograd.Function):
+    """The loss with the gradient that forward-backward gives: the network is not differentiated through the loop."""
+
+    @staticmethod
+    def forward(ctx: Any, log_probs: Tensor, targets: Tensor, frames: Tensor, lengths: Tensor, blank: int) -> Tensor:
+        lattice = Lattice.of(targets, lengths, blank)
+        if not ctx.needs_input_grad[0]:
+            return -_log_likelihood(
+                _forward(_emission_log_probs(log_probs, lattice), lattice.jumps), frames, lattice.lengths
+            )
+        alpha, beta, emitted = _forward_backward(log_probs, lattice, frames, blank)
+        total = _log_likelihood(alpha, frames, lattice.lengths)
+        ctx.save_for_backward(_posteriors(alpha, beta, emitted, total, frames), lattice.labels)
+        ctx.size = log_probs.shape[-1]
+        return -total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, given: Tensor) -> tuple[Tensor | None, ...]:
+        share, labels = ctx.saved_tensors
+        gradient = share.new_zeros(*share.shape[:2], ctx.size)
+        gradient.scatter_add_(2, labels[:, None].expand_as(share), share)
+        return gradient * -given[:, None, None], None, None, None, None
+
+
+def _forward_backward(log_probs: Tensor, lattice: Lattice, frames: Tensor, blank: int) -> tuple[Tensor, Tensor, Tensor]:
+    """α, β and log p_t(z_s), each B T L: one loop over a batch of twice the size, its second half turned round."""
+    emitted = _emission_log_probs(log_probs, lattice)
+    batch, time, states = emitted.shape
+    turn_time = reverse_index(time, frames, log_probs.device)[:, :, None]
+    turn_state = reverse_index(states, lattice.lengths, log_probs.device)[:, None]
+    around = emitted.gather(1, turn_time.expand_as(emitted)).gather(2, turn_state.expand_as(emitted))
+    both = _forward(torch.cat([emitted, around]), torch.cat([lattice.jumps, lattice.turned(blank).jumps]))
+    alpha, beta = both.split(batch)
+    return alpha, beta.gather(1, turn_time.expand_as(beta)).gather(2, turn_state.expand_as(beta)), emitted
+
+
+def _emission_log_probs(log_probs: Tensor, lattice: Lattice) -> Tensor:
+    """log p_t(z_s) as B T L; never, where a state is not the target's own."""
+    index = lattice.labels[:, None].expand(-1, log_probs.shape[1], -1)
+    own = torch.arange(index.shape[2], device=log_probs.device) < lattice.lengths[:, None]
+    wide = log_probs if log_probs.dtype == torch.float64 else log_probs.float()
+    return wide.gather(2, index).masked_fill(~own[:, None], NEG_INF)
+
+
+def _forward(emitted: Tensor, jumps: Tensor) -> Tensor:
+    """α of all frames. On a GPU what takes time is starting kernels, of which each frame needs four."""
+    batch, time, states = emitted.shape
+    if not time:
+        return emitted
+    alpha = emitted.new_full((time, batch, states + 2), NEG_INF)  # two states before the first, whence nobody comes
+    alpha[0, :, 2:] = _initial_alpha(emitted)
+    closed = torch.zeros_like(emitted[:, 0]).masked_fill_(~jumps, NEG_INF)
+    stays, steps, leaps = (alpha[:, :, first : first + states].unbind() for first in (2, 1, 0))
+    leapt = torch.empty_like(closed)
+    for t, said in enumerate(emitted.unbind(1)[1:], 1):
+        torch.logaddexp(stays[t - 1], steps[t - 1], out=stays[t])
+        torch.add(leaps[t - 1], closed, out=leapt)
+        torch.logaddexp(stays[t], leapt, out=stays[t])
+        stays[t].add_(said)
+    return alpha[:, :, 2:].transpose(0, 1)
+
+
+def _initial_alpha(emitted: Tensor) -> Tensor:
+    """At the first frame: the first blank or the first label."""
+    here = torch.arange(emitted.shape[2], device=emitted.device) < 2
+    return emitted[:, 0].masked_fill(~here, NEG_INF) if emitted.shape[1] else emitted.new_zeros(emitted.shape[0], 0)
+
+
+def _predecessors(alpha: Tensor, jumps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """For each state what it may be entered from: itself, the one before, the one before that."""
+    wide = torch.nn.functional.pad(alpha, (2, 0), value=NEG_INF)
+    return alpha, wide[:, 1:-1], wide[:, :-2].masked_fill(~jumps, NEG_INF)
+
+
+def _final_alpha(alpha: Tensor, frames: Tensor, states: Tensor) -> Tensor:
+    """α of the last blank and of the last label at each recording's last frame, B 2."""
+    if not alpha.shape[1]:
+        return alpha.new_full((len(frames), 2), NEG_INF)
+    last = alpha[torch.arange(len(alpha), device=alpha.device), (frames - 1).clamp(min=0)]
+    at = states[:, None] - 1 - torch.arange(2, device=alpha.device)
+    found = last.gather(1, at.clamp(min=0)).masked_fill(at < 0, NEG_INF)
+    return found.masked_fill((frames == 0)[:, None], NEG_INF)
+
+
+def _log_likelihood(alpha: Tensor, frames: Tensor, states: Tensor) -> Tensor:
+    """log p(target); no frames say nothing, for sure."""
+    total = torch.logsumexp(_final_alpha(alpha, frames, states), 1)
+    return total.masked_fill((frames == 0) & (states == 1), 0.0)
+
+
+def _posteriors(alpha: Tensor, beta: Tensor, emitted: Tensor, total: Tensor, frames: Tensor) -> Tensor:
+    """γ; zero beyond the frames, in states no way leads through, and where no way leads through at all."""
+    share = (alpha + beta - emitted - total[:, None, None]).exp()
+    inside = torch.arange(alpha.shape[1], device=alpha.device) < frames[:, None]
+    return share.where(inside[:, :, None] & (emitted > NEG_INF) & (total > NEG_INF)[:, None, None], 0.0)
+
+
+def _skip_allowed(labels: Tensor, blank: int) -> Tensor:
+    before = torch.nn.functional.pad(labels, (2, 0), value=blank)[:, :-2]
+    return (labels != blank) & (labels != before)

@@ -1,0 +1,1 @@
+"""Metrics: BLEU, ROUGE, WER, F1, ... each tested equal to its peer."""

@@ -1,0 +1,34 @@
+"""The same score, bucket by bucket of input length: what falls with length shows here and not in the mean.
+
+    words     sentences   bleu            letters   words   word_error
+    1-5       37          ...             1-4       1893    ...
+    6-10      402         ...             5-6       3371    ...
+
+A bucket holds the inputs whose length is in its range; one that holds none is left out. Few inputs make a score that
+means little, so each comes with their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+SENTENCE_BUCKETS = (5, 10, 15, 20, 25, 30)  # the last lengths of the buckets, in words; the last bucket has no end
+SPELLING_BUCKETS = (4, 6, 8, 10, 12)  # in letters
+
+
+def score_by_length(
+    lengths: Sequence[int], ends: Sequence[int], measure: Callable[[list[int]], Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """A row for each bucket: from, to (None: no end), count, and what `measure` says of the inputs in it."""
+    found = []
+    for low, high in zip([1, *(end + 1 for end in ends)], [*ends, None], strict=True):
+        inside = [i for i, n in enumerate(lengths) if max(n, 1) >= low and (high is None or n <= high)]
+        if inside:
+            found.append({"from": low, "to": high, "count": len(inside), **measure(inside)})
+    return found
+
+
+def bucket_label(row: Mapping[str, Any]) -> str:
+    """The name of a bucket: 6-10, or 31+."""
+    return f"{row['from']}+" if row["to"] is None else f"{row['from']}-{row['to']}"

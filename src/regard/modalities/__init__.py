@@ -1,0 +1,1 @@
+"""What people hand to a model and get back: typed inputs and outputs."""

@@ -1,0 +1,1 @@
+"""How models are run: hardware, dtype and threads, int8, CUDA graphs."""

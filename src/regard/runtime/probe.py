@@ -1,0 +1,304 @@
+"""What is tried in a child process, because trying it may end the process: dtypes, peaks, kernels.
+
+    python -P probe.py SECONDS "works cpu bfloat16" "peak cpu float32" ...
+
+For each probe one line when it begins and one when it is done, with what it found as JSON: a child that dies in between
+has said where. Nothing of Regard is imported, so that this file runs by its path, wherever the package is.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+BEGIN, DONE, FAILED = "regard-begin ", "regard-done ", "regard-failed "
+
+
+def works(device: str, dtype: str) -> dict[str, Any]:
+    """Whether the products of a model run in a type, forwards and backwards, and how far they are from float64."""
+    import torch
+    import torch.nn.functional as F
+
+    kind, worst = getattr(torch, dtype), 0.0
+    torch.manual_seed(0)
+    for n, k, m in ((1, 256, 512), (48, 192, 576), (256, 256, 256)):  # a vector, something odd, a square
+        a, b = torch.randn(n, k, dtype=torch.float64), torch.randn(k, m, dtype=torch.float64) * k**-0.5
+        low_a, low_b = a.to(device, kind), b.to(device, kind)
+        wanted = low_a.cpu().double() @ low_b.cpu().double()
+        worst = max(worst, float((low_a @ low_b).cpu().double().sub(wanted).abs().max() / wanted.abs().max()))
+    x = torch.randn(2, 24, 64).to(device, kind).requires_grad_()
+    w = torch.randn(192, 64).mul(0.1).to(device, kind).requires_grad_()
+    q, k, v = F.linear(F.layer_norm(x, (64,)), w).unflatten(-1, (3, 4, 16)).permute(2, 0, 3, 1, 4)
+    out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    F.gelu(out).float().logsumexp(-1).sum().backward()
+    fine = all(bool(t.isfinite().all()) for t in (out, x.grad, w.grad))  # type: ignore[union-attr]
+    return {"error": worst, "finite": fine, "epsilon": torch.finfo(kind).eps}
+
+
+def peak(device: str, dtype: str) -> dict[str, Any]:
+    """The fastest matrix product in a type: 10⁹ operations a second, and how large it was."""
+    import torch
+
+    kind, size, best = getattr(torch, dtype), 256, {"gflops": 0.0, "size": 0}
+    most, began = 2048 if device == "cpu" else 8192, time.perf_counter()
+    while True:
+        a, b = (torch.randn(size, size, device=device).to(kind) for _ in range(2))
+        out = torch.empty_like(a)
+        seconds = best_time(lambda: torch.mm(a, b, out=out), device)  # noqa: B023
+        if (speed := 2 * size**3 / seconds / 1e9) > best["gflops"]:
+            best = {"gflops": speed, "size": size}
+        size *= 2
+        if size > most or 8 * seconds > 2 * SECONDS or time.perf_counter() - began > 4 * SECONDS:
+            return best
+
+
+def copy(device: str, source: str = "") -> dict[str, Any]:
+    """The fastest copy on a device, or to it from the host: 10⁹ bytes a second, read and written counted each."""
+    import torch
+
+    size = 2**26 if device == "cpu" else 2**30  # larger than what caches hold
+    b = torch.zeros(size, dtype=torch.uint8, device=device)
+    a = torch.ones(size, dtype=torch.uint8, pin_memory=True) if source else torch.ones_like(b)
+    return {"gbytes": (1 if source else 2) * size / best_time(lambda: b.copy_(a, non_blocking=True), device) / 1e9}
+
+
+def block(device: str, dtype: str) -> dict[str, Any]:
+    """Seconds of one Transformer block, forwards and backwards: in float32, and with its products in a type (autocast).
+
+    Both in turns, so that whatever else the machine does meanwhile slows both.
+    """
+    import torch
+    import torch.nn.functional as F
+
+    rows, n, c, h = (8, 64, 256, 4) if device == "cpu" else (16, 1024, 1024, 16)
+    torch.manual_seed(0)
+    shapes = (3 * c, c), (c, c), (4 * c, c), (c, 4 * c)
+    qkv, join, up, down = (torch.randn(shape, device=device).mul_(0.03).requires_grad_() for shape in shapes)
+    x = torch.randn(rows, n, c, device=device, requires_grad=True)
+    kind = getattr(torch, dtype)
+
+    def step(narrow: bool) -> None:
+        with torch.autocast(torch.device(device).type, dtype=kind, enabled=narrow):
+            q, k, v = F.linear(F.layer_norm(x, (c,)), qkv).unflatten(-1, (3, h, c // h)).permute(2, 0, 3, 1, 4)
+            seen = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+            y = x + F.linear(seen, join)
+            y = y + F.linear(F.gelu(F.linear(F.layer_norm(y, (c,)), up)), down)
+        y.float().square().mean().backward()
+
+    found = {True: math.inf, False: math.inf}
+    for _ in range(2 if SECONDS > 0.05 else 1):
+        for narrow in found:
+            found[narrow] = min(found[narrow], best_time(lambda: step(narrow), device))  # noqa: B023
+    return {"seconds": found[True], "float32": found[False], "tokens": rows * n}
+
+
+def threads(_: str = "cpu", most: str = "") -> dict[str, Any]:
+    """10⁹ operations a second of small and of large products, for several numbers of threads."""
+    import torch
+
+    max_threads = int(most) if most else torch.get_num_threads()
+    counts = sorted({1, 2, max_threads // 4, max_threads // 2, max_threads} & set(range(1, max_threads + 1)))
+    small = torch.randn(16, 512), torch.randn(2048, 512)
+    large = torch.randn(1024, 1024), torch.randn(1024, 1024)
+    found: dict[str, Any] = {}
+    kept = torch.get_num_threads()
+    for count in counts:
+        torch.set_num_threads(count)
+        # Waiting for one another comes and goes; for small products it is what counts, so not the fastest but the 3/4.
+        times = _times(lambda: torch.nn.functional.linear(*small), 24, 4)
+        wait = sorted(times)[len(times) * 3 // 4]
+        quick = _best_wall_time(lambda: large[0] @ large[1])
+        found[str(count)] = {"small": 2 * 16 * 512 * 2048 / wait / 1e9, "large": 2 * 1024**3 / quick / 1e9}
+    torch.set_num_threads(kept)
+    return found
+
+
+def attention(device: str, backend: str) -> dict[str, Any]:
+    """Whether a backend of attention runs and is right, forwards and backwards, and in which type it was tried."""
+    import torch
+    import torch.nn.functional as F
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    kind = torch.float32 if device == "cpu" else torch.float16
+    q, k, v = (torch.randn(2, 4, 128, 64, device=device, dtype=kind, requires_grad=True) for _ in range(3))
+    hidden = torch.ones(128, 128, device=device, dtype=torch.bool).triu(1)
+    if backend == "flex":
+        from torch.nn.attention.flex_attention import flex_attention
+
+        out = flex_attention(q.detach(), k.detach(), v.detach())  # uncompiled: compiling takes longer than all the rest
+        pairs = [(out, _reference_attention(q, k, v, None))]
+    else:
+        names = {"flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "cudnn": "CUDNN_ATTENTION"}
+        with sdpa_kernel([getattr(SDPBackend, names.get(backend, "MATH"))]):
+            out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            found = torch.autograd.grad(out.sum(), (q, k, v))
+        wanted = _reference_attention(q, k, v, hidden)
+        pairs = [(out, wanted), *zip(found, torch.autograd.grad(wanted.sum(), (q, k, v)), strict=True)]
+    for one, other in pairs:
+        off = (one.float() - other.float()).abs().max().item()
+        if not off < 0.05:  # nan too
+            share = os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
+            hint = f" (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={share} is known to do that: unset it)" if share else ""
+            raise RuntimeError(f"wrong results, off by {off:.1g}{hint}")
+    return {"dtype": str(kind).removeprefix("torch."), "compiled": False}
+
+
+def _reference_attention(q: Any, k: Any, v: Any, hidden: Any) -> Any:
+    """Attention written out, in float32."""
+    scores = q.float() @ k.float().mT / q.shape[-1] ** 0.5
+    if hidden is not None:
+        scores = scores.masked_fill(hidden, float("-inf"))
+    return scores.softmax(-1) @ v.float()
+
+
+def devices(_: str = "", __: str = "") -> dict[str, Any]:
+    """What torch sees: its version, its threads, and its accelerators by name, memory and what they can do."""
+    import torch
+
+    found: dict[str, Any] = {"torch": str(torch.__version__), "threads": torch.get_num_threads(), "devices": []}
+    if torch.cuda.is_available():
+        for index in range(torch.cuda.device_count()):
+            about = torch.cuda.get_device_properties(index)
+            able = torch.cuda.is_bf16_supported(including_emulation=False)
+            one = {"name": f"cuda:{index}", "what": about.name, "memory": about.total_memory, "bfloat16": able}
+            found["devices"].append(one | {"capability": f"{about.major}.{about.minor}"})
+    for kind in ("mps", "xpu"):
+        room = getattr(torch, kind, None) if kind == "xpu" else getattr(torch.backends, kind, None)
+        if room is not None and room.is_available():
+            found["devices"].append({"name": kind, "what": kind, "memory": 0, "bfloat16": False, "capability": ""})
+    return found
+
+
+def rank(number: str, port: str) -> dict[str, Any]:
+    """Join a world of two on this machine, and send a tensor round."""
+    from datetime import timedelta
+
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    began = time.perf_counter()
+    store = dist.TCPStore("127.0.0.1", int(port), 2, number == "0", timeout=timedelta(seconds=20))
+    dist.init_process_group("gloo", store=store, rank=int(number), world_size=2, timeout=timedelta(seconds=20))
+    joined = time.perf_counter() - began
+    x = torch.full((2**20,), float(number) + 1.0)
+    dist.all_reduce(x)
+    right = bool((x == 3.0).all())
+    x = torch.zeros(2**22)
+    seconds = min(_timed(lambda: dist.all_reduce(x), 1) for _ in range(3))
+    dist.destroy_process_group()
+    return {"joined": joined, "right": right, "gbytes": x.numel() * 4 / seconds / 1e9}
+
+
+# -- clocks ------------------------------------------------------------------------------------------------------------
+
+SECONDS = 0.2  # spent on each measurement, about
+
+
+def best_time(work: Callable[[], object], device: str) -> float:
+    """Seconds of the fastest of many runs: on a GPU by its own clock, on a CPU with all threads or with one.
+
+    One thread is timed by what it computed, so that others who use the machine do not count.
+    """
+    if device.startswith("cuda"):
+        return _best_cuda_time(work)
+    if device != "cpu":
+        return _best_wall_time(work)
+    import torch
+
+    most = torch.get_num_threads()
+    torch.set_num_threads(1)
+    found = [_best_wall_time(work, time.process_time)]
+    torch.set_num_threads(most)
+    return min(found if most == 1 else [*found, _best_wall_time(work)])
+
+
+def _best_wall_time(work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+    warm = _timed(work, 1)
+    first = _timed(work, 1, clock)
+    if warm > 4 * SECONDS:  # something else keeps the machine busy: once is enough
+        return first
+    return min(first, *_times(work, 1000, max(1, min(64, int(0.002 / max(first, 1e-9)))), clock))  # at least 2 ms each
+
+
+def _times(
+    work: Callable[[], object], most: int, repeats: int, clock: Callable[[], float] = time.perf_counter
+) -> list[float]:
+    """The mean times of up to `most` rows of `repeats` runs, as many as fit into SECONDS."""
+    found, began = [_timed(work, repeats, clock)], time.perf_counter()
+    while len(found) < most and time.perf_counter() - began < SECONDS:
+        found.append(_timed(work, repeats, clock))
+    return found
+
+
+def _timed(work: Callable[[], object], repeats: int, clock: Callable[[], float] = time.perf_counter) -> float:
+    began = clock()
+    for _ in range(repeats):
+        work()
+    return (clock() - began) / repeats
+
+
+def _best_cuda_time(work: Callable[[], object]) -> float:
+    import torch
+
+    for _ in range(3):
+        work()
+    best, began, repeats = math.inf, time.perf_counter(), 10
+    while time.perf_counter() - began < max(SECONDS, 0.1):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        for _ in range(repeats):
+            work()
+        end.record()
+        end.synchronize()
+        best = min(best, start.elapsed_time(end) / 1e3 / repeats)
+    return best
+
+
+# -- the child ---------------------------------------------------------------------------------------------------------
+
+PROBES: dict[str, Callable[..., dict[str, Any]]] = {
+    "works": works,
+    "peak": peak,
+    "copy": copy,
+    "block": block,
+    "threads": threads,
+    "attention": attention,
+    "devices": devices,
+    "rank": rank,
+}
+
+
+def main(words: list[str]) -> int:
+    """Try what is asked for, one after the other, and say so."""
+    global SECONDS
+    SECONDS = float(words[0])
+    for word in words[1:]:
+        _write_line(BEGIN + word)
+        name, *rest = word.split()
+        try:
+            found = PROBES[name](*rest)
+        except Exception as error:
+            why = " ".join(str(error).split())[:300] or type(error).__name__
+            _write_line(FAILED + json.dumps({"probe": word, "why": why}))
+        else:
+            _write_line(DONE + json.dumps({"probe": word, "result": found}))
+    return 0
+
+
+def _write_line(line: str) -> None:
+    os.write(1, (line + "\n").encode())  # at once, whatever happens next
+
+
+if __name__ == "__main__":
+    with suppress(ImportError, ValueError, OSError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a child that may die leaves no dump
+    sys.exit(main(sys.argv[1:]))

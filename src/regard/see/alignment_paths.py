@@ -1,0 +1,111 @@
+"""How aligners walk over their input: the path of one, several side by side.
+
+Rows are output steps from the top down, columns are places of the input. Where an aligner has centres of its own (the κ
+of a Gaussian mixture, the middle of a window) their paths are drawn over its weights; where it has none, its path is
+the mean place it looks at, Σ m w_m / Σ w_m, with a gap where it looks at nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from regard.core.errors import BadInput
+from regard.see.grid import axis_labels, grid_columns, linear_norm, panel_size, sqrt_norm
+from regard.see.layout import MARGIN, MUTED_INK, Layout, draw_map, font, label_columns, label_rows, max_label_width
+from regard.see.maps import AttentionMaps, MapLike, to_maps
+from regard.see.token_display import visible
+
+_CELL, _LEAST, _MOST = 0.3, 1.6, 9.0  # inches: of a cell with room to spare, and of a side
+_LINES = ("#4fd1ff", "#8dff8a", "#ffd24f", "#ff8ad8", "#b9a5ff", "#ffffff")  # bright on the dark of small weights
+
+
+def alignment_path(seen: MapLike, title: str | None = None) -> Figure:
+    """Where an aligner stands at each step, over what it looks at; one line for each of its centres."""
+    maps = to_maps(seen)
+    weights = maps.map()
+    n, m = weights.shape
+    width, height = _side(m), _side(n)
+    left, top = MARGIN + max_label_width(maps.rows) + 0.32, MARGIN + 0.36
+    bottom = max_label_width(maps.columns) + 0.45
+    layout = Layout(left + width + 0.95, top + height + bottom)
+
+    norm = linear_norm([weights])
+    axes = layout.axes(left, top, width, height)
+    draw_map(axes, weights, norm)
+    _draw_paths(axes, maps, 1.4)
+    label_rows(axes, maps.rows, height / n)
+    label_columns(axes, maps.columns, width / m, above=False)
+    looks, at = axis_labels(maps.kind)
+    axes.set_ylabel(looks, font=font(8), color=MUTED_INK)
+    axes.set_xlabel(at, font=font(8), color=MUTED_INK)
+    layout.colorbar(left + width + 0.15, top, height, norm)
+    layout.text(MARGIN, MARGIN, visible(title) if title else _title(maps), 11)
+    return layout.figure
+
+
+def compare_alignments(seen: Mapping[str, MapLike], title: str | None = None, lines: bool = False) -> Figure:
+    """Several aligners side by side under their names, on one scale; `lines` draws their paths too."""
+    if not isinstance(seen, Mapping) or not seen:
+        raise BadInput("this picture takes a dict, name -> trace, with at least one in it")
+    every = {visible(name): to_maps(one) for name, one in seen.items()}
+    n, m = (max(maps.weights.shape[axis] for maps in every.values()) for axis in (1, 2))
+    width, height, columns = max(panel_size(m), 1.4), max(panel_size(n), 1.4), grid_columns(len(every))
+    lefts = (
+        MARGIN + max(max_label_width(maps.rows, 7) for maps in every.values()) + 0.12
+    )  # every map has names of its own
+    below = max(max_label_width(maps.columns, 7) for maps in every.values()) + 0.2
+    top, line = MARGIN + 0.4, 0.24  # line: the caption over each map
+    full = columns * (lefts + width)
+    down = line + height + below
+    layout = Layout(full + 0.95, top + -(-len(every) // columns) * down + MARGIN)
+
+    norm = sqrt_norm([maps.weights for maps in every.values()])
+    for k, (name, maps) in enumerate(every.items()):
+        y, x = divmod(k, columns)
+        place = x * (lefts + width) + lefts, top + y * down
+        weights = maps.map()
+        layout.text(place[0], place[1] + 0.04, name, 8)
+        axes = layout.axes(place[0], place[1] + line, width, height)
+        draw_map(axes, weights, norm)
+        label_rows(axes, maps.rows, height / weights.shape[0], 7)
+        label_columns(axes, maps.columns, width / weights.shape[1], 7, above=False)
+        if lines:
+            _draw_paths(axes, maps, 0.9)
+    layout.colorbar(full + 0.18, top + line, height, norm)
+    layout.text(MARGIN, MARGIN, visible(title) if title else "the same output, aligned by each", 11)
+    return layout.figure
+
+
+def centre_paths(maps: AttentionMaps) -> np.ndarray:
+    """N P: the centres at each step, in columns from 0; NaN where nothing was looked at."""
+    if maps.centres is not None:
+        centres: np.ndarray = maps.centres.mean(0)
+        return centres
+    weights = np.clip(maps.map(), 0, None)
+    total = weights.sum(-1, keepdims=True)
+    mean = (weights @ np.arange(weights.shape[1], dtype=np.float32))[:, None]
+    return np.divide(mean, total, out=np.full_like(total, np.nan), where=total > 1e-6)
+
+
+def _draw_paths(axes: Axes, maps: AttentionMaps, wide: float) -> None:
+    """A line down the rows for each centre; the frame stays where the map ends."""
+    n, m = maps.weights.shape[1:]
+    for p, line in enumerate(centre_paths(maps).T):
+        dot = "o" if n <= 60 else ""
+        colour = _LINES[p % len(_LINES)]
+        axes.plot(line, np.arange(n), color=colour, linewidth=wide, marker=dot, markersize=2.2 * wide)
+    axes.set(xlim=(-0.5, m - 0.5), ylim=(n - 0.5, -0.5))
+
+
+def _title(maps: AttentionMaps) -> str:
+    count = 0 if maps.centres is None else maps.centres.shape[-1]
+    what = "the mean place" if not count else "its centre" if count == 1 else f"its {count} centres"
+    return f"{maps.name or 'aligner'}, {what}"
+
+
+def _side(count: int) -> float:
+    return float(np.clip(count * _CELL, _LEAST, _MOST))

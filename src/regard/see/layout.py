@@ -1,0 +1,183 @@
+"""A sheet of paper measured in inches: where every map, label and colour bar of a figure stands.
+
+Figures are made without pyplot, so there is no display, no global state and nothing to close. Places are computed, not
+negotiated: the same input gives the same picture. Only characters that some font at hand can draw are drawn, the
+others become □, so a token never costs a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
+from matplotlib.image import AxesImage
+from matplotlib.textpath import TextToPath
+
+from regard.see.token_display import truncate_middle
+
+INK, MUTED_INK = "#1d2433", "#6b7285"
+COLORMAP = "magma"  # even steps in lightness, and safe for colour-blind eyes
+PALETTE = ("#2a6fb0", "#d8721e", "#2a8f6b", "#a33b5a", "#6a51a3", "#8a6d1d", "#3a9aa8", "#6b7285")  # safe for them too
+MARGIN = 0.15  # inches of paper around everything
+DPI = 150
+
+# Asked in this order where installed; DejaVu comes with matplotlib, so there is always one.
+_FAMILIES = (
+    "DejaVu Sans",
+    "Noto Sans CJK JP",
+    "Noto Sans CJK SC",
+    "Noto Sans JP",
+    "Source Han Sans",
+    "WenQuanYi Zen Hei",
+    "WenQuanYi Micro Hei",
+    "Droid Sans Fallback",
+    "Hiragino Sans",
+    "PingFang SC",
+    "Microsoft YaHei",
+    "Yu Gothic",
+    "Malgun Gothic",
+    "Noto Sans Arabic",
+    "Noto Sans Hebrew",
+    "Noto Sans Devanagari",
+    "Noto Sans Thai",
+    "Arial Unicode MS",
+)
+
+
+class Layout:
+    """A figure of a size in inches, filled from the top left corner."""
+
+    def __init__(self, width: float, height: float) -> None:
+        self.width, self.height = width, height
+        self.figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
+
+    def axes(self, left: float, top: float, width: float, height: float) -> Axes:
+        """Axes at a place, measured from the top left, with a thin frame and no ticks."""
+        box = (left / self.width, 1 - (top + height) / self.height, width / self.width, height / self.height)
+        axes = self.figure.add_axes(box)
+        axes.set(xticks=[], yticks=[])
+        for spine in axes.spines.values():
+            spine.set(linewidth=0.5, color=MUTED_INK)
+        return axes
+
+    def text(self, left: float, top: float, text: str, size: float = 9, colour: str = INK, align: str = "left") -> None:
+        """A line of text whose top edge is at `fast_topk`."""
+        self.figure.text(
+            left / self.width,
+            1 - top / self.height,
+            replace_missing_glyphs(text),
+            font=font(size),
+            color=colour,
+            ha=align,
+            va="top",
+            parse_math=False,
+        )
+
+    def colorbar(
+        self,
+        left: float,
+        top: float,
+        height: float,
+        norm: Normalize,
+        label: str = "attention weight",
+        colours: str = COLORMAP,
+    ) -> None:
+        """A colour bar."""
+        axes = self.axes(left, top, 0.12, height)
+        bar = self.figure.colorbar(ScalarMappable(norm, colours), cax=axes)
+        bar.outline.set(linewidth=0.5, edgecolor=MUTED_INK)
+        bar.set_label(label, font=font(8), color=MUTED_INK)
+        axes.tick_params(labelsize=7, width=0.5, color=MUTED_INK, labelcolor=INK)
+
+
+def draw_map(axes: Axes, weights: np.ndarray, norm: Normalize, colours: object = COLORMAP) -> AxesImage:
+    """One map, row 0 at the top, a cell per weight."""
+    crowded = max(weights.shape) > 400  # several cells a pixel: average them rather than drop some
+    return axes.imshow(
+        weights,
+        norm=norm,
+        cmap=colours,  # type: ignore[arg-type]
+        aspect="auto",
+        interpolation="antialiased" if crowded else "nearest",
+    )
+
+
+def label_rows(axes: Axes, words: Sequence[str], cell: float, size: float = 9) -> None:
+    """Words to the left of the rows, every k-th where rows are too close."""
+    at = range(0, len(words), label_stride(cell, size))
+    axes.set_yticks(list(at), [label(words[i]) for i in at], font=font(size), color=INK, parse_math=False)
+    axes.tick_params(axis="y", length=2, width=0.5, color=MUTED_INK, pad=3)
+
+
+def label_columns(axes: Axes, words: Sequence[str], cell: float, size: float = 9, above: bool = True) -> None:
+    """Words above (slanted where there is room) or below the columns, every k-th where columns are too close."""
+    step = label_stride(cell, size)
+    slanted = above and step == 1
+    style = {"rotation": 45, "ha": "left", "rotation_mode": "anchor"} if slanted else {"rotation": 90}
+    at = range(0, len(words), step)
+    labels = [label(words[i]) for i in at]
+    axes.set_xticks(list(at), labels, font=font(size), color=INK, parse_math=False, **style)
+    axes.tick_params(
+        axis="x",
+        length=2,
+        width=0.5,
+        color=MUTED_INK,
+        pad=3,
+        top=above,
+        bottom=not above,
+        labeltop=above,
+        labelbottom=not above,
+    )
+
+
+def style_axes(axes: Axes, size: float = 8) -> None:
+    """Numbers along both sides, and faint lines across, behind what is drawn."""
+    axes.tick_params(labelsize=size, width=0.5, color=MUTED_INK, labelcolor=INK)
+    axes.grid(color="#e4e7ee", linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def label_stride(cell: float, size: float = 9) -> int:
+    """Every how manieth label fits, for cells of so many inches and letters of so many points."""
+    return max(1, int(np.ceil(size * 1.15 / 72 / cell)))
+
+
+def label(word: str) -> str:
+    """A token as a label: drawable, and not too long."""
+    return replace_missing_glyphs(truncate_middle(word))
+
+
+def max_label_width(words: Sequence[str], size: float = 9) -> float:
+    """The width in inches of the longest label."""
+    measure, style = TextToPath(), font(size)
+    long = sorted({label(word) for word in words}, key=len)[-40:]  # the widest is among the longest
+    return max((measure.get_text_width_height_descent(w, style, ismath=False)[0] for w in long), default=0.0) / 72
+
+
+def font(size: float) -> FontProperties:
+    """The fonts at hand, in order, at a size in points."""
+    return FontProperties(family=list(_families()), size=size)
+
+
+def replace_missing_glyphs(text: str) -> str:
+    """The text with □ for every character that no font at hand can draw."""
+    known = _glyphs()
+    return "".join(c if ord(c) in known else "" if c in "\u200d\ufe0e\ufe0f" else "□" for c in text)
+
+
+@cache
+def _families() -> tuple[str, ...]:
+    here = {entry.name for entry in fontManager.ttflist}
+    return tuple(family for family in _FAMILIES if family in here)
+
+
+@cache
+def _glyphs() -> frozenset[int]:
+    paths = (findfont(FontProperties(family=family)) for family in _families())
+    return frozenset(code for path in paths for code in get_font(path).get_charmap())

@@ -1,0 +1,206 @@
+"""A training run as curves: losses above, each score in its own panel, learning rate and speed below.
+
+Takes the rows of metrics.jsonl as they are: any key may be missing from any row, and numbers that are not finite are
+left out (and counted in the title of their panel), so that a run that went wrong can be looked at too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from regard.core.errors import BadInput
+from regard.see.save import save
+from regard.see.token_display import visible
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_AXIS_KEYS = ("step", "epoch", "time", "seconds", "tokens", "updates")  # what runs along, not what is measured
+SYSTEM_METRICS = ("lr", "grad_norm", "tokens_per_second", "skipped_updates")  # drawn last, and lower
+_NOISY = ("loss", "tokens_per_second")  # one number a step: drawn with its moving mean
+
+
+def training_curve(
+    rows: Iterable[Mapping[str, Any]],
+    path: str | os.PathLike[str] | None = None,
+    title: str = "training",
+    unit: str = "tokens",
+) -> Figure:
+    """The figure of a run; also written to `alignment_path` (.png or .svg) where one is given. `bits_to_unit` is what it counts."""
+    from regard.see.layout import Layout
+
+    found = series(rows)
+    drawn = panels(found)
+    if not drawn:
+        raise BadInput("nothing to draw: rows need a 'step' and a number such as 'loss', 'val_loss' or 'bleu'")
+
+    heights = [1.2 if panel[0] in SYSTEM_METRICS else 3.2 if is_loss(panel[0]) else 2.0 for panel in drawn]
+    layout = Layout(8.0, 0.55 + sum(heights) + 0.42 * len(drawn) + 0.3)
+    layout.text(0.2, 0.16, visible(title), 11)
+    top = 0.62
+    end = max(steps.max() for steps, _, _ in found.values())
+    for panel, height in zip(drawn, heights, strict=True):
+        axes = layout.axes(0.85, top, 6.85, height)
+        _draw(axes, {key: found[key] for key in panel}, float(end), unit, last=panel is drawn[-1])
+        top += height + 0.42
+    if path is not None:
+        save(layout.figure, path)
+    return layout.figure
+
+
+Series = dict[str, tuple[np.ndarray, np.ndarray, int]]  # key -> steps, values, how many were not finite
+
+
+def series(rows: Iterable[Mapping[str, Any]]) -> Series:
+    """Every numeric key with its finite values, in the order of steps; a step told twice keeps the later word.
+
+    Whole numbers that never change count what was evaluated (3,750 lines each time), and are no curve.
+    """
+    points: dict[str, dict[float, float]] = {}
+    for row in rows:
+        step = row.get("step")
+        if not _is_number(step):
+            continue
+        for key, value in numeric_metrics(row).items():
+            points.setdefault(key, {})[float(step)] = value  # type: ignore[arg-type]
+    found: Series = {}
+    for key, said in points.items():
+        steps = np.array(sorted(said))
+        values = np.array([said[s] for s in steps])
+        good = np.isfinite(values)
+        if good.any() and (key in SYSTEM_METRICS or is_loss(key) or not _is_count(values)):
+            found[key] = (steps[good], values[good], int((~good).sum()))
+    return found
+
+
+def numeric_metrics(row: Mapping[str, Any]) -> dict[str, float]:
+    """What of a row of metrics.jsonl is a curve: its numbers, but for those that only run along."""
+    return {key: float(value) for key, value in row.items() if key not in _AXIS_KEYS and _is_number(value)}
+
+
+def is_loss(key: str) -> bool:
+    """Whether a curve belongs into the panel of losses."""
+    return key == "loss" or key.endswith("_loss")
+
+
+_LOWER_IS_BETTER = ("loss", "ppl", "perplexity", "wer", "per", "ler", "bits_per_byte")
+_HIGHER_IS_BETTER = (
+    "accuracy",
+    "bleu",
+    "chrf",
+    "match",
+    "f1",
+    "return",
+    "correlation",
+    "rouge1",
+    "rouge2",
+    "rougeL",
+    "score",
+    "top5",
+)
+
+
+def best_index(key: str, values: np.ndarray) -> int | None:
+    """Where a curve is best: at its least or its greatest value; None for the parts of a loss and what has no best."""
+    return (
+        int(values.argmin())
+        if lower_is_better(key)
+        else int(values.argmax())
+        if key.endswith(_HIGHER_IS_BETTER)
+        else None
+    )
+
+
+def lower_is_better(key: str) -> bool:
+    """Whether a metric is the better the lower it is."""
+    return key.endswith(_LOWER_IS_BETTER)
+
+
+def panels(found: Iterable[str]) -> list[list[str]]:
+    """Which curves stand together, in the order they are drawn: losses, each score by itself, then the machine's."""
+    keys = list(found)
+    losses = [key for key in keys if is_loss(key)]
+    scores = [[key] for key in keys if key not in losses and key not in SYSTEM_METRICS]
+    return ([losses] if losses else []) + scores + [[key] for key in SYSTEM_METRICS if key in keys]
+
+
+def _is_count(values: np.ndarray) -> bool:
+    return len(values) > 1 and values[0] > 1 and values[0] % 1 == 0 and bool((values == values[0]).all())
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _draw(axes: Axes, series: Series, end: float, unit: str, last: bool) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    from regard.see.layout import MUTED_INK, font, replace_missing_glyphs, style_axes
+
+    for key, (steps, values, lost) in series.items():
+        colour = _colour(key)
+        said = f"{unit}_per_second" if key == "tokens_per_second" else key
+        name = replace_missing_glyphs(visible(said)).replace("_", " ") + (
+            f" ({lost} not finite, left out)" if lost else ""
+        )
+        few = len(steps) <= 60
+        if key in _NOISY and len(steps) > 120:  # a noisy line: faint as it was, strong as it went
+            axes.plot(steps, values, color=colour, alpha=0.25, linewidth=0.8)
+            values = _smooth(values)
+        axes.plot(steps, values, color=colour, linewidth=1.6, marker="o" if few else None, markersize=2.5, label=name)
+        if key not in SYSTEM_METRICS and key != "loss":
+            _mark_best(axes, key, steps, values, colour)
+    axes.set_xlim(0, max(end, 1) * 1.02)
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(3 if set(series) & set(SYSTEM_METRICS) else 6))
+    axes.ticklabel_format(axis="y", useOffset=False)
+    style_axes(axes, 7)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, prop=font(8), borderaxespad=0.1)
+    axes.tick_params(axis="x", labelbottom=last)
+    if last:
+        axes.set_xlabel("step", font=font(8), color=MUTED_INK)
+
+
+def _mark_best(axes: Axes, key: str, steps: np.ndarray, values: np.ndarray, colour: str) -> None:
+    from regard.see.layout import font
+
+    best = best_index(key, values)
+    if best is None:
+        return
+    axes.plot(steps[best], values[best], "o", color=colour, markersize=5, markerfacecolor="white", markeredgewidth=1.4)
+    axes.annotate(
+        f"{values[best]:.4g}",
+        (steps[best], values[best]),
+        xytext=(0, -13 if lower_is_better(key) else 7),
+        textcoords="offset points",
+        font=font(8),
+        color=colour,
+        ha="center",
+    )
+    axes.margins(y=0.16)
+
+
+def _smooth(values: np.ndarray) -> np.ndarray:
+    """The mean over a window of a fortieth of the run, cut short at the ends; centred, so that it does not lag."""
+    half = max(1, len(values) // 80)
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    at = np.arange(len(values))
+    first, past = np.maximum(at - half, 0), np.minimum(at + half + 1, len(values))
+    smooth: np.ndarray = (total[past] - total[first]) / (past - first)
+    return smooth
+
+
+def _colour(key: str) -> str:
+    from regard.see.layout import MUTED_INK, PALETTE
+
+    blue, orange, green, *_ = PALETTE
+    if key in SYSTEM_METRICS:
+        return MUTED_INK
+    return blue if key == "loss" else orange if key.endswith("loss") else green

@@ -1,0 +1,1 @@
+"""The explorer: the browser page and its server side."""

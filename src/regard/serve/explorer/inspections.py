@@ -1,0 +1,289 @@
+"""Looks over HTTP: have a model read something, then ask about any part of any map. Numbers travel as bytes.
+
+    POST /explore/inspections                                   what was read: tokens, places, output, the list of maps
+    GET  /explore/inspections/{id}/sample | tile                uint8, 255 is the weight in the header X-Scale
+    GET  /explore/inspections/{id}/row | column | rollout | relevance       float32, little endian
+    GET  /explore/inspections/{id}/picture | spectrogram        PNG
+
+Reading and relevance run on the model's own thread, in its queue; everything else is computed from what an inspection keeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from regard.core.errors import BadInput
+from regard.core.spec import resolve
+from regard.serve.explorer.cache import InspectionCache
+from regard.serve.http.errors import ApiError
+from regard.serve.http.jobs import Jobs
+from regard.serve.http.routes import parse_request
+from regard.serve.http.uploads import check_image, media_type, read_files, read_json
+
+MAX_NUMBER = 4096  # the largest that an option of a task may be
+
+EXAMPLES: dict[str, list[str | dict[str, str]]] = {
+    "translation": [
+        "Two dogs are playing in the snow.",
+        "A man in a blue shirt is standing on a ladder cleaning a window.",
+        "The little girl who climbs into the wooden house is laughing.",
+    ],
+    "language_modeling": ["ROMEO:\nBut soft, what light", "To be, or not to be", "First Citizen:\nWe are"],
+    "masked_lm": ["A man is riding a [MASK] on the beach.", "Two [MASK] are playing in the [MASK]."],
+    "classification": ["Two dogs are playing in the snow.", "Zwei Hunde spielen im Schnee.", "Deux chiens jouent."],
+    "tagging": ["He reckons the current account deficit will narrow .", "Two dogs are playing in the snow ."],
+    "span": [
+        {"text": "Mary moved to the bathroom. John went to the hallway.", "question": "Where is Mary?"},
+        {"text": "Daniel went back to the office. Sandra journeyed to the garden.", "question": "Where is Sandra?"},
+    ],
+    "text_to_text": [
+        "translate English to German: Two dogs are playing in the snow.",
+        "sst2 sentence: a stirring , funny film",
+        "summarize: Two men walked along the beach for hours, and then it began to rain.",
+    ],
+    "pronunciation": ["xylophone", "knight", "thorough"],
+    "handwriting": ["31415", "2026"],
+}
+EXAMPLE_IMAGES = {  # that came with the page, by what is on them
+    "ankle boot": {"title": "An ankle boot", "file": "boot.png"},
+    "pullover": {"title": "A pullover", "file": "pullover.png"},
+    "cat": {"title": "A cat", "file": "cat.jpg"},
+}
+
+Map = Annotated[str, Query(max_length=200)]
+Head = Annotated[int, Query(ge=-1, le=4096)]
+Number = Annotated[int, Query(ge=0, le=2**31)]
+Size = Annotated[int, Query(ge=1, le=1024)]
+Span = Annotated[str | None, Query(max_length=30, pattern=r"^[0-9]+:[0-9]+$")]
+View = Annotated[Literal["raw", "without_sink", "value"], Query()]
+BYTES: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+}
+
+
+class InspectionRequest(BaseModel):
+    """What a model is to read, and what is changed in it meanwhile."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: Annotated[str, Field(min_length=1, max_length=200)]
+    given: dict[str, Any] = {}
+    interventions: Annotated[list[dict[str, Any]], Field(max_length=256)] = []
+
+
+class ExplorableModel(BaseModel):
+    """A model that can be looked into: what it reads, some examples of that, what else must be given, and what can."""
+
+    name: str
+    task: str
+    input: str
+    examples: list[str | dict[str, str]]
+    required_inputs: dict[str, str]
+    options: dict[str, str]
+
+
+def routes(jobs: Jobs, inspections: InspectionCache) -> APIRouter:
+    """All of them."""
+    router = APIRouter(prefix="/explore", tags=["explorer"])
+    _add_read_route(router, jobs, inspections)
+    _add_query_routes(router, jobs, inspections)
+    return router
+
+
+def _add_read_route(router: APIRouter, jobs: Jobs, inspections: InspectionCache) -> None:
+    schema = InspectionRequest.model_json_schema()
+    form = {
+        "type": "object",
+        "required": ["model", "file"],
+        "properties": {
+            "model": {"type": "string"},
+            "given": {"type": "string", "description": "JSON"},
+            "interventions": {"type": "string", "description": "JSON"},
+            "file": {"type": "string", "format": "binary"},
+        },
+    }
+    content = {"application/json": {"schema": schema}, "multipart/form-data": {"schema": form}}
+
+    @router.get("/models")
+    async def models() -> list[ExplorableModel]:
+        """The models that can be looked into."""
+        await asyncio.to_thread(jobs.pool.load)
+        return [one for name in jobs.pool.names() if (one := describe_explorable(jobs, name)) is not None]
+
+    @router.post("/inspections", openapi_extra={"requestBody": {"required": True, "content": content}})
+    async def read(request: Request) -> dict[str, Any]:
+        """Have a model read something; what it read, and the maps that can be asked for."""
+        from regard.interpret.inspection import inspect
+
+        wanted = await _parse_request(request, jobs)
+        await asyncio.to_thread(jobs.pool.get, wanted.model)
+        made = await jobs.pool.run(
+            wanted.model,
+            lambda predictor: inspect(
+                predictor,
+                wanted.given,
+                name=wanted.model,
+                interventions=wanted.interventions,
+                most=jobs.settings.max_inspection_bytes,
+            ),
+            jobs.settings.timeout,
+        )
+        inspections.add(made)
+        about: dict[str, Any] = made.about()
+        return about
+
+
+def _add_query_routes(router: APIRouter, jobs: Jobs, inspections: InspectionCache) -> None:
+    @router.get("/inspections/{id}/sample", responses=BYTES, response_class=Response)
+    async def sample(id: str, map: Map, size: Annotated[int, Query(ge=1, le=256)] = 32) -> Response:
+        """A thumbnail of every head; X-Scale: the largest weight of each."""
+        pixels, scales = await asyncio.to_thread(inspections.get(id).sample, map, size)
+        return _pixels(pixels, scales)
+
+    @router.get("/inspections/{id}/tile", responses=BYTES, response_class=Response)
+    async def tile(
+        id: str, map: Map, head: Head = -1, rows: Span = None, columns: Span = None, size: Size = 256
+    ) -> Response:
+        """Part of a map at a resolution; X-Shape: its rows and columns, X-Scale: the weight that 255 is."""
+        inspection = inspections.get(id)
+        whole = next((each for each in inspection.about()["maps"] if each["name"] == map), {"n": 1, "m": 1})
+        down, across = _span(rows, whole["n"]), _span(columns, whole["m"])
+        pixels, scale = await asyncio.to_thread(inspection.tile, map, head, down, across, size)
+        return _pixels(pixels, scale)
+
+    @router.get("/inspections/{id}/row", responses=BYTES, response_class=Response)
+    async def row(id: str, map: Map, query: Number, head: Head = -1, view: View = "raw") -> Response:
+        """What one query looks at; head -1: the mean of all."""
+        return await _numbers(lambda: inspections.get(id).row(map, head, query, view))
+
+    @router.get("/inspections/{id}/column", responses=BYTES, response_class=Response)
+    async def column(id: str, map: Map, key: Number, head: Head = -1, view: View = "raw") -> Response:
+        """Who looks at one key."""
+        return await _numbers(lambda: inspections.get(id).column(map, head, key, view))
+
+    @router.get("/inspections/{id}/rollout", responses=BYTES, response_class=Response)
+    async def rollout(id: str, query: Number) -> Response:
+        """How much of each input cell reaches a token through all layers."""
+        return await _numbers(lambda: inspections.get(id).rollout(query))
+
+    @router.get("/inspections/{id}/relevance", responses=BYTES, response_class=Response)
+    async def relevance(id: str, target: Number) -> Response:
+        """How much each input cell spoke for an answer, by gradients."""
+        inspection = inspections.get(id)
+        found = await jobs.pool.run(inspection.model, lambda _: inspection.relevance(target), jobs.settings.timeout)
+        return _floats(found)
+
+    @router.get("/inspections/{id}/picture", responses=_png(), response_class=Response)
+    async def shown(id: str) -> Response:
+        """The picture that the model saw."""
+        if (found := inspections.get(id).picture) is None:
+            raise ApiError(404, "this inspection has no picture")
+        return Response(found, media_type="image/png")
+
+    @router.get("/inspections/{id}/spectrogram", responses=_png(), response_class=Response)
+    async def spectrogram(id: str) -> Response:
+        """The sound that the model heard, as a picture of its frames."""
+        if (found := inspections.get(id).sound) is None or found.get("spectrogram") is None:
+            raise ApiError(404, "this inspection has no sound")
+        return Response(found["spectrogram"], media_type="image/png")
+
+
+def describe_explorable(jobs: Jobs, name: str) -> ExplorableModel | None:
+    """A model as the explorer lists it; None where there is nothing to look at."""
+    from regard.interpret.inspection import INSPECTIONS
+
+    task = jobs.pool.task(name)
+    if task not in INSPECTIONS:
+        return None
+    cls: Any = resolve(INSPECTIONS, task, "inspection")
+    takes = cls.input_types
+    first, *rest = takes
+    kinds = {option: _kind(takes[option]) for option in rest}
+    needs = {option: kinds.pop(option) for option in cls.required_inputs}
+    examples = EXAMPLES.get(task, [])
+    if first == "image":  # of what the model knows; else a photo as good as any
+        labels = set(getattr(jobs.pool.get(name), "labels", ()))
+        examples = [each for label, each in EXAMPLE_IMAGES.items() if label in labels] or [EXAMPLE_IMAGES["cat"]]
+    return ExplorableModel(name=name, task=task, input=first, examples=examples, required_inputs=needs, options=kinds)
+
+
+async def _parse_request(request: Request, jobs: Jobs) -> InspectionRequest:
+    """What is to be read: JSON; or a form with a file, which is then the picture or the sound."""
+    if media_type(request) != "multipart/form-data":
+        wanted: InspectionRequest = parse_request(InspectionRequest, await read_json(request))
+    else:
+        (content, *more), fields = await read_files(request, ())
+        if more:
+            raise ApiError(422, "one file at a time can be looked at", "file")
+        values = {name: _json(value, name) if name != "model" else value for name, value in fields.items()}
+        wanted = parse_request(InspectionRequest, values)
+        one = await asyncio.to_thread(describe_explorable, jobs, wanted.model)
+        kind = "image" if one is None else one.input
+        if kind == "image":
+            content = await asyncio.to_thread(check_image, content, jobs.settings)
+        elif kind != "sound":
+            raise BadInput(f"{wanted.model} reads a {kind}, not a file")
+        wanted.given[kind] = content
+    _check_limits(wanted, jobs)
+    return wanted
+
+
+def _check_limits(wanted: InspectionRequest, jobs: Jobs) -> None:
+    """No more text and no larger numbers than a service answers within its time."""
+    total = 0
+    for name, value in wanted.given.items():
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, str):
+                total += len(each)
+                if not each.isprintable() and any("\ud800" <= c <= "\udfff" for c in each):
+                    raise ApiError(422, f"{name} holds half a character", f"given.{name}")
+            elif isinstance(each, (int, float)) and not -MAX_NUMBER <= each <= MAX_NUMBER:  # NaN is not either
+                raise ApiError(422, f"{name} must lie between -{MAX_NUMBER} and {MAX_NUMBER}", f"given.{name}")
+    if total > jobs.settings.max_characters:
+        raise BadInput(f"{total:,} characters are more than the {jobs.settings.max_characters:,} of one request")
+
+
+def _json(value: str, name: str) -> Any:
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        raise ApiError(400, f"the field {name} is not JSON", name) from None
+
+
+def _span(given: str | None, whole: int) -> tuple[int, int]:
+    if given is None:
+        return 0, whole
+    begin, _, end = given.partition(":")
+    return int(begin), int(end)
+
+
+def _kind(given: Any) -> str:
+    kinds = given if isinstance(given, tuple) else (given,)
+    return " or ".join({str: "text", int: "number", float: "number", list: "texts"}.get(k, k.__name__) for k in kinds)
+
+
+async def _numbers(make: Callable[[], np.ndarray]) -> Response:
+    return _floats(await asyncio.to_thread(make))
+
+
+def _floats(found: np.ndarray) -> Response:
+    return Response(np.ascontiguousarray(found, dtype="<f4").tobytes(), media_type="application/octet-stream")
+
+
+def _pixels(pixels: np.ndarray, scale: Any) -> Response:
+    headers = {"X-Shape": json.dumps(list(pixels.shape)), "X-Scale": json.dumps(scale)}
+    return Response(
+        np.ascontiguousarray(pixels, dtype=np.uint8).tobytes(), headers=headers, media_type="application/octet-stream"
+    )
+
+
+def _png() -> dict[int | str, dict[str, Any]]:
+    return {200: {"content": {"image/png": {"schema": {"type": "string", "format": "binary"}}}}}

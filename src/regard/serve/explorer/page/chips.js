@@ -1,0 +1,151 @@
+/**
+ * Tokens as words, where they stand in the text: pieces of a word touch, words have a space between them.
+ *
+ * One element a token, lit by a background. Only tokens whose colour changes are touched, so that thousands stay fluid.
+ * One of them is reached by Tab; arrows move, Enter or Space pins.
+ */
+
+import { colour, lightInk, strength } from "./colours.js";
+import { element } from "./element.js";
+import { piece, word } from "./token_text.js";
+
+const LEVELS = 64;
+const NUMBERED = 6; // so many of the largest get their number beneath
+const WORTH = 0.02;
+
+/** Tokens of a side, or those of them that `indices` names. `point(index | null)` and `pin(index)` are called. */
+export class Chips {
+  constructor(side, { label, which, point, pin, indices = side.tokens.map((_, k) => k) }) {
+    this.which = which;
+    this.indices = indices;
+    this.chips = new Map(indices.map((index) => [index, chip(side, index)]));
+    this.levels = new Uint8Array(side.tokens.length);
+    this.numbered = [];
+    this.marked = null;
+    this.element = element("div", { class: side.notes ? "chips noted" : "chips", role: "listbox", "aria-label": label });
+    this.element.append(...flowing(side, indices, this.chips));
+    this.reach(indices[0]);
+    this.listen(point, pin);
+  }
+
+  /** Colour every token by its weight, the largest (`peak`) strongest; null: none. `shares`: with percentages. */
+  light(weights, peak, shares = true) {
+    for (const [index, made] of this.chips) {
+      const level = weights ? Math.round(LEVELS * strength(weights[index], peak)) : 0;
+      if (level !== this.levels[index]) this.paint(made, index, level);
+    }
+    this.number(shares ? weights : null);
+  }
+
+  /** Frame the token that is pointed at or pinned. */
+  mark(index, pinned) {
+    const before = this.chips.get(this.marked);
+    before?.classList.remove("marked", "pinned");
+    before?.setAttribute("aria-selected", "false");
+    this.marked = index;
+    const now = this.chips.get(index);
+    now?.classList.add("marked");
+    now?.classList.toggle("pinned", pinned);
+    now?.setAttribute("aria-selected", "true");
+  }
+
+  /** Paint again: light has become dark, or the other way round. */
+  repaint() {
+    for (const [index, made] of this.chips) if (this.levels[index]) this.paint(made, index, this.levels[index]);
+  }
+
+  paint(made, index, level) {
+    this.levels[index] = level;
+    made.style.backgroundColor = level ? colour(level / LEVELS, this.which) : "";
+    made.classList.toggle("lit", level > 0);
+    made.classList.toggle("light-ink", level > 0 && lightInk(level / LEVELS));
+  }
+
+  /** Percentages beneath the largest. */
+  number(weights) {
+    for (const made of this.numbered) made.removeAttribute("data-share");
+    this.numbered = [];
+    if (!weights) return;
+    const worth = this.indices.filter((index) => weights[index] >= WORTH);
+    for (const index of worth.sort((a, b) => weights[b] - weights[a]).slice(0, NUMBERED)) {
+      const made = this.chips.get(index);
+      made.dataset.share = Math.round(100 * weights[index]);
+      this.numbered.push(made);
+    }
+  }
+
+  listen(point, pin) {
+    const of = (event) => {
+      const made = event.target.closest(".chip");
+      return made ? Number(made.dataset.index) : null;
+    };
+    this.element.addEventListener("pointerover", (event) => of(event) !== null && point(of(event)));
+    this.element.addEventListener("pointerleave", () => point(null));
+    this.element.addEventListener("focusin", (event) => event.target.matches(":focus-visible") && point(of(event)));
+    this.element.addEventListener("focusout", () => point(null));
+    this.element.addEventListener("click", (event) => of(event) !== null && pin(of(event)));
+    this.element.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" || event.key === " ") pin(of(event));
+      else if (!this.move(of(event), event.key)) return;
+      event.preventDefault();
+    });
+  }
+
+  /** Move the focus; true where the key was one that moves. */
+  move(index, key) {
+    const at = this.indices.indexOf(index);
+    const last = this.indices.length - 1;
+    const steps = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: last };
+    let next = steps[key] ?? null;
+    if (key === "ArrowDown" || key === "ArrowUp") next = this.beside(at, key === "ArrowDown" ? 1 : -1);
+    if (next === null) return false;
+    const found = this.indices[Math.max(0, Math.min(last, next))];
+    this.reach(found);
+    this.chips.get(found).focus();
+    return true;
+  }
+
+  /** The nearest token on the line above or below, as a place in `indices`. */
+  beside(at, step) {
+    const boxes = this.indices.map((index) => this.chips.get(index).getBoundingClientRect());
+    const middle = (box) => box.left + box.width / 2;
+    let [best, line] = [at, null];
+    for (let k = at + step; k >= 0 && k < boxes.length; k += step) {
+      const away = Math.abs(boxes[k].top - boxes[at].top) > 4;
+      if (!away) continue;
+      line ??= boxes[k].top;
+      if (Math.abs(boxes[k].top - line) > 4) break;
+      const nearer = Math.abs(middle(boxes[k]) - middle(boxes[at])) < Math.abs(middle(boxes[best]) - middle(boxes[at]));
+      if (best === at || nearer) best = k;
+    }
+    return best;
+  }
+
+  reach(index) {
+    this.chips.get(this.reached)?.setAttribute("tabindex", "-1");
+    this.reached = index;
+    this.chips.get(index)?.setAttribute("tabindex", "0");
+  }
+}
+
+function chip(side, index) {
+  const special = side.special[index] ? " special" : "";
+  const note = side.notes?.[index];
+  const attributes = { class: `chip${special}`, role: "option", "aria-selected": "false", tabindex: "-1" };
+  const title = note ? `${side.tokens[index]}: ${note}` : side.tokens[index];
+  const made = element("span", { ...attributes, "data-index": index, title, dir: "auto" }, word(side, index));
+  if (note) made.dataset.note = note;
+  return made;
+}
+
+/** The tokens with the gaps between them: none where one begins at the character where the last one ended. */
+function* flowing(side, indices, chips) {
+  let end = null;
+  for (const index of indices) {
+    const place = side.places[index]?.text;
+    if (end !== null && !(place && place[0] === end)) yield " ";
+    yield chips.get(index);
+    if (piece(side, index).includes("\n")) yield element("br");
+    end = place ? place[1] : -1;
+  }
+}

@@ -1,0 +1,214 @@
+/**
+ * Change the model while it reads: switch heads off, replace what they look at, draw a mask, take other positions.
+ *
+ * Every change is tried at once. The original answer and the changed one stand beside one another, with the loss of the
+ * original under both; "Show its maps" reads the input with the changes, so that the other panes show the changed model.
+ */
+
+import { compareAnswers } from "./compare.js";
+import { element } from "./element.js";
+import { Matrix } from "./matrix.js";
+import { loadStylesheet } from "./stylesheet.js";
+import { word } from "./token_text.js";
+
+const DO = [
+  ["off", "switch off"],
+  ["uniform", "look everywhere alike"],
+  ["identity", "look at itself"],
+  ["previous", "look at the token before"],
+  ["mask", "not look at drawn pairs"],
+  ["mechanism", "use another mechanism"],
+  ["positions", "other positions (whole model)"],
+];
+const POSITIONS = ["none", "sinusoidal", "rotary", "alibi"];
+const DRAWN = 64; // tokens to a side on which a mask can be drawn
+
+/** Build the pane. */
+export function mount(host, store) {
+  loadStylesheet("lab.css");
+  new Changes(host, store);
+}
+
+class Changes {
+  constructor(host, store) {
+    Object.assign(this, { store, changes: [], turn: 0, pairs: new Map() });
+    this.where = element("select", { id: "change-where" });
+    this.heads = element("div", { class: "heads", role: "group", "aria-label": "Heads" });
+    this.do = element("select", { id: "change-do", on: { change: () => this.kind() } }, ...DO.map(([value, title]) => element("option", { value }, title)));
+    this.more = element("div", { class: "change-more" });
+    this.add = element("button", { type: "button", class: "primary", id: "change-add", on: { click: () => this.put() } }, "Change");
+    this.list = element("ul", { class: "changes", "aria-label": "Changes" });
+    this.error = element("p", { class: "refused", role: "alert", hidden: true });
+    this.result = element("div", { class: "beside", "aria-live": "polite" });
+    this.show = element("button", { type: "button", class: "quiet", id: "change-show", on: { click: () => this.showMaps() } }, "Show its maps");
+    this.back = element("button", { type: "button", class: "quiet", id: "change-back", on: { click: () => this.clear() } }, "Undo all");
+    this.buttons = element("div", { class: "change-buttons", hidden: true }, this.show, this.back);
+    host.append(
+      field("Where", this.where), field("What it does instead", this.do), this.more,
+      element("div", { class: "field" }, element("span", { class: "label" }, "Heads"), this.heads),
+      this.add, this.error, this.list, this.result, this.buttons,
+    );
+    store.on("inspection", () => this.open());
+    store.on("select", () => this.choose());
+    store.on("theme", () => this.drawing?.paint());
+    this.open();
+    this.kind();
+  }
+
+  /** A look is there: its maps can be changed. What was changed is tried on the new input too. */
+  open() {
+    const { inspection } = this.store;
+    this.add.disabled = !inspection?.maps.length;
+    this.pairs.clear();
+    if (inspection && inspection.model !== this.model) this.changes = [];
+    this.model = inspection?.model;
+    if (inspection?.interventions?.length) this.changes = inspection.interventions;
+    this.choose();
+    this.told();
+    if (inspection && this.changes.length) this.compare();
+  }
+
+  /** Another map or head was chosen in the grid: offer that one. */
+  choose() {
+    const map = this.store.map();
+    if (!map) return;
+    const { head } = this.store.selection;
+    const chosen = `${this.store.inspection.id} ${map.name} ${head}`;
+    if (chosen === this.chosen) return; // only a token was pinned
+    this.chosen = chosen;
+    const group = map.name.replace(/\d+/, "*");
+    const wanted = [[map.name, `layer ${map.layer} (${map.name})`], [group, "all layers of its kind"], ["*", "everything that attends"]];
+    const kept = this.where.selectedIndex;
+    this.where.replaceChildren(...wanted.filter(([value], k) => wanted.findIndex(([other]) => other === value) === k).map(([value, title]) => element("option", { value }, title)));
+    this.where.selectedIndex = kept >= 0 && kept < this.where.options.length ? kept : 0;
+    this.heads.replaceChildren(...Array.from({ length: map.heads }, (_, k) => this.head(k, head < 0 || k === head)));
+    if (this.do.value === "mask") this.kind();
+  }
+
+  head(number, pressed) {
+    const flip = (event) => event.currentTarget.setAttribute("aria-pressed", String(event.currentTarget.getAttribute("aria-pressed") !== "true"));
+    return element("button", { type: "button", class: "quiet head", "data-head": number, "aria-pressed": String(pressed), on: { click: flip } }, String(number));
+  }
+
+  /** What a kind of change needs besides: a spec, or a mask to draw. */
+  kind() {
+    const kind = this.do.value;
+    this.drawing = null;
+    this.heads.parentElement.hidden = kind === "positions";
+    if (kind === "mechanism") {
+      this.spec = element("input", { type: "text", id: "change-spec", value: "softmax(scale=1.0)", spellcheck: "false" });
+      this.more.replaceChildren(field("Mechanism", this.spec));
+    } else if (kind === "positions") {
+      this.spec = element("select", { id: "change-spec" }, ...POSITIONS.map((value) => element("option", { value }, value)));
+      this.more.replaceChildren(field("Positions", this.spec));
+    } else if (kind === "mask") this.more.replaceChildren(this.draw());
+    else this.more.replaceChildren();
+  }
+
+  /** A matrix to draw the mask on: a click (or Enter) rules a pair out, or lets it in again. */
+  draw() {
+    const map = this.store.map();
+    if (!map) return element("p", { class: "hint" }, "Read something first.");
+    if (Math.max(map.n, map.m) > DRAWN) return element("p", { class: "hint" }, `Masks can be drawn on up to ${DRAWN} tokens.`);
+    const names = (side, count) => Array.from({ length: count }, (_, k) => word(this.store.side(side), k));
+    const [rows, columns] = [names(map.rows, map.n), names(map.columns, map.m)];
+    const cell = Math.max(6, Math.min(20, Math.floor(150 / Math.max(rows.length, columns.length))));
+    this.drawing = new Matrix(rows, columns, { label: "Draw a mask: click a cell to rule it out", says: (free) => (free ? "free; click to rule it out" : "ruled out"), idle: "Crossed pairs are ruled out.", cell, pick: (n, m) => this.flip(n, m) });
+    this.drawn();
+    const all = element("button", { type: "button", class: "quiet", on: { click: () => this.rule() } }, "Rule out the column");
+    return element("div", { class: "field" }, element("span", { class: "label" }, "Click pairs to rule them out"), this.drawing.element, all);
+  }
+
+  flip(query, key) {
+    const name = `${query} ${key}`;
+    if (!this.pairs.delete(name)) this.pairs.set(name, [query, key]);
+    this.drawn();
+  }
+
+  rule() {
+    const column = this.drawing.at?.[1];
+    if (column === undefined) return;
+    this.drawing.rows.forEach((_, query) => this.pairs.set(`${query} ${column}`, [query, column]));
+    this.drawn();
+  }
+
+  drawn() {
+    const { rows, columns } = this.drawing;
+    const free = rows.map((_, n) => columns.map((_, m) => (this.pairs.has(`${n} ${m}`) ? 0 : 1)));
+    this.drawing.show(free.map((row) => row.map((one) => 0.02 * one)), free, 1);
+  }
+
+  put() {
+    const change = { do: this.do.value, map: this.where.value };
+    const heads = [...this.heads.children].filter((one) => one.getAttribute("aria-pressed") === "true").map((one) => Number(one.dataset.head));
+    if (change.do === "positions") change.map = "*";
+    else if (heads.length < this.heads.children.length) change.heads = heads;
+    if (["mechanism", "positions"].includes(change.do)) change.spec = this.spec.value;
+    if (change.do === "mask") change.mask = [...this.pairs.values()];
+    if (change.heads?.length === 0) return this.fail(new Error("Choose at least one head."));
+    if (change.mask?.length === 0) return this.fail(new Error("Draw at least one pair first."));
+    this.changes = [...this.changes, change];
+    this.compare();
+  }
+
+  async compare() {
+    this.told();
+    if (!this.changes.length) return this.result.replaceChildren();
+    const turn = ++this.turn;
+    this.result.classList.add("waiting");
+    try {
+      const found = await this.store.post("/explore/interventions", { inspection: this.store.inspection.id, interventions: this.changes });
+      if (turn === this.turn) this.result.replaceChildren(...compareAnswers(found));
+    } catch (error) {
+      if (turn !== this.turn) return;
+      if (["invalid", "not_found"].includes(error.type)) this.changes = this.changes.slice(0, -1); // the last one cannot be done
+      this.told();
+      this.fail(error);
+    } finally {
+      if (turn === this.turn) this.result.classList.remove("waiting");
+    }
+  }
+
+  /** The list of changes, each with a way to take it back. */
+  told() {
+    this.error.hidden = true;
+    this.buttons.hidden = !this.changes.length;
+    this.list.replaceChildren(...this.changes.map((change, k) => {
+      const drop = () => {
+        this.changes = this.changes.filter((_, other) => other !== k);
+        this.compare();
+      };
+      return element("li", {}, element("span", {}, words(change)), element("button", { type: "button", class: "quiet", "aria-label": `Take back: ${words(change)}`, on: { click: drop } }, "×"));
+    }));
+  }
+
+  /** Read the input again with the changes: maps and all. */
+  showMaps() {
+    this.store.read(this.store.given, this.changes);
+  }
+
+  clear() {
+    const shown = this.store.inspection?.interventions?.length;
+    this.changes = [];
+    this.compare();
+    if (shown) this.store.read(this.store.given, []);
+  }
+
+  fail(error) {
+    this.error.textContent = error.message;
+    this.error.hidden = false;
+  }
+}
+
+/** A change in words. */
+function words(change) {
+  const title = DO.find(([value]) => value === change.do)[1];
+  if (change.do === "positions") return `positions: ${change.spec}`;
+  const heads = change.heads ? `head${change.heads.length > 1 ? "s" : ""} ${change.heads.join(", ")}` : "all heads";
+  const more = change.spec ? `: ${change.spec}` : change.mask ? ` (${change.mask.length})` : "";
+  return `${change.map}, ${heads}: ${title}${more}`;
+}
+
+function field(title, control) {
+  return element("label", { class: "field" }, element("span", { class: "label" }, title), control);
+}

@@ -1,0 +1,225 @@
+/**
+ * The benches of the lab: tokens on the left, parts to choose, and what these parts make of the tokens as matrices.
+ */
+
+import { element, number } from "./element.js";
+import { Matrix } from "./matrix.js";
+
+const TEXT = "the animal did not cross the street because it was tired";
+const WRITTEN = "das Tier war müde";
+const PAUSE = 250; // ms after the last key before something is asked for
+
+/** What the benches share: fields on the left that ask again when they change, pictures on the right. */
+class LabPanel {
+  constructor(lab) {
+    Object.assign(this, { lab, turn: 0, matrices: [] });
+    this.form = element("form", { class: "lab-form", on: { submit: (event) => event.preventDefault(), input: () => this.soon() } });
+    this.board = element("div", { class: "lab-board" });
+    this.element = element("div", { class: "lab-panel-layout" }, this.form, this.board);
+    this.fields();
+    this.change();
+  }
+
+  soon() {
+    clearTimeout(this.timer);
+    this.turn++; // what is under way is no longer wanted
+    this.board.setAttribute("aria-busy", "true");
+    this.timer = setTimeout(() => this.change(), PAUSE);
+  }
+
+  async change() {
+    const turn = ++this.turn;
+    this.board.setAttribute("aria-busy", "true");
+    const found = await this.ask();
+    if (turn !== this.turn) return;
+    this.board.setAttribute("aria-busy", "false");
+    if (!found) return;
+    this.matrices = [];
+    this.board.replaceChildren(...this.shown(found));
+  }
+
+  matrix(rows, columns, values, options, allowed = null, peak = null) {
+    const made = new Matrix(rows, columns, options);
+    made.show(values, allowed, peak);
+    this.matrices.push(made);
+    return made.element;
+  }
+
+  repaint() {
+    for (const matrix of this.matrices) if (matrix.values) matrix.paint();
+  }
+}
+
+/** Any mechanism under any mask with any positions. */
+export class Mechanisms extends LabPanel {
+  fields() {
+    const { mechanisms, positions, masks } = this.lab.contents;
+    this.text = textbox("Tokens, spaces between them", TEXT, "lab-tokens");
+    this.mechanism = spec("Mechanism", mechanisms, "softmax", "lab-mechanism");
+    this.mask = spec("Mask", masks.map((mask) => ({ ...mask, name: mask.example })), "none", "lab-mask");
+    this.positions = spec("Positions", positions, "none", "lab-positions");
+    this.sharpness = range("Sharpness: what a token scores with itself", 2, 0.25, 12);
+    const says = element("dl", { class: "mask-says" }, ...masks.flatMap(({ name, what }) => [element("dt", {}, name), element("dd", {}, what)]));
+    this.form.append(...[this.text, this.mechanism, this.mask].map((one) => one.element), details("What masks there are", says), this.positions.element, this.sharpness.element);
+  }
+
+  ask() {
+    return this.lab.ask({ what: "mechanism", tokens: split(this.text.get()), mechanism: this.mechanism.get(), mask: this.mask.get() || "none", positions: this.positions.get(), sharpness: Number(this.sharpness.get()) });
+  }
+
+  shown(found) {
+    const { tokens, weights, scores, mask } = found;
+    const mean = average(weights);
+    const heads = weights.map((values, k) => figure(`head ${k}`, this.matrix(tokens, tokens, values, { label: `Weights of head ${k}`, small: true, cell: small(tokens.length) }, mask.allowed)));
+    return [
+      formula(found.mechanism, found.positions.name === "none" ? null : found.positions),
+      element("div", { class: "figures" },
+        figure("Who may look at whom", this.matrix(tokens, tokens, mask.allowed, { label: "The mask", says: (allowed) => (allowed ? "may look" : "may not look"), idle: "What is crossed is ruled out.", cell: large(tokens.length) }, mask.allowed, 3)),
+        figure("Scores, mean of heads", this.matrix(tokens, tokens, average(scores), { label: "Scores", what: "score", cell: large(tokens.length) }, mask.allowed)),
+        figure("Weights, mean of heads", this.matrix(tokens, tokens, mean, { label: "Weights", cell: large(tokens.length) }, mask.allowed)),
+      ),
+      element("div", { class: "figures smalls" }, ...heads),
+      origin(found),
+    ];
+  }
+}
+
+/** The score functions and all other aligners, each on the same tokens; one of them large. */
+export class Aligners extends LabPanel {
+  fields() {
+    this.read = textbox("What is read", TEXT, "lab-read");
+    this.written = textbox("What is written", WRITTEN, "lab-written");
+    this.aligner = spec("Aligner", this.lab.contents.aligners, "additive", "lab-aligner");
+    this.seed = range("Draw of the weights (seed)", 0, 0, 20, 1);
+    this.form.append(...[this.read, this.written, this.aligner, this.seed].map((one) => one.element));
+  }
+
+  body(aligner) {
+    return { what: "aligner", tokens: split(this.read.get()), written: split(this.written.get()), aligner, seed: Number(this.seed.get()) };
+  }
+
+  ask() {
+    return this.lab.ask(this.body(this.aligner.get()));
+  }
+
+  shown(found) {
+    const { rows, columns } = found;
+    const cell = large(Math.max(rows.length, columns.length));
+    const scores = found.scores ? figure("Scores", this.matrix(rows, columns, found.scores[0], { label: "Scores", what: "score", cell })) : null;
+    this.gallery = element("div", { class: "figures smalls", "aria-label": "All aligners" });
+    this.all(this.turn);
+    return [
+      formula(found.aligner),
+      element("div", { class: "figures" }, scores ?? "", figure("Weights: a row for each step", this.matrix(rows, columns, found.weights[0], { label: "Weights", cell }))),
+      element("h3", { class: "lab-title" }, "All of them on these tokens", element("span", { class: "aside" }, "· a score function of the lectures")), this.gallery, origin(found),
+    ];
+  }
+
+  /** Small pictures of every aligner of the table, one after another. */
+  async all(turn) {
+    for (const entry of this.lab.contents.aligners) {
+      const found = await this.lab.ask(this.body(entry.example));
+      if (turn !== this.turn) return;
+      if (!found) continue;
+      const picture = this.matrix(found.rows, found.columns, found.weights[0], { label: `Weights of ${entry.name}`, small: true, cell: small(found.columns.length) });
+      const choose = () => {
+        this.aligner.set(entry.example);
+        this.change();
+      };
+      this.gallery.append(element("button", { type: "button", class: "lab-pick", title: entry.what, on: { click: choose } }, picture, element("span", {}, entry.name + (entry.score ? " ·" : ""))));
+    }
+    this.gallery.dataset.done = "yes";
+  }
+}
+
+/** What every kind of positions says of every pair of places. */
+export class Positions extends LabPanel {
+  fields() {
+    this.board.classList.add("lab-two");
+    this.count = range("Places", 16, 2, 64, 1);
+    this.form.append(this.count.element, element("p", { class: "hint" }, "Added: how alike the vectors of two places are. Turned: the score of two equal vectors. Biased: what is added to the scores of a pair, head by head."));
+  }
+
+  async ask() {
+    const tokens = Array.from({ length: Number(this.count.get()) }, (_, k) => String(k));
+    const found = [];
+    for (const { example } of this.lab.contents.positions) {
+      const one = await this.lab.ask({ what: "positions", positions: example, tokens });
+      if (!one) return null;
+      found.push(one);
+    }
+    return { tokens, found };
+  }
+
+  shown({ tokens, found }) {
+    return found.map(({ positions, matrix, drawn }) => {
+      const heads = matrix.slice(0, 4).map((values, k) => figure(matrix.length > 1 ? `head ${k}` : positions.where, this.matrix(tokens, tokens, values, { label: `${positions.name}, head ${k}`, what: "number", spread: true, small: matrix.length > 1, cell: Math.max(3, Math.floor((matrix.length > 1 ? 84 : 200) / tokens.length)) })));
+      return element("section", { class: "lab-position", "aria-label": positions.name }, formula(positions), element("div", { class: "figures" }, ...heads), drawn.length ? element("p", { class: "hint" }, "These are learned in a model; here they are drawn.") : "");
+    });
+  }
+}
+
+// -- small parts ------------------------------------------------------------------------------------------------------
+
+/** The first line of a part's file and its formula. */
+function formula(...parts) {
+  return element("div", { class: "lab-formulas" }, ...parts.filter(Boolean).map(({ name, what, formula: lines, paper }) => element("section", { "aria-label": name },
+    element("p", {}, what, paper ? element("span", { class: "aside" }, `arXiv:${paper}`) : ""), lines ? element("pre", { tabindex: "0" }, lines) : "")));
+}
+
+/** Where the numbers come from. */
+function origin({ learned, drawn }) {
+  const known = learned?.filter(Boolean).length ?? 0;
+  const mixed = `${known} of ${learned?.length} tokens have vectors of the word model, the others are drawn by their spelling`;
+  const vectors = known === learned?.length ? "The vectors of the tokens are those of the word model" : known ? mixed : "The vectors of the tokens are drawn by their spelling";
+  const parts = drawn.length ? ` What the ${drawn.join(" and the ")} would learn is drawn too: its weights say how it works, not what is meant.` : " Queries, keys and values are these vectors themselves.";
+  return element("p", { class: "hint" }, `${vectors}.${parts}`);
+}
+
+const split = (text) => text.trim().split(/\s+/).filter(Boolean).slice(0, 64);
+const large = (count) => Math.max(5, Math.min(30, Math.floor(225 / count)));
+const small = (count) => Math.max(2, Math.min(12, Math.floor(120 / count)));
+
+function average(heads) {
+  return heads[0].map((row, n) => row.map((_, m) => heads.reduce((sum, head) => sum + head[n][m], 0) / heads.length));
+}
+
+function figure(title, picture) {
+  return element("figure", { class: "lab-figure" }, element("figcaption", {}, title), picture);
+}
+
+function details(title, ...children) {
+  return element("details", { class: "options" }, element("summary", {}, title), ...children);
+}
+
+function labelled(title, control, ...more) {
+  return { element: element("label", { class: "field" }, element("span", { class: "label" }, title), control, ...more), get: () => control.value, set: (value) => (control.value = value) };
+}
+
+function textbox(title, value, id) {
+  const control = element("textarea", { rows: 2, id, spellcheck: "false", dir: "auto" });
+  control.value = value;
+  return labelled(title, control);
+}
+
+/** A name with its settings, to be typed or picked from a list. */
+function spec(title, entries, value, id) {
+  const control = element("input", { type: "text", id, list: `${id}-list`, spellcheck: "false", autocomplete: "off" });
+  control.value = value;
+  const known = element("datalist", { id: `${id}-list` }, ...entries.map((entry) => element("option", { value: entry.example ?? entry.name }, entry.what)));
+  const picks = element("span", { class: "picks" }, ...entries.map((entry) => {
+    const pick = (event) => {
+      event.preventDefault();
+      control.value = entry.example ?? entry.name;
+      control.dispatchEvent(new Event("input", { bubbles: true }));
+    };
+    return element("button", { type: "button", class: "example", title: entry.what, on: { click: pick } }, entry.name);
+  }));
+  return { ...labelled(title, control), element: element("div", { class: "field" }, element("label", { class: "label", for: id }, title), control, known, picks) };
+}
+
+function range(title, value, least, most, step = 0.25) {
+  const told = element("output", {}, number(value));
+  const control = element("input", { type: "range", min: least, max: most, step, value, on: { input: () => (told.textContent = number(Number(control.value))) } });
+  return labelled(title, control, told);
+}

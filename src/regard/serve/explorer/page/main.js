@@ -1,0 +1,52 @@
+/**
+ * The page: makes the store, mounts the panes, and shows the one that the address names (#attention, #search, #lab).
+ *
+ * Panes of their own rooms are modules with `mount(element, store)`; one that is not there leaves no tab behind.
+ */
+
+import { mount as mountInput } from "./input.js";
+import { mount as mountTokens } from "./token_view.js";
+import { mount as mountMaps } from "./maps.js";
+import * as remote from "./remote.js";
+import { Store } from "./store.js";
+import { mountTheme } from "./theme.js";
+
+const store = new Store(remote);
+const find = (id) => document.getElementById(id);
+
+mountTheme(find("theme"), store);
+mountInput(find("input"), store);
+mountTokens(find("tokens"), store);
+mountMaps(find("maps"), store);
+for (const [module, place] of [["./interventions.js", "interventions"], ["./export.js", "export"]]) plug(module, place);
+for (const [module, place] of [["./search_view.js", "search"], ["./lab.js", "lab"]]) plug(module, place);
+
+globalThis.regard = { store }; // for whoever looks behind the page
+store.on("inspection", () => (document.documentElement.dataset.inspection = store.inspection.id)); // which inspection is shown, for whoever watches
+
+window.addEventListener("hashchange", route);
+route();
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") store.select({ query: null, key: null });
+});
+store.open(new URLSearchParams(location.search).get("model"));
+
+/** Mount a pane where its module is there; its place and its tab stay hidden otherwise. */
+async function plug(module, place) {
+  const { mount } = await import(module).catch(() => ({}));
+  if (!mount) return;
+  mount(find(place), store);
+  document.querySelectorAll(`[data-needs="${place}"]`).forEach((waiting) => waiting.removeAttribute("hidden"));
+  route();
+}
+
+/** Show the pane that the address names. */
+function route() {
+  const tabs = [...document.querySelectorAll("nav a")];
+  const chosen = tabs.find((tab) => tab.hash === location.hash && !tab.hidden) ?? tabs[0];
+  for (const tab of tabs) {
+    if (tab === chosen) tab.setAttribute("aria-current", "page");
+    else tab.removeAttribute("aria-current");
+    find(`pane-${tab.hash.slice(1)}`).hidden = tab !== chosen;
+  }
+}

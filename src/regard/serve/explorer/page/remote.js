@@ -1,0 +1,90 @@
+/**
+ * The server as a source of looks: one function for each route, arrays as they travel.
+ *
+ * Whatever goes wrong becomes a `RequestError` with a sentence to show: the server's own, or that it cannot be reached.
+ */
+
+/** Something that was asked for and not given. */
+export class RequestError extends Error {
+  constructor(message, { type = "unknown", status = 0, field = null } = {}) {
+    super(message);
+    this.type = type;
+    this.status = status;
+    this.field = field;
+  }
+}
+
+/** The models that can be explored. */
+export const models = async () => {
+  const told = await (await ask("/explore/models")).json();
+  return Array.isArray(told) ? told : told.models;
+};
+
+/** Have a model read something; a file travels as multipart, everything else as JSON. */
+export async function read(model, given, interventions = []) {
+  const entries = Object.entries(given);
+  const file = entries.find(([, value]) => value instanceof Blob);
+  if (!file) return post("/explore/inspections", { model, given, interventions });
+  const form = new FormData();
+  form.append("model", model);
+  form.append("given", JSON.stringify(Object.fromEntries(entries.filter(([, value]) => !(value instanceof Blob)))));
+  form.append("interventions", JSON.stringify(interventions));
+  form.append("file", file[1], file[1].name ?? file[0]);
+  return (await ask("/explore/inspections", { method: "POST", body: form })).json();
+}
+
+/** Thumbnails of all heads of a map, and the largest weight of each. */
+export async function sample(id, map, size) {
+  const answer = await ask(`/explore/inspections/${id}/sample?${new URLSearchParams({ map, size })}`);
+  return { bytes: new Uint8Array(await answer.arrayBuffer()), scale: JSON.parse(answer.headers.get("X-Scale") ?? "[]") };
+}
+
+/** Part of one head's map, at most `size` cells to a side, as bytes; their `peak` is the weight that 255 is. */
+export async function tile(id, map, head, rows, columns, size) {
+  const wanted = new URLSearchParams({ map, head, rows: rows.join(":"), columns: columns.join(":"), size });
+  const answer = await ask(`/explore/inspections/${id}/tile?${wanted}`);
+  const bytes = new Uint8Array(await answer.arrayBuffer());
+  return Object.assign(bytes, { peak: JSON.parse(answer.headers.get("X-Scale") ?? "1") });
+}
+
+/** What one query looks at. */
+export const row = (id, map, head, query, view) => numbers(id, "row", { map, head, query, view });
+
+/** Who looks at one key. */
+export const column = (id, map, head, key, view) => numbers(id, "column", { map, head, key, view });
+
+/** All layers multiplied: which input cells reach a token. */
+export const rollout = (id, query) => numbers(id, "rollout", { query });
+
+/** Gradient times weights, through all layers: which input cells the output depends on. */
+export const relevance = (id, target) => numbers(id, "relevance", { target });
+
+/** The picture that was read, or the spectrogram of what was heard. */
+export const picture = async (id, what = "picture") => (await ask(`/explore/inspections/${id}/${what}`)).blob();
+
+/** Post JSON, get JSON. */
+export async function post(path, body) {
+  const headers = { "Content-Type": "application/json" };
+  return (await ask(path, { method: "POST", headers, body: JSON.stringify(body) })).json();
+}
+
+/** Floats, little endian on the wire whatever the machine is. */
+async function numbers(id, what, wanted) {
+  const buffer = await (await ask(`/explore/inspections/${id}/${what}?${new URLSearchParams(wanted)}`)).arrayBuffer();
+  const view = new DataView(buffer);
+  return Float32Array.from({ length: buffer.byteLength / 4 }, (_, k) => view.getFloat32(4 * k, true));
+}
+
+async function ask(path, options = {}) {
+  let answer;
+  try {
+    answer = await fetch(path, options);
+  } catch {
+    throw new RequestError("The server does not answer. Is it still running?", { type: "unreachable" });
+  }
+  if (answer.ok) return answer;
+  const told = await answer.json().catch(() => ({}));
+  const { type, message, field } = told.error ?? {};
+  const sentence = message ?? `The server refused (${answer.status}).`;
+  throw new RequestError(sentence, { type, field, status: answer.status });
+}

@@ -1,0 +1,139 @@
+/**
+ * A recording on the stage: what was heard, frame by frame.
+ *
+ * Three pictures over one axis of time: the spectrum; the probability of every label; the lattice, whose shade is the
+ * share of all ways of saying the text that are in a state (blanks and labels in turn), and whose line is the likeliest
+ * way. A mark moves over the frames; beneath it, what the search had kept by then and what it dropped.
+ */
+
+import { colour } from "./colours.js";
+import { element } from "./element.js";
+import { visible } from "./token_text.js";
+
+const [LEFT, RIGHT, SPECTRUM, ROW, GAP] = [74, 14, 90, 16, 24];
+const LEAST = 0.02; // labels that are never likelier are not drawn
+const NEVER = -39;
+
+export class SearchLattice {
+  /** @param shown what /explore/search gave; `go(frame)` is called when a frame is asked for */
+  constructor(shown, go) {
+    this.shown = shown;
+    this.go = go;
+    this.length = shown.steps.length;
+    this.labels = shown.labels.map((_, k) => k).filter((k) => shown.probabilities.some((row) => row[k] >= LEAST));
+    this.canvas = element("canvas", { class: "lattice", role: "img", "aria-label": `The lattice of “${shown.found[0].text}”` });
+    this.canvas.addEventListener("click", (event) => go(this.frame(event)));
+    this.room = element("div", { class: "lattice-room" }, this.canvas);
+    this.heard = element("section", { class: "card" });
+    this.words = element("section", { class: "card" }, element("h3", {}, "What was heard"), this.timed());
+    this.element = element("div", { class: "stage" }, this.room, element("div", { class: "stage-cards" }, this.heard, this.words));
+    this.at = 0;
+    new ResizeObserver(() => this.draw()).observe(this.room);
+  }
+
+  /** Put the mark on a frame; gives a sentence that says what was heard there. */
+  show(at) {
+    this.at = at;
+    this.draw();
+    const step = this.shown.steps[at];
+    this.heard.replaceChildren(...(step.kept ? this.prefixes(step) : this.label(step)));
+    const row = this.shown.probabilities[at];
+    const best = row.indexOf(Math.max(...row));
+    const name = this.shown.labels[best] === "-" ? "nothing new (a blank)" : `“${this.shown.labels[best]}”`;
+    return `${(at * this.shown.seconds).toFixed(2)} s: the likeliest is ${name}, ${Math.round(100 * row[best])} %.`;
+  }
+
+  /** Go to where the next word is heard, or the one before. */
+  choose(by) {
+    const starts = this.shown.found[0].words.map(({ start }) => Math.round(start / this.shown.seconds));
+    const [later, earlier] = [starts.filter((at) => at > this.at), starts.filter((at) => at < this.at)];
+    const at = by > 0 ? later[0] : earlier[earlier.length - 1];
+    if (at !== undefined) this.go(at);
+  }
+
+  prefixes({ kept, pruned, of }) {
+    const line = (one, fate) => {
+      const ends = one.label > NEVER || one.blank > NEVER ? (one.blank > one.label ? "ends in a blank" : "ends in its last word") : "";
+      return element("li", { class: fate }, element("span", { class: "share" }, one.score.toFixed(2)), element("span", { class: "prefix", dir: "auto" }, one.text.map(visible).join(" ") || "(nothing)"), element("span", { class: "why" }, fate === "kept" ? ends : `below the last of the ${kept.length} kept`));
+    };
+    const list = element("ol", { class: "prefixes" }, ...kept.map((one) => line(one, "kept")), ...pruned.map((one) => line(one, "pruned")));
+    const title = element("h3", {}, `Prefixes after this frame: ${kept.length} kept of ${of}`);
+    return [title, list, element("p", { class: "hint" }, "The number is the log-probability of all ways of saying the prefix up to here.")];
+  }
+
+  label({ label, why, text }) {
+    const said = why === "written" ? "It is written down." : `It is ${why}, so nothing is written down.`;
+    return [element("h3", {}, "The likeliest label of this frame"), element("p", { class: "text-so-far" }, visible(label)), element("p", { class: "why" }, said), element("p", { dir: "auto" }, text.map(visible).join(" ") || "(nothing yet)")];
+  }
+
+  timed() {
+    const [{ words, text, score }] = this.shown.found;
+    const list = words.map(({ word, start, end }) => element("li", {}, element("span", { class: "share" }, `${start.toFixed(2)}–${end.toFixed(2)} s`), element("span", { dir: "auto" }, visible(word))));
+    return element("div", {}, element("p", { class: "text-so-far", dir: "auto" }, text || "(nothing)"), element("p", { class: "hint" }, `log-probability ${score.toFixed(3)}`), element("ol", { class: "prefixes" }, ...list));
+  }
+
+  // -- drawing ---------------------------------------------------------------------------------------------------------
+
+  get height() {
+    return SPECTRUM + GAP + this.labels.length * ROW + GAP + this.shown.states.length * ROW + GAP;
+  }
+
+  draw() {
+    const wide = this.room.clientWidth;
+    if (!wide) return;
+    const scale = window.devicePixelRatio || 1;
+    [this.canvas.width, this.canvas.height] = [wide * scale, this.height * scale];
+    this.canvas.style.height = `${this.height}px`;
+    const pen = this.canvas.getContext("2d");
+    pen.setTransform(scale, 0, 0, scale, 0, 0);
+    const style = getComputedStyle(this.canvas);
+    const ink = (name) => style.getPropertyValue(name).trim();
+    const { spectrum, probabilities, share, states, labels, path, seconds } = this.shown;
+    const frames = share.length;
+    const each = (wide - LEFT - RIGHT) / frames;
+    const own = Math.ceil(spectrum.length / frames);
+    heat(pen, spectrum.map((row) => row.map((byte) => byte / 255)), 0, SPECTRUM, each / own, true);
+    const middle = SPECTRUM + GAP;
+    heat(pen, probabilities.map((row) => this.labels.map((k) => row[k])), middle, this.labels.length * ROW, each);
+    const low = middle + this.labels.length * ROW + GAP;
+    heat(pen, share, low, states.length * ROW, each);
+    pen.font = "12px sans-serif";
+    pen.textBaseline = "middle";
+    pen.textAlign = "right";
+    pen.fillStyle = ink("--soft");
+    this.labels.forEach((k, row) => pen.fillText(visible(labels[k]), LEFT - 8, middle + (row + 0.5) * ROW));
+    states.forEach((name, row) => pen.fillText(visible(name), LEFT - 8, low + (row + 0.5) * ROW));
+    pen.textAlign = "left";
+    pen.fillText("spectrum", LEFT, SPECTRUM + GAP / 2 - 2);
+    pen.fillText("probability of every label", LEFT, low - GAP / 2 - 2);
+    pen.fillText("all ways of saying it, and the likeliest of them", LEFT, low + states.length * ROW + GAP / 2 - 2);
+    pen.strokeStyle = ink("--seen");
+    pen.lineWidth = 2;
+    pen.beginPath();
+    path.forEach((state, n) => state >= 0 && pen.lineTo(LEFT + (n + 0.5) * each, low + (state + 0.5) * ROW));
+    pen.stroke();
+    pen.strokeStyle = ink("--ink");
+    pen.lineWidth = 1;
+    pen.strokeRect(LEFT + this.at * each, 0.5, each, this.height - GAP);
+    pen.textAlign = "right";
+    pen.fillText(`${(frames * seconds).toFixed(1)} s`, wide - RIGHT, SPECTRUM + GAP / 2 - 2);
+  }
+
+  frame(event) {
+    const box = this.canvas.getBoundingClientRect();
+    return Math.floor(((event.clientX - box.left - LEFT) / (box.width - LEFT - RIGHT)) * this.shown.share.length);
+  }
+}
+
+/** Columns of shares from 0 to 1 as a picture of `height`, `each` pixels a column; `up`: the first row is the lowest. */
+function heat(pen, columns, top, height, each, up = false) {
+  const rows = columns[0].length;
+  const high = height / rows;
+  columns.forEach((column, n) => {
+    column.forEach((value, row) => {
+      if (value < 0.004) return;
+      pen.fillStyle = colour(up ? value : Math.sqrt(value));
+      pen.fillRect(LEFT + n * each, top + (up ? rows - 1 - row : row) * high, each + 0.5, high + 0.5);
+    });
+  });
+}

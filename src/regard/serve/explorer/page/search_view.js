@@ -1,0 +1,283 @@
+/**
+ * The theatre: a search as it ran, step by step.
+ *
+ * Left what is searched for and how; right the stage: the tree of hypotheses (search_tree.js) with where each beam looked
+ * and what was chosen from (search_details.js), or the lattice of a model that labels frames (search_lattice.js).
+ *
+ * On the stage: left and right step, up and down choose a hypothesis, space plays, Home and End go to the ends.
+ */
+
+import { choice, element, press } from "./element.js";
+import { SearchLattice } from "./search_lattice.js";
+import { SearchTree } from "./search_tree.js";
+
+const PACE = 900; // milliseconds a step
+const FRAME_PACE = 120;
+const WAYS = { beam: "Beam", greedy: "Greedy", diverse: "Diverse beam", sample: "Sample" };
+const HINTS = {
+  beam: "Keep the best few unfinished outputs",
+  greedy: "Always the likeliest word",
+  diverse: "Beams in groups that avoid one another's words",
+  sample: "Draw each word by its probability",
+};
+// name: [label, which ways use it, smallest, largest, step]
+const NUMBERS = {
+  beam_size: ["Beam size", ["beam", "diverse"], 1, 8, 1],
+  groups: ["Groups", ["diverse"], 1, 8, 1],
+  diversity: ["Cost of a word again", ["diverse"], 0, 20, 0.1],
+  length_penalty: ["Length penalty", ["beam", "diverse"], -2, 4, 0.1],
+  num_samples: ["Samples", ["sample"], 1, 8, 1],
+  temperature: ["Temperature", ["sample"], 0.05, 10, 0.05],
+  top_k: ["Top-k (0: all)", ["sample"], 0, 100000, 1],
+  top_p: ["Top-p", ["sample"], 0.01, 1, 0.01],
+  min_p: ["Min-p", ["sample"], 0, 1, 0.01],
+  seed: ["Seed", ["sample"], 0, 4294967295, 1],
+  max_new_tokens: ["New tokens", ["beam", "greedy", "sample"], 1, 128, 1],
+};
+
+/** Build the theatre. */
+export function mount(host, store) {
+  const sheet = new URL("./search_view.css", import.meta.url).href;
+  document.head.append(element("link", { rel: "stylesheet", href: sheet }));
+  new SearchView(host, store);
+}
+
+class SearchView {
+  constructor(host, store) {
+    this.store = store;
+    this.models = [];
+    this.defaults = {};
+    this.stage = null;
+    this.at = 0;
+    this.clock = null;
+    this.turn = 0;
+    this.build(host);
+    store.on("models", () => this.open());
+    store.on("model", () => this.follow(store.model?.name));
+    store.on("inspection", () => this.take(store.inspection));
+    store.on("theme", () => this.stage?.show(this.at));
+    if (store.models.length) this.open();
+  }
+
+  build(host) {
+    this.model = element("select", { id: "search-model", on: { change: () => this.choose(this.model.value) } });
+    this.entry = element("div", { class: "search-entry" });
+    this.ways = element("div");
+    this.numbers = element("div", { class: "search-numbers" });
+    this.go = element("button", { type: "submit", class: "primary", id: "search-go" }, "Search");
+    this.error = element("p", { class: "refused", role: "alert", hidden: true });
+    const form = element(
+      "form", { class: "search-ask", on: { submit: (event) => this.submit(event) } },
+      labelled("Model", this.model), this.entry, this.ways, this.numbers, this.go, this.error,
+    );
+    this.back = this.button("◀", "Back one step", () => this.move(-1));
+    this.play = this.button("Play", "Play or pause", () => this.toggle());
+    this.forward = this.button("▶", "Forward one step", () => this.move(1));
+    this.slider = element("input", { type: "range", min: 0, max: 0, value: 0, "aria-label": "Step", on: { input: () => this.show(Number(this.slider.value)) } });
+    this.says = element("p", { class: "search-says", "aria-live": "polite" });
+    this.bar = element("div", { class: "search-bar", hidden: true }, this.back, this.play, this.forward, this.slider, this.says);
+    this.board = element("div", { class: "search-board", tabindex: "0", "aria-label": "The search. Left and right step, up and down choose, space plays." });
+    this.board.addEventListener("keydown", (event) => this.key(event));
+    const empty = element("p", { class: "hint" }, "Search for something, and step through how it was found.");
+    this.board.append(empty);
+    host.classList.add("search-view");
+    host.append(form, element("section", { class: "search-stage", "aria-label": "Stage" }, this.bar, this.board));
+  }
+
+  button(sign, label, act) {
+    return element("button", { type: "button", class: "quiet", "aria-label": label, title: label, on: { click: act } }, sign);
+  }
+
+  /** Learn which models search, and how they can. */
+  async open() {
+    try {
+      const answer = await fetch("/explore/search");
+      if (!answer.ok) return;
+      ({ models: this.models, defaults: this.defaults } = await answer.json());
+    } catch {
+      return;
+    }
+    this.model.replaceChildren(...this.models.map(({ name, task }) => element("option", { value: name }, `${name}  (${task.replaceAll("_", " ")})`)));
+    this.choose((this.models.find(({ name }) => name === this.store.model?.name) ?? this.models[0])?.name);
+  }
+
+  /** The page's model, where it can be played. */
+  follow(name) {
+    if (this.models.some((one) => one.name === name) && name !== this.chosen?.name) this.choose(name);
+  }
+
+  /** What was read last is what to search for, unless something else was typed or chosen here. */
+  take(inspection) {
+    if (inspection?.model !== this.chosen?.name || this.touched) return;
+    if (this.words) this.words.value = inspection.given?.text ?? this.words.value;
+    else this.given = { inspection: inspection.id };
+  }
+
+  choose(name) {
+    this.chosen = this.models.find((one) => one.name === name);
+    if (!this.chosen) return;
+    this.model.value = name;
+    this.given = null;
+    this.touched = false;
+    this.entry.replaceChildren(...(this.chosen.input === "sound" ? this.sound() : this.text()));
+    const { ways } = this.chosen;
+    const box = choice("Search", ways.map((value) => ({ value, title: WAYS[value], hint: HINTS[value] })), (how) => this.way(how));
+    this.ways.replaceChildren(box);
+    this.way(ways[0]);
+  }
+
+  text() {
+    const known = this.store.models.find(({ name }) => name === this.chosen.name);
+    this.words = element("textarea", { id: "search-text", rows: 3, spellcheck: "false", dir: "auto" });
+    this.words.value = known?.examples?.[0] ?? "";
+    this.words.addEventListener("input", () => {
+      this.touched = true;
+    });
+    this.take(this.store.inspection);
+    return [labelled("Text", this.words)];
+  }
+
+  sound() {
+    this.words = null;
+    const picker = element("input", { type: "file", id: "search-file", accept: "audio/*,.wav,.flac,.ogg" });
+    picker.addEventListener("change", () => {
+      this.touched = picker.files.length > 0;
+      this.given = this.touched ? { sound: picker.files[0] } : null;
+      this.take(this.store.inspection);
+    });
+    this.take(this.store.inspection);
+    const example = element("button", { type: "button", class: "example", on: { click: () => this.example() } }, "Six spoken digits");
+    const hint = element("p", { class: "hint" }, "Without a file: the recording that was looked at last.");
+    return [labelled("Recording", picker), example, hint];
+  }
+
+  /** The recording that came with the page. */
+  async example() {
+    const answer = await fetch(new URL("./digits.wav", import.meta.url));
+    if (!answer.ok) return this.fail(new Error("The example could not be fetched."));
+    this.touched = true;
+    this.given = { sound: await answer.blob() };
+    this.ask();
+  }
+
+  /** Show the settings that a way of searching has. */
+  way(how) {
+    this.how = how;
+    press(this.ways.firstElementChild, how);
+    const written = this.chosen.task === "language_modeling";
+    const frames = this.chosen.input === "sound";
+    const names = Object.keys(NUMBERS).filter((name) => NUMBERS[name][1].includes(how) && (name !== "max_new_tokens" || written) && !(frames && name !== "beam_size"));
+    this.fields = names.map((name) => {
+      const [label, , min, max, step] = NUMBERS[name];
+      const control = element("input", { type: "number", name, min, max, step });
+      control.value = String(this.fields?.find((one) => one.name === name)?.control.value ?? this.defaults[name]);
+      return { name, control, element: labelled(label, control) };
+    });
+    this.numbers.replaceChildren(...this.fields.map((one) => one.element));
+  }
+
+  submit(event) {
+    event.preventDefault();
+    this.ask();
+  }
+
+  async ask() {
+    const given = this.words ? { text: this.words.value } : this.given;
+    if (!given) return this.fail(new Error("Choose a recording first."));
+    const search = { how: this.how };
+    for (const { name, control } of this.fields) if (control.value !== "") search[name] = Number(control.value);
+    const turn = ++this.turn;
+    this.fail(null);
+    this.go.textContent = "Searching…";
+    try {
+      const shown = await this.fetch(this.chosen.name, given, search);
+      if (turn === this.turn) this.showSearch(shown);
+    } catch (error) {
+      if (turn === this.turn) this.fail(error);
+    } finally {
+      if (turn === this.turn) this.go.textContent = "Search";
+    }
+  }
+
+  /** A text travels as JSON, a file as a form. */
+  async fetch(model, given, search) {
+    if (given.inspection) return this.store.post("/explore/search", { model, inspection: given.inspection, search });
+    if (!given.sound) return this.store.post("/explore/search", { model, given, search });
+    const form = new FormData();
+    form.append("model", model);
+    form.append("search", JSON.stringify(search));
+    form.append("file", given.sound, given.sound.name ?? "sound");
+    const answer = await fetch("/explore/search", { method: "POST", body: form });
+    const told = await answer.json().catch(() => ({}));
+    if (!answer.ok) throw new Error(told.error?.message ?? `The server refused (${answer.status}).`);
+    return told;
+  }
+
+  fail(error) {
+    this.error.hidden = !error;
+    this.error.textContent = error?.message ?? "";
+  }
+
+  /** The curtain: a search has come. */
+  showSearch(shown) {
+    this.pause();
+    const Stage = shown.kind === "ctc" ? SearchLattice : SearchTree;
+    this.pace = shown.kind === "ctc" ? FRAME_PACE : PACE;
+    this.stage = new Stage(shown, (at) => this.show(at));
+    this.board.replaceChildren(this.stage.element);
+    this.slider.max = String(shown.steps.length - 1);
+    this.bar.hidden = false;
+    this.show(0);
+  }
+
+  show(at) {
+    if (!this.stage) return;
+    const last = this.stage.length - 1;
+    this.at = Math.max(0, Math.min(last, at));
+    this.slider.value = String(this.at);
+    this.back.disabled = this.at === 0;
+    this.forward.disabled = this.at === last;
+    this.says.textContent = this.stage.show(this.at);
+  }
+
+  move(step) {
+    this.pause();
+    this.show(this.at + step);
+  }
+
+  toggle() {
+    if (this.clock) return this.pause();
+    if (this.at === this.stage.length - 1) this.show(0);
+    this.play.textContent = "Pause";
+    this.clock = setInterval(() => {
+      if (this.at === this.stage.length - 1) this.pause();
+      else this.show(this.at + 1);
+    }, this.pace);
+  }
+
+  pause() {
+    clearInterval(this.clock);
+    this.clock = null;
+    this.play.textContent = "Play";
+  }
+
+  key(event) {
+    if (!this.stage || event.altKey || event.ctrlKey || event.metaKey || event.target.matches("select, input")) return;
+    const acts = {
+      ArrowRight: () => this.move(1),
+      ArrowLeft: () => this.move(-1),
+      ArrowDown: () => this.stage.choose(1),
+      ArrowUp: () => this.stage.choose(-1),
+      Home: () => this.move(-this.at),
+      End: () => this.move(this.stage.length),
+      " ": () => this.toggle(),
+    };
+    if (!acts[event.key]) return;
+    event.preventDefault();
+    acts[event.key]();
+  }
+}
+
+function labelled(title, control) {
+  return element("label", { class: "field" }, element("span", { class: "label" }, title), control);
+}

@@ -1,0 +1,287 @@
+/**
+ * What the page knows, in one place: the models, the inspection that is shown, what is chosen and what is pointed at.
+ *
+ * Panes never talk to one another. They change the store and listen to it:
+ *
+ *     models   the list of models has come          inspection    an input was read: `store.inspection` is new
+ *     model    another model was chosen             select  `store.selection` has changed
+ *     busy     reading began or ended               point   the pointer or the focus is on another token
+ *     error    something could not be done          theme   light became dark or the other way round
+ *
+ * A pane is a module with `mount(element, store)`. Numbers come from a *source* (see remote.js): the server, or the data
+ * inside an exported file. They are kept, newest first, as long as they fit in `MAX_CACHE_BYTES` bytes.
+ */
+
+import { hasMean } from "./token_text.js";
+
+const MAX_CACHE_BYTES = 64 * 1024 * 1024;
+const NOWHERE = { query: null, key: null };
+const WHOLE = ["rollout", "relevance"]; // views through all layers
+
+/** Whether an inspection has a view of a map: not every mechanism has values, not every model a way through all layers. */
+export function offers(inspection, map, view) {
+  if (view === "rollout") return Boolean(inspection.rollout);
+  if (view === "relevance") return Boolean(inspection.relevance?.length);
+  return map.views?.includes(view) ?? true;
+}
+
+export class Store {
+  /** @param source where looks and their numbers come from: an object with the functions of remote.js */
+  constructor(source) {
+    this.source = source;
+    this.models = [];
+    this.model = null;
+    this.inspection = null;
+    this.given = null;
+    this.interventions = [];
+    this.selection = { map: null, head: -1, view: "raw", ...NOWHERE };
+    this.pointed = { ...NOWHERE };
+    this.busy = false;
+    this.error = null;
+    this.asked = 0;
+    this.painting = Promise.resolve(); // ends when the small maps are there: what costs much waits for them
+    this.kept = new ByteCache(MAX_CACHE_BYTES);
+    this.listeners = new Map();
+  }
+
+  /** Call `hear(store)` whenever `event` happens; gives the function that ends it. */
+  on(event, hear) {
+    if (!this.listeners.has(event)) this.listeners.set(event, new Set());
+    this.listeners.get(event).add(hear);
+    return () => this.listeners.get(event).delete(hear);
+  }
+
+  /** Tell everyone who listens. */
+  tell(event) {
+    for (const hear of this.listeners.get(event) ?? []) hear(this);
+  }
+
+  /** Fetch the list of models and choose one: `wanted`, or the first. */
+  async open(wanted = null) {
+    try {
+      this.models = await this.source.models();
+    } catch (error) {
+      return this.fail(error);
+    }
+    this.tell("models");
+    const first = this.models.find((model) => model.name === wanted) ?? this.models[0];
+    if (first) this.choose(first.name);
+  }
+
+  /** Another model; what was changed in the one before is forgotten. */
+  choose(name) {
+    this.model = this.models.find((model) => model.name === name) ?? null;
+    this.interventions = [];
+    this.tell("model");
+  }
+
+  /**
+   * Have the chosen model read something: `{text}`, `{texts}`, `{image: File}`, `{sound: File}` with the task's options.
+   * The inspection that comes back is shown, unless another was asked for in the meantime.
+   */
+  async read(given, interventions = this.interventions) {
+    const turn = ++this.asked;
+    this.given = given;
+    this.busy = true;
+    this.error = null;
+    this.tell("busy");
+    this.tell("error");
+    try {
+      const inspection = await this.source.read(this.model.name, given, interventions);
+      if (turn === this.asked) this.show(inspection, interventions);
+    } catch (error) {
+      if (turn === this.asked) this.fail(error);
+    } finally {
+      if (turn === this.asked) {
+        this.busy = false;
+        this.tell("busy");
+      }
+    }
+    return this.inspection;
+  }
+
+  /** Show an inspection that is there; the map and the head stay where they were if the new inspection has them. */
+  show(inspection, interventions = []) {
+    this.inspection = inspection;
+    this.interventions = interventions;
+    this.pointed = { ...NOWHERE };
+    const same = inspection.maps.find((map) => map.name === this.selection.map);
+    const seen = inspection.maps.filter((each) => each.kind !== "rollout");
+    const crossing = seen.filter((each) => each.kind !== "self");
+    const map = same ?? crossing.at(-2) ?? crossing.at(-1) ?? seen.at(-1) ?? null;
+    const head = map ? headIn(map, this.selection.head) : 0;
+    const view = offers(inspection, map, this.selection.view) ? this.selection.view : "raw";
+    this.selection = { map: map ? map.name : null, head, view, ...NOWHERE };
+    if (map) Object.assign(this.selection, this.opening());
+    this.tell("inspection");
+    this.tell("select");
+  }
+
+  /**
+   * Change what is chosen: any of map, head (-1: the mean of all), query, key, view. Another map or head is a wish to see
+   * that head, so a view of all layers gives way; a pinned token stays where there is one of that name to stay on.
+   */
+  select(change) {
+    const before = this.sides();
+    const next = { ...this.selection, ...change };
+    const moved = change.map !== undefined || change.head !== undefined;
+    if (moved && change.view === undefined && WHOLE.includes(next.view)) next.view = "raw";
+    const map = this.map(next.map);
+    if (map) next.head = headIn(map, next.head);
+    if (map && !offers(this.inspection, map, next.view)) next.view = "raw";
+    this.selection = next;
+    const after = this.sides();
+    if (change.query === undefined && change.key === undefined && String(before) !== String(after)) {
+      const keep = next.query !== null && before[0] === after[0];
+      Object.assign(next, keep ? { key: after[0] === after[1] ? next.query : null } : this.opening());
+    }
+    this.tell("select");
+  }
+
+  /** The names of the two sides that are shown: who looks, and what is looked at. Answers are no side: null. */
+  sides() {
+    const { inspection } = this;
+    const map = this.map();
+    if (!map) return [null, null];
+    if (this.selection.view === "rollout") return [inspection.rollout, inspection.input];
+    if (this.selection.view === "relevance") return [null, inspection.input];
+    return [map.rows, map.columns];
+  }
+
+  /** Who looks, as a side: tokens, or the answers that relevance can be asked for. */
+  get looking() {
+    const name = this.sides()[0];
+    if (name !== null) return this.side(name);
+    const tokens = this.inspection.relevance;
+    const same = Object.values(this.inspection.sides).find((side) => String(side.tokens) === String(tokens));
+    return same ?? { name: "answers", tokens, places: tokens.map(() => ({ none: true })), special: tokens.map(() => false) };
+  }
+
+  /** A token worth beginning with: the class token of a picture, the answer that was given, a word past the middle. */
+  opening() {
+    const [rows, columns] = this.sides();
+    const { tokens, special, name } = this.looking;
+    const pictured = this.side(columns).places.some((place) => place.box);
+    const words = [...tokens.keys()].filter((k) => !special[k]);
+    const given = name === "answers" ? Math.max(0, tokens.indexOf(this.inspection.output.label)) : 0;
+    const query = rows === null || (pictured && special[0]) ? given : (words[Math.floor(0.6 * words.length)] ?? 0);
+    return { query, key: rows === columns ? query : null };
+  }
+
+  /** The pointer or the focus is on a token (or on none): {query, key}, each a number or null. */
+  point(at) {
+    const next = { ...NOWHERE, ...at };
+    if (next.query === this.pointed.query && next.key === this.pointed.key) return;
+    this.pointed = next;
+    this.tell("point");
+  }
+
+  /** What to light up: what is pointed at, or else what is pinned. */
+  get at() {
+    const { query, key } = this.pointed;
+    return query === null && key === null ? this.selection : { ...this.selection, query, key };
+  }
+
+  /** The map of that name, or the chosen one: {name, kind, layer, heads, rows, columns, n, m, exact}. */
+  map(name = this.selection.map) {
+    return this.inspection?.maps.find((map) => map.name === name) ?? null;
+  }
+
+  /** A side of the inspection by name: {name, tokens, places, special}. */
+  side(name) {
+    return this.inspection?.sides[name] ?? null;
+  }
+
+  /** Thumbnails of all heads of a map: {bytes, scale}. */
+  sample(map, size) {
+    return this.get(["sample", map, size], () => this.source.sample(this.inspection.id, map, size));
+  }
+
+  /** A part of one head's map as bytes; rows and columns are [from, to]. */
+  tile(map, head, rows, columns, size) {
+    const ask = () => this.source.tile(this.inspection.id, map, head, rows, columns, size);
+    return this.get(["tile", map, head, ...rows, ...columns, size], ask);
+  }
+
+  /** What one query looks at, exactly: float32 of m numbers. */
+  row({ map, head, query, view }) {
+    return this.get(["row", map, head, query, view], () => this.source.row(this.inspection.id, map, head, query, view));
+  }
+
+  /** Who looks at one key, exactly: float32 of n numbers. */
+  column({ map, head, key, view }) {
+    return this.get(["column", map, head, key, view], () => this.source.column(this.inspection.id, map, head, key, view));
+  }
+
+  /** Which input cells reach a token through all layers. */
+  rollout(query) {
+    return this.get(["rollout", query], () => this.source.rollout(this.inspection.id, query));
+  }
+
+  /** Which input cells a small change of would change the output most. */
+  relevance(target) {
+    return this.get(["relevance", target], () => this.source.relevance(this.inspection.id, target));
+  }
+
+  /** The picture the model saw, or the spectrogram it heard, as a Blob. */
+  picture() {
+    return this.get(["picture"], () => this.source.picture(this.inspection.id, this.inspection.sound ? "spectrogram" : "picture"));
+  }
+
+  /** Post JSON to a route and get JSON back: for panes with a route of their own. */
+  post(path, body) {
+    return this.source.post(path, body);
+  }
+
+  /** Something kept, or asked for and then kept. */
+  get(parts, ask) {
+    const key = JSON.stringify([this.inspection.id, ...parts]);
+    return this.kept.get(key) ?? this.kept.put(key, ask());
+  }
+
+  /** Show an error. */
+  fail(error) {
+    this.error = error;
+    this.tell("error");
+  }
+}
+
+/** The same head where a map has it: the first where there are too few, and the mean of one head is that head. */
+function headIn(map, head) {
+  return head >= map.heads || (head < 0 && !hasMean(map)) ? 0 : head;
+}
+
+/** Promises of arrays by key, the longest unused forgotten first; a failed one is not kept. */
+class ByteCache {
+  constructor(room) {
+    this.room = room;
+    this.used = 0;
+    this.held = new Map();
+  }
+
+  get(key) {
+    const entry = this.held.get(key);
+    if (!entry) return undefined;
+    this.held.delete(key);
+    this.held.set(key, entry);
+    return entry.promise;
+  }
+
+  put(key, promise) {
+    const entry = { promise, bytes: 0 };
+    this.held.set(key, entry);
+    promise.then((value) => this.count(key, entry, value), () => this.held.delete(key));
+    return promise;
+  }
+
+  count(key, entry, value) {
+    if (this.held.get(key) !== entry) return;
+    entry.bytes = value?.byteLength ?? value?.bytes?.byteLength ?? value?.size ?? 0;
+    this.used += entry.bytes;
+    for (const [oldest, { bytes }] of this.held) {
+      if (this.used <= this.room || oldest === key) break;
+      this.held.delete(oldest);
+      this.used -= bytes;
+    }
+  }
+}

@@ -1,0 +1,168 @@
+"""The theatre over HTTP: a search as it ran, as JSON (interpret.search_trace).
+
+    GET  /explore/search        the models that search, the ways each of them can, and the settings by default
+    POST /explore/search        {"model", "given": {"text"}, "search": {"how", "beam_size", ...}}; a sound comes in a form,
+                                 or is that of a look that is kept: {"model", "inspection": id, "search"}
+
+The search runs on the model's own thread, in its turn, so that nobody else's words go through the maps that it watches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from regard.core.errors import BadInput
+from regard.data.audio import speech_batch
+from regard.serve.explorer.cache import InspectionCache
+from regard.serve.http.errors import ApiError
+from regard.serve.http.jobs import Jobs
+from regard.serve.http.routes import parse_request
+from regard.serve.http.schemas import BaseRequest
+from regard.serve.http.uploads import media_type, read_files, read_json
+
+MAX_AUDIO_SECONDS = 20.0  # of a sound that is followed
+
+
+class SearchOptions(BaseRequest):
+    """How the search goes; what a way of searching does not use is left alone."""
+
+    how: Literal["beam", "greedy", "diverse", "sample"] | None = None
+    beam_size: Annotated[int, Field(ge=1, le=8)] = 4
+    groups: Annotated[int, Field(ge=1, le=8)] = 2
+    diversity: Annotated[float, Field(ge=0, le=20)] = 0.5
+    length_penalty: Annotated[float, Field(ge=-2, le=4)] = 1.0
+    num_samples: Annotated[int, Field(ge=1, le=8)] = 1
+    temperature: Annotated[float, Field(ge=0.05, le=10)] = 1.0
+    top_k: Annotated[int, Field(ge=0, le=2**20)] = 0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    min_p: Annotated[float, Field(ge=0, le=1)] = 0.0
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    max_new_tokens: Annotated[int, Field(ge=1, le=128)] = 40
+    prefix: Annotated[str, Field(max_length=200)] = ""
+
+
+class SearchInput(BaseRequest):
+    """What is searched for."""
+
+    text: Annotated[str, Field(max_length=2000)] | None = None
+
+
+class SearchTraceRequest(BaseRequest):
+    """A search to be played."""
+
+    model: Annotated[str, Field(min_length=1, max_length=200)]
+    given: SearchInput = SearchInput()
+    inspection: Annotated[str | None, Field(max_length=64, description="Take what this look was given.")] = None
+    search: SearchOptions = SearchOptions()
+
+
+class SearchingModel(BaseModel):
+    """A model that searches."""
+
+    name: str
+    task: str
+    input: str
+    ways: list[str]
+
+
+class SearchingModels(BaseModel):
+    """What can be played."""
+
+    models: list[SearchingModel]
+    defaults: dict[str, Any]
+
+
+def routes(jobs: Jobs, inspections: InspectionCache) -> APIRouter:
+    """Both of them."""
+    from regard.interpret.search_trace import SearchTraceConfig, search_methods, trace_search
+
+    router = APIRouter(prefix="/explore", tags=["explorer"])
+
+    @router.get("/search")
+    async def plays() -> SearchingModels:
+        """The models that search for what they give, and how each of them can."""
+        await asyncio.to_thread(jobs.pool.load)
+        every = {name: jobs.pool.get(name) for name in jobs.pool.names()}
+        models = [
+            SearchingModel(
+                name=name, task=jobs.pool.task(name), input="sound" if hasattr(one, "front") else "text", ways=ways
+            )
+            for name, one in every.items()
+            if (ways := search_methods(one))
+        ]
+        return SearchingModels(models=models, defaults=asdict(SearchTraceConfig()))
+
+    @router.post("/search", openapi_extra=_bodies(), response_model=dict[str, Any])
+    async def played(request: Request) -> Response:
+        """One search, step by step: what was offered, kept, pruned and why, and where the beams looked."""
+        wanted, sound = await _parse_request(request)
+        predictor = await asyncio.to_thread(jobs.pool.get, wanted.model)
+        given = _given(wanted, inspections)
+        sound = sound or given.get("sound")
+        if isinstance(sound, bytes):
+            front = getattr(predictor, "front", None)
+            if front is None:
+                raise BadInput(f"{wanted.model} does not read sounds")
+            given["sound"] = await asyncio.to_thread(
+                speech_batch.read_audio, sound, front.sample_rate, MAX_AUDIO_SECONDS
+            )
+        search = wanted.search.model_dump(exclude_none=True)
+        shown: bytes = await jobs.pool.run(
+            wanted.model,
+            lambda one: json.dumps(trace_search(one, given, **search), allow_nan=False).encode(),
+            jobs.settings.timeout,
+        )
+        return Response(shown, media_type="application/json")
+
+    return router
+
+
+async def _parse_request(request: Request) -> tuple[SearchTraceRequest, bytes | None]:
+    """What is to be played, and the sound where one came with it."""
+    if media_type(request) != "multipart/form-data":
+        return parse_request(SearchTraceRequest, await read_json(request)), None
+    (content, *more), fields = await read_files(request, ())
+    if more:
+        raise ApiError(422, "one sound at a time can be followed", "file")
+    values: dict[str, Any] = dict(fields)
+    if "search" in values:
+        try:
+            values["search"] = json.loads(values["search"])
+        except (ValueError, RecursionError):
+            raise ApiError(400, "the field search is not JSON", "search") from None
+    return parse_request(SearchTraceRequest, values), content
+
+
+def _given(wanted: SearchTraceRequest, inspections: InspectionCache) -> dict[str, Any]:
+    """What is searched for; a look may hold it."""
+    if wanted.inspection is not None:
+        return {
+            name: value for name, value in inspections.get(wanted.inspection).given.items() if name in ("text", "sound")
+        }
+    return wanted.given.model_dump(exclude_none=True)
+
+
+def _bodies() -> dict[str, Any]:
+    form = {
+        "type": "object",
+        "required": ["model", "file"],
+        "properties": {
+            "model": {"type": "string"},
+            "search": {"type": "string", "description": "JSON"},
+            "file": {"type": "string", "format": "binary"},
+        },
+    }
+    schema = SearchTraceRequest.model_json_schema(ref_template="#/components/schemas/{model}")
+    inner = schema.pop("$defs", {})
+    plain = json.loads(json.dumps(schema))
+    for name in ("given", "search"):
+        plain["properties"][name] = inner["SearchInput" if name == "given" else "SearchOptions"]
+    content = {"application/json": {"schema": plain}, "multipart/form-data": {"schema": form}}
+    return {"requestBody": {"required": True, "content": content}}

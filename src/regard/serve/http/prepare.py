@@ -1,0 +1,71 @@
+"""A loaded model made ready for use: on the best device there is, in float32, and what that is in a few words.
+
+Never bfloat16: it gains nothing here, and on some CPUs it ends the process.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from regard.core.errors import BadInput, Unsupported
+
+Predictor = TypeVar("Predictor")  # whatever has a `model`
+
+
+def load_predictor(name: str) -> Any:
+    """What a name or a folder holds: a saved model, a whole run, or someone else's."""
+    import regard
+
+    return regard.load(name)
+
+
+def load_predictor_as(kind: type[Predictor], name: str, otherwise: str) -> Predictor:
+    """The same where it must be of a kind; else an error that says `otherwise`."""
+    found = load_predictor(name)
+    if not isinstance(found, kind):
+        raise BadInput(f"{name} is a {type(found).__name__}, {otherwise}")
+    return found
+
+
+def prepare_predictor(
+    predictor: Predictor, device: str, int8: bool = False, alone: bool = False, gradients: bool = False
+) -> Predictor:
+    """The same predictor, its model where it is to compute and in the form that is fastest there; `single_token`: for one text
+    at a time; `gradients`: in a form that can be differentiated."""
+    from regard.runtime.hardware import choose_threads
+    from regard.runtime.inference import pack_weights, quantize_int8
+    from regard.training.device import select_device
+
+    place, model = select_device(device), _model(predictor)
+    model.to(place).float().eval()
+    if place.type == "cpu":
+        choose_threads()
+        if gradients:
+            return predictor
+        if int8:
+            quantize_int8(model)
+        elif alone:
+            pack_weights(model, rows=1)
+        else:
+            pack_weights(model)
+    elif int8:
+        raise Unsupported(f"int8 is for CPUs; leave out --int8, or add --device cpu (here: {place})")
+    return predictor
+
+
+def describe_device(predictor: object) -> str:
+    """Where and how it computes, in a few words."""
+    import torch
+
+    from regard.runtime.inference import weight_format
+    from regard.training.device import format_threads
+
+    model = _model(predictor)
+    device, how = next(model.parameters()).device, weight_format(model)
+    if device.type == "cuda":
+        return f"{torch.cuda.get_device_name(device)}, {how}"
+    return f"{device.type.upper()}, {how}, {format_threads(torch.get_num_threads())}"
+
+
+def _model(predictor: Any) -> Any:
+    return predictor.model

@@ -1,0 +1,1 @@
+"""Tasks over episodes of states, actions and rewards."""

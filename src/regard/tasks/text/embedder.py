@@ -1,0 +1,159 @@
+"""Embedding: texts in, one vector each out; texts that mean the same lie near one another.
+
+    embed = regard.load("minilm")
+    embed(["A cat sat on the mat.", "The feline rested on the rug."])       2 C, on the host, float32
+
+    pool        first: the vector of [CLS]       mean: of all tokens, marks included       max: of each coordinate
+    normal      then divided by its length, so that a product of two is the cosine of their angle
+
+Texts go through the model sorted by length, and come back in their own order. Where it can be done they are laid end to
+end, so that nothing is computed for padding (attention/varlen.py); elsewhere they are padded and the padding is hidden.
+The answer is the same. A text that is longer than the model reads is refused; with ``overflow="split"`` it is read in parts
+of equal length, cut between words, and its vector is their mean, each weighed by its tokens. Nothing is ever cut off.
+
+Reimers, Gurevych: Sentence-BERT. EMNLP 2019. arXiv:1908.10084
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import nn
+
+from regard.attention.varlen import has_varlen_kernel
+from regard.core.errors import BadInput, UnknownName, did_you_mean
+from regard.core.shapes import Float, Int, Tensor
+from regard.data.ragged import RaggedTensor
+from regard.tasks.text.encoder_base import EncoderPredictor, check_texts
+
+if TYPE_CHECKING:
+    from regard.tokens.tokenizer import Tokenizer
+
+POOLING_MODES = ("mean", "first", "max")
+BATCH_TOKENS = {
+    "cpu": 2048,
+    "cuda": 32_768,
+}  # that go through the model at a time: what stays in the caches, what fills it
+
+
+class TextEmbedder(EncoderPredictor):
+    """A model that reads texts, with its vocabulary, to be called; `max_length` bounds a text's tokens, marks included."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        text: Tokenizer,
+        pooling: str = "mean",
+        normalize: bool = True,
+        max_length: int | None = None,
+    ) -> None:
+        if pooling not in POOLING_MODES:
+            raise UnknownName(f"no way to pool is called '{pooling}'; {did_you_mean(pooling, POOLING_MODES)}")
+        super().__init__(model, text, max_length)
+        self.pooling, self.normalize = pooling, normalize
+
+    @torch.inference_mode()
+    def __call__(self, texts: Sequence[str], overflow: Literal["refuse", "split"] = "refuse") -> Float[Tensor, "B C"]:
+        """The vector of every text."""
+        texts = check_texts(texts)
+        rows, owners = self._parts(self.text.encode(texts), overflow)
+        found = torch.zeros(len(rows), self.model.config.width)  # type: ignore[union-attr, arg-type]
+        for some, vectors in self._read(rows):
+            found[some] = vectors
+        if len(rows) > len(texts):
+            sizes = torch.tensor([len(row) for row in rows], dtype=found.dtype)
+            whole = torch.zeros(len(texts)).index_add_(0, owners, sizes)
+            share = (sizes / whole[owners])[:, None]
+            found = torch.zeros(len(texts), found.shape[1]).index_add_(0, owners, found * share)
+        return (nn.functional.normalize(found, dim=-1) if self.normalize else found).clone()
+
+    def _parts(self, ids: list[list[int]], overflow: str) -> tuple[list[list[int]], Int[Tensor, " R"]]:
+        """Texts between their marks, those that are too long in parts; and which text each belongs to."""
+        if overflow not in ("refuse", "split"):
+            raise UnknownName(
+                f"a long text can be met with refuse or split; {did_you_mean(overflow, ('refuse', 'split'))}"
+            )
+        rows, owners, capacity = list[list[int]](), list[int](), self.capacity - 2
+        for number, text in enumerate(ids):
+            if len(text) > capacity and overflow == "refuse":
+                raise BadInput(
+                    f"text {number + 1} has {len(text) + 2} tokens with its marks, this model reads {self.capacity}: "
+                    f"shorten it, or have it read in parts (overflow='split'; --split on the command line)"
+                )
+            for part in self._cut(text, capacity):
+                rows.append(self.text.with_special_tokens(part)[0])
+                owners.append(number)
+        return rows, torch.tensor(owners, dtype=torch.overflow)
+
+    def _cut(self, ids: list[int], capacity: int) -> Iterator[list[int]]:
+        """Parts of about equal length, cut where a word begins if there is such a place."""
+        while len(ids) > capacity:
+            many = -(-len(ids) // capacity)
+            at = min(capacity, -(-len(ids) // many))
+            inside = [piece.startswith("##") for piece in self.text.pieces(ids[: at + 1])]
+            at = next((i for i in range(at, 0, -1) if not inside[i]), at)
+            yield ids[:at]
+            ids = ids[at:]
+        yield ids
+
+    def _read(self, rows: list[list[int]]) -> Iterator[tuple[Int[Tensor, " S"], Float[Tensor, "S C"]]]:
+        """Some of the rows and their vectors, shortest first, as many at a time as suit the device."""
+        if not rows:
+            return
+        flat, parameter = RaggedTensor.from_rows(rows), next(self.model.parameters())
+        device, model = parameter.device, _packing_model(self.model)
+        packed = model is not None and (device.type == "cpu" or has_varlen_kernel(device, parameter.dtype))
+        order = torch.sort(flat.lengths, stable=True).indices
+        for some in _batches(
+            flat.lengths[order].tolist(), BATCH_TOKENS.get(device.type, BATCH_TOKENS["cuda"]), not packed
+        ):
+            picked = order[some]
+            lengths = flat.lengths[picked]
+            tokens, _ = flat.pad(picked, self.text.pad)
+            longest = tokens.shape[1]
+            there = lengths.to(device)
+            if int(lengths[0]) == longest:  # sorted: all are as long, nothing is padded
+                x = self.model.hidden(tokens.to(device)).flatten(0, 1)  # type: ignore[operator]
+            else:
+                real = torch.arange(longest) < lengths[:, None]
+                if packed:
+                    x = model.hidden_packed(tokens[real].to(device), there, longest=longest)
+                else:
+                    x = self.model.hidden(tokens.to(device), None, there)[real.to(device)]  # type: ignore[operator]
+            yield picked, self._pooled(x.float(), there).cpu()
+
+    def _pooled(self, x: Float[Tensor, "T C"], lengths: Int[Tensor, " S"]) -> Float[Tensor, "S C"]:
+        """One vector of each text, of texts laid end to end."""
+        if self.pooling == "first":
+            return x[lengths.cumsum(0) - lengths]
+        return torch.segment_reduce(x, self.pooling, lengths=lengths, unsafe=True)
+
+
+def _packing_model(model: Any) -> Any:
+    """The model, where texts laid end to end are read without a mask between them."""
+    return model if getattr(model, "can_pack", False) else None
+
+
+def _batches(lengths: list[int], tokens: int, padded: bool) -> Iterator[slice]:
+    """Slices of sorted lengths of about so many tokens each, padding counted where there is any."""
+    start = total = 0
+    for i, length in enumerate(lengths):
+        more = length * (i + 1 - start) if padded else total + length
+        if i > start and more > tokens:
+            yield slice(start, i)
+            start, more = i, length
+        total = more
+    yield slice(start, len(lengths))
+
+
+def nearest_vectors(
+    queries: Float[Tensor, "Q C"], vectors: Float[Tensor, "B C"], k: int = 5
+) -> tuple[Float[Tensor, "Q k"], Int[Tensor, "Q k"]]:
+    """The k vectors with the smallest angle to each query: their cosines, largest first, and their numbers."""
+    if k < 1:
+        raise BadInput(f"{k} neighbours cannot be found; ask for 1 or more")
+    each, all_ = (nn.functional.normalize(x, dim=-1) for x in (queries, vectors))
+    scores, found = (each @ all_.mT).topk(min(k, len(vectors)))
+    return scores, found

@@ -1,0 +1,579 @@
+"""Text: lines -> whole numbers -> lines, by a vocabulary learned from data.
+
+    kind        pieces are                           what they keep              unseen characters
+    bytes       byte pairs, merged by frequency      the text, to the last byte  cannot happen
+    bpe         character pairs, merged likewise     the text, spaces tidied     <unk>
+    unigram     the likeliest split of a word        the text, spaces tidied     <unk>
+    wordpiece   the longest known start of a word    the text, spaces tidied     <unk> (the word)
+    word        words and signs                      the text, spaces tidied     <unk> (the word)
+    char        characters                           the text                    <unk>
+    bert        the longest known start of a word    its words, signs apart      [UNK] (the word)
+
+How a space survives: `bytes`, `bpe` and `unigram` write it into the piece that follows ("▁dog"), and put one before the
+first word too, so that a word has one piece wherever it stands. `word` and `wordpiece` keep words bare and mark the
+signs instead: "￭" on the side where a sign touches its neighbour, so "(so-so)." is read as (￭ so ￭-￭ so ￭) ￭. and comes
+back as it was. `bert` is BERT's own WordPiece (tokens/wordpiece.py): it forgets spaces, and its special tokens have
+BERT's names. All of it is written in the saved file, a Hugging Face tokenizer.json, which other programs read as is.
+
+A special token is never read out of the text: the characters "</s>" in a line are characters, not the end of it.
+
+Sennrich, Haddow, Birch: Neural Machine Translation of Rare Words with Subword Units. ACL 2016. arXiv:1508.07909
+Kudo: Subword Regularization. ACL 2018. arXiv:1804.10959
+Wu et al.: Google's Neural Machine Translation System (WordPiece). 2016. arXiv:1609.08144
+Radford et al.: Language Models are Unsupervised Multitask Learners (pairs of bytes). 2019
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer as HFTokenizer
+
+from regard.core.errors import BadInput, UnknownName, did_you_mean
+from regard.core.files import atomic_write
+from regard.tokens import wordpiece
+
+KINDS = ("bytes", "bpe", "wordpiece", "unigram", "word", "char", "bert")
+SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")  # ids 0 1 2 3 of every vocabulary trained here
+ROLES = ("pad", "bos", "eos", "unk")
+OPTIONAL_ROLES = ("mask",)  # not every vocabulary has one
+
+# What others call them, best known first: (ours, RoBERTa, BART, T5, Marian, Llama), BERT, Gemma, GPT-2 and its kin.
+SPECIAL_NAMES = {
+    "pad": ("<pad>", "[PAD]", "<|pad|>", "<|padding|>", "<|finetune_right_pad_id|>", "<PAD>"),
+    "bos": ("<s>", "[CLS]", "<bos>", "[BOS]", "<|begin_of_text|>", "<|startoftext|>", "<|endoftext|>", "<BOS>"),
+    "eos": ("</s>", "[SEP]", "<eos>", "[EOS]", "<|end_of_text|>", "<|endoftext|>", "<EOS>"),
+    "unk": ("<unk>", "[UNK]", "<|unk|>", "<UNK>"),
+    "mask": ("<mask>", "[MASK]"),
+}
+
+SPACE, JOINER = "▁", "￭"
+
+
+class Tokenizer:
+    """A vocabulary, and the way from text to its numbers and back.
+
+    `pad`, `bos`, `eos` and `unk` are the numbers of the special tokens (of a BERT: [PAD], [CLS], [SEP], [UNK]), `mask`
+    that of [MASK] where there is one, `size` is how many rows a table of vectors needs, `image_format` one of `KINDS`. Make one
+    with `Tokenizer.train` or `Tokenizer.load`.
+    """
+
+    kind: str
+    size: int
+    pad: int
+    bos: int
+    eos: int
+    unk: int
+    mask: int | None
+
+    def __init__(self, tokenizer: HFTokenizer, special: Mapping[str, str] | None = None) -> None:
+        layout = json.loads(tokenizer.to_str())
+        self._special = _find_special(tokenizer, layout, special or {})
+        self.pad, self.bos, self.eos, self.unk = (self._special[role] for role in ROLES)
+        self.mask = self._special.get("mask")
+        self.kind = _kind(layout)
+        self.size = 1 + max(tokenizer.get_vocab(with_added_tokens=True).values())
+        marks = {token["id"] for token in layout["added_tokens"] if token["special"]}
+        # Some files hold them as plain words; declared special, they are left out of decoded text.
+        tokenizer.add_special_tokens([tokenizer.id_to_token(i) for i in set(self._special.values()) - marks])
+        tokenizer.encode_special_tokens = True  # "</s>" in a line is four characters
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        self._tokenizer = tokenizer
+        self._special_ids = marks | set(self._special.values())
+        self._render = _renderer(layout)
+
+    # -- making one -------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def train(cls, lines: Iterable[str], kind: str = "bytes", size: int = 8000, lower: bool = False) -> Tokenizer:
+        """Learn a vocabulary of at most `size` pieces (fewer where the text holds no more); `lower` forgets case.
+
+        The same lines give the same vocabulary on every run.
+        """
+        if kind not in KINDS:
+            raise UnknownName(f"no vocabulary is of kind '{kind}'; {did_you_mean(kind, KINDS)}")
+        names = wordpiece.BERT_SPECIAL_TOKENS if kind == "bert" else SPECIAL_TOKENS
+        least = len(names) + (256 if kind == "bytes" else 1)
+        if size < least:
+            raise BadInput(f"a vocabulary of kind '{kind}' needs size >= {least}, not {size}")
+        try:
+            tokenizer = _TRAIN[kind](_lines(lines), size, lower)
+        except UnicodeEncodeError as error:
+            raise BadInput(f"a line to train on is not valid Unicode: {error.reason}") from None
+        roles = ("pad", "unk", "bos", "eos", "mask") if kind == "bert" else ROLES
+        return cls(tokenizer, dict(zip(roles, names, strict=True)))
+
+    @classmethod
+    def load(cls, path: str | Path, special: Mapping[str, str] | None = None) -> Tokenizer:
+        """Read a tokenizer.json, ours or another's, or the vocab.txt of a BERT; `alignment_path` is the file or its folder.
+
+        The special tokens are those that tokenizer_config.json beside it names, else those with a usual name; `special`
+        overrides both: ``special={"pad": "<blank>", "eos": "<end>"}``.
+        """
+        path = Path(path)
+        file = path / "tokenizer.json" if path.is_dir() else path
+        if path.is_dir() and not file.is_file() and (path / "vocab.txt").is_file():
+            file = path / "vocab.txt"
+        if not file.is_file():
+            raise BadInput(f"there is no tokenizer at {file}; give a tokenizer.json or the folder that holds one")
+        if file.suffix == ".txt":
+            beside = file.with_name("tokenizer_config.json")
+            config = json.loads(_read_json(beside)) if beside.is_file() else {}
+            return cls(wordpiece.read_vocab(file, config), special)
+        written = _read_json(file)
+        try:
+            tokenizer = HFTokenizer.from_str(written)
+        except Exception as error:  # the library raises plain Exception for whatever it cannot read
+            raise BadInput(f"{file} is not a tokenizer that can be read: {_first_line(error)}") from None
+        return cls(tokenizer, _special_from_config(file) | dict(special or {}))
+
+    def save(self, path: str | Path) -> None:
+        """Write tokenizer.json, and into a folder also the tokenizer_config.json that names the special tokens.
+
+        A path that ends in .json is the file itself; any other is a folder, made where missing.
+        """
+        path = Path(path)
+        if path.suffix == ".json":
+            if not self._has_usual_names():
+                raise BadInput(f"cannot write {path} alone: its special tokens have unusual names; save into a folder")
+            _write(path, self._tokenizer.to_str(pretty=True))
+            return
+        names = {f"{role}_token": self._tokenizer.id_to_token(i) for role, i in self._special.items()}
+        if self.kind == "bert":
+            names |= {"cls_token": names["bos_token"], "sep_token": names["eos_token"]}
+        config = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False} | names
+        _write(path / "tokenizer_config.json", json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+        _write(path / "tokenizer.json", self._tokenizer.to_str(pretty=True))
+
+    # -- using it ---------------------------------------------------------------------------------------------------
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        """The numbers of every line, no special tokens added."""
+        if isinstance(lines, str):
+            raise BadInput("encode takes a list of lines; for a single line use encode_one")
+        try:
+            return [e.ids for e in self._tokenizer.encode_batch_fast(list(lines), add_special_tokens=False)]
+        except (TypeError, UnicodeEncodeError):
+            raise BadInput(_not_text(lines)) from None
+        except Exception as error:  # a vocabulary of another's without a token for the unknown
+            raise BadInput(f"this vocabulary cannot write the text: {_first_line(error)}") from None
+
+    def encode_one(self, line: str) -> list[int]:
+        """The numbers of one line, no special tokens added."""
+        return self.encode([line])[0]
+
+    def offsets(self, line: str) -> list[tuple[int, int]]:
+        """Where each of the numbers of a line stands in it, from which character to which: a space before a word is no
+        part of it. Pieces of one character (bytes) stand in the same place."""
+        self.encode([line])  # refuses what is no text
+        found = self._tokenizer.encode(line, add_special_tokens=False).offsets
+        return [(end - len(line[begin:end].lstrip() or line[begin:end]), end) for begin, end in found]
+
+    def with_special_tokens(
+        self, first: Sequence[int], second: Sequence[int] | None = None
+    ) -> tuple[list[int], list[int]]:
+        """One text or two between their marks, and which of the two each token belongs to.
+
+        ``[CLS] first [SEP]`` is of segment 0 throughout, ``second [SEP]`` of segment 1.
+        """
+        tokens = [self.bos, *first, self.eos]
+        more = [] if second is None else [*second, self.eos]
+        return tokens + more, [0] * len(tokens) + [1] * len(more)
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        """The text of every row; special tokens are left out, the unknown one too."""
+        try:
+            return self._tokenizer.decode_batch([list(row) for row in ids], skip_special_tokens=True)
+        except (TypeError, OverflowError):
+            raise BadInput("decode takes rows of token numbers: lists of whole numbers from 0 up") from None
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Every token as something to read under a picture: "▁dog", "##s", "⟨e2⟩" for a lone byte, "<s>"."""
+        return [self._piece(int(i)) for i in ids]
+
+    def _piece(self, i: int) -> str:
+        token = self._tokenizer.id_to_token(i) if 0 <= i < 2**32 else None
+        if token is None:
+            return f"⟨{i}⟩"
+        return token if i in self._special_ids else self._render(token)
+
+    def _has_usual_names(self) -> bool:
+        """Whether the special tokens would be found again by their names alone."""
+        try:
+            return _find_special(self._tokenizer, json.loads(self._tokenizer.to_str()), {}) == self._special
+        except BadInput:
+            return False
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __repr__(self) -> str:
+        return f"Tokenizer(kind={self.kind!r}, size={self.size})"
+
+    def __reduce__(self) -> tuple[Any, ...]:  # worker processes get the same reading of special tokens
+        names = {role: self._tokenizer.id_to_token(i) for role, i in self._special.items()}
+        return _rebuild, (self._tokenizer.to_str(), names)
+
+
+def _rebuild(written: str, special: dict[str, str]) -> Tokenizer:
+    return Tokenizer(HFTokenizer.from_str(written), special)
+
+
+# -- training, one function a kind ----------------------------------------------------------------------------------
+
+# A word with the space before it, or a run of signs with it. No piece then reaches across "<s>" or "</s>".
+WORDS_AND_PUNCTUATION = rf"{SPACE}?[\p{{L}}\p{{M}}\p{{N}}]+|{SPACE}?[^\p{{L}}\p{{M}}\p{{N}}{SPACE}]+|{SPACE}+"
+
+
+def _train_bytes(lines: Iterator[str], size: int, lower: bool) -> HFTokenizer:
+    tokenizer = HFTokenizer(models.BPE())
+    # Always one space more in front, and on the way back one less: unlike "a space where there is none", this is exact.
+    tokenizer.normalizer = _chain([normalizers.Lowercase()] * lower + [normalizers.Prepend(" ")])
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        min_frequency=2,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        special_tokens=list(SPECIAL_TOKENS),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(lines, trainer)
+    return tokenizer
+
+
+def _train_bpe(lines: Iterator[str], size: int, lower: bool) -> HFTokenizer:
+    tokenizer = HFTokenizer(models.BPE(unk_token="<unk>", fuse_unk=True))
+    _use_metaspace(tokenizer, lower)
+    kept, _ = _known_characters(tokenizer, lines, size - len(SPECIAL_TOKENS))
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, min_frequency=2, special_tokens=list(SPECIAL_TOKENS), show_progress=False
+    )
+    _train_normalised(tokenizer, kept, trainer)
+    return tokenizer
+
+
+def _train_unigram(lines: Iterator[str], size: int, lower: bool) -> HFTokenizer:
+    tokenizer = HFTokenizer(models.Unigram())
+    _use_metaspace(tokenizer, lower)
+    kept, _ = _known_characters(tokenizer, lines, size - len(SPECIAL_TOKENS))
+    # Asked for more than is wanted, and cut here: the trainer's own cut falls on a different one of equals each run.
+    trainer = trainers.UnigramTrainer(
+        vocab_size=size + size // 8 + 8, special_tokens=list(SPECIAL_TOKENS), unk_token="<unk>", show_progress=False
+    )
+    _train_normalised(tokenizer, kept, trainer)
+    pieces = _stable_pieces(
+        json.loads(tokenizer.to_str())["model"]["vocab"][len(SPECIAL_TOKENS) :], size - len(SPECIAL_TOKENS)
+    )
+    tokenizer.model = models.Unigram([(s, 0.0) for s in SPECIAL_TOKENS] + pieces, SPECIAL_TOKENS.index("<unk>"), False)
+    return tokenizer
+
+
+def _stable_pieces(scored: list[tuple[str, float]], capacity: int) -> list[tuple[str, float]]:
+    """The best pieces and all characters, with scores that are the same each run.
+
+    The trainer adds in the order of a hash table. It shows in the last digits of every score, and in the characters
+    that no likely split uses: it gives them the lowest score plus 0, 1, 2, ... times 0.0001. Here all get the lowest.
+    """
+    floor = min((score for _, score in scored), default=0.0)
+    settled = []
+    for piece, score in scored:
+        steps = (score - floor) / 0.0001
+        counted_off = len(piece) == 1 and abs(steps - round(steps)) < 1e-5 and round(steps) < len(scored)
+        settled.append((piece, round(floor if counted_off else score, 5)))
+    settled.sort(key=lambda item: (-item[1], item[0]))
+    left = capacity - sum(len(piece) == 1 for piece, _ in settled)  # without its characters a word could not be spelled
+    longer = {piece for piece, _ in [item for item in settled if len(item[0]) > 1][: max(0, left)]}
+    return [item for item in settled if len(item[0]) == 1 or item[0] in longer]
+
+
+def _train_wordpiece(lines: Iterator[str], size: int, lower: bool) -> HFTokenizer:
+    tokenizer = HFTokenizer(models.WordPiece(unk_token="<unk>"))
+    _use_joiners(tokenizer, lower)
+    kept, characters = _known_characters(tokenizer, lines, (size - len(SPECIAL_TOKENS)) // 2)
+    # Given as special tokens the characters have fixed numbers, by which the trainer settles draws; by itself it would
+    # number them in the order of a hash table, anew each run. Signs with their marks are pieces from the start.
+    letters = characters + [f"##{c}" for c in characters]
+    signs = Counter(word for text in kept for word in text.split() if JOINER in word)
+    common = sorted((s for s, n in signs.items() if n > 1), key=lambda s: (-signs[s], s))
+    letters += common[: max(0, size - len(SPECIAL_TOKENS) - len(letters))]
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size, min_frequency=2, special_tokens=[*SPECIAL_TOKENS, *letters], show_progress=False
+    )
+    _train_normalised(tokenizer, kept, trainer)
+    vocabulary = tokenizer.get_vocab()
+    tokenizer = HFTokenizer(models.WordPiece(vocabulary, unk_token="<unk>"))
+    _use_joiners(tokenizer, lower)
+    tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
+    return tokenizer
+
+
+def _train_bert(lines: Iterator[str], size: int, lower: bool) -> HFTokenizer:
+    tokenizer = wordpiece.bert_tokenizer(lower=lower)
+    kept, characters = _known_characters(tokenizer, lines, (size - len(wordpiece.BERT_SPECIAL_TOKENS)) // 2)
+    letters = characters + [f"##{c}" for c in wordpiece.inner_characters(characters)]  # with fixed numbers, as above
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size, min_frequency=2, special_tokens=[*wordpiece.BERT_SPECIAL_TOKENS, *letters], show_progress=False
+    )
+    _train_normalised(tokenizer, kept, trainer)
+    return wordpiece.bert_tokenizer(tokenizer.get_vocab(), lower=lower)
+
+
+def _train_word(lines: Iterator[str], size: int, lower: bool) -> HFTokenizer:
+    tokenizer = HFTokenizer(models.WordLevel(unk_token="<unk>"))
+    _use_joiners(tokenizer, lower)
+    return _train_word_level(tokenizer, lines, size)
+
+
+def _train_char(lines: Iterator[str], size: int, lower: bool) -> HFTokenizer:
+    tokenizer = HFTokenizer(models.WordLevel(unk_token="<unk>"))
+    tokenizer.normalizer = _chain([normalizers.NFC()] + [normalizers.Lowercase()] * lower)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return _train_word_level(tokenizer, lines, size)
+
+
+def _train_word_level(tokenizer: HFTokenizer, lines: Iterator[str], size: int) -> HFTokenizer:
+    trainer = trainers.WordLevelTrainer(vocab_size=size, special_tokens=list(SPECIAL_TOKENS), show_progress=False)
+    tokenizer.train_from_iterator(lines, trainer)
+    return tokenizer
+
+
+def _train_normalised(tokenizer: HFTokenizer, texts: list[str], trainer: Any) -> None:
+    """Train on texts that have been through the normalizer already."""
+    normalizer, tokenizer.normalizer = tokenizer.normalizer, None
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.normalizer = normalizer
+
+
+_TRAIN: dict[str, Callable[[Iterator[str], int, bool], HFTokenizer]] = {
+    "bytes": _train_bytes,
+    "bpe": _train_bpe,
+    "wordpiece": _train_wordpiece,
+    "unigram": _train_unigram,
+    "word": _train_word,
+    "char": _train_char,
+    "bert": _train_bert,
+}
+
+
+def _chain(parts: list[Any]) -> Any:
+    return parts[0] if len(parts) == 1 else normalizers.Sequence(parts)
+
+
+def _normalizers(lower: bool) -> list[Any]:
+    """One spelling for each letter, one space between words, none at the ends."""
+    spaces = [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
+    return [normalizers.NFC(), *([normalizers.Lowercase()] * lower), *spaces]
+
+
+def _use_metaspace(tokenizer: HFTokenizer, lower: bool) -> None:
+    tokenizer.normalizer = _chain(_normalizers(lower))
+    spaced = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=False)
+    split = pre_tokenizers.Split(Regex(WORDS_AND_PUNCTUATION), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([spaced, split])
+    tokenizer.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always")
+
+
+def _use_joiners(tokenizer: HFTokenizer, lower: bool) -> None:
+    before = normalizers.Replace(Regex(r"(?<=\S)(?=[^\w\s])"), f" {JOINER}")
+    after = normalizers.Replace(Regex(rf"(?<=[^\w\s{JOINER}])(?=\w)"), f"{JOINER} ")
+    tokenizer.normalizer = _chain([*_normalizers(lower), before, after])
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    joined = [decoders.Replace(f" {JOINER}", ""), decoders.Replace(f"{JOINER} ", ""), decoders.Replace(JOINER, "")]
+    tokenizer.decoder = decoders.Sequence([decoders.WordPiece("##", cleanup=False), decoders.Fuse(), *joined])
+
+
+def _known_characters(tokenizer: HFTokenizer, lines: Iterator[str], capacity: int) -> tuple[list[str], list[str]]:
+    """The lines without the characters there is no room for (the rarest), and the characters there is room for."""
+    texts = [tokenizer.normalizer.normalize_str(line) for line in lines]
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(text)
+    del counts[" "], counts[SPACE]  # to the pieces they are the same, and always known
+    ranked = sorted(counts, key=lambda c: (-counts[c], c))
+    known, rare = ranked[: capacity - 1], ranked[capacity - 1 :]
+    dropped = str.maketrans(dict.fromkeys([SPACE, *rare], " "))
+    return [text.translate(dropped) for text in texts], sorted(known)
+
+
+def _lines(lines: Iterable[str]) -> Iterator[str]:
+    if isinstance(lines, (str, bytes)):
+        raise BadInput("train takes many lines, not one string; for a file give open(path, encoding='utf-8')")
+    seen = False
+    for line in lines:
+        if not isinstance(line, str):
+            raise BadInput(f"a line to train on is a {type(line).__name__}, not text")
+        seen = seen or bool(line.strip())
+        yield line
+    if not seen:
+        raise BadInput("there is no text to train on")
+
+
+# -- reading what others wrote --------------------------------------------------------------------------------------
+
+
+def _types(part: Any) -> set[str]:
+    """The types of a part of a tokenizer.json and of the parts inside it."""
+    if isinstance(part, list):
+        return set().union(*map(_types, part))
+    if isinstance(part, dict):
+        return {str(part.get("type"))}.union(*map(_types, part.values()))
+    return set()
+
+
+def _kind(layout: dict[str, Any]) -> str:
+    model, decoder = layout["model"]["type"], _types(layout["decoder"])
+    if model == "BPE":
+        return "bytes" if "ByteLevel" in decoder | _types(layout["pre_tokenizer"]) else "bpe"
+    if model == "WordLevel":
+        return "char" if decoder == {"Fuse"} else "word"
+    if model == "WordPiece" and "BertPreTokenizer" in _types(layout["pre_tokenizer"]):
+        return "bert"
+    return str(model).lower()  # WordPiece, Unigram
+
+
+def _find_special(tokenizer: HFTokenizer, layout: dict[str, Any], named: Mapping[str, str]) -> dict[str, int]:
+    """The numbers of pad, bos, eos and unk: as named, else by the usual names, else by what stands in for them."""
+    for role, name in named.items():
+        if role not in (*ROLES, *OPTIONAL_ROLES):
+            raise UnknownName(f"no special token is called '{role}'; {did_you_mean(role, (*ROLES, *OPTIONAL_ROLES))}")
+        if tokenizer.token_to_id(name) is None:
+            raise BadInput(f"the vocabulary has no token {name!r} to be its '{role}'")
+    added = {token["content"]: token["id"] for token in layout["added_tokens"]}
+    found: dict[str, int] = {}
+    for role in (*ROLES, *OPTIONAL_ROLES):
+        names = (named[role],) if role in named else SPECIAL_NAMES[role]
+        # Those declared as special come first: a large vocabulary may hold "</s>" as a piece of some web page.
+        known = [added[n] for n in names if n in added] + [
+            i for i in map(tokenizer.token_to_id, names) if i is not None
+        ]
+        if known:
+            found[role] = known[0]
+    model = layout["model"]
+    if "unk" not in found and (i := model.get("unk_id")) is not None:
+        found["unk"] = i
+    if "unk" not in found and (i := tokenizer.token_to_id(model.get("unk_token") or "")) is not None:
+        found["unk"] = i
+    if "eos" in found:
+        found.setdefault("bos", found.get("pad", found["eos"]))  # T5 and Marian begin to write with <pad>
+        found.setdefault("pad", found["eos"])  # GPT-2 has one mark for everything
+        if _kind(layout) == "bytes" or model.get("byte_fallback"):
+            found.setdefault("unk", found["eos"])  # nothing is unknown to bytes
+    if missing := [role for role in ROLES if role not in found]:
+        wanted = ", ".join(f"{role!r}: '...'" for role in missing)
+        have = ", ".join(list(added)[:8]) or "none"
+        raise BadInput(
+            f"cannot tell which token is {' or '.join(missing)}; pass special={{{wanted}}} (its special tokens: {have})"
+        )
+    return found
+
+
+def _special_from_config(file: Path) -> dict[str, str]:
+    """The special tokens that a tokenizer_config.json in the same folder names."""
+    beside = file.with_name("tokenizer_config.json")
+    if file.name != "tokenizer.json" or not beside.is_file():
+        return {}
+    config = json.loads(_read_json(beside))
+    vocabulary = json.loads(_read_json(file))
+    known = {token["content"] for token in vocabulary.get("added_tokens") or ()}
+    named: dict[str, str] = {}
+    for role in (*ROLES, *OPTIONAL_ROLES):
+        other = {"bos": "cls", "eos": "sep"}.get(role, role)  # what BERT calls them
+        value: Any = config.get(f"{role}_token") or config.get(f"{other}_token")
+        name: Any = value.get("content") if isinstance(value, dict) else value
+        if name in known:  # some files name tokens that only their program adds later
+            named[role] = name
+    return named
+
+
+def _read_json(file: Path) -> str:
+    """The text of a file that holds one JSON object."""
+    try:
+        written = file.read_text(encoding="utf-8")
+        value = json.loads(written)
+    except OSError as error:
+        raise BadInput(f"cannot read {file}: {error.strerror}") from None
+    except ValueError:  # not UTF-8, or not JSON
+        raise BadInput(f"{file} is damaged: it is not JSON") from None
+    if not isinstance(value, dict):
+        raise BadInput(f"{file} is damaged: it holds no JSON object")
+    return written
+
+
+def _write(file: Path, written: str) -> None:
+    """Write all of it or nothing, into a folder made for it where there is none."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"cannot make the folder {file.parent}: {error.strerror}") from None
+    atomic_write(written.encode("utf-8"), file)
+
+
+# -- reading pieces -------------------------------------------------------------------------------------------------
+
+
+def _renderer(layout: dict[str, Any]) -> Callable[[str], str]:
+    """How a token of this vocabulary is shown to people."""
+    suffix = layout["model"].get("end_of_word_suffix") or ""
+    if _kind(layout) == "bytes":
+        return lambda token: _visible(
+            b"".join(map(_byte, token.removesuffix(suffix))).decode("utf-8", "surrogateescape")
+        )
+    joined = _kind(layout) in ("word", "wordpiece")
+
+    def read(token: str) -> str:
+        if token.startswith("<0x") and token.endswith(">") and len(token) == 6:  # a byte, where characters ran out
+            return _visible(bytes.fromhex(token[3:5]).decode("utf-8", "surrogateescape"))
+        bare = token.replace(JOINER, "") if joined else token.removesuffix(suffix)
+        return _visible(token if bare in ("", "##") else bare)
+
+    return read
+
+
+def _byte_letters() -> dict[str, bytes]:
+    """The 256 letters that stand for bytes: a printable byte stands for itself, the others are counted off from 256."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)]
+    others = (b for b in range(256) if b not in printable)
+    return {chr(b): bytes([b]) for b in printable} | {chr(256 + i): bytes([b]) for i, b in enumerate(others)}
+
+
+_BYTE_OF_LETTER = _byte_letters()
+
+
+def _byte(letter: str) -> bytes:
+    return _BYTE_OF_LETTER.get(letter) or letter.encode("utf-8")
+
+
+def _visible(text: str) -> str:
+    """Spaces as ▁, line ends as ↵, lone bytes and whatever has no shape as a number in brackets."""
+    return "".join(map(_visible_char, text))
+
+
+def _visible_char(c: str) -> str:
+    if c in " \n\t":
+        return {" ": SPACE, "\n": "↵", "\t": "⇥"}[c]
+    if c.isprintable():
+        return c
+    return f"⟨{ord(c) - 0xDC00:02x}⟩" if 0xDC80 <= ord(c) <= 0xDCFF else f"⟨U+{ord(c):04X}⟩"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _not_text(lines: Sequence[Any]) -> str:
+    for n, line in enumerate(lines):
+        if not isinstance(line, str):
+            return f"line {n} is a {type(line).__name__}, not text"
+        try:
+            line.encode("utf-8")
+        except UnicodeEncodeError as error:
+            return f"line {n} is not valid Unicode: {error.reason} at character {error.start}"
+    return "encode takes a list of lines of text"

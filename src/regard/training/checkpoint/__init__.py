@@ -1,0 +1,1 @@
+"""Checkpoints of training runs: whole or not there, sharded, resumable to the bit."""

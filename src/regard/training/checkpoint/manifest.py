@@ -1,0 +1,81 @@
+"""The manifest of a checkpoint: what every file of it was when it was written, so that damage can be told.
+
+    {"format": 1, "step": 540, "ranks": 2,                                          ranks: how many processes wrote it
+     "files": {"model.safetensors": {"size": 1024, "sha256": "..."}, ...},
+     "seal": "..."}                                                                 sha256 of all the rest
+
+It is written last, so a folder without one is not a checkpoint. `group` names some files: "model" stands for
+model.safetensors, or for all of model/.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from regard.core.errors import BadInput
+from regard.training.checkpoint.safetensors_file import error_message, sha256
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+
+
+def read_manifest(checkpoint: Path) -> dict[str, Any]:
+    """What a checkpoint was when it was written."""
+    file = checkpoint / MANIFEST
+    try:
+        found = json.loads(file.read_bytes())
+        if found["format"] > FORMAT:
+            raise BadInput(f"it has format {found['format']}, and this version reads up to {FORMAT}: update regard")
+        seal = found.pop("seal")
+    except FileNotFoundError:
+        raise BadInput(f"it has no {MANIFEST}: it is half of one, or was written by an older version") from None
+    except OSError as error:
+        raise BadInput(f"cannot read {file}: {error_message(error)}") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise BadInput(f"{MANIFEST} is damaged") from None
+    if seal != _seal(found):
+        raise BadInput(f"{MANIFEST} is damaged")
+    return dict(found)
+
+
+def seal_manifest(manifest: Mapping[str, Any]) -> bytes:
+    """A manifest as it is stored."""
+    return (json.dumps({**manifest, "seal": _seal(manifest)}, indent=1) + "\n").encode()
+
+
+def _seal(manifest: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+def group_files(group: str, files: Iterable[str]) -> list[str]:
+    """The names of a group's files."""
+    return [name for name in files if name == f"{group}.safetensors" or name.startswith(f"{group}/")]
+
+
+def find_damage(checkpoint: Path, groups: Iterable[str] | None = None) -> str | None:
+    """What is wrong with a checkpoint (with some groups of it), in a few words; None where all is as it was written."""
+    try:
+        files = read_manifest(checkpoint)["files"]
+    except BadInput as error:
+        return str(error)
+    if groups is not None:
+        files = {name: files[name] for group in groups for name in group_files(group, files)}
+    for name, entry in files.items():  # quick to tell
+        file = checkpoint / name
+        if not file.is_file():
+            return f"{name} is missing"
+        if (size := file.stat().st_size) != entry["size"]:
+            return f"{name} has {size} bytes, and was written with {entry['size']}"
+    try:
+        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
+            sums = list(threads.map(sha256, [checkpoint / name for name in files]))
+    except OSError as error:
+        return f"it cannot be read: {error_message(error)}"
+    damaged = [name for name, one in zip(files, sums, strict=True) if one != files[name]["sha256"]]
+    return f"{damaged[0]} is damaged" if damaged else None

@@ -1,0 +1,170 @@
+"""How a run ends: last, best and averaged weights are measured on validation, and one of them is saved as a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from regard.core.errors import BadInput
+from regard.core.files import atomic_write
+from regard.core.shapes import Tensor
+from regard.see.training_curve import lower_is_better
+from regard.training.checkpoint.checkpoints import read_weights, save_weights
+from regard.training.checkpoint.safetensors_file import read_header
+from regard.training.device import device_name
+from regard.training.loggers.progress import Progress, format_seconds
+from regard.training.parallel.sharded_tensor import to_full
+from regard.training.recipe import build
+from regard.training.weight_averaging import average_weights, copy_weights, named_tensors
+
+if TYPE_CHECKING:
+    from regard.training.loop import TrainingRun
+
+Weights = Mapping[str, Tensor]
+
+
+def finalize(run: TrainingRun, stopped: str, progress: Progress) -> dict[str, Any]:
+    """Measure the candidates, keep one, save it as a model; what comes back is also in result.json."""
+    s = run.settings
+    measured: dict[str, dict[str, Any]] = {}
+    candidates = _candidates(run)
+    for name, weights in candidates.items():
+        if s.final_weights in candidates and name not in (s.final_weights, "last"):
+            continue
+        try:
+            copy_weights(run.model, _cast_to_save_dtype(weights(), s.save_dtype))
+        except BadInput as error:  # a damaged file; there are others
+            progress.print_line(f"{name} weights are passed over: {error}")
+            continue
+        measured[name] = run.measure(2 if s.score_interval else 0)
+        said = "  ".join(f"{key} {value:.4g}" for key, value in measured[name].items() if isinstance(value, float))
+        progress.print_line(f"{name}: {said}")
+    chosen = (
+        s.final_weights
+        if s.final_weights in measured
+        else _best_candidate(measured, run.task.headline if s.score_interval else "loss")
+    )
+    if s.final_weights not in ("auto", chosen):
+        progress.print_line(f"the run was too short for train.final_weights={s.final_weights}")
+    copy_weights(run.model, _cast_to_save_dtype(candidates[chosen](), s.save_dtype))
+    final = {name: to_full(x) for name, x in named_tensors(run.model).items()}
+    found = build_result(run, stopped, measured, chosen)
+    if run.world.is_main_process:
+        half = s.save_dtype == "float16"
+        stored = {name: x.half() if half and x.is_floating_point() else x for name, x in final.items()}
+        about = {"step": str(run.step), "chosen": chosen}
+        save_weights(run.checkpoints.folder / "final.safetensors", stored, about)
+        atomic_write((json.dumps(found, indent=2, ensure_ascii=False) + "\n").encode(), run.out / "result.json")
+        _export(run, final, found)
+    progress.print_line(
+        f"done: {run.step} updates in {format_seconds(run.seconds)} ({stopped}), "
+        f"{run.tokens / max(run.seconds, 1e-9):,.0f} {run.task.unit}/s; kept '{chosen}' in {run.out / 'model'}"
+    )
+    run.world.barrier()
+    return found
+
+
+def _candidates(run: TrainingRun) -> dict[str, Callable[[], Weights]]:
+    """The weights a run may end with, each fetched when asked for."""
+    last = {name: x.detach().clone() for name, x in named_tensors(run.model).items()}
+    found: dict[str, Callable[[], Weights]] = {"last": lambda: last}
+    best = run.checkpoints.folder / "best.safetensors"
+    if run.best is not None and best.is_file() and _belongs_to_run(best, run.step):
+        found["best"] = lambda: read_weights(best)
+    if (ema := run.ema) is not None:
+        found["ema"] = lambda: last | ema.averages
+    files = run.checkpoints.last(run.settings.average_checkpoints)
+    if len(files) > 1:
+        found["average"] = lambda: average_weights(files)
+    return found
+
+
+def _belongs_to_run(best: Path, step: int) -> bool:
+    """Whether the best weights come from an update of this run, not from one that a killed run had reached."""
+    try:
+        return int(read_header(best)[0]["__metadata__"]["step"]) <= step
+    except (BadInput, KeyError, ValueError):
+        return True  # what is wrong with it is said when it is read
+
+
+def _best_candidate(measured: dict[str, dict[str, Any]], by: str) -> str:
+    best = next(iter(measured))
+    for name, found in measured.items():
+        key, top = (tuple(float(m[k]) for k in (by, "loss")) for m in (found, measured[best]))
+        if is_better(by, key[0], top[0]) or (key[0] == top[0] and key[1] < top[1]):
+            best = name
+    return best
+
+
+def is_better(metric: str, value: float, best: float) -> bool:
+    """Whether a number is better than the best so far: losses, perplexities and errors count down."""
+    return value < best if lower_is_better(metric) else value > best
+
+
+def _cast_to_save_dtype(weights: Weights, dtype: str) -> dict[str, Tensor]:
+    """Weights as they will be once stored."""
+    if dtype == "float32":
+        return dict(weights)
+    if dtype == "int8":
+        from regard.weights.int8 import dequantize_int8, quantize_int8
+
+        return dequantize_int8(quantize_int8({name: to_full(x) for name, x in weights.items()}))
+    return {name: x.half().float() if x.is_floating_point() else x for name, x in weights.items()}
+
+
+def _export(run: TrainingRun, final: Weights, found: dict[str, Any]) -> None:
+    from regard.weights.folder import save_model
+
+    model = run.model
+    if run.parallel.is_sharded:
+        model = build(run.recipe.model)
+        copy_weights(model, final)
+    text, about = getattr(run.task, "text", None), run.task.describe()
+    dtype = None if run.settings.save_dtype == "float32" else run.settings.save_dtype
+    save_model(run.out / "model", model.eval(), text, about, _card(run, found), dtype)
+
+
+def _card(run: TrainingRun, found: dict[str, Any]) -> str:
+    kept = found["validation"].get(found["final_weights"], {})
+    scores = "\n".join(f"- {key}: {value}" for key, value in kept.items())
+    return (
+        f"# {run.recipe.name}\n\n{run.task.card()}\n\nTrained {found['steps']} updates "
+        f"({found['epochs']} epochs, {found['tokens']:,} {run.task.unit}, {format_seconds(found['seconds'])}) on "
+        f"{found['machine']}; kept weights: {found['kept']}.\n\nOn the validation part:\n\n{scores}\n"
+    )
+
+
+def build_result(
+    run: TrainingRun, stopped: str, measured: dict[str, dict[str, Any]], averages: str | None
+) -> dict[str, Any]:
+    """The run in numbers."""
+    return {
+        "recipe": run.recipe.name,
+        "stop_reason": stopped,
+        "steps": run.step,
+        "epochs": run.position.epoch,
+        "tokens": run.tokens,
+        "seconds": round(run.seconds, 3),
+        "tokens_per_second": round(run.tokens / max(run.seconds, 1e-9), 1),
+        "parameters": count_parameters(run.model),
+        "machine": device_name(run.device),
+        "world_size": run.world.size,
+        "data_parallel": run.parallel.mode,
+        "precision": run.precision,
+        "compiled": run.eager is None,
+        "torch": torch.__version__,
+        "seed": run.settings.seed,
+        "kept": averages,
+        "validation": measured,
+        "out": str(run.out),
+    }
+
+
+def count_parameters(model: nn.Module) -> int:
+    """How many there are, on all devices together."""
+    return sum(p.numel() for p in model.parameters())

@@ -1,0 +1,1 @@
+"""Where training writes its numbers: a file, TensorBoard, Weights & Biases."""

@@ -1,0 +1,1 @@
+"""Training on several devices: data, sharded and tensor parallel."""

@@ -1,0 +1,70 @@
+"""Weights averaged over time: a moving average while training, and the mean of the last checkpoints after it.
+
+Both stand in for a lower learning rate at the end. The moving average is kept in float32 beside the model and starts
+short: at update n its decay is at most (1 + n) / (10 + n), so that the first weights are soon forgotten. Of weights
+that are spread over processes each averages its own slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from regard.core.errors import BadInput
+from regard.core.shapes import Tensor
+from regard.training.parallel.sharded_tensor import copy_values, to_local
+
+
+class ExponentialMovingAverage:
+    """The exponential moving average of a model's weights."""
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.parameters = {name: x for name, x in named_tensors(model).items() if x.is_floating_point()}
+        self.averages = {name: x.detach().float().clone() for name, x in self.parameters.items()}
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        """Move towards the weights after update `replay_step`, counted from 1."""
+        decay = min(self.decay, (1 + step) / (10 + step))
+        pairs = [(to_local(self.averages[name]), to_local(x).float()) for name, x in self.parameters.items()]
+        pairs = [pair for pair in pairs if pair[0].numel()]  # of a short tensor a process may have nothing
+        if pairs:
+            torch._foreach_lerp_([kept for kept, _ in pairs], [x for _, x in pairs], 1 - decay)
+
+
+def named_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """The parameters and persistent buffers of a model by name, those that are tied under their first name only."""
+    stored = model.state_dict(keep_vars=True)
+    buffers = {name: x for name, x in model.named_buffers() if name in stored}
+    return dict(model.named_parameters()) | buffers
+
+
+@torch.no_grad()
+def copy_weights(model: nn.Module, weights: Mapping[str, Tensor], where: object = "weights") -> None:
+    """Copy weights into a model; a name on one side only is an error that lists both."""
+    own = named_tensors(model)
+    missing, unknown = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
+    if missing or unknown:
+        raise BadInput(f"{where} does not fit the model: missing {missing or 'none'}, unknown {unknown or 'none'}")
+    for name, x in own.items():
+        if x.shape != weights[name].shape:
+            raise BadInput(f"{where}: {name} is {tuple(weights[name].shape)}, the model's is {tuple(x.shape)}")
+        copy_values(x, weights[name])
+
+
+def average_weights(files: Sequence[Path]) -> dict[str, Tensor]:
+    """The mean of the weights in several files or checkpoints; what is not a float is taken from the last."""
+    from regard.training.checkpoint.checkpoints import read_weights
+
+    total: dict[str, Tensor] = {}
+    last: dict[str, Tensor] = {}
+    for file in files:
+        last = read_weights(file)
+        for name, x in last.items():
+            if x.is_floating_point():
+                total[name] = total[name] + x.double() if name in total else x.double()
+    return {name: (total[name] / len(files)).to(x.dtype) if name in total else x for name, x in last.items()}

@@ -1,0 +1,285 @@
+"""BERT of Hugging Face transformers, with each of its heads, both ways.
+
+    theirs                                            ours
+    query, key, value                                 one qkv matrix, rows by head
+    word_embeddings, cls.predictions.decoder          embed and head.words, tied
+    position, token_type_embeddings                   learned positions, segment
+    BertModel                                         head None
+    BertForPreTraining, BertForMaskedLM               pretraining, masked
+    BertForSequenceClassification                     classes(K)
+    BertForTokenClassification                        tags(K)
+    BertForQuestionAnswering                          span
+
+    model, text = bert.load("bert-base-uncased")      a folder with config.json and model.safetensors
+    model, text = bert.load(folder, head=None)        its body alone: what only another head reads is left out
+    bert.save("mine", model, text)                    BertForMaskedLM.from_pretrained("mine") reads it
+
+Which head a folder holds is told by its tensors: config.json of the first published ones names another.
+
+Devlin, Chang, Lee, Toutanova: BERT. NAACL 2019. arXiv:1810.04805
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard.core.config import from_dict
+from regard.core.errors import BadInput, Unsupported
+from regard.core.skip_init import skip_init
+from regard.core.spec import Spec
+from regard.models.bert import BERT, Config
+from regard.weights.checkpoint_formats import (
+    check_requirements,
+    feedforward_for,
+    fill_defaults,
+    is_hf_folder,
+    requires_feedforward,
+    requires_softmax,
+)
+from regard.weights.folder import atomic_folder, read_json, read_tensors, write_json, write_tensors
+from regard.weights.table import Row, export_state_dict, import_state_dict, linear, same, stack, tie
+
+if TYPE_CHECKING:
+    from regard.tokens.tokenizer import Tokenizer
+
+# theirs -> ours; of two, the last is written
+FEEDS = {"gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "gelu": "gelu", "relu": "relu", "silu": "silu"}
+
+# ours -> theirs
+CLASSES = {
+    None: "BertModel",
+    "pretraining": "BertForPreTraining",
+    "masked": "BertForMaskedLM",
+    "classes": "BertForSequenceClassification",
+    "tags": "BertForTokenClassification",
+    "span": "BertForQuestionAnswering",
+}
+
+STORED_HEAD = "stored"  # the head that a folder holds
+
+
+def table(config: Config) -> list[Row]:
+    """The rows for a model of ours with this configuration."""
+    _check(config)
+    kind = _head_name(config.head)
+    body = "" if kind is None else "bert."
+    there, here = f"{body}encoder.layer.{{}}", "encoder.blocks.{}"
+    rows = [
+        Row(f"{body}embeddings.token_type_embeddings.weight", "segment.weight", same),
+        Row(f"{body}embeddings.position_embeddings.weight", "encoder.positions.table.weight", same),
+        Row(f"{body}embeddings.position_ids", None, reason="0, 1, 2, ...: nothing to learn"),
+        *linear(f"{body}embeddings.LayerNorm", "encoder.embed_norm"),
+        *(
+            Row(
+                tuple(f"{there}.attention.self.{name}.{part}" for name in ("query", "key", "value")),
+                f"{here}.mix.project.qkv.{part}",
+                stack("three (h d) ... -> (h three d) ...", three=3, h=config.heads),
+            )
+            for part in ("weight", "bias")
+        ),
+        *linear(f"{there}.attention.output.dense", f"{here}.mix.join.out"),
+        *linear(f"{there}.attention.output.LayerNorm", f"{here}.mix_norm"),
+        *linear(f"{there}.intermediate.dense", f"{here}.feed.up"),
+        *linear(f"{there}.output.dense", f"{here}.feed.down"),
+        *linear(f"{there}.output.LayerNorm", f"{here}.feed_norm"),
+    ]
+    words = f"{body}embeddings.word_embeddings.weight"
+    if kind in ("pretraining", "masked"):
+        rows += [
+            Row((words, "cls.predictions.decoder.weight"), ("embed.weight", "head.words.weight"), tie),
+            Row(("cls.predictions.bias", "cls.predictions.decoder.bias"), "head.words.bias", tie),
+            *linear("cls.predictions.transform.dense", "head.transform"),
+            *linear("cls.predictions.transform.LayerNorm", "head.norm"),
+        ]
+    else:
+        rows += [
+            Row(words, "embed.weight", same),
+            *_dropped_rows("cls.predictions", _MLM_HEAD, "a head that predicts words"),
+        ]
+    if kind == "pretraining":
+        rows += linear("cls.seq_relationship", "head.next")
+    else:
+        rows += _dropped_rows("cls.seq_relationship", ("weight", "bias"), "a head that predicts what follows")
+    if kind in (None, "pretraining", "classes"):
+        rows += linear(f"{body}pooler.dense", "pool")
+    else:
+        rows += _dropped_rows(f"{body}pooler.dense", ("weight", "bias"), "read only by heads over the whole text")
+    theirs = {"classes": "classifier", "tags": "classifier", "span": "qa_outputs"}.get(kind or "")
+    if theirs is not None:
+        rows += linear(theirs, "head.out")
+    return rows
+
+
+def import_config(external: Mapping[str, Any], head: str | None = STORED_HEAD) -> Config:
+    """Our configuration from their config.json; what it does not say is what transformers takes it to be."""
+    said = fill_defaults(external, "bert", _DEFAULTS, _FIXED)
+    if said["classifier_dropout"] not in (None, said["hidden_dropout_prob"]):
+        raise Unsupported("their classifier_dropout is not their hidden_dropout_prob; ours are one")
+    feed = feedforward_for(said["hidden_act"], FEEDS)
+    values = {field: said[name] for field, name in _FIELDS.items()}
+    return from_dict(
+        Config, values | {"feedforward": feed, "head": _head_of_config(said) if head == STORED_HEAD else head}
+    )
+
+
+def export_config(config: Config) -> dict[str, Any]:
+    """Their config.json from our configuration."""
+    _check(config)
+    kind, count = _head_name(config.head), _head_classes(config.head)
+    labels = {} if count is None else {str(n): f"LABEL_{n}" for n in range(count)}
+    return {
+        "model_type": "bert",
+        "architectures": [CLASSES[kind]],
+        **{name: getattr(config, field) for field, name in _FIELDS.items()},
+        "intermediate_size": 4 * config.width if config.ffn is None else config.ffn,
+        "hidden_act": {ours: theirs for theirs, ours in FEEDS.items()}[config.feedforward],
+        **({"id2label": labels, "label2id": {name: int(n) for n, name in labels.items()}} if labels else {}),
+        **_FIXED,
+    }
+
+
+def load(folder: str | Path, head: str | None = STORED_HEAD) -> tuple[BERT, Tokenizer | None]:
+    """A model from a local folder of theirs, in eval mode, and its vocabulary where one is there.
+
+    `head` is a spec of the head it is wanted with; by default the one whose tensors the folder holds.
+    """
+    from regard.tokens.tokenizer import Tokenizer
+
+    folder = Path(folder)
+    state = _normalize_keys(read_tensors(folder))
+    config = import_config(read_json(folder / "config.json"), _head_of_tensors(state) if head == STORED_HEAD else head)
+    with skip_init():
+        model = BERT(config)
+    import_state_dict(table(config), _with_body_prefix(state, config.head is not None), model)
+    known = any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt"))
+    text = Tokenizer.load(folder) if known else None
+    if text is not None and text.size > config.vocab:
+        raise BadInput(f"the vocabulary of {folder} has {text.size} pieces, its weights are for {config.vocab}")
+    return model.eval(), text
+
+
+def save(folder: str | Path, model: BERT, text: Tokenizer | None = None) -> None:
+    """Write a folder that transformers reads; all of it or nothing."""
+    config = model.config
+    state = export_state_dict(table(config), model)
+    for copy in ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias"):
+        state.pop(copy, None)  # as theirs do: one name of what is shared
+    with atomic_folder(Path(folder), is_hf_folder("bert", _FILES)) as new:
+        write_json(new / "config.json", export_config(config) | ({} if text is None else {"pad_token_id": text.pad}))
+        write_tensors(new / "model.safetensors", state)
+        if text is not None:
+            text.save(new)
+
+
+_FIELDS = {  # ours -> theirs, where they mean the same
+    "vocab": "vocab_size",
+    "width": "hidden_size",
+    "heads": "num_attention_heads",
+    "layers": "num_hidden_layers",
+    "ffn": "intermediate_size",
+    "length": "max_position_embeddings",
+    "segments": "type_vocab_size",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "eps": "layer_norm_eps",
+}
+
+# What a BERT must have for ours to be the same.
+_FIXED: dict[str, Any] = {
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "tie_word_embeddings": True,
+}
+
+# What transformers assumes of a config.json that does not say.
+_DEFAULTS: dict[str, Any] = {
+    **_FIXED,
+    "vocab_size": 30522,
+    "hidden_size": 768,
+    "num_attention_heads": 12,
+    "num_hidden_layers": 12,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "layer_norm_eps": 1e-12,
+    "hidden_act": "gelu",
+    "classifier_dropout": None,
+}
+
+_FILES = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+_MLM_HEAD = (
+    "bias",
+    "decoder.weight",
+    "decoder.bias",
+    *(f"transform.{part}.{name}" for part in ("dense", "LayerNorm") for name in ("weight", "bias")),
+)
+
+
+def _dropped_rows(external: str, parts: tuple[str, ...], reason: str) -> list[Row]:
+    """What this model has no place for, on purpose."""
+    return [Row(f"{external}.{part}", None, reason=reason) for part in parts]
+
+
+def _head_name(head: str | None) -> str | None:
+    return None if head is None else Spec.parse(head).name
+
+
+def _head_classes(head: str | None) -> int | None:
+    """How many classes or tags a head tells apart."""
+    if head is None or (spec := Spec.parse(head)).name not in ("classes", "tags"):
+        return None
+    return int(spec.args[0] if spec.args else spec.kwargs[spec.name])
+
+
+def _head_of_config(said: Mapping[str, Any]) -> str | None:
+    """The head that a config.json names; the body alone where it names none."""
+    named = next(iter(said.get("architectures") or ()), "BertModel")
+    kind = next((head for head, theirs in CLASSES.items() if theirs == named), named)
+    if kind == named:
+        raise Unsupported(f"their {named} is not among: {', '.join(CLASSES.values())}")
+    labels = len(said.get("id2label") or ()) or said.get("num_labels", 2)
+    return f"{kind}({labels})" if kind in ("classes", "tags") else kind
+
+
+def _head_of_tensors(state: Mapping[str, Any]) -> str | None:
+    """The head whose tensors are there."""
+    if "cls.seq_relationship.weight" in state:
+        return "pretraining"
+    if "cls.predictions.transform.dense.weight" in state:
+        return "masked"
+    if "qa_outputs.weight" in state:
+        return "span"
+    if "classifier.weight" in state:
+        pools = any(name.endswith("pooler.dense.weight") for name in state)
+        return f"{'classes' if pools else 'tags'}({len(state['classifier.weight'])})"
+    return None
+
+
+def _normalize_keys(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Their tensors under the names of today: the first files that were published call a norm's gamma and beta so."""
+    old = {"gamma": "weight", "beta": "bias"}
+    parts = {name: name.rpartition(".") for name in state}
+    return {f"{stem}.{old.get(last, last)}" if stem else last: state[n] for n, (stem, _, last) in parts.items()}
+
+
+def _with_body_prefix(state: Mapping[str, Any], inside: bool) -> dict[str, Any]:
+    """The body's tensors with or without its first word, as the class has them."""
+    heads = ("cls.", "classifier.", "qa_outputs.")
+    bare = {name.removeprefix("bert."): value for name, value in state.items()}
+    return {f"bert.{n}" if inside and not n.startswith(heads) else n: value for n, value in bare.items()}
+
+
+def _check(config: Config) -> None:
+    """Refuse what BERT has no place for."""
+    needed = {
+        "norm_kind": ("layer", config.norm_kind == "layer"),
+        "attention": requires_softmax(config),
+        "feedforward": requires_feedforward(FEEDS, config),
+        "positions": ("learned", config.positions == "learned"),
+    }
+    check_requirements("BERT", config, needed)

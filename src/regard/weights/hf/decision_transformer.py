@@ -1,0 +1,164 @@
+"""Decision Transformers of Hugging Face transformers (`DecisionTransformerModel`), both ways.
+
+    theirs                                            ours
+    encoder: GPT-2's blocks, Conv1D matrices          decoder: Linear, transposed; one qkv matrix, rows by head
+    embed_return, embed_state, embed_action           the same
+    embed_timestep                                    time: a learned table
+    embed_ln, then row 0 of wpe at every place        norm; that row is a constant and goes into its bias
+    wte                                               none: no word is ever read
+    predict_action.0, predict_state, predict_return   action, state, reward
+
+Theirs pad short histories on the left, under a mask; ours on the right, by lengths: what is predicted is the same,
+since a step knows its time from the table alone.
+
+    model = decision.load("folder")                   a folder with config.json and model.safetensors
+    decision.save("mine", model)                      DecisionTransformerModel.from_pretrained("mine") reads it
+
+Chen et al.: Decision Transformer. NeurIPS 2021. arXiv:2106.01345
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.core.config import from_dict
+from regard.core.shapes import Tensor
+from regard.core.skip_init import skip_init
+from regard.models.decision_transformer import Config, DecisionTransformer
+from regard.weights.checkpoint_formats import (
+    check_requirements,
+    feedforward_for,
+    fill_defaults,
+    is_hf_folder,
+    requires_feedforward,
+    requires_softmax,
+)
+from regard.weights.folder import atomic_folder, read_json, read_tensors, write_json, write_tensors
+from regard.weights.hf.gpt2 import FEEDS, FIXED, blocks, check_dropout
+from regard.weights.table import Row, export_state_dict, import_state_dict, same, zero
+
+MODEL_TYPE = "decision_transformer"
+NUM_POSITIONS = 1024  # rows of a table that theirs has and never reads past the first
+
+
+def table(config: Config) -> list[Row]:
+    """The rows for a model of ours with this configuration; theirs as `named` gives them."""
+    _check(config)
+    rows = [
+        Row("encoder.wte.weight", None, zero(1, config.width)),
+        Row("encoder.wpe.weight", None, zero(NUM_POSITIONS, config.width)),
+        Row("embed_timestep.weight", "time.table.weight", same),
+    ]
+    for kind in ("weight", "bias"):
+        rows += [
+            Row(f"embed_return.{kind}", f"embed_return.{kind}", same),
+            Row(f"embed_state.{kind}", f"embed_state.{kind}", same),
+            Row(f"embed_action.{kind}", f"embed_action.{kind}", same),
+            Row(f"embed_ln.{kind}", f"norm.{kind}", same),
+            *blocks("encoder.h.{}", kind, config.heads),
+            Row(f"encoder.ln_f.{kind}", f"decoder.norm.{kind}", same),
+            Row(f"predict_action.0.{kind}", f"action.{kind}", same),
+            Row(f"predict_state.{kind}", f"state.{kind}", same),
+            Row(f"predict_return.{kind}", f"reward.{kind}", same),
+        ]
+    return rows
+
+
+def normalize_keys(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Their tensors with what is the same at every place where it acts, in the bias of the norm before it."""
+    found = dict(state)
+    if {"embed_ln.bias", "encoder.wpe.weight"} <= found.keys():
+        found["embed_ln.bias"] = found["embed_ln.bias"] + found["encoder.wpe.weight"][0]
+    for name in ("encoder.wpe.weight", "encoder.wte.weight"):
+        if name in found:
+            found[name] = torch.zeros_like(found[name])
+    return {name: x for name, x in found.items() if not name.endswith((".attn.bias", ".attn.masked_bias"))}
+
+
+def import_config(external: Mapping[str, Any]) -> Config:
+    """Our configuration from their config.json; what it does not say is what transformers takes it to be."""
+    said = fill_defaults(external, MODEL_TYPE, _DEFAULTS, FIXED)
+    check_dropout(said)
+    feed = feedforward_for(said["activation_function"], FEEDS)
+    values = {field: said[name] for field, name in _FIELDS.items()}
+    kind = "tanh" if said["action_tanh"] else "linear"
+    return from_dict(Config, values | {"feedforward": feed, "action_type": kind})
+
+
+def export_config(config: Config) -> dict[str, Any]:
+    """Their config.json from our configuration."""
+    _check(config)
+    return {
+        "model_type": MODEL_TYPE,
+        "architectures": ["DecisionTransformerModel"],
+        **{name: getattr(config, field) for field, name in _FIELDS.items()},
+        "embd_pdrop": config.dropout,
+        "action_tanh": config.action_type == "tanh",
+        "activation_function": {ours: theirs for theirs, ours in FEEDS.items()}[config.feedforward],
+        "n_positions": NUM_POSITIONS,
+        "vocab_size": 1,
+        **FIXED,
+    }
+
+
+def load(folder: str | Path) -> DecisionTransformer:
+    """A model from a local folder of theirs, in eval mode."""
+    folder = Path(folder)
+    config = import_config(read_json(folder / "config.json"))
+    state = normalize_keys(read_tensors(folder))
+    with skip_init():
+        model = DecisionTransformer(config)
+    import_state_dict(table(config), state, model)
+    return model.eval()
+
+
+def save(folder: str | Path, model: DecisionTransformer) -> None:
+    """Write a folder that transformers' `DecisionTransformerModel.from_pretrained` reads; all of it or nothing."""
+    state = export_state_dict(table(model.config), model)
+    with atomic_folder(Path(folder), is_hf_folder(MODEL_TYPE, {"config.json", "model.safetensors"})) as new:
+        write_json(new / "config.json", export_config(model.config))
+        write_tensors(new / "model.safetensors", state)
+
+
+_FIELDS = {  # ours -> theirs, where they mean the same
+    "state_dim": "state_dim",
+    "action_dim": "act_dim",
+    "width": "hidden_size",
+    "heads": "n_head",
+    "layers": "n_layer",
+    "ffn": "n_inner",
+    "length": "max_ep_len",
+    "dropout": "resid_pdrop",
+    "attention_dropout": "attn_pdrop",
+}
+
+# What transformers assumes of a config.json that does not say.
+_DEFAULTS: dict[str, Any] = {
+    **FIXED,
+    "state_dim": 17,
+    "act_dim": 4,
+    "hidden_size": 128,
+    "max_ep_len": 4096,
+    "action_tanh": True,
+    "n_layer": 3,
+    "n_head": 1,
+    "n_inner": None,
+    "activation_function": "relu",
+    "resid_pdrop": 0.1,
+    "embd_pdrop": 0.1,
+    "attn_pdrop": 0.1,
+}
+
+
+def _check(config: Config) -> None:
+    """Refuse what theirs has no place for."""
+    needed = {
+        "action_type": ("tanh or linear", config.action_type != "discrete"),
+        "attention": requires_softmax(config),
+        "feedforward": requires_feedforward(FEEDS, config),
+    }
+    check_requirements("theirs", config, needed)

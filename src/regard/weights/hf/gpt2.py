@@ -1,0 +1,222 @@
+"""GPT-2 of Hugging Face transformers (`GPT2LMHeadModel`), both ways.
+
+    theirs                                            ours
+    Conv1D: matrices as they stand behind x           Linear: transposed
+    c_attn (q, k, v by thirds)                        one qkv matrix, rows by head
+    wte, lm_head                                      embed and head, tied
+    wpe                                               learned positions
+    a bias everywhere                                 the same, or zeros where ours has none
+
+    model, text = gpt2.load("gpt2")                   a folder with config.json and model.safetensors
+    gpt2.save("mine", model, text)                    GPT2LMHeadModel.from_pretrained("mine") reads it
+
+Radford et al.: Language Models are Unsupervised Multitask Learners. 2019
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard.core.config import from_dict
+from regard.core.errors import Unsupported
+from regard.core.skip_init import skip_init
+from regard.models.gpt import GPT, Config
+from regard.weights.checkpoint_formats import (
+    FILES,
+    check_requirements,
+    feedforward_for,
+    fill_defaults,
+    is_hf_folder,
+    requires_feedforward,
+    requires_softmax,
+    single_token,
+)
+from regard.weights.folder import atomic_folder, read_json, read_tensors, write_json, write_tensors
+from regard.weights.table import Row, export_state_dict, import_state_dict, same, tie, transpose, view, zero
+
+if TYPE_CHECKING:
+    from regard.tokens.tokenizer import Tokenizer
+
+# theirs -> ours; of two, the last is written
+FEEDS = {
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_new": "gelu_tanh",
+    "gelu": "gelu",
+    "relu": "relu",
+    "swish": "silu",
+    "silu": "silu",
+}
+
+
+def table(config: Config) -> list[Row]:
+    """The rows for a model of ours with this configuration."""
+    _check(config)
+    rows = [
+        Row(("transformer.wte.weight", "lm_head.weight"), ("embed.weight", "head.weight"), tie)
+        if config.tied
+        else Row("transformer.wte.weight", "embed.weight", same),
+        Row("transformer.wpe.weight", "decoder.positions.table.weight", same),
+        *blocks("transformer.h.{}", "weight", config.heads),
+        Row("transformer.ln_f.weight", "decoder.norm.weight", same),
+    ]
+    if not config.tied:
+        rows.append(Row("lm_head.weight", "head.weight", same))
+    if not config.bias:
+        return [*rows, *(Row(name, None, zero(size)) for name, size in _biases(config))]
+    return [
+        *rows,
+        *blocks("transformer.h.{}", "bias", config.heads),
+        Row("transformer.ln_f.bias", "decoder.norm.bias", same),
+    ]
+
+
+def blocks(there: str, kind: str, heads: int) -> list[Row]:
+    """The weights or the biases of all blocks; `there` is their name of one."""
+    here = "decoder.blocks.{}"
+    turned = transpose if kind == "weight" else same
+    by_thirds = "c (three h d) -> (h three d) c" if kind == "weight" else "(three h d) -> (h three d)"
+    return [
+        Row(f"{there}.ln_1.{kind}", f"{here}.mix_norm.{kind}", same),
+        Row(f"{there}.attn.c_attn.{kind}", f"{here}.mix.project.qkv.{kind}", view(by_thirds, three=3, h=heads)),
+        Row(f"{there}.attn.c_proj.{kind}", f"{here}.mix.join.out.{kind}", turned),
+        Row(f"{there}.ln_2.{kind}", f"{here}.feed_norm.{kind}", same),
+        Row(f"{there}.mlp.c_fc.{kind}", f"{here}.feed.up.{kind}", turned),
+        Row(f"{there}.mlp.c_proj.{kind}", f"{here}.feed.down.{kind}", turned),
+    ]
+
+
+def import_config(external: Mapping[str, Any]) -> Config:
+    """Our configuration from their config.json; what it does not say is what transformers takes it to be."""
+    said = fill_defaults(external, "gpt2", _DEFAULTS, FIXED)
+    check_dropout(said)
+    feed = feedforward_for(said["activation_function"], FEEDS)
+    values = {field: said[name] for field, name in _FIELDS.items()} | {
+        "feedforward": feed,
+        "eos": single_token(said["eos_token_id"]),
+    }
+    return from_dict(Config, values)
+
+
+def check_dropout(said: Mapping[str, Any]) -> None:
+    """Refuse two dropouts where ours have one."""
+    if said["embd_pdrop"] != said["resid_pdrop"]:
+        raise Unsupported(
+            f"their embd_pdrop and resid_pdrop differ ({said['embd_pdrop']} and {said['resid_pdrop']}); ours are one"
+        )
+
+
+def export_config(config: Config) -> dict[str, Any]:
+    """Their config.json from our configuration."""
+    _check(config)
+    return {
+        "model_type": "gpt2",
+        "architectures": ["GPT2LMHeadModel"],
+        **{name: getattr(config, field) for field, name in _FIELDS.items()},
+        "embd_pdrop": config.dropout,
+        "activation_function": {ours: theirs for theirs, ours in FEEDS.items()}[config.feedforward],
+        "bos_token_id": config.eos,
+        "eos_token_id": config.eos,
+        **FIXED,
+    }
+
+
+def load(folder: str | Path) -> tuple[GPT, Tokenizer | None]:
+    """A model from a local folder of theirs, in eval mode, and its vocabulary where a tokenizer.json is there."""
+    from regard.tokens.tokenizer import Tokenizer
+
+    folder = Path(folder)
+    config = import_config(read_json(folder / "config.json"))
+    state = _normalize_keys(read_tensors(folder))
+    with skip_init():
+        model = GPT(config)
+    import_state_dict(table(config), state, model)
+    text = Tokenizer.load(folder) if (folder / "tokenizer.json").is_file() else None
+    return model.eval(), text
+
+
+def save(folder: str | Path, model: GPT, text: Tokenizer | None = None) -> None:
+    """Write a folder that transformers' `GPT2LMHeadModel.from_pretrained` reads; all of it or nothing."""
+    config = model.config
+    state = export_state_dict(table(config), model)
+    if config.tied:
+        del state["lm_head.weight"]  # as theirs do: one name of the shared table
+    with atomic_folder(Path(folder), is_hf_folder("gpt2", FILES)) as new:
+        write_json(new / "config.json", export_config(config))
+        write_json(new / "generation_config.json", {"bos_token_id": config.eos, "eos_token_id": config.eos})
+        write_tensors(new / "model.safetensors", state)
+        if text is not None:
+            text.save(new)
+
+
+_FIELDS = {  # ours -> theirs, where they mean the same
+    "vocab": "vocab_size",
+    "width": "n_embd",
+    "heads": "n_head",
+    "layers": "n_layer",
+    "ffn": "n_inner",
+    "length": "n_positions",
+    "dropout": "resid_pdrop",
+    "attention_dropout": "attn_pdrop",
+    "tied": "tie_word_embeddings",
+}
+
+# What a GPT-2 must have for ours to be the same.
+FIXED: dict[str, Any] = {
+    "layer_norm_epsilon": 1e-5,
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "reorder_and_upcast_attn": False,
+    "add_cross_attention": False,
+}
+
+# What transformers assumes of a config.json that does not say.
+_DEFAULTS: dict[str, Any] = {
+    **FIXED,
+    "vocab_size": 50257,
+    "n_embd": 768,
+    "n_head": 12,
+    "n_layer": 12,
+    "n_inner": None,
+    "n_positions": 1024,
+    "activation_function": "gelu_new",
+    "resid_pdrop": 0.1,
+    "embd_pdrop": 0.1,
+    "attn_pdrop": 0.1,
+    "tie_word_embeddings": True,
+    "eos_token_id": 50256,
+}
+
+
+def _biases(config: Config) -> Iterator[tuple[str, int]]:
+    """Every bias of theirs by name, and how long it is: zeros where ours has none."""
+    width, hidden = config.width, config.ffn or 4 * config.width
+    each = {"ln_1": width, "attn.c_attn": 3 * width, "attn.c_proj": width, "ln_2": width, "mlp.c_fc": hidden}
+    for layer in range(config.layers):
+        for name, size in {**each, "mlp.c_proj": width}.items():
+            yield f"transformer.h.{layer}.{name}.bias", size
+    yield "transformer.ln_f.bias", width
+
+
+def _normalize_keys(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Their tensors under the names of today: files of the body alone lack the first word, old ones keep a mask."""
+    named = {}
+    for name, value in state.items():
+        body = name if name.startswith(("transformer.", "lm_head.")) else f"transformer.{name}"
+        if not body.endswith((".attn.bias", ".attn.masked_bias")):  # not to be learned: who may look at whom
+            named[body] = value
+    return named
+
+
+def _check(config: Config) -> None:
+    """Refuse what GPT-2 has no place for."""
+    needed = {
+        "norm_kind": ("layer", config.norm_kind == "layer"),
+        "qk_norm": (None, config.qk_norm is None),
+        "kv_heads": (None, config.kv_heads in (None, config.heads)),
+        "attention": requires_softmax(config),
+        "feedforward": requires_feedforward(FEEDS, config),
+        "positions": ("learned", config.positions == "learned"),
+    }
+    check_requirements("GPT-2", config, needed)

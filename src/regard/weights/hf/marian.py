@@ -1,0 +1,228 @@
+"""Marian translators of Hugging Face transformers (`MarianMTModel`, the opus-mt models), both ways.
+
+    theirs                                       ours
+    one table for source, target and output      embed and head, tied
+    q_proj, k_proj, v_proj                       one qkv matrix, rows by head
+    final_logits_bias                            the head's bias
+    embed_positions                              sinusoidal(layout='halves'), computed
+    decoder_start_token_id (their <pad>)         bos
+
+    model, text = marian.load("opus-mt-en-de")       a folder with config.json and model.safetensors
+    marian.save("mine", model, text)                 MarianMTModel.from_pretrained("mine") reads it
+
+Junczys-Dowmunt et al.: Marian: Fast Neural Machine Translation in C++. ACL 2018. arXiv:1804.00344
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard.core.config import from_dict
+from regard.core.errors import Unsupported
+from regard.core.skip_init import skip_init
+from regard.core.spec import Spec
+from regard.models.transformer import Config, Transformer
+from regard.weights.checkpoint_formats import (
+    FILES,
+    check_requirements,
+    feedforward_for,
+    fill_defaults,
+    is_hf_folder,
+    requires_feedforward,
+    requires_softmax,
+    single_token,
+)
+from regard.weights.folder import atomic_folder, read_json, read_tensors, write_json, write_tensors
+from regard.weights.table import Row, computed, export_state_dict, import_state_dict, same, stack, tie, view, zero
+
+if TYPE_CHECKING:
+    from regard.tokens.tokenizer import Tokenizer
+
+FEEDS = {"relu": "relu", "gelu": "gelu", "silu": "silu", "swish": "silu"}  # theirs -> ours; of two, the last is written
+POSITIONS = "sinusoidal(layout='halves')"
+
+
+def table(config: Config) -> list[Row]:
+    """The rows for a model of ours with this configuration."""
+    _check(config)
+    shared = ("model.shared.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
+    output = "lm_head.weight"
+    three = stack("three (h d) ... -> (h three d) ...", three=3, h=config.heads)
+    two = stack("two (h d) ... -> (h two d) ...", two=2, h=config.heads)
+    rows = [
+        Row("final_logits_bias", "head.bias", view("1 v -> v"))
+        if config.head_bias
+        else Row("final_logits_bias", None, zero(1, config.vocab)),
+        Row((*shared, output), ("embed.weight", "head.weight"), tie)
+        if config.tied
+        else Row(shared, "embed.weight", tie),
+    ]
+    for stack_of in ("encoder", "decoder"):
+        here, there = f"{stack_of}.blocks.{{}}", f"model.{stack_of}.layers.{{}}"
+        rows.append(Row(f"model.{stack_of}.embed_positions.weight", f"{stack_of}.positions", computed(config.length)))
+        for kind in ("weight", "bias"):
+            theirs = tuple(f"{there}.self_attn.{name}_proj.{kind}" for name in "qkv")
+            rows += [
+                Row(theirs, f"{here}.mix.project.qkv.{kind}", three),
+                Row(f"{there}.self_attn.out_proj.{kind}", f"{here}.mix.join.out.{kind}", same),
+                Row(f"{there}.self_attn_layer_norm.{kind}", f"{here}.mix_norm.{kind}", same),
+            ]
+            if stack_of == "decoder":
+                theirs = tuple(f"{there}.encoder_attn.{name}_proj.{kind}" for name in "kv")
+                rows += [
+                    Row(f"{there}.encoder_attn.q_proj.{kind}", f"{here}.cross.project.q.{kind}", same),
+                    Row(theirs, f"{here}.cross.project.kv.{kind}", two),
+                    Row(f"{there}.encoder_attn.out_proj.{kind}", f"{here}.cross.join.out.{kind}", same),
+                    Row(f"{there}.encoder_attn_layer_norm.{kind}", f"{here}.cross_norm.{kind}", same),
+                ]
+            rows += [
+                Row(f"{there}.fc1.{kind}", f"{here}.feed.up.{kind}", same),
+                Row(f"{there}.fc2.{kind}", f"{here}.feed.down.{kind}", same),
+                Row(f"{there}.final_layer_norm.{kind}", f"{here}.feed_norm.{kind}", same),
+            ]
+    return rows if config.tied else [*rows, Row(output, "head.weight", same)]
+
+
+def import_config(external: Mapping[str, Any]) -> Config:
+    """Our configuration from their config.json; what it does not say is what transformers takes it to be."""
+    said = fill_defaults(external, "marian", _DEFAULTS, _FIXED)
+    for name in ("attention_heads", "ffn_dim"):
+        if (a := said[f"encoder_{name}"]) != (b := said[f"decoder_{name}"]):
+            raise Unsupported(f"their encoder and decoder differ in {name} ({a} and {b}); ours have one value")
+    if said.get("decoder_vocab_size") not in (None, said["vocab_size"]):
+        raise Unsupported("their source and target vocabularies differ; ours share one")
+    feed = feedforward_for(said["activation_function"], FEEDS)
+    values = {field: said[name] for field, name in _FIELDS.items()} | {
+        "feedforward": feed,
+        "positions": POSITIONS,
+        "head_bias": True,
+        "eos": single_token(said["eos_token_id"]),
+    }
+    return from_dict(Config, values)
+
+
+def export_config(config: Config) -> dict[str, Any]:
+    """Their config.json from our configuration."""
+    _check(config)
+    return {
+        "model_type": "marian",
+        "architectures": ["MarianMTModel"],
+        "is_encoder_decoder": True,
+        **{name: getattr(config, field) for field, name in _FIELDS.items()},
+        "decoder_vocab_size": config.vocab,
+        "decoder_attention_heads": config.heads,
+        "decoder_ffn_dim": config.ffn,
+        "activation_function": {ours: theirs for theirs, ours in FEEDS.items()}[config.feedforward],
+        "bos_token_id": None,
+        "eos_token_id": config.eos,
+        "forced_eos_token_id": config.eos,
+        **_FIXED,
+    }
+
+
+def load(folder: str | Path) -> tuple[Transformer, Tokenizer | None]:
+    """A model from a local folder of theirs, in eval mode, and its vocabulary where a tokenizer.json is there."""
+    from regard.tokens.tokenizer import Tokenizer
+
+    folder = Path(folder)
+    config = import_config(read_json(folder / "config.json"))
+    state = read_tensors(folder)
+    with skip_init():
+        model = Transformer(config)
+    import_state_dict(table(config), state, model)
+    text = Tokenizer.load(folder) if (folder / "tokenizer.json").is_file() else None
+    return model.eval(), text
+
+
+def save(folder: str | Path, model: Transformer, text: Tokenizer | None = None) -> None:
+    """Write a folder that transformers' `MarianMTModel.from_pretrained` reads; all of it or nothing."""
+    config = model.config
+    rows = table(config)
+    if _layout(config) != "halves":
+        raise Unsupported(f"Marian's positions are {POSITIONS}; a model with '{config.positions}' cannot be written so")
+    state = export_state_dict(rows, model)
+    alike = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
+    for name in [*state]:  # as theirs do: one name of the shared table, and no positions
+        if name.endswith("embed_positions.weight") or name in alike[: 3 if config.tied else 2]:
+            del state[name]
+    start = {"decoder_start_token_id": config.bos, "eos_token_id": config.eos, "pad_token_id": config.pad}
+    more = {"bad_words_ids": [[config.pad]], "forced_eos_token_id": config.eos, "max_length": config.length}
+    with atomic_folder(Path(folder), is_hf_folder("marian", FILES)) as new:
+        write_json(new / "config.json", export_config(config))
+        write_json(new / "generation_config.json", start | more)
+        write_tensors(new / "model.safetensors", state)
+        if text is not None:
+            text.save(new)
+
+
+_FIELDS = {  # ours -> theirs, where they mean the same
+    "vocab": "vocab_size",
+    "width": "d_model",
+    "heads": "encoder_attention_heads",
+    "ffn": "encoder_ffn_dim",
+    "encoder_layers": "encoder_layers",
+    "decoder_layers": "decoder_layers",
+    "dropout": "dropout",
+    "attention_dropout": "attention_dropout",
+    "activation_dropout": "activation_dropout",
+    "length": "max_position_embeddings",
+    "tied": "tie_word_embeddings",
+    "pad": "pad_token_id",
+    "bos": "decoder_start_token_id",
+}
+
+# What a Marian model must have for ours to be the same; the last four are written in older files only.
+_FIXED: dict[str, Any] = {
+    "scale_embedding": True,
+    "share_encoder_decoder_embeddings": True,
+    "normalize_before": False,
+    "normalize_embedding": False,
+    "add_final_layer_norm": False,
+    "static_position_embeddings": True,
+}
+
+# What transformers assumes of a config.json that does not say.
+_DEFAULTS: dict[str, Any] = {
+    **_FIXED,
+    "scale_embedding": False,
+    "vocab_size": 58101,
+    "d_model": 1024,
+    "encoder_layers": 12,
+    "decoder_layers": 12,
+    "encoder_attention_heads": 16,
+    "decoder_attention_heads": 16,
+    "encoder_ffn_dim": 4096,
+    "decoder_ffn_dim": 4096,
+    "activation_function": "gelu",
+    "dropout": 0.1,
+    "attention_dropout": 0.0,
+    "activation_dropout": 0.0,
+    "max_position_embeddings": 1024,
+    "tie_word_embeddings": True,
+    "pad_token_id": 58100,
+    "decoder_start_token_id": 58100,
+    "eos_token_id": 0,
+}
+
+
+def _check(config: Config) -> None:
+    """Refuse what Marian has no place for."""
+    needed = {
+        "norm": ("post", config.norm == "post"),
+        "norm_kind": ("layer", config.norm_kind == "layer"),
+        "final_norm": (False, not config.final_norm),
+        "kv_heads": (None, config.kv_heads in (None, config.heads)),
+        "attention": requires_softmax(config),
+        "feedforward": requires_feedforward(FEEDS, config),
+        "positions": (POSITIONS, _layout(config) is not None),
+    }
+    check_requirements("Marian", config, needed)
+
+
+def _layout(config: Config) -> str | None:
+    """The layout of sinusoids, None where positions are something else."""
+    spec = Spec.parse(config.positions)
+    plain = spec.name == "sinusoidal" and spec.kwargs.get("base", 1e4) == 1e4
+    return str(spec.kwargs.get("layout", "interleaved")) if plain else None

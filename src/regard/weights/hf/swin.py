@@ -1,0 +1,185 @@
+"""Swin of Hugging Face transformers, both ways.
+
+    theirs                                           ours
+    embeddings                                       stem, embed_norm
+    layers.{s}.downsample, after stage s             stages.{s+1}.merge, before the next
+    attention.self.query, key, value                 one qkv matrix, rows by head
+    attention.self.relative_position_bias_table      positions.table
+    SwinModel, SwinForImageClassification            classes 0, classes K
+
+    model, shown = hf_swin.load(folder)                  a folder with config.json and model.safetensors
+    hf_swin.save("mine", model)                      SwinForImageClassification.from_pretrained("mine") reads it
+
+Their padding is looked at (padding="attend"). Names are those of the files; in memory transformers has newer ones.
+Where one side of a grid is no longer than a window and the other is, theirs shift along neither, ours along one.
+
+Liu et al.: Swin Transformer. ICCV 2021. arXiv:2103.14030
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from regard.core.config import from_dict
+from regard.core.errors import Unsupported
+from regard.models.swin import Config, Swin
+from regard.tokens.patches import grid_size
+from regard.weights.checkpoint_formats import (
+    Classifier,
+    count_labels,
+    fill_defaults,
+    hf_preprocessing,
+    label_maps,
+    load_image_folder,
+    rename_keys,
+    save_for_transformers,
+)
+from regard.weights.table import Row, linear, same, stack
+from regard.weights.timm.swin import check
+
+
+def table(config: Config) -> list[Row]:
+    """The rows for a model of ours with this configuration."""
+    check("transformers' Swin", config, "table")
+    smallest = min(grid_size(config.image_size, config.patch_size * 2 ** (len(config.layers) - 1)))
+    if smallest < config.window_size:
+        raise Unsupported(
+            f"transformers' Swin has windows of one size in all stages; here the last grid has a side of {smallest}, "
+            f"the window {config.window_size}"
+        )
+    rows, body = shared_rows(config, "swin"), "swin." if config.num_classes else ""
+    for stage, heads in enumerate(config.heads):
+        there, here = f"{body}encoder.layers.{stage}.blocks.{{}}.attention.self", f"stages.{stage}.blocks.{{}}.mix"
+        rows += [
+            Row(f"{there}.relative_position_bias_table", f"{here}.positions.table", same),
+            Row(f"{there}.relative_position_index", None, reason="counted, not learned"),
+            *(
+                Row(
+                    tuple(f"{there}.{name}.{part}" for name in ("query", "key", "value")),
+                    f"{here}.project.qkv.{part}",
+                    stack("three (h d) ... -> (h three d) ...", three=3, h=heads),
+                )
+                for part in ("weight", "bias")
+            ),
+        ]
+    return rows
+
+
+def import_config(external: Mapping[str, Any]) -> Config:
+    """Our configuration from their config.json; what it does not say is what transformers takes it to be."""
+    return from_dict(Config, import_fields(fill_defaults(external, "swin", DEFAULTS, FIXED)))
+
+
+def export_config(config: Config) -> dict[str, Any]:
+    """Their config.json from our configuration."""
+    check("transformers' Swin", config, "table")
+    return export_fields(config, "swin", "Swin")
+
+
+def load(folder: str | Path) -> tuple[Swin, dict[str, Any]]:
+    """A model from a local folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ..."""
+    return load_image_folder(folder, lambda said, _: import_config(said), Swin, table, hf_preprocessing)
+
+
+def save(folder: str | Path, what: Swin | Classifier) -> None:
+    """Write a folder that transformers reads; all of it or nothing. Of a classifier it says the labels, mean, crop."""
+    save_for_transformers(folder, what, Swin, export_config, table)
+
+
+def normalize_keys(state: Mapping[str, Any]) -> dict[str, Any]:
+    """What the modules of transformers 5 hold, under the names that files have."""
+    return rename_keys(state, _RENAMED)
+
+
+_RENAMED = {
+    **{f"attention.{name[0]}_proj.": f"attention.self.{name}." for name in ("query", "key", "value")},
+    "attention.relative_position_bias.": "attention.self.",
+    "attention.o_proj.": "attention.output.dense.",
+    "mlp.fc1.": "intermediate.dense.",
+    "mlp.fc2.": "output.dense.",
+}
+
+
+# -- what both versions of Swin have in common -------------------------------------------------------------------------
+
+
+def shared_rows(config: Any, name: str) -> list[Row]:
+    """All that is not who looks at whom."""
+    body, last = f"{name}." if config.num_classes else "", len(config.layers) - 1
+    rows = [
+        *linear(f"{body}embeddings.patch_embeddings.projection", "stem.embed"),
+        *linear(f"{body}embeddings.norm", "embed_norm"),
+        *linear(f"{body}layernorm", "norm"),
+    ]
+    for stage in range(last + 1):
+        there, here = f"{body}encoder.layers.{stage}", f"stages.{stage}.blocks.{{}}"
+        rows += [
+            *linear(f"{there}.blocks.{{}}.layernorm_before", f"{here}.mix_norm"),
+            *linear(f"{there}.blocks.{{}}.attention.output.dense", f"{here}.mix.join.out"),
+            *linear(f"{there}.blocks.{{}}.layernorm_after", f"{here}.feed_norm"),
+            *linear(f"{there}.blocks.{{}}.intermediate.dense", f"{here}.feed.up"),
+            *linear(f"{there}.blocks.{{}}.output.dense", f"{here}.feed.down"),
+        ]
+        if stage < last:
+            rows += linear(f"{there}.downsample.norm", f"stages.{stage + 1}.merge.norm")
+            rows += [Row(f"{there}.downsample.reduction.weight", f"stages.{stage + 1}.merge.narrow.weight", same)]
+    return rows + (linear("classifier", "head") if config.num_classes else [])
+
+
+def import_fields(said: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of our Config that a config.json fills."""
+    named = next(iter(said.get("architectures") or ()), "")
+    found = {field: said[name] for field, name in FIELDS.items()}
+    return found | {"num_classes": 0 if named.endswith("Model") else count_labels(said), "padding": "attend"}
+
+
+def export_fields(config: Any, kind: str, name: str) -> dict[str, Any]:
+    """A config.json."""
+    return {
+        "model_type": kind,
+        "architectures": [f"{name}ForImageClassification" if config.num_classes else f"{name}Model"],
+        **{theirs: getattr(config, field) for field, theirs in FIELDS.items()},
+        **label_maps(config.num_classes),
+        **FIXED,
+    }
+
+
+FIELDS = {  # ours -> theirs, where they mean the same
+    "image_size": "image_size",
+    "channels": "num_channels",
+    "patch_size": "patch_size",
+    "width": "embed_dim",
+    "heads": "num_heads",
+    "layers": "depths",
+    "window_size": "window_size",
+    "mlp_ratio": "mlp_ratio",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "drop_path": "drop_path_rate",
+}
+
+# What a Swin must have for ours to be the same.
+FIXED: dict[str, Any] = {
+    "hidden_act": "gelu",
+    "qkv_bias": True,
+    "use_absolute_embeddings": False,
+    "layer_norm_eps": 1e-5,
+}
+
+# What transformers assumes of a config.json that does not say.
+DEFAULTS: dict[str, Any] = {
+    **FIXED,
+    "image_size": 224,
+    "num_channels": 3,
+    "patch_size": 4,
+    "embed_dim": 96,
+    "num_heads": (3, 6, 12, 24),
+    "depths": (2, 2, 6, 2),
+    "window_size": 7,
+    "mlp_ratio": 4.0,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "drop_path_rate": 0.1,
+}

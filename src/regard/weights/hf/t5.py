@@ -1,0 +1,237 @@
+"""T5 of Hugging Face transformers (`T5ForConditionalGeneration`; v1.0, v1.1 and what was made of them), both ways.
+
+    theirs                                            ours
+    shared (and lm_head, v1.0)                        embed and head, tied
+    lm_head (v1.1)                                    the head's own matrix
+    q, k, v                                           one qkv matrix, rows by head; k and v of the source one kv matrix
+    relative_attention_bias of block 0                the table of a stack's positions
+    wi, wo; wi_0, wi_1, wo                            up, down; gate, up, down
+    decoder_start_token_id (their <pad>)              bos
+
+    model, text = t5.load("t5-small")                 a folder with config.json and model.safetensors
+    t5.save("mine", model, text)                      T5ForConditionalGeneration.from_pretrained("mine") reads it
+
+A file of theirs says with `tie_word_embeddings` whether the head sees x / √C; whether it is tied, the weights say.
+
+Raffel et al.: Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer. JMLR 2020.
+arXiv:1910.10683
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from regard.core.config import from_dict
+from regard.core.errors import BadInput, Unsupported
+from regard.core.skip_init import skip_init
+from regard.models.t5 import T5, Config
+from regard.weights.checkpoint_formats import (
+    FILES,
+    check_requirements,
+    feedforward_for,
+    fill_defaults,
+    is_hf_folder,
+    requires_feedforward,
+    requires_softmax,
+    single_token,
+)
+from regard.weights.folder import atomic_folder, read_json, read_tensors, write_json, write_tensors
+from regard.weights.table import Row, export_state_dict, import_state_dict, same, stack, tie
+
+if TYPE_CHECKING:
+    from regard.tokens.tokenizer import Tokenizer
+
+# theirs -> ours; their "gated-gelu" is GPT's form of GELU
+FEEDS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "silu": "silu",
+    "gated-relu": "reglu",
+    "gated-gelu": "geglu_tanh",
+    "gated-silu": "swiglu",
+}
+
+
+def table(config: Config) -> list[Row]:
+    """The rows for a model of ours with this configuration."""
+    _check(config)
+    shared = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
+    rows = (
+        [Row((*shared, "lm_head.weight"), ("embed.weight", "head.weight"), tie)]
+        if config.tied
+        else [Row(shared, "embed.weight", tie), Row("lm_head.weight", "head.weight", same)]
+    )
+    three = stack("three (h d) c -> (h three d) c", three=3, h=config.heads)
+    two = stack("two (h d) c -> (h two d) c", two=2, h=config.heads)
+    for side in ("encoder", "decoder"):
+        here, there = f"{side}.blocks.{{}}", f"{side}.block.{{}}.layer"
+        first = f"{there}.0.SelfAttention"
+        rows += [
+            Row(tuple(f"{first}.{name}.weight" for name in "qkv"), f"{here}.mix.project.qkv.weight", three),
+            Row(f"{first}.o.weight", f"{here}.mix.join.out.weight", same),
+            Row(
+                f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
+                f"{side}.positions.table.weight",
+                same,
+            ),
+            Row(f"{there}.0.layer_norm.weight", f"{here}.mix_norm.weight", same),
+        ]
+        if side == "decoder":
+            second = f"{there}.1.EncDecAttention"
+            rows += [
+                Row(f"{second}.q.weight", f"{here}.cross.project.q.weight", same),
+                Row((f"{second}.k.weight", f"{second}.v.weight"), f"{here}.cross.project.kv.weight", two),
+                Row(f"{second}.o.weight", f"{here}.cross.join.out.weight", same),
+                Row(f"{there}.1.layer_norm.weight", f"{here}.cross_norm.weight", same),
+            ]
+        last = f"{there}.{1 if side == 'encoder' else 2}"
+        rows += [
+            *(
+                Row(f"{last}.DenseReluDense.{theirs}.weight", f"{here}.feed.{ours}.weight", same)
+                for theirs, ours in _feed(config).items()
+            ),
+            Row(f"{last}.layer_norm.weight", f"{here}.feed_norm.weight", same),
+            Row(f"{side}.final_layer_norm.weight", f"{side}.norm.weight", same),
+        ]
+    return rows
+
+
+def _feed(config: Config) -> dict[str, str]:
+    """The matrices of a feed-forward: theirs -> ours."""
+    gated = {ours: theirs for theirs, ours in FEEDS.items()}[config.feedforward].startswith("gated")
+    return {"wi_0": "gate", "wi_1": "up", "wo": "down"} if gated else {"wi": "up", "wo": "down"}
+
+
+def import_config(external: Mapping[str, Any]) -> Config:
+    """Our configuration from their config.json; what it does not say is what transformers takes it to be."""
+    there = {key: value for key, value in external.items() if value is not None}
+    said = fill_defaults(there, "t5", _DEFAULTS, _FIXED)
+    feed = feedforward_for(said["feed_forward_proj"], FEEDS)
+    scaled = said.get("scale_decoder_outputs", said["tie_word_embeddings"])
+    values = {field: said[name] for field, name in _FIELDS.items()} | {
+        "decoder_layers": said.get("num_decoder_layers", said["num_layers"]),
+        "attention_dropout": said["dropout_rate"],
+        "activation_dropout": said["dropout_rate"],
+        "feedforward": feed,
+        "tied": said["tie_word_embeddings"],
+        "scale_decoder_outputs": scaled,
+        "eos": single_token(said["eos_token_id"]),
+    }
+    return from_dict(Config, values)
+
+
+def export_config(config: Config) -> dict[str, Any]:
+    """Their config.json from our configuration; they have one dropout for all places, which is our `dropout`."""
+    _check(config)
+    scaled = config.tied if config.scale_decoder_outputs is None else config.scale_decoder_outputs
+    if scaled and not config.tied:
+        raise Unsupported("a T5 whose head sees x / √C has its head tied to the embedding; this one has tied=False")
+    return {
+        "model_type": "t5",
+        "architectures": ["T5ForConditionalGeneration"],
+        "is_encoder_decoder": True,
+        **{name: getattr(config, field) for field, name in _FIELDS.items()},
+        "num_decoder_layers": config.decoder_layers,
+        "feed_forward_proj": {ours: theirs for theirs, ours in FEEDS.items()}[config.feedforward],
+        "tie_word_embeddings": scaled,
+        "eos_token_id": config.eos,
+        **_FIXED,
+    }
+
+
+def load(folder: str | Path) -> tuple[T5, Tokenizer | None]:
+    """A model from a local folder of theirs, in eval mode, and its vocabulary where a tokenizer.json is there."""
+    from regard.tokens.tokenizer import Tokenizer
+
+    folder = Path(folder)
+    state = _normalize_keys(read_tensors(folder))
+    tied = torch.equal(state["lm_head.weight"], state["shared.weight"])
+    config = replace(import_config(read_json(folder / "config.json")), tied=tied)
+    with skip_init():
+        model = T5(config)
+    import_state_dict(table(config), state, model)
+    text = Tokenizer.load(folder) if (folder / "tokenizer.json").is_file() else None
+    return model.eval(), text
+
+
+def save(folder: str | Path, model: T5, text: Tokenizer | None = None) -> None:
+    """Write a folder that transformers' `T5ForConditionalGeneration.from_pretrained` reads; all of it or nothing."""
+    config = model.config
+    state = export_state_dict(table(config), model)
+    for name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")[: 2 + config.tied]:
+        del state[name]  # as theirs do: one name of the shared table
+    start = {"decoder_start_token_id": config.bos, "eos_token_id": config.eos, "pad_token_id": config.pad}
+    with atomic_folder(Path(folder), is_hf_folder("t5", FILES)) as new:
+        write_json(new / "config.json", export_config(config))
+        write_json(new / "generation_config.json", start)
+        write_tensors(new / "model.safetensors", state)
+        if text is not None:
+            text.save(new)
+
+
+_FIELDS = {  # ours -> theirs, where they mean the same
+    "vocab": "vocab_size",
+    "width": "d_model",
+    "heads": "num_heads",
+    "head_dim": "d_kv",
+    "ffn": "d_ff",
+    "encoder_layers": "num_layers",
+    "num_buckets": "relative_attention_num_buckets",
+    "max_distance": "relative_attention_max_distance",
+    "dropout": "dropout_rate",
+    "eps": "layer_norm_epsilon",
+    "pad": "pad_token_id",
+    "bos": "decoder_start_token_id",
+}
+
+# What a T5 must have for ours to be the same.
+_FIXED: dict[str, Any] = {"is_decoder": False, "is_encoder_decoder": True}
+
+# What transformers assumes of a config.json that does not say.
+_DEFAULTS: dict[str, Any] = {
+    **_FIXED,
+    "vocab_size": 32128,
+    "d_model": 512,
+    "d_kv": 64,
+    "d_ff": 2048,
+    "num_layers": 6,
+    "num_heads": 8,
+    "relative_attention_num_buckets": 32,
+    "relative_attention_max_distance": 128,
+    "dropout_rate": 0.1,
+    "layer_norm_epsilon": 1e-6,
+    "feed_forward_proj": "relu",
+    "tie_word_embeddings": True,
+    "pad_token_id": 0,
+    "eos_token_id": 1,
+    "decoder_start_token_id": 0,
+}
+
+# The published files of v1.0 hold a table for the attention to the source, which no version of the model has read.
+_UNUSED = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+
+
+def _normalize_keys(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Their tensors under all the names that they have in a model: a file may hold a shared table once."""
+    named = {name: value for name, value in state.items() if name != _UNUSED}
+    every = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
+    known = next((named[name] for name in (*every, "lm_head.weight") if name in named), None)
+    if known is None:
+        raise BadInput("there is no shared.weight among the tensors: these are not the weights of a T5")
+    return dict.fromkeys((*every, "lm_head.weight"), known) | named
+
+
+def _check(config: Config) -> None:
+    """Refuse what T5 has no place for."""
+    needed = {
+        "norm_kind": ("rms", config.norm_kind == "rms"),
+        "attention": requires_softmax(config),
+        "feedforward": requires_feedforward(FEEDS, config),
+    }
+    check_requirements("T5", config, needed)

@@ -1,0 +1,180 @@
+"""ViT of google-research/vision_transformer: its .npz files, both ways.
+
+    theirs                                                ours
+    embedding                 P P C width                 stem.embed
+    cls, Transformer/posembed_input                       first, positions.table
+    query, key, value         C H D each                  one qkv matrix, rows by head
+    MultiHeadAttention.../out          H D C                       mix.join.out
+    pre_logits                                            represent
+    kernels with the input first                          weights with the output first
+
+    model = google_vit.load("ViT-B_16.npz")
+    google_vit.save("mine.npz", model)
+
+The files hold nothing but arrays, and these say all there is to know but two things. Their GELU is flax's, which is
+computed by a tanh unless told otherwise, so ours has feedforward="gelu_tanh" (timm and transformers load the same files with
+the exact one); and positions stand in a row, so that a grid of patches is taken to be square. What would come back as
+something else is not written. A file is read as data; pickled objects in it are refused.
+
+Dosovitskiy et al.: An Image is Worth 16x16 Words. ICLR 2021. arXiv:2010.11929
+Steiner et al.: How to train your ViT? TMLR 2022. arXiv:2106.10270 (the files of Ti and S)
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from regard.core.errors import BadInput, Unsupported
+from regard.core.files import atomic_write as write_file
+from regard.core.shapes import Tensor
+from regard.core.skip_init import skip_init
+from regard.core.spec import Spec
+from regard.models.vit import Config, ViT
+from regard.tokens.patches import grid_size
+from regard.weights.checkpoint_formats import check_requirements, requires_softmax
+from regard.weights.table import Row, export_state_dict, import_state_dict, same, stack, transpose, view
+
+
+def table(config: Config) -> list[Row]:
+    """The rows for a model of ours with this configuration."""
+    _check(config)
+    there, here, h = "Transformer/encoderblock_{}", "encoder.blocks.{}", config.heads
+    attention = f"{there}/MultiHeadDotProductAttention_1"
+    mlp = f"{there}/MlpBlock_3"
+    names = ("query", "key", "value")
+    rows = [
+        Row("embedding/kernel", "stem.embed.weight", view("p q c w -> w c p q")),
+        Row("embedding/bias", "stem.embed.bias", same),
+        Row("Transformer/posembed_input/pos_embedding", "positions.table", view("one n c -> (one n) c", one=1)),
+        *_norm(f"{there}/LayerNorm_0", f"{here}.mix_norm"),
+        Row(
+            tuple(f"{attention}/{name}/kernel" for name in names),
+            f"{here}.mix.project.qkv.weight",
+            stack("three c h d -> (h three d) c", three=3, h=h),
+        ),
+        Row(
+            tuple(f"{attention}/{name}/bias" for name in names),
+            f"{here}.mix.project.qkv.bias",
+            stack("three h d -> (h three d)", three=3, h=h),
+        ),
+        Row(f"{attention}/out/kernel", f"{here}.mix.join.out.weight", view("h d c -> c (h d)", h=h)),
+        Row(f"{attention}/out/bias", f"{here}.mix.join.out.bias", same),
+        *_norm(f"{there}/LayerNorm_2", f"{here}.feed_norm"),
+        *_dense(f"{mlp}/Dense_0", f"{here}.feed.up"),
+        *_dense(f"{mlp}/Dense_1", f"{here}.feed.down"),
+        *_norm("Transformer/encoder_norm", "encoder.norm"),
+    ]
+    rows += [Row("cls", "prefix_tokens", view("one p c -> (one p) c", one=1))] if config.num_prefix_tokens else []
+    rows += _dense("pre_logits", "pre_logits") if config.representation_size else []
+    return rows + (_dense("head", "head") if config.num_classes else [])
+
+
+def import_config(external: Mapping[str, Tensor]) -> Config:
+    """Our configuration, read off their arrays; the images are taken to be square."""
+    try:
+        p, q, channels, width = external["embedding/kernel"].shape
+        heads = external["Transformer/encoderblock_0/MultiHeadDotProductAttention_1/query/kernel"].shape[1]
+        ffn = external["Transformer/encoderblock_0/MlpBlock_3/Dense_0/kernel"].shape[1]
+        many = external["Transformer/posembed_input/pos_embedding"].shape[1] - ("cls" in external)
+    except (KeyError, ValueError, IndexError):
+        raise BadInput("these are not the arrays of a ViT of google-research: its first block is not there") from None
+    side = math.isqrt(many)
+    if side * side != many:
+        raise BadInput(f"{many} positions are no square of patches")
+    return Config(
+        num_classes=external["head/kernel"].shape[1] if "head/kernel" in external else 0,
+        image_size=side * p if p == q else (side * p, side * q),
+        channels=channels,
+        patch_size=p if p == q else (p, q),
+        width=width,
+        heads=heads,
+        layers=sum(name.endswith("LayerNorm_0/scale") for name in external),
+        ffn=ffn,
+        num_prefix_tokens=1 if "cls" in external else 0,
+        pool="token" if "cls" in external else "mean",
+        representation_size=external["pre_logits/kernel"].shape[1] if "pre_logits/kernel" in external else None,
+        feedforward="gelu_tanh",
+    )
+
+
+def load(file: str | Path) -> ViT:
+    """The model of an .npz file, in eval mode."""
+    state = _read(Path(file))
+    with skip_init():
+        model = ViT(import_config(state))
+    import_state_dict(table(model.config), state, model)
+    return model.eval()
+
+
+def save(file: str | Path, model: ViT) -> None:
+    """Write an .npz file as theirs are."""
+    if not isinstance(model, ViT):
+        given = type(model).__name__
+        raise Unsupported(f"files of google-research hold the weights of a ViT, no labels: give a ViT, not {given}")
+    _check_representable(model.config)
+    arrays = {
+        name: value.detach().float().cpu().numpy()
+        for name, value in export_state_dict(table(model.config), model).items()
+    }
+    content = io.BytesIO()
+    np.savez(content, **arrays)  # type: ignore[arg-type]
+    write_file(content.getvalue(), file)
+
+
+def _read(file: Path) -> dict[str, Tensor]:
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            return {name: torch.from_numpy(np.asarray(arrays[name])) for name in arrays.files}
+    except FileNotFoundError:
+        raise BadInput(f"there is no file {file}") from None
+    except (OSError, ValueError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise BadInput(f"{file} is no .npz file of arrays: {reason}") from None
+
+
+def _dense(external: str, internal: str) -> list[Row]:
+    return [
+        Row(f"{external}/kernel", f"{internal}.weight", transpose),
+        Row(f"{external}/bias", f"{internal}.bias", same),
+    ]
+
+
+def _norm(external: str, internal: str) -> list[Row]:
+    return [Row(f"{external}/scale", f"{internal}.weight", same), Row(f"{external}/bias", f"{internal}.bias", same)]
+
+
+def _check_representable(config: Config) -> None:
+    """Refuse to write what a file has no place to say: it would come back as something else."""
+    (y, x), theirs = grid_size(config.image_size, config.patch_size), "a file of google-research does not say"
+    if y != x:
+        raise Unsupported(f"{theirs} how its positions lie, so only a square of patches is written, not {y} x {x}")
+    if config.feedforward != "gelu_tanh":
+        raise Unsupported(
+            f"{theirs} which GELU it has, and is read as gelu_tanh: {config.feedforward} would come back as it"
+        )
+
+
+def _check(config: Config) -> None:
+    """Refuse what theirs have no place for; positions at other sizes of images are drawn their own way."""
+    place = Spec.parse(config.positions)
+    needed = {
+        "attention": requires_softmax(config),
+        "feedforward": ("gelu_tanh or gelu", config.feedforward in ("gelu_tanh", "gelu")),
+        "stem": ("patches", config.stem == "patches"),
+        "positions": ("learned", place.name == "learned" and place.kwargs.keys() <= {"antialias"}),
+        "num_prefix_tokens": (
+            1 if config.pool == "token" else 0,
+            config.num_prefix_tokens == (1 if config.pool == "token" else 0),
+        ),
+        "pool": ("token or mean", config.pool in ("token", "mean")),
+        "layer_scale": (None, config.layer_scale is None),
+        "eps": (1e-6, config.eps == 1e-6),
+    }
+    check_requirements("the ViT of google-research", config, needed)

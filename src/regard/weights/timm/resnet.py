@@ -1,0 +1,105 @@
+"""ResNets of timm and of torchvision, which name their tensors alike, both ways.
+
+timm's ``resnet18``, ``resnet34``, ``resnet50``, ``resnet101``, ``resnet152`` and torchvision's functions of these
+names; not their variants (deep stems, pooled shortcuts, groups).
+
+    theirs                          ours
+    conv1, bn1                      stem.conv, stem.norm
+    layer1.{}.conv1, bn1, ...       stages.0.blocks.{}.conv1, norm1, ...
+    layer1.{}.downsample.0, 1       stages.0.blocks.{}.down.conv, norm
+    fc                              head
+
+    model, shown = timm_resnet.load(folder)       config.json and model.safetensors, as timm's save_for_hf writes them
+    timm_resnet.save("mine", model)               timm.create_model("local-dir:mine", pretrained=True) reads it
+
+He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition. CVPR 2016. arXiv:1512.03385
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from regard.blocks.resnet_blocks import BLOCKS
+from regard.core.config import from_dict
+from regard.core.errors import Unsupported
+from regard.core.shapes import Tensor
+from regard.models.resnet import SIZES, Config, ResNet
+from regard.weights.checkpoint_formats import (
+    Classifier,
+    check_model_args,
+    check_requirements,
+    int_if_square,
+    load_image_folder,
+    save_for_timm,
+    timm_architecture,
+    timm_config,
+    timm_image_size,
+    timm_preprocessing,
+)
+from regard.weights.table import Row, linear, same
+
+KNOWN = ("18", "34", "50", "101", "152")
+ARGUMENTS = {"in_chans", "num_classes", "drop_rate", "drop_path_rate"}  # of their constructor, that a folder may set
+_NORM = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+
+
+def table(config: Config) -> list[Row]:
+    """The rows for a model of ours with this configuration."""
+    check_requirements("their ResNet", config, {"stem": ("large", config.stem == "large")})
+    rows = _pair("conv1", "bn1", "stem.conv", "stem.norm")
+    for stage in range(len(config.layers)):
+        theirs, ours = f"layer{stage + 1}.{{b}}", f"stages.{stage}.blocks.{{b}}"
+        for n in range(1, 3 if config.block == "basic" else 4):
+            rows += _pair(f"{theirs}.conv{n}", f"{theirs}.bn{n}", f"{ours}.conv{n}", f"{ours}.norm{n}")
+        rows += _pair(f"{theirs}.downsample.0", f"{theirs}.downsample.1", f"{ours}.down.conv", f"{ours}.down.norm")
+    if config.num_classes:
+        rows += linear("fc", "head")
+    return rows
+
+
+def import_config(said: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config:
+    """Our configuration from their config.json and their tensors."""
+    name, arguments = timm_architecture(said)
+    found = re.fullmatch(r"resnet(\d+)", name)
+    if not found or found[1] not in KNOWN:
+        raise Unsupported(f"timm's architecture '{name}' is not among resnet{', resnet'.join(KNOWN)}")
+    check_model_args(name, arguments, ARGUMENTS)
+    values = {
+        "num_classes": state["fc.weight"].shape[0] if "fc.weight" in state else 0,
+        "image_size": int_if_square(timm_image_size(said)),
+        "channels": state["conv1.weight"].shape[1] if "conv1.weight" in state else 3,
+    }
+    return from_dict(Config, SIZES[found[1]] | values)
+
+
+def export_config(config: Config) -> dict[str, Any]:
+    """Their config.json from our configuration."""
+    fixed: dict[str, Any] = {"num_classes": config.num_classes, "image_size": config.image_size, "channels": config.channels,
+        "dropout": config.dropout, "drop_path": config.drop_path}  # fmt: skip
+    name = next((size for size in KNOWN if replace(Config(**SIZES[size]), **fixed) == config), None)
+    if name is None:
+        raise Unsupported(f"this ResNet is none of timm's resnet{', resnet'.join(KNOWN)}: {config}")
+    width = config.width * 2 ** (len(config.layers) - 1) * BLOCKS[config.block].expansion
+    return timm_config(f"resnet{name}", config, width, {"in_chans": config.channels})
+
+
+def load(folder: str | Path) -> tuple[ResNet, dict[str, Any]]:
+    """A model from a local folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ..."""
+    return load_image_folder(folder, import_config, ResNet, table, timm_preprocessing)
+
+
+def save(folder: str | Path, what: ResNet | Classifier) -> None:
+    """Write a folder that timm reads; all of it or nothing. Of a classifier it says the labels, mean, crop."""
+    save_for_timm(folder, what, ResNet, export_config, table)
+
+
+def _pair(conv: str, norm: str, our_conv: str, our_norm: str) -> list[Row]:
+    """A convolution and its norm."""
+    return [
+        Row(f"{conv}.weight", f"{our_conv}.weight", same),
+        *(Row(f"{norm}.{part}", f"{our_norm}.{part}", same) for part in _NORM),
+    ]

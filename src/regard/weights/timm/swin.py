@@ -1,0 +1,171 @@
+"""Swin of timm, both ways.
+
+    theirs                                  ours
+    patch_embed                             stem, embed_norm
+    layers.{s}.downsample                   stages.{s}.merge
+    attn.qkv, rows by q, k and v            project.qkv, rows by head
+    attn.relative_position_bias_table       positions.table
+
+    model, shown = timm_swin.load(folder)   config.json and model.safetensors, as timm's save_for_hf writes them
+    timm_swin.save("mine", model)           timm.create_model("local-dir:mine", pretrained=True) reads it
+
+timm turns the grid before it fills it up to whole windows, and looks at what it filled in: that is padding="shifted".
+It makes a difference only where windows do not divide a grid. Those of S3, with other windows in every stage, are
+refused.
+
+Liu et al.: Swin Transformer. ICCV 2021. arXiv:2103.14030
+Wightman: PyTorch Image Models. 2019. doi:10.5281/zenodo.4414861
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from regard.core.config import from_dict
+from regard.core.errors import BadInput, Unsupported
+from regard.core.shapes import Tensor, pair
+from regard.models.swin import Config, Swin
+from regard.weights.checkpoint_formats import (
+    Classifier,
+    check_model_args,
+    check_requirements,
+    int_if_square,
+    load_image_folder,
+    requires_softmax,
+    save_for_timm,
+    timm_architecture,
+    timm_config,
+    timm_image_size,
+    timm_preprocessing,
+)
+from regard.weights.table import Row, linear, same, view
+
+PLAIN = re.compile(r"swin_(?:tiny|small|base|large)_patch4_window(?P<window>\d+)_(?P<image>\d+)")
+
+
+def table(config: Config) -> list[Row]:
+    """The rows for a model of ours with this configuration."""
+    check("timm's Swin", config, "table")
+    rows = shared_rows(config)
+    for stage, heads in enumerate(config.heads):
+        there, here = f"layers.{stage}.blocks.{{}}.attn", f"stages.{stage}.blocks.{{}}.mix"
+        by_head = view("(three h d) ... -> (h three d) ...", three=3, h=heads)
+        rows += [
+            Row(f"{there}.relative_position_bias_table", f"{here}.positions.table", same),
+            *linear(f"{there}.qkv", f"{here}.project.qkv", by_head),
+        ]
+    return rows
+
+
+def import_config(said: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config:
+    """Our configuration from their config.json and their tensors."""
+    found, _ = import_fields(said, state, PLAIN, "relative_position_bias_table", 1)
+    return from_dict(Config, found)
+
+
+def export_config(config: Config) -> dict[str, Any]:
+    """Their config.json from our configuration: an architecture, and what its constructor is told beside it."""
+    check("timm's Swin", config, "table")
+    return export_fields(config, "swin_tiny_patch4_window7_224", {})
+
+
+def load(folder: str | Path) -> tuple[Swin, dict[str, Any]]:
+    """A model from a local folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ..."""
+    return load_image_folder(folder, import_config, Swin, table, timm_preprocessing)
+
+
+def save(folder: str | Path, what: Swin | Classifier) -> None:
+    """Write a folder that timm reads; all of it or nothing. Of a classifier it says the labels, mean, crop."""
+    save_for_timm(folder, what, Swin, export_config, table)
+
+
+# -- what both versions of Swin have in common -------------------------------------------------------------------------
+
+
+def shared_rows(config: Any) -> list[Row]:
+    """The rows of all that is not who looks at whom."""
+    rows = [
+        *linear("patch_embed.proj", "stem.embed"),
+        *linear("patch_embed.norm", "embed_norm"),
+        *linear("norm", "norm"),
+    ]
+    for stage in range(len(config.layers)):
+        there, here = f"layers.{stage}.blocks.{{}}", f"stages.{stage}.blocks.{{}}"
+        if stage:
+            rows += linear(f"layers.{stage}.downsample.norm", f"stages.{stage}.merge.norm")
+            rows += [Row(f"layers.{stage}.downsample.reduction.weight", f"stages.{stage}.merge.narrow.weight", same)]
+        rows += [
+            *linear(f"{there}.norm1", f"{here}.mix_norm"),
+            *linear(f"{there}.attn.proj", f"{here}.mix.join.out"),
+            *linear(f"{there}.norm2", f"{here}.feed_norm"),
+            *linear(f"{there}.mlp.fc1", f"{here}.feed.up"),
+            *linear(f"{there}.mlp.fc2", f"{here}.feed.down"),
+        ]
+    return rows + (linear("head.fc", "head") if config.num_classes else [])
+
+
+def check(whose: str, config: Any, positions: str) -> None:
+    """Refuse what theirs have no place for."""
+    needed = {"attention": requires_softmax(config), "positions": (positions, config.positions == positions)}
+    check_requirements(whose, config, needed)
+
+
+def import_fields(
+    said: Mapping[str, Any], state: Mapping[str, Tensor], plain: re.Pattern[str], counts: str, axis: int
+) -> tuple[dict[str, Any], re.Match[str]]:
+    """The fields of our configuration, and what an architecture's name says; `noise_counts` is a tensor that shows heads."""
+    name, arguments = timm_architecture(said)
+    if (found := plain.fullmatch(name)) is None:
+        raise Unsupported(f"timm's architecture '{name}' is not among the plain ones that can be read")
+    check_model_args(name, arguments, _ARGUMENTS)
+    try:
+        width, channels, patch, _ = state["patch_embed.proj.weight"].shape
+        hidden = len(state["layers.0.blocks.0.mlp.fc1.weight"])
+    except (KeyError, ValueError):
+        raise BadInput("these are not the tensors of a Swin of timm: patch_embed or layers are not there") from None
+    last = f".blocks.0.attn.{counts}"
+    heads = {int(key.split(".")[1]): value.shape[axis] for key, value in state.items() if key.endswith(last)}
+    layers = [0] * len(heads)
+    for key in state:
+        if key.endswith(".attn.proj.weight"):
+            layers[int(key.split(".")[1])] += 1
+    return {
+        "num_classes": len(state["head.fc.weight"]) if "head.fc.weight" in state else 0,
+        "image_size": int_if_square(timm_image_size(said, int(found["image"]))),
+        "channels": channels,
+        "patch_size": patch,
+        "width": width,
+        "heads": [heads[stage] for stage in sorted(heads)],
+        "layers": layers,
+        "window_size": arguments.get("window_size") or int(found["window"]),
+        "mlp_ratio": hidden / width,
+        "drop_path": float(arguments.get("drop_path_rate", 0.1)),
+        "padding": "shifted",
+    }, found
+
+
+def export_fields(config: Any, architecture: str, more: Mapping[str, Any]) -> dict[str, Any]:
+    """A config.json of theirs: `architecture` made with all that our configuration says."""
+    arguments = {
+        "img_size": list(pair(config.image_size)),
+        "patch_size": config.patch_size,
+        "in_chans": config.channels,
+        "embed_dim": config.width,
+        "depths": list(config.layers),
+        "num_heads": list(config.heads),
+        "window_size": config.window_size,
+        "mlp_ratio": config.mlp_ratio,
+        "drop_path_rate": config.drop_path,
+        "strict_img_size": False,  # else v2 cannot be made where windows do not divide a grid
+    }
+    return timm_config(architecture, config, config.width * 2 ** (len(config.layers) - 1), arguments | dict(more))
+
+
+_ARGUMENTS = {  # of their constructor, that a folder may set
+    *("img_size", "patch_size", "in_chans", "num_classes", "embed_dim", "depths", "num_heads", "window_size"),
+    *("mlp_ratio", "global_pool", "drop_rate", "proj_drop_rate", "attn_drop_rate", "drop_path_rate"),
+    *("pretrained_window_sizes", "strict_img_size", "weight_init"),
+}

@@ -1,0 +1,79 @@
+"""Swin v2 of timm, both ways.
+
+    theirs                                  ours
+    attn.qkv, q_bias, v_bias                project.qkv and project.bias, rows by head; keys have none
+    attn.logit_scale                        project.log_scale
+    attn.cpb_mlp                            positions.up, positions.down
+
+    model, shown = timm_swinv2.load(folder)
+    timm_swinv2.save("mine", model)         timm.create_model("local-dir:mine", pretrained=True) reads it
+
+All else is as in timm's Swin (weights.timm_swin), padding too. Its swinv2_cr_... are another model.
+
+Liu et al.: Swin Transformer V2. CVPR 2022. arXiv:2111.09883
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from regard.core.config import from_dict
+from regard.core.shapes import Tensor
+from regard.models.swinv2 import Config, SwinV2
+from regard.weights.checkpoint_formats import Classifier, load_image_folder, save_for_timm, timm_preprocessing
+from regard.weights.table import Row, linear, same, stack, view
+from regard.weights.timm.swin import check, export_fields, import_fields, shared_rows
+
+PLAIN = re.compile(
+    r"swinv2_(?:tiny|small|base|large)_window(?:(?P<before>\d+)to)?(?P<window>\d+)_(?:\d+to)?(?P<image>\d+)"
+)
+
+
+def table(config: Config) -> list[Row]:
+    """The rows for a model of ours with this configuration."""
+    check("timm's Swin v2", config, "continuous")
+    rows = shared_rows(config)
+    for stage, heads in enumerate(config.heads):
+        there, here = f"layers.{stage}.blocks.{{}}.attn", f"stages.{stage}.blocks.{{}}.mix"
+        by_head = view("(three h d) ... -> (h three d) ...", three=3, h=heads)
+        rows += [
+            Row(f"{there}.qkv.weight", f"{here}.project.qkv.weight", by_head),
+            Row(
+                (f"{there}.q_bias", f"{there}.v_bias"),
+                f"{here}.project.bias",
+                stack("two (h d) -> (h two d)", two=2, h=heads),
+            ),
+            Row(f"{there}.logit_scale", f"{here}.project.log_scale", view("h 1 1 -> h")),
+            *linear(f"{there}.cpb_mlp.0", f"{here}.positions.up"),
+            Row(f"{there}.cpb_mlp.2.weight", f"{here}.positions.down.weight", same),
+        ]
+    return rows
+
+
+def import_config(said: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config:
+    """Our configuration from their config.json and their tensors."""
+    found, named = import_fields(said, state, PLAIN, "logit_scale", 0)
+    # Those that were moved were trained at half the size, where the last stage was a window of half the width.
+    moved = named["before"] and [int(named["before"])] * 3 + [int(named["before"]) // 2]
+    before = (said.get("model_args") or {}).get("pretrained_window_sizes") or moved
+    return from_dict(Config, found | {"pretrained_window_sizes": before if before and any(before) else None})
+
+
+def export_config(config: Config) -> dict[str, Any]:
+    """Their config.json from our configuration: an architecture, and what its constructor is told beside it."""
+    check("timm's Swin v2", config, "continuous")
+    before = {"pretrained_window_sizes": list(config.pretrained_window_sizes or [0] * len(config.layers))}
+    return export_fields(config, "swinv2_tiny_window8_256", before)
+
+
+def load(folder: str | Path) -> tuple[SwinV2, dict[str, Any]]:
+    """A model from a local folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ..."""
+    return load_image_folder(folder, import_config, SwinV2, table, timm_preprocessing)
+
+
+def save(folder: str | Path, what: SwinV2 | Classifier) -> None:
+    """Write a folder that timm reads; all of it or nothing. Of a classifier it says the labels, mean, crop."""
+    save_for_timm(folder, what, SwinV2, export_config, table)

@@ -1,0 +1,95 @@
+"""Tensor parallelism: the cut is the one that training makes, and the parts add up to the whole."""
+
+import pytest
+import torch
+
+from regard.core.errors import BadInput, Unsupported
+from regard.cost import tensor_parallel
+from regard.cost.meta_model import InputShape, build, fake_tensors, resolve_config
+from regard.cost.passes import ExecutionPlan, training_step
+
+MODELS = {
+    "gpt": ["vocab=300", "width=64", "heads=4", "layers=2", "length=32"],
+    "transformer": ["width=64", "heads=4", "ffn=96", "encoder_layers=1", "decoder_layers=2", "feedforward=swiglu"],
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_cut_is_the_one_that_training_makes(name, monkeypatch):
+    from torch.distributed.tensor.parallel import ColwiseParallel
+
+    from regard.training.parallel import parallelize
+
+    made = {}
+
+    class World:
+        tensor_parallel, mesh = 2, {"tensor": None}
+
+    monkeypatch.setattr(parallelize, "parallelize_module", lambda model, mesh, plan: made.update(plan))
+    model = build(resolve_config(name, None, MODELS[name]))
+    parallelize.apply_tensor_parallel(model, World)
+    theirs = {part: "columns" if isinstance(how, ColwiseParallel) else "rows" for part, how in made.items()}
+    assert tensor_parallel.slicing_plan(model, 2) == theirs
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_parts_of_cut_matrices_add_up(name):
+    config, shape = resolve_config(name, None, MODELS[name]), InputShape(batch=2, length=16)
+    whole, part = (
+        training_step(config, shape, ExecutionPlan()),
+        training_step(config, shape, ExecutionPlan(tensor_parallel=2)),
+    )
+    assert part.whole == whole.total
+    inside = [p for p in whole.parameters if ".blocks." in p and not p.endswith("norms")]
+    for name_ in whole.parameters:
+        if name_ not in inside:
+            assert part.parameters[name_] == whole.parameters[name_]  # on every device
+    biases = sum(whole.parameters[p] for p in inside) - 2 * sum(part.parameters[p] for p in inside)
+    assert -biases < 0.02 * whole.total  # those of the rows are on every device
+    for name_ in inside:
+        assert part.work[name_] * 2 == whole.work[name_]
+    assert {k: 2 * v for k, v in part.maps.items()} == whole.maps
+
+
+def test_what_is_summed_is_what_leaves_rows_and_enters_columns():
+    config, shape = resolve_config("gpt", None, MODELS["gpt"]), InputShape(batch=2, length=16)
+    notes = training_step(config, shape, ExecutionPlan("float32", tensor_parallel=2)).notes
+    stream = 2 * 16 * 64 * 4  # bytes of the residual path
+    assert notes["sums forward"] == notes["sums backward"] == 2 * 2 * stream  # twice in each of two blocks
+    assert notes["sums"] == 8
+    half = training_step(config, shape, ExecutionPlan("bfloat16", tensor_parallel=2)).notes
+    assert half["sums forward"] == notes["sums forward"] / 2
+
+
+def test_a_cut_device_computes_what_its_share_of_heads_computes():
+    """With the matching slices of the weights, the two parts of a block's feed-forward sum to the whole."""
+    torch.manual_seed(0)
+    from regard.blocks.feedforward import ReluFeedForward
+
+    whole = ReluFeedForward(8, 12)
+    parts = []
+    for rank in range(2):
+        part = ReluFeedForward(8, 12)
+        slicing_ = slice(6 * rank, 6 * rank + 6)
+        holder = torch.nn.ModuleDict({"feed": part})
+        tensor_parallel.slice_matrices(holder, 2)
+        part.up.load_state_dict({"weight": whole.up.weight[slicing_], "bias": whole.up.bias[slicing_]})
+        part.down.load_state_dict({"weight": whole.down.weight[:, slicing_], "bias": whole.down.bias / 2})
+        parts.append(part)
+    x = torch.randn(3, 8)
+    assert torch.allclose(parts[0](x) + parts[1](x), whole(x), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "ranks", "error", "said"),
+    [
+        ("gpt", ["heads=4", "width=64"], 3, BadInput, "does not divide the 4"),
+        ("transformer", ["ffn=10", "width=64", "heads=4"], 4, BadInput, "does not divide the 10 units"),
+        ("gpt", ["positions=alibi", "width=64", "heads=4"], 2, Unsupported, "a bias for all of them"),
+        ("gpt", ["qk_norm=rms", "width=64", "heads=4"], 2, Unsupported, "share the norms"),
+        ("rnnsearch", [], 2, Unsupported, "no heads"),
+    ],
+)
+def test_what_cannot_be_cut_is_refused(name, settings, ranks, error, said):
+    with fake_tensors(), pytest.raises(error, match=said):
+        tensor_parallel.slicing_plan(build(resolve_config(name, "tiny", settings)), ranks)

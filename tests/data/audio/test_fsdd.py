@@ -1,0 +1,193 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from regard.core.errors import BadInput
+from regard.data import data_dir
+from regard.data.audio.an4 import AN4
+from regard.data.audio.fsdd import WORDS, SpokenDigits, read_recordings
+from regard.data.audio.speech_batch import collate_speech, count_targets, read_audio, spec_augment
+from regard.data.batching import StreamPosition
+
+
+def there(name):
+    try:
+        data_dir.find_dataset(name)
+    except BadInput:
+        return False
+    return True
+
+
+digits = pytest.mark.skipif(not there("fsdd"), reason="the digits are not there")
+an4 = pytest.mark.skipif(not there("an4"), reason="AN4 is not there")
+FEW = SpokenDigits(train_strings=40, eval_strings=30, batch_size=8)
+
+
+def some(stream, place, many):
+    batches = stream.start(place)
+    return [next(batches) for _ in range(many)]
+
+
+@digits
+def test_the_parts_share_no_recording_and_test_is_the_official_one():
+    text = FEW.build_tokenizer()
+    _, _, digit, speaker, take, test = read_recordings("fsdd")
+    used = {part: np.concatenate([np.concatenate(own) for own in FEW.load(part, text).clips]) for part in FEW.splits()}
+    assert {part: len(rows) for part, rows in used.items()} == {"train": 2400, "val": 300, "test": 300}
+    assert len(np.unique(np.concatenate(list(used.values())))) == 3000
+    assert test[used["test"]].all()
+    assert set(take[used["test"]]) == set(range(5))
+    assert set(take[used["val"]]) == set(range(45, 50))
+    for part in used.values():  # every digit of every speaker
+        assert len(set(zip(digit[part], speaker[part], strict=True))) == 60
+
+
+@digits
+def test_a_string_is_its_speakers_recordings_with_pauses_between():
+    part = FEW.load("val", FEW.build_tokenizer())
+    speaker = read_recordings("fsdd")[3]
+    for key in range(30):
+        plan = part.plan(key)
+        assert 1 <= len(plan.clips) <= 7
+        assert len(set(speaker[plan.clips])) == 1
+        wave = part.waveform(plan)
+        assert len(wave) == part.samples(plan)
+        at = int(plan.pauses[0])
+        for clip, pause in zip(plan.clips, plan.pauses[1:], strict=True):
+            own = part.waves[part.offsets[clip] : part.offsets[clip + 1]].astype(np.float32) / 32768
+            heard = wave[at : at + len(own)].numpy()
+            assert np.corrcoef(own, heard)[0, 1] > 0.99
+            at += len(own) + int(pause)
+        assert part.transcript(plan).split() == [WORDS[d] for d in part.digit[plan.clips]]
+
+
+@digits
+def test_training_strings_depend_on_seed_epoch_and_row_alone():
+    part = FEW.load("train", FEW.build_tokenizer())
+    first, again = some(part.stream(3), StreamPosition(), 7), some(SpokenDigits(train_strings=40, batch_size=8).load("train", FEW.build_tokenizer()).stream(3), StreamPosition(), 7)  # fmt: skip  # noqa: E501
+    for a, b in zip(first, again, strict=True):
+        assert all(torch.equal(x, y) for x, y in zip(a.batch, b.batch, strict=True))
+    later = some(part.stream(3), first[4].next_position, 2)  # taken up in the second epoch
+    for a, b in zip(first[5:], later, strict=True):
+        assert all(torch.equal(x, y) for x, y in zip(a.batch, b.batch, strict=True))
+    said = [{tuple(row) for d in some(part.stream(seed), StreamPosition(epoch), 5) for row in d.batch.target.tolist()} for seed, epoch in ((3, 0), (3, 1), (4, 0))]  # fmt: skip  # noqa: E501
+    assert said[0] != said[1] != said[2] != said[0]
+
+
+@digits
+def test_what_is_measured_on_does_not_depend_on_how_is_trained():
+    text = FEW.build_tokenizer()
+    plain = FEW.load("test", text).strings
+    other = (
+        SpokenDigits(
+            train_strings=7, eval_strings=30, batch_size=3, speed_perturbation=False, max_gain_db=0.0, time_masks=0
+        )
+        .load("test", text)
+        .strings
+    )
+    assert all(torch.equal(a, b) and said == also for (a, said), (b, also) in zip(plain, other, strict=True))
+    assert len(plain) == 30
+    found = [len(said.split()) for _, said in FEW.load("test", text).strings]
+    assert set(found) <= set(range(1, 8))
+
+
+@digits
+def test_a_batch_is_padded_with_zeros_and_counts_words_and_ends():
+    part = FEW.load("test", FEW.build_tokenizer())
+    (batch, *_) = part.eval_batches(2000)
+    assert batch.frames.shape[1] % 8 == 0
+    for row, many in zip(batch.frames, batch.frame_lengths.tolist(), strict=True):
+        assert row[many:].abs().sum() == 0
+    assert count_targets(batch) == int((batch.target_lengths - 1).sum())
+    assert sum(len(b.frames) for b in part.eval_batches(2000)) == 30
+    text = FEW.build_tokenizer()
+    assert batch.target[0, 0] == text.bos
+    assert batch.target[0, batch.target_lengths[0] - 1] == text.eos
+
+
+@digits
+def test_speed_changes_how_long_a_string_is():
+    part = FEW.load("train", FEW.build_tokenizer())
+    plan = part.plan(5)
+    slow, fast = (part.waveform(plan._replace(speed=speed)) for speed in (9, 11))
+    assert len(slow) / len(fast) == pytest.approx(11 / 9, rel=1e-3)
+
+
+@an4
+def test_an4_has_its_official_parts_and_normalised_features():
+    data = AN4()
+    text = data.build_tokenizer()
+    parts = {name: data.load(name, text) for name in data.splits()}
+    assert {name: len(part) for name, part in parts.items()} == {"train": 853, "val": 95, "test": 130}
+    assert sum(len(said.split()) for _, said in parts["test"].rows) == 773
+    frames, said = parts["test"].rows[0]
+    assert frames.shape[1] == data.features == 39
+    torch.testing.assert_close(frames[:, :13].mean(0), torch.zeros(13), atol=1e-4, rtol=0)
+    assert text.decode([text.encode_one(said)])[0] == said
+    batch = some(parts["train"].stream(1), StreamPosition(), 1)[0].batch
+    assert batch.frames.shape[0] == 32
+    for part in parts.values():  # two halvings leave room for every letter
+        for frames, said in part.rows:
+            ids = text.encode_one(said)
+            again = sum(a == b for a, b in pairwise(ids))
+            assert (len(frames) + 3) // 4 >= len(ids) + again
+
+
+def test_stripes_hide_little_and_depend_on_the_generator_alone():
+    x = torch.ones(100, 40)
+    hidden = spec_augment(x, 2, 12, 2, 6, np.random.default_rng(1))
+    assert torch.equal(hidden, spec_augment(x, 2, 12, 2, 6, np.random.default_rng(1)))
+    assert x.min() == 1
+    rows, columns = (hidden == 0).all(1).sum(), (hidden == 0).all(0).sum()
+    assert 0 <= rows <= 20
+    assert 0 <= columns <= 12
+    assert torch.equal(spec_augment(x, 0, 12, 0, 6, np.random.default_rng(1)), x)
+    assert spec_augment(torch.ones(1, 3), 2, 12, 2, 6, np.random.default_rng(1)).shape == (1, 3)
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def tone(path, rate, channels=1, seconds=0.5, **how):
+    soundfile = pytest.importorskip("soundfile")
+    wave = np.sin(2 * np.pi * 440 * np.arange(int(rate * seconds)) / rate)[:, None] * np.linspace(1, 0.5, channels)
+    soundfile.write(path, 0.5 * wave, rate, **how)
+    return path
+
+
+@pytest.mark.parametrize(("kind", "rate", "channels"), [("wav", 8000, 1), ("flac", 44100, 2), ("wav", 16000, 3)])
+def test_sounds_of_any_rate_and_channels_become_one_row(tmp_path, kind, rate, channels):
+    wave = read_audio(tone(tmp_path / f"a.{kind}", rate, channels), 8000)
+    assert wave.shape == (4000,)
+    wanted = 0.375 if channels > 1 else 0.5
+    assert wave[200:-200].abs().max() == pytest.approx(wanted, rel=0.02)
+
+
+def test_what_is_no_sound_is_said_in_one_line(tmp_path):
+    soundfile = pytest.importorskip("soundfile")
+    (tmp_path / "text.wav").write_text("this is no sound")
+    (tmp_path / "empty.wav").write_bytes(b"")
+    soundfile.write(tmp_path / "nothing.wav", np.zeros(0), 8000)
+    soundfile.write(tmp_path / "nan.wav", np.full(10, np.nan), 8000, subtype="FLOAT")
+    soundfile.write(tmp_path / "slow.wav", np.zeros(10), 1)
+    for name, wanted in (
+        ("text.wav", "not a sound that can be read"),
+        ("empty.wav", "not a sound that can be read"),
+        ("nothing.wav", "no samples"),
+        ("nan.wav", "not finite"),
+        ("slow.wav", "1 samples a second"),
+        ("missing.wav", "there is no file"),
+        ("", "is not a file"),
+    ):
+        with pytest.raises(BadInput, match=wanted) as caught:
+            read_audio(tmp_path / name, 8000)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_batch_of_nothing_said_is_a_batch():
+    text = SpokenDigits().build_tokenizer()
+    batch = collate_speech([torch.zeros(3, 4), torch.zeros(5, 4)], ["", "two two"], text)
+    assert batch.target_lengths.tolist() == [2, 4]
+    assert batch.frames.shape == (2, 8, 4)

@@ -1,0 +1,88 @@
+"""Which folder a name means; what was read is kept by where datasets were then, not only by name."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from regard.core.errors import BadInput
+from regard.data import data_dir
+from regard.data.audio.an4 import AN4
+from regard.data.audio.fsdd import SpokenDigits
+from regard.data.images import image_dataset
+from regard.data.text import corpora
+from regard.data.text.cmudict import CMUDict
+from regard.data.text.parallel_corpus import ParallelCorpus
+from regard.data.text.question_answering import QuestionAnswering
+from regard.data.text.text_file import TextFile
+
+PACKAGE = Path(data_dir.__file__).parents[1]
+
+
+def test_what_was_read_is_kept_and_another_home_is_another_dataset(tmp_path, monkeypatch):
+    for place in ("one", "two"):
+        (tmp_path / place / "words").mkdir(parents=True)
+        (tmp_path / place / "words" / "all.txt").write_text(place)
+    times = []
+
+    @data_dir.cached_by_data_dir(4)
+    def read(name):
+        """The file of a dataset."""
+        times.append(name)
+        return (data_dir.find_dataset(name) / "all.txt").read_text()
+
+    for place, many in (("one", 1), ("one", 1), ("two", 2), ("one", 2)):
+        monkeypatch.setenv("REGARD_DATA", str(tmp_path / place))
+        assert read("words") == place
+        assert len(times) == many
+    monkeypatch.setenv("REGARD_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(BadInput, match="REGARD_DATA"):
+        read("words")
+    assert read.__doc__ == "The file of a dataset."
+
+
+@pytest.fixture
+def two(tmp_path, monkeypatch):
+    """A home of datasets and a place to stand, each with a folder of photos and one of a known name."""
+    for place in ("data", "here"):
+        for name in ("photos", "cifar10"):
+            (tmp_path / place / name).mkdir(parents=True)
+    monkeypatch.setenv("REGARD_DATA", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path
+
+
+def test_a_folder_where_one_stands_is_taken_before_one_among_the_datasets(two, caplog):
+    for _ in range(2):
+        assert data_dir.find_dataset("photos").resolve() == two / "here" / "photos"
+    (line,) = caplog.messages  # said once
+    assert all(str(two / place / "photos") in line for place in ("here", "data"))
+    assert data_dir.find_dataset("./photos").resolve() == two / "here" / "photos"
+
+
+def test_a_known_name_is_the_dataset_and_says_so_where_a_folder_here_has_it_too(two, caplog):
+    assert data_dir.find_dataset("cifar10") == two / "data" / "cifar10"
+    (line,) = caplog.messages
+    assert str(two / "data" / "cifar10") in line
+    assert "./cifar10" in line
+    assert data_dir.find_dataset("./cifar10").resolve() == two / "here" / "cifar10"
+
+
+def test_nothing_is_said_where_there_is_one_folder(two, caplog, monkeypatch):
+    (two / "here" / "photos").rmdir()
+    assert data_dir.find_dataset("photos") == two / "data" / "photos"
+    monkeypatch.chdir(two / "data")  # the same one
+    assert data_dir.find_dataset("photos").resolve() == two / "data" / "photos"
+    assert not caplog.messages
+
+
+def test_names_are_those_the_readers_ask_for():
+    asked = {
+        *image_dataset.IMAGE_DATASETS,
+        *(folder for folder, *_ in corpora._CORPORA.values()),
+        ParallelCorpus.corpus,
+        TextFile.corpus,
+    }
+    asked |= {SpokenDigits.corpus, AN4.corpus, CMUDict.corpus, QuestionAnswering.corpus}
+    asked |= {*re.findall(r'home\.folder\("(\w+)"\)', "".join(f.read_text() for f in PACKAGE.rglob("*.py")))}
+    assert asked == data_dir.KNOWN_DATASETS

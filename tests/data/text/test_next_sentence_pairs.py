@@ -1,0 +1,293 @@
+"""Pairs of texts with hidden words: what BERT's paper says of them, counted."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from regard.core.errors import BadInput
+from regard.data.batching import StreamPosition, prefetch
+from regard.data.shards.token_shards import IGNORE_INDEX
+from regard.data.text.corpora import get_corpus, split_documents
+from regard.data.text.masked_sentences import MaskedSentences
+from regard.data.text.next_sentence_pairs import NextSentencePairs, NextSentenceSplit
+from regard.data.text.token_masking import mask_tokens, max_masked
+from regard.tokens.tokenizer import Tokenizer
+
+BEGIN = StreamPosition()
+WORDS = [
+    "the",
+    "a",
+    "dog",
+    "cat",
+    "bird",
+    "house",
+    "tree",
+    "sees",
+    "likes",
+    "hears",
+    "one",
+    "two",
+    "red",
+    "blue",
+    "old",
+    "new",
+    "and",
+    "or",
+    "runs",
+    "sits",
+]
+
+
+def written(seed, sentences):
+    dice = random.Random(seed)
+    return [" ".join(dice.choice(WORDS) for _ in range(dice.randint(2, 9))) + " ." for _ in range(sentences)]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    """Thirty documents of 4 to 12 sentences."""
+    place, dice = tmp_path_factory.mktemp("documents") / "text.txt", random.Random(5)
+    place.write_text("\n\n".join("\n".join(written(n, dice.randint(4, 12))) for n in range(30)), encoding="utf-8")
+    return place
+
+
+@pytest.fixture(scope="module")
+def data(file):
+    return NextSentencePairs((str(file),), max_length=32, batch_size=8, vocab_size=200)
+
+
+@pytest.fixture(scope="module")
+def pages(data):
+    return data.load("train", data.build_tokenizer())
+
+
+def rows(pages, batches=40, seed=1):
+    """Some batches, end to end."""
+    stream = pages.stream(seed).start(StreamPosition())
+    drawn = [next(stream).batch for _ in range(batches)]
+    return type(drawn[0])(*(torch.cat(parts) for parts in zip(*drawn, strict=True)))
+
+
+def restored(batch):
+    """The tokens as they were before words were hidden."""
+    tokens = batch.tokens.clone()
+    asked = batch.targets != IGNORE_INDEX
+    tokens[
+        torch.arange(len(tokens))[:, None].expand_as(batch.masked_positions)[asked], batch.masked_positions[asked]
+    ] = batch.targets[asked]
+    return tokens
+
+
+def test_a_row_is_two_texts_between_their_marks(pages):
+    text, batch = pages.tokenizer, rows(pages, 5)
+    for row, which, length, follows in zip(*(restored(batch), *batch[1:3], batch.next_sentence_labels), strict=True):
+        real = row[:length].tolist()
+        assert real[0] == text.bos
+        assert real[-1] == text.eos
+        assert set(row[length:].tolist()) <= {text.pad}
+        ends = [n for n, token in enumerate(real) if token == text.eos]
+        assert len(ends) == (1 if follows == IGNORE_INDEX else 2)
+        expected = [0] * (ends[0] + 1) + [1] * (len(real) - ends[0] - 1)
+        assert which[:length].tolist() == expected
+        assert set(which[length:].tolist()) <= {0}
+        assert len(real) <= 32
+
+
+def test_the_second_text_follows_the_first_or_comes_from_another_document(pages):
+    """Looked up in the text itself, not in how rows are made."""
+    text, batch, flat = pages.tokenizer, rows(pages, 60), pages.tokens.tolist()
+    joined = " ".join(map(str, flat))
+    document = {}  # the documents that each stretch of words occurs in
+    for n, begin in enumerate(sorted(set(pages.begin.tolist()))):
+        end = int(pages.end[begin])
+        document[n] = " ".join(map(str, flat[pages.starts[begin] : pages.starts[end]]))
+    counts = {0: 0, 1: 0, IGNORE_INDEX: 0}
+    for row, length, follows in zip(
+        restored(batch).tolist(), batch.lengths.tolist(), batch.next_sentence_labels.tolist(), strict=True
+    ):
+        counts[follows] += 1
+        if follows == IGNORE_INDEX:
+            continue
+        middle = row.index(text.eos)
+        a, b = row[1:middle], row[middle + 1 : length - 1]
+        assert min(len(a), len(b)) > 0
+        said = [" ".join(map(str, part)) for part in (a, b, a + b)]
+        if follows == 0:
+            assert said[2] in joined
+        else:
+            homes = [{n for n, whole in document.items() if part in whole} for part in said[:2]]
+            assert all(homes)
+            assert len(homes[0] | homes[1]) > 1  # not in one and the same document only
+    asked = counts[0] + counts[1]
+    assert asked > 300
+    assert abs(counts[1] / asked - 0.5) < 4 * 0.5 / asked**0.5
+
+
+def test_fifteen_of_a_hundred_words_are_hidden_80_10_10_and_never_a_special_token():
+    text = Tokenizer.train(written(0, 300), kind="bert", size=200)
+    special = np.zeros(text.size, bool)
+    special[[text.pad, text.bos, text.eos, text.unk, text.mask]] = True
+    dice = np.random.default_rng(0)
+    tokens = dice.integers(0, text.size, (4000, 64))
+    seen, at, targets = mask_tokens(tokens, dice.integers(0, 2**62, 4000), special, text.mask)
+    able = (~special[tokens]).sum(1)
+    asked = targets != IGNORE_INDEX
+    assert at.shape == targets.shape == (4000, max_masked(64))
+    assert (asked.sum(1) == np.clip(np.rint(0.15 * able), 1, max_masked(64))).all()
+    row = np.broadcast_to(np.arange(4000)[:, None], at.shape)
+    assert (tokens[row, at] == targets)[asked].all()  # what is asked for is what stood there
+    assert not special[targets[asked]].any()
+    assert len(set(zip(row[asked].tolist(), at[asked].tolist(), strict=True))) == asked.sum()  # no place twice
+    changed = np.zeros_like(tokens, bool)
+    changed[row[asked], at[asked]] = True
+    assert (seen == tokens)[~changed].all()
+    put, n = seen[row, at][asked], asked.sum()
+    assert not special[put[put != text.mask]].any()
+    hidden, kept = (put == text.mask).sum() / n, (put == targets[asked]).sum() / n
+    words = (~special).sum()
+    for share, expected in ((hidden, 0.8), (kept, 0.1 + 0.1 / words)):  # any word may be the word itself
+        assert abs(share - expected) < 4 * (expected * (1 - expected) / n) ** 0.5
+    # every place and every word is as likely as another
+    spread = np.bincount(at[asked], minlength=64) / n
+    assert abs(spread - 1 / 64).max() < 5 * (1 / 64 / n) ** 0.5
+    other = put[(put != text.mask) & (put != targets[asked])]
+    assert len(set(other.tolist())) > 0.9 * words
+
+
+def test_a_row_without_a_word_asks_for_nothing():
+    special = np.array([True, True, False])
+    _, at, targets = mask_tokens(np.zeros((2, 16), int), np.array([1, 2]), special, 1)
+    assert (targets == IGNORE_INDEX).all()
+    assert (at == 0).all()
+
+
+def test_every_sentence_comes_once_an_epoch_and_stretches_differ_between_epochs(pages):
+    found = []
+    for key in (1, 2):
+        stretches = pages.sentence_spans(key)
+        assert stretches[0, 0] == 0
+        assert stretches[-1, 1] == len(pages)
+        assert torch.equal(stretches[1:, 0], stretches[:-1, 1])
+        for begin, end, _ in stretches.tolist():
+            assert pages.end[begin] >= end  # of one document
+            assert end - begin == 1 or pages.starts[end] - pages.starts[begin] <= pages.room
+        found.append(stretches[:, 0].tolist())
+    assert found[0] != found[1]
+
+
+def test_rows_depend_on_seed_and_epoch_alone(pages):
+    def drawn(seed, share=0, shares=1, workers=1, place=BEGIN):
+        with prefetch(pages.stream(seed).start(place, share, shares), workers=workers) as batches:
+            return [next(batches) for _ in range(30)]  # more than an epoch
+
+    whole = drawn(3)
+    assert whole[-1].next_position.epoch > 0
+    for one, two in zip(whole, drawn(3, workers=4), strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(one.batch, two.batch, strict=True))
+    parts = drawn(3, 0, 2), drawn(3, 1, 2)
+    for n, one in enumerate(whole):
+        for share in (0, 1):
+            for a, b in zip(one.batch, parts[share][n].batch, strict=True):
+                assert torch.equal(a[share::2], b)
+        assert one.count == sum(part[n].count for part in parts)
+    later = drawn(3, place=whole[10].next_position)
+    assert all(torch.equal(a, b) for a, b in zip(whole[11].batch, later[0].batch, strict=True))
+    assert not torch.equal(whole[0].batch.tokens, drawn(4)[0].batch.tokens)
+
+
+def test_sentences_that_stand_alone_are_asked_for_words_only(file):
+    data = MaskedSentences((str(file),), max_length=16, batch_size=8, vocab_size=200)
+    part = data.load("train", data.build_tokenizer())
+    batch = rows(part, 10)
+    assert (batch.next_sentence_labels == IGNORE_INDEX).all()
+    assert (batch.segments == 0).all()
+    assert batch.tokens.shape == (80, 16)
+    text, sentences = part.tokenizer, {part.tokenizer.decode([part.tokens[a:b].tolist()])[0] for a, b in zip(part.starts, part.starts[1:], strict=False)}  # fmt: skip  # noqa: E501
+    for row, length in zip(restored(batch).tolist(), batch.lengths.tolist(), strict=True):
+        assert text.decode([row[1 : length - 1]])[0] in sentences
+    order = part.stream(0).order(0)
+    assert sorted(torch.cat([order[i] for i in range(len(order))])[:, 0].tolist()) == sorted(
+        set(torch.cat([order[i] for i in range(len(order))])[:, 0].tolist())
+    )
+
+
+def test_unrelated_sentences_share_a_row_but_are_not_asked_to_follow():
+    text = Tokenizer.train(written(0, 100), kind="bert", size=200)
+    pages = NextSentenceSplit(text, [[[s] for s in written(1, 60)]], [False], 48, 4, 45)
+    batch = rows(pages, 4)
+    assert (batch.next_sentence_labels == IGNORE_INDEX).all()
+    assert (pages.sentence_spans(0)[:, 1] - pages.sentence_spans(0)[:, 0]).max() > 1
+
+
+def test_a_single_document_has_no_other_to_take_sentences_from():
+    text = Tokenizer.train(written(0, 100), kind="bert", size=200)
+    batch = rows(NextSentenceSplit(text, [[written(1, 40)]], [True], 48, 4, 45), 3)
+    assert (batch.next_sentence_labels == IGNORE_INDEX).all()
+
+
+def test_a_word_that_the_corpus_took_out_is_unknown_and_never_asked_for():
+    text = Tokenizer.train(written(0, 100), kind="bert", size=200)
+    pages = NextSentenceSplit(text, [[["the <unk> sees a <unk>", "<unk> runs"], ["one dog"]]], [True], 16, 2, 13)
+    assert pages.tokens.tolist().count(text.unk) == 3
+    assert text.decode([pages.tokens.tolist()])[0] == "the sees a runs one dog"
+    batch = rows(pages, 20)
+    assert text.unk not in batch.targets
+
+
+def test_long_sentences_are_cut_and_nothing_is_lost(file):
+    text = Tokenizer.train(written(0, 100), kind="bert", size=200)
+    long = " ".join(WORDS * 5)
+    pages = NextSentenceSplit(text, [[[long, "one dog"], ["a cat"]]], [True], 16, 2, 13)
+    assert text.decode([pages.tokens.tolist()])[0] == f"{long} one dog a cat"
+    assert (np.diff(pages.starts) <= 13).all()
+
+
+def test_a_text_is_cut_at_blank_lines_and_ends_of_sentences():
+    found = split_documents('One. "Two?" Three!\nfour\n \n\nFive; six.\n\n')
+    assert found == [["One.", '"Two?"', "Three!", "four"], ["Five; six."]]
+
+
+def test_measuring_hides_the_same_words_each_time(pages):
+    for most in (None, 5):
+        one, two = (list(pages.eval_batches(7, most)) for _ in range(2))
+        assert sum(len(b.tokens) for b in one) == (len(pages.sentence_spans(0)) if most is None else 5)
+        for a, b in zip(one, two, strict=True):
+            assert all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def test_what_cannot_be_used_is_said(file):
+    with pytest.raises(BadInput, match="no corpus"):
+        NextSentencePairs(()).splits()
+    with pytest.raises(BadInput, match="no dataset"):
+        NextSentencePairs(("no_such_text",)).splits()
+    plain = Tokenizer.train(written(0, 20), kind="char")
+    with pytest.raises(BadInput, match=r"no \[MASK\]"):
+        NextSentencePairs((str(file),)).load("train", plain)
+    with pytest.raises(BadInput, match=r"data\.length"):
+        NextSentencePairs((str(file),), max_length=6).load("train", plain)
+
+
+def _there(name):
+    try:
+        return bool(get_corpus(name))
+    except BadInput:
+        return False
+
+
+@pytest.mark.skipif(not _there("tatoeba"), reason="the data are not here")
+def test_no_sentence_of_tatoeba_is_in_two_parts():
+    found = get_corpus("tatoeba")
+    train, val, test = ({s for (s,) in found.read(part)} for part in ("train", "val", "test"))
+    assert len(train) == 182_282
+    assert not train & val
+    assert not train & test
+    assert not val & test
+
+
+@pytest.mark.skipif(not _there("ptb"), reason="the data are not here")
+def test_ptb_ends_before_the_section_that_chunks_are_tested_on():
+    found = get_corpus("ptb").read("train")
+    assert sum(map(len, found)) == 42_068 - 2_012
+    assert not [s for document in found for s in document if s.startswith("rockwell said the agreement calls for it")]

@@ -1,0 +1,132 @@
+import gzip
+
+import pytest
+import torch
+
+from regard.core.errors import BadInput, UnknownName
+from regard.data import data_dir
+from regard.data.text.parallel_corpus import PairBatch, ParallelCorpus, count_target_tokens
+
+EN = ["a dog runs", "two cats sleep here", "a line\u2028break stays", "", "one"]
+DE = ["ein hund läuft", "zwei katzen schlafen hier", "ein zeilen\u2028umbruch bleibt", "leer", "eins"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Five pairs in the layout of Multi30k (one side packed), and a test part in the layout of Tatoeba."""
+    (tmp_path / "train.en").write_bytes(("\n".join(EN) + "\n").encode())
+    (tmp_path / "train.de.gz").write_bytes(gzip.compress(("\n".join(DE) + "\n").encode()))
+    rows = "".join(f"{a}\t{b}\n" for a, b in zip(EN, DE, strict=True))
+    (tmp_path / "en-de.test_2016_flickr.tsv").write_bytes(rows.encode())
+    return tmp_path
+
+
+def data(folder, **settings):
+    return ParallelCorpus(str(folder), **({"kind": "bytes", "vocabulary": 300} | settings))
+
+
+def test_both_layouts_give_the_same_pairs(folder):
+    assert data(folder).read("train") == (EN, DE)
+    assert data(folder).read("test_2016_flickr") == (EN, DE)
+
+
+def test_a_pair_of_languages_can_be_read_backwards(folder):
+    assert data(folder, source="de", target="en").read("test_2016_flickr") == (DE, EN)
+    assert data(folder, source="de", target="en").read("train") == (DE, EN)
+
+
+def test_a_part_is_known_by_the_beginning_of_its_name(folder):
+    assert data(folder).split("test_2016") == "test_2016_flickr"
+    with pytest.raises(UnknownName, match="no part 'tests'"):
+        data(folder).split("tests")
+
+
+def test_limit_takes_the_first_pairs(folder):
+    assert data(folder, limit=2).read("train") == (EN[:2], DE[:2])
+
+
+def test_source_ends_and_target_begins_and_ends(folder):
+    corpus = data(folder).load("train")
+    text = corpus.tokenizer
+    assert corpus.source.row(0) == [*text.encode_one(EN[0]), text.eos]
+    assert corpus.target.row(0) == [text.bos, *text.encode_one(DE[0]), text.eos]
+
+
+def test_empty_and_overlong_pairs_are_not_trained_on_but_stay_in_place(folder):
+    corpus = data(folder).load("train")
+    assert corpus.usable().tolist() == [0, 1, 2, 4]
+    assert len(corpus) == 5
+    longest = int(corpus.target.lengths.max())
+    shorter = data(folder, max_length=longest - 1).load("train", corpus.tokenizer)
+    assert longest not in shorter.target.lengths[shorter.usable()].tolist()
+
+
+def test_a_batch_is_padded_to_aligned_lengths_and_counts_real_tokens(folder):
+    corpus = data(folder, pad_to_multiple_of=8).load("train")
+    batch = corpus.collate(torch.tensor([0, 1]))
+    assert batch.source.shape[1] % 8 == 0
+    assert batch.target.shape[1] % 8 == 1  # the decoder reads all but the last
+    assert count_target_tokens(batch) == sum(len(corpus.target.row(i)) - 1 for i in (0, 1))
+    for row in (0, 1):
+        length = int(batch.target_lengths[row])
+        assert batch.target[row, :length].tolist() == corpus.target.row(row)
+        assert (batch.target[row, length:] == corpus.tokenizer.pad).all()
+    assert isinstance(batch.to("cpu"), PairBatch)
+
+
+def test_the_first_rows_of_a_batch(folder):
+    corpus = data(folder).load("train")
+    batch = corpus.collate(torch.tensor([0, 1, 4]))
+    first = batch.rows(2)
+    assert isinstance(first, PairBatch)
+    assert torch.equal(first.source, batch.source[:2])
+    assert count_target_tokens(first) == count_target_tokens(corpus.collate(torch.tensor([0, 1])))
+
+
+def test_in_order_gives_every_row_once(folder):
+    corpus = data(folder).load("train")
+    for tokens in (8, 64, 10_000):
+        batches = list(corpus.eval_batches(tokens))
+        assert sum(len(b.source) for b in batches) == 5
+        assert sum(count_target_tokens(b) for b in batches) == int(corpus.target.lengths.sum()) - 5
+
+
+def test_sides_of_different_length_are_an_error(folder):
+    (folder / "train.en").write_text("only one\n")
+    with pytest.raises(BadInput, match="not pairs"):
+        data(folder).read("train")
+
+
+def test_a_row_without_two_columns_is_an_error_that_names_the_line(folder):
+    (folder / "en-de.val.tsv").write_text("a\tb\nno tab here\n")
+    with pytest.raises(BadInput, match="line 2"):
+        data(folder).read("val")
+
+
+# Named: a gzip header holds the time of day, and parallel test runs must agree on the names of their tests.
+@pytest.mark.parametrize(
+    "content",
+    [b"\xff\xfe not utf-8 \xff", gzip.compress(b"a\n" * 1000, mtime=0)[:-20]],
+    ids=["not-utf-8", "cut-off-gzip"],
+)
+def test_a_damaged_file_is_an_error_that_names_it(folder, content):
+    packed = content.startswith(b"\x1f\x8b")
+    file = folder / ("train.de.gz" if packed else "train.de")
+    (folder / "train.de.gz").unlink()
+    file.write_bytes(content)
+    with pytest.raises(BadInput, match=f"cannot read .*{file.name}"):
+        data(folder).read("train")
+
+
+def test_a_folder_without_pairs_says_what_is_wanted(tmp_path):
+    (tmp_path / "notes.txt").write_text("nothing")
+    with pytest.raises(BadInput, match=r"train\.en"):
+        data(tmp_path).splits()
+
+
+def test_a_dataset_that_is_not_there_says_where_it_was_looked_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("REGARD_DATA", str(tmp_path))
+    with pytest.raises(BadInput, match="REGARD_DATA"):
+        data_dir.find_dataset("multi31k")
+    (tmp_path / "multi31k").mkdir()
+    assert data_dir.find_dataset("multi31k") == tmp_path / "multi31k"

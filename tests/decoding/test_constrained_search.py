@@ -1,0 +1,78 @@
+import pytest
+import torch
+
+from regard.core.errors import RegardError
+from regard.decoding.beam_search import beam_search
+from regard.decoding.constrained_search import ConstraintProgress, constrained_beam_search
+from tests.decoding.test_beam_search import ragged, tiny
+
+
+def holds(tokens, phrase):
+    return any(tokens[i : i + len(phrase)] == list(phrase) for i in range(len(tokens)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("beams", [1, 3, 5])
+def test_without_phrases_it_is_beam_search(seed, beams):
+    model, (source, lengths) = tiny(seed), ragged(5, seed=seed)
+    free = beam_search(model, source, lengths, beam_size=beams, num_candidates=beams, max_length=lengths + 4)
+    same = constrained_beam_search(
+        model, source, lengths, phrases=[[]] * 5, beam_size=beams, num_candidates=beams, max_length=lengths + 4
+    )
+    assert [[h.tokens for h in one] for one in same] == [[h.tokens for h in one] for one in free]
+
+
+def test_finished_outputs_hold_every_phrase():
+    model, (source, lengths) = tiny(1), ragged(5)
+    phrases = [[[5, 6]], [[7], [3, 4, 5]], [], [[9, 9]], [[8]]]
+    found = constrained_beam_search(
+        model, source, lengths, phrases=phrases, beam_size=8, num_candidates=4, max_length=16
+    )
+    for given, hypotheses in zip(phrases, found, strict=True):
+        assert any(h.finished for h in hypotheses)
+        for h in hypotheses:
+            if h.finished:
+                assert all(holds(h.tokens, phrase) for phrase in given)
+
+
+def test_a_batch_gives_what_singles_give():
+    model, (source, lengths) = tiny(2), ragged(6)
+    phrases = [[[5, 6]], [], [[7], [3]], [[4]], [], [[10, 3]]]
+    batch = constrained_beam_search(model, source, lengths, phrases=phrases, beam_size=4, max_length=lengths + 8)
+    for row, length in enumerate(lengths.tolist()):
+        (single,) = constrained_beam_search(
+            model, source[row : row + 1, :length], lengths[row : row + 1], phrases=[phrases[row]], beam_size=4,
+            max_length=length + 8,
+        )  # fmt: skip
+        assert [h.tokens for h in batch[row]] == [h.tokens for h in single]
+
+
+def test_progress_starts_again_when_a_phrase_is_broken_off():
+    phrases = [[5, 6, 7], [8]]
+    progress = ConstraintProgress()
+    for word, count in [(5, 1), (6, 2), (9, 0), (5, 1), (6, 2), (7, 3), (8, 4)]:
+        progress = progress.after(word, phrases)
+        assert progress.count(phrases) == count
+    assert progress.met == {0, 1}
+    assert ConstraintProgress(frozenset(), 0, 1).after(8, phrases).met == {1}
+
+
+def test_scores_are_the_models_own():
+    model, (source, lengths) = tiny(3), ragged(1)
+    (found,) = constrained_beam_search(model, source, lengths, phrases=[[[5, 6]]], beam_size=6, max_length=12)
+    tokens = found[0].tokens
+    target = torch.tensor([[model.config.bos, *tokens]])
+    with torch.no_grad():
+        logs = model(source, target, lengths).log_softmax(-1)
+    expected = sum(float(logs[0, t, w]) for t, w in enumerate([*tokens, model.config.eos]))
+    assert abs(found[0].log_probability - expected) < 1e-5
+
+
+def test_nonsense_is_refused():
+    model, (source, lengths) = tiny(0), ragged(1)
+    with pytest.raises(RegardError, match="empty"):
+        constrained_beam_search(model, source, lengths, phrases=[[[]]], max_length=5)
+    with pytest.raises(RegardError, match="limit is 3"):
+        constrained_beam_search(model, source, lengths, phrases=[[[4, 5, 6]]], max_length=3)
+    with pytest.raises(RegardError, match="there are 1"):
+        constrained_beam_search(model, source, lengths, phrases=[], max_length=3)

@@ -1,0 +1,200 @@
+"""Drawing a token: what may be drawn, how often it is, and that a peer agrees."""
+
+import pytest
+import torch
+
+from regard.core.errors import BadInput
+from regard.decoding.beam_search import greedy_search, sample
+from regard.decoding.generation_config import GenerationConfig
+from regard.decoding.sampling import Sampler, apply_repetition_penalty, fast_topk, uniform_numbers
+from regard.tasks.text.translator import SearchConfig
+
+LOGITS = torch.tensor([[2.0, -1.0, 0.5, 2.0, -3.0, 1.0, 0.0, -0.5]])
+
+
+def plainly(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
+    """The twin: one row, written out, with Python's numbers."""
+    p = (logits.double() / temperature).softmax(-1).tolist()
+    left = dict(enumerate(p))
+    if top_k:
+        border = sorted(p, reverse=True)[min(top_k, len(p)) - 1]
+        left = {i: x for i, x in left.items() if x >= border}
+    if top_p < 1:
+        total, filled, inside = sum(left.values()), 0.0, set()
+        for i in sorted(left, key=lambda i: -left[i]):
+            if filled >= top_p and left[i] < border:
+                break
+            inside.add(i)
+            filled, border = filled + left[i] / total, left[i]
+        left = {i: left[i] for i in inside}
+    if min_p:
+        left = {i: x for i, x in left.items() if x >= min_p * max(left.values())}
+    total = sum(left.values())
+    return [left.get(i, 0.0) / total for i in range(len(p))]
+
+
+WAYS = [
+    {},
+    {"temperature": 0.5},
+    {"temperature": 3.0},
+    {"top_k": 1},
+    {"top_k": 3},
+    {"top_k": 50},
+    {"top_p": 1e-6},
+    {"top_p": 0.5},
+    {"top_p": 0.9},
+    {"min_p": 0.2},
+    {"min_p": 1.0},
+    {"top_k": 5, "top_p": 0.8, "min_p": 0.1, "temperature": 0.7},
+]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_what_may_be_drawn_is_what_the_formula_says(way):
+    for seed in range(20):
+        logits = 2 * torch.randn(1, 40, generator=torch.Generator().manual_seed(seed))
+        p = Sampler(**way).probabilities(logits)[0]
+        wanted = torch.tensor(plainly(logits[0], **way))
+        assert torch.equal(p > 0, wanted > 0)
+        torch.testing.assert_close(p / p.sum(), wanted, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("way", WAYS[:-1], ids=str)
+def test_it_is_what_transformers_would_draw_from(way):
+    """Each by itself: of several, theirs come in the same order."""
+    transformers = pytest.importorskip("transformers")
+    kinds = {
+        "temperature": transformers.TemperatureLogitsWarper,
+        "top_k": transformers.TopKLogitsWarper,
+        "top_p": transformers.TopPLogitsWarper,
+        "min_p": transformers.MinPLogitsWarper,
+    }
+    logits = 3 * torch.randn(16, 100)
+    theirs = logits
+    for name, value in way.items():
+        theirs = kinds[name](value)(None, theirs)
+    ours = Sampler(**way).probabilities(logits)
+    torch.testing.assert_close(ours / ours.sum(-1, keepdim=True), theirs.softmax(-1), rtol=1e-4, atol=1e-6)
+
+
+def test_equals_at_the_border_stay_together():
+    assert (Sampler(top_k=1).probabilities(LOGITS) > 0).nonzero()[:, 1].tolist() == [0, 3]
+    assert (Sampler(top_p=0.1).probabilities(LOGITS) > 0).nonzero()[:, 1].tolist() == [0, 3]
+
+
+@pytest.mark.parametrize("way", [{}, {"temperature": 1.7}, {"top_k": 4}, {"top_p": 0.8}, {"min_p": 0.15}], ids=str)
+def test_tokens_come_as_often_as_they_are_likely(way):
+    """Chi-square over 8 tokens with a fixed seed: 24.3 is passed once in a thousand times."""
+    many = 40_000
+    uniform = uniform_numbers([5], many, 1)[:, 0].T  # 1 many
+    drawn = Sampler(**way)(LOGITS[:, None].expand(1, many, 8), uniform)
+    seen = drawn[0].bincount(minlength=8).double()
+    wanted = many * torch.tensor(plainly(LOGITS[0], **way), dtype=torch.float64)
+    assert torch.equal(seen > 0, wanted > 0)
+    some = wanted > 0
+    assert float(((seen - wanted)[some] ** 2 / wanted[some]).sum()) < 24.3
+
+
+def test_the_largest_number_draws_nothing_that_is_ruled_out():
+    p = torch.full((1, 1, 1000), float("-inf"))
+    p[..., 3:7] = torch.tensor([0.3, 1e-3, 2.0, 0.1])
+    highest = uniform_numbers([0], 1, 1).fill_(1 - 2**-23)[0]
+    assert int(Sampler()(p, highest)) == 6
+    assert int(Sampler()(p, torch.zeros(1, 1))) == 3
+    assert float(uniform_numbers(range(50), 400, 8).max()) <= 1 - 2**-23
+
+
+@pytest.mark.parametrize("penalty", [1.3, 0.7])
+def test_the_penalty_is_transformers(penalty):
+    transformers = pytest.importorskip("transformers")
+    logits, ids = 3 * torch.randn(5, 60), torch.randint(60, (5, 12))
+    theirs = transformers.RepetitionPenaltyLogitsProcessor(penalty)(ids, logits.clone())
+    said = torch.zeros(5, 60, dtype=torch.bool).scatter_(1, ids, True)
+    assert torch.equal(apply_repetition_penalty(logits[:, None], said[:, None], penalty)[:, 0], theirs)
+
+
+class Counter:
+    """Steps without a model: logits that only know the last token. Its vocabulary is 0 (eos) to 5."""
+
+    eos = 0
+    table = torch.tensor([[0.0, 9, 8, 7, 6, 5], [-9, 3.0, 2.9, 0, -1, -2], [-9, 2.9, 3.0, 0, -1, -2],
+                          [0, 0, 0, 0, 3, 2], [0, 0, 0, 0, 0, 3.0], [3.0, 0, 0, 0, 0, 0]])  # fmt: skip
+
+    def start(self, prompts, capacity):
+        return prompts[:, -1:].clone(), ()
+
+    def step(self, tokens, state):
+        return self.table[tokens].clone(), state
+
+    def select(self, state, rows, beams):
+        return state
+
+
+def test_the_penalty_knows_the_prompt_and_what_was_written_since():
+    prompts = torch.tensor([[3, 1]])
+    assert greedy_search(Counter(), prompts, max_length=4)[0].tokens == [1, 1, 1, 1]
+    # 1 is said: 3.0 / 2 < 2.9, so 2; then both are, and 3.0 / 2 > 2.9 / 2
+    assert greedy_search(Counter(), prompts, max_length=4, repetition_penalty=2.0, previous_tokens=[[3, 1]])[
+        0
+    ].tokens == [2, 2, 2, 2]
+    assert greedy_search(Counter(), prompts, max_length=3, repetition_penalty=2.0)[0].tokens == [1, 2, 2]
+    # each output has its own memory, and what is reported is the model's own probability
+    found = sample(Counter(), prompts.repeat(3, 1), max_length=5, num_samples=4, repetition_penalty=5.0, seed=[1, 2, 1])
+    assert found[0] == found[2] != found[1]
+    for output in found[0]:
+        last, total = 1, 0.0
+        for token in [*output.tokens, *([0] if output.finished else [])]:
+            total += float(Counter.table[last].log_softmax(-1)[token])
+            last = token
+        assert output.log_probability == pytest.approx(total, rel=1e-5)
+
+
+def test_few_are_found_in_many_as_by_sorting():
+    x = torch.randn(3, 2, 5003)
+    for n in (1, 5, 17):
+        for ours, theirs in zip(fast_topk(x, n), x.topk(n), strict=True):
+            assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("way", "said"),
+    [
+        ({"temperature": 0}, "temperature is 0"),
+        ({"temperature": float("nan")}, "temperature is nan"),
+        ({"top_p": 0}, "top_p is 0"),
+        ({"top_p": 1.1}, "top_p is 1.1"),
+        ({"min_p": -0.1}, "min_p is -0.1"),
+        ({"top_k": -1}, "top_k is -1"),
+    ],
+    ids=str,
+)
+def test_settings_without_a_meaning_are_refused(way, said):
+    with pytest.raises(BadInput, match=said):
+        Sampler(**way)
+
+
+def test_a_penalty_without_a_meaning_is_refused():
+    with pytest.raises(BadInput, match="repetition penalty is 0"):
+        greedy_search(Counter(), torch.tensor([[1]]), max_length=2, repetition_penalty=0)
+
+
+@pytest.mark.parametrize("how", [{"top_p": 1e-300}, {"temperature": 1e-300}, {"top_p": 1e-45, "min_p": 1.0}])
+def test_the_smallest_settings_leave_the_likeliest_token(how):
+    logits = torch.randn(2, 3, 69, dtype=torch.float32)
+    uniform = torch.full((2, 3), 1 - 2**-23, dtype=torch.float32)
+    assert (Sampler(**how)(logits, uniform) == logits.argmax(-1)).all()
+
+
+@pytest.mark.parametrize("seed", [2**70, -(2**64), 1.5, None])
+def test_a_seed_that_no_generator_takes_is_refused_in_one_line(seed):
+    for asked in (
+        lambda: uniform_numbers([seed], 2, 1),
+        lambda: GenerationConfig(seed=seed),
+        lambda: SearchConfig(seed=seed),
+    ):
+        with pytest.raises(BadInput, match="a whole number of at most 64 bits"):
+            asked()
+
+
+def test_seeds_of_64_bits_are_taken():
+    assert uniform_numbers([-(2**63), 2**63, 2**64 - 1], 2, 1).shape == (2, 3, 1)

@@ -1,0 +1,95 @@
+"""Every model of texts refuses tokens that are no rows, and lengths that are not theirs, in one line."""
+
+import pytest
+import torch
+
+import regard
+from regard.core.errors import BadInput, RegardError, UnknownName
+
+SIZES = {"width": 32, "heads": 2, "layers": 1, "ffn": 32, "vocab": 50}
+MODELS = {
+    "gpt": {**SIZES, "length": 64},
+    "bert": {**SIZES, "length": 64, "head": "masked"},
+    "transformer": {"size": "tiny", "vocab": 50},
+    "t5": {"size": "tiny", "vocab": 50},
+    "rnnsearch": {"size": "tiny", "vocab": 50},
+    "gru_to_attention": {"width": 32, "heads": 2, "vocab": 50},
+}
+ONE = ("gpt", "bert", "gru_to_attention")  # of one text; the others have a source and a target
+
+
+def asked(name, tokens, lengths=None):
+    """Ask a model of these tokens, or of these as its source."""
+    torch.manual_seed(0)
+    model = regard.build(name, **MODELS[name]).eval()
+    if name in ONE:
+        return model(tokens, lengths=lengths)
+    return model(tokens, torch.ones(2, 3, dtype=torch.long), lengths)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("tokens", [torch.tensor([1, 2]), torch.ones(2, 6, 1, dtype=torch.long), torch.ones(2, 6)])
+def test_tokens_are_rows_of_whole_numbers(name, tokens):
+    what = "tokens" if name in ONE else "source tokens"
+    with pytest.raises(BadInput, match=rf"{what} are B N, rows of whole numbers") as caught:
+        asked(name, tokens)
+    assert str(tuple(tokens.shape)) in str(caught.value)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("lengths", "said"),
+    [
+        (torch.tensor([9, 4]), "a length of 9 in rows of 6 tokens"),
+        (torch.tensor([6, -4]), "a length of -4 in rows of 6 tokens"),
+        (torch.tensor([6, 5, 4]), r"one for each of the 2 rows; not torch.int64 of \(3,\)"),
+        (torch.tensor([6.0, 4.0]), "not torch.float32"),
+        (torch.tensor(6), "one for each of the 2 rows"),
+        ([6, 4], "one for each of the 2 rows; not list"),
+    ],
+)
+def test_lengths_are_those_of_the_rows(name, lengths, said):
+    with pytest.raises(BadInput, match=said):
+        asked(name, torch.ones(2, 6, dtype=torch.long), lengths)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_lengths_of_the_rows_are_taken(name):
+    assert asked(name, torch.ones(2, 6, dtype=torch.long), torch.tensor([6, 4])).isfinite().all()
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_numbers_on_a_device_are_not_read():
+    with torch.device("meta"):
+        model = regard.build("transformer", size="tiny", vocab=50)
+        row = torch.ones(2, 6, dtype=torch.long)
+        assert model(row, row, torch.tensor([9, 4])).shape == (2, 6, 50)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", ["transformer", "t5"])
+def test_targets_are_rows(name):
+    model = regard.build(name, **MODELS[name])
+    with pytest.raises(BadInput, match="target tokens are B N"):
+        model(torch.ones(2, 6, dtype=torch.long), torch.tensor([1, 2]))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_prompts_are_rows():
+    with pytest.raises(BadInput, match="prompts are B N"):
+        regard.build("gpt", **MODELS["gpt"]).start(torch.tensor([1, 2]), capacity=4)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("size", [3, ["tiny"], "tinny"])
+def test_a_size_that_is_none_offers_the_nearest(size):
+    with pytest.raises(UnknownName, match=r"gpt has no size .*(did you mean|known).*tiny"):
+        regard.build("gpt", size=size, vocab=50)
+
+
+@pytest.mark.parametrize("head", ["classes(0)", "tags(0)", "classes(-1)"])
+def test_a_head_with_nothing_to_say_is_refused(head):
+    with pytest.raises(RegardError, match="at least 1 is needed"):
+        regard.build("bert", **{**MODELS["bert"], "head": head})

@@ -1,0 +1,230 @@
+"""transformers' BERT with each of its heads and ours, from the same weights: values, gradients, maps."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from regard.attention.capture.watch import watch
+from regard.core.errors import BadInput, Unsupported
+from regard.losses.fused_linear_cross_entropy import fused_linear_cross_entropy
+from regard.models.bert import BERT, Config
+from regard.weights.hf import bert
+from regard.weights.table import export_state_dict, import_state_dict
+
+transformers = pytest.importorskip("transformers")
+
+VOCAB = 40
+HEADS = {
+    None: "BertModel",
+    "pretraining": "BertForPreTraining",
+    "masked": "BertForMaskedLM",
+    "classes(3)": "BertForSequenceClassification",
+    "tags(5)": "BertForTokenClassification",
+    "span": "BertForQuestionAnswering",
+}
+
+
+def peer(head="pretraining", **settings):
+    """A tiny random BERT in float64, every tensor of it away from its initial value."""
+    config = transformers.BertConfig(
+        **{
+            "vocab_size": VOCAB,
+            "hidden_size": 16,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 4,
+            "intermediate_size": 24,
+            "max_position_embeddings": 32,
+            "hidden_dropout_prob": 0.0,
+            "attention_probs_dropout_prob": 0.0,
+            "num_labels": {"classes(3)": 3, "tags(5)": 5}.get(head, 2),
+        }
+        | settings
+    )
+    config._attn_implementation = "eager"
+    theirs = getattr(transformers, HEADS[head])(config).double().eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    theirs.config.architectures = [HEADS[head]]
+    return theirs
+
+
+def pair(head="pretraining", **settings):
+    theirs = peer(head, **settings)
+    ours = BERT(bert.import_config(theirs.config.to_dict())).double().eval()
+    assert ours.config.head == head
+    import_state_dict(bert.table(ours.config), theirs.state_dict(), ours)
+    return theirs, ours
+
+
+def batch():
+    """Three pairs of texts of different lengths, padded on the right."""
+    tokens, lengths = torch.randint(1, VOCAB, (3, 7)), torch.tensor([7, 4, 2])
+    there = torch.arange(7) < lengths[:, None]
+    return tokens.masked_fill(~there, 0), torch.randint(2, (3, 7)), lengths, there
+
+
+def answer(head, out):
+    """What they answer, in the shape that ours has."""
+    if head is None:
+        return (out.last_hidden_state,)
+    if head == "pretraining":
+        return out.prediction_logits, out.seq_relationship_logits
+    return (torch.stack([out.start_logits, out.end_logits], -1),) if head == "span" else (out.logits,)
+
+
+@pytest.mark.parametrize("head", HEADS, ids=str)
+@pytest.mark.parametrize("settings", [{}, {"hidden_act": "relu"}, {"hidden_act": "gelu_new", "layer_norm_eps": 1e-5}],
+    ids=str)  # fmt: skip
+def test_answers_are_those_of_bert(head, settings):
+    theirs, ours = pair(head, **settings)
+    tokens, segments, lengths, there = batch()
+    with torch.no_grad():
+        expected = answer(head, theirs(tokens, attention_mask=there.long(), token_type_ids=segments))
+        found = ours(tokens, segments, lengths)
+    for mine, wanted in zip(found if head == "pretraining" else (found,), expected, strict=True):
+        mine, wanted = (mine[there], wanted[there]) if mine.ndim == 3 else (mine, wanted)
+        torch.testing.assert_close(mine, wanted, rtol=1e-10, atol=1e-10)
+
+
+def test_the_vector_of_a_text_is_theirs():
+    theirs, ours = pair(None)
+    tokens, segments, lengths, there = batch()
+    with torch.no_grad():
+        expected = theirs(tokens, attention_mask=there.long(), token_type_ids=segments).pooler_output
+        torch.testing.assert_close(ours.pooled(ours.hidden(tokens, segments, lengths)), expected, rtol=1e-10, atol=0)
+
+
+def test_answers_are_those_of_bert_in_float32():
+    theirs = peer().float()
+    ours = BERT(bert.import_config(theirs.config.to_dict())).eval()
+    import_state_dict(bert.table(ours.config), theirs.state_dict(), ours)
+    tokens, segments, lengths, there = batch()
+    with torch.no_grad():
+        expected = theirs(tokens, attention_mask=there.long(), token_type_ids=segments).prediction_logits
+        torch.testing.assert_close(ours(tokens, segments, lengths)[0][there], expected[there], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("head", HEADS, ids=str)
+def test_gradients_of_all_parameters_are_those_of_bert(head):
+    theirs, ours = pair(head)
+    tokens, segments, lengths, there = batch()
+    expected = answer(head, theirs(tokens, attention_mask=there.long(), token_type_ids=segments))
+    found = ours(tokens, segments, lengths)
+    found = found if head == "pretraining" else (found,)
+    total = theirs_total = 0.0
+    for mine, wanted in zip(found, expected, strict=True):
+        mine, wanted = (mine[there], wanted[there]) if mine.ndim == 3 else (mine, wanted)
+        pull = torch.randn_like(wanted)
+        total, theirs_total = total + (mine * pull).sum(), theirs_total + (wanted * pull).sum()
+    total.backward()
+    theirs_total.backward()
+    compare(theirs, ours, 3 * 16 + 5)
+
+
+def test_loss_of_pretraining_and_its_gradients_are_those_of_bert():
+    theirs, ours = pair()
+    tokens, segments, lengths, there = batch()
+    labels, follows = torch.full((3, 7), -100), torch.tensor([0, 1, 1])
+    at = torch.tensor([[1, 5], [2, 0], [1, 0]])  # each text has as many places; the second of two is none
+    wanted = torch.tensor([[7, 9], [3, -100], [4, -100]])
+    for row in range(3):
+        for place, word in zip(at[row].tolist(), wanted[row].tolist(), strict=True):
+            if word != -100:
+                labels[row, place] = word
+    out = theirs(
+        tokens,
+        attention_mask=there.long(),
+        token_type_ids=segments,
+        labels=labels,
+        next_sentence_label=follows,
+    )
+    words, follow = ours(tokens, segments, lengths, at=at, targets=wanted, loss=fused_linear_cross_entropy)
+    total = words / 4 + F.cross_entropy(follow, follows)
+    torch.testing.assert_close(total, out.loss, rtol=1e-6, atol=1e-6)
+    out.loss.backward()
+    total.backward()
+    compare(theirs, ours, 3 * 16 + 5)
+
+
+def compare(theirs, ours, least):
+    gradients = copy.deepcopy(ours)  # a model that holds the gradients, so that the table can carry them over
+    with torch.no_grad():
+        for mine, parameter in zip(gradients.parameters(), ours.parameters(), strict=True):
+            mine.copy_(torch.zeros_like(parameter) if parameter.grad is None else parameter.grad)
+    mapped = export_state_dict(bert.table(ours.config), gradients)
+    compared = 0
+    for name, parameter in theirs.named_parameters():
+        if parameter.grad is not None:
+            torch.testing.assert_close(mapped[name], parameter.grad, rtol=1e-6, atol=1e-8, msg=name)
+            compared += 1
+    assert compared >= least
+
+
+def test_attention_maps_are_those_of_bert():
+    theirs, ours = pair()
+    tokens, segments, lengths, there = batch()
+    with torch.no_grad(), watch(ours) as seen:
+        ours(tokens, segments, lengths)
+    with torch.no_grad():
+        maps = theirs(tokens, attention_mask=there.long(), token_type_ids=segments, output_attentions=True).attentions
+    assert list(seen) == [f"encoder.blocks.{n}.mix" for n in range(3)]
+    for trace, expected in zip(seen.values(), maps, strict=True):
+        torch.testing.assert_close(trace.weights, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("head", HEADS, ids=str)
+def test_there_and_back_is_the_same_to_the_bit(head):
+    theirs = peer(head).float()
+    ours = BERT(bert.import_config(theirs.config.to_dict()))
+    import_state_dict(bert.table(ours.config), theirs.state_dict(), ours)
+    back = export_state_dict(bert.table(ours.config), ours)
+    assert set(back) == set(theirs.state_dict())
+    for name, value in theirs.state_dict().items():
+        assert torch.equal(back[name], value), name
+
+
+@pytest.mark.parametrize("head", HEADS, ids=str)
+def test_the_configuration_goes_there_and_back(head):
+    config = bert.import_config(peer(head).config.to_dict())
+    assert bert.import_config(bert.export_config(config)) == config
+    said = transformers.BertConfig(**bert.export_config(config)).to_dict()
+    for name in ("hidden_size", "num_hidden_layers", "intermediate_size", "layer_norm_eps", "id2label"):
+        assert said[name] == peer(head).config.to_dict()[name]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"model_type": "roberta"}, "'roberta'"),
+        ({"position_embedding_type": "relative_key"}, "relative_key"),
+        ({"is_decoder": True}, "is_decoder"),
+        ({"hidden_act": "mish"}, "'mish'"),
+        ({"classifier_dropout": 0.3}, "classifier_dropout"),
+        ({"architectures": ["BertForMultipleChoice"]}, "BertForMultipleChoice"),
+    ],
+)
+def test_what_ours_cannot_be_is_refused(change, said):
+    with pytest.raises(Unsupported, match=said):
+        bert.import_config(peer().config.to_dict() | change)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"positions": "rotary"}, {"norm_kind": "rms"}, {"feedforward": "swiglu"}], ids=str
+)
+def test_what_theirs_cannot_be_is_refused(settings):
+    (name,) = settings
+    with pytest.raises(Unsupported, match=f"BERT has {name}"):
+        bert.table(Config(vocab=9, **settings))
+
+
+def test_weights_of_another_model_are_refused_with_both_lists():
+    _, ours = pair()
+    with pytest.raises(BadInput, match=r"bert\.encoder\.layer\.3\.attention\.self\.query\.weight"):
+        import_state_dict(bert.table(ours.config), peer(num_hidden_layers=4).state_dict(), ours)
+    with pytest.raises(BadInput, match=r"not among the weights: head\.out"):
+        import_state_dict(
+            bert.table(Config(vocab=9, head="span")), peer().state_dict(), BERT(Config(vocab=9, layers=3, head="span"))
+        )

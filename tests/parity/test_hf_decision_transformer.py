@@ -1,0 +1,168 @@
+"""transformers' DecisionTransformerModel and ours, from the same weights: predictions, gradients, maps."""
+
+import copy
+
+import pytest
+import torch
+
+from regard.attention.capture.watch import watch
+from regard.core.errors import Unsupported
+from regard.models.decision_transformer import Config, DecisionTransformer
+from regard.weights.hf import decision_transformer
+from regard.weights.table import export_state_dict, import_state_dict
+
+transformers = pytest.importorskip("transformers")
+
+STATES, ACTIONS, LENGTH = 5, 3, 30
+
+
+def peer(**settings):
+    """A small random one in float64, every tensor of it away from its initial value."""
+    config = transformers.DecisionTransformerConfig(
+        **{
+            "state_dim": STATES,
+            "act_dim": ACTIONS,
+            "hidden_size": 12,
+            "n_head": 3,
+            "n_layer": 2,
+            "max_ep_len": LENGTH,
+            "resid_pdrop": 0.0,
+            "embd_pdrop": 0.0,
+            "attn_pdrop": 0.0,
+        }
+        | settings
+    )
+    config._attn_implementation = "eager"
+    theirs = transformers.DecisionTransformerModel(config).double().eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    return theirs
+
+
+def pair(**settings):
+    theirs = peer(**settings)
+    ours = DecisionTransformer(decision_transformer.import_config(theirs.config.to_dict())).double().eval()
+    import_state_dict(
+        decision_transformer.table(ours.config), decision_transformer.normalize_keys(theirs.state_dict()), ours
+    )
+    return theirs, ours
+
+
+def history(b=3, t=7):
+    begin = torch.tensor([0, 11, LENGTH - t])[:b, None]
+    moves = torch.randn(b, t), torch.randn(b, t, STATES), torch.randn(b, t, ACTIONS), begin + torch.arange(t)
+    return tuple(x.double() if x.is_floating_point() else x for x in moves)
+
+
+def asked(theirs, returns, states, actions, timesteps, mask=None):
+    found = theirs(
+        states=states, actions=actions, returns_to_go=returns[..., None], timesteps=timesteps, attention_mask=mask
+    )
+    return found.action_preds, found.state_preds, found.return_preds[..., 0]
+
+
+SETTINGS = [{}, {"action_tanh": False}, {"n_inner": 20}, {"activation_function": "gelu_new"}]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_actions_states_and_returns_are_theirs(settings):
+    theirs, ours = pair(**settings)
+    moves = history()
+    with torch.no_grad():
+        for found, expected in zip(ours(*moves), asked(theirs, *moves), strict=True):
+            torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_short_histories_padded_on_the_left_there_and_on_the_right_here():
+    theirs, ours = pair()
+    moves, lengths = history(), torch.tensor([7, 4, 1])
+    right = [x.clone() for x in moves]
+    left = [torch.stack([row.roll(7 - n, 0) for row, n in zip(x, lengths.tolist(), strict=True)]) for x in moves]
+    real = torch.arange(7) < lengths[:, None]
+    mask = torch.arange(7) >= 7 - lengths[:, None]
+    for x in right[:3]:
+        x[~real] = 99.0
+    for x in left[:3]:
+        x[~mask] = -99.0
+    with torch.no_grad():
+        expected = asked(theirs, *left, mask.long())
+        for found, there in zip(ours(*right, lengths), expected, strict=True):
+            torch.testing.assert_close(found[real], there[mask], rtol=1e-10, atol=1e-10)
+        for found, there in zip(ours(*right), expected, strict=True):  # nobody looks to the right anyway
+            torch.testing.assert_close(found[real], there[mask], rtol=1e-10, atol=1e-10)
+
+
+def test_gradients_of_all_parameters_are_theirs():
+    theirs, ours = pair()
+    moves = history()
+    for answers in (ours(*moves), asked(theirs, *moves)):
+        sum((n + 1) * x.square().sum() for n, x in enumerate(answers)).backward()
+    gradients = copy.deepcopy(ours)  # a model that holds the gradients, so that the table can carry them over
+    with torch.no_grad():
+        for mine, parameter in zip(gradients.parameters(), ours.parameters(), strict=True):
+            mine.copy_(parameter.grad)
+    mapped = export_state_dict(decision_transformer.table(ours.config), gradients)
+    compared = 0
+    for name, parameter in theirs.named_parameters():
+        if name not in ("encoder.wte.weight", "encoder.wpe.weight"):
+            torch.testing.assert_close(mapped[name], parameter.grad, rtol=1e-8, atol=1e-9, msg=name)
+            compared += 1
+    assert compared == 2 * 12 + 2 + 1 + 3 * 2 + 2 + 3 * 2
+
+
+def test_attention_maps_are_theirs():
+    theirs, ours = pair()
+    returns, states, actions, timesteps = history()
+    with torch.no_grad(), watch(ours) as seen:
+        ours(returns, states, actions, timesteps)
+    with torch.no_grad():
+        maps = theirs(
+            states=states,
+            actions=actions,
+            returns_to_go=returns[..., None],
+            timesteps=timesteps,
+            output_attentions=True,
+        ).attentions
+    assert list(seen) == [f"decoder.blocks.{n}.mix" for n in range(2)]
+    for trace, expected in zip(seen.values(), maps, strict=True):
+        torch.testing.assert_close(trace.weights, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_there_and_back_is_the_same_function_and_then_the_same_to_the_bit(tmp_path):
+    theirs, ours = pair()
+    ours = ours.float()
+    decision_transformer.save(tmp_path / "there", ours)
+    again = transformers.DecisionTransformerModel.from_pretrained(tmp_path / "there").double().eval()
+    moves = history()
+    with torch.no_grad():
+        for found, expected in zip(asked(again, *moves), asked(theirs, *moves), strict=True):
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    back = decision_transformer.load(tmp_path / "there")
+    assert back.config == ours.config
+    for name, value in ours.state_dict().items():
+        assert torch.equal(back.state_dict()[name], value), name
+    state = again.float().state_dict()
+    for name, value in export_state_dict(decision_transformer.table(back.config), back).items():
+        assert torch.equal(state[name], value), name
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"model_type": "gpt2"}, "'gpt2'"),
+        ({"layer_norm_epsilon": 1e-6}, "layer_norm_epsilon"),
+        ({"activation_function": "mish"}, "'mish'"),
+        ({"embd_pdrop": 0.3}, "embd_pdrop"),
+    ],
+)
+def test_what_ours_cannot_be_is_refused(change, said):
+    with pytest.raises(Unsupported, match=said):
+        decision_transformer.import_config(peer().config.to_dict() | change)
+
+
+@pytest.mark.parametrize("settings", [{"action_type": "discrete"}, {"feedforward": "swiglu"}], ids=str)
+def test_what_theirs_cannot_be_is_refused(settings):
+    (name,) = settings
+    with pytest.raises(Unsupported, match=f"theirs has {name}"):
+        decision_transformer.table(Config(state_dim=2, action_dim=2, **settings))

@@ -1,0 +1,184 @@
+"""transformers' MarianMTModel and ours, from the same weights: values, gradients, maps, searches."""
+
+import copy
+
+import pytest
+import torch
+
+from regard.attention.capture.watch import watch
+from regard.decoding.beam_search import beam_search, greedy_search
+from regard.models.transformer import Transformer
+from regard.weights.hf import marian
+from regard.weights.table import export_state_dict, import_state_dict
+
+transformers = pytest.importorskip("transformers")
+
+VOCAB, PAD, EOS = 40, 39, 0
+
+
+def peer(activation="swish", **settings):
+    """A tiny random MarianMTModel in float64, every tensor of it away from its initial value."""
+    config = transformers.MarianConfig(
+        vocab_size=VOCAB,
+        d_model=16,
+        encoder_layers=2,
+        decoder_layers=3,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=24,
+        decoder_ffn_dim=24,
+        activation_function=activation,
+        scale_embedding=True,
+        pad_token_id=PAD,
+        eos_token_id=EOS,
+        decoder_start_token_id=PAD,
+        forced_eos_token_id=None,
+        max_position_embeddings=48,
+        dropout=0.0,
+        **settings,
+    )
+    config._attn_implementation = "eager"
+    theirs = transformers.MarianMTModel(config).double().eval()
+    if not config.tie_word_embeddings:  # then transformers ties nothing; ours unties the head only
+        for part in (theirs.model.encoder, theirs.model.decoder):
+            part.embed_tokens = theirs.model.shared
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn_like(parameter) * 0.3)
+        theirs.final_logits_bias.normal_()
+    return theirs
+
+
+def pair(activation="swish", **settings):
+    """The peer, and ours with its weights. The peer rounds its sinusoids to float32; here it gets exact ones."""
+    theirs = peer(activation, **settings)
+    config = marian.import_config(theirs.config.to_dict())
+    ours = Transformer(config).double().eval()
+    import_state_dict(marian.table(config), theirs.state_dict(), ours)
+    theirs.load_state_dict(export_state_dict(marian.table(config), ours))
+    return theirs, ours
+
+
+def batch():
+    """Three pairs of different lengths, padded on the right."""
+    source, target = torch.randint(1, VOCAB - 1, (3, 7)), torch.randint(1, VOCAB - 1, (3, 6))
+    lengths = torch.tensor([7, 4, 1])
+    there = torch.arange(7) < lengths[:, None]
+    target[:, 0] = PAD
+    return source.masked_fill(~there, PAD), target, lengths, there.long()
+
+
+@pytest.mark.parametrize(
+    ("activation", "settings"),
+    [("swish", {}), ("relu", {}), ("gelu", {}), ("swish", {"tie_word_embeddings": False})],
+)
+def test_logits_are_those_of_marian(activation, settings):
+    theirs, ours = pair(activation, **settings)
+    source, target, lengths, there = batch()
+    with torch.no_grad():
+        expected = theirs(input_ids=source, attention_mask=there, decoder_input_ids=target).logits
+        torch.testing.assert_close(ours(source, target, lengths), expected, rtol=1e-10, atol=1e-10)
+
+
+def test_logits_are_those_of_marian_in_float32():
+    theirs = peer().float()
+    config = marian.import_config(theirs.config.to_dict())
+    ours = Transformer(config).eval()
+    import_state_dict(marian.table(config), theirs.state_dict(), ours)
+    source, target, lengths, there = batch()
+    with torch.no_grad():
+        expected = theirs(input_ids=source, attention_mask=there, decoder_input_ids=target).logits
+        torch.testing.assert_close(ours(source, target, lengths), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_gradients_of_all_parameters_are_those_of_marian(tied):
+    theirs, ours = pair(tie_word_embeddings=tied)
+    source, target, lengths, there = batch()
+    wanted = torch.randn(3, 6, VOCAB, dtype=torch.float64)
+    (theirs(input_ids=source, attention_mask=there, decoder_input_ids=target).logits * wanted).sum().backward()
+    (ours(source, target, lengths) * wanted).sum().backward()
+
+    gradients = copy.deepcopy(ours)  # a model that holds the gradients, so that the table can carry them over
+    with torch.no_grad():
+        for mine, parameter in zip(gradients.parameters(), ours.parameters(), strict=True):
+            mine.copy_(parameter.grad)
+    mapped = export_state_dict(marian.table(ours.config), gradients)
+    compared = 0
+    for name, parameter in theirs.named_parameters():
+        if parameter.requires_grad:
+            torch.testing.assert_close(mapped[name], parameter.grad, rtol=1e-9, atol=1e-9, msg=name)
+            compared += 1
+    assert compared == 2 * 16 + 3 * 26 + (1 if tied else 2)
+
+
+def test_attention_maps_are_those_of_marian():
+    theirs, ours = pair()
+    source, target, lengths, there = batch()
+    with torch.no_grad(), watch(ours) as seen:
+        ours(source, target, lengths)
+    with torch.no_grad():
+        out = theirs(input_ids=source, attention_mask=there, decoder_input_ids=target, output_attentions=True)
+    maps = {f"encoder.blocks.{n}.mix": m for n, m in enumerate(out.encoder_attentions)}
+    maps |= {f"decoder.blocks.{n}.mix": m for n, m in enumerate(out.decoder_attentions)}
+    maps |= {f"decoder.blocks.{n}.cross": m for n, m in enumerate(out.cross_attentions)}
+    assert set(seen) == set(maps)
+    for name, expected in maps.items():
+        torch.testing.assert_close(seen[name].weights, expected, rtol=1e-10, atol=1e-10, msg=name)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_there_and_back_is_the_same_to_the_bit(tied):
+    theirs = peer(tie_word_embeddings=tied).float()
+    config = marian.import_config(theirs.config.to_dict())
+    ours = Transformer(config)
+    import_state_dict(marian.table(config), theirs.state_dict(), ours)
+    back = export_state_dict(marian.table(config), ours)
+    assert set(back) == set(theirs.state_dict())
+    for name, value in theirs.state_dict().items():
+        if name.endswith("embed_positions.weight"):
+            torch.testing.assert_close(back[name], value, rtol=0, atol=1e-7)
+        else:
+            assert torch.equal(back[name], value), name
+
+
+def test_the_configuration_goes_there_and_back():
+    said = peer().config.to_dict()
+    again = marian.export_config(marian.import_config(said))
+    for name in again.keys() & said.keys() - {"architectures", "forced_eos_token_id"}:
+        assert again[name] == said[name], name
+
+
+def forced(theirs, ours):
+    """Forbid the end token in both, so that every output has the length asked for."""
+    with torch.no_grad():
+        theirs.final_logits_bias[0, EOS] = -1e9
+        ours.head.bias[EOS] = -1e9
+
+
+@pytest.mark.parametrize("beams", [1, 4])
+def test_search_finds_what_generate_finds(beams):
+    theirs, ours = pair()
+    forced(theirs, ours)
+    source, _, lengths, there = batch()
+    found = theirs.generate(
+        input_ids=source,
+        attention_mask=there,
+        num_beams=beams,
+        do_sample=False,
+        max_new_tokens=12,
+        min_new_tokens=12,
+        length_penalty=1.0,
+        num_return_sequences=beams,
+        return_dict_in_generate=True,
+        output_scores=True,
+    )
+    expected = found.sequences[:, 1:].unflatten(0, (3, beams)).tolist()
+    if beams == 1:
+        mine = [[one] for one in greedy_search(ours, source, lengths, max_length=12)]
+    else:
+        mine = beam_search(ours, source, lengths, max_length=12, beam_size=beams, num_candidates=beams)
+        scores = torch.tensor([[h.score for h in row] for row in mine])
+        torch.testing.assert_close(scores, found.sequences_scores.view(3, beams).float(), rtol=1e-5, atol=1e-5)
+    assert [[h.tokens for h in row] for row in mine] == expected

@@ -1,0 +1,278 @@
+"""transformers' T5ForConditionalGeneration and ours, from the same weights: values, gradients, maps, searches."""
+
+import copy
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+
+from regard.attention.capture.watch import watch
+from regard.core.errors import BadInput, Unsupported
+from regard.decoding.beam_search import beam_search, greedy_search
+from regard.losses.fused_linear_cross_entropy import fused_linear_cross_entropy
+from regard.models.t5 import T5, Config
+from regard.weights.hf import t5
+from regard.weights.table import export_state_dict, import_state_dict
+
+transformers = pytest.importorskip("transformers")
+
+VOCAB, PAD, EOS = 40, 0, 1
+V1_1 = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+KINDS = {
+    "v1.0": {},
+    "v1.1": V1_1,
+    "wide heads": {"d_kv": 12},
+    "one layer more": {"num_decoder_layers": 3},
+    "silu": {"feed_forward_proj": "gated-silu"},
+    "buckets": {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 10},
+}
+
+
+def peer(**settings):
+    """A tiny random T5 in float64, every tensor of it away from its initial value; with v1.1's head of its own."""
+    config = transformers.T5Config(
+        **{
+            "vocab_size": VOCAB,
+            "d_model": 16,
+            "d_kv": 4,
+            "d_ff": 24,
+            "num_layers": 2,
+            "num_heads": 4,
+            "dropout_rate": 0.0,
+            "decoder_start_token_id": PAD,
+        }
+        | settings
+    )
+    config._attn_implementation = "eager"
+    theirs = transformers.T5ForConditionalGeneration(config).double().eval()
+    if settings.get("tie_word_embeddings") is False:  # today's transformers ties it until other weights are read
+        theirs.lm_head.weight = torch.nn.Parameter(theirs.lm_head.weight.detach().clone())
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    return theirs
+
+
+def exact(theirs):
+    """The peer takes the mean square of its norms in float32; here it gets all digits, so that equal means equal."""
+    for module in theirs.modules():
+        if type(module).__name__ == "T5LayerNorm":
+            module.forward = partial(_normed, module)
+    return theirs
+
+
+def _normed(module, x):
+    return module.weight * x * (x.square().mean(-1, keepdim=True) + module.variance_epsilon).rsqrt()
+
+
+def ours_of(theirs):
+    tied = theirs.lm_head.weight is theirs.shared.weight
+    return T5(replace(t5.import_config(theirs.config.to_dict()), tied=tied))
+
+
+def pair(**settings):
+    theirs = exact(peer(**settings))
+    ours = ours_of(theirs).double().eval()
+    import_state_dict(t5.table(ours.config), theirs.state_dict(), ours)
+    return theirs, ours
+
+
+def batch():
+    """Three pairs of different lengths, padded on the right; long enough for distances to share buckets."""
+    source, target = torch.randint(2, VOCAB, (3, 27)), torch.randint(2, VOCAB, (3, 21))
+    lengths = torch.tensor([27, 14, 1])
+    there = torch.arange(27) < lengths[:, None]
+    target[:, 0] = PAD
+    return source.masked_fill(~there, PAD), target, lengths, there.long()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_are_those_of_t5(kind):
+    theirs, ours = pair(**KINDS[kind])
+    source, target, lengths, there = batch()
+    with torch.no_grad():
+        expected = theirs(input_ids=source, attention_mask=there, decoder_input_ids=target).logits
+        torch.testing.assert_close(ours(source, target, lengths), expected, rtol=1e-9, atol=1e-9)
+    assert expected.std() > 0.1
+
+
+def test_logits_are_those_of_t5_in_float32():
+    theirs = peer().float()
+    ours = ours_of(theirs).eval()
+    import_state_dict(t5.table(ours.config), theirs.state_dict(), ours)
+    source, target, lengths, there = batch()
+    with torch.no_grad():
+        expected = theirs(input_ids=source, attention_mask=there, decoder_input_ids=target).logits
+        torch.testing.assert_close(ours(source, target, lengths), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["v1.0", "v1.1"])
+def test_loss_and_gradients_of_all_parameters_are_those_of_t5(kind):
+    theirs, ours = pair(**KINDS[kind])
+    source, target, lengths, there = batch()
+    labels = torch.randint(2, VOCAB, target.shape)
+    labels[1, 9:] = -100
+    logits = theirs(input_ids=source, attention_mask=there, decoder_input_ids=target).logits
+    expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum")
+    expected.backward()
+    total = ours(source, target, lengths, targets=labels, loss=fused_linear_cross_entropy)
+    torch.testing.assert_close(total, expected, rtol=1e-9, atol=1e-9)
+    total.backward()
+
+    gradients = copy.deepcopy(ours)  # a model that holds the gradients, so that the table can carry them over
+    with torch.no_grad():
+        for mine, parameter in zip(gradients.parameters(), ours.parameters(), strict=True):
+            mine.copy_(parameter.grad)
+    mapped = export_state_dict(t5.table(ours.config), gradients)
+    compared = 0
+    for name, parameter in theirs.named_parameters():
+        torch.testing.assert_close(mapped[name], parameter.grad, rtol=1e-8, atol=1e-8, msg=name)
+        compared += 1
+    assert compared == {"v1.0": 2 * 8 + 2 * 13 + 5, "v1.1": 2 * 9 + 2 * 14 + 6}[kind]
+
+
+def test_attention_maps_are_those_of_t5():
+    theirs, ours = pair(d_kv=6)
+    source, target, lengths, there = batch()
+    with torch.no_grad(), watch(ours) as seen:
+        ours(source, target, lengths)
+    with torch.no_grad():
+        out = theirs(input_ids=source, attention_mask=there, decoder_input_ids=target, output_attentions=True)
+    maps = {f"encoder.blocks.{n}.mix": m for n, m in enumerate(out.encoder_attentions)}
+    maps |= {f"decoder.blocks.{n}.mix": m for n, m in enumerate(out.decoder_attentions)}
+    maps |= {f"decoder.blocks.{n}.cross": m for n, m in enumerate(out.cross_attentions)}
+    assert set(seen) == set(maps)
+    for name, expected in maps.items():
+        torch.testing.assert_close(seen[name].weights, expected, rtol=1e-9, atol=1e-9, msg=name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_there_and_back_is_the_same_to_the_bit(kind):
+    theirs = peer(**KINDS[kind]).float()
+    ours = ours_of(theirs)
+    import_state_dict(t5.table(ours.config), theirs.state_dict(), ours)
+    back = export_state_dict(t5.table(ours.config), ours)
+    assert set(back) == set(theirs.state_dict())
+    for name, value in theirs.state_dict().items():
+        assert torch.equal(back[name], value), name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_configuration_goes_there_and_back(kind):
+    theirs = peer(**KINDS[kind])
+    said, again = theirs.config.to_dict(), t5.export_config(ours_of(theirs).config)
+    for name in again.keys() & said.keys() - {"architectures", "tie_word_embeddings"}:
+        assert again[name] == said[name], name
+    assert again["tie_word_embeddings"] == (theirs.config.scale_decoder_outputs)
+
+
+def forbidden(model, token):
+    """A model that never writes one token: its logit is lowered on the way out."""
+
+    def lower(module, args, logits):
+        logits = logits.clone()
+        logits[..., token] -= 1e9
+        return logits
+
+    (model.lm_head if hasattr(model, "lm_head") else model.head).register_forward_hook(lower)
+
+
+@pytest.mark.parametrize("kind", ["v1.0", "v1.1"])
+@pytest.mark.parametrize("beams", [1, 4])
+def test_search_finds_what_generate_finds(kind, beams):
+    theirs, ours = pair(**KINDS[kind])
+    for model in (theirs, ours):  # so that every output has the length asked for
+        forbidden(model, EOS)
+    source, _, lengths, there = batch()
+    found = theirs.generate(
+        input_ids=source,
+        attention_mask=there,
+        num_beams=beams,
+        num_return_sequences=beams,
+        do_sample=False,
+        max_new_tokens=23,
+        min_new_tokens=23,
+        length_penalty=1.0,
+    )
+    expected = found[:, 1:].unflatten(0, (3, beams)).tolist()
+    if beams == 1:
+        mine = [[one] for one in greedy_search(ours, source, lengths, max_length=23)]
+    else:
+        mine = beam_search(ours, source, lengths, max_length=23, beam_size=beams, num_candidates=beams)
+    assert [[h.tokens for h in row] for row in mine] == expected
+
+
+@pytest.mark.parametrize("kind", ["v1.0", "v1.1"])
+def test_folders_are_read_both_ways(kind, tmp_path):
+    theirs = peer(**KINDS[kind]).float()
+    source, target, lengths, there = batch()
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours, text = t5.load(tmp_path / "theirs")
+    assert text is None
+    t5.save(tmp_path / "ours", ours)
+    again = transformers.T5ForConditionalGeneration.from_pretrained(tmp_path / "ours").eval()
+    with torch.no_grad():
+        expected = theirs(input_ids=source, attention_mask=there, decoder_input_ids=target).logits
+        torch.testing.assert_close(ours(source, target, lengths), expected, rtol=1e-4, atol=1e-4)
+        found = again(input_ids=source, attention_mask=there, decoder_input_ids=target).logits
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_folder_of_theirs_answers_prompts_as_generate_does(tmp_path):
+    import regard
+
+    theirs = peer().float()
+    words = ["the", "dog", "runs", "a", "cat", "sleeps", "in", "house"]
+    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -9.0)] + [(f"▁{word}", -3.0) for word in words]
+    tokenizer = transformers.T5Tokenizer(vocab=pieces, extra_ids=4)
+    theirs.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    (tmp_path / "generation_config.json").unlink()  # random weights have nothing to say about it
+    answer = regard.load(tmp_path)
+    prompts = ["the dog runs", "a cat <extra_id_0> in house"]
+    inputs = tokenizer(prompts, return_tensors="pt", padding=True)
+    expected = theirs.generate(
+        **inputs,
+        max_new_tokens=7,
+        num_beams=1,
+        do_sample=False,
+        bad_words_ids=[[PAD]] + [[n] for n in range(len(tokenizer), VOCAB)],
+    )
+    assert answer(prompts, beam_size=1, tokens=7) == tokenizer.batch_decode(expected, skip_special_tokens=True)
+
+
+def test_an_unread_table_of_the_published_files_is_passed_over(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    peer().float().save_pretrained(tmp_path)
+    state = load_file(tmp_path / "model.safetensors")
+    state["decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"] = torch.zeros(32, 4)
+    save_file(state, tmp_path / "model.safetensors")
+    assert isinstance(t5.load(tmp_path)[0], T5)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"model_type": "mt5"}, "'mt5'"),
+        ({"feed_forward_proj": "mish"}, "'mish'"),
+        ({"is_decoder": True}, "is_decoder=True"),
+    ],
+)
+def test_what_ours_cannot_be_is_refused(change, said):
+    with pytest.raises(Unsupported, match=said):
+        t5.import_config(peer().config.to_dict() | change)
+
+
+@pytest.mark.parametrize("settings", [{"norm_kind": "layer"}, {"feedforward": "geglu"}], ids=str)
+def test_what_theirs_cannot_be_is_refused(settings):
+    (name,) = settings
+    with pytest.raises(Unsupported, match=f"T5 has {name}"):
+        t5.table(Config(vocab=9, **settings))
+
+
+def test_weights_of_another_model_are_refused_with_both_lists():
+    _, ours = pair()
+    with pytest.raises(BadInput, match=r"encoder\.block\.2\.layer"):
+        import_state_dict(t5.table(ours.config), peer(num_layers=3).state_dict(), ours)

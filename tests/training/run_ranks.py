@@ -1,0 +1,70 @@
+"""Starts a module in several processes as torchrun does, but as forks of one that has imported torch already.
+
+    python -m tests.training.run_ranks 4 tests.training.checkpoint_ranks four folder
+
+Importing torch takes longer than most that is tested with it. Every process has the environment that torchrun gives;
+where one fails, the others, which would wait for it for ever, are ended. Tests of torchrun itself start torchrun.
+"""
+
+import importlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def together(ranks, module, *words, timeout=300):
+    """Run a module's main() with these words in so many processes; what they said."""
+    command = [sys.executable, "-m", "tests.training.run_ranks", str(ranks), module, *map(str, words)]
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=timeout)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+def main(ranks, name, *words):
+    module = importlib.import_module(name)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
+    running = set()
+    for rank in range(int(ranks)):
+        pid = os.fork()
+        if pid == 0:
+            os.environ |= where | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            sys.argv = [name, *words]
+            child(module)
+        running.add(pid)
+    failed = 0
+    while running:
+        pid, status = os.wait()
+        running.discard(pid)
+        if status and not failed:
+            failed = 1
+            for other in running:
+                os.kill(other, signal.SIGKILL)
+    return failed
+
+
+def child(module):
+    """All that a process does; it never comes back."""
+    status = 70
+    try:
+        status = module.main() or 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,177 @@
+"""Runs that begin from given weights: what is taken, what is new, what is refused."""
+
+import shutil
+
+import pytest
+import torch
+
+from regard.core.errors import BadInput
+from regard.models import attention_asr, ctc, online_alignment
+from regard.training import init_from, train
+from regard.training.checkpoint.checkpoints import read_weights
+from regard.training.recipe import Recipe, Train, build, override_recipe
+from regard.weights.folder import load_model, save_model
+
+from ..tasks.reading import config, data, recipe, task, written
+
+SHORT = [
+    "train.steps=4",
+    "train.eval_interval=2",
+    "train.save_interval=2",
+    "train.score_interval=0",
+    "train.ema_decay=0",
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return written(tmp_path_factory.mktemp("begin") / "data")
+
+
+@pytest.fixture(scope="module")
+def pretrained(folder, tmp_path_factory):
+    """A run on masked words."""
+    out = tmp_path_factory.mktemp("pretrained") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("regard.training.loop.TrainingRun._draw", lambda self, force=False: None)
+        train(override_recipe(recipe(folder, "documents"), SHORT), out)
+    return out
+
+
+def finetuned(folder, pretrained, *settings, kind="labelled"):
+    return override_recipe(recipe(folder, kind), [*SHORT, f"train.init_from={pretrained}", *settings])
+
+
+def test_the_body_and_the_vocabulary_are_taken_and_the_head_is_new(folder, pretrained, tmp_path, capsys):
+    result = train(finetuned(folder, pretrained, "train.learning_rate=0", "data.vocab_size=50"), tmp_path / "run")
+    assert result["steps"] == 4
+    old, new = load_model(pretrained / "model"), load_model(tmp_path / "run" / "model")
+    before, after = old.model.state_dict(), new.model.state_dict()
+    body = [name for name in after if not name.startswith("head.")]
+    assert "pool.weight" in body  # next-sentence prediction has trained it
+    assert all(torch.equal(before[name], after[name]) for name in body)
+    assert [name for name in after if name not in body] == ["head.out.weight", "head.out.bias"]
+    assert old.text.encode_one("the dog sees the house") == new.text.encode_one("the dog sees the house")
+    assert new.model.config.vocab == old.model.config.vocab > 50
+    said = capsys.readouterr().err
+    assert f"begins from {pretrained / 'model'}: {len(body)} tensors taken; new: head.out.weight, head.out.bias" in said
+    assert "left there: head.transform.weight" in said
+
+
+def test_a_run_a_folder_and_a_shipped_name_are_found(pretrained):
+    assert (
+        init_from.resolve_source(str(pretrained))
+        == init_from.resolve_source(str(pretrained / "model"))
+        == pretrained / "model"
+    )
+    assert init_from.resolve_source("en-de").name == "en-de"
+
+
+def test_going_on_needs_nothing_of_what_the_run_began_from_and_equals_training_at_once(folder, pretrained, tmp_path):
+    shutil.copytree(pretrained, tmp_path / "given")
+    whole = finetuned(folder, tmp_path / "given", "train.steps=6")
+    train(whole, tmp_path / "once")
+    train(override_recipe(whole, ["train.steps=3"]), tmp_path / "twice")
+    shutil.rmtree(tmp_path / "given")
+    train(whole, tmp_path / "twice", resume=True)
+    once, twice = (read_weights(tmp_path / name / "checkpoints" / "final.safetensors") for name in ("once", "twice"))
+    assert [name for name, x in once.items() if not torch.equal(x, twice[name])] == []
+
+
+def test_a_model_that_was_fine_tuned_is_a_beginning_too(folder, pretrained, tmp_path, capsys):
+    train(finetuned(folder, pretrained), tmp_path / "one")
+    train(finetuned(folder, tmp_path / "one", kind="pairs"), tmp_path / "two")  # two labels instead of four
+    assert "new: head.out.weight, head.out.bias" in capsys.readouterr().err
+    train(finetuned(folder, tmp_path / "one"), tmp_path / "three")
+    assert "; new" not in capsys.readouterr().err  # the same labels: the head goes on too
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["model.width=32"], r"embed\.weight is \(\d+, 16\) there, \(\d+, 32\) here"),
+        (["model.length=64"], r"is \(32, 16\) there, \(64, 16\) here"),
+        (["model.layers=3"], r"blocks\.2\.\S+ is missing there"),
+        (["model.layers=1"], r"blocks\.1\.\S+ is not in the model"),
+    ],
+)
+def test_any_other_difference_is_refused_by_name(folder, pretrained, tmp_path, settings, said):
+    with pytest.raises(BadInput, match=said):
+        train(finetuned(folder, pretrained, *settings), tmp_path / "run")
+
+
+def test_what_is_not_there_or_of_another_kind_is_said(folder, pretrained, tmp_path):
+    with pytest.raises(BadInput, match=r"train\.begin=nowhere"):
+        train(finetuned(folder, "nowhere"), tmp_path / "run")
+    shutil.copytree(pretrained, tmp_path / "half")
+    shutil.rmtree(tmp_path / "half" / "model")
+    with pytest.raises(BadInput, match=r"train\.begin=.*half: the run in .* has not ended"):
+        init_from.resolve_source(str(tmp_path / "half"))
+    with pytest.raises(BadInput, match="it is of the kind Transformer; this model is of the kind BERT"):
+        init_from.load_initial_weights(build(config(vocab=30, head=None)), init_from.resolve_source("en-de"))
+
+
+def test_a_listener_begins_from_the_encoder_of_ctc(tmp_path):
+    heard = build(ctc.Config(vocab=9, **ctc.SIZES["tiny"]))
+    save_model(tmp_path / "ctc", heard)
+    model = build(attention_asr.Config(vocab=9, **attention_asr.SIZES["tiny"]))
+    decoder = {name: x.clone() for name, x in model.decoder.state_dict().items()}
+    said = init_from.load_initial_weights(model, tmp_path / "ctc")
+    assert f"begins from the encoder of {tmp_path / 'ctc'}" in said
+    assert said.endswith("everything else is new")
+    frames, lengths = torch.randn(2, 30, 40), torch.tensor([30, 17])
+    heard.eval()
+    model.eval()
+    assert torch.equal(model.encoder(frames, lengths)[0], heard.encoder(frames, lengths)[0])
+    assert all(torch.equal(decoder[name], x) for name, x in model.decoder.state_dict().items())
+    other = build(attention_asr.Config(vocab=9, **attention_asr.SIZES["tiny"] | {"layers": 3}))
+    kept = {name: x.clone() for name, x in other.state_dict().items()}
+    with pytest.raises(BadInput, match=r"encoder\.rnn\.\S+ is missing there"):
+        init_from.load_initial_weights(other, tmp_path / "ctc")
+    assert all(torch.equal(kept[name], x) for name, x in other.state_dict().items())  # nothing taken by halves
+
+
+def test_what_writes_while_it_hears_begins_from_a_ctc_that_hears_forwards(tmp_path):
+    same = {"input_dim": 5, "frame_stack": 4, "width": 6, "hidden": 7, "layers": 2}
+    heard = build(ctc.Config(vocab=9, subsampling_layers=0, encoder="lstm(directions=1)", **same)).eval()
+    save_model(tmp_path / "ctc", heard)
+    model = build(online_alignment.Config(vocab=9, **same)).eval()
+    assert init_from.load_initial_weights(model, tmp_path / "ctc").endswith("everything else is new")
+    frames = torch.randn(2, 11, 5)
+    assert torch.equal(model.encoder(frames)[0], heard.encoder(frames)[0])
+    with pytest.raises(BadInput, match="it is of the kind CTC; this model is of the kind Online"):  # it reads tokens
+        init_from.load_initial_weights(build(online_alignment.Config(vocab=9)), tmp_path / "ctc")
+
+
+def test_layers_below_move_slower_and_the_head_at_the_full_rate(folder):
+    from regard.training.optimizers.optimizer import layer_factors
+
+    model = build(task(folder, "labelled").fit(config()))
+    found = layer_factors([name for name, _ in model.named_parameters()], 0.5)
+    assert found["head.out.weight"] == found["pool.weight"] == 1
+    assert {found[name] for name in found if ".blocks.1." in name} == {0.5}
+    assert {found[name] for name in found if ".blocks.0." in name} == {0.25}
+    below = [name for name in found if ".blocks." not in name and not name.startswith(("head.", "pool."))]
+    assert {name: found[name] for name in below} == dict.fromkeys(below, 0.125)
+    assert len(below) == 5  # words, segments, positions, and the norm after them
+
+
+def test_a_recipe_with_a_beginning_survives_json(folder, pretrained):
+    from regard.training.recipe import from_json, to_json
+
+    whole = Recipe(
+        config(), recipe(folder, "labelled").task, data(folder, "labelled"), Train(init_from=str(pretrained))
+    )
+    assert from_json(to_json(whole)) == whole
+    assert override_recipe(whole, ["train.init_from=none"]).train.init_from is None
+
+
+def test_a_bert_folder_of_transformers_is_a_beginning_with_its_vocabulary(folder, pretrained, tmp_path, capsys):
+    from regard.weights.hf import bert
+
+    given = load_model(pretrained / "model")
+    bert.save(tmp_path / "theirs", given.model, given.text)
+    train(finetuned(folder, tmp_path / "theirs", "train.learning_rate=0"), tmp_path / "run")
+    assert "tensors taken; new: head.out.weight, head.out.bias" in capsys.readouterr().err
+    found = load_model(tmp_path / "run" / "model").model.state_dict()
+    assert torch.equal(found["embed.weight"], given.model.state_dict()["embed.weight"])

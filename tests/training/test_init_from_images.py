@@ -1,0 +1,165 @@
+"""Runs on images that begin from given weights: at another size, with another head, from a folder of someone else's."""
+
+import json
+from dataclasses import replace
+from importlib import import_module
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import regard
+from regard.api import TRANSFORMERS_MODELS
+from regard.core.errors import BadInput
+from regard.data.images.image_dataset import ImageDataset
+from regard.models import deit, vit
+from regard.tasks.image import image_classification
+from regard.training import init_from, train
+from regard.training.recipe import Recipe, Train
+from regard.weights.checkpoint_formats import HF_IMAGE_IMPORTERS
+from regard.weights.folder import load_model
+
+SMALL = {"patch_size": 4, "width": 16, "heads": 2, "layers": 2, "ffn": 24}
+
+
+def made(**settings):
+    return vit.ViT(vit.Config(**SMALL | {"image_size": 12, "num_classes": 3} | settings))
+
+
+def test_positions_are_drawn_for_the_new_grid_and_all_else_is_taken(tmp_path):
+    old, new = made(), made(image_size=(20, 28), num_classes=5)
+    regard.save(old, tmp_path / "old")
+    head = new.head.weight.clone()
+    said = init_from.load_initial_weights(new, tmp_path / "old")
+    assert "new: head.weight, head.bias" in said
+    assert torch.equal(new.head.weight, head)
+    x = torch.randn(2, 3, 20, 28)
+    with torch.no_grad():  # what the old one sees in an image of this size, the new one sees too
+        torch.testing.assert_close(new.eval().pooled(x), old.eval().pooled(x))
+    assert torch.equal(new.positions.table[:1], old.positions.table[:1])
+
+
+def test_other_differences_are_still_refused(tmp_path):
+    regard.save(made(), tmp_path / "old")
+    with pytest.raises(BadInput, match=r"stem\.embed\.weight"):
+        init_from.load_initial_weights(made(patch_size=6), tmp_path / "old")
+    with pytest.raises(BadInput, match=r"positions\.table is \(10, 16\) there, \(9, 16\) here"):
+        init_from.load_initial_weights(made(positions="learned(prefix=0)"), tmp_path / "old")
+    with pytest.raises(BadInput, match=r"positions\.table is \(10, 16\) there, \(26, 24\) here"):
+        init_from.load_initial_weights(made(width=24, image_size=20), tmp_path / "old")
+    with pytest.raises(BadInput, match="it is of the kind ViT; this model is of the kind DeiT"):
+        init_from.load_initial_weights(deit.DeiT(deit.Config(**SMALL, image_size=12, num_classes=3)), tmp_path / "old")
+
+
+def test_a_folder_of_transformers_is_a_beginning_for_a_run(tmp_path, monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.setattr("regard.training.loop.TrainingRun._draw", lambda self, force=False: None)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+    config = transformers.ViTConfig(**sizes, image_size=12, patch_size=4, num_labels=7)
+    theirs = transformers.ViTForImageClassification(config)
+    theirs.save_pretrained(tmp_path / "theirs")
+    dice = np.random.default_rng(0)
+    for name in ("a", "b"):
+        (tmp_path / "pictures" / name).mkdir(parents=True)
+        for number in range(10):
+            Image.fromarray(dice.integers(0, 255, (16, 16, 3), np.uint8)).save(
+                tmp_path / f"pictures/{name}/{number}.png"
+            )
+    recipe = Recipe(
+        vit.Config(**SMALL, eps=1e-12, positions="learned(antialias=False)"),
+        image_classification.Config(),
+        ImageDataset(str(tmp_path / "pictures"), image_size=16, batch_size=4, val_fraction=0.2),
+        Train(
+            steps=2,
+            learning_rate=0.0,
+            eval_interval=2,
+            save_interval=2,
+            log_interval=2,
+            device="cpu",
+            init_from=str(tmp_path / "theirs"),
+        ),
+        "pictures",
+    )
+    train(recipe, tmp_path / "run")
+    found = regard.load(tmp_path / "run" / "model").model
+    assert found.head.weight.shape == (2, 16)
+    assert torch.equal(found.encoder.norm.weight, theirs.vit.layernorm.weight)
+    x = torch.randn(2, 3, 16, 16)
+    with torch.no_grad():
+        expected = theirs.eval().vit(x, interpolate_pos_encoding=True).last_hidden_state[:, 0]
+        torch.testing.assert_close(found.pooled(x), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("table", "model"),
+    [
+        ("timm_vit", lambda: made()),
+        ("hf_swin", lambda: regard.build("swin", size="tiny", num_classes=3)),
+        ("timm_swinv2", lambda: regard.build("swinv2", size="tiny", num_classes=3)),
+    ],
+)
+def test_whatever_image_folder_can_be_loaded_is_a_beginning(tmp_path, table, model):
+    old, new = model(), model()
+    import_module(f"regard.weights.{table}").save(tmp_path / "theirs", old)
+    init_from.load_initial_weights(new, tmp_path / "theirs")
+    assert all(torch.equal(a, b) for a, b in zip(old.parameters(), new.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("kind", ["vit", "swin", "swinv2"])
+def test_the_reader_that_an_error_names_is_there(tmp_path, kind):
+    (tmp_path / "config.json").write_text(f'{{"model_type": "{kind}"}}')
+    with pytest.raises(BadInput, match=rf"read it with regard\.weights\.hf_{kind}\.load"):
+        load_model(tmp_path)
+    assert import_module(f"regard.weights.hf.{kind}").load
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("vit_tiny_patch16_224", {"embed_dim": 16, "depth": 2, "num_heads": 2, "img_size": 32}),
+        ("resnet18", {}),
+    ],
+)
+def test_a_folder_of_timm_is_a_beginning(name, settings, tmp_path):
+    timm = pytest.importorskip("timm")
+    theirs = timm.create_model(name, num_classes=4, **settings).eval()
+    timm.models.save_for_hf(theirs, tmp_path / "theirs", model_args=settings | {"num_classes": 4})
+    given = regard.load(tmp_path / "theirs").model
+    new = type(given)(replace(given.config, num_classes=3))
+    said = init_from.load_initial_weights(new, init_from.resolve_source(str(tmp_path / "theirs")))
+    assert said.endswith("new: head.weight, head.bias")
+    x = torch.randn(1, 3, 64, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(new.eval().pooled(x), given.pooled(x))
+
+
+def test_a_kind_that_nobody_reads_is_said_with_those_that_are(tmp_path):
+    (tmp_path / "beit").mkdir()
+    (tmp_path / "beit" / "config.json").write_text('{"model_type": "beit"}', encoding="utf-8")
+    for read in (regard.load, lambda folder: init_from.load_initial_weights(made(), folder)):
+        with pytest.raises(BadInput, match=r"a 'beit' folder of transformers; of those can be read: .*swin.*vit"):
+            read(tmp_path / "beit")
+    with pytest.raises(BadInput) as caught:
+        regard.load(tmp_path / "beit")
+    loaded, _, others = str(caught.value).partition("can be read: ")[2].partition("; and ")
+    assert {*loaded.split(", ")} == {*TRANSFORMERS_MODELS, *HF_IMAGE_IMPORTERS}
+    assert others == "marian with regard.weights.hf.marian.load"
+    (tmp_path / "beit" / "config.json").write_text('{"model_type": "marian"}', encoding="utf-8")
+    with pytest.raises(BadInput, match=r"read it with regard\.weights\.marian\.load"):
+        regard.load(tmp_path / "beit")
+    (tmp_path / "beit" / "config.json").write_text('{"architecture": "convnext_atto"}', encoding="utf-8")
+    with pytest.raises(BadInput, match="timm's 'convnext_atto'; of timm can be read: ViT, DeiT, Swin"):
+        regard.load(tmp_path / "beit")
+
+
+def test_labels_without_numbers_are_one_line(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+    config = transformers.ViTConfig(**sizes, image_size=12, patch_size=4, num_labels=2)
+    transformers.ViTForImageClassification(config).save_pretrained(tmp_path / "theirs")
+    said = json.loads((tmp_path / "theirs" / "config.json").read_text("utf-8"))
+    said["id2label"] = {"cat": "0", "dog": "1"}
+    (tmp_path / "theirs" / "config.json").write_text(json.dumps(said), encoding="utf-8")
+    with pytest.raises(BadInput, match=r"labels of their config\.json are not numbered"):
+        regard.load(tmp_path / "theirs")
