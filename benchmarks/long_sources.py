@@ -4,7 +4,7 @@
     python benchmarks/long_sources.py --device cuda            larger, longer        -> results/long-sources-cuda.json
     python benchmarks/long_sources.py --aligners additive gmm --updates 400          some of it
 
-CMUdict words are strung together with a mark between them (data.pronounced, `strung`): 1 to 4 in training, up to 128
+CMUdict words are strung together with a mark between them (data.pronounced, `words_per_row`): 1 to 4 in training, up to 128
 when measured, on words that no model has seen. Everything but the aligner is the same. A content-based score finds many
 places that look like the right one, as many as the string is long; one that knows where it looked last, or can only
 move forward, is meant not to care. What is written is the greedy choice, and sounds wrong are edits / sounds: an output
@@ -63,7 +63,7 @@ def measured(task: Any, model: Any, words: int, strings: int) -> dict[str, Any]:
     from regard.metrics.generation import phoneme_error_rate
     from regard.tasks.text.pronouncer import Pronouncer
 
-    found = replace(task.data, strung=words).read("test")[:strings] if words > 1 else _single(task)[: 8 * strings]
+    found = replace(task.data, words_per_row=words).read("test")[:strings] if words > 1 else _single(task)[: 8 * strings]
     longest = max(len(e.word) for e in found)
     began = time.perf_counter()
     said = Pronouncer(model, task.text, max_length=max(64, 2 * longest))([e.word for e in found], beam_size=1)
@@ -75,7 +75,7 @@ def measured(task: Any, model: Any, words: int, strings: int) -> dict[str, Any]:
 
 
 def _single(task: Any) -> list[Any]:
-    return [e for e in replace(task.data, strung=1).read("test") if len(e.pronunciations) == 1]
+    return [e for e in replace(task.data, words_per_row=1).read("test") if len(e.pronunciations) == 1]
 
 
 def main() -> int:

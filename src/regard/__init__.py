@@ -33,7 +33,7 @@ _SUBPACKAGES = (
     "serve", "cost", "doctor",
 )  # fmt: skip
 
-__all__ = ["Mask", "RegardError", "Trace", "build", "list", "load", "inspect", "save", "show", "watch", "watch_lazy"]
+__all__ = ["Mask", "RegardError", "Trace", "build", "inspect", "list", "load", "save", "show", "watch", "watch_lazy"]
 
 if TYPE_CHECKING:
     from regard.api import load, save

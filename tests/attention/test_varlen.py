@@ -68,7 +68,7 @@ def test_packed_vectors_are_those_of_padded_texts(double, lengths, settings):
     for longest in (None, n, 23):
         found = model.hidden_packed(tokens[there], sizes, segments[there], longest)
         torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
-    assert model.packs is (settings.get("positions") != "alibi" and "attention" not in settings)
+    assert model.can_pack is (settings.get("positions") != "alibi" and "attention" not in settings)
 
 
 def test_packed_texts_compile_whole_on_their_way_to_a_gpu():

@@ -275,7 +275,7 @@ def test_a_long_text_shows_its_small_maps_before_it_asks_for_a_column(page):
     store = MapStore()
     for layer in range(8):
         found = (torch.softmax(torch.randn(1, 1, 700, 700), -1),)
-        store.add(StoredMap(name=f"decoder.blocks.{layer}.mix", kind="align", heads=1, found=found))
+        store.add(StoredMap(name=f"decoder.blocks.{layer}.mix", kind="align", heads=1, recorded=found))
 
     class Slow(StoredInspection):
         def sample(self, name, size=32):

@@ -36,7 +36,7 @@ def map_(page, weights):
 
 def stored(w):
     store = MapStore()
-    store.add(StoredMap(name="decoder.cross", kind="align", heads=1, found=(torch.from_numpy(w)[None, None],)))
+    store.add(StoredMap(name="decoder.cross", kind="align", heads=1, recorded=(torch.from_numpy(w)[None, None],)))
     sides = {"rows": [f"r{i}" for i in range(w.shape[0])], "columns": [f"c{j}" for j in range(w.shape[1])]}
     return StoredInspection(store, sides, lambda held: ("rows", "columns"), name="long")
 
@@ -190,7 +190,7 @@ def test_the_chosen_small_map_is_scrolled_to_and_the_page_is_not(page):
     store = MapStore()
     for layer in range(40):
         found = (torch.full((1, 1, 5, 5), 0.2),)
-        store.add(StoredMap(name=f"decoder.blocks.{layer}.mix", kind="align", heads=1, found=found))
+        store.add(StoredMap(name=f"decoder.blocks.{layer}.mix", kind="align", heads=1, recorded=found))
     page.open("fill-en")
     page.show(StoredInspection(store, {"text": list("abcde")}, name="deep"))
     seen = """

@@ -111,7 +111,7 @@ def test_communication_hides_behind_computing_up_to_a_share():
     cost = estimate(scenario(devices=2, parallel="ddp", device=slow))
     assert cost.seconds == pytest.approx(cost.computing + cost.flows[0].seconds - EXPECTED.overlap * cost.computing)
     fast = estimate(
-        scenario(devices=2, parallel="ddp", device=replace(slow, link=1e15), efficiency=replace(EXPECTED, delay=0.0))
+        scenario(devices=2, parallel="ddp", device=replace(slow, link=1e15), efficiency=replace(EXPECTED, latency=0.0))
     )
     assert fast.seconds == fast.computing
 

@@ -14,7 +14,7 @@ def test_padded_rows_hold_their_sequences_and_padding_after_them():
 
 
 def test_padded_width_is_a_multiple_where_asked():
-    got, _ = RaggedTensor.from_rows(ROWS).padded(torch.tensor([0, 2]), pad=1, multiple=8)
+    got, _ = RaggedTensor.from_rows(ROWS).pad(torch.tensor([0, 2]), pad=1, multiple=8)
     assert got.shape == (2, 8)
     assert got[0].tolist() == [5, 6, 7, 1, 1, 1, 1, 1]
 
@@ -26,7 +26,7 @@ def test_sequences_come_back_one_by_one():
 
 
 def test_only_empty_sequences_give_empty_rows():
-    got, lengths = RaggedTensor.from_rows([[], []]).padded(torch.tensor([0, 1]), pad=0)
+    got, lengths = RaggedTensor.from_rows([[], []]).pad(torch.tensor([0, 1]), pad=0)
     assert got.shape == (2, 0)
     assert lengths.tolist() == [0, 0]
 

@@ -101,7 +101,7 @@ def test_streaming_says_what_greedy_search_says(seed):
     found = greedy_search(model, source, lengths, max_length=30)
     sooner = 0
     for row, n in enumerate(lengths.tolist()):
-        stream = OnlineDecoder(model, most=30)
+        stream = OnlineDecoder(model, max_trailing_tokens=30)
         while_read = [token for x in source[row, :n].tolist() for token in stream.read(x)]
         sooner += len(while_read)
         said = [*while_read, *stream.end()][:30]
@@ -136,7 +136,7 @@ def test_frames_are_heard_some_at_a_time_and_padding_changes_nothing():
     together = model(frames, target, lengths)
     for row, n in enumerate(lengths.tolist()):
         torch.testing.assert_close(together[row : row + 1], model(frames[row : row + 1, :n], target[row : row + 1]))
-        stream = OnlineDecoder(model, most=9)
+        stream = OnlineDecoder(model, max_trailing_tokens=9)
         said = [token for frame in frames[row, :n] for token in stream.read(frame)]
         found = greedy_search(model, frames[row : row + 1, :n], lengths[row : row + 1], max_length=20)[0].tokens
         assert [*said, *stream.end()][:9] == found[:9]
@@ -176,7 +176,7 @@ def test_an_empty_source_and_an_empty_target_have_an_outcome():
     one = model(torch.zeros(2, 3, dtype=torch.long), targets(2), torch.tensor([0, 0]))
     assert torch.isfinite(one).all()
     assert (
-        OnlineDecoder(model, most=4).end()
+        OnlineDecoder(model, max_trailing_tokens=4).end()
         == greedy_search(model, torch.zeros(1, 0, dtype=torch.long), max_length=4)[0].tokens
     )
 

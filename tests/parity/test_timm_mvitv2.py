@@ -30,7 +30,7 @@ def peer(config, image=64):
         embed_dim=config.width,
         num_heads=config.heads,
         use_cls_token=config.class_token,
-        expand_attn=config.widen == "attention",
+        expand_attn=config.widen_in == "attention",
         stride_kv_adaptive=(config.keys, config.keys),
     )
     theirs = mvitv2.MultiScaleVit(cfg, img_size=image, in_chans=config.channels, num_classes=config.num_classes)

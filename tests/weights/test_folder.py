@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,6 +12,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
@@ -135,7 +137,6 @@ def test_int8_storage_comes_back_as_float32_within_half_a_step(tmp_path, model, 
     assert sizes[0] < 0.45 * sizes[1]  # small rows: a scale is a good part of one
     stored, found = load_file(tmp_path / "m/model.safetensors"), load_model(tmp_path / "m")
     assert found.config["storage"] == "int8"
-    assert found.config["format"] == 2
     assert found.model.head.weight is found.model.embed.weight
     assert "head.weight" not in stored
     assert "head.weight.scale" not in stored
@@ -152,12 +153,6 @@ def test_int8_storage_comes_back_as_float32_within_half_a_step(tmp_path, model, 
     again = load_file(tmp_path / "again/model.safetensors")
     for name, value in stored.items():
         torch.testing.assert_close(again[name], value, rtol=1e-6, atol=0)
-
-
-def test_only_what_needs_the_newer_format_is_written_in_it(tmp_path, model):
-    for dtype, number in ((None, 1), ("float16", 1), ("int8", 2)):
-        save_model(tmp_path / str(dtype), model, dtype=dtype)
-        assert json.loads((tmp_path / str(dtype) / "config.json").read_text())["format"] == number
 
 
 def test_rows_of_nothing_and_tables_of_more_axes_can_be_stored_in_eight_bits():
@@ -566,6 +561,7 @@ def test_an_impossible_device_is_named(saved):
 # -- formats -----------------------------------------------------------------------------------------------------------
 
 FORMATS = Path(__file__).parent / "formats"
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 
 
 def test_a_newer_format_is_refused_with_what_to_do(saved):
@@ -586,22 +582,38 @@ def test_something_that_is_no_format_number_is_refused(saved, number):
 
 
 def test_older_formats_go_through_the_migrations_in_turn(saved, monkeypatch, model):
-    monkeypatch.setattr(folder_module, "FORMAT", 3)
+    now = folder_module.FORMAT
+    monkeypatch.setattr(folder_module, "FORMAT", now + 2)
     change(saved, kind=json.loads((saved / "config.json").read_text())["model"])
     change(saved, model=7)
-    steps = {1: lambda c: c | {"model": c["kind"], "seen": [1]}, 2: lambda c: c | {"seen": [*c["seen"], 2]}}
+    steps = {now: lambda c: c | {"model": c["kind"], "seen": [1]}, now + 1: lambda c: c | {"seen": [*c["seen"], 2]}}
     monkeypatch.setattr(folder_module, "MIGRATIONS", steps)
     found = load_model(saved)
     assert found.config["seen"] == [1, 2]
     assert torch.equal(found.model(*ASKED), model(*ASKED))
 
 
-@pytest.mark.parametrize("number", range(1, folder_module.FORMAT + 1))
-def test_the_stored_example_of_every_format_loads(number):
-    found = load_model(FORMATS / str(number))
-    expected = json.loads((FORMATS / f"{number}.json").read_text())
+def check_example(folder, expected):
+    found = load_model(folder)
     logits = found.model(torch.tensor(expected["source"]), torch.tensor(expected["target"]))
     torch.testing.assert_close(logits, torch.tensor(expected["logits"]), rtol=1e-4, atol=1e-5)
     assert found.text.encode([expected["line"]]) == [expected["tokens"]]
     assert found.task == expected["task"]
     assert found.card == expected["card"]
+
+
+@pytest.mark.parametrize("number", range(3, folder_module.FORMAT + 1))
+def test_the_stored_example_of_every_format_loads(number):
+    check_example(FORMATS / str(number), json.loads((FORMATS / f"{number}.json").read_text()))
+
+
+@pytest.mark.parametrize("number", folder_module.CONVERTED)
+def test_a_format_from_before_the_names_changed_is_refused_and_can_be_converted(number, tmp_path):
+    old = tmp_path / "old"
+    shutil.copytree(FORMATS / str(number), old)
+    refused(old, r"python scripts/convert_models\.py")
+    before = safetensors.torch.load_file(old / "model.safetensors")
+    subprocess.run([sys.executable, str(SCRIPTS / "convert_models.py"), str(old)], check=True)
+    after = safetensors.torch.load_file(old / "model.safetensors")
+    assert sorted(t.numpy().tobytes() for t in before.values()) == sorted(t.numpy().tobytes() for t in after.values())
+    check_example(old, json.loads((FORMATS / f"{number}.json").read_text()))

@@ -74,7 +74,7 @@ class CausalStack(Encoder):
         beam_table = BeamTable.start(batch, -(-(n + capacity) // CACHE_ALIGNMENT) * CACHE_ALIGNMENT, x.device)
         state = State([None] * len(self.blocks), beam_table)
         if n:
-            beam_table.read(n, lengths)
+            beam_table.add_prompt(n, lengths)
             index = self.position_ids(n, x.device)
             _, state = self._advance(x, state, CausalMask(), index, index)
         return state

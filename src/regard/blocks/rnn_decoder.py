@@ -53,8 +53,8 @@ class Memory:
 class RNNDecoder(nn.Module):
     """A memory and target tokens in, logits of the next token out.
 
-    `width` is that of the embeddings, `hidden` of the cells, `forced_align` of the aligner's score (None: as `hidden`),
-    `readout` counts the maxout units before the head (None: as `width`), and `first_width` is that of the vector the
+    `width` is that of the embeddings, `hidden` of the cells, `align_width` of the aligner's score (None: as `hidden`),
+    `readout` counts the maxout units before the head (None: as `width`), and `init_width` is that of the vector the
     first state is made of (None: as `memory_width`).
     """
 
@@ -67,7 +67,7 @@ class RNNDecoder(nn.Module):
         aligner: Any = "additive",
         cell: str = "gru",
         layers: int = 1,
-        align: int | None = None,
+        align_width: int | None = None,
         readout: int | None = None,
         dropout: float = 0.0,
         init_width: int | None = None,
@@ -78,7 +78,7 @@ class RNNDecoder(nn.Module):
         self.embed = make_embedding(vocab, width, pad)
         self.start_from = InitialState(cell, memory_width if init_width is None else init_width, hidden, layers)
         self.aligner = build_part(
-            ALIGNERS, aligner, "aligner", query_width=hidden, memory_width=memory_width, width=align or hidden
+            ALIGNERS, aligner, "aligner", query_width=hidden, memory_width=memory_width, width=align_width or hidden
         )
         self.cells = RNNCellStack(cell, width, memory_width, hidden, layers, dropout)
         self.output = DeepOutput(hidden + memory_width + width, readout or width, vocab, dropout)

@@ -74,12 +74,12 @@ def classify(
     from regard.cli.prepare import load_predictor
     from regard.tasks.image.image_classifier import ImageClassifier
 
-    images = images.are_images(text)
-    if images and (labels is not None or pairs):
+    are_images = images.are_images(text)
+    if are_images and (labels is not None or pairs):
         raise typer.BadParameter("--labels and --pairs are for texts; leave them out for images")
     name = model or ("languages" if labels is None else "minilm")
-    found = None if images and model is None else load_predictor(name)
-    if images or (isinstance(found, ImageClassifier) and labels is None and not pairs):
+    found = None if are_images and model is None else load_predictor(name)
+    if are_images or (isinstance(found, ImageClassifier) and labels is None and not pairs):
         return images.classify(text, model, found, every, as_json, device)
     windows = lines.read_lines(text, "texts")
     return _Processor(load_classifier(found, name, labels, device, pairs), pairs, every, as_json).run(

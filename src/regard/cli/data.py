@@ -95,7 +95,7 @@ def pack(
         print_status(f"left out {path}: {why}")
     if len(packed.skipped) > 10:
         print_status(f"left out {len(packed.skipped):,} files in all")
-    if "val" not in packed.index.splits and packed.index.made["val"]:
+    if "val" not in packed.index.splits and packed.index.created["val"]:
         cut = "" if images else ", cut documents finer (--documents paragraph)"
         print_status(f"no {'image' if images else 'document'} fell into val: raise --val{cut}, or name one: val=PATH")
     print("\n".join(_summary(packed.index)))

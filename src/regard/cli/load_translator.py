@@ -10,7 +10,7 @@ from regard.core.errors import BadInput, RegardError
 if TYPE_CHECKING:
     from regard.tasks.text.translator import Translator
 
-__all__ = ["load_translator", "load_prepared_translator", "machine"]
+__all__ = ["describe_device", "load_prepared_translator", "load_translator"]
 
 
 def load_prepared_translator(

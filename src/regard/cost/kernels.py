@@ -45,13 +45,13 @@ class GPUKernelMode(TorchFunctionMode):
             fused_linear_cross_entropy.can_use_triton,
             fused_linear_cross_entropy.cross_entropy_with_grad,
             shifted_window.window_attention_qkv,
-            shifted_window.WindowAttention._fuses,
+            shifted_window.WindowAttention._uses_kernel,
         )
         fused_linear_cross_entropy.can_use_triton, fused_linear_cross_entropy.cross_entropy_with_grad = (
             (lambda z: True),
             self.slope,
         )
-        shifted_window.window_attention_qkv, shifted_window.WindowAttention._fuses = self.windows, _fuses  # type: ignore[assignment, method-assign]
+        shifted_window.window_attention_qkv, shifted_window.WindowAttention._uses_kernel = self.windows, _uses_kernel  # type: ignore[assignment, method-assign]
         super().__enter__()
         return self
 
@@ -60,8 +60,8 @@ class GPUKernelMode(TorchFunctionMode):
             fused_linear_cross_entropy.can_use_triton,
             fused_linear_cross_entropy.cross_entropy_with_grad,
             shifted_window.window_attention_qkv,
-            shifted_window.WindowAttention._fuses,
-        ) = self.before  # type: ignore[method-assign]
+            shifted_window.WindowAttention._uses_kernel,  # type: ignore[method-assign]
+        ) = self.before
         super().__exit__(*error)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -92,7 +92,7 @@ class GPUKernelMode(TorchFunctionMode):
         out: Tensor = _RMSNorm.apply(x, weight, self.meter)
         return out
 
-    def slope(self, z: Tensor, wanted: Tensor, vocab: int, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+    def slope(self, z: Tensor, wanted: Tensor, vocab: int, label_smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
         """The loss of rows of logits and its gradient in one kernel."""
         losses, g = z.new_empty(len(z), dtype=torch.float32), torch.empty_like(z)
         self.meter.add("other", 0, (z,), (losses, g))
@@ -178,7 +178,7 @@ class _Windows(torch.autograd.Function):
         return *made, None, None
 
 
-def _fuses(mixer: shifted_window.WindowAttention, x: Tensor) -> bool:
+def _uses_kernel(mixer: shifted_window.WindowAttention, x: Tensor) -> bool:
     """Whether the kernel would be taken on a GPU."""
     small = mixer.window[0] * mixer.window[1] <= MAX_WINDOW_CELLS
     return mixer.can_fuse() and small and mixer.project.head_dim <= MAX_HEAD_DIM

@@ -199,7 +199,7 @@ def _optimiser(model: nn.Module, spec: str) -> Any:
     from regard.training.optimizers.optimizer import Optimizer, parameters_without_decay
 
     return Optimizer(
-        dict(model.named_parameters()), spec, rows=fused_projections(model), spares=parameters_without_decay(model)
+        dict(model.named_parameters()), spec, rows=fused_projections(model), no_decay=parameters_without_decay(model)
     )
 
 
@@ -334,7 +334,7 @@ def _model_sizes(model: nn.Module, plan: ExecutionPlan) -> tuple[PassCosts, dict
     """The sizes of a model, which is then cut."""
     whole = by_part(model)
     tied = frozenset(part for part, n in whole.items() if not n)
-    found = PassCosts(whole=sum(whole.values()), inactive=sum(part.inactive for part in moe_layers(model)), tied=tied)
+    found = PassCosts(whole=sum(whole.values()), inactive=sum(part.unused_parameters for part in moe_layers(model)), tied=tied)
     cuts = _slice(model, plan)
     found.parameters = by_part(model) if cuts else whole
     found.buffers = sum(b.numel() * b.element_size() for b in model.buffers())

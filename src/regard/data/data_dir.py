@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import regard
 from regard.core.errors import BadInput
 
-Reader = TypeVar("Reads", bound=Callable[..., Any])
+Reader = TypeVar("Reader", bound=Callable[..., Any])
 
 
 log = logging.getLogger("regard")

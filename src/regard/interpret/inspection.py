@@ -277,7 +277,7 @@ class Inspection:
         """One pass with everything kept; gives the model's answer."""
         self.inputs = inputs
         self.predictor.model.eval()
-        with torch.no_grad(), watch_lazy(self.predictor.model, values=True, most=self._most) as self.store:
+        with torch.no_grad(), watch_lazy(self.predictor.model, values=True, max_bytes=self._most) as self.store:
             return self.predictor.model(*inputs)
 
     def _described(self, held: LazyMap, layer: int) -> dict[str, Any]:

@@ -66,11 +66,11 @@ SIZES: dict[str, dict[str, Any]] = {
 class ResPostNormBlock(EncoderBlock):
     """x + norm(f(x))."""
 
-    def around(
+    def residual(
         self, x: Tensor, norm: nn.Module, f: Callable[[Tensor], Tensor], scale: nn.Module | None = None
     ) -> Tensor:
         """One sublayer with its residual path."""
-        return x + self._added(norm(f(x)), scale)
+        return x + self._branch(norm(f(x)), scale)
 
 
 class SwinV2(Swin):

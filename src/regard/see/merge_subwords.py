@@ -129,7 +129,7 @@ def _is_lone(letter: str) -> bool:
 
 def _marks(text: Tokenizer) -> set[str]:
     """The tokens that stand for no text; the unknown one does."""
-    return set(text.pieces(sorted(text._marks - ({text.unk} - {text.eos}))))
+    return set(text.pieces(sorted(text._special_ids - ({text.unk} - {text.eos}))))
 
 
 def _mean(values: Float[Tensor, "B H N M"], sizes: Sequence[int]) -> Float[Tensor, "B H K M"]:

@@ -44,10 +44,11 @@ HF_IMPORTERS = {
     **{kind: f"hf.{kind}" for kind in ("deit", "swin", "swinv2", "vit")},
 }
 NOT_AUTOLOADED = ("marian",)  # of them, what regard.load does not read: its folders hold no vocabulary that we know
-FORMAT = 2  # 2: weights may be stored in eight bits. A folder is written in the oldest format that can hold it
+FORMAT = 3
+CONVERTED = (1, 2)  # formats from before the names of fields and tensors changed, which a script converts
 
 # What makes a config.json of format n one of format n + 1; tests/weights/formats keeps an example of every format.
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: lambda config: config | {"format": 2}}
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 FILES = {CONFIG, WEIGHTS, CARD, "tokenizer.json", "tokenizer_config.json"}
@@ -85,7 +86,7 @@ def save_model(
     elif storage is not None:
         tensors = {name: _cast(name, value, storage) for name, value in tensors.items()}
     config: dict[str, Any] = {
-        "format": 2 if eight else 1,
+        "format": FORMAT,
         "regard": regard.__version__,
         "model": name,
         "config": settings,
@@ -354,6 +355,11 @@ def _migrate(config: dict[str, Any], folder: Path) -> dict[str, Any]:
         raise BadInput(
             f"{folder} is of format {number}, written by Regard {config.get('regard', '?')}; this is Regard "
             f"{regard.__version__}, which reads formats up to {FORMAT}: pip install -U regard"
+        )
+    if number in CONVERTED:
+        raise BadInput(
+            f"{folder} is of format {number}, from before names changed; convert it (the weights stay the same): "
+            f"python scripts/convert_models.py {folder}"
         )
     while number < FORMAT:
         if number not in MIGRATIONS:

@@ -114,7 +114,7 @@ def test_a_vocabulary_of_another_is_used_as_it_is(tmp_path, small):
     pack_text([tmp_path / "a.txt"], tmp_path / "out", str(tmp_path / "tokenizer.json"), val=0)
     found = TokenShards(str(tmp_path / "out")).document("train", 0).tolist()
     assert found == [*tokenizer.encode(text).ids, tokenizer.token_to_id("<|endoftext|>")]
-    assert json.loads((tmp_path / "out" / "index.json").read_text())["made"]["tokens"] == "tokenizer.json"
+    assert json.loads((tmp_path / "out" / "index.json").read_text())["created"]["tokens"] == "tokenizer.json"
 
 
 def test_a_single_source_need_not_be_a_list(tmp_path):
@@ -401,7 +401,7 @@ def test_what_cannot_be_used_in_a_folder_is_left_out_and_named(tmp_path):
         "empty.txt": "it is empty",
     }
     assert texts(folder / "out") == ["one", "two"]
-    assert packed.index.made["skipped"] == 2
+    assert packed.index.created["skipped"] == 2
 
 
 def test_settings_that_make_no_sense_are_said_before_anything_is_read(tmp_path):

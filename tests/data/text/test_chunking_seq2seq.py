@@ -94,7 +94,7 @@ def test_what_is_written_is_read_back(tags):
     tokens, *_ = encode_parse(walk(pieces), tags)
     again = walk(pieces)
     for token in tokens:  # replayed, decision by decision
-        found = again.forced()
+        found = again.next_forced()
         if found is None:
             found = again.decide(token - 100 if token >= 100 else COPY)
         assert found == token
@@ -118,7 +118,7 @@ def test_whatever_is_decided_the_parse_is_well_formed():
         pieces = [[n, 90][: 1 + n % 2] for n in range(10, 10 + int(torch.randint(1, 6, (), generator=generator)))]
         machine, tokens, depth = walk(pieces), [], 0
         while not machine.ended:
-            token = machine.forced()
+            token = machine.next_forced()
             if token is None:
                 options = machine.options()
                 assert len(options) > 1

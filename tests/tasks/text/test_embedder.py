@@ -51,7 +51,7 @@ def by_hand(embed, line):
 def test_every_text_has_the_vector_it_has_alone(pool, normal, model, tokens, monkeypatch):
     monkeypatch.setitem(module.BATCH_TOKENS, "cpu", tokens)
     embed = small(pooling=pool, normalize=normal, model=model)
-    assert embed.model.packs is not bool(model)
+    assert embed.model.can_pack is not bool(model)
     found = embed(LINES)
     for row, line in zip(found, LINES, strict=True):
         torch.testing.assert_close(row, by_hand(embed, line), rtol=1e-5, atol=1e-5)

@@ -160,7 +160,7 @@ class SpokenDigitsSplit:
 
     def eval_batches(self, tokens: int) -> Iterator[SpeechBatch]:
         """Every string of a part that is measured once, longest first, about so many frames at a time."""
-        strings = sorted(self.train_strings, key=lambda one: -len(one[0]))
+        strings = sorted(self.strings, key=lambda one: -len(one[0]))
         yield from batch_by_frames(strings, tokens, self.batch)
 
     @cached_property

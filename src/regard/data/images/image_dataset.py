@@ -170,10 +170,10 @@ class ImageDataset:
     def load(self, split: str) -> ImageSplit:
         """The images of a part."""
         part = self.split(split)
-        split = self._named(part) if self.known else self._folder(part)
-        if not len(split):
+        held = self._named(part) if self.known else self._folder(part)
+        if not len(held):
             raise BadInput(f"the part '{part}' of {self.path} holds no image")
-        return split
+        return held
 
     # -- sets of a name ------------------------------------------------------------------------------------------------
 

@@ -184,7 +184,7 @@ def _parse_index(written: Any, file: Path) -> ShardIndex:
             splits={name: tuple(Shard(**shard) for shard in part) for name, part in written["splits"].items()},
             vocabulary=dict(written["vocabulary"]),
             classes=tuple(written["classes"]),
-            made=dict(written["made"]),
+            created=dict(written["created"]),
         )
         sound = index.kind in ("tokens", "images") and index.dtype in DTYPES
         sound &= index.kind != "tokens" or int(index.vocabulary["size"]) > 0 < len(index.vocabulary["fingerprint"])

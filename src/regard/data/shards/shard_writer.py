@@ -119,7 +119,7 @@ class ShardWriter:
     def finish(self, index: ShardIndex) -> ShardIndex:
         """Close all shards, write the index with them in it, and forget the rest."""
         shards = {name: tuple(part.finish()) for name, part in sorted(self.parts.items())}
-        index = ShardIndex(index.kind, index.dtype, shards, index.vocabulary, index.classes, index.made)
+        index = ShardIndex(index.kind, index.dtype, shards, index.vocabulary, index.classes, index.created)
         _sync_folder(self.folder)
         index.write(self.folder)
         _sync_folder(self.folder)

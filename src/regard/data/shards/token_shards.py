@@ -127,7 +127,7 @@ class TokenShards:
         """How long the text of a part is in UTF-8, to count a loss by the byte; the breaks between documents aside."""
         index = self.index()
         name = resolve_split(split, sorted(index.splits), self.path)
-        return int(index.made.get("bytes", {}).get(name, 0))
+        return int(index.created.get("bytes", {}).get(name, 0))
 
     def build_tokenizer(self) -> Tokenizer:
         """The vocabulary the tokens are numbers of."""

@@ -8,7 +8,7 @@ vocabulary of whole letters and sounds: letters are small, the ARPAbet's sounds 
     source   t o m a t o </s>        target   <s> T AH M EY T OW </s>
 
 Published scores leave the digits of stress out and count a word as right when it is any of its listed pronunciations;
-the first of them is the one to train on. `strung` makes longer sources of short ones: several words with a mark between
+the first of them is the one to train on. `words_per_row` makes longer sources of short ones: several words with a mark between
 them, of which only words with one pronunciation are taken, so that one string has one right answer.
 
     source   c a t _ n a p </s>      target   <s> K AE T _ N AE P </s>

@@ -119,17 +119,17 @@ class PairBatchSettings(Protocol):
     """What batches of pairs are made by."""
 
     @property
-    def tokens(self) -> int:
+    def batch_tokens(self) -> int:
         """In a batch: rows x the longest of either side."""
         ...
 
     @property
-    def longest(self) -> int:
+    def max_length(self) -> int:
         """Longer training pairs are left out."""
         ...
 
     @property
-    def multiple(self) -> int:
+    def pad_to_multiple_of(self) -> int:
         """Padded lengths are multiples of this."""
         ...
 
@@ -146,7 +146,7 @@ class EncodedPairs:
         return len(self.source)
 
     def usable(self) -> Int[Tensor, " rows"]:
-        """The rows to train on: neither side empty, neither longer than `longest`."""
+        """The rows to train on: neither side empty, neither longer than `max_length`."""
         s, t = self.source.lengths, self.target.lengths
         return ((s > 1) & (t > 2) & (s <= self.settings.max_length) & (t <= self.settings.max_length)).nonzero()[:, 0]
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -60,10 +60,10 @@ class SpanCorruption:
 
     def quick(self) -> SpanCorruption:
         """A few short rows and a small vocabulary: enough to see that everything runs."""
-        small = {"vocab_size": min(self.vocab_size, 400), "sentinels": min(self.sentinels, 20)}
+        small: dict[str, Any] = {"vocab_size": min(self.vocab_size, 400), "sentinels": min(self.sentinels, 20)}
         return replace(
             self, context_length=min(self.context_length, 40), batch_size=min(self.batch_size, 4), limit=24, **small
-        )  # type: ignore[arg-type]
+        )
 
     def shards(self) -> TokenShards | None:
         """The shards, where the text is in shards."""

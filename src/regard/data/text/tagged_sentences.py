@@ -199,7 +199,7 @@ def _read_splits(corpus: str, column: int) -> dict[str, list[Sentence]]:
 
 def _read(file: Path, column: int) -> list[Sentence]:
     found: list[Sentence] = []
-    batch_size: list[tuple[str, str]] = []
+    rows: list[tuple[str, str]] = []
     for number, line in enumerate([*read_lines(file), ""], 1):
         cells = line.split()
         if not cells and rows:

@@ -56,10 +56,10 @@ class TaskMixture:
 
     def quick(self) -> TaskMixture:
         """A few examples and a small vocabulary: enough to see that everything runs."""
-        small = {"vocab_size": min(self.vocab_size, 400), "sentinels": min(self.sentinels, 20)}
+        small: dict[str, Any] = {"vocab_size": min(self.vocab_size, 400), "sentinels": min(self.sentinels, 20)}
         return replace(
             self, limit=12, batch_tokens=min(self.batch_tokens, 1024), max_length=96, max_target_length=24, **small
-        )  # type: ignore[arg-type]
+        )
 
     def parts(self) -> list[TextTask]:
         """The tasks themselves."""

@@ -52,7 +52,7 @@ class CTCInspection(Inspection):
         }
         for name, map_ in (("lattice", found.share), ("labels", found.probabilities)):
             self.store.add(
-                StoredMap(name=name, kind=name, heads=1, normalised=False, found=(map_.T[None, None].contiguous(),))
+                StoredMap(name=name, kind=name, heads=1, normalised=False, recorded=(map_.T[None, None].contiguous(),))
             )
 
     def sides_of(self, held: LazyMap) -> tuple[str, str]:

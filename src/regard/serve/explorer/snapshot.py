@@ -60,7 +60,7 @@ def all_relevances(inspection: Inspection) -> np.ndarray | None:
 
 def map_rows(inspection: Inspection, map: dict[str, Any], rows: np.ndarray, valued: bool = False) -> np.ndarray:
     """Some rows of all heads of a map, as they are or times the length of what they move: H rows m."""
-    lines = inspection.store[map["name"]].lines(rows.tolist(), valued=valued)
+    lines = inspection.store[map["name"]].rows_of(rows.tolist(), times_value_norm=valued)
     found: np.ndarray = lines[0].detach().float().cpu().numpy()
     return found[:, :, : map["m"]]
 

@@ -20,7 +20,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import PlainTextResponse, Response
 
 import regard
-from regard.serve.explorer import routes
+from regard.serve.explorer.routes import add_explorer
 from regard.serve.http import completions, errors, routes
 from regard.serve.http.jobs import Jobs
 from regard.serve.http.metrics import memory
@@ -59,7 +59,7 @@ def make_app(pool: ModelPool, settings: Settings | None = None) -> FastAPI:
     app.include_router(routes.routes(jobs))
     app.include_router(completions.routes(jobs))
     if settings.explore:
-        routes.add_explorer(app, jobs)
+        add_explorer(app, jobs)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,

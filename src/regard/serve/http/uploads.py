@@ -12,7 +12,7 @@ from typing import Any
 from starlette.requests import Request
 
 from regard.core.errors import BadInput
-from regard.modalities.image import check_image
+from regard.modalities import image
 from regard.serve.http.errors import ApiError
 from regard.serve.http.settings import Settings
 
@@ -55,7 +55,7 @@ async def read_json(request: Request) -> Any:
 def check_image(content: bytes, settings: Settings, number: int = 1) -> bytes:
     """The bytes of a picture that is not too large to be unpacked; of several, the number says which is."""
     try:
-        check_image(content, settings.max_pixels)
+        image.check_image(content, settings.max_pixels)
     except BadInput as error:
         raise BadInput(f"image {number}: {error}") from None
     return content

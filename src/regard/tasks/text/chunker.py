@@ -71,7 +71,7 @@ class Chunker:
             scores: Any = None  # read only where somebody has to decide
             written = [self.text.eos] * len(walks)
             for n in live:
-                token = walks[n].forced()
+                token = walks[n].next_forced()
                 if token is None:
                     scores = logits[:, 0, base : base + many].tolist() if scores is None else scores
                     token = walks[n].decide(max(walks[n].options(), key=scores[n].__getitem__))

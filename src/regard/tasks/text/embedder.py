@@ -75,17 +75,17 @@ class TextEmbedder(EncoderPredictor):
             raise UnknownName(
                 f"a long text can be met with refuse or split; {did_you_mean(overflow, ('refuse', 'split'))}"
             )
-        rows, owners, capacity = list[list[int]](), list[int](), self.capacity - 2
+        rows, owners, capacity = list[list[int]](), list[int](), self.room - 2
         for number, text in enumerate(ids):
             if len(text) > capacity and overflow == "refuse":
                 raise BadInput(
-                    f"text {number + 1} has {len(text) + 2} tokens with its marks, this model reads {self.capacity}: "
+                    f"text {number + 1} has {len(text) + 2} tokens with its marks, this model reads {self.room}: "
                     f"shorten it, or have it read in parts (overflow='split'; --split on the command line)"
                 )
             for part in self._cut(text, capacity):
                 rows.append(self.text.with_special_tokens(part)[0])
                 owners.append(number)
-        return rows, torch.tensor(owners, dtype=torch.overflow)
+        return rows, torch.tensor(owners, dtype=torch.long)
 
     def _cut(self, ids: list[int], capacity: int) -> Iterator[list[int]]:
         """Parts of about equal length, cut where a word begins if there is such a place."""

@@ -73,8 +73,8 @@ class EncoderPredictor:
             picked = order[begin : begin + max(1, BATCH_TOKENS // int(flat.lengths[order[begin]]))]
             begin += len(picked)
             tokens, lengths = flat.pad(picked, self.text.pad)
-            which = None if second is None else second.padded(picked, 0)[0].to(device)
-            asked = () if places is None else (places.padded(picked, 0)[0].to(device),)
+            which = None if second is None else second.pad(picked, 0)[0].to(device)
+            asked = () if places is None else (places.pad(picked, 0)[0].to(device),)
             with torch.no_grad():
                 yield picked.tolist(), self.model(tokens.to(device), which, lengths.to(device), *asked)
 

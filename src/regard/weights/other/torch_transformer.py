@@ -122,7 +122,7 @@ def _without_bias(row: Row) -> Row:
     """Ours has every bias: where theirs has none, ours are zero."""
     if row.external is None or not str(row.external).endswith("bias"):
         return row
-    return Row(None, row.ours, zero())
+    return Row(None, row.internal, zero())
 
 
 def _check(config: Config) -> None:
