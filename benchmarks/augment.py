@@ -59,7 +59,7 @@ def regard_step(case: str, device: str) -> Step:
     from regard.data.augment import AUGMENTATIONS, MIX_METHODS
     from regard.data.augment.batch_mixing import mix_batch
     from regard.data.augment.sampling import draw_seed
-    from regard.tasks.image.image_classification import normalize
+    from regard.modalities.image import normalize
 
     rng = torch.Generator().manual_seed(0)
     blends = ["mixup", "cutmix"] if case == "cifar" else [case] if case in MIX_METHODS else []

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 import regard
+from regard.modalities.image import Preprocess
 from regard.models.vit import Config, ViT
 from regard.serve.http import app, server
 from regard.serve.http.model_pool import ModelPool
@@ -48,7 +49,7 @@ def untrained(folder: Path) -> None:
             wide = 9 if "qkv" in name else 3 if "stem" in name else 1
             if parameter.dim() > 1:
                 parameter.mul_(wide)
-    regard.save(ImageClassifier(model, ["cat", "dog", "cup", "boat"], 112), folder)
+    regard.save(ImageClassifier(model, ["cat", "dog", "cup", "boat"], Preprocess(112)), folder)
 
 
 def take_screenshots(browser: Any, address: str) -> None:

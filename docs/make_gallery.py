@@ -64,7 +64,7 @@ def reaches(length: int = 100, width: int = 32) -> dict[str, torch.Tensor]:
     torch.manual_seed(0)
     found = {}
     for name in ("rnn", "lstm", "gru"):
-        reader = build_part(RNN_ENCODERS, name, "reader", width=width, hidden=width, directions=1)
+        reader = build_part(RNN_ENCODERS, name, "encoder", width=width, hidden=width, directions=1)
         found[name] = gradient_by_distance(reader, length, width)
     mix = MultiHeadAttention(width, heads=4)
     found["attention"] = gradient_by_distance(lambda x: x + mix(x, mask=CausalMask()), length, width)

@@ -22,6 +22,7 @@ from PIL import Image
 import regard
 from regard import cli
 from regard.data import data_dir
+from regard.modalities.image import Preprocess
 from regard.tasks.image.image_classifier import ImageClassifier
 
 ASSETS = Path(__file__).resolve().parent / "assets"
@@ -69,7 +70,7 @@ def untrained(name: str, folder: str, **sizes: Any) -> str:
     """A fresh model, saved as a classifier of these photos."""
     torch.manual_seed(0)
     model = regard.build(name, num_classes=len(PHOTOS), image_size=SIDE, **sizes)
-    regard.save(ImageClassifier(model, list(PHOTOS), SIDE), folder)
+    regard.save(ImageClassifier(model, list(PHOTOS), Preprocess(SIDE)), folder)
     return folder
 
 

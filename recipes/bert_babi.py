@@ -25,7 +25,7 @@ from regard.training.recipe import Recipe, Train
 def recipe() -> Recipe:
     return Recipe(
         model=Config(vocab=200, width=256, heads=8, layers=4, length=384, dropout=0.1, attention_dropout=0.1),
-        task=extractive_qa.Config(longest=4),
+        task=extractive_qa.Config(max_answer_tokens=4),
         data=QuestionAnswering("babi", (1, 2, 3), "10k", max_length=384, batch_size=64, vocab_size=300, lowercase=True),
         train=Train(
             steps=12_000,

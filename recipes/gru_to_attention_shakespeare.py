@@ -25,7 +25,7 @@ from regard.training.recipe import Recipe, Train
 
 def recipe() -> Recipe:
     return Recipe(
-        model=Config(vocab=69, step="heads", width=128, heads=4, layers=2, length=64),
+        model=Config(vocab=69, variant="heads", width=128, heads=4, layers=2, length=64),
         task=language_modeling.Config(),
         data=TextFile("tinyshakespeare", context_length=64, batch_size=16, tokenizer="char"),
         train=Train(

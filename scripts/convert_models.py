@@ -198,6 +198,12 @@ def _value(field: str, value: Any) -> Any:
 
 def _task(task: dict[str, Any]) -> dict[str, Any]:
     found = {TASK_FIELDS.get(k, k): v for k, v in task.items()} | {"name": TASKS.get(task["name"], task["name"])}
+    if found["name"] == "image_classification":
+        shown = {
+            name: found.pop(name) for name in ("image", "channels", "mean", "std", "crop", "resample") if name in found
+        }
+        side = shown.pop("image")
+        found["preprocess"] = {"size": [side, side] if isinstance(side, int) else side, **shown}
     if isinstance(found.get("frames"), dict):
         found["frames"] = {FRAMES.get(k, k): v for k, v in found["frames"].items()}
     return found

@@ -9,17 +9,20 @@ regard.save(translate, "my-translator")        a task with its model and vocabul
 from __future__ import annotations
 
 import inspect
+from dataclasses import is_dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.core.errors import BadInput, UnknownName, did_you_mean
+from regard.core.config import to_dict
+from regard.core.errors import BadInput, RegardError, UnknownName, did_you_mean
 from regard.core.spec import resolve
 
 if TYPE_CHECKING:
     import torch
 
+    from regard.tasks.predictor import Predictor
     from regard.tokens.tokenizer import Tokenizer
 
 
@@ -80,6 +83,23 @@ def load(source: str | Path, device: str | torch.device = "cpu") -> Any:
     return cls(found.model, found.text, **arguments)
 
 
+def predictor_class(source: str | Path) -> type[Predictor] | None:
+    """Return the class that `load` would return an instance of, read off config.json without loading weights.
+
+    None where only loading tells: folders of other libraries, bare models, and folders that cannot be read.
+    """
+    from regard.tasks import PREDICTORS
+    from regard.tasks.predictor import Predictor
+    from regard.weights.folder import CONFIG, model_folder, read_json
+
+    try:
+        config = read_json(model_folder(_resolve_folder(source)) / CONFIG)
+        found = resolve(PREDICTORS, str(config["task"]["name"]), "task")
+    except (RegardError, KeyError, TypeError):
+        return None
+    return found if issubclass(found, Predictor) else None
+
+
 def save(
     thing: Any,
     folder: str | Path,
@@ -110,7 +130,8 @@ def _task_config(thing: Any) -> dict[str, Any]:
     if name is None:
         raise BadInput(f"cannot save a {cls.__name__}; give a model or one of the tasks: {', '.join(PREDICTORS)}")
     takes = [argument for argument in inspect.signature(cls).parameters if argument not in ("model", "text")]
-    return {"name": name} | {argument: getattr(thing, argument) for argument in takes}
+    found = {argument: getattr(thing, argument) for argument in takes}
+    return {"name": name} | {key: to_dict(value) if is_dataclass(value) else value for key, value in found.items()}
 
 
 def _resolve_folder(source: str | Path) -> Path:

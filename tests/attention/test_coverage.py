@@ -75,5 +75,5 @@ def test_what_cannot_be_is_refused():
         build_part(ALIGNERS, "coverage(fertility=0.0)", "aligner", **widths)
     with pytest.raises(BadInput, match="at least one unit"):
         resolve(ALIGNERS, "neural_coverage", "aligner")(**widths, size=0)
-    with pytest.raises(BadInput, match="size of aligner 'neural_coverage' is 0; at least 1"):
+    with pytest.raises(BadInput, match="size of aligner 'neural_coverage' must be at least 1, got 0"):
         build_part(ALIGNERS, "neural_coverage(size=0)", "aligner", **widths)

@@ -80,5 +80,5 @@ def test_what_cannot_be_is_refused():
     for spec in ({"mixtures": 0}, {"step": 0.0}, {"step": -1.0}):
         with pytest.raises(BadInput, match="mixtures >= 1 and step > 0"):
             resolve(ALIGNERS, "gmm", "aligner")(query_width=4, **spec)
-    with pytest.raises(BadInput, match="mixtures of aligner 'gmm' is 0; at least 1"):
+    with pytest.raises(BadInput, match="mixtures of aligner 'gmm' must be at least 1, got 0"):
         build_part(ALIGNERS, "gmm(mixtures=0)", "aligner", query_width=4)

@@ -102,7 +102,7 @@ def test_windows_refuse_what_cannot_be():
     widths = {"query_width": 4, "memory_width": 5, "width": 6}
     with pytest.raises(BadInput, match="at least one place"):
         resolve(ALIGNERS, "local_monotonic", "aligner")(**widths, window=0)
-    with pytest.raises(BadInput, match="window of aligner 'local_monotonic' is 0; at least 1"):
+    with pytest.raises(BadInput, match="window of aligner 'local_monotonic' must be at least 1, got 0"):
         build_part(ALIGNERS, "local_monotonic(window=0)", "aligner", **widths)
     with pytest.raises(BadInput, match="more than nothing"):
         build_part(ALIGNERS, "local_monotonic(step=0.0)", "aligner", **widths)

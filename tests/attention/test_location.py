@@ -85,5 +85,5 @@ def test_what_cannot_be_is_refused():
         build_part(ALIGNERS, "location(normalizer='sigmod')", "aligner", **widths)
     with pytest.raises(BadInput, match="filters >= 1"):
         resolve(ALIGNERS, "location", "aligner")(**widths, filters=0)
-    with pytest.raises(BadInput, match="filters of aligner 'location' is 0; at least 1"):
+    with pytest.raises(BadInput, match="filters of aligner 'location' must be at least 1, got 0"):
         build_part(ALIGNERS, "location(filters=0)", "aligner", **widths)

@@ -75,13 +75,13 @@ def test_packed_texts_compile_whole_on_their_way_to_a_gpu():
     """In a child process, without a GPU: the kernel itself is stood in for, all around it is traced."""
     code = """
 import torch
-from regard.attention import apart
+from regard.attention import varlen
 from regard.models import build
-dense = apart.F.scaled_dot_product_attention
+dense = varlen.F.scaled_dot_product_attention
 def stand_in(q, k, v, mask, scale, dropout=0.0):
     return dense(q, k, v, attn_mask=mask.dense(1, q.shape[2], q.shape[2], q.device), scale=scale)
 import regard.attention.mechanisms.softmax as softmax
-softmax.apart = stand_in
+softmax.varlen_attention = stand_in
 model = build("bert", vocab=17, width=16, heads=2, layers=2, length=8, head=None).eval()  # all together are longer
 run = torch.compile(model.hidden_packed, backend="aot_eager", fullgraph=True, dynamic=True)
 for lengths in ([3, 4, 4], [2, 5, 6, 1]):

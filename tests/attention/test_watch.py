@@ -116,7 +116,7 @@ def test_a_compiled_model_runs_eagerly_and_says_so(model, batch, unchecked):
 
 def test_activation_checkpointing_is_seen_once(model, batch):
     model.train()
-    memory = model.vectors(batch[0])
+    memory = model.embed_tokens(batch[0])
     block = model.encoder.blocks[0]
     with watch(model) as seen:
         checkpoint(block, memory, use_reentrant=False).sum().backward()

@@ -41,8 +41,8 @@ CASES = {
 }
 CODE = """
 import sys, torch
-from regard.attention import window_kernel
-from tests.attention.test_windows import both
+from regard.attention import window_attention_triton as window_kernel
+from tests.attention.test_window_attention import both
 window_kernel.FORWARD.programs = window_kernel.BACKWARD.programs = 7  # so that each walks over several windows
 torch.save({name: both(case, "triton") for name, case in torch.load(sys.argv[1]).items()}, sys.argv[2])
 """

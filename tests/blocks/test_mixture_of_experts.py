@@ -11,6 +11,7 @@ from regard.blocks import FEEDFORWARDS
 from regard.blocks.feedforward import FeedForward
 from regard.blocks.mixture_of_experts import MixtureOfExperts, moe_layers
 from regard.core.errors import BadInput, UnknownName, Unsupported
+from regard.core.layer_state import LayerState, PassState
 from regard.core.spec import build_part
 from regard.models import build
 
@@ -26,8 +27,9 @@ def part(n=5, top_k=2, **settings):
 def run(module, x):
     """Output and all gradients, the input's too; the experts' own loss counts."""
     x = x.clone().requires_grad_()
-    out = module(x)
-    (out.square().sum() + 3 * module.aux_loss()).backward()
+    state = LayerState(0)
+    out = module(x, state)
+    (out.square().sum() + 3 * state.losses["balance"]).backward()
     grads = {name: p.grad for name, p in module.named_parameters()}
     module.zero_grad()
     return {"out": out.detach(), "x": x.grad, **grads}
@@ -80,6 +82,12 @@ def test_no_token_is_fine_too():
     assert module(torch.zeros(2, 0, 6)).shape == (2, 0, 6)
 
 
+def balance_and_load(module, x):
+    state = LayerState(0)
+    module(x, state)
+    return state.losses["balance"], state.published["expert_load"]
+
+
 # -- balance -----------------------------------------------------------------------------------------------------------
 
 
@@ -94,21 +102,20 @@ def certain(module, tokens):
 
 def test_balance_is_one_where_all_are_even_and_e_where_one_has_all(double):
     module = part(n=6, top_k=1)
-    module(certain(module, range(6)))
-    torch.testing.assert_close(module.aux_loss(), torch.ones(()))
-    torch.testing.assert_close(module.expert_load(), torch.full((6,), 1 / 6))
-    module(certain(module, [2] * 6))
-    torch.testing.assert_close(module.aux_loss(), torch.full((), 6.0))
-    assert module.expert_load().tolist() == [0, 0, 1, 0, 0, 0]
+    balance, load = balance_and_load(module, certain(module, range(6)))
+    torch.testing.assert_close(balance, torch.ones(()))
+    torch.testing.assert_close(load, torch.full((6,), 1 / 6))
+    balance, load = balance_and_load(module, certain(module, [2] * 6))
+    torch.testing.assert_close(balance, torch.full((), 6.0))
+    assert load.tolist() == [0, 0, 1, 0, 0, 0]
     with torch.no_grad():
         module.router.weight.zero_()  # it has no preference
-    module(torch.randn(7, 6))
-    torch.testing.assert_close(module.aux_loss(), torch.ones(()))
+    torch.testing.assert_close(balance_and_load(module, torch.randn(7, 6))[0], torch.ones(()))
 
 
 def test_balance_is_that_of_its_formula(double):
     module, x = part(n=4, top_k=2, z_loss=0.5), torch.randn(10, 6)
-    module(x)
+    balance, _ = balance_and_load(module, x)
     logits = x @ module.router.weight.T
     p = logits.softmax(-1)
     f = torch.zeros(4)
@@ -116,34 +123,28 @@ def test_balance_is_that_of_its_formula(double):
         for e in row.topk(2).indices:
             f[e] += 1 / 20
     expected = 4 * sum(f[e] * p[:, e].mean() for e in range(4)) + 0.5 * logits.exp().sum(-1).log().square().mean()
-    torch.testing.assert_close(module.aux_loss(), expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(balance, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_going_down_its_gradient_wakes_the_idle(double):
     module, x = part(n=4, top_k=1), torch.randn(200, 6) + 1
     with torch.no_grad():
         module.router.weight[3] += 2.0  # all that is on average positive goes there
-    module(x)
-    before = float(module.expert_load().max())
+    before = float(balance_and_load(module, x)[1].max())
     for _ in range(200):
-        module(x)
-        (gradient,) = torch.autograd.grad(module.aux_loss(), [module.router.weight])
+        (gradient,) = torch.autograd.grad(balance_and_load(module, x)[0], [module.router.weight])
         with torch.no_grad():
             module.router.weight -= 0.5 * gradient
-    module(x)
     assert before > 0.9
-    assert float(module.expert_load().max()) < 0.4
+    assert float(balance_and_load(module, x)[1].max()) < 0.4
 
 
-def test_its_own_loss_is_given_once_after_each_pass():
-    module = part()
-    for ask in (module.aux_loss, module.expert_load):
-        with pytest.raises(BadInput, match="after a forward pass"):
-            ask()
-    module(torch.randn(3, 6))
-    module.aux_loss()
-    with pytest.raises(BadInput, match="once"):
-        module.aux_loss()
+def test_losses_of_all_layers_reach_the_caller_of_the_model():
+    model = build("gpt", size="tiny", vocab=9, feedforward="moe(num_experts=4)")
+    pass_state = PassState()
+    model(torch.randint(9, (2, 5)), pass_state=pass_state)
+    assert len(pass_state.losses("balance")) == len(pass_state.collect("expert_load")) == model.config.layers
+    assert pass_state.weighted_loss({"balance": 0.5}).requires_grad
 
 
 def test_a_copy_is_one_of_the_weights():
@@ -223,8 +224,8 @@ def test_compiled_and_recomputed_passes_give_the_same_loss_and_gradients():
     """In a child process: dynamo cannot trace through the shape checks that tests switch on."""
     code = """
 import torch
-from regard.blocks.mixture_of_experts import experts
 from regard.models import build
+from regard.core.layer_state import PassState
 from regard.losses.fused_linear_cross_entropy import fused_linear_cross_entropy
 from regard.training.parallel.parallelize import recompute_blocks
 
@@ -234,14 +235,14 @@ for form, again, compiled in (("dense", 0, 0), ("loop", 1, 0), ("loop", 0, 1), (
     torch.manual_seed(0)
     torch._dynamo.reset()
     model = build("gpt", vocab=17, width=16, heads=2, layers=2, ffn=24, length=16, dropout=0.0, attention_dropout=0.0,
-                  feedforward=f"moe(num_experts=4, implementation='{implementation}')")
+                  feedforward=f"moe(num_experts=4, implementation='{form}')")
     if again:
         recompute_blocks(model)
     call = torch.compile(model, backend="aot_eager", fullgraph=form == "grouped" and not again) if compiled else model
-    loss = call(tokens, targets=targets, loss=fused_linear_cross_entropy)
-    aux = torch.stack([part.aux() for part in experts(model)])
+    state = PassState()
+    loss = call(tokens, targets=targets, loss=fused_linear_cross_entropy, pass_state=state)
+    aux = torch.stack(state.losses("balance"))
     (loss + 10 * aux.sum()).backward()
-    assert all(part._aux is None for part in experts(model)), "the second run of a block left its graph behind"
     found[form, again, compiled] = [loss, aux, *(p.grad for p in model.parameters())]
 first = found.pop(("dense", 0, 0))
 for how, values in found.items():

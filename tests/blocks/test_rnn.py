@@ -56,7 +56,7 @@ SPECS = [f"{cell}(layers={n}, directions={d})" for cell in ("rnn", "lstm", "gru"
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_a_reader_is_pytorchs_network_over_packed_sequences_in_value_and_gradient(spec):
-    ours = shaken(build_part(RNN_ENCODERS, spec, "reader", width=5, hidden=4))
+    ours = shaken(build_part(RNN_ENCODERS, spec, "encoder", width=5, hidden=4))
     theirs, lengths = packed_twin(ours), torch.tensor([9, 1, 6, 9, 3])
     x = torch.randn(5, 9, 5, requires_grad=True)
     y = x.detach().clone().requires_grad_()
@@ -81,7 +81,7 @@ def test_a_reader_is_pytorchs_network_over_packed_sequences_in_value_and_gradien
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_without_lengths_everything_is_read(spec):
-    ours, x = shaken(build_part(RNN_ENCODERS, spec, "reader", width=5, hidden=4)), torch.randn(3, 7, 5)
+    ours, x = shaken(build_part(RNN_ENCODERS, spec, "encoder", width=5, hidden=4)), torch.randn(3, 7, 5)
     expected, _ = packed_twin(ours)(x)
     torch.testing.assert_close(ours(x), expected)
     torch.testing.assert_close(ours(x, torch.tensor([7, 7, 7])), expected)
@@ -90,7 +90,7 @@ def test_without_lengths_everything_is_read(spec):
 
 @pytest.mark.parametrize("spec", [*SPECS, "none"])
 def test_padding_is_zero_and_an_empty_row_ends_in_nothing(spec):
-    ours, x = shaken(build_part(RNN_ENCODERS, spec, "reader", width=5, hidden=4)), torch.randn(3, 7, 5)
+    ours, x = shaken(build_part(RNN_ENCODERS, spec, "encoder", width=5, hidden=4)), torch.randn(3, 7, 5)
     lengths = torch.tensor([4, 0, 1])
     states = ours(x, lengths)
     assert not states[torch.arange(7) >= lengths[:, None]].any()
@@ -104,14 +104,14 @@ def test_padding_is_zero_and_an_empty_row_ends_in_nothing(spec):
 
 def test_a_reader_of_one_direction_goes_step_by_step_too(double):
     for cell, parts in (("rnn", 1), ("gru", 1), ("lstm", 2)):
-        reader = build_part(RNN_ENCODERS, f"{cell}(directions=1)", "reader", width=3, hidden=4, layers=2)
+        reader = build_part(RNN_ENCODERS, f"{cell}(directions=1)", "encoder", width=3, hidden=4, layers=2)
         x = torch.randn(5, 6, 3)
         states = tuple((torch.zeros(5, 1, 4),) * parts for _ in range(2))
         for t, wanted in enumerate(reader(x).split(1, 1)):
             states = reader.step(x[:, t : t + 1], states)
             torch.testing.assert_close(states[-1][0], wanted)
     with pytest.raises(RegardError, match="directions=1"):
-        build_part(RNN_ENCODERS, "gru", "reader", width=3, hidden=4).step(x, states)
+        build_part(RNN_ENCODERS, "gru", "encoder", width=3, hidden=4).step(x, states)
 
 
 def test_no_reader_gives_the_vectors_themselves_and_their_mean():
@@ -122,7 +122,7 @@ def test_no_reader_gives_the_vectors_themselves_and_their_mean():
 
 def test_what_there_is_not_is_refused():
     with pytest.raises(RegardError, match="1 or 2 directions, not 3"):
-        build_part(RNN_ENCODERS, "gru(directions=3)", "reader", width=5, hidden=4)
+        build_part(RNN_ENCODERS, "gru(directions=3)", "encoder", width=5, hidden=4)
     with pytest.raises(UnknownName, match="did you mean 'lstm'"):
         RNNCellStack("lstn", 3, 4, 5)
 

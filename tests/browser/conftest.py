@@ -49,11 +49,12 @@ def small_vit(folder):
 
     import regard
     from regard.models.vit import Config, ViT
+    from regard.modalities.image import Preprocess
     from regard.tasks.image.image_classifier import ImageClassifier
 
     torch.manual_seed(0)
     model = ViT(Config(num_classes=3, image_size=56, patch_size=8, width=24, heads=2, layers=2))
-    regard.save(ImageClassifier(model, ["cat", "cup", "boat"], 56), folder)
+    regard.save(ImageClassifier(model, ["cat", "cup", "boat"], Preprocess(56)), folder)
 
 
 @pytest.fixture(scope="session")

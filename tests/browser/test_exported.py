@@ -12,6 +12,7 @@ from PIL import Image
 
 import regard
 from regard.interpret.inspection import inspect
+from regard.modalities.image import Preprocess
 from regard.see.html_export import render_html
 from regard.serve.explorer.snapshot import all_relevances, take_snapshot
 from regard.tasks.image.image_classifier import ImageClassifier
@@ -256,7 +257,7 @@ def exported(what, folder):
 
 def test_stages_of_a_pyramid_are_told_apart(shown):
     model = regard.build("swin", size="tiny", num_classes=3)
-    classifier = ImageClassifier(model, ["cat", "dog", "bird"], image=32)
+    classifier = ImageClassifier(model, ["cat", "dog", "bird"], Preprocess(32))
     photo = io.BytesIO()
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(photo, "png")
     one = shown(take_snapshot(inspect(classifier, {"image": photo.getvalue()}, name="swin")))

@@ -25,11 +25,10 @@ def test_every_name_has_a_line_and_a_card(kind):
 
 def test_every_table_is_there():
     from regard.attention import ALIGNERS, MECHANISMS, MIXERS
-    from regard.blocks import POOLINGS
+    from regard.blocks import POOLINGS, STEMS
     from regard.data.augment import AUGMENTATIONS, MIX_METHODS
     from regard.positions import GRID_POSITIONS, POSITIONS, WINDOW_BIASES
     from regard.tasks import TASKS
-    from regard.tokens import STEMS
     from regard.tokens.tokenizer import KINDS
 
     tables = {"attention": MECHANISMS, "aligners": ALIGNERS, "mixers": MIXERS, "positions": POSITIONS}
@@ -55,7 +54,7 @@ def test_parts_of_one_file_are_told_apart():
 def test_settings_that_are_inherited_are_explained_too(model):
     said = catalogue._settings(import_module(MODELS[model][0]).Config)
     assert re.search(r"num_classes +1000 +0: no head", said)
-    assert re.search(r"prefix +2 +the class token and" if model == "deit" else r"window +8 +cells on a side", said)
+    assert re.search(r"num_prefix_tokens +2 +the class token and" if model == "deit" else r"window_size +8 +cells on a side", said)
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -41,7 +41,7 @@ def test_json_holds_everything(capsys):
     assert found["saved_for_backward"] < found["saved_with_recompute_toggled"]
     assert found["run"]["items"] == 1e6
     assert found["seconds"]["all"] > 0
-    assert found["assumed"]["products"] == 0.7
+    assert found["assumed"]["matmul"] == 0.7
 
 
 @pytest.mark.parametrize(

@@ -131,8 +131,8 @@ def test_lines_of_stdin_are_prompts_and_a_bad_one_is_the_only_one_lost(folder, w
         ([""], "prompt 1 is empty"),
         (["two dogs " * 20], "do not fit the model's 48"),
         (["two", "--max-new-tokens", "60"], "let the oldest go (slide)"),
-        (["two", "--beam-size", "2", "--stop", "x"], "does not go with beams"),
-        (["two", "--temperature", "0", "--num-samples", "2"], "at temperature 0 there is one text"),
+        (["two", "--beam-size", "2", "--stop", "x"], "does not work with beam search"),
+        (["two", "--temperature", "0", "--num-samples", "2"], "at temperature 0 all samples are the same"),
     ],
     ids=["empty", "long prompt", "long text", "beams and stop", "greedy twice"],
 )

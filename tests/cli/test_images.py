@@ -10,6 +10,7 @@ from PIL import Image
 import regard
 from regard import cli
 from regard.cli.images import are_images, is_image
+from regard.modalities.image import Preprocess
 from regard.tasks.image.image_classifier import ImageClassifier
 
 LABELS = ["cat", "dog", "bird", "fish"]
@@ -20,7 +21,7 @@ def folder(tmp_path_factory):
     torch.manual_seed(0)
     sizes = {"image_size": (24, 32), "patch_size": 8, "width": 12, "heads": 3, "layers": 2, "ffn": 20}
     place = tmp_path_factory.mktemp("zoo") / "vit"
-    regard.save(ImageClassifier(regard.build("vit", num_classes=4, **sizes), LABELS, [24, 32]), place)
+    regard.save(ImageClassifier(regard.build("vit", num_classes=4, **sizes), LABELS, Preprocess((24, 32))), place)
     return place
 
 
@@ -237,7 +238,7 @@ def test_the_views_of_one_image_differ(folder, photos, tmp_path):
 
 ONE_LINE = [
     (["see", "PHOTO", "--model", "en-de"], "is an image, and en-de is a Translator, which looks at none"),
-    (["classify", "PHOTO", "--model", "languages"], "is an image, and languages is a Classifier"),
+    (["classify", "PHOTO", "--model", "languages"], "is an image, and languages is a TextClassifier"),
     (["see", "Two dogs.", "--model", "MODEL"], "looks at images, and there is no file 'Two dogs.'"),
     (["classify", "Two dogs.", "--model", "MODEL"], "looks at images, and there is no file 'Two dogs.'"),
     (["see", "PHOTO", "--model", "MODEL", "--to", "de"], "is an image: leave out --to"),
@@ -270,7 +271,7 @@ def test_what_does_not_fit_is_said_in_one_line(words, said, folder, photos, tmp_
 
 def test_a_net_in_which_nothing_attends_has_nothing_to_see(photos, tmp_path, capsys):
     model = regard.build("resnet", size="18", num_classes=4, image_size=32)
-    regard.save(ImageClassifier(model, LABELS, 32), tmp_path / "resnet")
+    regard.save(ImageClassifier(model, LABELS, Preprocess(32)), tmp_path / "resnet")
     assert call("see", photos / "a.jpg", "--model", tmp_path / "resnet") == 1
     assert capsys.readouterr().err == "regard: nothing attends in this ResNet\n"
 
@@ -288,7 +289,7 @@ def test_images_that_do_not_fit_together_are_looked_at_by_themselves_and_advice_
 
     def full(self, images):
         if len(images) > 1 or images[0].endswith("b.png"):
-            raise torch.OutOfMemoryError("CUDA out of memory. ProbeResult to allocate 2.00 GiB")
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         return plain(self, images)
 
     monkeypatch.setattr(ImageClassifier, "__call__", full)

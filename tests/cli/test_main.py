@@ -89,7 +89,7 @@ def test_what_runs_out_of_memory_says_how_less_is_needed(capsys):
 
     def full():
         raise torch.OutOfMemoryError(
-            "CUDA out of memory. ProbeResult to allocate 2.00 GiB. GPU 0 has a total capacity of"
+            "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of"
         )
 
     def advised():

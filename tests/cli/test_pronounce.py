@@ -80,7 +80,7 @@ def test_several_pronunciations_and_json(folder, capsys):
     ("words", "says"),
     [
         (["pronounce", "bad", "--num-candidates", "9"], "9 pronunciations of each word need at least as many beams"),
-        (["pronounce", "bad", "--model", "languages"], "languages is a Classifier, which pronounces nothing"),
+        (["pronounce", "bad", "--model", "languages"], "languages is a TextClassifier, which pronounces nothing"),
         (["pronounce", " "], "there is nothing to pronounce"),
         (["pronounce", "bad", "-"], "line 2 could not be pronounced: left empty ('-' holds no letter to pronounce)"),
     ],
@@ -106,9 +106,9 @@ def test_eval_says_how_often_it_is_wrong_by_length(folder, tmp_path, capsys):
         (tmp_path / f"{part}.tsv").write_text("\n".join(rows) + "\n")
     assert call("eval", folder, "--data", tmp_path, "--device", "cpu", "--beam-size", "1") == 0
     out = capsys.readouterr().out
-    assert "word_error      100.00   words not all right, by any listed pronunciation" in out
-    assert "length    1-4 (2)   word_error 100.00  phoneme_error" in out
-    assert "length  11-12 (1)   word_error" in out
+    assert "wer             100.00   words not all right, by any listed pronunciation" in out
+    assert "length    1-4 (2)   wer 100.00  per" in out
+    assert "length  11-12 (1)   wer" in out
     assert call("eval", folder, "--data", tmp_path, "--to", "de") == 1
     assert "words have no languages to choose from" in capsys.readouterr().err
 

@@ -135,17 +135,18 @@ def test_a_translator_and_its_run(translator_folder, tmp_path, capsys):
 
 
 def test_models_that_read_no_text_say_so(tmp_path, capsys):
+    from regard.modalities.image import Preprocess
     from regard.tasks.image.image_classifier import ImageClassifier
 
     model = build("vit", image_size=8, patch_size=4, width=16, heads=2, layers=1, num_classes=2)
-    regard.save(ImageClassifier(model, ["a", "b"], (8, 8)), tmp_path / "images")
+    regard.save(ImageClassifier(model, ["a", "b"], Preprocess((8, 8))), tmp_path / "images")
     regard.save(build("bert", vocab=30, width=16, heads=2, layers=1), tmp_path / "bare")
     Tokenizer.train(["a b"], kind="char", size=9).save(tmp_path / "other")
     (tmp_path / "notes.txt").write_text("hello")
     for source, said in (
         ("images", "is a ImageClassifier, which reads no text by a vocabulary"),
         ("bare", "is a BERT, which reads no text by a vocabulary"),
-        ("notes.txt", "no vocabulary of BERT"),
+        ("notes.txt", "no BERT vocabulary"),
         ("nowhere", "there is no"),
     ):
         assert call("tokens", "a", "--model", tmp_path / source) == 1

@@ -109,7 +109,7 @@ def test_silence_is_no_error_and_says_nothing(folder, listener, sounds, tmp_path
 
 def test_a_model_that_does_not_hear_is_refused(sounds, capsys):
     assert call("transcribe", sounds / "a.wav", "--model", "languages") == 1
-    assert "languages is a Classifier, not one that transcribes" in capsys.readouterr().err
+    assert "languages is a TextClassifier, not one that transcribes" in capsys.readouterr().err
 
 
 def test_seeing_a_sound_draws_its_lattice(folder, sounds, tmp_path, capsys):

@@ -43,7 +43,7 @@ class TestEveryModelOfImages:
         known = {f.name: f.default for f in fields(type(model.config))}
         assert (known["num_classes"], known["channels"]) == (1000, 3)
         assert known["image_size"] in (224, 256)
-        assert {"pooled", "grid", "features"} <= set(model.entries)
+        assert {"pooled", "grid", "features"} <= set(model.forward_methods)
         assert isinstance(model.num_prefix_tokens, int)
 
     @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -104,8 +104,8 @@ class TestEveryModelOfImages:
         model = build(name, size="tiny")
         parts = Optimizer(
             dict(model.named_parameters()), weight_decay=0.1, no_decay=parameters_without_decay(model)
-        ).parts
-        decaying = {part.name for part in parts if part.decay}
+        ).states
+        decaying = {part.name for part in parts if part.weight_decay}
         maps = (nn.Linear, nn.Conv2d)
         linear = {f"{path}.weight" for path, part in model.named_modules() if isinstance(part, maps)}
         assert decaying == {each for each in linear if ".positions." not in each}

@@ -3,14 +3,14 @@ from regard.core.errors import MAX_SUGGESTIONS, did_you_mean
 NAMES = ("pronounce_cpu", "pronounce_gpu", "t5_pronounce", "hard_pronounce", "luong_multi30k")
 
 
-def test_names_that_begin_with_what_was_typed_come_first():
+def test_names_with_the_typed_prefix_come_first():
     assert did_you_mean("pronounce", NAMES) == "did you mean 'pronounce_cpu' or 'pronounce_gpu'?"
     assert did_you_mean("luong", NAMES) == "did you mean 'luong_multi30k'?"
     assert did_you_mean("a", "abc") == "did you mean 'a'?"
     assert did_you_mean("na", ["nab", "nag", "nap"]) == "did you mean 'nab', 'nag' or 'nap'?"
 
 
-def test_where_none_begins_so_or_too_many_do_the_closest_is_offered():
+def test_without_a_few_such_names_the_closest_is_suggested():
     assert did_you_mean("t5_pronunce", NAMES) == "did you mean 't5_pronounce'?"
     assert did_you_mean("zzz", NAMES) == "known: " + ", ".join(sorted(NAMES))
     assert did_you_mean("", NAMES).startswith("known: ")

@@ -1,4 +1,4 @@
-"""What objects show of themselves in a notebook: inert, small, and the map that was given."""
+"""`_repr_html_` of traces, masks and tables: self-contained, without scripts, small."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def inert(text):
         assert not any(name.startswith("on") for name in attributes)
 
 
-def test_words_and_names_of_a_trace_are_inert():
+def test_words_and_names_of_a_trace_are_escaped():
     words = (EVIL, "b", "c")
     text = Trace(EVIL, torch.rand(1, 2, 3, 3).softmax(-1), rows=words, columns=words)._repr_html_()
     inert(text)
     assert "&lt;script&gt;" in text
 
 
-def test_the_picture_of_a_head_is_its_map():
+def test_the_image_of_a_head_shows_its_weights():
     w = torch.tensor([[1.0, 0.25, 0.0], [0.0, 1.0, 0.0]])
     (picture,) = pictures(Trace("a", w[None, None])._repr_html_())
     assert picture.size == (3, 2)
@@ -66,7 +66,7 @@ def test_the_picture_of_a_head_is_its_map():
     assert picture.convert("RGB").getpixel((2, 0)) == (0xF4, 0xF6, 0xFA)
 
 
-def test_a_thin_line_of_a_long_map_survives_and_the_text_stays_small():
+def test_a_thin_line_of_a_large_map_stays_visible_and_the_html_stays_small():
     w = torch.zeros(1, 1, 3001, 3001)
     w[..., 1234] = 1
     text = Trace("a", w)._repr_html_()
@@ -74,13 +74,13 @@ def test_a_thin_line_of_a_long_map_survives_and_the_text_stays_small():
     assert np.asarray(pictures(text)[0]).max(1).tolist() == [255] * html.MAX_CELLS
 
 
-def test_weights_that_are_no_numbers_are_shown_all_the_same():
+def test_nan_empty_and_negative_weights_are_drawn():
     inert(Trace("a", torch.full((1, 1, 2, 2), float("nan")))._repr_html_())
     inert(Trace("a", torch.zeros(1, 1, 0, 4))._repr_html_())
     inert(Trace("a", -torch.rand(3, 20, 2, 2), heads=tuple(range(20)))._repr_html_())
 
 
-def test_percent_of_the_mean_stand_beside_the_words():
+def test_a_labelled_map_shows_percentages():
     w = torch.tensor([[0.5, 0.5], [0.004, 0.996]])[None, None]
     text = Trace("a", w).with_labels(["one", "two"], ["three", "four"])._repr_html_()
     assert "<bdi>three</bdi>" in text
@@ -89,7 +89,7 @@ def test_percent_of_the_mean_stand_beside_the_words():
     assert ">0</td>" not in text
 
 
-def test_what_was_seen_shows_every_part():
+def test_watched_attention_shows_every_module():
     model = MultiHeadAttention(8, 2)
     with watch(model) as seen:
         model(torch.randn(1, 5, 8))
@@ -110,7 +110,7 @@ def test_what_was_seen_shows_every_part():
     ],
     ids=repr,
 )
-def test_every_mask_shows_itself_at_the_size_it_was_made_for(mask):
+def test_every_mask_is_drawn_at_its_own_size(mask):
     text = mask._repr_html_()
     inert(text)
     sizes = mask._sizes() or (16, 16)
@@ -119,7 +119,7 @@ def test_every_mask_shows_itself_at_the_size_it_was_made_for(mask):
     assert (np.asarray(picture) == 255 * dense.numpy()).all()
 
 
-def test_cards_and_lists_are_tables_and_stay_what_they_were():
+def test_catalogue_lists_and_cards_have_html_and_stay_lists_and_strings():
     rows, card = catalogue.list("attention"), catalogue.show("attention/softmax")
     assert isinstance(rows, list)
     assert isinstance(card, str)

@@ -5,36 +5,36 @@ import sys
 from textwrap import dedent
 
 
-def alone(code: str, tmp_path) -> str:
-    """What a program prints in a process of its own, where nothing has imported the compiler before."""
+def run_program(code: str, tmp_path) -> str:
+    """Return what a program prints in a new process, where torch._dynamo is not loaded yet."""
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "part.py").write_text(
         dedent("""
         import torch
-        from regard.core.lazy_dynamo import constant, uncompiled
+        from regard.core.lazy_dynamo import assume_constant_result, disable_compile
 
         def inner(x):
             return x * (2 if torch.compiler.is_compiling() else 3)
 
         class Part(torch.nn.Module):
-            @uncompiled
+            @disable_compile
             def all(self, x):
                 return inner(x)
 
-            @uncompiled(recursive=False)
+            @disable_compile(recursive=False)
             def itself(self, x):
                 return inner(x) + (1 if torch.compiler.is_compiling() else 0)
 
             def forward(self, x):
                 return self.all(x + 1), self.itself(x + 1), loose(x + 1)
 
-        @uncompiled
+        @disable_compile
         def loose(x):
             return inner(x)
 
-        @constant
+        @assume_constant_result
         def seven():
-            with open(__file__) as file:  # nothing that can be traced
+            with open(__file__) as file:  # cannot be traced
                 return 7 if file.read(1) else 8
 
         def add(x):
@@ -49,8 +49,8 @@ def alone(code: str, tmp_path) -> str:
     return done.stdout
 
 
-def test_nothing_is_traced_once_the_compiler_is_there(tmp_path):
-    said = alone(
+def test_disabled_functions_are_not_traced_once_dynamo_is_loaded(tmp_path):
+    printed = run_program(
         """
         import sys, torch
         from mine import other, part
@@ -64,12 +64,12 @@ def test_nothing_is_traced_once_the_compiler_is_there(tmp_path):
         """,
         tmp_path,
     )
-    # itself(): its own line is Python, what it calls is compiled
-    assert said.splitlines() == ["[6.0, 4.0, 6.0] [6.0, 6.0, 6.0]", "8.0", "True"]
+    # itself() runs as Python, what it calls is compiled
+    assert printed.splitlines() == ["[6.0, 4.0, 6.0] [6.0, 6.0, 6.0]", "8.0", "True"]
 
 
-def test_where_the_compiler_was_there_before_it_is_the_same(tmp_path):
-    said = alone(
+def test_disabled_functions_are_not_traced_if_dynamo_was_loaded_before(tmp_path):
+    printed = run_program(
         """
         import torch, torch._dynamo
         from mine import part
@@ -77,33 +77,34 @@ def test_where_the_compiler_was_there_before_it_is_the_same(tmp_path):
         """,
         tmp_path,
     )
-    assert said.splitlines() == ["[6.0, 4.0, 6.0]"]
+    assert printed.splitlines() == ["[6.0, 4.0, 6.0]"]
 
 
-def test_everyday_commands_do_without_the_compiler(tmp_path):
-    said = alone(
+def test_common_commands_do_not_load_dynamo(tmp_path):
+    printed = run_program(
         """
         import sys
         from regard.cli import main
         for words in (["translate", "Hello.", "--to", "de"], ["translate", "Hello.", "--model", "gru-additive"],
                       ["pronounce", "dog"], ["classify", "Guten Tag", "--model", "languages"],
-                      ["write", "7", "-o", "seven.png"], ["list"], ["show", "gpt"]):
+                      ["handwrite", "7", "-o", "seven.png"], ["list"], ["show", "gpt"]):
             assert main(words) == 0, words
         print("torch._dynamo" in sys.modules)
         """,
         tmp_path,
     )
-    assert said.splitlines()[-1] == "False"
+    assert printed.splitlines()[-1] == "False"
 
 
-def test_a_swin_on_a_cpu_does_without_the_compiler(tmp_path):
-    said = alone(
+def test_swin_on_a_cpu_does_not_load_dynamo(tmp_path):
+    printed = run_program(
         """
         import sys, torch, regard
-        model = regard.build("swin", image_size=16, patch_size=2, width=8, heads=(1, 2), layers=(2, 2), window_size=4, num_classes=3)
+        sizes = dict(image_size=16, patch_size=2, width=8, heads=(1, 2), layers=(2, 2), window_size=4, num_classes=3)
+        model = regard.build("swin", **sizes)
         model(torch.zeros(2, 3, 16, 16)).sum().backward()
         print([name for name in ("torch._dynamo", "torch._inductor") if name in sys.modules])
         """,
         tmp_path,
     )
-    assert said.splitlines() == ["[]"]
+    assert printed.splitlines() == ["[]"]

@@ -44,7 +44,7 @@ def test_labels_cut_padding_off():
     assert trace.to_json()["columns"] == ("w", "x", "y", "z")
 
 
-def test_a_memo_is_keyed_by_depth_so_that_recomputing_overwrites():
+def test_a_pass_state_is_keyed_by_depth_so_that_recomputing_overwrites():
     pass_state = PassState()
     for _ in range(2):  # the second time as activation checkpointing would
         for depth in range(3):
@@ -66,7 +66,7 @@ def _overlapping(batch=2):
     return Geometry(queries, keys), weights
 
 
-def test_rows_pulled_are_rows_times_the_operator():
+def test_left_multiply_is_rows_times_the_operator():
     geometry, weights = _overlapping()
     rows = torch.rand(2, 4, 6, 5, dtype=torch.float64)
     torch.testing.assert_close(
@@ -79,7 +79,7 @@ def test_rows_pulled_are_rows_times_the_operator():
     )
 
 
-def test_slots_read_what_they_spread():
+def test_gather_is_the_transpose_of_scatter():
     slots = Slots(torch.tensor([[[[0, 1, 2], [2, -1, -1]], [[3, 4, -1], [-1, -1, -1]]]]), (5,))
     values = torch.tensor([[3.0, 6.0, 9.0, 1.0, 5.0]])
     assert slots.gather(values).tolist() == [[[6.0, 9.0], [3.0, 0.0]]]
@@ -87,7 +87,7 @@ def test_slots_read_what_they_spread():
     assert scatter.tolist() == [[1.0, 1.0, 8.0, 2.0, 2.0]]
 
 
-def test_a_move_is_a_trace_that_takes_the_mean_of_its_cells():
+def test_a_regrouping_trace_takes_the_mean_of_its_cells():
     trace = regrouping_trace(
         "merge", Slots(torch.tensor([[[[0, 1], [2, 3], [4, -1]]]]), (5,)), 2, torch.zeros(2, dtype=torch.float64)
     )

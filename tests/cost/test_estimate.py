@@ -241,7 +241,7 @@ def test_what_cannot_be_is_one_line(changes, error, said):
         (["heads=0"], "at least 1"),
         (["layers=-1"], "at least 1"),
         (["widht=64"], "width"),
-        (["width=wide"], "int is wanted"),
+        (["width=wide"], "must be int, got"),
         (["vocab"], "key=value"),
     ],
 )

@@ -196,7 +196,7 @@ def test_work_of_stages_is_found_where_it_is_done():
 def test_what_is_left_out_may_be_0_and_no_less():
     config = resolve_config("vit", "b16", ["num_classes=0", "num_prefix_tokens=0", "pool=mean", "layers=1"])
     assert "head" not in forward_pass(config, InputShape(batch=1), ExecutionPlan()).parameters
-    with pytest.raises(meta_model.BadInput, match="num_classes is -1; at least 0"):
+    with pytest.raises(meta_model.BadInput, match="num_classes must be at least 0, got -1"):
         forward_pass(replace(config, num_classes=-1), InputShape(batch=1), ExecutionPlan())
 
 

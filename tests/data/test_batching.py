@@ -62,7 +62,7 @@ def test_batches_leave_the_global_generator_alone():
 
 
 def test_a_row_longer_than_a_batch_is_an_error_that_says_what_to_do():
-    with pytest.raises(BadInput, match=r"data\.tokens"):
+    with pytest.raises(BadInput, match=r"data\.batch_tokens"):
         TokenBatches(torch.tensor([5, 70]), torch.tensor([5, 5]), tokens=64)
 
 

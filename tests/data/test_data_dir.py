@@ -84,5 +84,5 @@ def test_names_are_those_the_readers_ask_for():
         TextFile.corpus,
     }
     asked |= {SpokenDigits.corpus, AN4.corpus, CMUDict.corpus, QuestionAnswering.corpus}
-    asked |= {*re.findall(r'home\.folder\("(\w+)"\)', "".join(f.read_text() for f in PACKAGE.rglob("*.py")))}
+    asked |= {*re.findall(r'data_dir\.find_dataset\("(\w+)"\)', "".join(f.read_text() for f in PACKAGE.rglob("*.py")))}
     assert asked == data_dir.KNOWN_DATASETS

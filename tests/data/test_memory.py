@@ -40,9 +40,9 @@ def made(folder, tokens, block=1 << 22):
 STREAM = """
 import itertools, json, sys, threading, time
 import torch
-from regard.data.batching import Place, prefetch
-from regard.data.shards.index import Index
-from regard.data.shards.token_shards import Shards
+from regard.data.batching import StreamPosition, prefetch
+from regard.data.shards.index import ShardIndex
+from regard.data.shards.token_shards import TokenShards
 sys.path.insert(0, sys.argv[1])
 from tests.data.test_memory import values, CONTEXT, ROWS, VOCABULARY
 from pathlib import Path
@@ -52,11 +52,11 @@ def own():
     return 1024 * int(next(line for line in lines if line.startswith("RssAnon")).split()[1])
 
 torch.set_num_threads(1)
-windows = Shards(sys.argv[2], CONTEXT, ROWS).load("train")
+windows = TokenShards(sys.argv[2], CONTEXT, ROWS).load("train")
 most, farthest = 0, 0
 before = own()
 for workers in (1, 4):
-    with prefetch(windows.stream(workers).start(Place(3, 5)), workers=workers) as items:
+    with prefetch(windows.stream(workers).start(StreamPosition(3, 5)), workers=workers) as items:
         for k, drawn in enumerate(itertools.islice(items, int(sys.argv[3]))):
             most = max(most, own() - before)
     order = windows.stream(workers).order(3)
@@ -64,12 +64,12 @@ for workers in (1, 4):
         farthest = max(farthest, start)
         found = windows.collate(order[5]).inputs[row].numpy()
         assert (found == values(start, start + CONTEXT)).all()
-for batch in itertools.islice(windows.in_order(65536), int(sys.argv[3])):
+for batch in itertools.islice(windows.eval_batches(65536), int(sys.argv[3])):
     most = max(most, own() - before)
 began = time.monotonic()
 if sys.argv[4] == "check":
     folder = Path(sys.argv[2])
-    assert Index.read(folder).check(folder) == []
+    assert ShardIndex.read(folder).check(folder) == []
     most = max(most, own() - before)
 print(json.dumps({"grown": most, "before": before, "farthest": farthest, "tokens": windows.tokens,
                   "check_s": time.monotonic() - began}))

@@ -95,10 +95,10 @@ def test_a_batch_gives_what_singles_give(name, positions):
         assert [h.tokens for h in batch[row]] == [h.tokens for h in single]
 
 
-@pytest.mark.parametrize("groups", [None, 1])
+@pytest.mark.parametrize("kv_heads", [None, 1])
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_steps_equal_one_forward(groups, norm):
-    model, (source, lengths) = tiny(2, groups=groups, norm=norm), ragged(5)
+def test_steps_equal_one_forward(kv_heads, norm):
+    model, (source, lengths) = tiny(2, kv_heads=kv_heads, norm=norm), ragged(5)
     target = torch.randint(3, 11, (5, 7))
     target[:, 0] = model.config.bos
     whole = model(source, target, lengths)

@@ -34,5 +34,5 @@ def test_a_longer_history_is_believed_where_it_was_seen():
 def test_nothing_to_count_is_refused():
     with pytest.raises(BadInput, match="no rows"):
         NGramLM.of([], labels=3, bos=1, eos=2)
-    with pytest.raises(BadInput, match="order 0"):
+    with pytest.raises(BadInput, match="order must be 1 or more, got 0"):
         NGramLM.of(ROWS, labels=6, bos=1, eos=2, order=0)

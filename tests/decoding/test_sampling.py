@@ -159,12 +159,12 @@ def test_few_are_found_in_many_as_by_sorting():
 @pytest.mark.parametrize(
     ("way", "said"),
     [
-        ({"temperature": 0}, "temperature is 0"),
-        ({"temperature": float("nan")}, "temperature is nan"),
-        ({"top_p": 0}, "top_p is 0"),
-        ({"top_p": 1.1}, "top_p is 1.1"),
-        ({"min_p": -0.1}, "min_p is -0.1"),
-        ({"top_k": -1}, "top_k is -1"),
+        ({"temperature": 0}, "temperature must be above 0 .* got 0"),
+        ({"temperature": float("nan")}, "temperature must be above 0 .* got nan"),
+        ({"top_p": 0}, r"top_p must lie in \(0, 1\], got 0"),
+        ({"top_p": 1.1}, r"top_p must lie in \(0, 1\], got 1.1"),
+        ({"min_p": -0.1}, r"min_p must lie in \[0, 1\], got -0.1"),
+        ({"top_k": -1}, "top_k must be at least 1, .* got -1"),
     ],
     ids=str,
 )
@@ -174,7 +174,7 @@ def test_settings_without_a_meaning_are_refused(way, said):
 
 
 def test_a_penalty_without_a_meaning_is_refused():
-    with pytest.raises(BadInput, match="repetition penalty is 0"):
+    with pytest.raises(BadInput, match="repetition_penalty must be above 0 .* got 0"):
         greedy_search(Counter(), torch.tensor([[1]]), max_length=2, repetition_penalty=0)
 
 

@@ -215,7 +215,7 @@ class Forgets(Transformer):
 
     def step(self, tokens, state):
         for cache in state.caches:
-            if cache is not None and state.family.filled >= 3:
+            if cache.v is not None and state.beam_table.filled >= 3:
                 cache.v[:, :, 1] = 0
         return super().step(tokens, state)
 

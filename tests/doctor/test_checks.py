@@ -382,7 +382,7 @@ def test_a_model_that_cannot_run_says_why():
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"lengths": torch.tensor([9, 4])}, "4 numbers are wanted"),
         ({"lengths": torch.tensor([9, 4, 7, 10])}, "from 1 to 9"),

@@ -60,6 +60,7 @@ def test_images_too(tmp_path):
     from PIL import Image
 
     from regard.models import build
+    from regard.modalities.image import Preprocess
     from regard.tasks.image.image_classifier import ImageClassifier
 
     picture = BytesIO()
@@ -68,7 +69,7 @@ def test_images_too(tmp_path):
     model = build("vit", size="tiny", image_size=32, num_classes=3)
     for parameter in model.parameters():
         parameter.data += 0.2 * torch.randn_like(parameter)
-    predictor = ImageClassifier(model, ["a", "b", "c"], 32)
+    predictor = ImageClassifier(model, ["a", "b", "c"], Preprocess(32))
     found = compare_outputs(predictor, {"image": picture.getvalue()}, [{"do": "off"}])
     assert found["original"]["probabilities"] != found["changed"]["probabilities"]
 

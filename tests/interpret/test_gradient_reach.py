@@ -14,7 +14,7 @@ from regard.interpret.gradient_reach import gradient_by_distance
 
 def test_it_is_the_size_of_the_jacobian_at_every_distance():
     torch.manual_seed(0)
-    reader = build_part(RNN_ENCODERS, "gru", "reader", width=3, hidden=4, directions=1)
+    reader = build_part(RNN_ENCODERS, "gru", "encoder", width=3, hidden=4, directions=1)
     found = gradient_by_distance(reader, 6, 3, inputs=2, seed=5)
     drawn = torch.randn(2, 6, 3, generator=torch.Generator().manual_seed(5))
     wanted = []
@@ -49,7 +49,7 @@ def test_attention_reaches_everywhere_and_nothing_comes_from_the_future():
 
 
 def test_parameters_get_no_gradient_and_bad_sizes_are_refused():
-    reader = build_part(RNN_ENCODERS, "rnn", "reader", width=3, hidden=4, directions=1)
+    reader = build_part(RNN_ENCODERS, "rnn", "encoder", width=3, hidden=4, directions=1)
     with torch.no_grad():
         gradient_by_distance(reader, 4, 3)
     assert all(p.grad is None for p in reader.parameters())

@@ -8,6 +8,7 @@ from PIL import Image
 import regard
 from regard.core.errors import RegardError, UnknownName
 from regard.interpret.image_attribution import attribute_image, run_with_attribution
+from regard.modalities.image import Preprocess
 from regard.tasks.image.image_classifier import ImageClassifier
 
 SIZE = (30, 44)  # divided by no patch, window or stride
@@ -119,7 +120,7 @@ def test_relevance_sees_the_label_that_is_asked_for():
 def test_a_classifier_is_looked_at_with_its_labels(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (50, 60, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "a.png")
-    classify = ImageClassifier(built("vit").float(), list("abcde"), [24, 32])
+    classify = ImageClassifier(built("vit").float(), list("abcde"), Preprocess((24, 32)))
     sight, found = attribute_image(classify, tmp_path / "a.png", answer="d")
     (alone,) = classify([tmp_path / "a.png"])
     assert found.label == alone.label

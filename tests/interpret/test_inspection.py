@@ -13,6 +13,7 @@ from regard.attention.capture.map_store import watch_lazy
 from regard.core.errors import BadInput, RegardError, UnknownName, Unsupported
 from regard.interpret.inspection import INSPECTIONS, inspect
 from regard.interpret.inspections.stored import StoredInspection
+from regard.modalities.image import Preprocess
 from regard.see import rollout
 from regard.tasks import PREDICTORS
 from regard.tasks.image.image_classifier import ImageClassifier
@@ -63,7 +64,7 @@ def classifier(kind="vit", **sizes):
         for parameter in model.parameters():  # away from the beginning, where all looks are even
             parameter.add_(0.1 * torch.randn_like(parameter))
     side = model.config.image_size
-    return ImageClassifier(model, [f"kind {n}" for n in range(model.config.num_classes)], side)
+    return ImageClassifier(model, [f"kind {n}" for n in range(model.config.num_classes)], Preprocess(side))
 
 
 def everything_can_be_asked(found):

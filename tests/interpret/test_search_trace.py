@@ -135,8 +135,8 @@ def test_rows_of_every_kind_of_model_are_over_its_source(model):
             beam_search(made, SOURCE, beam_size=3, max_length=4)
     assert tree.maps
     for t, step in enumerate(tree.steps):
-        assert len(step.looked) == len(tree.maps)
-        for rows in step.looked:
+        assert len(step.attention) == len(tree.maps)
+        for rows in step.attention:
             assert [len(row) for row in rows] == [5] * (3 if t else 1)
             assert all(sum(row) == pytest.approx(1, abs=1e-4) for row in rows)
 

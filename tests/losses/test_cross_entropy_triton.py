@@ -1,4 +1,4 @@
-"""The kernel of the loss beside the form written out: by Triton's interpreter here, on the device with a GPU."""
+"""The Triton kernel equals the PyTorch form: in Triton's interpreter on a CPU, compiled on a GPU."""
 
 import os
 import subprocess
@@ -15,43 +15,44 @@ ROWS, VOCAB = 5, 70
 CASES = [(columns, smoothing) for columns in (VOCAB, 96) for smoothing in (0.0, 0.1)]
 CODE = """
 import sys, torch
-from regard.tasks import slope
-slope.TILE = 32  # several tiles, the last one not full
-torch.save([slope.slope(**case) for case in torch.load(sys.argv[1])], sys.argv[2])
+from regard.losses import cross_entropy_triton as kernel
+kernel.TILE_SIZE = 32  # several tiles, the last one not full
+torch.save([kernel.cross_entropy_with_grad(**case) for case in torch.load(sys.argv[1])], sys.argv[2])
 """
 
 
-def asked(columns=VOCAB, device="cpu", dtype=torch.float32, rows=ROWS, vocab=VOCAB):
+def random_inputs(columns=VOCAB, device="cpu", dtype=torch.float32, rows=ROWS, vocab=VOCAB):
     z = 3 * torch.randn(rows, columns, generator=torch.Generator().manual_seed(1))
     z[1, 3] = 80.0  # far above the others, in the first tile
-    wanted = torch.arange(rows) * 16 % vocab
-    wanted[2] = IGNORE_INDEX
-    return {"z": z.to(device, dtype), "wanted": wanted.to(device), "vocab": vocab}
+    target = torch.arange(rows) * 16 % vocab
+    target[2] = IGNORE_INDEX
+    return {"z": z.to(device, dtype), "target": target.to(device), "vocab": vocab}
 
 
-def written_out(z, wanted, vocab, smoothing):
+def reference(z, target, vocab, label_smoothing):
     z = z.double()
     each = [
-        plain._chunk_loss(a, b, vocab, smoothing)[0] for a, b in zip(z.clone().split(1), wanted.split(1), strict=True)
+        plain._chunk_loss(a, b, vocab, label_smoothing)[0]
+        for a, b in zip(z.clone().split(1), target.split(1), strict=True)
     ]
-    _, logp = plain._chunk_loss(z, wanted, vocab, smoothing)
-    return torch.stack(each), plain._logit_grad(logp, wanted, vocab, smoothing)
+    _, logp = plain._chunk_loss(z, target, vocab, label_smoothing)
+    return torch.stack(each), plain._logit_grad(logp, target, vocab, label_smoothing)
 
 
-def test_loss_and_gradient_are_those_of_the_form_written_out(tmp_path):
+def test_loss_and_gradient_equal_the_reference(tmp_path):
     pytest.importorskip("triton")
-    cases = [asked(columns) | {"smoothing": smoothing} for columns, smoothing in CASES]
+    cases = [random_inputs(columns) | {"label_smoothing": smoothing} for columns, smoothing in CASES]
     torch.save(cases, tmp_path / "cases.pt")
     command = [sys.executable, "-c", CODE, str(tmp_path / "cases.pt"), str(tmp_path / "found.pt")]
     subprocess.run(command, check=True, env=os.environ | {"TRITON_INTERPRET": "1"})
     for case, found in zip(cases, torch.load(tmp_path / "found.pt"), strict=True):
-        expected = written_out(**case)
-        for mine, right in zip(found, expected, strict=True):
-            torch.testing.assert_close(mine.double(), right, rtol=1e-5, atol=1e-5)
-        assert (expected[1][2] == 0).all()  # nothing was wanted of that row
+        expected = reference(**case)
+        for actual, right in zip(found, expected, strict=True):
+            torch.testing.assert_close(actual.double(), right, rtol=1e-5, atol=1e-5)
+        assert (expected[1][2] == 0).all()  # the row whose target is ignored
 
 
-def test_a_host_has_the_form_written_out():
+def test_cpu_tensors_do_not_use_the_kernel():
     assert not can_use_triton(torch.zeros(2, 3))
 
 
@@ -59,9 +60,9 @@ def test_a_host_has_the_form_written_out():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_the_kernel_on_a_gpu_gives_the_same(dtype, smoothing):
-    inputs = asked(50304, "cuda", dtype, rows=64, vocab=50257) | {"smoothing": smoothing}
+def test_kernel_on_a_gpu_equals_the_reference(dtype, smoothing):
+    inputs = random_inputs(50304, "cuda", dtype, rows=64, vocab=50257) | {"label_smoothing": smoothing}
     assert can_use_triton(inputs["z"])
     near = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 8e-3, "atol": 1e-4}
-    for mine, right in zip(cross_entropy_with_grad(**inputs), written_out(**inputs), strict=True):
-        torch.testing.assert_close(mine.double(), right, **near)
+    for actual, right in zip(cross_entropy_with_grad(**inputs), reference(**inputs), strict=True):
+        torch.testing.assert_close(actual.double(), right, **near)

@@ -1,4 +1,4 @@
-"""The loss without logits, beside the plain one: value and gradient."""
+"""The fused loss equals the plain one in value and gradient."""
 
 import subprocess
 import sys
@@ -17,14 +17,14 @@ from regard.losses.fused_linear_cross_entropy import (
 
 
 def plain(x, weight, targets, label_smoothing=0.0):
-    """The twin: all logits at once."""
+    """Reference implementation: all logits at once."""
     logits = (x @ weight.T).flatten(0, -2)
     return F.cross_entropy(
-        logits, targets.flatten(), ignore_index=IGNORE_INDEX, label_smoothing=smoothing, reduction="sum"
+        logits, targets.flatten(), ignore_index=IGNORE_INDEX, label_smoothing=label_smoothing, reduction="sum"
     )
 
 
-def asked(vocab=37, dtype=torch.float64):
+def random_inputs(vocab=37, dtype=torch.float64):
     x = torch.randn(3, 7, 11, dtype=dtype, requires_grad=True)
     weight = torch.randn(vocab, 11, dtype=dtype, requires_grad=True)
     targets = torch.randint(vocab, (3, 7))
@@ -43,13 +43,13 @@ def padded(monkeypatch):
 
 
 def check(chunk, smoothing):
-    x, weight, targets = asked()
+    x, weight, targets = random_inputs()
     expected = plain(x, weight, targets, smoothing)
-    wanted = torch.autograd.grad(3.7 * expected, (x, weight))
+    expected_grads = torch.autograd.grad(3.7 * expected, (x, weight))
     found = fused_linear_cross_entropy(x, weight, targets, chunk, smoothing)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-    for mine, theirs in zip(torch.autograd.grad(3.7 * found, (x, weight)), wanted, strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-11, atol=1e-11)
+    for actual, reference in zip(torch.autograd.grad(3.7 * found, (x, weight)), expected_grads, strict=True):
+        torch.testing.assert_close(actual, reference, rtol=1e-11, atol=1e-11)
     with torch.no_grad():
         torch.testing.assert_close(fused_linear_cross_entropy(x, weight, targets, chunk, smoothing), expected)
 
@@ -69,26 +69,26 @@ def test_padding_of_the_matrix_changes_nothing(smoothing):
 @pytest.mark.usefixtures("padded")
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("chunk", [None, 4])
-def test_a_bias_is_one_sum_more(chunk, smoothing):
-    x, weight, targets = asked()
+def test_bias_gets_value_and_gradient(chunk, smoothing):
+    x, weight, targets = random_inputs()
     bias = torch.randn(len(weight), dtype=torch.float64, requires_grad=True)
     logits = (x @ weight.T + bias).flatten(0, -2)
     expected = F.cross_entropy(
         logits, targets.flatten(), ignore_index=IGNORE_INDEX, label_smoothing=smoothing, reduction="sum"
     )
-    wanted = torch.autograd.grad(3.7 * expected, (x, weight, bias))
+    expected_grads = torch.autograd.grad(3.7 * expected, (x, weight, bias))
     found = fused_linear_cross_entropy(x, weight, targets, chunk, smoothing, bias)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-    for mine, theirs in zip(torch.autograd.grad(3.7 * found, (x, weight, bias)), wanted, strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-11, atol=1e-11)
+    for actual, reference in zip(torch.autograd.grad(3.7 * found, (x, weight, bias)), expected_grads, strict=True):
+        torch.testing.assert_close(actual, reference, rtol=1e-11, atol=1e-11)
     with torch.no_grad():
         torch.testing.assert_close(fused_linear_cross_entropy(x, weight, targets, chunk, smoothing, bias), expected)
     right = (logits.argmax(-1) == targets.flatten()).sum()
     assert fused_linear_loss_and_correct(x, weight, targets, chunk, bias)[1] == right
 
 
-def test_targets_may_be_narrow_and_all_may_be_nothing():
-    x, weight, targets = asked()
+def test_targets_may_be_int32_and_all_ignored():
+    x, weight, targets = random_inputs()
     assert torch.equal(
         fused_linear_cross_entropy(x, weight, targets.int()), fused_linear_cross_entropy(x, weight, targets)
     )
@@ -108,8 +108,8 @@ def test_a_tied_matrix_gets_both_gradients():
     torch.testing.assert_close(*gradients, rtol=1e-11, atol=1e-11)
 
 
-def test_only_one_of_the_two_may_want_a_gradient():
-    x, weight, targets = asked()
+def test_gradient_of_x_alone():
+    x, weight, targets = random_inputs()
     (expected,) = torch.autograd.grad(plain(x, weight, targets), (x,))
     torch.testing.assert_close(
         torch.autograd.grad(fused_linear_cross_entropy(x, weight.detach(), targets), (x,))[0], expected
@@ -117,8 +117,8 @@ def test_only_one_of_the_two_may_want_a_gradient():
     assert not fused_linear_cross_entropy(x.detach(), weight.detach(), targets).requires_grad
 
 
-def test_a_logit_far_above_the_others_is_no_infinity():
-    x, weight, targets = asked()
+def test_large_logits_stay_finite():
+    x, weight, targets = random_inputs()
     found = fused_linear_cross_entropy(1e4 * x, weight, targets)
     assert found.isfinite()
     torch.testing.assert_close(found, plain(1e4 * x, weight, targets))
@@ -135,24 +135,24 @@ def test_under_autocast_products_are_bfloat16_and_sums_float32():
         mixed = plain(x, weight, targets)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, plain(x, weight, targets), rtol=1e-3, atol=0.0)
-    mine, theirs = torch.autograd.grad(found, (x, weight)), torch.autograd.grad(mixed, (x, weight))
-    for ours, other, right in zip(mine, theirs, exact, strict=True):
-        assert ours.dtype == torch.float32
+    actual, reference = torch.autograd.grad(found, (x, weight)), torch.autograd.grad(mixed, (x, weight))
+    for fused, autocast, right in zip(actual, reference, exact, strict=True):
+        assert fused.dtype == torch.float32
         # as near to the truth as the plain form under the same autocast
-        assert (ours - right).norm() < 1.1 * (other - right).norm() + 1e-6
-        assert (ours - right).norm() < 0.01 * right.norm()
+        assert (fused - right).norm() < 1.1 * (autocast - right).norm() + 1e-6
+        assert (fused - right).norm() < 0.01 * right.norm()
 
 
-def test_the_score_counts_what_is_likeliest():
-    x, weight, targets = asked()
+def test_correct_counts_the_argmax():
+    x, weight, targets = random_inputs()
     found = fused_linear_loss_and_correct(x, weight, targets, chunk_size=4)
     torch.testing.assert_close(found[0], plain(x, weight, targets).detach())
     assert found[1] == ((x @ weight.T).argmax(-1) == targets).sum()
     assert not found.requires_grad
 
 
-def test_the_logits_never_exist_as_a_whole(monkeypatch):
-    """No tensor that is made on the way is as large as rows x vocabulary."""
+def test_full_logits_are_never_materialised(monkeypatch):
+    """No intermediate tensor is as large as rows x vocabulary."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Sizes(TorchDispatchMode):
@@ -177,22 +177,22 @@ import torch
 import torch.nn.functional as F
 from torch._dynamo.testing import CompileCounterWithBackend
 from regard.models import build
-from regard.tasks import fused_linear_cross_entropy as module
+from regard.losses import fused_linear_cross_entropy as module
 from regard.losses.fused_linear_cross_entropy import fused_linear_cross_entropy
-module._padded = lambda weight, dtype: F.pad(weight.to(dtype), (0, 0, 0, -len(weight) % 8))
+module._pad_rows = lambda weight, dtype: F.pad(weight.to(dtype), (0, 0, 0, -len(weight) % 8))
 torch.manual_seed(0)
 model = build("gpt", size="tiny", vocab=37, width=16, heads=2, layers=2, tied={tied})
 tokens, targets = torch.randint(37, (2, 9)), torch.randint(37, (2, 9))
 targets[0, 3] = -100
-def plain(x, weight, wanted):
-    return F.cross_entropy((x @ weight.T).flatten(0, 1).float(), wanted.flatten(), reduction="sum")
+def plain(x, weight, targets):
+    return F.cross_entropy((x @ weight.T).flatten(0, 1).float(), targets.flatten(), reduction="sum")
 def gradients(run, loss):
     model.zero_grad()
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled={half}):
         value = run(tokens, targets=targets, loss=loss)
     (value / 17).backward()
     return [value.detach(), *(p.grad.clone() for p in model.parameters())]
-module.FEW = 37 * 64
+module.CPU_CHUNK_ELEMENTS = 37 * 64
 counter = CompileCounterWithBackend("{backend}")
 run = torch.compile(model, backend=counter, fullgraph=True)
 expected, found = gradients(model, plain), gradients(run, fused_linear_cross_entropy)

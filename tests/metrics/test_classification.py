@@ -57,7 +57,7 @@ def test_a_chunk_counts_only_where_kind_begin_and_end_are_right():
     assert chunk_f1([["O"]], [["O"]]) == {"precision": 0.0, "recall": 0.0, "f1": 0.0}
     split = chunk_f1([["B-NP", "I-NP"]], [["B-NP", "B-NP"]])  # one for two: neither is right
     assert split["f1"] == 0
-    with pytest.raises(BadInput, match="2 words"):
+    with pytest.raises(BadInput, match="2 reference tags but"):
         chunk_f1([["O"]], [["O", "O"]])
 
 
@@ -86,5 +86,5 @@ def test_answers_are_compared_without_case_articles_and_signs():
 def test_nothing_cannot_be_scored():
     with pytest.raises(BadInput, match="nothing"):
         accuracy([], [])
-    with pytest.raises(BadInput, match="1 answers"):
+    with pytest.raises(BadInput, match="1 predictions"):
         accuracy([1], [1, 2])

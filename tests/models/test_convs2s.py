@@ -153,7 +153,7 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(UnknownName, match="did you mean 'softmax'"):
         regard.build("convs2s", size="tiny", vocab=11, attention="sofmax")
     for settings in ({"kernel": 0}, {"extra_layers": ((8, 0),)}):
-        with pytest.raises(BadInput, match=r"(kernel|wider) is .*; at least 1"):
+        with pytest.raises(BadInput, match=r"(kernel|extra_layers) must be at least 1, got "):
             regard.build("convs2s", size="tiny", vocab=11, **settings)
     model = regard.build("convs2s", size="tiny", vocab=11, length=8)
     with pytest.raises(BadInput, match="9 positions are needed but 8 were learned"):

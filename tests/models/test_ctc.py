@@ -36,7 +36,7 @@ def test_stacked_frames_are_heard_together_and_nothing_is_known_of_what_comes_la
         other[:, at:] += 1
         changed = (model(other)[0] != model(x)[0]).any(-1).all(0).tolist()
         assert changed == [n >= at // 4 for n in range(6)]
-    with pytest.raises(RegardError, match="stack is 0; at least 1"):
+    with pytest.raises(RegardError, match="stack must be at least 1, got 0"):
         built(frame_stack=0)
 
 

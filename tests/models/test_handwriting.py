@@ -131,7 +131,7 @@ def test_a_text_is_needed_and_a_line_of_one_point_is_enough():
         model(torch.zeros(1, 2, 3, dtype=torch.float64))
     found = model(torch.zeros(1, 1, 3, dtype=torch.float64), torch.tensor([[4]]), torch.tensor([1]))
     assert found.means.shape == (1, 1, 3, 2)
-    with pytest.raises(BadInput, match="layers is 0; at least 1"):
+    with pytest.raises(BadInput, match="layers must be at least 1, got 0"):
         network(layers=0)
 
 

@@ -267,7 +267,7 @@ def off(weight, batches=40, many=300):
     along = exact - gradients((every.chances.detach() * every.rewards.sum(1)).sum(), model)
     model.train()
     torch.manual_seed(5)
-    choices = PolicyGradientLoss(Reinforce(weight=weight, baseline="others", num_samples=many, entropy=0.0))
+    choices = PolicyGradientLoss(Reinforce(weight=weight, baseline="leave_one_out", num_samples=many, entropy=0.0))
     found = []
     for _ in range(batches):
         logits = model(SOURCE.expand(many, -1), TARGET[:-1].expand(many, -1))
@@ -311,7 +311,7 @@ def test_it_learns_a_monotone_task_and_writes_before_the_end():
     model = build("online_alignment", vocab=8, width=16, hidden=32, layers=1, cell="gru").train()
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
     choices = PolicyGradientLoss(
-        Reinforce(entropy=0.3, final_entropy=0.02, entropy_steps=100, baseline="others", num_samples=4)
+        Reinforce(entropy=0.3, final_entropy=0.02, entropy_steps=100, baseline="leave_one_out", num_samples=4)
     )
 
     def batch(rows):

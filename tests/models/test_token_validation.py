@@ -32,7 +32,7 @@ def asked(name, tokens, lengths=None):
 @pytest.mark.parametrize("tokens", [torch.tensor([1, 2]), torch.ones(2, 6, 1, dtype=torch.long), torch.ones(2, 6)])
 def test_tokens_are_rows_of_whole_numbers(name, tokens):
     what = "tokens" if name in ONE else "source tokens"
-    with pytest.raises(BadInput, match=rf"{what} are B N, rows of whole numbers") as caught:
+    with pytest.raises(BadInput, match=rf"{what} must be integers of shape \(batch, length\)") as caught:
         asked(name, tokens)
     assert str(tuple(tokens.shape)) in str(caught.value)
 
@@ -91,5 +91,5 @@ def test_a_size_that_is_none_offers_the_nearest(size):
 
 @pytest.mark.parametrize("head", ["classes(0)", "tags(0)", "classes(-1)"])
 def test_a_head_with_nothing_to_say_is_refused(head):
-    with pytest.raises(RegardError, match="at least 1 is needed"):
+    with pytest.raises(RegardError, match="must be at least 1"):
         regard.build("bert", **{**MODELS["bert"], "head": head})

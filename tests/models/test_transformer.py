@@ -165,7 +165,7 @@ def test_bad_settings_are_named():
         build("transformer", size="tiny")
     with pytest.raises(RegardError, match="must divide"):
         build("transformer", vocab=9, width=10, heads=3)
-    with pytest.raises(RegardError, match="int is wanted"):
+    with pytest.raises(RegardError, match="must be int, got"):
         build("transformer", vocab="many")
 
 

@@ -9,6 +9,7 @@ from PIL import Image
 
 import regard
 from regard.core.errors import RegardError
+from regard.modalities.image import Preprocess
 from regard.models import build
 from regard.models.mvit import Config as MViTConfig
 from regard.models.mvit import MViT
@@ -51,7 +52,7 @@ def classifier(name="vit", image=32, channels=3, crop=0.9, resample="bilinear", 
     torch.manual_seed(0)
     model = build(name, num_classes=len(NAMES), image_size=image, channels=channels, **settings)
     shown = {"mean": [0.485, 0.4, 0.3][:channels], "std": [0.2, 0.25, 0.3][:channels]}
-    return ImageClassifier(model, NAMES, image, channels, crop=crop, resample=resample, **shown)
+    return ImageClassifier(model, NAMES, Preprocess(image, channels, crop=crop, resample=resample, **shown))
 
 
 @pytest.mark.parametrize("name", SAVERS)
@@ -60,7 +61,7 @@ def test_a_classifier_comes_back_as_it_was(tmp_path, name):
     ours = classifier(kind, **settings)
     module.save(tmp_path / "theirs", ours)
     again = regard.load(tmp_path / "theirs")
-    for field in ("labels", "size", "channels", "mean", "std", "crop", "resample"):
+    for field in ("labels", "preprocess"):
         assert getattr(again, field) == getattr(ours, field), field
     assert again([photo()]) == ours([photo()])
     module.save(tmp_path / "theirs", again)  # what stands there is theirs: it may be replaced

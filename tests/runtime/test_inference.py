@@ -231,22 +231,22 @@ import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 from regard.attention.capture.watch import watch
 from regard.models import build
-from regard.tasks import recorded, serving
+from regard.runtime import cuda_graph, inference
 for parts in ({}, {"positions": "rotary", "qk_norm": "rms", "feedforward": "swiglu", "norm_kind": "rms", "bias": False}):
     model = build("gpt", size="tiny", vocab=17, width=16, heads=2, layers=2, **parts).eval()
     counter, found = CompileCounterWithBackend("aot_eager"), []
     with torch.inference_mode():
-        for way in (lambda m: m, lambda m: serving.compiled(serving.compiled(m, backend=counter, fullgraph=True))):
+        for way in (lambda m: m, lambda m: inference.compile_step(inference.compile_step(m, backend=counter, fullgraph=True))):
             way(model)
-            tokens, state = model.start(torch.tensor([[3, 4, 5], [6, 7, 0]]), torch.tensor([3, 2]), room=9)
+            tokens, state = model.start(torch.tensor([[3, 4, 5], [6, 7, 0]]), torch.tensor([3, 2]), capacity=9)
             logits, state = model.step(tokens, state)
             state, seen = model.freeze(state), [logits]
-            memory = [x.data_ptr() for x in recorded._tensors(state)]
+            memory = [x.data_ptr() for x in cuda_graph._tensors(state)]
             for t in range(6):
                 tokens.copy_(logits.argmax(-1))
                 logits, state = model.step(tokens, state)
                 seen.append(logits)
-                assert [x.data_ptr() for x in recorded._tensors(state)] == memory
+                assert [x.data_ptr() for x in cuda_graph._tensors(state)] == memory
                 if t == 1:
                     before = counter.frame_count
             assert counter.frame_count == before

@@ -20,8 +20,8 @@ from regard.see.html_export import (
     to_json,
 )
 
-from ..core.test_shown import tags
-from .taken import EVIL, taken
+from ..core.test_html import tags
+from .snapshots import EVIL, make_snapshot
 
 
 def data(text):
@@ -31,11 +31,11 @@ def data(text):
 
 @pytest.fixture(scope="module")
 def text():
-    return render_html(taken())
+    return render_html(make_snapshot())
 
 
 def test_the_file_holds_the_weights_it_was_given(text):
-    told, given = data(text), taken()
+    told, given = data(text), make_snapshot()
     for name, views in given.maps.items():
         for view, weights in views.items():
             part = told["maps"][name][view]
@@ -46,7 +46,7 @@ def test_the_file_holds_the_weights_it_was_given(text):
 
 
 def test_words_add_no_tag_and_end_no_block(text):
-    plain = render_html(taken(words=("one", "two", "three")))
+    plain = render_html(make_snapshot(words=("one", "two", "three")))
     assert [tag for tag, _ in tags(text)] == [tag for tag, _ in tags(plain)]
     assert text.count("</script") == plain.count("</script") == 2
     text.encode("utf-8")
@@ -87,7 +87,7 @@ def test_a_smaller_map_has_its_rows_and_columns_where_the_page_looks_for_them(co
 
 
 def test_weights_below_zero_and_no_numbers_at_all_are_told():
-    given = taken()
+    given = make_snapshot()
     name = next(iter(given.maps))
     odd = given.maps[name]["raw"] - 0.5
     part = data(render_html(Snapshot(given.about, {name: {"raw": odd}})))["maps"][name]["raw"]
@@ -97,9 +97,9 @@ def test_weights_below_zero_and_no_numbers_at_all_are_told():
 
 
 def test_numbers_are_the_weights():
-    told = json.loads(json.dumps(to_json(taken())))
+    told = json.loads(json.dumps(to_json(make_snapshot())))
     name = "encoder.blocks.1.mix"
-    assert np.abs(np.array(told["maps"][name]) - taken().maps[name]["raw"]).max() <= 1e-5
+    assert np.abs(np.array(told["maps"][name]) - make_snapshot().maps[name]["raw"]).max() <= 1e-5
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (0.0, 1e-6), (-1.0, 1.0), (-3.0, 0.0), (0.0, 40.0)])

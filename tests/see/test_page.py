@@ -15,8 +15,8 @@ from regard.see import cross_rollout, page, rollout
 from regard.see.html_export import dequantise
 from regard.see.rollout import max_of_heads
 
-from .taken import EVIL
-from .test_exported import data, tags
+from .snapshots import EVIL
+from .test_html_export import data, tags
 
 
 def weights(told: dict, name: str) -> np.ndarray:

@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 
 import regard
+from regard.modalities.image import Preprocess
 from regard.tasks.image.image_classifier import ImageClassifier
 
 KNOWS = "knows cat, dog, bird; it says one of them whatever it is shown"
@@ -21,7 +22,7 @@ def model(tmp_path_factory):
     torch.manual_seed(0)
     sizes = {"image_size": 32, "patch_size": 4, "width": 12, "heads": (2, 4), "layers": (2, 2), "window_size": 4}
     folder = tmp_path_factory.mktemp("zoo") / "swin"
-    regard.save(ImageClassifier(regard.build("swin", num_classes=3, **sizes), ["cat", "dog", "bird"], 32), folder)
+    regard.save(ImageClassifier(regard.build("swin", num_classes=3, **sizes), ["cat", "dog", "bird"], Preprocess(32)), folder)
     return folder
 
 
@@ -128,7 +129,7 @@ def test_texts_and_images_are_not_taken_for_one_another(model, translator_folder
         (["see", "photo.png", "--model", translator_folder], "is an image, and"),
         (["see", "Two dogs.", "--model", model], "looks at images, and there is no file 'Two dogs.'"),
         (["classify", "Two dogs.", "--model", model], "looks at images, and there is no file 'Two dogs.'"),
-        (["classify", "photo.png", "--model", "languages"], "is an image, and languages is a Classifier"),
+        (["classify", "photo.png", "--model", "languages"], "is an image, and languages is a TextClassifier"),
         (["translate", "Two dogs.", "--model", model], "is a ImageClassifier"),
     ):
         done = warm(*words, cwd=tmp_path)

@@ -102,7 +102,7 @@ def test_the_bound_is_below_the_likelihood(seed):
 def test_the_bound_is_tight_where_the_choice_does_not_matter():
     model = tiny()
     with torch.no_grad():
-        for part in (model.decoder.cells.cells[0].given, model.decoder.output.readout):  # nothing of it arrives
+        for part in (model.decoder.cells.cells[0].context_gates, model.decoder.output.readout):  # nothing of it arrives
             part.weight.zero_()
     every = enumerate_alignments(model, SOURCE, TARGET)
     torch.testing.assert_close(every.bound, every.likelihood)
@@ -126,7 +126,7 @@ def surrogate(every, how, chances, entropy=None):
     """The expectation over alignments of what the task climbs, for its gradient: log p(y|s) and the policy's term."""
     choices = PolicyGradientLoss(how)
     if isinstance(choices.baseline, MovingAverageBaseline):
-        choices.baseline.kept = torch.tensor([-3.0, 1.0])
+        choices.baseline.sums = torch.tensor([-3.0, 1.0])
     total = (chances * every.rewards.sum(1)).sum()
     for row, p in enumerate(chances):
         log_s, rewards = every.log_s[row : row + 1], every.rewards[row : row + 1]
@@ -179,7 +179,7 @@ def task_loss(model, how, many):
         label_smoothed_cross_entropy,
     )
     if isinstance(task.choices.baseline, MovingAverageBaseline):
-        task.choices.baseline.kept = torch.tensor([-3.0, 1.0])
+        task.choices.baseline.sums = torch.tensor([-3.0, 1.0])
     batch = PairBatch(
         SOURCE.expand(many, -1), torch.full((many,), 3), TARGET.expand(many, -1), torch.full((many,), 4)
     )  # fmt: skip
@@ -201,7 +201,7 @@ def test_the_mean_of_many_drawn_gradients_is_the_exact_one(name):
 
 
 def test_an_estimate_that_is_wrong_is_seen_to_be(monkeypatch):
-    good = {"baseline": "leave_one_out", "samples": 4, "entropy": 0.0}
+    good = {"baseline": "leave_one_out", "num_samples": 4, "entropy": 0.0}
     assert abs(off(Reinforce(**good | {"weight": 0.0}))) > 6  # the choices are not taught
     assert abs(off(Reinforce(**good | {"weight": 0.8}))) > 6  # not enough
     monkeypatch.setitem(CREDIT_ASSIGNMENTS, "late", lambda rewards: reward_to_go(rewards) - rewards)
@@ -230,7 +230,7 @@ def test_padding_is_neither_paid_nor_taught():
     log_s, entropy, rewards = (torch.randn(2, 4, requires_grad=True) for _ in range(3))
     real = torch.tensor([[True, True, True, False], [True, False, False, False]])
     one, two = PolicyGradientLoss(how), PolicyGradientLoss(how)
-    one.baseline.kept = two.baseline.kept = torch.tensor([-0.5, 1.0])
+    one.baseline.sums = two.baseline.sums = torch.tensor([-0.5, 1.0])
     loss = one.loss(log_s, entropy, rewards, real)
     loss.backward()
     assert not (log_s.grad * ~real).any()
@@ -240,7 +240,7 @@ def test_padding_is_neither_paid_nor_taught():
     torch.testing.assert_close(two.loss(log_s, entropy, loud, real), loss)
     one.baseline.update()
     two.baseline.update()
-    assert torch.equal(one.baseline.kept, two.baseline.kept)
+    assert torch.equal(one.baseline.sums, two.baseline.sums)
 
 
 def test_the_moving_baseline_follows_the_mean_reward_a_token():
@@ -254,10 +254,10 @@ def test_the_moving_baseline_follows_the_mean_reward_a_token():
     torch.testing.assert_close(baseline(counts, counts), -2.0 * counts)
     baseline.observe(torch.tensor(-4.0), torch.tensor(4))
     baseline.update()
-    torch.testing.assert_close(baseline.level(), torch.tensor((0.25 * -2 + 0.5 * -1) / 0.75))
+    torch.testing.assert_close(baseline.mean_reward(), torch.tensor((0.25 * -2 + 0.5 * -1) / 0.75))
     other = MovingAverageBaseline(decay=0.5)
     other.load_state_dict(baseline.state_dict())
-    assert torch.equal(other.level(), baseline.level())
+    assert torch.equal(other.mean_reward(), baseline.mean_reward())
 
 
 def test_the_weight_of_the_entropy_fades():
@@ -270,10 +270,10 @@ def test_the_weight_of_the_entropy_fades():
     ("settings", "error", "said"),
     [
         ({"credit": "whole_"}, UnknownName, "did you mean 'whole'"),
-        ({"baseline": "movin"}, UnknownName, "did you mean 'moving'"),
+        ({"baseline": "movin"}, UnknownName, "did you mean 'moving_average'"),
         ({"baseline": "moving_average(decay=1.0)"}, RegardError, "below 1"),
         ({"baseline": "leave_one_out"}, RegardError, "at least 2"),
-        ({"samples": 0}, RegardError, "at least once"),
+        ({"num_samples": 0}, RegardError, "at least once"),
     ],
 )
 def test_what_does_not_fit_is_refused(settings, error, said):

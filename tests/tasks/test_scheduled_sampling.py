@@ -24,7 +24,7 @@ def test_every_schedule_is_looked_at():
 
 @pytest.mark.parametrize("spec", GIVEN)
 def test_a_schedule_is_its_formula_and_only_goes_down(spec):
-    chances = [ScheduledSampling(spec).chance(i) for i in (0, 1, 10, 50, 100, 1000, 10**6)]
+    chances = [ScheduledSampling(spec).probability(i) for i in (0, 1, 10, 50, 100, 1000, 10**6)]
     assert chances[:6] == pytest.approx([GIVEN[spec](i) for i in (0, 1, 10, 50, 100, 1000)])
     assert all(0 <= b <= a <= 1 for a, b in pairwise(chances))
 
@@ -33,9 +33,9 @@ def test_as_many_tokens_are_its_own_as_the_schedule_says():
     model, target = build("rnnsearch", size="tiny", vocab=20), torch.zeros(200, 50, dtype=torch.long)
     forcing = ScheduledSampling("linear(steps=100, min_probability=0.2)")
     for step, wanted in ((50, 0.4), (100, 0.8), (500, 0.8)):
-        own = forcing(model, target, step, torch.Generator().manual_seed(1))["own"]
+        own = forcing(model, target, step, torch.Generator().manual_seed(1))["sampling_mask"]
         assert own.double().mean().item() == pytest.approx(wanted, abs=0.02)
-    again = forcing(model, target, 500, torch.Generator().manual_seed(1))["own"]
+    again = forcing(model, target, 500, torch.Generator().manual_seed(1))["sampling_mask"]
     assert torch.equal(own, again)
     assert forcing(model, target, 0, None) == {}
     assert ScheduledSampling()(model, target, 500, None) == {}

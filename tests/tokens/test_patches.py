@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from regard.blocks import STEMS
 from regard.core.errors import BadInput
 from regard.core.spec import build_part, resolve
-from regard.tokens import STEMS
 from regard.tokens.patches import (
     NormalizedPatchEmbedding,
     PatchEmbedding,
@@ -88,7 +88,7 @@ def test_stems_say_what_they_cannot_read(name):
     part = build_part(STEMS, name, "stem", channels=3, width=32, patch=4 if name != "hybrid" else 1)
     assert callable(resolve(STEMS, name, "stem"))
     assert len(part.stride) == 2
-    with pytest.raises(BadInput, match="3 channels here, not"):
+    with pytest.raises(BadInput, match="3 channels, got shape"):
         part(torch.randn(1, 1, 32, 32))
     with torch.no_grad():
         tokens = part.eval()(torch.randn(1, 3, 40, 32))

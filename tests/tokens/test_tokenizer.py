@@ -59,7 +59,7 @@ TRAIN_ALL = """
 import sys, hashlib
 from regard.tokens.tokenizer import KINDS, Tokenizer
 lines = sys.stdin.buffer.read().decode().splitlines()
-print([hashlib.sha256(Text.train(lines, k, 300)._tokenizer.to_str().encode()).hexdigest()[:12] for k in KINDS])
+print([hashlib.sha256(Tokenizer.train(lines, k, 300)._tokenizer.to_str().encode()).hexdigest()[:12] for k in KINDS])
 """
 
 

@@ -141,13 +141,13 @@ def averages(world, folder, source):
     seen = {"put": same({"model": named_tensors(model)}, source)}
     alone = Model()
     copy_weights(alone, source["model"])
-    ema, twin = ExponentialMovingAverage(model, 0.9), ExponentialMovingAverage(alone, 0.9)
+    ema, whole = ExponentialMovingAverage(model, 0.9), ExponentialMovingAverage(alone, 0.9)
     other = values(1)["model"]
     copy_weights(model, other)
     copy_weights(alone, other)
-    for average in (ema, twin):
+    for average in (ema, whole):
         average.update(3)
-    seen["average"] = same({"ema": ema.averages}, {"ema": twin.kept})
+    seen["average"] = same({"ema": ema.averages}, {"ema": whole.averages})
     seen["average is sliced"] = all(isinstance(x, DTensor) for x in ema.averages.values())
     restored, _ = spread(world)
     copy_weights(restored, {name: x.detach() for name, x in named_tensors(model).items()})  # slices into slices

@@ -12,7 +12,7 @@ from regard.training.checkpoint.checkpoints import read_weights
 from regard.training.recipe import Recipe, Train, build, override_recipe
 from regard.weights.folder import load_model, save_model
 
-from ..tasks.reading import config, data, recipe, task, written
+from ..tasks.text_data import config, data, recipe, task, written
 
 SHORT = [
     "train.steps=4",
@@ -101,11 +101,11 @@ def test_any_other_difference_is_refused_by_name(folder, pretrained, tmp_path, s
 
 
 def test_what_is_not_there_or_of_another_kind_is_said(folder, pretrained, tmp_path):
-    with pytest.raises(BadInput, match=r"train\.begin=nowhere"):
+    with pytest.raises(BadInput, match=r"train\.init_from=nowhere"):
         train(finetuned(folder, "nowhere"), tmp_path / "run")
     shutil.copytree(pretrained, tmp_path / "half")
     shutil.rmtree(tmp_path / "half" / "model")
-    with pytest.raises(BadInput, match=r"train\.begin=.*half: the run in .* has not ended"):
+    with pytest.raises(BadInput, match=r"train\.init_from=.*half: the run in .* has not ended"):
         init_from.resolve_source(str(tmp_path / "half"))
     with pytest.raises(BadInput, match="it is of the kind Transformer; this model is of the kind BERT"):
         init_from.load_initial_weights(build(config(vocab=30, head=None)), init_from.resolve_source("en-de"))

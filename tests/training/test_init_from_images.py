@@ -94,9 +94,9 @@ def test_a_folder_of_transformers_is_a_beginning_for_a_run(tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("table", "model"),
     [
-        ("timm_vit", lambda: made()),
-        ("hf_swin", lambda: regard.build("swin", size="tiny", num_classes=3)),
-        ("timm_swinv2", lambda: regard.build("swinv2", size="tiny", num_classes=3)),
+        ("timm.vit", lambda: made()),
+        ("hf.swin", lambda: regard.build("swin", size="tiny", num_classes=3)),
+        ("timm.swinv2", lambda: regard.build("swinv2", size="tiny", num_classes=3)),
     ],
 )
 def test_whatever_image_folder_can_be_loaded_is_a_beginning(tmp_path, table, model):
@@ -109,7 +109,7 @@ def test_whatever_image_folder_can_be_loaded_is_a_beginning(tmp_path, table, mod
 @pytest.mark.parametrize("kind", ["vit", "swin", "swinv2"])
 def test_the_reader_that_an_error_names_is_there(tmp_path, kind):
     (tmp_path / "config.json").write_text(f'{{"model_type": "{kind}"}}')
-    with pytest.raises(BadInput, match=rf"read it with regard\.weights\.hf_{kind}\.load"):
+    with pytest.raises(BadInput, match=rf"read it with regard\.weights\.hf\.{kind}\.load"):
         load_model(tmp_path)
     assert import_module(f"regard.weights.hf.{kind}").load
 
@@ -146,7 +146,7 @@ def test_a_kind_that_nobody_reads_is_said_with_those_that_are(tmp_path):
     assert {*loaded.split(", ")} == {*TRANSFORMERS_MODELS, *HF_IMAGE_IMPORTERS}
     assert others == "marian with regard.weights.hf.marian.load"
     (tmp_path / "beit" / "config.json").write_text('{"model_type": "marian"}', encoding="utf-8")
-    with pytest.raises(BadInput, match=r"read it with regard\.weights\.marian\.load"):
+    with pytest.raises(BadInput, match=r"read it with regard\.weights\.hf\.marian\.load"):
         regard.load(tmp_path / "beit")
     (tmp_path / "beit" / "config.json").write_text('{"architecture": "convnext_atto"}', encoding="utf-8")
     with pytest.raises(BadInput, match="timm's 'convnext_atto'; of timm can be read: ViT, DeiT, Swin"):

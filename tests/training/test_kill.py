@@ -27,16 +27,16 @@ SLOW = 0.01  # seconds that flushing a file takes longer: a save is then about a
 
 RECIPE = """
 '''A toy, for killing.'''
-from regard.data.text.parallel_corpus import Parallel
+from regard.data.text.parallel_corpus import ParallelCorpus
 from regard.models.transformer import Config
-from regard.tasks import translation
+from regard.tasks.text import translation
 from regard.training.recipe import Recipe, Train
 
 def recipe():
     return Recipe(
         Config(vocab=300, width=16, heads=2, ffn=32, encoder_layers=1, decoder_layers=1, dropout=0.2),
         translation.Config(beam_size=1),
-        Parallel({folder!r}, vocab_size=300, batch_tokens=96, pad_to_multiple_of=1),
+        ParallelCorpus({folder!r}, vocab_size=300, batch_tokens=96, pad_to_multiple_of=1),
         Train(steps={steps}, learning_rate=3e-3, warmup_steps=5, clip_grad_norm=1.0, ema_decay=0.9, average_checkpoints=3, eval_interval=6, score_interval=0, save_interval={save}, log_interval=1,
               device="cpu"),
     )

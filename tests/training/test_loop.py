@@ -169,7 +169,7 @@ def test_accumulated_batches_weigh_every_token_alike(recipe, tmp_path, monkeypat
     step = __import__("regard.training.optimizers.optimizer", fromlist=["Optimizer"]).Optimizer.step
 
     def spy(self, rate):
-        seen.append([part.parameter.grad.clone() for part in self.parts])
+        seen.append([part.parameter.grad.clone() for part in self.states])
         return step(self, rate)
 
     monkeypatch.setattr("regard.training.optimizers.optimizer.Optimizer.step", spy)
@@ -289,7 +289,7 @@ def test_a_folder_with_a_run_in_it_is_not_trained_over(recipe, tmp_path):
 def test_resuming_with_another_model_or_other_data_is_refused_by_name(recipe, tmp_path):
     short = override_recipe(recipe, ["train.steps=1", "train.score_interval=0"])
     train(short, tmp_path / "run")
-    with pytest.raises(BadInput, match=r"data\.tokens was 96, is 64"):
+    with pytest.raises(BadInput, match=r"data\.batch_tokens was 96, is 64"):
         train(override_recipe(short, ["data.batch_tokens=64"]), tmp_path / "run", resume=True)
     with pytest.raises(BadInput, match=r"model\.width was 16, is 32"):
         train(override_recipe(short, ["model.width=32"]), tmp_path / "run", resume=True)
@@ -449,9 +449,9 @@ def test_recipe_can_be_given_by_name_of_file(recipe, tmp_path, toy):
     file = tmp_path / "mine.py"
     file.write_text(
         '"""Mine."""\n'
-        "from regard.data.text.parallel_corpus import Parallel\nfrom regard.models.transformer import Config\n"
-        "from regard.tasks import translation\nfrom regard.training.recipe import Recipe, Train\n"
-        f"def recipe():\n    return Recipe(Config(300), translation.Config(), Parallel({str(toy)!r}, vocab_size=300))\n"
+        "from regard.data.text.parallel_corpus import ParallelCorpus\nfrom regard.models.transformer import Config\n"
+        "from regard.tasks.text import translation\nfrom regard.training.recipe import Recipe, Train\n"
+        f"def recipe():\n    return Recipe(Config(300), translation.Config(), ParallelCorpus({str(toy)!r}, vocab_size=300))\n"
     )
     result = train(file, tmp_path / "run", settings=["train.steps=2", "train.score_interval=0"], quick=True)
     assert result["recipe"] == "mine"
@@ -490,11 +490,13 @@ def test_a_batch_that_does_not_fit_is_one_line_with_what_would(recipe, tmp_path,
 
     def loss(self, model, batch, step=0, rng=None):
         if len(batch.source) > 3:
-            raise torch.OutOfMemoryError("CUDA out of memory. ProbeResult to allocate 2.00 GiB")
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         return plain(self, model, batch, step, rng)
 
     monkeypatch.setattr(Translation, "loss", loss)
-    with pytest.raises(BadInput, match=r"does not fit on cpu, but [23] rows do: .*train\.accumulate=") as caught:
+    with pytest.raises(
+        BadInput, match=r"does not fit on cpu, but [23] rows do: .*train\.gradient_accumulation_steps="
+    ) as caught:
         train(recipe, tmp_path / "run")
     assert "\n" not in str(caught.value)
 

@@ -12,14 +12,14 @@ RECIPE = """
 '''A toy mixture, for ranks.'''
 from regard.data.text.text_file import TextFile
 from regard.models.gpt import Config
-from regard.tasks import language
+from regard.tasks.text import language_modeling
 from regard.training.recipe import Recipe, Train
 
 def recipe():
     return Recipe(
         Config(vocab=1, width=16, heads=2, layers=2, ffn=24, length=16, dropout=0.0, attention_dropout=0.0,
                feedforward="moe(num_experts=4, top_k=2)"),
-        language.Config(balance={balance}),
+        language_modeling.Config(balance={balance}),
         TextFile({file!r}, context_length=8, batch_size=6),
         Train(steps=6, learning_rate=3e-3, warmup_steps=2, gradient_accumulation_steps=2, clip_grad_norm=1.0, eval_interval=3, save_interval=3, log_interval=1, device="cpu"),
     )

@@ -20,16 +20,16 @@ HERE = Path(__file__).resolve()
 
 RECIPE = """
 '''A toy, for ranks.'''
-from regard.data.text.parallel_corpus import Parallel
+from regard.data.text.parallel_corpus import ParallelCorpus
 from regard.models.transformer import Config
-from regard.tasks import translation
+from regard.tasks.text import translation
 from regard.training.recipe import Recipe, Train
 
 def recipe():
     return Recipe(
         Config(vocab=300, width=16, heads=4, ffn=32, encoder_layers=2, decoder_layers=1, dropout=0.0, norm="pre"),
         translation.Config(beam_size=2),
-        Parallel({folder!r}, vocab_size=300, batch_tokens=96, pad_to_multiple_of=1),
+        ParallelCorpus({folder!r}, vocab_size=300, batch_tokens=96, pad_to_multiple_of=1),
         Train(steps=12, gradient_accumulation_steps=2, learning_rate=3e-3, warmup_steps=5, clip_grad_norm=1.0, weight_decay=0.01, ema_decay=0.9, average_checkpoints=3, eval_interval=6, save_interval=4,
               log_interval=2, device="cpu", score_interval=0),
     )

@@ -96,7 +96,7 @@ def test_settings_change_what_they_name_with_its_type(recipe):
         ("model.widht=7", "did you mean 'width'"),
         ("trian.steps=7", "did you mean 'train'"),
         ("steps=7", "train."),
-        ("train.steps=many", "int is wanted"),
+        ("train.steps=many", "must be int, got"),
         ("train.schedule=cosinus", "'cosine'"),
         ("train.steps", "key=value"),
         ("name=x", "settings begin with"),
@@ -159,9 +159,9 @@ def test_the_shell_entry_trains_measures_and_reports_errors_in_one_line(tmp_path
     file = tmp_path / "mine.py"
     file.write_text(
         '"""Mine."""\n'
-        "from regard.data.text.parallel_corpus import Parallel\nfrom regard.models.transformer import Config\n"
-        "from regard.tasks import translation\nfrom regard.training.recipe import Recipe\n"
-        f"def recipe():\n    return Recipe(Config(300), translation.Config(), Parallel({str(toy)!r}, vocab_size=300))\n"
+        "from regard.data.text.parallel_corpus import ParallelCorpus\nfrom regard.models.transformer import Config\n"
+        "from regard.tasks.text import translation\nfrom regard.training.recipe import Recipe\n"
+        f"def recipe():\n    return Recipe(Config(300), translation.Config(), ParallelCorpus({str(toy)!r}, vocab_size=300))\n"
     )
     out = str(tmp_path / "run")
     assert main([str(file), "train.steps=2", "train.device=cpu", "--quick", "--out", out]) == 0

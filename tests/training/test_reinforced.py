@@ -60,7 +60,7 @@ def test_the_baseline_is_in_the_checkpoint_and_a_run_without_it_goes_elsewhere(h
     whole = override_recipe(hard, BASE)
     train(whole, tmp_path / "straight")
     found = everything(tmp_path / "straight", end(tmp_path / "straight"))
-    total, ones = found["state/task/baseline/kept"].tolist()
+    total, ones = found["state/task/baseline/sums"].tolist()
     assert ones == pytest.approx(1 - 0.9**10)
     assert -2 * math.log(300) < total / ones < -1  # about the log-likelihood a token
     monkeypatch.setattr(ReinforceMixin, "load_state_dict", lambda self, state: None)

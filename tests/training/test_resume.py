@@ -92,7 +92,7 @@ def in_pieces(recipe, out, cuts, monkeypatch):
             interrupted(patch, cut)
             assert train(recipe, out, resume=True)["stop_reason"] == "interrupted"
         (path,) = (out / "checkpoints").glob(f"st?p-{cut:08d}")
-        places.append(everything(out, path.name)["state/place/position"])
+        places.append(everything(out, path.name)["state/position/position"])
     assert train(recipe, out, resume=True)["stop_reason"] == "steps"
     return places
 

@@ -505,7 +505,7 @@ def test_a_config_with_other_shapes_says_which(saved):
         ({"hedas": 2}, "did you mean 'heads'"),
         ({"width": "wide"}, "'width' is 'wide'"),
         ({"positions": "sinusoidl"}, "did you mean 'sinusoidal'"),
-        ({"width": -16}, "width is -16; at least 1 is needed"),
+        ({"width": -16}, "width must be at least 1, got -16"),
         ({"pad": 5000}, "pad is 5000; of"),
     ],
 )

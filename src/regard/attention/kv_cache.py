@@ -20,25 +20,26 @@ from regard.core.shapes import Bool, Float, Int, Tensor
 
 @dataclass(eq=False)
 class KVCache:
-    """The keys and values of one layer."""
+    """The keys and values of one layer in `capacity` slots; without tensors until the first ones are written."""
 
-    k: Float[Tensor, "B G M D"]
-    v: Float[Tensor, "B G M E"]
+    capacity: int
+    k: Any = None  # B G M D
+    v: Any = None  # B G M E
 
-    @staticmethod
-    def empty(k: Float[Tensor, "B G n D"], v: Float[Tensor, "B G n E"], capacity: int) -> KVCache:
-        """Room for `room` slots, of the kind of these."""
-        b, g, _, d = k.shape
+    def allocate(self, k: Float[Tensor, "B G n D"], v: Float[Tensor, "B G n E"]) -> KVCache:
+        """Return the cache with tensors of the shape, dtype and device of these keys and values."""
+        if self.k is not None:
+            return self
+        (b, g, _, d), slots = k.shape, self.capacity
         # zeroed, since a step with static shapes reads all of it, and 0 * nan is nan
         if k.device.type == "cpu":
-            return KVCache(k.new_zeros(b, g, capacity, d), v.new_zeros(b, g, capacity, v.shape[-1]))
+            return KVCache(slots, k.new_zeros(b, g, slots, d), v.new_zeros(b, g, slots, v.shape[-1]))
         # a token's heads lie side by side
-        return KVCache(
-            k.new_zeros(b, capacity, g, d).transpose(1, 2), v.new_zeros(b, capacity, g, v.shape[-1]).transpose(1, 2)
-        )
+        pair = k.new_zeros(b, slots, g, d), v.new_zeros(b, slots, g, v.shape[-1])
+        return KVCache(slots, pair[0].transpose(1, 2), pair[1].transpose(1, 2))
 
     def append(self, k: Tensor, v: Tensor, beam_table: BeamTable) -> tuple[Tensor, Tensor]:
-        """Write the newest slots (the family has grown by them already) and hand out what is to be read."""
+        """Write the newest slots, which are in the beam table already, and return all keys and values to read."""
         n = k.shape[2]
         if isinstance(beam_table.filled, int):
             end = beam_table.filled
@@ -48,9 +49,15 @@ class KVCache:
         _write(self.k, self.v, beam_table._newest, k, v)
         return self.k, self.v
 
-    def select_rows(self, rows: Int[Tensor, " R"]) -> KVCache:
-        """Keep these inputs."""
-        return KVCache(self.k[rows], self.v[rows])
+    def select(self, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> KVCache:
+        """Keep the inputs `rows` (None: all); beams are reordered by the beam table, not here."""
+        if rows is None or self.k is None:
+            return self
+        return KVCache(self.capacity, self.k[rows], self.v[rows])
+
+    def freeze(self) -> KVCache:
+        """Return a state whose steps write in place: the cache does so anyway."""
+        return self
 
 
 _SCHEMA = "(Tensor(a!) keys, Tensor(b!) values, Tensor slots, Tensor k, Tensor v) -> ()"

@@ -4,8 +4,8 @@
     Mechanism   headless, linear in v: q, k, v -> mixed values                 forward(q, k, v, mask, bias)
     Mixer       what a block sees: tokens in, tokens out                       forward(x, context, mask, positions)
 
-`Traits` is data on the class. It may make a call refuse, with what was asked and what is offered; it never makes a call
-take another road.
+`Traits` is data on the class. It may make a call refuse, with what was asked for and what is offered; it never selects
+another algorithm.
 """
 
 from __future__ import annotations
@@ -16,33 +16,48 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import torch
 from torch import nn
 
+from regard.attention.kv_cache import BeamTable, KVCache
 from regard.attention.mask import Mask
 from regard.core.errors import Unsupported
 from regard.core.layer_state import LayerState
 from regard.core.positions import Bias, PositionInfo
-from regard.core.shapes import Bool, Float, Rows, Tensor
+from regard.core.shapes import Bool, Float, Int, Rows, Tensor
 
 
 @dataclass(frozen=True)
 class Traits:
-    """What a mechanism costs, honours and claims."""
+    """What a mechanism costs, supports and claims."""
 
-    cost: str  # in the letters of the house: "N M D"
+    cost: str  # in the letters of core/shapes: "N M D"
     paper: str  # arXiv number, or author and year
     masks: frozenset[str] = frozenset({"any"})  # any, causal, padding
     bias: bool = True
-    exact: bool = True  # the softmax attention itself, or an approximation of it
+    exact: bool = True  # the softmax attention itself, or something else in its place
     causality: str = "strict"  # strict: the prefix property, may step; values: no value from the future; none
     rowwise: bool = True  # a row of the weights depends on its own query only, so rows may be sliced before computing
     headwise: bool = True  # a head of the weights depends on its own q and k only
     normalised: bool = True  # rows of the weights sum to one
 
 
+class DecodingState(Protocol):
+    """What a mechanism carries from step to step while decoding."""
+
+    def select(self, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> DecodingState:
+        """Keep the inputs `rows` (None: all), of each the beams `beams`, whose number may change."""
+        ...
+
+    def freeze(self) -> DecodingState:
+        """Return a state that steps write in place, so that a step can be captured in a CUDA graph and replayed."""
+        ...
+
+
 class Mechanism(nn.Module):
     """q B H N D, k B G M D, v B G M E -> B H N E, where G divides H; linear in v (in eval mode).
 
-    A mechanism writes `mix`, and `map_rows` where it has a formula for the matrix it applies. Law: weights(...) @ v ==
-    forward(...).
+    A subclass writes `mix`, and `weights` if there is a formula for the matrix that it applies. Contract:
+    weights(...) @ v == forward(...). Decoding uses a KV cache unless the subclass overrides `start`, `prefill` and `step`;
+    contract: N steps == one forward. The constructor may take the sizes of its place by name (width, heads, kv_heads,
+    head_dim, length, causal), dropout and scale.
     """
 
     traits: ClassVar[Traits]
@@ -59,10 +74,18 @@ class Mechanism(nn.Module):
     ) -> Float[Tensor, "B H N E"]:
         """Attend, or refuse what the traits do not offer."""
         self.check(q, k, mask, bias)
-        return self.mix(q, k, v, mask, bias)
+        return self.mix(q, k, v, mask, bias, layer_state)
 
-    def mix(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None) -> Tensor:
-        """The mechanism itself."""
+    def mix(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Mask | None,
+        bias: Bias | None,
+        layer_state: LayerState | None = None,
+    ) -> Tensor:
+        """Return the mixed values; arguments as in `forward`, already checked."""
         raise NotImplementedError
 
     def weights(
@@ -75,26 +98,80 @@ class Mechanism(nn.Module):
         layer_state: LayerState | None = None,
         queries: Rows = slice(None),
     ) -> Float[Tensor, "B H rows M"]:
-        """The matrix that `forward` applies to v, for the asked query rows; had by attending to the identity."""
+        """Return the matrix that `forward` applies to v, for the given query rows; here by attending to the identity.
+
+        It reads the layer state and never writes to it.
+        """
         m = k.shape[2]
         eye = torch.eye(m, dtype=q.dtype, device=q.device).expand(k.shape[0], k.shape[1], m, m)
         return self.forward(q, k, eye, mask, bias, layer_state=layer_state)[:, :, queries]
 
     def check(self, q: Tensor, k: Tensor, mask: Mask | None, bias: Bias | None) -> None:
-        """Refuse what is not offered, with what was asked and what is offered."""
+        """Raise `Unsupported` for a mask, bias or number of heads that the mechanism does not take."""
         name, offered = type(self).__name__, self.traits.masks
         if mask is not None and "any" not in offered and not mask.kinds <= offered:
-            asked = ", ".join(sorted(mask.kinds - offered))
-            raise Unsupported(f"{name} was given a mask of kind {asked}; it honours {', '.join(sorted(offered))}")
+            kinds = ", ".join(sorted(mask.kinds - offered))
+            raise Unsupported(f"{name} takes no mask of kind {kinds}; it supports {', '.join(sorted(offered))}")
         if bias is not None and not self.traits.bias:
-            raise Unsupported(f"{name} cannot add a bias to its scores; use positions that are added or turned")
+            raise Unsupported(
+                f"{name} cannot add a bias to its scores; use positions that are added to tokens or transform q and k"
+            )
         if q.shape[1] % k.shape[1]:
-            raise Unsupported(f"{name} was given {q.shape[1]} query heads for {k.shape[1]} key heads; G must divide H")
+            raise Unsupported(
+                f"{name} got {q.shape[1]} query heads and {k.shape[1]} key heads; key heads must divide query heads"
+            )
+
+    # -- decoding, one token after another -----------------------------------------------------------------------------
+
+    def start(self, batch: int, capacity: int) -> Any:
+        """Return an empty decoding state for `capacity` slots (prompt and steps of all beams)."""
+        self.check_steps()
+        return KVCache(capacity)
+
+    def check_steps(self) -> None:
+        """Raise `Unsupported` unless the causality is strict: else the outputs of earlier tokens change with later ones."""
+        if self.traits.causality != "strict":
+            raise Unsupported(
+                f"{type(self).__name__} cannot decode step by step: its causality is '{self.traits.causality}', and only "
+                "'strict' mechanisms give the same outputs token by token as all at once; use one of those to generate"
+            )
+
+    def prefill(
+        self,
+        q: Float[Tensor, "B H N D"],
+        k: Float[Tensor, "B G N D"],
+        v: Float[Tensor, "B G N E"],
+        state: Any,
+        beam_table: BeamTable,
+        mask: Mask | None = None,
+        bias: Bias | None = None,
+        *,
+        layer_state: LayerState | None = None,
+    ) -> tuple[Float[Tensor, "B H N E"], Any]:
+        """Attend within a prompt of N tokens, which precedes all beams, and add it to the state."""
+        return Mechanism.step(self, q, k, v, state, beam_table, mask, bias, layer_state=layer_state)
+
+    def step(
+        self,
+        q: Float[Tensor, "B H K D"],
+        k: Float[Tensor, "B G K D"],
+        v: Float[Tensor, "B G K E"],
+        state: Any,
+        beam_table: BeamTable,
+        mask: Mask | None = None,
+        bias: Bias | None = None,
+        *,
+        layer_state: LayerState | None = None,
+    ) -> tuple[Float[Tensor, "B H K E"], Any]:
+        """Attend from the newest token of each of the K beams to its own past, and add it to the state."""
+        state = state.allocate(k, v)
+        k, v = state.append(k, v, beam_table)
+        return self(q, k, v, mask, bias, layer_state=layer_state), state
 
 
 @runtime_checkable
 class Mixer(Protocol):
-    """What a block sees: tokens in, tokens of the same width out."""
+    """What a block sees: tokens in, tokens of the same width out. One that decodes has start, prefill and step too."""
 
     def __call__(
         self,
@@ -116,20 +193,25 @@ class Aligner(Protocol):
     reordered by indexing its first two axes.
     """
 
-    normalised: ClassVar[bool]  # rows sum to one, where there is a place to look at
-    monotonic: ClassVar[bool]  # where it looks only moves forward
+    normalised: ClassVar[bool]  # rows sum to one, unless everything is masked
+    monotonic: ClassVar[bool]  # the attended place only moves forward
 
     def keys(self, memory: Float[Tensor, "B M C"]) -> Float[Tensor, "B M A"]:
-        """What the scores need of the memory, once for each input."""
+        """Return what the scores need of the memory, once for each input."""
         ...
 
     def weights(
-        self, query: Float[Tensor, "B K Q"], keys: Float[Tensor, "B M A"], mask: Bool[Tensor, "B M"] | None, state: Any
+        self,
+        query: Float[Tensor, "B K Q"],
+        keys: Float[Tensor, "B M A"],
+        mask: Bool[Tensor, "B M"] | None,
+        state: Any,
+        layer_state: LayerState | None = None,
     ) -> tuple[Float[Tensor, "B K M"], Any]:
-        """How much each of the K queries looks at each place of the memory, and the state for the next step."""
+        """Return the weights of each of the K queries over the memory, and the state for the next step."""
         ...
 
 
 def context(weights: Float[Tensor, "B K M"], memory: Float[Tensor, "B M C"]) -> Float[Tensor, "B K C"]:
-    """What was looked at: the memory, weighted."""
+    """Return the memory averaged with these weights."""
     return weights @ memory

@@ -69,7 +69,7 @@ def _equal_length_runs(lengths: list[int]) -> Iterator[tuple[int, int, int]]:
 @lru_cache(maxsize=8)
 @assume_constant_result
 def has_varlen_kernel(device: torch.device, dtype: torch.dtype) -> bool:
-    """Does the kernel for texts of many lengths work here? ProbeResult once: older PyTorch and some GPUs lack it."""
+    """Does the kernel for texts of many lengths work here? Tried once: older PyTorch and some GPUs lack it."""
     if device.type != "cuda" or dtype not in (torch.float16, torch.bfloat16):
         return False
     try:

@@ -17,7 +17,7 @@ FEEDFORWARDS: Registry = {
 }
 
 NORMS: Registry = {
-    "layer": ("torch.nn", "LayerNorm"),
+    "layer": ("regard.blocks.norms", "LayerNorm"),
     "rms": ("regard.blocks.norms", "RMSNorm"),
 }
 
@@ -50,4 +50,12 @@ RNN_ENCODERS: Registry = {
 POOLINGS: Registry = {
     "conv": ("regard.blocks.pooling_attention", "ConvPooling"),
     "mean": ("regard.blocks.pooling_attention", "MeanPooling"),
+}
+
+# Images to tokens in their places, B C Y X -> B Y X C.
+STEMS: Registry = {
+    "patches": ("regard.tokens.patches", "PatchEmbedding"),
+    "normed": ("regard.tokens.patches", "NormalizedPatchEmbedding"),
+    "overlapping": ("regard.tokens.overlapping_patches", "OverlappingPatchEmbedding"),
+    "hybrid": ("regard.blocks.hybrid", "HybridStem"),
 }

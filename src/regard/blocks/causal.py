@@ -13,11 +13,12 @@ adds was rounded to that type anyway. Norms still compute in float32.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
-from regard.attention.kv_cache import BeamTable, KVCache
+from regard.attention.kv_cache import BeamTable
 from regard.attention.mask import CausalMask, Mask
-from regard.blocks.encoder import Encoder, EncoderBlock
-from regard.core.layer_state import PassState
+from regard.blocks.encoder import Encoder, EncoderBlock, feed_forward, mixer_states
+from regard.core.layer_state import LayerState, PassState
 from regard.core.positions import PositionInfo
 from regard.core.precision import compute_dtype
 from regard.core.shapes import Float, Int, Tensor
@@ -29,26 +30,34 @@ class CausalBlock(EncoderBlock):
     """Mix with what came before, then feed forward."""
 
     def step(
-        self, x: Tensor, cache: KVCache | None, beam_table: BeamTable, mask: Mask | None, positions: PositionInfo
-    ) -> tuple[Tensor, KVCache]:
-        """One block over the newest tokens, which the family has grown by already."""
-        new_cache = cache
+        self,
+        x: Tensor,
+        cache: Any,
+        beam_table: BeamTable,
+        mask: Mask | None,
+        positions: PositionInfo,
+        layer_state: LayerState | None = None,
+        prompt: bool = False,
+    ) -> tuple[Tensor, Any]:
+        """Apply the block to the newest tokens, one of each beam or those of a prompt; they are in the beam table
+        already. Returns the new decoding state of the mixer too."""
+        advance: Any = self.mix.prefill if prompt else self.mix.step
 
         def mix(x: Tensor) -> Tensor:
-            nonlocal new_cache
-            out, new_cache = self.mix.step(x, new_cache, beam_table, mask, positions)  # type: ignore[operator]
+            nonlocal cache
+            out: Tensor
+            out, cache = advance(x, cache, beam_table, mask, positions, layer_state)
             return out
 
-        x = self.residual(self.residual(x, self.mix_norm, mix), self.feed_norm, self.feed)
-        assert new_cache is not None
-        return x, new_cache
+        x = self.residual(x, self.mix_norm, mix)
+        return self.residual(x, self.feed_norm, lambda x: feed_forward(self.feed, x, layer_state)), cache
 
 
 @dataclass(frozen=True, eq=False)
 class State:
     """Everything that writing carries from step to step."""
 
-    caches: list[KVCache | None]
+    caches: list[Any]  # the state of each mixer, of a kind that its mechanism decides
     beam_table: BeamTable
 
 
@@ -56,10 +65,15 @@ class CausalStack(Encoder):
     """A stack of causal blocks over vectors."""
 
     def forward(
-        self, x: Float[Tensor, "B N C"], mask: Mask | None = None, pass_state: PassState | None = None
+        self,
+        x: Float[Tensor, "B N C"],
+        mask: Mask | None = None,
+        pass_state: PassState | None = None,
+        position_vectors: Float[Tensor, "#B N C"] | None = None,
     ) -> Float[Tensor, "B N C"]:
-        """The whole text; every token sees itself and what came before."""
-        return super().forward(x, CausalMask() if mask is None else CausalMask() & mask, pass_state)
+        """Return the vectors of a whole text; every token sees itself and earlier ones."""
+        mask = CausalMask() if mask is None else CausalMask() & mask
+        return super().forward(x, mask, pass_state, position_vectors)
 
     def add_positions(self, x: Tensor, index: Int[Tensor, "#B N"]) -> Tensor:
         """Tokens that know where they are, in the type of the products to come."""
@@ -71,12 +85,13 @@ class CausalStack(Encoder):
         A prompt of no token is an empty cache.
         """
         batch, n = x.shape[:2]
-        beam_table = BeamTable.start(batch, -(-(n + capacity) // CACHE_ALIGNMENT) * CACHE_ALIGNMENT, x.device)
-        state = State([None] * len(self.blocks), beam_table)
+        slots = -(-(n + capacity) // CACHE_ALIGNMENT) * CACHE_ALIGNMENT
+        beam_table = BeamTable.start(batch, slots, x.device)
+        state = State(mixer_states(self.blocks, batch, slots), beam_table)
         if n:
             beam_table.add_prompt(n, lengths)
             index = self.position_ids(n, x.device)
-            _, state = self._advance(x, state, CausalMask(), index, index)
+            _, state = self._advance(x, state, CausalMask(), index, index, prompt=True)
         return state
 
     def step(self, x: Float[Tensor, "B K C"], state: State) -> tuple[Float[Tensor, "B K C"], State]:
@@ -85,25 +100,23 @@ class CausalStack(Encoder):
         return self._advance(x, state, state.beam_table.mask(), *state.beam_table.positions())
 
     def _advance(
-        self, x: Tensor, state: State, mask: Mask | None, queries: Tensor, keys: Tensor
+        self, x: Tensor, state: State, mask: Mask | None, queries: Tensor, keys: Tensor, prompt: bool = False
     ) -> tuple[Tensor, State]:
-        x, where = self.add_positions(x, queries), self.position_info(queries, keys)
-        caches: list[KVCache | None] = []
-        for block, cache in zip(self.blocks, state.caches, strict=True):
-            x, cache = block.step(x, cache, state.beam_table, mask, where)  # type: ignore[operator]
+        x, where, pass_state = self.add_positions(x, queries), self.position_info(queries, keys), PassState()
+        caches = []
+        for depth, (block, cache) in enumerate(zip(self.blocks, state.caches, strict=True)):
+            layer_state = pass_state.layer(depth)
+            x, cache = block.step(x, cache, state.beam_table, mask, where, layer_state, prompt)  # type: ignore[operator]
             caches.append(cache)
         return self.final_norm(x), replace(state, caches=caches)
 
     @staticmethod
     def select(state: State, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> State:
-        """Keep the inputs `rows` (None: all), of each the beams `beams`; only dropping inputs moves memory."""
-        beam_table = state.beam_table.select(rows, beams)
-        if rows is None:
-            return replace(state, beam_table=beam_table)
-        return State([None if cache is None else cache.select_rows(rows) for cache in state.caches], beam_table)
+        """Keep the inputs `rows` (None: all), of each the beams `beams`; only dropping inputs moves KV caches."""
+        return State([cache.select(rows, beams) for cache in state.caches], state.beam_table.select(rows, beams))
 
     @staticmethod
     def freeze(state: State) -> State:
-        """From here on every shape is static, so that a step can be recorded and replayed."""
+        """Make every shape static, so that a step can be captured and replayed."""
         state.beam_table.freeze()
-        return state
+        return replace(state, caches=[cache.freeze() for cache in state.caches])

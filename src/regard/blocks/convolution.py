@@ -30,6 +30,7 @@ from torch import nn
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Float, Int, Tensor
+from regard.core.validation import Fraction
 
 # -- maps --------------------------------------------------------------------------------------------------------------
 
@@ -143,7 +144,7 @@ class ReluConvBlock(nn.Module):
 
     gates = 1
 
-    def __init__(self, width: int, kernel: int, dilation: int, causal: bool, dropout: float = 0.0) -> None:
+    def __init__(self, width: int, kernel: int, dilation: int, causal: bool, dropout: Fraction = 0.0) -> None:
         super().__init__()
         inner = width // 2
         self.norm, self.down = nn.LayerNorm(width), nn.Linear(width, inner)
@@ -191,7 +192,7 @@ class MultiplicativeConvBlock(ReluConvBlock):
 
     gates = 4
 
-    def __init__(self, width: int, kernel: int, dilation: int, causal: bool, dropout: float = 0.0) -> None:
+    def __init__(self, width: int, kernel: int, dilation: int, causal: bool, dropout: Fraction = 0.0) -> None:
         super().__init__(width, kernel, dilation, causal, dropout)
         self.conv_norm = nn.GroupNorm(self.gates, self.gates * (width // 2))  # each gate a norm of its own
 

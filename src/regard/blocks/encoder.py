@@ -5,7 +5,7 @@ A stack owns its positions. It makes one `PositionInfo` and one `PassState` for 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch import nn
 
 from regard.attention.mask import Mask
 from regard.blocks.residual import ResidualBlock
+from regard.core.errors import Unsupported
 from regard.core.layer_state import LayerState, PassState
 from regard.core.positions import PositionInfo
 from regard.core.shapes import Float, Int, Tensor
@@ -52,7 +53,7 @@ class EncoderBlock(ResidualBlock):
             lambda x: self.mix(x, mask=mask, positions=positions, layer_state=layer_state),
             self.mix_scale,
         )
-        return self.residual(x, self.feed_norm, self.feed, self.feed_scale)
+        return self.residual(x, self.feed_norm, lambda x: feed_forward(self.feed, x, layer_state), self.feed_scale)
 
 
 class Stack(nn.Module):
@@ -77,22 +78,46 @@ class Stack(nn.Module):
 
     def check_length(self, n: int) -> None:
         """Refuse a text of n tokens where positions end before it does."""
-        if hasattr(self.positions, "fits"):
+        if hasattr(self.positions, "check_length"):
             self.positions.check_length(n)
 
-    def position_info(self, queries: Int[Tensor, "#B N"], keys: Int[Tensor, "#B M"]) -> PositionInfo:
-        """What the blocks need to know of positions, made once and shared by all."""
+    def position_info(
+        self, queries: Int[Tensor, "#B N"], keys: Int[Tensor, "#B M"], vectors: Float[Tensor, "#B N C"] | None = None
+    ) -> PositionInfo:
+        """Return what the blocks need to know of positions, made once and shared by all.
+
+        `vectors` are added to the inputs of q and k in every layer, and so are those of positions of kind "qk_input".
+        """
         kind = self.positions.kind
+        if kind == "qk_input":
+            own = self.positions.vectors(queries)
+            vectors = own if vectors is None else own + vectors
         return PositionInfo(
             queries,
             keys,
             qk_transform=self.positions if kind == "qk_transform" else None,
             bias=self.positions.bias(queries, keys) if kind == "bias" else None,
+            query_vectors=vectors,
         )
 
     def final_norm(self, x: Tensor) -> Tensor:
         """The last norm, where there is one."""
         return x if self.norm is None else self.norm(x)
+
+
+def feed_forward(feed: nn.Module, x: Tensor, layer_state: LayerState | None) -> Tensor:
+    """Apply a feed-forward, with the layer state if it takes one (mixture of experts)."""
+    out: Tensor = feed(x, layer_state) if getattr(feed, "takes_layer_state", False) else feed(x)
+    return out
+
+
+def mixer_states(blocks: Iterable[nn.Module], batch: int, capacity: int) -> list[Any]:
+    """Return an empty decoding state for the mixer of every block; refuses mixers that cannot step."""
+    mixers = [block.mix for block in blocks]
+    for mixer in mixers:
+        if not hasattr(mixer, "start"):
+            raise Unsupported(f"{type(mixer).__name__} cannot decode step by step: it has no `start`, `prefill` and `step`")
+    return [mixer.start(batch, capacity) for mixer in mixers]  # type: ignore[operator]
 
 
 def build_positions(config: Any, causal: bool) -> nn.Module:
@@ -114,10 +139,14 @@ class Encoder(Stack):
     """A stack of encoder blocks over vectors."""
 
     def forward(
-        self, x: Float[Tensor, "B N C"], mask: Mask | None = None, pass_state: PassState | None = None
+        self,
+        x: Float[Tensor, "B N C"],
+        mask: Mask | None = None,
+        pass_state: PassState | None = None,
+        position_vectors: Float[Tensor, "#B N C"] | None = None,
     ) -> Float[Tensor, "B N C"]:
-        """Token vectors in, vectors that know their neighbours out."""
-        return self.forward_at(x, self.position_ids(x.shape[1], x.device), mask, pass_state)
+        """Return the vectors after all blocks; `position_vectors` are added to the inputs of q and k in every layer."""
+        return self.forward_at(x, self.position_ids(x.shape[1], x.device), mask, pass_state, position_vectors)
 
     def forward_at(
         self,
@@ -125,10 +154,11 @@ class Encoder(Stack):
         index: Int[Tensor, "#B N"],
         mask: Mask | None = None,
         pass_state: PassState | None = None,
+        position_vectors: Float[Tensor, "#B N C"] | None = None,
     ) -> Float[Tensor, "B N C"]:
-        """The same for tokens that stand at these places."""
+        """Do the same for tokens at the positions `index`."""
         pass_state = PassState() if pass_state is None else pass_state
-        x, where = self.add_positions(x, index), self.position_info(index, index)
+        x, where = self.add_positions(x, index), self.position_info(index, index, position_vectors)
         for depth, block in enumerate(self.blocks):
             x = block(x, mask, where, pass_state.layer(depth))
         return self.final_norm(x)

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.core.shapes import Float, Tensor
+from regard.core.validation import Fraction
 
 
 class FeedForward(nn.Module):
@@ -21,7 +22,7 @@ class FeedForward(nn.Module):
 
     activation: ClassVar[Callable[..., Tensor]]
 
-    def __init__(self, width: int, hidden: int, dropout: float = 0.0, bias: bool = True) -> None:
+    def __init__(self, width: int, hidden: int, dropout: Fraction = 0.0, bias: bool = True) -> None:
         super().__init__()
         self.up = nn.Linear(width, hidden, bias=bias)
         self.drop = nn.Dropout(dropout)
@@ -36,7 +37,7 @@ class FeedForward(nn.Module):
 class GatedFeedForward(FeedForward):
     """The same, with a second product that opens and closes the first."""
 
-    def __init__(self, width: int, hidden: int, dropout: float = 0.0, bias: bool = True) -> None:
+    def __init__(self, width: int, hidden: int, dropout: Fraction = 0.0, bias: bool = True) -> None:
         super().__init__(width, hidden, dropout, bias)
         self.gate = nn.Linear(width, hidden, bias=bias)
 

@@ -47,7 +47,15 @@ class GatedSum(Mechanism):
         cost="N C log N", paper="1406.1078", masks=frozenset({"causal"}), bias=False, normalised=False, rowwise=False
     )
 
-    def mix(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None) -> Tensor:
+    def mix(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Mask | None,
+        bias: Bias | None,
+        layer_state: LayerState | None = None,
+    ) -> Tensor:
         """h_t = u_t h_{t-1} + (1 - u_t) h̃_t."""
         gates = k.expand_as(v).mT
         return scan(gates, (1 - gates) * v.mT).mT

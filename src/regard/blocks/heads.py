@@ -26,6 +26,7 @@ from torch import nn
 from regard.attention.mask import PaddingMask
 from regard.core.errors import Unsupported
 from regard.core.shapes import Float, Int, Tensor
+from regard.core.validation import Fraction
 
 Loss = Callable[..., Tensor]  # (vectors B M C, the matrix V C, wanted words B M, bias=V) -> a sum
 
@@ -97,7 +98,7 @@ class SequenceClassificationHead(Head):
 
     uses_pooled = True
 
-    def __init__(self, classes: int, width: int, dropout: float = 0.0) -> None:
+    def __init__(self, classes: int, width: int, dropout: Fraction = 0.0) -> None:
         super().__init__()
         self.drop = nn.Dropout(dropout)
         self.out = nn.Linear(width, classes)
@@ -119,7 +120,7 @@ class SequenceClassificationHead(Head):
 class TokenClassificationHead(Head):
     """What kind of word each one is."""
 
-    def __init__(self, tags: int, width: int, dropout: float = 0.0) -> None:
+    def __init__(self, tags: int, width: int, dropout: Fraction = 0.0) -> None:
         super().__init__()
         self.drop = nn.Dropout(dropout)
         self.out = nn.Linear(width, tags)

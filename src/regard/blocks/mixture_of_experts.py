@@ -8,15 +8,16 @@ product; then they go back to their places. Which experts a token gets depends o
 its singles, and no token is dropped: each expert takes as many as come. With `capacity` c, in training alone, it takes
 at most c k T / E of T tokens, in their order; what is beyond goes around it on the residual path.
 
-A router left to itself sends everything to the experts that are ahead. `aux()` is what a task adds to its loss against
-that, after each forward pass (language.Config.balance):
+A router left to itself sends everything to the experts that are ahead. Against that, every forward pass adds a loss
+named "balance" to its layer state, a mean over tokens, which the task weighs (language_modeling.Config.balance), and
+publishes "expert_load", the share f_e of the choices that each expert got:
 
-    balance    E Σ_e f_e P_e                f_e: share of the choices that e got, P_e: mean of p_e; 1 where all are even
-    z          mean (log Σ_e exp (W_r x)_e)²           keeps the router's logits small; `z` is its share beside balance
+    balance    E Σ_e f_e P_e                P_e: mean of p_e; 1 if all experts are chosen equally often
+    z          mean (log Σ_e exp (W_r x)_e)²           keeps the router's logits small; `z_loss` is its weight beside balance
 
-Three forms of the same product, equal in value and gradient: "grouped" (one kernel for all groups: what a GPU takes in
-bfloat16), "loop" (one product after the other over experts: what a CPU takes), "dense" (every expert sees every token:
-the plain twin). O(T k C H + T C E) multiply-adds; dense E in place of k.
+Three implementations, equal in value and gradient: "grouped" (one kernel for all groups: used on a GPU in bfloat16),
+"loop" (one product after the other over experts: used on a CPU), "dense" (every expert sees every token: the reference).
+O(T k C H + T C E) multiply-adds; dense E in place of k.
 
 Shazeer et al. 2017, arXiv:1701.06538; Lepikhin et al. (GShard), arXiv:2006.16668; Fedus, Zoph, Shazeer (Switch),
 arXiv:2101.03961; Zoph et al. (z), arXiv:2202.08906; the weights are renormalised as in Mixtral, arXiv:2401.04088
@@ -26,7 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
@@ -35,9 +36,11 @@ from torch import nn
 from regard.blocks import FEEDFORWARDS
 from regard.blocks.feedforward import FeedForward, GatedFeedForward
 from regard.core.errors import BadInput, Unsupported
+from regard.core.layer_state import LayerState
 from regard.core.lazy_dynamo import disable_compile
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import resolve
+from regard.core.validation import Fraction, Range
 
 Product = Callable[[Tensor, "GroupedLinear"], Tensor]
 
@@ -72,12 +75,12 @@ class MixtureOfExperts(nn.Module):
         top_k: int = 2,
         expert: str = "swiglu",
         capacity_factor: float | None = None,
-        z_loss: float = 0.0,
+        z_loss: Annotated[float, Range(low=0)] = 0.0,
         implementation: Literal["auto", "grouped", "loop", "dense"] = "auto",
         *,
         width: int,
         hidden: int,
-        dropout: float = 0.0,
+        dropout: Fraction = 0.0,
         bias: bool = True,
     ) -> None:
         super().__init__()
@@ -105,19 +108,21 @@ class MixtureOfExperts(nn.Module):
         self.gate = GroupedLinear(num_experts, width, hidden, bias) if issubclass(kind, GatedFeedForward) else None
         self.drop = nn.Dropout(dropout)
         self.down = GroupedLinear(num_experts, hidden, width, bias)
-        self._aux_loss: Tensor | None = None
-        self._expert_load: Tensor | None = None
 
-    def forward(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B C"]:
-        """Each token through the experts it chose, weighed by how much it chose them."""
+    takes_layer_state = True
+
+    def forward(self, x: Float[Tensor, "*B C"], layer_state: LayerState | None = None) -> Float[Tensor, "*B C"]:
+        """Send each token through its experts and average their outputs by the router's weights."""
         tokens = x.flatten(0, -2)
-        weights, chosen, counts = self.route(tokens)
+        weights, chosen, counts = self.route(tokens, layer_state)
         if self.implementation == "dense":
             return self._dense(tokens, weights, chosen).view(x.shape)
         return self._sorted(tokens, weights, chosen, counts).view(x.shape)
 
-    def route(self, tokens: Float[Tensor, "T C"]) -> tuple[Float[Tensor, "T K"], Int[Tensor, "T K"], Int[Tensor, " E"]]:
-        """How much each token wants each of its experts, which those are, and how many tokens each expert got.
+    def route(
+        self, tokens: Float[Tensor, "T C"], layer_state: LayerState | None = None
+    ) -> tuple[Float[Tensor, "T K"], Int[Tensor, "T K"], Int[Tensor, " E"]]:
+        """Return the weights of each token's experts, their numbers, and how many tokens each expert got.
 
         In float32 whatever the products are in: a rounded router sends tokens elsewhere.
         """
@@ -129,29 +134,17 @@ class MixtureOfExperts(nn.Module):
         weights = weights / weights.sum(-1, keepdim=True)
         mine = chosen[..., None] == torch.arange(self.num_experts, device=chosen.device)  # T K E
         counts = mine.sum((0, 1))
-        share = counts.to(exact) / max(1, chosen.numel())
-        balance = self.num_experts * (share * p.mean(0)).sum()
-        if torch.compiler.is_compiling() or torch._C._current_graph_task_id() == -1:  # run again for a gradient: known
-            self._aux_loss = balance + self.z_loss * logits.logsumexp(-1).square().mean() if self.z_loss else balance
-            self._expert_load = share.detach()
+        if layer_state is not None:
+            share = counts.to(exact) / max(1, chosen.numel())
+            balance = self.num_experts * (share * p.mean(0)).sum()
+            z_loss = self.z_loss * logits.logsumexp(-1).square().mean() if self.z_loss else 0.0
+            layer_state.add_loss("balance", balance + z_loss)
+            layer_state.publish("expert_load", share.detach())
         if self.capacity_factor is not None and self.training:
             weights = weights * _within_capacity(
                 mine, math.ceil(self.capacity_factor * chosen.numel() / self.num_experts)
             )
         return weights, chosen, counts
-
-    def aux_loss(self) -> Float[Tensor, ""]:
-        """What the last forward pass has to add to the loss, a mean over its tokens; it is given once."""
-        if self._aux_loss is None:
-            raise BadInput("experts have a loss of their own only after a forward pass, and give it once")
-        found, self._aux_loss = self._aux_loss, None
-        return found
-
-    def expert_load(self) -> Float[Tensor, " E"]:
-        """The share of its choices that each expert got in the last forward pass: 1/E each where all are even."""
-        if self._expert_load is None:
-            raise BadInput("experts have been chosen only after a forward pass")
-        return self._expert_load
 
     @property
     def unused_parameters(self) -> int:
@@ -162,9 +155,6 @@ class MixtureOfExperts(nn.Module):
             // self.num_experts
             * (self.num_experts - self.top_k)
         )
-
-    def __getstate__(self) -> dict[str, Any]:  # a copy is one of the weights, not of the pass they were used in
-        return self.__dict__ | {"_aux_loss": None, "_expert_load": None}
 
     # -- the forms -----------------------------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ from regard.core.errors import RegardError
 from regard.core.lazy_dynamo import disable_compile
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import resolve
+from regard.core.validation import Fraction
 
 States = Any  # for every layer its parts: tuple[tuple[Tensor, ...], ...]
 
@@ -49,7 +50,7 @@ class RecurrentEncoder(nn.Module):
 
     cell: ClassVar[str]
 
-    def __init__(self, width: int, hidden: int, layers: int = 1, directions: int = 2, dropout: float = 0.0) -> None:
+    def __init__(self, width: int, hidden: int, layers: int = 1, directions: int = 2, dropout: Fraction = 0.0) -> None:
         super().__init__()
         if directions not in (1, 2):
             raise RegardError(f"a sequence is read in 1 or 2 directions, not {directions}")
@@ -182,7 +183,7 @@ def _length_mask(x: Tensor, lengths: Tensor) -> Tensor:
 class StackedRNN(nn.Module):
     """Stacked layers that go forwards: over a whole sequence in one fused call, or one step of every beam."""
 
-    def __init__(self, cell: str, width: int, hidden: int, layers: int = 1, dropout: float = 0.0) -> None:
+    def __init__(self, cell: str, width: int, hidden: int, layers: int = 1, dropout: Fraction = 0.0) -> None:
         super().__init__()
         self.unit = cell_class(cell)
         self.network = self.unit.network(
@@ -205,7 +206,7 @@ class RNNCellStack(nn.Module):
     state. `describe_labels` is that part of its gates which can be taken for a whole sequence at once."""
 
     def __init__(
-        self, cell: str, input_width: int, width: int, hidden: int, layers: int = 1, dropout: float = 0.0
+        self, cell: str, input_width: int, width: int, hidden: int, layers: int = 1, dropout: Fraction = 0.0
     ) -> None:
         super().__init__()
         unit = cell_class(cell)

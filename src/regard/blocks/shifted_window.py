@@ -28,7 +28,8 @@ from regard.attention.mask import Mask
 from regard.attention.masked_softmax import upcast
 from regard.attention.mechanisms import MECHANISMS
 from regard.attention.mechanisms.softmax import SoftmaxAttention
-from regard.attention.multihead import OutputProjection, QKVProjection
+from regard.attention.joins import OutputProjection
+from regard.attention.projections import QKVProjection
 from regard.attention.window_attention import is_kernel_available, window_attention_qkv
 from regard.core.errors import RegardError
 from regard.core.layer_state import LayerState
@@ -63,7 +64,7 @@ class WindowAttention(nn.Module):
         self.project = self.projection(width, heads)
         self.positions = positions
         self.attend = build_part(MECHANISMS, attention, "attention", dropout=dropout, scale=self.scale)
-        self.join = OutputProjection(width, True)
+        self.join = OutputProjection(width)
 
     scale: float | None = None  # of the scores that the mechanism is given; None: 1/√D
     cosine = False  # whether q and k are of length one
@@ -71,7 +72,7 @@ class WindowAttention(nn.Module):
     @staticmethod
     def projection(width: int, heads: int) -> QKVProjection:
         """What makes q, k and v."""
-        return QKVProjection(width, heads, heads, True)
+        return QKVProjection(width, heads)
 
     def forward(
         self,
@@ -204,7 +205,7 @@ class CosineQKVProjection(QKVProjection):
     reads_weights = True  # the matrix is multiplied together with a bias made here (runtime.inference)
 
     def __init__(self, width: int, heads: int) -> None:
-        super().__init__(width, heads, heads, False)
+        super().__init__(width, heads, bias=False)
         self.bias = nn.Parameter(torch.zeros(2 * width))  # of q and v, head by head
         self.log_scale = nn.Parameter(torch.full((heads,), log(10.0)))
 

@@ -137,6 +137,7 @@ def _app() -> typer.Typer:
         list,
         near,
         pronounce,
+        run,
         search,
         see,
         serve,
@@ -185,6 +186,9 @@ def _app() -> typer.Typer:
         ("Look up", "doctor", doctor.doctor),
         ("Look up", "list", list.list_things),
         ("Look up", "show", show.show_card),
+    )
+    app.command("run", help=_help_text(run.run.__doc__ or ""), rich_help_panel="Use", context_settings=run.CONTEXT)(
+        run.run
     )
     for panel, name, verb in verbs:
         app.command(name, help=_help_text(verb.__doc__ or ""), rich_help_panel=panel)(verb)

@@ -18,7 +18,7 @@ from regard.cli.options import Device, Json
 
 if TYPE_CHECKING:
     from regard.cli.lines import Line
-    from regard.tasks.text.classifier import ClassificationResult
+    from regard.modalities.classes import Classes
     from regard.tasks.text.fill_mask import FillMask
 
 NEXT_SENTENCE_LABELS = ("follows", "does not follow")
@@ -111,19 +111,19 @@ def load_classifier(found: Any, name: str, labels: str | None, device: str = "au
     return ZeroShotClassifier(prepare_predictor(found, device), labels.split(","))
 
 
-def _following(filler: FillMask) -> Callable[[list[str], list[str]], list[ClassificationResult]]:
+def _following(filler: FillMask) -> Callable[[list[str], list[str]], list[Classes]]:
     """What says of two texts whether the second follows the first, as a classifier would."""
-    from regard.tasks.text.classifier import rank_labels
+    from regard.modalities.classes import Classes
 
-    def classified(texts: list[str], others: list[str]) -> list[ClassificationResult]:
+    def classified(texts: list[str], others: list[str]) -> list[Classes]:
         return [
-            rank_labels(NEXT_SENTENCE_LABELS, (share, 1 - share)) for share in filler.nsp_probabilities(texts, others)
+            Classes.rank(NEXT_SENTENCE_LABELS, (share, 1 - share)) for share in filler.nsp_probabilities(texts, others)
         ]
 
     return classified
 
 
-class _Processor(LineProcessor["ClassificationResult | None"]):
+class _Processor(LineProcessor["Classes | None"]):
     """Windows of lines in, labels out; keeps count."""
 
     failure_message = "could not be classified: left empty ({})"
@@ -148,12 +148,12 @@ class _Processor(LineProcessor["ClassificationResult | None"]):
         self.report_problem(line, "is no pair of texts with a tab between them: left empty")
         return False
 
-    def predict(self, some: list[Line]) -> list[ClassificationResult | None]:
+    def predict(self, some: list[Line]) -> list[Classes | None]:
         """The label of each."""
         sides = zip(*(line.text.split("\t") if self.pairs else [line.text] for line in some), strict=True)
         return list(self.classifier(*map(list, sides)))
 
-    def _shown(self, line: Line, found: ClassificationResult | None) -> str:
+    def _shown(self, line: Line, found: Classes | None) -> str:
         if self.as_json:
             said = self.error(line) if found is None else asdict(found)
             return json.dumps({"number": line.number, "text": line.text, **said}, ensure_ascii=False)

@@ -64,7 +64,7 @@ def embed(
         raise BadInput("there is nothing to embed: the input is empty")
     texts = [line.text for line in found]
     embedder = load_embedder(model, device)
-    vectors = embedder(texts, overflow="split" if split else "refuse").numpy()
+    vectors = embedder(texts, overflow="split" if split else "error").numpy()
     if out is None:
         print("\n".join(_json(texts, vectors)))
         return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,10 +11,11 @@ import typer
 
 from regard.core.errors import BadInput
 
-# what a part is counted in
+# counts that a report may give the size of a split in
 UNITS = ("sentences", "recordings", "tokens", "words", "texts", "questions", "episodes", "points", "images")
-FRACTION_METRICS = (
+FRACTION_METRICS = (  # 0 to 1
     "accuracy",
+    "token_accuracy",
     "macro_f1",
     "matthews_correlation",
     "precision",
@@ -22,9 +24,9 @@ FRACTION_METRICS = (
     "exact_match",
     "nsp_accuracy",
     "top5",
-)  # 0 to 1
-ERROR_RATES = ("wer", "ler")  # edits for each that is true: 0, and rarely above 1
-OTHER_METRICS = ("offset", "pen")  # what sums, recordings and handwriting are measured by besides
+)
+ERROR_RATES = ("wer", "ler")  # edits per reference label; above 1 with many insertions
+LOSS_PARTS = ("offset_loss", "pen_loss", "loss_per_line")  # of handwriting
 _BUCKET = ("from", "to", "count")
 
 
@@ -100,15 +102,14 @@ def evaluate(
             print(
                 f"    target return {row['target_return']:6.1f}   return {row['return']:6.1f} ± {row['return_std']:.1f}"
             )
-        if shares := {
-            key: numbers[key] for key in FRACTION_METRICS if key in numbers and "bits_per_byte" not in numbers
-        }:
+        plain = {key: value for key, value in numbers.items() if f"{key}_signature" not in numbers}
+        if shares := {key: plain[key] for key in FRACTION_METRICS if key in plain and "bits_per_byte" not in plain}:
             print("    " + ", ".join(f"{key} {value:.4f}" for key, value in shares.items()))
-        if errors := {key: numbers[key] for key in ERROR_RATES if key in numbers and f"{key}_signature" not in numbers}:
+        if errors := {key: plain[key] for key in ERROR_RATES if key in plain}:
             kinds = ", ".join(f"{numbers[key]:,} {key}" for key in ("substitutions", "insertions", "deletions"))
             said = ", ".join(f"{key.replace('_', ' ')} {100 * value:.2f} %" for key, value in errors.items())
             print(f"    {said} ({kinds} of {numbers['words']:,} words)")
-        if own := {key: value for key, value in numbers.items() if key.split("_")[0] in OTHER_METRICS}:
+        if own := {key: plain[key] for key in plain if key in LOSS_PARTS or re.fullmatch(r"exact_match_\d+", key)}:
             print("    " + ", ".join(f"{key.replace('_', ' ')} {value:.4f}" for key, value in own.items()))
         if "bits_per_byte" in numbers:
             print(f"    bits per byte {numbers['bits_per_byte']:.4f}, accuracy {numbers['accuracy']:.4f}")

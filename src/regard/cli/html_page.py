@@ -41,7 +41,7 @@ def text_page(
     from regard.interpret.inspection import INSPECTIONS
     from regard.serve.http.model_pool import task_name
 
-    kind: Any = resolve(INSPECTIONS, task, "look") if (task := task_name(predictor)) in INSPECTIONS else None
+    kind: Any = resolve(INSPECTIONS, task, "inspection") if (task := task_name(predictor)) in INSPECTIONS else None
     if kind is None or any(options.get(need) is None for need in kind.required_inputs):
         return traces_page(traces, title)
     given = {option: value for option, value in options.items() if option in kind.input_types and value is not None}

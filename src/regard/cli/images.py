@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     from regard.cli.lines import Line
+    from regard.modalities.classes import Classes
     from regard.see.pixel_attribution import ImagePoint, PixelAttribution
     from regard.tasks.image.image_classifier import ImageClassifier
-    from regard.tasks.text.classifier import ClassificationResult
 
 BATCH_SIZE = 64  # images in a window
 LISTED_LABELS = 10  # labels that are listed
@@ -32,7 +32,7 @@ SNIFF_BYTES = 4096  # bytes of a file that are asked whether it is a text: no te
 def is_image(word: str) -> bool:
     """Whether a word on the command line means an image file, of a kind that is read or not: a sentence that ends like
     one does not."""
-    from regard.modalities.image import SUFFIXES, UNSUPPORTED_SUFFIXES
+    from regard.modalities.decode_image import SUFFIXES, UNSUPPORTED_SUFFIXES
 
     return word.lower().endswith(SUFFIXES + UNSUPPORTED_SUFFIXES) and (len(word.split()) == 1 or path_exists(word))
 
@@ -47,7 +47,7 @@ def are_images(words: Sequence[str] | None) -> bool:
 
 def _holds(path: Path) -> bool:
     """Whether a path is a folder, or a file that begins as images do or no text does: a word may also name a text."""
-    from regard.modalities.image import image_format, read_magic
+    from regard.modalities.decode_image import image_format, read_magic
 
     if not path.is_file():
         return path.is_dir()
@@ -138,7 +138,7 @@ def _windows(files: Iterable[str]) -> Iterator[list[Line]]:
         yield every[at : at + BATCH_SIZE]
 
 
-class _Processor(LineProcessor["ClassificationResult | None"]):
+class _Processor(LineProcessor["Classes | None"]):
     """Windows of file names in, labels out; keeps count."""
 
     failure_message = "{}"
@@ -156,7 +156,7 @@ class _Processor(LineProcessor["ClassificationResult | None"]):
         self.done += sum(each is not None for each in found.values())
         return [self._shown(line, found.get(line.number)) for line in window]
 
-    def predict(self, some: list[Line]) -> list[ClassificationResult | None]:
+    def predict(self, some: list[Line]) -> list[Classes | None]:
         """What is in each."""
         return list(self.classifier([line.text for line in some]))
 
@@ -167,7 +167,7 @@ class _Processor(LineProcessor["ClassificationResult | None"]):
         name, told = _printable_name(line.text), " ".join(line.text.split())  # a line that is said has no others in it
         return what.replace(told, name) if told in what else f"{name}: {what}"
 
-    def _shown(self, line: Line, found: ClassificationResult | None) -> str:
+    def _shown(self, line: Line, found: Classes | None) -> str:
         if self.as_json:
             said = self.error(line) if found is None else asdict(found)
             return json.dumps({"number": line.number, "file": line.text, **said}, ensure_ascii=False)
@@ -205,7 +205,7 @@ def see_image(
 
     _check_options(view, layer, head, label)
     name, classifier = load_image_classifier(file, model, opened, "cpu", gradients=True)
-    place = None if query is None else _place(query, classifier.size)
+    place = None if query is None else _place(query, classifier.preprocess.size)
     photo = _shown(classifier, file)
     attribution, found = attribute_image(classifier, file, (label or True) if view == "relevance" else False)
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it likes to talk about its font cache
@@ -236,7 +236,7 @@ def _shown(classifier: ImageClassifier, file: str) -> Any:
     if path_exists(file) and Path(file).is_dir():
         raise BadInput(f"{file} is a folder; give one of the images in it, or ask regard classify about all of them")
     try:
-        return classifier.shown(file)
+        return classifier.preprocess.view(file)
     except BadInput as error:
         raise BadInput(str(error) if file in str(error) else f"{file}: {error}") from None
 
@@ -328,6 +328,6 @@ def path_exists(word: str) -> bool:
 
 
 def _inside(folder: str, quiet: bool = True) -> list[Path]:
-    from regard.modalities.image import list_image_files
+    from regard.modalities.decode_image import list_image_files
 
     return list_image_files(Path(folder), quiet)

@@ -1,9 +1,7 @@
-"""Drawing one of many, for rows of chances at once.
+"""Sample from a categorical distribution by an exponential race: argmax(p / Exp(1)).
 
-    every candidate starts a clock that rings after an exponential time, the sooner the likelier it is; the first wins
-
-Nothing is checked or normalised, so the device is never waited for; the numbers come from its own stream, as dropout's
-do. What has no chance never wins, unless nothing has one: then the first candidate does.
+Probabilities are neither checked nor normalised, so there is no synchronisation with the device. An index of probability
+0 is never sampled, unless all are 0: then the first is.
 """
 
 from __future__ import annotations
@@ -14,6 +12,6 @@ from regard.core.shapes import Float, Int, Tensor
 
 
 def sample_categorical(probabilities: Float[Tensor, "*rows M"]) -> Int[Tensor, "*rows"]:
-    """A place for each row, as often as its chance says; no gradient flows through it."""
-    clocks = torch.empty_like(probabilities).exponential_()
-    return (probabilities.detach() / clocks).argmax(-1)
+    """Sample one index for each row; no gradient flows through it."""
+    times = torch.empty_like(probabilities).exponential_()
+    return (probabilities.detach() / times).argmax(-1)

@@ -1,30 +1,51 @@
-"""Frozen dataclasses to and from JSON, and typed ``key=value`` overrides for them.
+"""Configs: frozen dataclasses, to and from JSON, with typed ``key=value`` overrides.
 
-Nothing is guessed: an unknown key raises with the nearest known one, a value of the wrong type says what was expected.
+An unknown key raises an error that suggests the nearest one; a value of the wrong type, one that names the type.
 """
 
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass, replace
+from dataclasses import MISSING, asdict, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 from regard.core.errors import RegardError, UnknownName, did_you_mean
+from regard.core.validation import Range
 
 C = TypeVar("C")
 
 
+def field(
+    default: Any = MISSING,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    below: float | str | None = None,
+    help: str = "",
+) -> Any:
+    """Declare a field of a Config with the range of its numbers and a line of help.
+
+    ``label_smoothing: float = field(0.0, low=0, below=1)``. `validate` reads the range; without one, integers must be at
+    least 1 and floats finite. `below` may be the name of another field: ``pad: int = field(0, low=0, below="vocab")``.
+    """
+    bounds = Range(low, high, above, below)
+    metadata = {"range": None if bounds == Range() else bounds, "help": help}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
 def to_dict(config: Any) -> dict[str, Any]:
-    """A dataclass as plain JSON-able values (tuples become lists); a part that is a module cannot be written down."""
+    """Convert a dataclass to JSON values (tuples become lists); raise if a value is a module."""
     return {key: _to_json(value, key) for key, value in asdict_shallow(config).items()}
 
 
 def from_dict(cls: type[C], values: Mapping[str, Any]) -> C:
-    """A dataclass from plain values, every name and type checked."""
+    """Build a dataclass from JSON values, checking every name and type."""
     hints = typing.get_type_hints(cls)
     known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
     for key in values:
@@ -38,24 +59,29 @@ def override(config: C, settings: Iterable[str]) -> C:
     for setting in settings:
         path, sign, text = setting.partition("=")
         if not sign:
-            raise RegardError(f"cannot read the setting {setting!r}; write key=value")
+            raise RegardError(f"cannot parse the setting {setting!r}; write key=value")
         config = _override(config, path.strip().split("."), text.strip(), path.strip())
     return config
 
 
+def parse_setting(text: str, hint: Any, key: str) -> Any:
+    """Return what was typed for a field as the field's type; a string stays as it was typed."""
+    return text if hint is str else coerce(_parse_literal(text, hint), hint, key)
+
+
 def missing_fields(error: TypeError) -> str:
-    """The fields that a dataclass was made without, as settings to be given."""
+    """Return the names in a "missing argument" error of a dataclass, as settings: ``vocab=..., width=...``."""
     names = re.findall(r"'(\w+)'", str(error).split("missing")[-1])
     return ", ".join(f"{name}=..." for name in names)
 
 
 def asdict_shallow(config: Any) -> dict[str, Any]:
-    """The fields of a dataclass, not descending into them."""
+    """Return the fields of a dataclass as a dict, not recursively."""
     return {f.name: getattr(config, f.name) for f in fields(config)}
 
 
 def coerce(value: Any, hint: Any, key: str) -> Any:
-    """The value as the field's type, or an error that says which was wanted."""
+    """Convert a value to the type of a field, or raise an error that names the type."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         for option in inner:
@@ -91,8 +117,8 @@ def coerce(value: Any, hint: Any, key: str) -> Any:
         return float(value)
     elif isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
         return value
-    wanted = hint.__name__ if isinstance(hint, type) and not inner else str(hint).replace("NoneType", "None")
-    raise RegardError(f"'{key}' is {value!r}, but {wanted} is wanted")
+    expected = hint.__name__ if isinstance(hint, type) and not inner else str(hint).replace("NoneType", "None")
+    raise RegardError(f"'{key}' must be {expected}, got {value!r}")
 
 
 def _to_json(value: Any, key: str) -> Any:
@@ -105,14 +131,14 @@ def _to_json(value: Any, key: str) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise RegardError(
-        f"'{key}' is a {type(value).__name__}, which a file cannot hold; put its class into the room's table under a "
-        f"name (for example MECHANISMS['mine'] = ('my_module', 'MyAttention')) and give that name as the spec"
+        f"'{key}' is a {type(value).__name__}, which cannot be saved as JSON; register its class under a name "
+        f"(for example MECHANISMS['mine'] = ('my_module', 'MyAttention')) and use that name as the spec"
     )
 
 
 def _override(config: Any, path: list[str], text: str, whole: str) -> Any:
     if not is_dataclass(config):
-        raise UnknownName(f"'{whole}' goes deeper than the configuration does")
+        raise UnknownName(f"'{whole}' names a field of a value that has no fields")
     known = {f.name for f in fields(config)}
     if path[0] not in known:
         raise UnknownName(f"no setting is called '{whole}'; {did_you_mean(path[0], known)}")
@@ -126,14 +152,14 @@ def _override(config: Any, path: list[str], text: str, whole: str) -> Any:
 
 
 def _parse_literal(text: str, hint: Any) -> Any:
-    """What was typed on the command line, as a Python value; bare words are strings."""
+    """Parse a value of the command line as a Python literal; bare words are strings."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     if text.lower() in ("none", "null"):
         return None
     if hint is str:
         return text.strip("\"'")
-    if typing.get_args(hint) == (str, ...) and not text.startswith(("(", "[")):  # words with commas between them
+    if typing.get_args(hint) == (str, ...) and not text.startswith(("(", "[")):  # comma-separated words
         return tuple(word.strip() for word in text.split(",") if word.strip())
     try:
         return ast.literal_eval(text)
@@ -142,5 +168,5 @@ def _parse_literal(text: str, hint: Any) -> Any:
 
 
 def _has_wrong_length(value: Sequence[Any], items: tuple[Any, ...]) -> bool:
-    """Whether a pair is no pair: a tuple of another length than its type has."""
+    """Whether a tuple has another length than its type."""
     return bool(items) and items[-1] is not ... and len(value) != len(items)

@@ -1,7 +1,7 @@
-"""Stepping: the three verbs of anything that writes one token after another.
+"""The protocol of autoregressive models: start, step, select.
 
-A batch of B inputs with K beams each is B K everywhere: beams are queries of the same input, not copies of it. The
-state is a value that only the model reads. Law: N steps equal one forward.
+A batch of B inputs with K beams each is B K everywhere: beams are queries of the same input, not copies of it. Only the
+model reads the state. Contract: N steps equal one forward.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from regard.core.shapes import Float, Int, Tensor
 
 @runtime_checkable
 class Decodable(Protocol):
-    """What every search needs of a model."""
+    """What greedy, sampling and beam search need of a model."""
 
     @property
     def eos(self) -> int:
@@ -21,13 +21,13 @@ class Decodable(Protocol):
         ...
 
     def start(self, *inputs: Any, capacity: int) -> tuple[Int[Tensor, "B 1"], Any]:
-        """Read the inputs once: the first token of every output, and a state with room for `room` tokens."""
+        """Encode the inputs; return the first token of every output and a state for up to `capacity` tokens."""
         ...
 
     def step(self, tokens: Int[Tensor, "B K"], state: Any) -> tuple[Float[Tensor, "B K V"], Any]:
-        """Logits of the next token of every beam."""
+        """Return the logits of the next token for every beam, and the new state."""
         ...
 
     def select(self, state: Any, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> Any:
-        """Keep the inputs `rows` (None: all, in place), of each the beams `beams`, whose number may change."""
+        """Keep the inputs `rows` (None: all, in place) and, of each, the beams `beams`; K may change."""
         ...

@@ -1,6 +1,6 @@
-"""The errors a user can cause, each with one line that says what was wrong and what to do.
+"""Errors that a user can cause: one line that says what was wrong, what is expected and what to do.
 
-The command line prints these without a traceback; everything else is a bug of ours and keeps its traceback.
+The command line prints these without a traceback; any other exception is a bug and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any
 
 
 class RegardError(Exception):
-    """Something the user can put right; its message is one line meant for them."""
+    """Base class of errors that the user can put right; the message is one line."""
 
 
 class Unsupported(RegardError):
-    """A part was asked for something it does not offer."""
+    """A part does not support what was requested."""
 
 
 class UnknownName(RegardError):
-    """A name that is in no table; the message offers the nearest one."""
+    """A name that no registry has; the message suggests the nearest one."""
 
 
 class BadInput(RegardError):
@@ -28,11 +28,11 @@ class BadInput(RegardError):
 
 
 class OutOfMemory(RegardError):
-    """There was no room on the device, or on the host; the message says how less of it is needed."""
+    """The device or the host ran out of memory; the message says how to use less."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a device, or the host, had no room left; torch has a class for the one, and a sentence for the other."""
+    """Whether the device or the host ran out of memory; for the host, torch raises a plain RuntimeError."""
     return isinstance(error, MemoryError | OutOfMemory) or (
         isinstance(error, RuntimeError)
         and (type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error))
@@ -41,7 +41,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def oom_advice(advice: str) -> Iterator[None]:
-    """What runs out of memory in this block says how to need less, where nothing within has said it already."""
+    """Turn an out-of-memory error of this block into `OutOfMemory` with advice, unless it already is one."""
     try:
         yield
     except Exception as error:
@@ -50,18 +50,18 @@ def oom_advice(advice: str) -> Iterator[None]:
         raise OutOfMemory(f"out of memory; {advice}") from error
 
 
-def require_iterable(given: Any, what: str) -> Iterator[Any]:
-    """What was given, one after another; refuses what cannot be gone through."""
-    if not isinstance(given, Iterable):
-        raise BadInput(f"give a list of {what}, not {'None' if given is None else f'a {type(given).__name__}'}")
-    return iter(given)
+def require_iterable(items: Any, what: str) -> Iterator[Any]:
+    """Return an iterator over `items`, or raise `BadInput` if there is none."""
+    if not isinstance(items, Iterable):
+        raise BadInput(f"give a list of {what}, not {'None' if items is None else f'a {type(items).__name__}'}")
+    return iter(items)
 
 
-MAX_SUGGESTIONS = 6  # names that are offered at once
+MAX_SUGGESTIONS = 6
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The tail of an error message: the known names that begin so, else the closest, or all where none is close."""
+    """Return the end of an error message: the known names with this prefix, else the closest one, else all."""
     name, known = str(name), sorted(known)
     longer = [each for each in known if name and each.startswith(name)]
     if 0 < len(longer) <= MAX_SUGGESTIONS:

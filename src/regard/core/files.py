@@ -1,6 +1,6 @@
-"""Files written whole or not at all: under another name first, flushed to the disk, then put in place.
+"""Atomic file writes: write to a temporary file, flush it to disk, rename it.
 
-A full disk, a missing or a locked folder is one line of `BadInput`, and an older file of that name stays as it was.
+A full disk or a missing or read-only folder raises `BadInput` and leaves an existing file unchanged.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from regard.core.errors import BadInput
 
 
 def atomic_write(content: bytes, path: str | os.PathLike[str]) -> Path:
-    """Put bytes at a path atomically."""
+    """Write bytes to a path atomically."""
     path = Path(path)
     part = None
     try:
-        place = Path(os.path.realpath(path))  # through a link, to what it names
-        part = place.with_name(f".{secrets.token_hex(8)}.part")
+        target = Path(os.path.realpath(path))  # a symbolic link stays one
+        part = target.with_name(f".{secrets.token_hex(8)}.part")
         with open(part, "xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(part, place)
+        os.replace(part, target)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise BadInput(f"cannot write {str(path)!r}: {why.lower()}") from error
     finally:
         if part is not None:
-            with suppress(OSError):  # in place by now, unless something went wrong
+            with suppress(OSError):  # renamed already, unless something failed
                 part.unlink()
     return path

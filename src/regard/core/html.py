@@ -1,8 +1,8 @@
-"""How an object shows itself in a notebook: a line of words and small pictures, in one piece of HTML.
+"""HTML for notebooks: `_repr_html_` of traces and tables.
 
-Nothing is loaded and nothing runs: words are escaped, a picture is a PNG in its own address, and there is no script.
-A map of any size is drawn with at most `MOST` cells a side, each the largest weight of the cells it stands for, so that
-a thin line of attention is not averaged away.
+The HTML is self-contained: text is escaped, an image is a PNG data URL, and there is no script. A map of any size is
+drawn with at most `MAX_CELLS` cells a side, each the maximum of the weights it covers, so that thin lines of attention
+are not averaged away.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from regard.core.shapes import Float, Int, Tensor
 
 MAX_CELLS = 96  # cells a side of a small map
 MAX_HEADS = 16  # maps of one layer
-MAX_LABELS = 24  # rows or columns of a map that is written out with its words
+MAX_LABELS = 24  # rows or columns of a labelled map
 
-# From the paper to the ink in even steps of lightness; told apart without telling colours apart.
+# Even steps of lightness, so that levels differ without colour vision.
 _STOPS = ("f4f6fa", "d3e3f0", "9fcbe1", "5fabcb", "3085b6", "275c9b", "28367a", "1d1748")
 
 
 def escape(text: str) -> str:
-    """Words as text of a page, in ASCII: no tag, no quote, and half an emoji spelled by its number."""
+    """Escape text for HTML, in ASCII: tags, quotes, and lone surrogates as character references."""
     return html.escape(text, quote=True).encode("ascii", "xmlcharrefreplace").decode("ascii")
 
 
 def png_data_url(levels: Int[Tensor, "Y X"]) -> str:
-    """Levels 0 to 255 as the address of a picture, one pixel each."""
+    """Encode levels 0 to 255 as a PNG data URL, one pixel each."""
     y, x = levels.shape
-    rows = torch.cat([torch.zeros(y, 1, dtype=torch.uint8), levels.to("cpu", torch.uint8)], 1)  # 0: a row as it is
+    rows = torch.cat([torch.zeros(y, 1, dtype=torch.uint8), levels.to("cpu", torch.uint8)], 1)  # filter type 0
     parts = (
         (b"IHDR", struct.pack(">IIBBBBB", x, y, 8, 3, 0, 0, 0)),
         (b"PLTE", bytes(value for colour in _palette() for value in colour)),
@@ -46,7 +46,7 @@ def png_data_url(levels: Int[Tensor, "Y X"]) -> str:
 
 
 def heatmap(weights: Float[Tensor, "N M"], title: str, side: int = 72) -> str:
-    """One map as a picture of about `text_axis` pixels; the brightness is the root of the weight over the largest."""
+    """Draw one map as an image of about `side` pixels; the level is sqrt(weight / largest weight)."""
     w = torch.nan_to_num(weights.detach().to("cpu", torch.float32).abs(), 0.0, 0.0, 0.0)
     n, m = w.shape
     w = adaptive_max_pool2d(w[None], (min(n, MAX_CELLS), min(m, MAX_CELLS)))[0]
@@ -54,13 +54,13 @@ def heatmap(weights: Float[Tensor, "N M"], title: str, side: int = 72) -> str:
     longest = max(n, m)
     high, wide = (max(8, round(side * k / longest)) for k in (n, m))
     return (
-        f'<img alt="{escape(title)}" title="{escape(title)}" width="{wide}" height="{high}" src="{png_data_url(levels.int())}" '
-        'style="image-rendering:pixelated;display:inline-block;margin:2px">'
+        f'<img alt="{escape(title)}" title="{escape(title)}" width="{wide}" height="{high}" '
+        f'src="{png_data_url(levels.int())}" style="image-rendering:pixelated;display:inline-block;margin:2px">'
     )
 
 
 def labelled_heatmap(weights: Float[Tensor, "N M"], rows: Sequence[str], columns: Sequence[str]) -> str:
-    """A map written out: a word for each row and column, a weight of a percent and more in its cell."""
+    """Draw a map as a table with labels; cells of at least 1 % show their weight."""
     palette, peak = _palette(), float(weights.max()) or 1.0
     heading = "".join(f"<th><bdi>{escape(word)}</bdi></th>" for word in columns)
     lines = []
@@ -69,16 +69,16 @@ def labelled_heatmap(weights: Float[Tensor, "N M"], rows: Sequence[str], columns
         for w in row:
             level = int(255 * min(1.0, max(0.0, w / peak)) ** 0.5)
             ink = "#fff" if level > 140 else "#1c2333"
-            said = f"{100 * w:.0f}" if w >= 0.01 else ""
-            cells.append(f'<td style="background:rgb{palette[level]};color:{ink};text-align:center">{said}</td>')
+            percent = f"{100 * w:.0f}" if w >= 0.01 else ""
+            cells.append(f'<td style="background:rgb{palette[level]};color:{ink};text-align:center">{percent}</td>')
         lines.append(f"<tr><th><bdi>{escape(word)}</bdi></th>{''.join(cells)}</tr>")
     return f'<table style="font-size:11px"><tr><th></th>{heading}</tr>{"".join(lines)}</table>'
 
 
 def render_table(table: Sequence[dict[str, str]]) -> str:
-    """Rows of words with the same columns, as a table."""
+    """Draw rows with the same columns as a table."""
     if not table:
-        return "<p>(nothing)</p>"
+        return "<p>(empty)</p>"
     heading = "".join(f"<th>{escape(column)}</th>" for column in table[0])
     lines = ("".join(f'<td style="text-align:left">{escape(row[c])}</td>' for c in table[0]) for row in table)
     return f"<table><tr>{heading}</tr>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"

@@ -1,11 +1,11 @@
-"""Words for torch.compile that do not import it.
+"""Decorators of torch.compiler that do not import torch._dynamo.
 
-torch.compiler.disable and its like import the compiler, which takes as long as PyTorch itself: two seconds of every
-command, whether anything is compiled or not. Here they take effect when the compiler comes, by whoever imports it.
+torch.compiler.disable and its like import torch._dynamo, which takes as long as importing torch itself: two seconds of
+every command, whether anything is compiled or not. Here they are deferred until something else imports it.
 
-    @uncompiled                   torch.compiler.disable
-    @uncompiled(recursive=False)  the same for the function alone, not for what it calls
-    @constant                     torch.compiler.assume_constant_result
+    @disable_compile                   torch.compiler.disable
+    @disable_compile(recursive=False)  the same for the function alone; what it calls may be compiled
+    @assume_constant_result            torch.compiler.assume_constant_result
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def disable_compile(function: F) -> F: ...
 @overload
 def disable_compile(*, recursive: bool = True) -> Callable[[F], F]: ...
 def disable_compile(function: Any = None, *, recursive: bool = True) -> Any:
-    """Of a module or of a class: run as Python, never traced; unless recursive, what it calls may be compiled."""
+    """Never trace this function or method; unless `recursive`, what it calls may be compiled."""
     if function is None:
         return lambda function: _disable(function, recursive)
     return _disable(function, recursive)
 
 
 def assume_constant_result(function: F) -> F:
-    """What it returns is a constant of the graph: it depends on nothing that changes."""
+    """Treat the return value as a constant of the compiled graph."""
     if DYNAMO in sys.modules:
         return torch.compiler.assume_constant_result(function)
     _deferred.append(lambda: torch.compiler.assume_constant_result(function))
@@ -43,14 +43,14 @@ def assume_constant_result(function: F) -> F:
 
 
 def _disable(function: FunctionType, recursive: bool) -> Callable[..., Any]:
-    if DYNAMO in sys.modules or "<locals>" in function.__qualname__:  # it is there, or the function cannot be found
+    if DYNAMO in sys.modules or "<locals>" in function.__qualname__:  # loaded, or a local function
         return torch.compiler.disable(function, recursive)
     _deferred.append(lambda: _replace_function(function, torch.compiler.disable(function, recursive)))
     return function
 
 
 def _replace_function(old: FunctionType, new: Callable[..., Any]) -> None:
-    """Put a function where another one is: in its class, or in every module of ours that has it."""
+    """Replace a method in its class, or a function in every loaded module of its top-level package."""
     owner, _, name = old.__qualname__.rpartition(".")
     if owner:
         holder: Any = sys.modules[old.__module__]
@@ -58,14 +58,14 @@ def _replace_function(old: FunctionType, new: Callable[..., Any]) -> None:
             holder = getattr(holder, part)
         setattr(holder, name, new)
         return
-    ours = old.__module__.partition(".")[0]
-    for module in [m for name, m in sys.modules.items() if name.partition(".")[0] == ours]:
+    package = old.__module__.partition(".")[0]
+    for module in [m for name, m in sys.modules.items() if name.partition(".")[0] == package]:
         for name in [name for name, value in vars(module).items() if value is old]:
             setattr(module, name, new)
 
 
 class _DynamoImportHook:
-    """Stands at the imports until the compiler comes, lets it in, and does what has waited for it."""
+    """Import hook: apply the deferred decorators once torch._dynamo is loaded."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
         if name != DYNAMO:

@@ -1,9 +1,9 @@
-"""Parts from outside: modules that put lines of their own into the tables, so that every command knows their names.
+"""Plugins: modules outside the package that add entries to its registries.
 
-    REGARD_PLUGINS     modules that can be imported, with commas between: ``REGARD_PLUGINS=quiet regard list attention``
+    REGARD_PLUGINS   names of importable modules, separated by commas: ``REGARD_PLUGINS=quiet regard list attention``
     entry points     of installed packages, in the group "regard.plugins"
 
-They are imported when a name is asked for that no table has, or when names are listed; until then nothing is paid.
+They are imported when a name is looked up that no registry has, or when names are listed.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from regard.core.errors import RegardError
 
 @lru_cache(maxsize=1)
 def load_plugins() -> None:
-    """Import them, once."""
+    """Import all plugins, once."""
     from importlib.metadata import entry_points
 
     modules = {
         name.strip(): "REGARD_PLUGINS" for name in os.environ.get("REGARD_PLUGINS", "").split(",") if name.strip()
     }
     modules |= {entry.module: f"the entry point '{entry.name}'" for entry in entry_points(group="regard.plugins")}
-    for module, by in modules.items():
+    for module, source in modules.items():
         try:
             import_module(module)
-        except Exception as error:  # whatever someone's module may do
+        except Exception as error:  # a plugin may raise anything
             why = f"{type(error).__name__}: {error}"
-            raise RegardError(f"the module '{module}', named by {by}, cannot be imported: {why}") from error
+            raise RegardError(f"cannot import plugin '{module}', named by {source}: {why}") from error

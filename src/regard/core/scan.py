@@ -1,9 +1,9 @@
-"""A linear recurrence for all times at once.
+"""A linear recurrence, computed for all times in parallel.
 
     h_t = a_t h_{t-1} + b_t,  h before the first = 0
 
-One round joins every time with the one before it, the next with what that had joined, and so on: log2 T rounds of
-products and sums, O(T log T), and nothing is ever divided, so a factor of zero does no harm.
+Round r combines each time with the one 2^r before it: log2 T rounds of products and sums, O(T log T). There is no
+division, so factors of zero are fine.
 
 Hillis, Steele: Data Parallel Algorithms. 1986
 """
@@ -16,9 +16,9 @@ from regard.core.shapes import Float, Tensor
 
 
 def scan(factors: Float[Tensor, "*rows T"], inputs: Float[Tensor, "*rows T"]) -> Float[Tensor, "*rows T"]:
-    """Every h_t along the last axis, from the factors a and what is given, b."""
+    """Return every h_t along the last axis, from the factors a and the inputs b."""
     sums, by = inputs, 1
-    while by < inputs.shape[-1]:  # after each round: all that was given at most 2 by - 1 times before
+    while by < inputs.shape[-1]:  # after each round, h_t includes the inputs of the last 2 by times
         sums = sums + factors * shift_right(sums, by)
         factors = factors * shift_right(factors, by)
         by *= 2
@@ -26,5 +26,5 @@ def scan(factors: Float[Tensor, "*rows T"], inputs: Float[Tensor, "*rows T"]) ->
 
 
 def shift_right(x: Float[Tensor, "*rows T"], by: int = 1) -> Float[Tensor, "*rows T"]:
-    """Everything `by` times later, zeros before it."""
+    """Shift along the last axis by `by` places, filling with zeros."""
     return F.pad(x[..., : x.shape[-1] - by], (by, 0))

@@ -1,6 +1,6 @@
-"""The letters, everywhere the same, carried by jaxtyping in signatures (and checked at run time in tests only).
+"""The letters of shapes, the same everywhere, in jaxtyping annotations (checked at run time in tests only).
 
-    B batch   H heads   G groups of heads   N queries   M keys   K beams
+    B batch   H heads   G key/value heads   N queries   M keys   K beams
     C width   D head width   E value width   V vocabulary   T time   Y X rows and columns
 
 A mask is True where a query *may* attend.
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.core.errors import BadInput
 
-Rows = slice | list[int]  # which query rows are asked for
+Rows = slice | list[int]  # which query rows
 Pair = tuple[int, int]  # rows and columns
 Size = int | Pair  # the same, where one number is a square
 
@@ -22,13 +22,13 @@ __all__ = ["Bool", "Float", "Int", "Pair", "Rows", "Size", "Tensor", "check_toke
 
 
 def pair(size: Size) -> Pair:
-    """Rows and columns; one number is a square."""
+    """Return (rows, columns); one number means a square."""
     return (size, size) if isinstance(size, int) else (size[0], size[1])
 
 
 def check_token_ids(tokens: Tensor, what: str = "tokens") -> Int[Tensor, "B N"]:
-    """Tokens as they are, if they are rows of whole numbers; looks at no number."""
+    """Return the tokens if they are a 2-D integer tensor, else raise `BadInput`; the ids themselves are not read."""
     if tokens.ndim != 2 or tokens.dtype not in (torch.int64, torch.int32):
-        given = f"{str(tokens.dtype).removeprefix('torch.')} of shape {tuple(tokens.shape)}"
-        raise BadInput(f"{what} are B N, rows of whole numbers (one row: tokens[None]); these are {given}")
+        got = f"{str(tokens.dtype).removeprefix('torch.')} of shape {tuple(tokens.shape)}"
+        raise BadInput(f"{what} must be integers of shape (batch, length) (one row: tokens[None]), got {got}")
     return tokens

@@ -1,8 +1,8 @@
-"""Parts by name: ``"nystrom(landmarks=64)"`` -> the class in a table, with its arguments.
+"""Build parts from specs: ``"nystrom(landmarks=64)"`` -> the class registered under that name, with its arguments.
 
-A table is a literal dict, name -> (module, class), resolved only when the name is used. A spec holds literals only: it
-is parsed, never evaluated; its names are checked, and the types and numbers that the parts of this library take. A
-user's own module passes through `make` untouched.
+A registry is a literal dict, name -> (module, class), resolved only when the name is used. A spec holds literals only: it
+is parsed, never evaluated. Names of arguments are checked and, for parts of this library, their types and ranges. A
+module of the user's own passes through `build_part` unchanged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from regard.core.config import coerce
 from regard.core.errors import RegardError, UnknownName, did_you_mean
 from regard.core.plugins import load_plugins
-from regard.core.validation import validate_argument
+from regard.core.validation import argument_ranges, check_range
 
 Registry = dict[str, tuple[str, str]]
 
@@ -36,11 +36,11 @@ class Spec:
 
     name: str
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    args: tuple[Any, ...] = ()  # those without a name, which stand before the others: ``classes(3)``
+    args: tuple[Any, ...] = ()  # positional arguments: ``classes(3)``
 
     @classmethod
     def parse(cls, text: str) -> Spec:
-        """Read ``name``, ``name(key=literal, ...)`` or ``name(literal, ...)``."""
+        """Parse ``name``, ``name(key=literal, ...)`` or ``name(literal, ...)``."""
         try:
             node = ast.parse(text.strip(), mode="eval").body
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
@@ -50,7 +50,7 @@ class Spec:
                 return cls(node.id)
         except (SyntaxError, ValueError):
             pass
-        raise RegardError(f"cannot read the spec {text!r}; write name or name(key=value, ...), values as literals")
+        raise RegardError(f"cannot parse the spec {text!r}; write name or name(key=value, ...), values as literals")
 
     def __str__(self) -> str:
         inside = ", ".join([*map(repr, self.args), *(f"{k}={v!r}" for k, v in self.kwargs.items())])
@@ -58,24 +58,24 @@ class Spec:
 
 
 def resolve(table: Registry, name: str, kind: str) -> type:
-    """The class a table holds under a name, imported now."""
+    """Import and return the class registered under a name."""
     if name not in table:
         load_plugins()
     if name not in table:
         raise UnknownName(f"no {kind} is called '{name}'; {did_you_mean(name, table)}")
-    line: Any = table[name]
-    if not (isinstance(line, tuple) and len(line) == 2 and all(isinstance(word, str) for word in line)):
-        raise RegardError(f"the line of {kind} '{name}' is {line!r}; write the names of a module and a class in it")
-    found: type = getattr(import_module(line[0]), line[1])
-    return found
+    entry: Any = table[name]
+    if not (isinstance(entry, tuple) and len(entry) == 2 and all(isinstance(word, str) for word in entry)):
+        raise RegardError(f"{kind} '{name}' is registered as {entry!r}; expected a pair of names (module, class)")
+    cls: type = getattr(import_module(entry[0]), entry[1])
+    return cls
 
 
 def build_part(table: Registry, spec: Any, kind: str, **context: Any) -> Any:
-    """Build the part a spec names; `given` are the arguments its surroundings know (passed on where it takes them).
+    """Build the part that a spec names; `context` are arguments from the caller, passed where the part takes them.
 
-    Anything that is not a string is the user's own part and is returned as it is.
+    Anything that is not a string is the user's own part and is returned unchanged.
     """
-    if spec is None or isinstance(spec, (int, float, list, tuple, dict)):  # a setting that was no name
+    if spec is None or isinstance(spec, (int, float, list, tuple, dict)):  # not a part
         raise RegardError(f"{spec!r} is no {kind}; write name or name(key=value, ...)")
     if not isinstance(spec, str):
         return spec
@@ -91,7 +91,7 @@ def build_part(table: Registry, spec: Any, kind: str, **context: Any) -> Any:
     written = _coerce_arguments(cls, first | dict(parsed.kwargs), kind, parsed.name)
     for key, value in written.items():
         if key in CONTEXT_ARGUMENTS and (kind, key) not in CONTEXT_EXCEPTIONS and context.get(key, value) != value:
-            raise RegardError(f"{key} of {kind} '{parsed.name}' is {value}, but its place asks for {context[key]}")
+            raise RegardError(f"{key} of {kind} '{parsed.name}' must be {context[key]} here, got {value}")
     chosen = {k: v for k, v in context.items() if k in takes} | written
     if missing := [k for k, p in takes.items() if k not in chosen and p.default is p.empty and p.kind not in _VARIADIC]:
         raise RegardError(f"{kind} '{parsed}' needs {', '.join(missing)}: write {parsed.name}({missing[0]}=...)")
@@ -99,20 +99,21 @@ def build_part(table: Registry, spec: Any, kind: str, **context: Any) -> Any:
 
 
 def _coerce_arguments(cls: type, written: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
-    """What a spec says, as the types that the part asks for; what someone else's part may be given is their affair."""
+    """Convert arguments to the annotated types and check their ranges; parts of other packages check themselves."""
     if not written or cls.__module__.split(".")[0] not in ("regard", "torch"):
         return written
     hints = typing.get_type_hints(cls.__init__)  # type: ignore[misc]  # of the class itself, not of a subclass
     found = {key: coerce(value, hints.get(key, Any), f"{key} of {kind} {name}") for key, value in written.items()}
+    ranges = argument_ranges(cls)
     for key, value in found.items():
-        validate_argument(value, kind, key, f"{key} of {kind} '{name}'")
+        check_range(value, ranges.get(key), f"{key} of {kind} '{name}'")
     return found
 
 
 def layer_spec(spec: Any, layer: int) -> Any:
-    """The spec of one layer, where a list gives one a layer, cycled."""
+    """Return the spec of one layer: a list has one a layer, cycled."""
     if isinstance(spec, Sequence) and not isinstance(spec, str):
         if not spec:
-            raise RegardError("a list of parts, one for each layer, is empty; name at least one")
+            raise RegardError("the list of specs, one for each layer, is empty; name at least one part")
         return spec[layer % len(spec)]
     return spec

@@ -1,12 +1,12 @@
-"""Searching for an output, over anything that steps: greedy, sampling, beam and diverse beam.
+"""Decoding searches over any `Decodable` model: greedy, sampling, beam and diverse beam.
 
     beam     keep the K best unfinished outputs of each input; an output is finished when it ends in eos
     score    log p(output) / length^penalty, length counted with its eos
     stop     an input is done when no unfinished output, at its present length, scores better than its K-th finished one
 
-What happens to an input depends on that input alone: its own limit, its own stopping, its own random numbers. So a
-batch gives what single inputs give. Inputs that are done leave the batch once a quarter of it is done. On a GPU, a step
-of a model whose shapes can be frozen is recorded once and replayed.
+Each input has its own limit, stopping and random numbers, so a batch gives the same outputs as single inputs. Inputs
+that are done leave the batch once a quarter of it is done. On a GPU, the step of a model with static shapes is captured
+once and replayed.
 
 Diverse beam: Vijayakumar et al. 2018, arXiv:1610.02424; sampling: decoding.sampling
 """
@@ -38,8 +38,8 @@ def greedy_search(
     prefix: Sequence[Sequence[int]] | None = None,
     banned_tokens: Sequence[int] = (),
 ) -> list[Hypothesis]:
-    """The likeliest next token, again and again; one output for each input. `said`: what else counts as repeated."""
-    walk = SampleSearch(
+    """Return one output per input: always the most likely next token. `previous_tokens` also count as repeated."""
+    search = SampleSearch(
         model,
         inputs,
         max_length,
@@ -48,7 +48,7 @@ def greedy_search(
         prefix=prefix,
         banned_tokens=banned_tokens,
     )
-    return [found[0] for found in walk.run()]
+    return [found[0] for found in search.run()]
 
 
 def sample(
@@ -66,13 +66,13 @@ def sample(
     prefix: Sequence[Sequence[int]] | None = None,
     banned_tokens: Sequence[int] = (),
 ) -> list[list[Hypothesis]]:
-    """Draw `samples` outputs for each input; a seed for each input (or one, counted up) makes them repeatable."""
+    """Sample `num_samples` outputs per input; a seed per input (or one, counted up) makes them repeatable."""
     how = Sampler(temperature, top_k, top_p, min_p)
     seeds = list(seed) if isinstance(seed, Sequence) else [seed + row for row in range(inputs[0].shape[0])]
-    walk = SampleSearch(
+    search = SampleSearch(
         model, inputs, max_length, how, num_samples, seeds, repetition_penalty, previous_tokens, prefix, banned_tokens
     )
-    return walk.run()
+    return search.run()
 
 
 def beam_search(
@@ -87,14 +87,15 @@ def beam_search(
     prefix: Sequence[Sequence[int]] | None = None,
     banned_tokens: Sequence[int] = (),
 ) -> list[list[Hypothesis]]:
-    """The `num_candidates` best outputs for each input, best first.
+    """Return the `num_candidates` best outputs per input, best first.
 
-    With `groups` > 1 the beams are split into groups that search one after the other; a word that earlier groups chose
-    at this step costs `diversity` for each time it was chosen. An output that two groups found is given once.
+    With `groups` > 1 the beams are split into groups that search one after the other; a token that earlier groups chose
+    at this step costs `diversity` for each time it was chosen. An output that two groups find is returned once.
     """
     if beam_size < 1 or num_candidates < 1 or groups < 1 or beam_size % groups or num_candidates > beam_size:
         raise RegardError(
-            f"{beam_size} beams in {groups} groups, {num_candidates} best: groups must divide beams, nbest <= beams"
+            f"beam_size={beam_size}, groups={groups}, num_candidates={num_candidates}: groups must divide beam_size, "
+            "and num_candidates must be 1 to beam_size"
         )
     return _BeamSearch(
         model, inputs, max_length, prefix, banned_tokens, beam_size, length_penalty, num_candidates, groups, diversity
@@ -102,7 +103,7 @@ def beam_search(
 
 
 class _BeamSearch(SearchLoop):
-    """Beam search as a tree: words and parents of every step, walked back once at the end."""
+    """Beam search as a tree: tokens and parents of every step, traced back once at the end."""
 
     def __init__(
         self,
@@ -126,16 +127,16 @@ class _BeamSearch(SearchLoop):
         self.parents = torch.zeros(self.last, batch, beam_size, dtype=torch.long, device=device)
         self.live = torch.zeros(batch, 1, device=device)
         shape = (batch, groups, each)
-        # the pool of the best outputs so far; those cut off by the limit rank below all that ended by themselves
+        # the best outputs so far; those cut off by the limit rank below all that finished
         self.pool = torch.full(shape, NEG_INF, dtype=torch.float64, device=device)
         self.pool_end = torch.zeros(*shape, 2, dtype=torch.long, device=device)  # time and parent of its last token
         self.pool_total = torch.zeros(shape, device=device)
 
     def advance(self) -> None:
-        """Grow every beam by one word, set aside what ends, keep the best of the rest."""
+        """Extend every beam by one token, set finished ones aside, keep the best of the rest."""
         each = self.beam_size // self.groups
         # B K V, where K is 1 at the first step
-        p = self.held(log_probs(self.scores()))
+        p = self.apply_prefix(log_probs(self.scores()))
         start = p.shape[1] == 1 and self.live.shape[1] == 1
         words, parents, totals, ended = [], [], [], []
         offered: list[BeamCandidates] = []
@@ -148,8 +149,8 @@ class _BeamSearch(SearchLoop):
             cost = None if chosen is None else self.diversity * chosen
             total, rank, word, parent = _candidates(p[:, own], self.live[:, own], cost, each)
             ends = (word == self.eos) & (total > NEG_INF)
-            ended.append(self.ending(total, parent + first, ends, length))
-            # the best that go on; an input always has K of them, some perhaps dead
+            ended.append(self.finished_candidates(total, parent + first, ends, length))
+            # the best unfinished ones; an input always has K of them, some perhaps with score -inf
             alive, place = torch.where(word == self.eos, NEG_INF, rank).topk(each, dim=-1)
             if self.observer is not None:
                 offered.append(BeamCandidates(total, rank, word, parent + first, place))
@@ -164,15 +165,17 @@ class _BeamSearch(SearchLoop):
         if self.observer is not None:
             self.observer.on_beam_step(self, offered)
 
-    def ending(self, total: Tensor, parent: Tensor, ends: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The outputs that end here (among the best K), for a group's pool; none if the input is done."""
+    def finished_candidates(
+        self, total: Tensor, parent: Tensor, ends: Tensor, length: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the outputs that finish at this step (among the best K); none if the input is done."""
         each = self.pool.shape[2]
         key = torch.where(ends & ~self.done[:, None], total.double() / length, NEG_INF)[:, :each]
         end = torch.stack([self.time.expand_as(parent), parent], -1)[:, :each]
         return key, end, total[:, :each]
 
     def merge(self, group: int, *more: tuple[Tensor, Tensor, Tensor]) -> None:
-        """Keep the best of the pool and these."""
+        """Keep the best of a group's pool and these."""
         pool = self.pool[:, group], self.pool_end[:, group], self.pool_total[:, group]
         key, end, total = (torch.cat(parts, 1) for parts in zip(pool, *more, strict=True))
         key, place = key.topk(self.pool.shape[2], dim=1)
@@ -183,18 +186,20 @@ class _BeamSearch(SearchLoop):
     def grow(
         self, words: Tensor, parents: Tensor, totals: Tensor, ended: list[Any], length: Tensor, closing: Tensor
     ) -> None:
-        """Write the new layer of the tree, set aside what ends or reaches its limit, see who is done."""
+        """Store the new layer of the tree, pool outputs that finish or are cut off, and mark inputs that are done."""
         each = self.beam_size // self.groups
         self.words.index_copy_(0, self.time[None], words[None])
         self.parents.index_copy_(0, self.time[None], parents[None])
         slot = torch.arange(self.beam_size, device=words.device).expand_as(words)
         cut = torch.where((closing & ~self.done)[:, None], totals.double() / length - UNFINISHED_PENALTY, NEG_INF)
-        end = torch.stack([(self.time + 1).expand_as(slot), slot], -1)  # a token beyond: its parent is this layer
+        end = torch.stack([(self.time + 1).expand_as(slot), slot], -1)  # one step later: its parent is in this layer
         for group in range(self.groups):
             own = slice(group * each, (group + 1) * each)
             self.merge(group, ended[group], (cut[:, own], end[:, own], totals[:, own]))
         best = totals.unflatten(1, (self.groups, each)).amax(2).double() / length  # B G
-        stuck = (best <= self.pool[:, :, -1]).all(1)  # what was cut off is in the pool only where all is over anyway
+        stuck = (best <= self.pool[:, :, -1]).all(
+            1
+        )  # outputs cut off by the limit are in the pool only when all is done anyway
         self.done.logical_or_(closing | stuck)
         self.state = self.model.select(self.state, None, parents)
         self.time.add_(1)
@@ -205,7 +210,7 @@ class _BeamSearch(SearchLoop):
             self.tokens, self.live = words, totals
 
     def collect(self, rows: Tensor) -> None:
-        """Walk back from the ends in the pool, all at once."""
+        """Trace back from the ends in the pool, all at once."""
         if not len(rows):
             return
         pool, ends = self.pool[rows].flatten(1).cpu(), self.pool_end[rows].flatten(1, 2).cpu()
@@ -228,23 +233,20 @@ class _BeamSearch(SearchLoop):
                 if key == NEG_INF or len(found) == self.num_candidates:
                     break
                 if self.groups > 1 and any(path == other.tokens for other in found):
-                    continue  # two groups may come to the same
+                    continue  # two groups may find the same output
                 finished = key > -UNFINISHED_PENALTY / 2
                 found.append(
                     Hypothesis(path, key if finished else key + UNFINISHED_PENALTY, float(totals[place, n]), finished)
                 )
 
     def keep(self, rows: Tensor) -> None:
-        """Keep only these rows."""
         super().keep(rows)
         self.words, self.parents = self.words[:, rows], self.parents[:, rows]
         for name in ("tokens", "live", "pool", "pool_end", "pool_total"):
             setattr(self, name, getattr(self, name)[rows])
 
 
-UNFINISHED_PENALTY = (
-    1e6  # how far outputs that were cut off rank below the others (in float64, so that their order stays)
-)
+UNFINISHED_PENALTY = 1e6  # subtracted from outputs cut off by the limit (in float64, so that their order stays)
 
 
 def _candidates(
@@ -253,16 +255,16 @@ def _candidates(
     cost: Float[Tensor, "B V"] | None,
     each: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The 2K best continuations, best first: log-probability, rank score (with costs), word, parent.
+    """Return the 2K best continuations, best first: log-probability, rank score (less diversity cost), token, parent.
 
-    2K of them hold at least K that go on.
+    Among 2K at least K are unfinished.
     """
     wide = min(2 * each, p.shape[-1])
     ranked = p if cost is None else p - cost[:, None]
     rank, word = fast_topk(ranked, wide)  # B k wide
     rank = rank + live[..., None]
     total = rank if cost is None else p.gather(-1, word) + live[..., None]
-    if rank.shape[1] * wide < 2 * each:  # a vocabulary smaller than the beam: fill up with the dead
+    if rank.shape[1] * wide < 2 * each:  # a vocabulary smaller than the beam: fill up with -inf
         spare = 2 * each - rank.shape[1] * wide
         rank = torch.cat([rank.flatten(1), rank.new_full((rank.shape[0], spare), NEG_INF)], 1)
         total = torch.cat([total.flatten(1), total.new_full((total.shape[0], spare), NEG_INF)], 1)

@@ -1,12 +1,12 @@
 """Beam search for outputs that must contain given phrases.
 
     bank     all hypotheses that have met the same number of the phrases' tokens
-    step     candidates are the best continuations, and for every beam each word that gets on with a phrase
-    beam     K places dealt out over the banks in turn, the fullest bank first, best score first within a bank
+    step     candidates are the best continuations, and for every beam each token that continues a phrase
+    beam     K places distributed over the banks in turn, the fullest bank first, best score first within a bank
 
 Without banks, a hypothesis that has just paid for an unlikely phrase would lose to all that have not paid yet. An
-output may end only when it holds every phrase; a phrase that is broken off starts again. With no phrases there is one
-bank, and this is plain beam search (a law, tested).
+output may end only when it contains every phrase; an interrupted phrase starts again. With no phrases there is one
+bank, and this equals plain beam search (tested).
 
 Post, Vilar: Fast Lexically Constrained Decoding with Dynamic Beam Allocation. NAACL 2018. arXiv:1804.06609
 """
@@ -23,39 +23,39 @@ from regard.core.errors import RegardError
 from regard.core.shapes import Int, Tensor
 from regard.decoding.beam_search import Hypothesis
 
-Phrases = Sequence[Sequence[int]]  # of one input: each phrase as its tokens
+Phrases = Sequence[Sequence[int]]  # the phrases of one input, each a sequence of tokens
 
 
 @dataclass(frozen=True)
 class ConstraintProgress:
-    """How far a hypothesis has got: the phrases it holds, and the one it is in the middle of."""
+    """Phrases that a hypothesis contains, and the one it is in the middle of."""
 
     met: frozenset[int] = frozenset()
     within: int | None = None
-    at: int = 0  # tokens of `validate` written so far
+    at: int = 0  # tokens of phrase `within` written so far
 
     def after(self, word: int, phrases: Phrases) -> ConstraintProgress:
-        """The progress once `word` is written."""
+        """Return the progress once `word` is written."""
         if self.within is not None and phrases[self.within][self.at] == word:
-            return self._on(self.within, self.at + 1, phrases)
+            return self._advance(self.within, self.at + 1, phrases)
         for n, phrase in enumerate(phrases):
             if n not in self.met and phrase[0] == word:
-                return self._on(n, 1, phrases)
+                return self._advance(n, 1, phrases)
         return ConstraintProgress(self.met)
 
-    def _on(self, phrase: int, at: int, phrases: Phrases) -> ConstraintProgress:
+    def _advance(self, phrase: int, at: int, phrases: Phrases) -> ConstraintProgress:
         if at == len(phrases[phrase]):
             return ConstraintProgress(self.met | {phrase})
         return ConstraintProgress(self.met, phrase, at)
 
-    def wanted(self, phrases: Phrases, eos: int) -> list[int]:
-        """The words that get on with a phrase; the end, once all of them are there."""
+    def next_tokens(self, phrases: Phrases, eos: int) -> list[int]:
+        """Return the tokens that continue or start a phrase; eos once all phrases are there."""
         if self.within is not None:
             return [phrases[self.within][self.at]]
         return [phrase[0] for n, phrase in enumerate(phrases) if n not in self.met] or ([eos] if phrases else [])
 
     def count(self, phrases: Phrases) -> int:
-        """Tokens of phrases met: the number of its bank."""
+        """Return the number of phrase tokens met, which is the number of its bank."""
         return sum(len(phrases[n]) for n in self.met) + self.at
 
 
@@ -68,7 +68,7 @@ class _LiveHypothesis:
 
 @dataclass
 class _InputSearch:
-    """One input's search, in plain Python: constraints are few and the model is what costs."""
+    """State of one input's search, in plain Python: constraints are few, and the model dominates the time."""
 
     phrases: Phrases
     limit: int
@@ -86,20 +86,20 @@ def constrained_beam_search(
     length_penalty: float = 1.0,
     num_candidates: int = 1,
 ) -> list[list[Hypothesis]]:
-    """The `num_candidates` best outputs for each input that hold all of its phrases (given as tokens).
+    """Return the `num_candidates` best outputs per input that contain all of its phrases (given as tokens).
 
-    An input whose limit is reached first gives its best output so far, with ``finished=False``.
+    An input that reaches its limit first returns its best output so far, with ``finished=False``.
     """
     batch = inputs[0].shape[0]
     if len(phrases) != batch:
-        raise RegardError(f"phrases were given for {len(phrases)} inputs, but there are {batch}")
-    if any(not phrase for given in phrases for phrase in given):
-        raise RegardError("a phrase that must appear is empty; leave it out")
+        raise RegardError(f"got phrases for {len(phrases)} inputs, but there are {batch} inputs")
+    if any(not phrase for required in phrases for phrase in required):
+        raise RegardError("a required phrase is empty; leave it out")
     limits = torch.as_tensor(max_length).expand(batch).tolist()
-    for given, limit in zip(phrases, limits, strict=True):
-        if sum(map(len, given)) >= limit:
-            raise RegardError(f"the phrases need {sum(map(len, given))} tokens and an end, but the limit is {limit}")
-    every = [_InputSearch(given, limit) for given, limit in zip(phrases, limits, strict=True)]
+    for required, limit in zip(phrases, limits, strict=True):
+        if sum(map(len, required)) >= limit:
+            raise RegardError(f"the phrases need {sum(map(len, required))} tokens and an eos, but the limit is {limit}")
+    every = [_InputSearch(required, limit) for required, limit in zip(phrases, limits, strict=True)]
     if not batch:
         return []
     with torch.inference_mode():
@@ -116,9 +116,9 @@ def _search(
         logits, state = model.step(tokens, state)
         scores = logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
         best, words = scores.topk(min(2 * beam_size, scores.shape[-1]), dim=-1)
-        wanted = _constraint_scores(scores, rows, model.eos)
+        next_tokens = _constraint_scores(scores, rows, model.eos)
         chosen = [
-            _advance_input(one, best[b].tolist(), words[b].tolist(), wanted[b], t, beam_size, penalty, model.eos)
+            _advance_input(one, best[b].tolist(), words[b].tolist(), next_tokens[b], t, beam_size, penalty, model.eos)
             for b, one in enumerate(rows)
         ]
         live = [b for b, one in enumerate(rows) if not one.done]
@@ -135,17 +135,17 @@ def _search(
 
 
 def _constraint_scores(scores: Tensor, rows: list[_InputSearch], eos: int) -> list[dict[tuple[int, int], float]]:
-    """For every input, {(beam, word): log-probability} of the words that get on with a phrase, read in one go."""
-    asked = [
+    """Return for every input {(beam, token): log-probability} of the tokens that continue a phrase."""
+    index_rows = [
         (b, beam, word)
         for b, one in enumerate(rows)
         for beam, hypothesis in enumerate(one.live)
-        for word in hypothesis.progress.wanted(one.phrases, eos)
+        for word in hypothesis.progress.next_tokens(one.phrases, eos)
     ]
     found: list[dict[tuple[int, int], float]] = [{} for _ in rows]
-    if asked:
-        index = torch.tensor(asked, device=scores.device).T
-        for (b, beam, word), value in zip(asked, scores[index[0], index[1], index[2]].tolist(), strict=True):
+    if index_rows:
+        index = torch.tensor(index_rows, device=scores.device).T
+        for (b, beam, word), value in zip(index_rows, scores[index[0], index[1], index[2]].tolist(), strict=True):
             found[b][beam, word] = value
     return found
 
@@ -154,13 +154,13 @@ def _advance_input(
     one: _InputSearch,
     best: list[list[float]],
     words: list[list[int]],
-    wanted: dict[tuple[int, int], float],
+    next_tokens: dict[tuple[int, int], float],
     t: int,
     beam_size: int,
     penalty: float,
     eos: int,
 ) -> tuple[list[int], list[int]]:
-    """One step of one input: its new beams, as parents and words (K of each, padded with the first)."""
+    """Advance one input by a step; return its new beams as parents and tokens (K of each, padded)."""
     if one.done:
         return [0] * beam_size, [eos] * beam_size
     grown = {
@@ -169,7 +169,7 @@ def _advance_input(
         for score, word in zip(best[beam], words[beam], strict=True)
     }
     ranked = sorted(grown.items(), key=lambda item: -item[1])[: 2 * beam_size]
-    extra = {(beam, word): one.live[beam].total + score for (beam, word), score in wanted.items()}
+    extra = {(beam, word): one.live[beam].total + score for (beam, word), score in next_tokens.items()}
     ranked += sorted((item for item in extra.items() if item not in ranked), key=lambda item: -item[1])
     complete = sum(map(len, one.phrases))
     for (beam, word), total in ranked[:beam_size] if not one.phrases else ranked:
@@ -182,11 +182,11 @@ def _advance_input(
             progress = one.live[beam].progress.after(word, one.phrases)
             grown_one = _LiveHypothesis([*one.live[beam].tokens, word], total, progress)
             banks.setdefault(progress.count(one.phrases), []).append((beam, grown_one))
-    dealt = _allocate_beams(
+    chosen_beams = _allocate_beams(
         [sorted(banks[n], key=lambda c: -c[1].total) for n in sorted(banks, reverse=True)], beam_size
     )
-    dealt.sort(key=lambda c: -c[1].total)
-    one.live = [hypothesis for _, hypothesis in dealt]
+    chosen_beams.sort(key=lambda c: -c[1].total)
+    one.live = [hypothesis for _, hypothesis in chosen_beams]
     best_live = max((h.total for h in one.live), default=float("-inf"))
     one.done = len(one.pool) == beam_size and best_live / t**penalty <= one.pool[-1].score
     if not one.done and t >= one.limit:
@@ -194,18 +194,18 @@ def _advance_input(
         cut = [Hypothesis(h.tokens, h.total / t**penalty, h.total, False) for h in furthest]
         one.pool += cut[: beam_size - len(one.pool)]
         one.done = True
-    parents = [beam for beam, _ in dealt] + [0] * (beam_size - len(dealt))
-    tokens = [hypothesis.tokens[-1] for _, hypothesis in dealt] + [eos] * (beam_size - len(dealt))
+    parents = [beam for beam, _ in chosen_beams] + [0] * (beam_size - len(chosen_beams))
+    tokens = [hypothesis.tokens[-1] for _, hypothesis in chosen_beams] + [eos] * (beam_size - len(chosen_beams))
     return parents, tokens
 
 
 def _allocate_beams(banks: list[list[tuple[int, _LiveHypothesis]]], places: int) -> list[tuple[int, _LiveHypothesis]]:
-    """Places dealt out over the banks in turn; what a short bank leaves goes to the others."""
-    dealt: list[tuple[int, _LiveHypothesis]] = []
+    """Distribute places over the banks in turn; what a short bank leaves goes to the others."""
+    chosen_beams: list[tuple[int, _LiveHypothesis]] = []
     depth = 0
-    while len(dealt) < places and any(depth < len(bank) for bank in banks):
+    while len(chosen_beams) < places and any(depth < len(bank) for bank in banks):
         for bank in banks:
-            if depth < len(bank) and len(dealt) < places:
-                dealt.append(bank[depth])
+            if depth < len(bank) and len(chosen_beams) < places:
+                chosen_beams.append(bank[depth])
         depth += 1
-    return dealt
+    return chosen_beams

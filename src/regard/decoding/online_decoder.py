@@ -1,12 +1,12 @@
-"""Streaming: an online model writes while it is still being read to.
+"""Streaming decoder: an online model writes while it still reads.
 
-    stream = Streamed(model)
+    stream = OnlineDecoder(model)
     for letter in letters:
-        said += stream.read(letter)       # nothing, or the token that was written at this letter
-    said += stream.end()                  # what was left to be said when all was read
+        tokens += stream.read(letter)       # empty, or the token written at this letter
+    tokens += stream.end()                  # the tokens left when all was read
 
-What comes out is what greedy search over the whole source gives (a law), only sooner: `read` never waits for what comes
-later, and what it costs does not depend on how much was read before.
+The output equals greedy search over the whole source (tested), only sooner: `read` never waits for later input, and its
+cost does not depend on the length read so far.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from regard.core.shapes import Tensor
 
 
 class OnlineDecoder:
-    """One output that grows while its input does. `most` limits what is said after the end, `ban` is never said."""
+    """One output that grows with its input. At most `max_trailing_tokens` follow the end of the input."""
 
     def __init__(self, model: Any, max_trailing_tokens: int = 200, banned_tokens: tuple[int, ...] = ()) -> None:
         if not hasattr(model, "encode_step"):
@@ -31,44 +31,44 @@ class OnlineDecoder:
             list(banned_tokens),
         )
         like = model.end_of_source[None, None]
-        self.heard, self.hidden = model.initial_states(model.config.layers, like), model.initial_states(1, like)
-        self.word, self.wrote = torch.full((1, 1), model.config.bos, device=like.device), like.new_zeros(1, 1, 1)
-        self.waiting: list[Tensor] = []  # frames, until there are as many as are heard at a time
+        self.encoder_state, self.hidden = model.initial_states(model.config.layers, like), model.initial_states(1, like)
+        self.word, self.has_written = torch.full((1, 1), model.config.bos, device=like.device), like.new_zeros(1, 1, 1)
+        self.frames: list[Tensor] = []  # buffered until there are `frame_stack` of them
         self.ended = False
 
     @torch.inference_mode()
     def read(self, x: int | Tensor) -> list[int]:
-        """One more token of the source, or one more frame of it; what is written at once."""
+        """Read one more token or frame of the source; return the tokens written."""
         if self.ended:
             return []
         device, stack = self.word.device, self.model.config.frame_stack
-        self.waiting.append(torch.as_tensor(x, device=device))
-        if len(self.waiting) < stack:
+        self.frames.append(torch.as_tensor(x, device=device))
+        if len(self.frames) < stack:
             return []
-        self.heard, self.waiting = self.model.encode_step(torch.stack(self.waiting)[None], self.heard), []
-        return self._go(self.heard[-1][0], forced=False)
+        self.encoder_state, self.frames = self.model.encode_step(torch.stack(self.frames)[None], self.encoder_state), []
+        return self._step(self.encoder_state[-1][0], forced=False)
 
     @torch.inference_mode()
     def end(self) -> list[int]:
-        """Nothing more will come: all that is left to be said."""
-        said: list[int] = []
-        if self.waiting:  # a last group of frames that is not full
-            empty = [torch.zeros_like(self.waiting[0])] * (self.model.config.frame_stack - len(self.waiting))
+        """Signal the end of the source; return the remaining tokens."""
+        tokens: list[int] = []
+        if self.frames:  # an incomplete last group of frames
+            empty = [torch.zeros_like(self.frames[0])] * (self.model.config.frame_stack - len(self.frames))
             for frame in empty:
-                said += self.read(frame)
-        over = self.model.end_of_source[None, None]
-        while not self.ended and len(said) < self.max_trailing_tokens:
-            said += self._go(over, forced=True)
+                tokens += self.read(frame)
+        end_of_source = self.model.end_of_source[None, None]
+        while not self.ended and len(tokens) < self.max_trailing_tokens:
+            tokens += self._step(end_of_source, forced=True)
         self.ended = True
-        return said
+        return tokens
 
-    def _go(self, heard: Tensor, forced: bool) -> list[int]:
+    def _step(self, encoder_state: Tensor, forced: bool) -> list[int]:
         model = self.model
-        known, words = model.cells.input_gates(heard), model.embed_target(self.word)
-        self.hidden, emits = model.step_and_decide(known, words, self.wrote, self.hidden)
-        emits = emits | forced
-        self.wrote = emits[..., None].to(words.dtype)
-        if not bool(emits):
+        known, words = model.cells.input_gates(encoder_state), model.embed_target(self.word)
+        self.hidden, writes = model.step_and_decide(known, words, self.has_written, self.hidden)
+        writes = writes | forced
+        self.has_written = writes[..., None].to(words.dtype)
+        if not bool(writes):
             return []
         logits = model.head(self.hidden[-1][0])[0, 0]
         if self.banned_tokens:

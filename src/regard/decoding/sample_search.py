@@ -1,12 +1,12 @@
-"""Greedy search and sampling: every output goes its own way, and the K outputs of an input are K beams that never meet.
+"""Greedy search and sampling: the K outputs of an input are K independent beams.
 
-    walk = Walk(model, inputs, max_length=200, samples=2, seeds=[1, 2])
-    for _ in walk:                                     # a break after each step, on a GPU after every few
-        for input, sample, tokens, over in walk.new_tokens():
-            ...                                        # say them; or walk.end_outputs([(input, sample)]), and it is
-    walk.found                                         # as of any search
+    search = SampleSearch(model, inputs, max_length=200, num_samples=2, seeds=[1, 2])
+    for _ in search:                                   # yields after each step, on a GPU after every few
+        for input, sample, tokens, over in search.new_tokens():
+            ...                                        # show them; or search.end_outputs([(input, sample)])
+    search.found                                       # the results, as of any search
 
-So text can be shown while it is written, and an output ended for a reason that no model knows of.
+So text can be shown while it is generated, and an output can be ended from outside.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from regard.decoding.search_observer import SampledTokens
 
 
 class SampleSearch(SearchLoop):
-    """One word after another, drawn by a `Sampler`, or the likeliest where there is none."""
+    """Generates one token after another, drawn by a `Sampler`, or the most likely without one."""
 
     def __init__(
         self,
@@ -40,9 +40,9 @@ class SampleSearch(SearchLoop):
         banned_tokens: Sequence[int] = (),
     ) -> None:
         if not penalty > 0:
-            raise BadInput(f"the repetition penalty is {penalty}; it must be above 0 (1: none, 1.2: a little)")
+            raise BadInput(f"repetition_penalty must be above 0 (1: none, 1.2: mild), got {penalty}")
         if num_samples < 1:
-            raise BadInput(f"{num_samples} samples were asked for; give 1 or more")
+            raise BadInput(f"num_samples must be 1 or more, got {num_samples}")
         with torch.inference_mode():
             super().__init__(model, inputs, max_length, prefix, banned_tokens, num_samples)
         self.penalty, self.how = penalty, (sampling, penalty)
@@ -57,11 +57,11 @@ class SampleSearch(SearchLoop):
         self.before = (
             [list(row) for row in previous_tokens] if previous_tokens is not None else [[] for _ in range(batch)]
         )
-        self.previous_tokens: Tensor | None = None  # B K V: which tokens an output holds, its prompt among it
-        self.told, self.over = 0, set[tuple[int, int]]()
+        self.previous_tokens: Tensor | None = None  # B K V: True for tokens in the output or its prompt
+        self.reported, self.over = 0, set[tuple[int, int]]()
 
     def advance(self) -> None:
-        """Choose a word for every output."""
+        """Choose a token for every output."""
         logits = self.scores()
         p = log_probs(logits)
         if p.shape[1] != self.beam_size:  # the first step: one beam becomes K
@@ -69,10 +69,12 @@ class SampleSearch(SearchLoop):
             self.state = self.model.select(self.state, None, own)
             p = p.expand(-1, self.beam_size, -1)
         uniform = None if self.uniform is None else self.uniform.index_select(0, self.time[None])[0]
-        weighed = self.held(p if self.penalty == 1 else apply_repetition_penalty(logits, self._said(p), self.penalty))
-        word = self.choose(weighed, uniform)
+        allowed = self.apply_prefix(
+            p if self.penalty == 1 else apply_repetition_penalty(logits, self._previous(p), self.penalty)
+        )
+        word = self.choose(allowed, uniform)
         gain = p.gather(-1, word[..., None]).squeeze(-1)
-        over = self.ended | self.done[:, None]  # ended, or cut off at the input's limit
+        over = self.ended | self.done[:, None]  # ended, or at the input's limit
         word = torch.where(over, self.eos, word)
         self.total.add_(torch.where(over, 0.0, gain))
         self.words.index_copy_(0, self.time[None], word[None])
@@ -83,10 +85,10 @@ class SampleSearch(SearchLoop):
         self.done.logical_or_(self.ended.all(1) | (self.time >= self.limit))
         self.tokens = word if self.tokens.shape != word.shape else self.tokens.copy_(word)
         if self.observer is not None:
-            self.observer.on_sample_step(self, SampledTokens(p, weighed, uniform, word, over))
+            self.observer.on_sample_step(self, SampledTokens(p, allowed, uniform, word, over))
 
-    def _said(self, p: Tensor) -> Tensor:
-        """The table of what was said, made at the first step, when the size of the vocabulary is seen."""
+    def _previous(self, p: Tensor) -> Tensor:
+        """Return the table of previous tokens, built at the first step, when the vocabulary size is known."""
         if self.previous_tokens is None:
             table = torch.zeros(len(self.before), p.shape[-1], dtype=torch.bool)
             for row, tokens in zip(table, self.before, strict=True):
@@ -94,30 +96,30 @@ class SampleSearch(SearchLoop):
             self.previous_tokens = table.to(p.device)[:, None].repeat(1, self.beam_size, 1)
         return self.previous_tokens
 
-    # -- while it goes on ----------------------------------------------------------------------------------------------
+    # -- during the search ---------------------------------------------------------------------------------------------
 
     def new_tokens(self) -> list[tuple[int, int, list[int], bool]]:
-        """What has been written since this was asked last: input, which of its outputs, tokens, and whether it is over.
+        """Return the tokens since the last call: input, sample, tokens, and whether the output is over.
 
-        To be asked at every break; an output that is over is not told of again.
+        To be called at every iteration; an output that is over is not reported again.
         """
-        words = self.words[self.told : self.steps].permute(1, 2, 0).tolist()
+        words = self.words[self.reported : self.steps].permute(1, 2, 0).tolist()
         limits, found = self.limit.tolist(), []
         for row, (origin, outputs) in enumerate(zip(self.origin.tolist(), words, strict=True)):
             for sample, new in enumerate(outputs):
                 if (origin, sample) in self.over:
                     continue
-                room = limits[row] - self.told
-                tokens = new[: new.index(self.eos) if self.eos in new else room][:room]
-                over = self.eos in new[:room] or self.steps >= limits[row]
+                remaining = limits[row] - self.reported
+                tokens = new[: new.index(self.eos) if self.eos in new else remaining][:remaining]
+                over = self.eos in new[:remaining] or self.steps >= limits[row]
                 found.append((origin, sample, tokens, over))
                 if over:
                     self.over.add((origin, sample))
-        self.told = self.steps
+        self.reported = self.steps
         return found
 
     def end_outputs(self, outputs: Iterable[tuple[int, int]]) -> None:
-        """End these outputs (input, which of its outputs) here; the tokens already written stay."""
+        """End these outputs (input, sample) here; the tokens already written stay."""
         rows = {origin: row for row, origin in enumerate(self.origin.tolist())}
         some = [(rows[origin], sample) for origin, sample in outputs if origin in rows]
         if not some:
@@ -131,7 +133,6 @@ class SampleSearch(SearchLoop):
     # -- at the end ----------------------------------------------------------------------------------------------------
 
     def collect(self, rows: Tensor) -> None:
-        """Read the words off, each up to its eos or its input's limit."""
         words = self.words[:, rows].permute(1, 2, 0).tolist()
         for row, outputs, totals, limit in zip(
             rows.tolist(), words, self.total[rows].tolist(), self.limit[rows].tolist(), strict=True
@@ -143,7 +144,6 @@ class SampleSearch(SearchLoop):
                 self.found[int(self.origin[row])].append(Hypothesis(tokens, total / length, total, finished))
 
     def keep(self, rows: Tensor) -> None:
-        """Keep only these rows."""
         super().keep(rows)
         self.words, self.total, self.ended = self.words[:, rows], self.total[rows], self.ended[rows]
         self.tokens = self.tokens[rows]

@@ -1,14 +1,14 @@
-"""Drawing the next token: what becomes of its logits l before one is drawn.
+"""Sampling the next token from its logits l.
 
-    repetition penalty r    l / r where l > 0, else l · r        for every token that was said before
+    repetition penalty r    l / r where l > 0, else l · r        for every token that occurred before
     temperature t           l / t
-    top-k                   only the k likeliest
-    top-p                   only the likeliest that fill p of what is left: the nucleus
-    min-p                   only what is at least m times as likely as the likeliest
+    top-k                   only the k most likely
+    top-p                   only the most likely that make up p of the remaining probability: the nucleus
+    min-p                   only tokens at least m times as likely as the most likely one
 
-In this order. Of tokens that are equally likely at a border all stay or all go. The token drawn is the first at which
-the cumulated probability exceeds u, a uniform number of that token's own; they are cumulated in the vocabulary's order
-and not by rank, so that rounding, which may exchange the ranks of two near equals, does not exchange what is drawn.
+Applied in this order. Tokens of equal probability at a threshold all stay or all go. The sampled token is the first at
+which the cumulative probability exceeds u, a uniform number of that token's own; probabilities are summed in vocabulary
+order and not by rank, so that rounding, which may swap the ranks of near-equal tokens, does not change the sample.
 
 Keskar et al. 2019 (the penalty), arXiv:1909.05858; Fan, Lewis, Dauphin 2018 (top-k), arXiv:1805.04833; Holtzman et al.
 2020 (top-p), arXiv:1904.09751; Nguyen et al. 2024 (min-p), arXiv:2407.01082
@@ -25,14 +25,14 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Float, Int, Tensor
 
 NEG_INF = float("-inf")
-MIN_VALUE = 1e-30  # a smaller temperature or nucleus would be 0 in float32: nothing to divide by, nobody in
+MIN_VALUE = 1e-30  # a smaller temperature or top_p would be 0 in float32
 
 MIN_SEED, MAX_SEED = -(2**63), 2**64 - 1  # seeds that torch takes
 
 
 @dataclass(frozen=True)
 class Sampler:
-    """How a token is drawn from its logits."""
+    """Samples a token from its logits."""
 
     temperature: float = 1.0
     top_k: int = 0  # 0: all
@@ -41,27 +41,27 @@ class Sampler:
 
     def __post_init__(self) -> None:
         if not 0 < self.temperature < float("inf"):
-            raise BadInput(f"the temperature is {self.temperature}; it must be above 0 (greedy search is its limit)")
+            raise BadInput(f"temperature must be above 0 and finite (0 is greedy search), got {self.temperature}")
         if self.top_k < 0:
-            raise BadInput(f"top_k is {self.top_k}; it must be at least 1, or 0 for all tokens")
+            raise BadInput(f"top_k must be at least 1, or 0 for all tokens, got {self.top_k}")
         if not 0 < self.top_p <= 1:
-            raise BadInput(f"top_p is {self.top_p}; it must lie in (0, 1]")
+            raise BadInput(f"top_p must lie in (0, 1], got {self.top_p}")
         if not 0 <= self.min_p <= 1:
-            raise BadInput(f"min_p is {self.min_p}; it must lie in [0, 1]")
+            raise BadInput(f"min_p must lie in [0, 1], got {self.min_p}")
 
     def __call__(self, logits: Float[Tensor, "B K V"], uniform: Float[Tensor, "B K"]) -> Int[Tensor, "B K"]:
-        """A token for each output."""
+        """Return a token for each output."""
         total = self.probabilities(logits).cumsum(-1)
         return (total <= uniform[..., None] * total[..., -1:]).sum(-1)
 
     def probabilities(self, logits: Float[Tensor, "*B V"]) -> Float[Tensor, "*B V"]:
-        """The probability of every token, 0 where it may not be drawn; of these the sum may be below 1."""
+        """Return the probability of every token, 0 where it is excluded; the sum may be below 1."""
         for _, p in self.filters(logits):
             shares = p
         return shares
 
     def filters(self, logits: Float[Tensor, "*B V"]) -> Iterator[tuple[str, Float[Tensor, "*B V"]]]:
-        """The same, one cut after another, each with its name: what it rules out has probability 0 from there on."""
+        """Yield the name of each filter and the probabilities after it; excluded tokens have probability 0."""
         logits = logits.float() / max(self.temperature, MIN_VALUE)
         some = 0 < self.top_k < logits.shape[-1]
         if some:
@@ -70,7 +70,7 @@ class Sampler:
         yield "top_k", p
         if self.top_p < 1:
             best = p.topk(self.top_k if some else p.shape[-1], dim=-1).values
-            # a token is in while those before it have not filled it
+            # a token is in the nucleus if those before it do not fill it
             outside = best.cumsum(-1) - best >= max(self.top_p, MIN_VALUE)
             p = p.masked_fill(p < best.masked_fill(outside, 1.0).amin(-1, keepdim=True), 0.0)
             yield "top_p", p
@@ -80,14 +80,14 @@ class Sampler:
 
 
 def validate_seed(seed: int) -> int:
-    """A seed that a generator takes."""
+    """Return the seed, or raise if torch does not accept it."""
     if not hasattr(seed, "__index__") or not MIN_SEED <= seed <= MAX_SEED:
-        raise BadInput(f"the seed is {seed}; it is a whole number of at most 64 bits, such as 7")
+        raise BadInput(f"the seed must be a whole number of at most 64 bits, got {seed}")
     return seed
 
 
 def uniform_numbers(seeds: Sequence[int], steps: int, num_samples: int) -> Float[Tensor, "T B K"]:
-    """Uniform numbers in [0, 1), each input's from its own seed; none is so near to 1 that a product rounds to it."""
+    """Return uniform numbers in [0, 1), per input from its own seed; none so near to 1 that a product rounds to it."""
     drawn = [
         torch.rand(steps, num_samples, generator=torch.Generator().manual_seed(validate_seed(seed))) for seed in seeds
     ]
@@ -95,14 +95,14 @@ def uniform_numbers(seeds: Sequence[int], steps: int, num_samples: int) -> Float
 
 
 def apply_repetition_penalty(
-    logits: Float[Tensor, "B k V"], said: Bool[Tensor, "B K V"], penalty: float
+    logits: Float[Tensor, "B k V"], previous: Bool[Tensor, "B K V"], penalty: float
 ) -> Float[Tensor, "B K V"]:
-    """The logits with what was said before made less likely."""
-    return torch.where(said, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
+    """Make tokens that occurred before less likely."""
+    return torch.where(previous, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
 
 
 def fast_topk(x: Float[Tensor, "*B V"], n: int) -> tuple[Tensor, Tensor]:
-    """The n largest along the vocabulary; on a CPU, looked for only in the n blocks with the largest maxima."""
+    """Return the n largest along the vocabulary; on a CPU, search only the n blocks with the largest maxima."""
     block = 64
     if x.is_cuda or x.shape[-1] < 4 * n * block:
         return x.topk(n, dim=-1)

@@ -1,8 +1,8 @@
-"""What all searches share: time, limits, forced beginnings, and inputs that leave the batch when they are done.
+"""Base of all searches: time, limits, forced prefixes, and inputs that leave the batch when they are done.
 
-A search steps a model until every input is done. On a CPU it looks after each step at who is done, on a GPU after every
-few: a look waits for the device. Whoever iterates over a search gets a turn at every look; whoever wants to see how it
-came to what it found looks on (decoding.search_observer).
+A search steps a model until every input is done. Which inputs are done is checked after each step on a CPU and after
+every few on a GPU, where a check waits for the device. Iterating over a search yields at every check; a
+`SearchObserver` (decoding.search_observer) sees every step.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from regard.decoding.sampling import NEG_INF
 from regard.decoding.search_observer import current_observer
 from regard.runtime import cuda_graph
 
-CUDA_CHECK_INTERVAL = 8  # on a GPU, steps between looks at who is done
+CUDA_CHECK_INTERVAL = 8  # on a GPU, steps between checks which inputs are done
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One output: its tokens without bos and eos, its score, and whether it ended by itself."""
+    """One output: its tokens without bos and eos, its score, and whether it ended with eos."""
 
     tokens: list[int]
     score: float  # log-probability / length^penalty
@@ -34,9 +34,9 @@ class Hypothesis:
 
 
 class SearchLoop:
-    """A search that has not begun: `run` it, or iterate over it.
+    """A search: `run` it, or iterate over it.
 
-    `how` holds the settings that are numbers in Python and so become part of a recorded step.
+    `how` holds the settings that are Python numbers and so become part of a captured step.
     """
 
     how: Any = ()
@@ -60,37 +60,37 @@ class SearchLoop:
         self.banned_tokens = (
             torch.tensor(list(banned_tokens), device=device, dtype=torch.long) if banned_tokens else None
         )
-        self.origin = torch.arange(batch)  # which input each row of the batch is, on the host
+        self.origin = torch.arange(batch)  # the input of each row of the batch, on the host
         self.done = torch.zeros(batch, dtype=torch.bool, device=device)
         self.time = torch.zeros((), dtype=torch.long, device=device)
-        self.steps = 0  # the time, on the host
+        self.steps = 0  # the value of `time`, on the host
         self.found: list[list[Hypothesis]] = [[] for _ in range(batch)]
-        self.tokens: Tensor = self.limit  # of every beam, the newest
+        self.tokens: Tensor = self.limit  # the newest token of every beam
         self.state: Any = None
         if batch:
-            capacity = -(-(1 + beam_size * self.last) // 16) * 16  # aligned: a GPU's kernels need not pad the mask
+            capacity = -(-(1 + beam_size * self.last) // 16) * 16  # aligned, so that GPU kernels need not pad the mask
             self.tokens, self.state = model.start(*inputs, capacity=capacity)
 
     def run(self) -> list[list[Hypothesis]]:
-        """Step until every input is done."""
+        """Step until every input is done and return the outputs of each."""
         for _ in self:
             pass
         return self.found
 
     def __iter__(self) -> Iterator[None]:
-        """Step until every input is done, with a break at every look."""
+        """Step until every input is done, yielding at every check."""
         cuda = self.done.is_cuda
         if self.observer is not None:
             self.observer.on_start(self)
         replay: Callable[[], None] | None = None
         for t in range(self.last):
-            with torch.inference_mode():  # not around the breaks: whoever iterates is not in it
+            with torch.inference_mode():  # not around the yield: the caller is not in inference mode
                 if t and (not cuda or t % CUDA_CHECK_INTERVAL == 0):
-                    replay = replay if self.leave() else None
+                    replay = replay if self.drop_finished() else None
                     if not len(self.origin):
                         return
                 if t and cuda and replay is None:
-                    replay = cuda_graph.replay_step(self, may_record=t > 2)
+                    replay = cuda_graph.replay_step(self, may_capture=t > 2)
                 (replay or self.advance)()
             self.steps = t + 1
             if not cuda or self.steps % CUDA_CHECK_INTERVAL == 0 or self.steps == self.last:
@@ -98,10 +98,10 @@ class SearchLoop:
         if self.last:
             self.collect(torch.arange(len(self.origin)))
 
-    def leave(self) -> bool:
-        """Let inputs that are done leave once a quarter of the batch is done; False when the batch changed."""
+    def drop_finished(self) -> bool:
+        """Remove inputs that are done once a quarter of the batch is; return False when the batch changed."""
         live = (~self.done).nonzero().squeeze(1)
-        # a GPU's step takes as long for half the inputs, and another batch means another recording
+        # on a GPU a step takes as long for half the inputs, and a new batch size means a new capture
         share = 1 if live.is_cuda else 3
         if 4 * len(live) > share * len(self.done):
             return True
@@ -114,16 +114,15 @@ class SearchLoop:
         return False
 
     def scores(self) -> Tensor:
-        """Logits of the next token of every beam, those that are banned ruled out; moves time."""
+        """Return the logits of the next token of every beam, with banned tokens at -inf."""
         logits, self.state = self.model.step(self.tokens, self.state)
         if self.banned_tokens is not None:
-            logits = logits.index_fill_(
-                -1, self.banned_tokens, NEG_INF
-            )  # before the softmax: the rest shares their probability
+            # before the softmax, so that the rest shares their probability
+            logits = logits.index_fill_(-1, self.banned_tokens, NEG_INF)
         return logits
 
-    def held(self, logits: Tensor) -> Tensor:
-        """The logits with every word ruled out but the one that a prefix asks for at this time."""
+    def apply_prefix(self, logits: Tensor) -> Tensor:
+        """Set all logits to -inf but the token that the forced prefix demands at this time."""
         if self.forced is None:
             return logits
         word = self.forced.index_select(1, self.time[None])[:, :, None]  # B 1 1, -1 where free
@@ -131,21 +130,21 @@ class SearchLoop:
         return logits.masked_fill((word >= 0) & (every != word), NEG_INF)
 
     def advance(self) -> None:
-        """One step; every tensor that lives on is written in place, so that it can be replayed."""
+        """Take one step; persistent tensors are written in place, so that it can be replayed."""
         raise NotImplementedError
 
     def collect(self, rows: Tensor) -> None:
-        """Put down the outputs of these rows."""
+        """Store the outputs of these rows."""
         raise NotImplementedError
 
     def keep(self, rows: Tensor) -> None:
-        """Keep only these rows."""
+        """Keep only these rows of the batch."""
         self.done, self.limit = self.done[rows], self.limit[rows]
         self.forced = None if self.forced is None else self.forced[rows]
 
 
 def log_probs(logits: Float[Tensor, "B k V"]) -> Float[Tensor, "B k V"]:
-    """Log-probabilities: one fused pass, cheaper than the four of a logsumexp."""
+    """Return log-probabilities in at least float32: one fused pass, cheaper than logsumexp's four."""
     return logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
 
 
@@ -153,10 +152,10 @@ def _forced_prefixes(prefix: Sequence[Sequence[int]] | None, batch: int, last: i
     if prefix is None:
         return None
     if len(prefix) != batch:
-        raise RegardError(f"{len(prefix)} prefixes were given for {batch} inputs; give one for each (perhaps empty)")
+        raise RegardError(f"got {len(prefix)} prefixes for {batch} inputs; give one for each (it may be empty)")
     table = torch.full((batch, last), -1)
     for row, words in enumerate(prefix):
         if len(words) > last:
-            raise RegardError(f"a forced prefix has {len(words)} tokens, but the output may have {last}")
+            raise RegardError(f"a forced prefix has {len(words)} tokens, but max_length is {last}")
         table[row, : len(words)] = torch.tensor(list(words), dtype=torch.long)
     return table.to(device)

@@ -1,11 +1,11 @@
-"""Looking on while something is searched for.
+"""Observers of a search.
 
-    with observed(tree):                               # decoding.search_tree writes down all that happens
-        translate(["A dog runs."], beams=4)
+    with observe_search(tree):                         # decoding.search_tree records every step
+        translate(["A dog runs."], beam_size=4)
 
-A search asks once, when it is made, whether somebody looks on, and then says after every step what it had to choose
-from and what it chose: the very tensors it went on with. Where nobody does, nothing is made and nothing is told. A
-search that is looked on is never replayed from a recording (runtime.cuda_graph), since a replay tells nothing.
+A search looks up its observer once, when it is made, and then reports after every step the candidates and the choice:
+the very tensors it continues with. Without an observer nothing is computed for it. An observed search is never replayed
+from a CUDA graph (runtime.cuda_graph), since a replay runs no Python.
 """
 
 from __future__ import annotations
@@ -22,56 +22,56 @@ if TYPE_CHECKING:
 
 
 class BeamCandidates(NamedTuple):
-    """The C best continuations of one group of beams, best first, and which of them go on."""
+    """The C best continuations of one group of beams, best first, and which of them become beams."""
 
-    total: Float[Tensor, "B C"]  # log-probability of all that was written
-    rank: Float[Tensor, "B C"]  # what they are ranked by: the total, less what diversity costs
+    total: Float[Tensor, "B C"]  # log-probability of the whole output
+    rank: Float[Tensor, "B C"]  # the total less the diversity cost; candidates are ranked by it
     word: Int[Tensor, "B C"]
-    parent: Int[Tensor, "B C"]  # the beam that each continues
-    kept: Int[Tensor, "B k"]  # places among the C of those that become the group's new beams, in their order
+    parent: Int[Tensor, "B C"]  # the beam that each one continues
+    kept: Int[Tensor, "B k"]  # indices among the C of the group's new beams, in order
 
 
 class SampledTokens(NamedTuple):
-    """One word for each of the K outputs of an input, and what it was chosen from."""
+    """One token for each of the K outputs of an input, and what it was chosen from."""
 
-    p: Float[Tensor, "B K V"]  # log-probabilities, as the model gives them
-    logits: Float[Tensor, "B K V"]  # what was chosen from: what was said before penalised, a forced word held
-    uniform: Float[Tensor, "B K"] | None  # the random numbers; None: the likeliest was taken
+    p: Float[Tensor, "B K V"]  # log-probabilities of the model
+    logits: Float[Tensor, "B K V"]  # after the repetition penalty and the forced prefix
+    uniform: Float[Tensor, "B K"] | None  # the random numbers; None: greedy
     word: Int[Tensor, "B K"]
-    over: Bool[Tensor, "B K"]  # was over before this step
+    over: Bool[Tensor, "B K"]  # the output was over before this step
 
 
 class SearchObserver:
-    """Who looks on; each method does nothing until it is given something to do."""
+    """Base class of observers; its methods do nothing. When they are called the search is already at the next step."""
 
     def on_start(self, search: SearchLoop) -> None:
-        """A search is about to take its first step."""
+        """Called before the first step of a search."""
 
     def on_beam_step(self, search: SearchLoop, offered: Sequence[BeamCandidates]) -> None:
-        """Beams have grown by a word: what each group was offered; the search is already at the next step."""
+        """Called after a step of beam search, with the candidates of each group."""
 
     def on_sample_step(self, search: SearchLoop, drawn: SampledTokens) -> None:
-        """Every output has got a word; the search is already at the next step."""
+        """Called after a step of sampling or greedy search."""
 
     def on_ctc_greedy(self, labels: Int[Tensor, "B T"], kept: Bool[Tensor, "B T"]) -> None:
-        """The likeliest label of every frame, and which of them were written down (CTC, greedy)."""
+        """Called with the most likely label of every frame, and which of them are in the output."""
 
     def on_ctc_frame(self, prefixes: Sequence[tuple[tuple[int, ...], Any]], beam_size: int) -> None:
-        """A frame was heard: all prefixes with their probabilities, best first, of which `beams` go on (CTC, beam)."""
+        """Called after a frame of CTC beam search with all prefixes, best first; `beam_size` of them go on."""
 
 
-_current_observer: ContextVar[SearchObserver | None] = ContextVar("looking_on", default=None)
+_current_observer: ContextVar[SearchObserver | None] = ContextVar("search_observer", default=None)
 
 
 def current_observer() -> SearchObserver | None:
-    """Who looks on here, if anybody does."""
+    """Return the observer of searches made here, or None."""
     return _current_observer.get()
 
 
 @contextmanager
-def observe_search(by: SearchObserver) -> Iterator[None]:
-    """Searches that are made inside the block are looked on."""
-    before = _current_observer.set(by)
+def observe_search(observer: SearchObserver) -> Iterator[None]:
+    """Let `observer` observe the searches made inside the block."""
+    before = _current_observer.set(observer)
     try:
         yield
     finally:

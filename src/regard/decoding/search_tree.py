@@ -1,14 +1,14 @@
-"""The tree of hypotheses: everything that one search offered itself, written down while it ran.
+"""The search tree: every candidate of one search, recorded while it ran.
 
-    node     a word that was offered after what its parent says: its log-probability, that of all so far, its score
-    fate     kept (it goes on), ended (it is an output), pruned; `error_message` says the reason in words
-    step     the nodes of one step, the outputs so far, and where every beam looked while it wrote
+    node     a candidate token after its parent: its log-probability, that of the whole output, its score
+    fate     kept (it goes on), ended (it is an output), pruned; `why` gives the reason
+    step     the nodes of one step, the outputs so far, and the attention of every beam
 
-Nothing is decided here: who goes on, who ends and when all is over is read off the search itself (decoding.search_observer),
-where the beams looked off its own passes (attention.watch). One input at a time: a tree is there to be looked at.
+The tree decides nothing: which candidates go on, which end and when the search stops is read from the search itself
+(decoding.search_observer), the attention from its own forward passes (attention.capture.watch). One input at a time.
 
-Where a model has a source beside what it writes, a row is over the source; else (a GPT) it is over the prompt and the
-words that are the beam's own, in order: the cache holds all beams side by side, and the tree knows whose slot is whose.
+For a model with a source, an attention row is over the source; else (a GPT) it is over the prompt and the beam's own
+tokens, in order: the cache holds all beams side by side, and the tree knows which slot belongs to which beam.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from regard.decoding.sampling import NEG_INF, Sampler
 from regard.decoding.search_loop import Hypothesis, SearchLoop
 from regard.decoding.search_observer import BeamCandidates, SampledTokens, SearchObserver
 
-MAX_ALTERNATIVES = 9  # words beside the chosen one that are written down where outputs go their own ways
+MAX_ALTERNATIVES = 9  # alternatives recorded per sampled or greedy token
 
 
 @dataclass(eq=False)
 class SearchNode:
-    """One word that was offered."""
+    """One candidate token."""
 
     id: int
-    parent: int  # the node it continues; -1: this is the beginning
-    time: int  # the step, from 0; -1: the beginning
+    parent: int  # id of the node it continues; -1: the root
+    time: int  # the step, from 0; -1: the root
     token: int
-    gain: float  # its own log-probability
-    total: float  # that of all so far
-    score: float  # what outputs are compared by: total / length^penalty
+    gain: float  # log-probability of this token
+    total: float  # log-probability of the whole output so far
+    score: float  # total / length^penalty, by which outputs are compared
     fate: str = "pruned"  # kept, ended or pruned
     why: str = ""
-    beam: int = -1  # where it goes on; of outputs that go their own ways: whose word it was to be
+    beam: int = -1  # the beam it continues in; when sampling, the output it was a candidate of
     group: int = 0
-    lost: int = -1  # kept, but nothing that continues it was: the step at which it was lost
-    rank: float | None = None  # with groups: the total less what words that earlier groups chose cost
-    share: float | None = None  # where words are drawn: its probability after all cuts, of 1 in all
-    path: tuple[int, ...] = ()  # all tokens so far, without the end
+    lost: int = -1  # kept, but no continuation was: the step at which it was lost
+    rank: float | None = None  # with groups: the total less the diversity cost
+    share: float | None = None  # when sampling: its probability after all filters, normalised
+    path: tuple[int, ...] = ()  # all tokens so far, without eos
 
 
 class FinishedOutput(NamedTuple):
-    """An output as it stands among the best after a step."""
+    """An output among the best after a step."""
 
     node: int
     score: float
@@ -60,40 +60,40 @@ class FinishedOutput(NamedTuple):
 
 @dataclass(eq=False)
 class SampleDraw:
-    """How a word was drawn: shares are laid side by side in the vocabulary's order, a random number falls into one."""
+    """How a token was sampled: probabilities in vocabulary order, a random number falls into one of them."""
 
     beam: int
     parent: int
     uniform: float
-    begins: float  # where the share of the word that was drawn begins
+    begins: float  # cumulative probability before the sampled token
     ends: float
-    left: int  # words that could be drawn
+    left: int  # tokens with a probability above 0
     of: int
 
 
 @dataclass(eq=False)
 class SearchStep:
-    """What happened at one time."""
+    """The nodes, outputs, attention and draws of one step."""
 
     nodes: list[SearchNode] = field(default_factory=list)
     outputs: list[FinishedOutput] = field(default_factory=list)  # best first
-    looked: list[list[list[float]]] = field(default_factory=list)  # map, beam, column: where every beam looked
+    attention: list[list[list[float]]] = field(default_factory=list)  # map, beam, column
     draws: list[SampleDraw] = field(default_factory=list)
-    stopped: str = ""  # why the search ended here
+    stopped: str = ""  # why the search ended at this step
 
 
 class SearchTree(SearchObserver):
     """A search of one input, as it ran.
 
-    `observe` is what watches the model meanwhile; `prompt` is how many tokens stand before the first that is written, for
-    a model that looks back at its own text.
+    `seen` holds the traces of the watched model; `prompt` is the number of tokens before the first generated one, for a
+    model that attends to its own text.
     """
 
     def __init__(self, seen: Traces | None = None, prompt: int = 0) -> None:
         self.seen, self.prompt = seen, prompt
         self.nodes = [SearchNode(0, -1, -1, -1, 0.0, 0.0, 0.0, "kept", beam=0)]
         self.steps: list[SearchStep] = []
-        self.maps: list[Trace] = []  # of the latest step, those that looked
+        self.maps: list[Trace] = []  # of the latest step
         self.live: list[SearchNode | None] = [self.nodes[0]]
         self.search: Any = None
         self.over = False
@@ -102,12 +102,12 @@ class SearchTree(SearchObserver):
 
     @property
     def found(self) -> list[Hypothesis]:
-        """What the search gave."""
+        """Return the outputs of the search."""
         found: list[Hypothesis] = self.search.found[0]
         return found
 
     def ends(self) -> list[SearchNode]:
-        """The node in which each output that was found ended."""
+        """Return the node in which each output ended."""
         ends: list[SearchNode] = []
         for one in self.found:
             fate, path = "ended" if one.finished else "kept", tuple(one.tokens)
@@ -115,18 +115,16 @@ class SearchTree(SearchObserver):
             ends.append(min(fits, key=lambda node: abs(node.total - one.log_probability)))
         return ends
 
-    # -- told by the search --------------------------------------------------------------------------------------------
+    # -- observer ------------------------------------------------------------------------------------------------------
 
     def on_start(self, search: SearchLoop) -> None:
-        """Note which search it is; there is one, of one input."""
         if self.search is not None or len(search.found) != 1:
-            raise BadInput("only one search of one input can be followed: give a shorter input, and one of it")
+            raise BadInput("only one search of one input can be recorded: give a single, shorter input")
         self.search = search
-        self._fresh()
+        self._new_traces()
 
     def on_beam_step(self, search: Any, offered: Sequence[BeamCandidates]) -> None:
-        """A step of a beam search."""
-        if self.over:  # a GPU looks only now and then whether it is
+        if self.over:  # on a GPU the search notices only later
             return
         step, before, each = self._next(), self.live, search.beam_size // search.groups
         self.live = [None] * search.beam_size
@@ -150,14 +148,13 @@ class SearchTree(SearchObserver):
                     node.fate, node.beam = "kept", places[place]
                     self.live[node.beam] = node
                 else:
-                    what = "log-probability" if node.rank is None else "log-probability less what diversity costs"
+                    what = "log-probability" if node.rank is None else "log-probability less the diversity cost"
                     node.why = f"{what} {rank[place]:.2f} is below the last of the {each} kept, {min(going):.2f}"
-        self._pooled(step)
-        self._losses(step, before, each)
-        self._see_end(step)
+        self._record_outputs(step)
+        self._record_lost_beams(step, before, each)
+        self._record_end(step)
 
     def on_sample_step(self, search: Any, drawn: SampledTokens) -> None:
-        """A step of outputs that go their own ways."""
         if self.over:
             return
         step, before = self._next(), self.live
@@ -177,7 +174,9 @@ class SearchTree(SearchObserver):
                 node = self._add(step, onto, token, total, total / len(self.steps))
                 node.beam, node.share = beam, None if shares is None else float(shares[token])
                 if token != word:
-                    node.why = cut.get(token) or ("not the likeliest" if sampling is None else "allowed, but not drawn")
+                    node.why = cut.get(token) or (
+                        "not the most likely" if sampling is None else "allowed, but not drawn"
+                    )
                 elif word == search.eos:
                     node.fate = "ended"
                 else:
@@ -188,14 +187,14 @@ class SearchTree(SearchObserver):
                 step.draws.append(SampleDraw(beam, onto.id, u, begins, begins + float(shares[word]), left, many))
         done = [FinishedOutput(node.id, node.score, True) for node in step.nodes if node.fate == "ended"]
         step.outputs = [*(self.steps[-2].outputs if len(self.steps) > 1 else []), *done]
-        self._see_end(step)
+        self._record_end(step)
         if self.over:
             step.outputs += [FinishedOutput(node.id, node.score, False) for node in self.live if node is not None]
 
-    # -- what is written down ------------------------------------------------------------------------------------------
+    # -- recording -----------------------------------------------------------------------------------------------------
 
     def _next(self) -> SearchStep:
-        self.steps.append(SearchStep(looked=self._looked()))
+        self.steps.append(SearchStep(attention=self._attention()))
         return self.steps[-1]
 
     def _add(self, step: SearchStep, onto: SearchNode, word: int, total: float, score: float) -> SearchNode:
@@ -205,8 +204,8 @@ class SearchTree(SearchObserver):
         step.nodes.append(node)
         return node
 
-    def _pooled(self, step: SearchStep) -> None:
-        """The best outputs so far, from the pool of the search; who has just been pushed out of it is told so."""
+    def _record_outputs(self, step: SearchStep) -> None:
+        """Record the best outputs so far from the search's pool, and the reason for those pushed out."""
         pool, ends = self.search.pool[0].tolist(), self.search.pool_end[0].tolist()
         for group, (keys, places) in enumerate(zip(pool, ends, strict=True)):
             for key, (time, beam) in zip(keys, places, strict=True):
@@ -220,17 +219,17 @@ class SearchTree(SearchObserver):
         inside = {output.node for output in step.outputs}
         for node in self._ended.values():
             if node.id not in inside and not node.why:
-                node.why = f"it ended, but by step {len(self.steps)} as many outputs as there are places score better"
+                node.why = f"it ended, but by step {len(self.steps)} enough outputs score better to fill the beam"
 
-    def _losses(self, step: SearchStep, before: list[SearchNode | None], each: int) -> None:
-        """Beams that nothing continues."""
+    def _record_lost_beams(self, step: SearchStep, before: list[SearchNode | None], each: int) -> None:
+        """Mark beams without continuation."""
         onward = {node.parent for node in step.nodes if node.fate != "pruned"}
         for node in before:
             if node is not None and node.id not in onward:
-                node.lost, node.why = len(self.steps) - 1, f"nothing that continues it is among the best {each}"
+                node.lost, node.why = len(self.steps) - 1, f"no continuation of it is among the best {each}"
 
-    def _see_end(self, step: SearchStep) -> None:
-        """Whether the search is over, and why."""
+    def _record_end(self, step: SearchStep) -> None:
+        """Record whether the search is over, and why."""
         search = self.search
         self.over = bool(search.done[0])
         if not self.over:
@@ -242,41 +241,44 @@ class SearchTree(SearchObserver):
         else:
             best = max(node.score for node in self.live if node is not None)
             worst = min(output.score for output in step.outputs)
-            step.stopped = f"no unfinished one, at {best:.2f} at best, beats the last of the outputs, {worst:.2f}"
+            step.stopped = f"the best unfinished beam, {best:.2f}, does not beat the worst output, {worst:.2f}"
             for node in self.live:
                 if node is not None:
-                    node.why = "it would have gone on, but the search is over"
+                    node.why = "the search ended"
 
-    # -- where the beams looked ----------------------------------------------------------------------------------------
+    # -- attention -----------------------------------------------------------------------------------------------------
 
-    def _fresh(self) -> list[Trace]:
-        """What has looked since this was asked last."""
-        fresh = []
+    def _new_traces(self) -> list[Trace]:
+        """Return the traces since the last call."""
+        traces = []
         for name in self.seen or ():
             assert self.seen is not None
             calls = self.seen.calls(name)
             if len(calls) > self._calls.get(name, 0):
-                fresh.append(calls[-1])
+                traces.append(calls[-1])
             self._calls[name] = len(calls)
-        return fresh
+        return traces
 
-    def _looked(self) -> list[list[list[float]]]:
-        """The mean over heads of every map, a row a beam: over the source, else over a beam's own text."""
-        fresh = self._fresh()
-        beside = [trace for trace in fresh if trace.kind in ("cross", "align") and self._fits(trace)]
-        if beside:
-            self.maps = beside
-            return [trace.weights[0].float().mean(0).tolist() for trace in beside]
-        t, k = len(self.steps), len(self.live)  # the first step reads the prompt's last token, later ones a word a beam
+    def _attention(self) -> list[list[list[float]]]:
+        """Return every map averaged over heads, a row per beam: over the source, else over the beam's own text."""
+        traces = self._new_traces()
+        cross = [trace for trace in traces if trace.kind in ("cross", "align") and self._fits(trace)]
+        if cross:
+            self.maps = cross
+            return [trace.weights[0].float().mean(0).tolist() for trace in cross]
+        t, k = (
+            len(self.steps),
+            len(self.live),
+        )  # the first step reads the prompt's last token, later ones one token per beam
         slots = self.prompt + t * k if t else self.prompt
-        self.maps = [trace for trace in fresh if self._fits(trace) and trace.weights.shape[3] == slots and self.prompt]
-        return [self._own(trace.weights[0].float().mean(0), k) for trace in self.maps]
+        self.maps = [trace for trace in traces if self._fits(trace) and trace.weights.shape[3] == slots and self.prompt]
+        return [self._own_columns(trace.weights[0].float().mean(0), k) for trace in self.maps]
 
     def _fits(self, trace: Trace) -> bool:
         return trace.geometry is None and trace.weights.shape[0] == 1 and trace.weights.shape[2] == len(self.live)
 
-    def _own(self, rows: Float[Tensor, "K M"], k: int) -> list[list[float]]:
-        """Of every beam its weights on the prompt and on its own words; of one that has ended, none."""
+    def _own_columns(self, rows: Float[Tensor, "K M"], k: int) -> list[list[float]]:
+        """Return every beam's weights on the prompt and on its own tokens; empty for one that has ended."""
         found: list[list[float]] = []
         for beam, node in enumerate(self.live):
             slots: list[int] = []
@@ -291,13 +293,15 @@ class SearchTree(SearchObserver):
 def _filter_reasons(
     logits: Float[Tensor, " V"], sampling: Sampler | None
 ) -> tuple[Float[Tensor, " V"] | None, dict[int, str]]:
-    """The shares that words are drawn by, and for each word that may not be drawn why."""
+    """Return the probabilities tokens are sampled by, and for each excluded token why."""
     if sampling is None:
         return None, {}
     reasons = {
-        "top_k": f"cut by top-k: not among the {sampling.top_k} likeliest" if sampling.top_k else "rounded to nothing",
-        "top_p": f"cut by top-p: outside the likeliest that fill {sampling.top_p:g}",
-        "min_p": f"cut by min-p: less than {sampling.min_p:g} times as likely as the likeliest",
+        "top_k": f"cut by top-k: not among the {sampling.top_k} most likely"
+        if sampling.top_k
+        else "probability rounds to 0",
+        "top_p": f"cut by top-p: outside the most likely that make up {sampling.top_p:g}",
+        "min_p": f"cut by min-p: less than {sampling.min_p:g} times as likely as the most likely",
     }
     why: dict[int, str] = {}
     shares = logits

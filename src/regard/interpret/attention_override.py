@@ -31,13 +31,13 @@ class InterventionLike(Protocol):
     """An intervention, as far as it is needed here."""
 
     @property
-    def do(self) -> str: ...  # noqa: D102
+    def do(self) -> str: ...
     @property
-    def heads(self) -> tuple[int, ...] | None: ...  # noqa: D102
+    def heads(self) -> tuple[int, ...] | None: ...
     @property
-    def mask(self) -> tuple[tuple[int | None, int], ...]: ...  # noqa: D102
+    def mask(self) -> tuple[tuple[int | None, int], ...]: ...
     @property
-    def spec(self) -> str: ...  # noqa: D102
+    def spec(self) -> str: ...
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from regard.core.errors import BadInput, Unsupported
 from regard.core.shapes import Tensor
 from regard.data.text.tagged_sentences import encode_sentences
 from regard.interpret.interventions import intervene
-from regard.tasks.text.classifier import ClassificationResult, TextClassifier
+from regard.modalities.classes import Classes
+from regard.tasks.text.classifier import TextClassifier
 from regard.tasks.text.fill_mask import FillMask, fill_masks
 from regard.tasks.text.question_answerer import LocatedAnswer, QuestionAnswerer
 from regard.tasks.text.tagger import Tagger
@@ -144,7 +145,7 @@ class FillMaskComparison:
 class ClassificationComparison:
     """Something that tells texts or images apart, and one of them."""
 
-    def __init__(self, classify: Callable[[], ClassificationResult]) -> None:
+    def __init__(self, classify: Callable[[], Classes]) -> None:
         self.classify = classify
 
     def predict(self) -> tuple[dict[str, Any], str]:

@@ -21,8 +21,8 @@ from regard.attention.capture.watch import watch
 from regard.core.errors import UnknownName, did_you_mean
 from regard.core.shapes import Float, Tensor
 from regard.core.trace import Trace
+from regard.modalities.classes import Classes
 from regard.see.pixel_attribution import PixelAttribution
-from regard.tasks.text.classifier import ClassificationResult, rank_labels
 
 if TYPE_CHECKING:
     from regard.tasks.image.image_classifier import ImageClassifier
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 def attribute_image(
     classifier: ImageClassifier, image: Any, answer: str | bool = False
-) -> tuple[PixelAttribution, ClassificationResult]:
+) -> tuple[PixelAttribution, Classes]:
     """What a classifier looks at in an image; `answer`: the label to differentiate, True for the likeliest."""
     labels = classifier.labels
     if isinstance(answer, str) and answer not in labels:
         raise UnknownName(f"this model knows no label '{answer}'; {did_you_mean(answer, labels)}")
-    values = classifier.prepare(image)
+    values = classifier.preprocess(image, next(classifier.model.parameters()))
     which = labels.index(answer) if isinstance(answer, str) else None
     sight, logits = run_with_attribution(classifier.model, values, answer is not False, which)
-    return sight, rank_labels(labels, torch.softmax(logits.float(), -1).tolist())
+    return sight, Classes.rank(labels, torch.softmax(logits.float(), -1).tolist())
 
 
 def run_with_attribution(

@@ -373,7 +373,7 @@ def inspect(
         raise Unsupported(
             f"there is nothing to look at in a {type(predictor).__name__}; in these: {', '.join(INSPECTIONS)}"
         )
-    cls = resolve(INSPECTIONS, str(task), "look")
+    cls = resolve(INSPECTIONS, str(task), "inspection")
     found: Inspection = cls(predictor, given, name=name, interventions=interventions, most=most)
     return found
 

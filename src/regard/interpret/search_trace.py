@@ -227,7 +227,7 @@ def _step_as_dict(step: SearchStep, names: Mapping[int, str], texts: Mapping[int
     return {
         "nodes": [_node_as_dict(node, names[node.id], texts.get(node.id)) for node in step.nodes],
         "outputs": [{"node": o.node, "score": _round(o.score), "finished": o.finished} for o in step.outputs],
-        "looked": [[[round(w, 4) for w in row] for row in rows] for rows in step.looked],
+        "looked": [[[round(w, 4) for w in row] for row in rows] for rows in step.attention],
         "draws": [{name: _round(value) for name, value in asdict(draw).items()} for draw in step.draws],
         "stopped": step.stopped,
     }

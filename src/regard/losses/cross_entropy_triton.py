@@ -1,13 +1,13 @@
-"""Cross-entropy of rows of logits and its gradient in one pass over them: a Triton kernel, for CUDA.
+"""Triton kernel for CUDA: cross-entropy of rows of logits and its gradient in one pass.
 
-    first   m = max z        s = Σ exp(z - m)        as it goes: where the maximum rises, s is scaled down
-    then    L = m + log s - (1 - ε) z[y] - ε mean z                  g = exp(z - m) / s - (1 - ε) onehot(y) - ε / V
+    pass 1   m = max z        s = Σ exp(z - m)        online: when the maximum rises, s is rescaled
+    pass 2   L = m + log s - (1 - ε) z[y] - ε mean z                  g = exp(z - m) / s - (1 - ε) onehot(y) - ε / V
 
-A row is read from memory once: when it is read again for g, the cache still holds it. One program a row, so nothing is
-summed in an order that changes from run to run. Columns from V on are padding: no part of the sum, and g is 0 there.
+A row is read from memory once; the second read for g hits the cache. One program per row, so sums are deterministic.
+Columns from V on are padding: they are left out of the sum, and their gradient is 0.
 
-Registering it imports PyTorch's compiler, as long as all of PyTorch: so this file is imported by whoever runs it, when
-they do (fused_linear_cross_entropy.py).
+Registering the kernel imports PyTorch's compiler, which doubles the import time, so this file is imported only when
+the kernel runs (fused_linear_cross_entropy.py).
 
 Milakov, Gimelshein: Online normalizer calculation for softmax. 2018. arXiv:1805.02867
 """
@@ -21,64 +21,71 @@ from regard.core.shapes import Float, Int, Tensor
 try:
     import triton
     import triton.language as tl
-except ImportError:  # PyTorch for CPUs comes without it
+except ImportError:  # the CPU build of PyTorch does not include it
     triton = None
 
-TILE_SIZE, NUM_WARPS = 4096, 16  # columns at a time; their threads by 32 (the fastest of nine on an H200)
+TILE_SIZE, NUM_WARPS = 4096, 16  # columns per tile, warps per program (the fastest of nine settings on an H200)
 
 
 if triton is not None:
 
     @triton.jit
-    def _cross_entropy_kernel(z_at, wanted_at, loss_at, g_at, vocab, columns, label_smoothing, tile: tl.constexpr):  # type: ignore[no-untyped-def]
+    def _cross_entropy_kernel(z_ptr, target_ptr, loss_ptr, g_ptr, vocab, columns, label_smoothing, tile: tl.constexpr):  # type: ignore[no-untyped-def]
         row = tl.program_id(0).to(tl.int64)
-        z_at += row * columns
-        g_at += row * columns
-        wanted = tl.load(wanted_at + row)
+        z_ptr += row * columns
+        g_ptr += row * columns
+        target = tl.load(target_ptr + row)
         lane = tl.arange(0, tile)
 
-        # every lane keeps a maximum and a sum of its own: the lanes wait for each other once a row, not once a tile
-        tops, totals = tl.full([tile], -1e30, tl.float32), tl.zeros([tile], tl.float32)
-        every = tl.zeros([tile], tl.float32)
+        # each lane has its target_logit maximum and sum: lanes synchronise once per row, not once per tile
+        maxima, totals = tl.full([tile], -1e30, tl.float32), tl.zeros([tile], tl.float32)
+        logit_sums = tl.zeros([tile], tl.float32)
         for start in range(0, vocab, tile):
             inside = start + lane < vocab
-            z = tl.load(z_at + start + lane, mask=inside, other=-float("inf")).to(tl.float32)
-            higher = tl.maximum(tops, z)
-            totals = totals * tl.exp(tops - higher) + tl.exp(z - higher)
-            tops = higher
+            z = tl.load(z_ptr + start + lane, mask=inside, other=-float("inf")).to(tl.float32)
+            new_maxima = tl.maximum(maxima, z)
+            totals = totals * tl.exp(maxima - new_maxima) + tl.exp(z - new_maxima)
+            maxima = new_maxima
             if label_smoothing > 0:
-                every += tl.where(inside, z, 0.0)
-        top = tl.max(tops, 0)
-        total, mean = tl.sum(totals * tl.exp(tops - top), 0), tl.sum(every, 0) / vocab
+                logit_sums += tl.where(inside, z, 0.0)
+        maximum = tl.max(maxima, 0)
+        total, mean = tl.sum(totals * tl.exp(maxima - maximum), 0), tl.sum(logit_sums, 0) / vocab
 
-        asked = wanted != -100
-        own = tl.load(z_at + tl.where(asked, wanted, 0)).to(tl.float32)
-        loss = top + tl.log(total) - (1 - label_smoothing) * own - label_smoothing * mean
-        tl.store(loss_at + row, tl.where(asked, loss, 0.0))
+        has_target = target != -100
+        target_logit = tl.load(z_ptr + tl.where(has_target, target, 0)).to(tl.float32)
+        loss = maximum + tl.log(total) - (1 - label_smoothing) * target_logit - label_smoothing * mean
+        tl.store(loss_ptr + row, tl.where(has_target, loss, 0.0))
 
-        share = tl.where(asked, 1 / total, 0.0)
-        less, off = tl.where(asked, label_smoothing / vocab, 0.0), tl.where(asked, 1 - label_smoothing, 0.0)
+        inverse_total = tl.where(has_target, 1 / total, 0.0)
+        smoothing_term, target_term = (
+            tl.where(has_target, label_smoothing / vocab, 0.0),
+            tl.where(has_target, 1 - label_smoothing, 0.0),
+        )
         for start in range(0, columns, tile):
             column = start + lane
-            z = tl.load(z_at + column, mask=column < vocab, other=-float("inf")).to(tl.float32)
-            g = tl.exp(z - top) * share - tl.where(column < vocab, less, 0.0) - tl.where(column == wanted, off, 0.0)
-            tl.store(g_at + column, g.to(g_at.dtype.element_ty), mask=column < columns)
+            z = tl.load(z_ptr + column, mask=column < vocab, other=-float("inf")).to(tl.float32)
+            g = (
+                tl.exp(z - maximum) * inverse_total
+                - tl.where(column < vocab, smoothing_term, 0.0)
+                - tl.where(column == target, target_term, 0.0)
+            )
+            tl.store(g_ptr + column, g.to(g_ptr.dtype.element_ty), mask=column < columns)
 
     @torch.library.triton_op("regard::cross_entropy_with_grad", mutates_args={})
     def _cross_entropy_with_grad(
-        z: Tensor, wanted: Tensor, vocab: int, label_smoothing: float
+        z: Tensor, target: Tensor, vocab: int, label_smoothing: float
     ) -> tuple[Tensor, Tensor]:
         losses = torch.empty(z.shape[0], dtype=torch.float32, device=z.device)
         g = torch.empty_like(z)
         torch.library.wrap_triton(_cross_entropy_kernel)[(z.shape[0],)](
-            z, wanted, losses, g, vocab, z.shape[1], label_smoothing, TILE_SIZE, num_warps=NUM_WARPS
+            z, target, losses, g, vocab, z.shape[1], label_smoothing, TILE_SIZE, num_warps=NUM_WARPS
         )
         return losses, g
 
 
 def cross_entropy_with_grad(
-    z: Float[Tensor, "T V"], wanted: Int[Tensor, " T"], vocab: int, label_smoothing: float = 0.0
+    z: Float[Tensor, "T V"], target: Int[Tensor, " T"], vocab: int, label_smoothing: float = 0.0
 ) -> tuple[Float[Tensor, " T"], Float[Tensor, "T V"]]:
-    """Each row's loss in float32 (0 where nothing is wanted), and its gradient by the logits in their own type."""
-    losses, g = _cross_entropy_with_grad(z.contiguous(), wanted, vocab, label_smoothing)
+    """Return the loss of each row in float32 (0 for an ignored target) and its gradient in the logits' dtype."""
+    losses, g = _cross_entropy_with_grad(z.contiguous(), target, vocab, label_smoothing)
     return losses, g

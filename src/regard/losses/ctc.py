@@ -1,17 +1,17 @@
-"""CTC's forward-backward in log space: the probability that frames say a target, summed over all ways of saying it.
+"""CTC forward-backward in log space: the probability of a target, summed over all alignments with the frames.
 
     states     z = - y_1 - y_2 - ... y_S -                              2S + 1 of them; "-" is the blank
-    forward    α_t(s) = log p_t(z_s) + log Σ exp α_{t-1}(s, s-1, s-2)   s-2 only over a blank between two other labels
-    backward   β: the same recursion over everything turned round, so both run in one loop, side by side
+    forward    α_t(s) = log p_t(z_s) + log Σ exp α_{t-1}(s, s-1, s-2)   s-2 only across a blank between different labels
+    backward   β: the same recursion on the reversed sequences; both run in one loop as one batch
     value      log p(y) = log Σ exp α_T(last two states)
     gradient   ∂ -log p(y) / ∂ log p_t(k) = -Σ_{s: z_s = k} γ_t(s)      γ_t(s) = exp(α + β - log p_t(z_s) - log p(y))
 
-γ_t(s) is the share of all ways that are in state s at frame t; its columns sum to one. Torch's loss trains; this is its
-readable twin, equal in value and gradient, and what alignments and pictures are made of. O(T S) for each recording,
+γ_t(s) is the posterior of state s at frame t; it sums to one over s. Training uses torch's loss; this is the readable
+reference implementation, equal in value and gradient, and the source of alignments and plots. O(T S) per recording,
 vectorised over recordings and states.
 
-A target of S labels of which R follow an equal one needs S + R frames. Where there are fewer no way leads through: the
-loss is infinite and its gradient is zero, never NaN; `check` says which recording it is.
+A target of S labels of which R repeat the one before needs S + R frames. With fewer frames there is no alignment: the
+loss is infinite and its gradient zero, never NaN; `check_frame_lengths` names the recording.
 
 Graves, Fernández, Gomez, Schmidhuber: Connectionist Temporal Classification. ICML 2006
 """
@@ -31,23 +31,23 @@ NEG_INF = float("-inf")
 
 
 class Lattice(NamedTuple):
-    """The states of targets: blanks and labels in turn."""
+    """States of the targets: blanks and labels in turn."""
 
-    labels: Int[Tensor, "B L"]  # L = 2S + 1; what lies beyond a target's own states is blank
-    lengths: Int[Tensor, " B"]  # states that are a target's own
-    jumps: Bool[Tensor, "B L"]  # may be entered from two states before
+    labels: Int[Tensor, "B L"]  # L = 2S + 1; blank beyond a target's own states
+    lengths: Int[Tensor, " B"]  # number of states of each target
+    jumps: Bool[Tensor, "B L"]  # True where a state may be entered from two states before
 
     @classmethod
     def of(cls, targets: Int[Tensor, "B S"], target_lengths: Int[Tensor, " B"], blank: int) -> Lattice:
-        """The lattice of targets; what lies beyond their lengths does not matter."""
+        """Build the lattice of padded targets."""
         batch, size = targets.shape
         real = torch.arange(size, device=targets.device) < target_lengths[:, None]
         labels = targets.new_full((batch, 2 * size + 1), blank)
         labels[:, 1::2] = targets.where(real, blank)
         return cls(labels, 2 * target_lengths + 1, _skip_allowed(labels, blank))
 
-    def turned(self, blank: int) -> Lattice:
-        """The same targets read from their ends."""
+    def reversed(self, blank: int) -> Lattice:
+        """Return the lattice of the reversed targets."""
         labels = self.labels.gather(1, reverse_index(self.labels.shape[1], self.lengths, self.labels.device))
         return Lattice(labels, self.lengths, _skip_allowed(labels, blank))
 
@@ -59,7 +59,7 @@ def ctc_loss(
     target_lengths: Int[Tensor, " B"],
     blank: int,
 ) -> Float[Tensor, " B"]:
-    """-log p(target) of each recording, from log-probabilities; infinite where the frames are too few."""
+    """Return -log p(target) of each recording; infinite where there are too few frames."""
     losses: Tensor = _CTCLoss.apply(log_probs, targets, frame_lengths, target_lengths, blank)
     return losses
 
@@ -72,7 +72,7 @@ def state_posteriors(
     target_lengths: Int[Tensor, " B"],
     blank: int,
 ) -> tuple[Float[Tensor, "B T L"], Float[Tensor, " B"]]:
-    """γ: the share of all ways of saying a target that is in each state at each frame; and log p(target)."""
+    """Return γ, the posterior of each state at each frame, and log p(target)."""
     lattice = Lattice.of(targets, target_lengths, blank)
     alpha, beta, emitted = _forward_backward(log_probs, lattice, frame_lengths, blank)
     total = _log_likelihood(alpha, frame_lengths, lattice.lengths)
@@ -80,26 +80,26 @@ def state_posteriors(
 
 
 def required_frames(targets: Int[Tensor, "B S"], target_lengths: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
-    """The fewest frames that can say each target: one a label, and a blank between equal neighbours."""
+    """Return the fewest frames that can emit each target: one per label, and a blank between equal neighbours."""
     place = torch.arange(1, max(targets.shape[1], 1), device=targets.device)
-    again = (targets[:, 1:] == targets[:, :-1]) & (place < target_lengths[:, None])
-    return target_lengths + again.sum(1)
+    repeats = (targets[:, 1:] == targets[:, :-1]) & (place < target_lengths[:, None])
+    return target_lengths + repeats.sum(1)
 
 
 def check_frame_lengths(
     targets: Int[Tensor, "B S"], frame_lengths: Int[Tensor, " B"], target_lengths: Int[Tensor, " B"]
 ) -> None:
-    """Raise where a recording has too few frames for its target, and say which."""
-    wanted = required_frames(targets, target_lengths)
-    for row in (wanted > frame_lengths).nonzero()[:1, 0].tolist():
-        many, again = int(target_lengths[row]), int(wanted[row] - target_lengths[row])
+    """Raise `BadInput` for the first recording that has too few frames for its target."""
+    needed = required_frames(targets, target_lengths)
+    for row in (needed > frame_lengths).nonzero()[:1, 0].tolist():
+        labels_count, repeats = int(target_lengths[row]), int(needed[row] - target_lengths[row])
         raise BadInput(
-            f"recording {row} has {int(frame_lengths[row])} frames for {many} labels, of which {again} repeat the one "
-            f"before: CTC needs {int(wanted[row])}; halve the frames less often, or leave it out"
+            f"recording {row} has {int(frame_lengths[row])} frames for {labels_count} labels, of which {repeats} repeat "
+            f"the label before: CTC needs {int(needed[row])}; halve the frames less often, or leave it out"
         )
 
 
-# -- the way of the greatest probability -------------------------------------------------------------------------------
+# -- best path ---------------------------------------------------------------------------------------------------------
 
 
 def forced_align(
@@ -109,8 +109,11 @@ def forced_align(
     target_lengths: Int[Tensor, " B"],
     blank: int,
 ) -> tuple[Int[Tensor, "B T"], Float[Tensor, " B"]]:
-    """Viterbi: of all ways of saying a target the likeliest, as the state at each frame (-1 beyond the last one), and
-    its log-probability. State 2i + 1 is label i, even states are blanks. Where there is no way, -1 throughout."""
+    """Return the most likely alignment (Viterbi) as the state at each frame, and its log-probability.
+
+    State 2i + 1 is label i, even states are blanks. Frames beyond a recording's length are -1; all frames are -1 where
+    there is no alignment.
+    """
     lattice = Lattice.of(targets, target_lengths, blank)
     emitted = _emission_log_probs(log_probs, lattice)
     batch, frames, _ = emitted.shape
@@ -136,7 +139,7 @@ def forced_align(
 
 
 class _CTCLoss(torch.autograd.Function):
-    """The loss with the gradient that forward-backward gives: the network is not differentiated through the loop."""
+    """Loss whose gradient comes from forward-backward, without autograd through the loop."""
 
     @staticmethod
     def forward(ctx: Any, log_probs: Tensor, targets: Tensor, frames: Tensor, lengths: Tensor, blank: int) -> Tensor:
@@ -153,27 +156,27 @@ class _CTCLoss(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, given: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         share, labels = ctx.saved_tensors
         gradient = share.new_zeros(*share.shape[:2], ctx.size)
         gradient.scatter_add_(2, labels[:, None].expand_as(share), share)
-        return gradient * -given[:, None, None], None, None, None, None
+        return gradient * -grad_output[:, None, None], None, None, None, None
 
 
 def _forward_backward(log_probs: Tensor, lattice: Lattice, frames: Tensor, blank: int) -> tuple[Tensor, Tensor, Tensor]:
-    """α, β and log p_t(z_s), each B T L: one loop over a batch of twice the size, its second half turned round."""
+    """Return α, β and log p_t(z_s), each B T L, from one loop over the batch and its reversal."""
     emitted = _emission_log_probs(log_probs, lattice)
     batch, time, states = emitted.shape
-    turn_time = reverse_index(time, frames, log_probs.device)[:, :, None]
-    turn_state = reverse_index(states, lattice.lengths, log_probs.device)[:, None]
-    around = emitted.gather(1, turn_time.expand_as(emitted)).gather(2, turn_state.expand_as(emitted))
-    both = _forward(torch.cat([emitted, around]), torch.cat([lattice.jumps, lattice.turned(blank).jumps]))
+    reverse_time = reverse_index(time, frames, log_probs.device)[:, :, None]
+    reverse_state = reverse_index(states, lattice.lengths, log_probs.device)[:, None]
+    reversed_emissions = emitted.gather(1, reverse_time.expand_as(emitted)).gather(2, reverse_state.expand_as(emitted))
+    both = _forward(torch.cat([emitted, reversed_emissions]), torch.cat([lattice.jumps, lattice.reversed(blank).jumps]))
     alpha, beta = both.split(batch)
-    return alpha, beta.gather(1, turn_time.expand_as(beta)).gather(2, turn_state.expand_as(beta)), emitted
+    return alpha, beta.gather(1, reverse_time.expand_as(beta)).gather(2, reverse_state.expand_as(beta)), emitted
 
 
 def _emission_log_probs(log_probs: Tensor, lattice: Lattice) -> Tensor:
-    """log p_t(z_s) as B T L; never, where a state is not the target's own."""
+    """Return log p_t(z_s) as B T L; -inf for states beyond the target's own."""
     index = lattice.labels[:, None].expand(-1, log_probs.shape[1], -1)
     own = torch.arange(index.shape[2], device=log_probs.device) < lattice.lengths[:, None]
     wide = log_probs if log_probs.dtype == torch.float64 else log_probs.float()
@@ -181,37 +184,37 @@ def _emission_log_probs(log_probs: Tensor, lattice: Lattice) -> Tensor:
 
 
 def _forward(emitted: Tensor, jumps: Tensor) -> Tensor:
-    """α of all frames. On a GPU what takes time is starting kernels, of which each frame needs four."""
+    """Return α of all frames. On a GPU the time goes into launching kernels, four per frame."""
     batch, time, states = emitted.shape
     if not time:
         return emitted
-    alpha = emitted.new_full((time, batch, states + 2), NEG_INF)  # two states before the first, whence nobody comes
+    alpha = emitted.new_full((time, batch, states + 2), NEG_INF)  # two states of padding before the first
     alpha[0, :, 2:] = _initial_alpha(emitted)
     closed = torch.zeros_like(emitted[:, 0]).masked_fill_(~jumps, NEG_INF)
-    stays, steps, leaps = (alpha[:, :, first : first + states].unbind() for first in (2, 1, 0))
-    leapt = torch.empty_like(closed)
-    for t, said in enumerate(emitted.unbind(1)[1:], 1):
-        torch.logaddexp(stays[t - 1], steps[t - 1], out=stays[t])
-        torch.add(leaps[t - 1], closed, out=leapt)
-        torch.logaddexp(stays[t], leapt, out=stays[t])
-        stays[t].add_(said)
+    same_state, next_state, jumping = (alpha[:, :, first : first + states].unbind() for first in (2, 1, 0))
+    jumped = torch.empty_like(closed)
+    for t, emission in enumerate(emitted.unbind(1)[1:], 1):
+        torch.logaddexp(same_state[t - 1], next_state[t - 1], out=same_state[t])
+        torch.add(jumping[t - 1], closed, out=jumped)
+        torch.logaddexp(same_state[t], jumped, out=same_state[t])
+        same_state[t].add_(emission)
     return alpha[:, :, 2:].transpose(0, 1)
 
 
 def _initial_alpha(emitted: Tensor) -> Tensor:
-    """At the first frame: the first blank or the first label."""
+    """α at the first frame: the first blank or the first label."""
     here = torch.arange(emitted.shape[2], device=emitted.device) < 2
     return emitted[:, 0].masked_fill(~here, NEG_INF) if emitted.shape[1] else emitted.new_zeros(emitted.shape[0], 0)
 
 
 def _predecessors(alpha: Tensor, jumps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """For each state what it may be entered from: itself, the one before, the one before that."""
+    """Return the α from which each state may be entered: itself, the one before, and the one before that."""
     wide = torch.nn.functional.pad(alpha, (2, 0), value=NEG_INF)
     return alpha, wide[:, 1:-1], wide[:, :-2].masked_fill(~jumps, NEG_INF)
 
 
 def _final_alpha(alpha: Tensor, frames: Tensor, states: Tensor) -> Tensor:
-    """α of the last blank and of the last label at each recording's last frame, B 2."""
+    """Return α of the last blank and the last label at each recording's last frame, B 2."""
     if not alpha.shape[1]:
         return alpha.new_full((len(frames), 2), NEG_INF)
     last = alpha[torch.arange(len(alpha), device=alpha.device), (frames - 1).clamp(min=0)]
@@ -221,13 +224,13 @@ def _final_alpha(alpha: Tensor, frames: Tensor, states: Tensor) -> Tensor:
 
 
 def _log_likelihood(alpha: Tensor, frames: Tensor, states: Tensor) -> Tensor:
-    """log p(target); no frames say nothing, for sure."""
+    """Return log p(target); with no frames, the empty target has probability 1."""
     total = torch.logsumexp(_final_alpha(alpha, frames, states), 1)
     return total.masked_fill((frames == 0) & (states == 1), 0.0)
 
 
 def _posteriors(alpha: Tensor, beta: Tensor, emitted: Tensor, total: Tensor, frames: Tensor) -> Tensor:
-    """γ; zero beyond the frames, in states no way leads through, and where no way leads through at all."""
+    """Return γ; zero beyond the frames, in states outside the target, and where there is no alignment."""
     share = (alpha + beta - emitted - total[:, None, None]).exp()
     inside = torch.arange(alpha.shape[1], device=alpha.device) < frames[:, None]
     return share.where(inside[:, :, None] & (emitted > NEG_INF) & (total > NEG_INF)[:, None, None], 0.0)

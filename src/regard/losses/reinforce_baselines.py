@@ -1,11 +1,11 @@
-"""Baselines: what is taken off a reward before it teaches a choice (tasks.reinforce).
+"""Baselines subtracted from the reward in REINFORCE (tasks.reinforce).
 
-    none       nothing
-    moving     the mean reward a token of past updates, for as many tokens as a choice is paid for
-    others     what the other readings of the same input earned from then on, in the mean
-    learned    what a linear map of the state before the choice expects, fitted as training goes
+    none             zero
+    moving_average   mean reward per token of past updates, times the tokens a choice is credited with
+    leave_one_out    mean return of the other samples of the same input
+    learned          linear prediction from the state before the choice, fitted during training
 
-None of them depends on the choice it is taken off, so the mean of the gradient stays; it spreads less.
+No baseline depends on the choice it is subtracted from, so the gradient stays unbiased while its variance drops.
 """
 
 from __future__ import annotations
@@ -29,65 +29,64 @@ BASELINES: Registry = {
 
 
 class Baseline:
-    """What is taken off a reward before it teaches: here nothing."""
+    """No baseline: zero for every choice."""
 
-    module: nn.Linear | None = None  # what of it is trained by gradients
+    module: nn.Linear | None = None  # parameters trained by gradient descent
 
     def __call__(
         self, returns: Float[Tensor, "B S T"], counts: Float[Tensor, "B S T"], states: Tensor | None = None
     ) -> Float[Tensor, "B S T"]:
-        """For each choice."""
+        """Return the value to subtract for each choice."""
         return torch.zeros_like(returns)
 
     def error(self, returns: Float[Tensor, "B T"], expected: Float[Tensor, "B T"], counts: Tensor) -> Tensor:
-        """Its own part of the loss."""
+        """Return the baseline's own term of the loss."""
         return returns.new_zeros(())
 
     def fit(self, width: int) -> None:
-        """The width of the states it will see."""
+        """Set the width of the states it will see."""
 
     def observe(self, total: Float[Tensor, ""], count: Int[Tensor, ""]) -> None:
-        """What a batch earned, and for how many tokens."""
+        """Record a batch's total reward and number of tokens."""
 
     def update(self) -> None:
-        """After an update: learn from what was heard."""
+        """Learn from the observed rewards, after an optimizer update."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What lives on."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore it."""
+        pass
 
 
 class MovingAverageBaseline(Baseline):
-    """A moving mean of the reward a token, times the tokens that a choice is paid for; zero before the first update."""
+    """Moving mean of the reward per token, times the tokens a choice is credited with; 0 before the first update."""
 
     def __init__(self, decay: float = 0.9) -> None:
         if not 0 <= decay < 1:
-            raise RegardError(f"decay={decay} of the moving baseline must be at least 0 and below 1")
+            raise RegardError(f"decay={decay} of the moving_average baseline must be at least 0 and below 1")
         self.decay = decay
-        self.sums = torch.zeros(2, dtype=torch.float64)  # decayed sums of means and of ones
+        self.sums = torch.zeros(
+            2, dtype=torch.float64
+        )  # decayed sums of means and of ones: their ratio is the debiased mean
         self.pending: Tensor | None = None
 
     def __call__(
         self, returns: Float[Tensor, "B S T"], counts: Float[Tensor, "B S T"], states: Tensor | None = None
     ) -> Float[Tensor, "B S T"]:
-        """The same for all readings of an input: it knows what is to be written, not where was looked."""
         self.sums = self.sums.to(returns.device)
         return counts * self.mean_reward().to(counts.dtype)
 
     def mean_reward(self) -> Float[Tensor, ""]:
-        """The mean reward a token so far."""
+        """Return the mean reward per token so far."""
         return self.sums[0] / self.sums[1].clamp(min=torch.finfo(torch.float64).tiny)
 
     def observe(self, total: Float[Tensor, ""], count: Int[Tensor, ""]) -> None:
-        """Add up over the batches of an update."""
-        now = torch.stack([total.double(), count.double()])
-        self.pending = now if self.pending is None else self.pending + now
+        batch = torch.stack([total.double(), count.double()])
+        self.pending = batch if self.pending is None else self.pending + batch
 
     def update(self) -> None:
-        """Towards the mean of this update, the same on every process."""
+        """Average with the mean of this update, over all processes."""
         if self.pending is None:
             return
         if dist.is_available() and dist.is_initialized():
@@ -97,35 +96,32 @@ class MovingAverageBaseline(Baseline):
         self.pending = None
 
     def state_dict(self) -> dict[str, Any]:
-        """The two sums."""
         return {"sums": self.sums.cpu().clone()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore them."""
         self.sums = state["sums"].to(torch.float64)
 
 
 class LeaveOneOutBaseline(Baseline):
-    """What the other readings of the same input earned in the mean: leave one out."""
+    """Mean return of the other samples of the same input."""
 
     def __init__(self, num_samples: int) -> None:
         if num_samples < 2:
             raise RegardError(
-                "the baseline 'leave_one_out' needs task.reinforce.num_samples of at least 2, or take 'moving_average'"
+                f"the baseline 'leave_one_out' needs task.reinforce.num_samples of at least 2, got {num_samples}; "
+                "or use 'moving_average'"
             )
 
     def __call__(
         self, returns: Float[Tensor, "B S T"], counts: Float[Tensor, "B S T"], states: Tensor | None = None
     ) -> Float[Tensor, "B S T"]:
-        """For each reading the mean over the rest."""
         return (returns.sum(1, keepdim=True) - returns) / (returns.shape[1] - 1)
 
 
 class LearnedBaseline(Baseline):
-    """A linear map of the state before a choice says what a token will earn, and is paid for being near."""
+    """Linear prediction of the reward per token from the state before a choice, trained by squared error."""
 
     def fit(self, width: int) -> None:
-        """Begins at zero."""
         self.module = nn.Linear(width, 1)
         nn.init.zeros_(self.module.weight)
         nn.init.zeros_(self.module.bias)
@@ -133,11 +129,11 @@ class LearnedBaseline(Baseline):
     def __call__(
         self, returns: Float[Tensor, "B S T"], counts: Float[Tensor, "B S T"], states: Tensor | None = None
     ) -> Float[Tensor, "B S T"]:
-        """For each choice; no gradient reaches the state."""
+        """Return the prediction for each choice; no gradient reaches the state."""
         if states is None or self.module is None:
-            raise RegardError("the baseline 'learned' needs the states before the choices; take 'moving_average' here")
+            raise RegardError("the baseline 'learned' needs the states before the choices; use 'moving_average' here")
         return counts * self.module(states.detach()).squeeze(-1).to(counts.dtype).view_as(counts)
 
     def error(self, returns: Float[Tensor, "B T"], expected: Float[Tensor, "B T"], counts: Tensor) -> Tensor:
-        """Half the squared distance a token, summed."""
+        """Return half the squared error per token, summed."""
         return 0.5 * ((returns - expected) / counts.clamp(min=1)).square().sum()

@@ -1,11 +1,11 @@
-"""How good a translation is: BLEU and chrF as sacreBLEU computes them, each with the signature that defines it.
+"""BLEU and chrF of translations, computed by sacreBLEU and reported with its signature.
 
-Which tokens are counted moves BLEU by many points, so a number is never given without saying:
+BLEU depends on the tokenisation by many points, so each score says which one it uses:
 
-    bleu              cased running text, sacreBLEU's own tokeniser (13a)       the number to quote
-    bleu_lower        the same without case
-    bleu_tokenized    Moses tokens, lower-case, no further tokenisation         the column of published Multi30k results
-    chrf              character n-grams, cased running text
+    bleu              cased text, sacreBLEU's 13a tokeniser                     the number to quote
+    bleu_lower        the same, lower-cased
+    bleu_tokenized    lower-cased Moses tokens, no further tokenisation         as in published Multi30k results
+    chrf              character n-grams, cased text
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from regard.data.text import moses
 
 @dataclass(frozen=True)
 class Score:
-    """A number from 0 to 100, and how it was made."""
+    """A score from 0 to 100 and the signature that defines it."""
 
     value: float
     signature: str
@@ -31,18 +31,18 @@ class Score:
 
 
 def bleu(outputs: Sequence[str], references: Sequence[str], tokenise: str = "13a", lower: bool = False) -> Score:
-    """Corpus BLEU against one reference each; ``tokenise="none"`` where both are tokenised already."""
+    """Return corpus BLEU against one reference each; use ``tokenise="none"`` for text that is already tokenised."""
     metric = _sacrebleu().BLEU(tokenize=tokenise, lowercase=lower, force=True)
     return _corpus_score(metric, outputs, references)
 
 
 def bleu_tokenized(outputs: Sequence[str], references: Sequence[str], language: str) -> Score:
-    """BLEU of running text over lower-case Moses tokens (needs sacremoses)."""
+    """Return BLEU over lower-cased Moses tokens (needs sacremoses)."""
     return bleu(moses.tokenize(outputs, language), moses.tokenize(references, language), tokenise="none")
 
 
 def chrf(outputs: Sequence[str], references: Sequence[str]) -> Score:
-    """Corpus chrF2: the F-score of character n-grams up to 6."""
+    """Return corpus chrF2, the F-score of character n-grams up to 6."""
     return _corpus_score(_sacrebleu().CHRF(), outputs, references)
 
 

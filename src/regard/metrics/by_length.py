@@ -1,11 +1,10 @@
-"""The same score, bucket by bucket of input length: what falls with length shows here and not in the mean.
+"""Scores per bucket of input length: a decline with length shows here and not in the mean.
 
-    words     sentences   bleu            letters   words   word_error
+    words     sentences   bleu            letters   words   wer
     1-5       37          ...             1-4       1893    ...
     6-10      402         ...             5-6       3371    ...
 
-A bucket holds the inputs whose length is in its range; one that holds none is left out. Few inputs make a score that
-means little, so each comes with their number.
+Empty buckets are left out. Each row has its number of inputs, since a score of few inputs means little.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-SENTENCE_BUCKETS = (5, 10, 15, 20, 25, 30)  # the last lengths of the buckets, in words; the last bucket has no end
+SENTENCE_BUCKETS = (5, 10, 15, 20, 25, 30)  # upper ends in words; the last bucket is open
 SPELLING_BUCKETS = (4, 6, 8, 10, 12)  # in letters
 
 
 def score_by_length(
     lengths: Sequence[int], ends: Sequence[int], measure: Callable[[list[int]], Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """A row for each bucket: from, to (None: no end), count, and what `measure` says of the inputs in it."""
+    """Return one row per bucket: from, to (None: open), count, and the scores that `measure` returns for its inputs."""
     found = []
     for low, high in zip([1, *(end + 1 for end in ends)], [*ends, None], strict=True):
         inside = [i for i, n in enumerate(lengths) if max(n, 1) >= low and (high is None or n <= high)]
@@ -30,5 +29,5 @@ def score_by_length(
 
 
 def bucket_label(row: Mapping[str, Any]) -> str:
-    """The name of a bucket: 6-10, or 31+."""
+    """Return the label of a bucket: 6-10, or 31+."""
     return f"{row['from']}+" if row["to"] is None else f"{row['from']}-{row['to']}"

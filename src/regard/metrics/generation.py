@@ -1,13 +1,13 @@
-"""How good written answers are: one function for each way of scoring, from outputs and all that counts as right.
+"""Metrics of generated text: each takes outputs and all references of each output.
 
-    bleu        corpus BLEU, with its signature (metrics.bleu)
-    accuracy    the answer is the label, to the letter
-    exact       exact match, and the F1 of words, as SQuAD counts them (metrics.classification)
-    rouge       rouge1, rouge2, rougeL (metrics.rouge)
-    phonemes    words whose sounds are all right, the share of words that are not, and of sounds that are not
+    bleu          corpus BLEU, with its signature (metrics.bleu)
+    accuracy      the output is exactly a label
+    exact_match   exact match and word F1, as in SQuAD (metrics.classification)
+    rouge         rouge1, rouge2, rougeL (metrics.rouge)
+    per           word accuracy, word error rate and phoneme error rate of pronunciations
 
-Each gives scores by name, from 0 to 100. The first is the one that counts when several tasks are put into one number;
-the higher the better.
+Each returns scores by name, from 0 to 100. The first one stands for the task where several tasks are averaged; higher
+is better.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from regard.metrics.classification import exact_match, word_f1
 from regard.metrics.rouge import rouge
 from regard.metrics.word_error_rate import count_edits
 
-References = Sequence[Sequence[str]]  # of every output, all that counts as right
+References = Sequence[Sequence[str]]  # all accepted answers of every output
 Metric = Callable[[Sequence[str], References], dict[str, Score]]
 
 
 def bleu(outputs: Sequence[str], references: References) -> dict[str, Score]:
-    """Cased BLEU of running text, against the first reference."""
+    """Return cased BLEU against the first reference."""
     return {"bleu": corpus_bleu(outputs, [each[0] for each in references])}
 
 
 def accuracy(outputs: Sequence[str], references: References) -> dict[str, Score]:
-    """The share of outputs that are a right label; anything else, however near, is wrong."""
+    """Return the share of outputs that equal a label exactly."""
     return {
         "accuracy": _mean([output.strip() in each for output, each in _paired(outputs, references)], "the label itself")
     }
 
 
 def exact_match_and_f1(outputs: Sequence[str], references: References) -> dict[str, Score]:
-    """Exact match and F1 of words, but for case, articles and signs."""
+    """Return exact match and word F1, up to case, articles and punctuation."""
     pairs = _paired(outputs, references)
-    how = "but for case, articles and signs (SQuAD)"
+    how = "up to case, articles and punctuation (SQuAD)"
     return {
         "exact_match": _mean([exact_match(a, b) for a, b in pairs], f"equal {how}"),
         "f1": _mean([word_f1(a, b) for a, b in pairs], f"F1 of words {how}"),
@@ -48,7 +48,7 @@ def exact_match_and_f1(outputs: Sequence[str], references: References) -> dict[s
 
 
 def phoneme_error_rate(outputs: Sequence[str], references: References) -> dict[str, Score]:
-    """Words that are all right; word error and phoneme error, each against the nearest right pronunciation."""
+    """Return word accuracy, WER and PER, each against the nearest listed pronunciation."""
     wrong, sounds, whole = 0, 0, list[bool]()
     for output, each in _paired(outputs, references):
         near = min(each, key=lambda sound: (count_edits(output.split(), sound.split()).total, len(sound.split())))
@@ -76,7 +76,7 @@ METRICS: dict[str, Metric] = {
 
 def _paired(outputs: Sequence[str], references: References) -> list[tuple[str, Sequence[str]]]:
     if len(outputs) != len(references):
-        raise BadInput(f"{len(outputs)} outputs cannot be scored against {len(references)} answers")
+        raise BadInput(f"{len(outputs)} outputs cannot be scored against {len(references)} references")
     if not outputs:
         raise BadInput("there is nothing to score")
     return list(zip(outputs, references, strict=True))

@@ -1,323 +1,175 @@
-"""Image files to pixels, whatever the files are like: an upright image in RGB, or one line that says why not.
+"""Image: a picture handed in, upright and in RGB, and `Preprocess`, the way from it to a model's numbers.
 
-    turned by EXIF             turned upright
-    transparent, palette       over white
-    CMYK, grey, one bit        as RGB
-    16 bits, floating point    scaled to 8 bits
-    animated                   the first picture
-    cut off, damaged, empty    refused, and so is what is no image of a few formats (none of them calls a program)
-    absurdly large or long     refused before it is unpacked: a file of some kB may hold 400 million pixels
-
-What a model gets is cut out of the middle: the shorter side is resized to size / crop, then size x size is cut out. Of
-an image so long and thin that this would be a large one, only the middle is resized.
-
-In a folder a file is a picture by its ending, or, where that says nothing, by how it begins: so that what cannot be
-read is missed by its name, and notes and hidden files are passed over.
+`Preprocess` is one value, saved with the model and shared by training, prediction, conversion of other libraries'
+folders and the explorer: size, crop, resampling, channels, mean and standard deviation.
 """
 
 from __future__ import annotations
 
-import io
-import logging
-import math
-import os
-import re
-import stat
-import struct
-import warnings
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+import base64
+import binascii
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from jaxtyping import UInt8
 
 from regard.core.errors import BadInput
+from regard.core.shapes import Float, Tensor
+from regard.modalities.base import NO_LIMITS, STRING, Input, Limits, Source, is_path
+from regard.modalities.decode_image import check_image, list_image_files, open_image, resize_center_crop
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
+    from PIL.Image import Image as PILImage
 
-log = logging.getLogger("regard")
-
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "AVIF")  # none that calls another program
-SUFFIXES = (  # of what is read
-    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".webp", ".bmp", ".dib", ".gif", ".tif", ".tiff"),
-    *(".ppm", ".pgm", ".pbm", ".pnm", ".avif"),
-)
-UNSUPPORTED_SUFFIXES = (  # of pictures that are not: they are refused by name, and never taken for words
-    *(".heic", ".heif", ".hif", ".jp2", ".j2k", ".jpx", ".jxl", ".jxr", ".ico", ".icns", ".psd", ".xcf", ".tga"),
-    *(".svg", ".eps", ".pcx", ".dds", ".exr", ".qoi", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf"),
-)
-MAGIC_NUMBERS = {  # of files, with the formats that begin so; two letters may begin a text, so BMP and PPM are not here
-    "JPEG": (b"\xff\xd8\xff",),
-    "PNG": (b"\x89PNG",),
-    "GIF": (b"GIF87a", b"GIF89a"),
-    "TIFF": (b"II*\0", b"MM\0*"),
-    "JPEG 2000": (b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51"),
-    "JPEG XL": (b"\0\0\0\x0cJXL ",),
-    "ICO": (b"\0\0\1\0",),
-    "Photoshop": (b"8BPS",),
-    "SVG": (b"<svg",),
-}
-FTYP_BRANDS = {"AVIF": (b"avif", b"avis"), "HEIC": (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1")}
-MAX_FILE_BYTES = 2**30  # bytes of a file
-MAX_SIDE = 2**20  # pixels of a side: every row costs memory of its own
-MAX_RESIZE_RATIO = 16  # frames that a whole image may be as large as when it is resized
-SCALE_ROWS = 256  # of an image, that are scaled to 8 bits at a time
-DECODER_ERRORS = {  # what decoders say, and what is meant
-    "cannot identify": f"it is none of {', '.join(FORMATS)}, or its beginning is damaged",
-    "truncat": "the file ends too early: it was not copied whole",
-    "could not create decoder": "it is damaged, or ends too early",
-    "broken data": "it is damaged",
-    "max_text_chunk": "the text in it is far too long",
-}
-RESAMPLE = ("bicubic", "bilinear", "nearest", "lanczos")
+CHANNELS = (1, 3, 4)  # of an array or a tensor: grey, RGB, RGB with alpha
 
 
-def decode_image(content: bytes, small: bool = False) -> Image:
-    """The image in some bytes, upright, in RGB; `heatmap`: all of it read, but where that is faster at an eighth."""
-    from PIL import ImageOps
+class Image(Input):
+    """A picture: a path, the bytes of a file, a PIL image, an array (Y X or Y X C, uint8) or a tensor (C Y X)."""
 
-    with _open(content) as image:
-        if small:
-            image.draft("RGB", (max(1, image.width // 8), max(1, image.height // 8)))
-        image.load()
-        if image.format == "PNG" and _blank(image) and _ends_early(content):
-            raise BadInput(f"cannot be read as an image ({DECODER_ERRORS['truncat']})")
-        return to_rgb(ImageOps.exif_transpose(image))
+    kind = "image"
+    units = "pixels"
+    media_types = ("image/",)
 
+    @classmethod
+    def read(cls, source: Any, limits: Limits = NO_LIMITS) -> PILImage:
+        """Return the picture, upright and in RGB."""
+        from PIL import Image as PIL
 
-def check_image(content: bytes, most: int) -> None:
-    """Refuse some bytes that do not begin as an image does, or say they hold more than so many pixels."""
-    with _open(content, most):
-        pass
+        if not cls.is_single(source):
+            raise BadInput(
+                f"Expected an image (a path, the bytes of a file, a PIL image, an array or a tensor), "
+                f"got {type(source).__name__}."
+            )
+        if isinstance(source, bytes):
+            check_image(source, limits.pixels)
+        if not isinstance(source, (np.ndarray, Tensor)):
+            return open_image(source)
+        pixels = _to_uint8(source)
+        return open_image(PIL.fromarray(pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels))
 
+    @classmethod
+    def is_single(cls, given: Any) -> bool:
+        from PIL import Image as PIL
 
-@contextmanager
-def _open(content: bytes, most: int | None = None) -> Iterator[Image]:
-    """An image whose pixels are not read yet; whatever goes wrong here or while they are is one line of `BadInput`."""
-    from PIL import Image
+        return isinstance(given, (str, Path, bytes, PIL.Image, np.ndarray, Tensor))
 
-    allowed = min(most or 2**31, Image.MAX_IMAGE_PIXELS or 2**31)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # such an image is refused here
-            with Image.open(io.BytesIO(content), formats=_formats()) as image:
-                if image.width * image.height > allowed:  # Pillow itself refuses from twice its limit on
-                    raise BadInput(_too_large(f"{image.width:,} x {image.height:,}", allowed))
-                if max(image.size) > MAX_SIDE:
-                    longest = f"more than the {MAX_SIDE:,} that a side may have; cut it up first"
-                    raise BadInput(f"{image.width:,} x {image.height:,} pixels are {longest}")
-                yield image
-    except BadInput:
-        raise
-    except Image.DecompressionBombError as error:  # it knows how many pixels there are, not how they lie
-        found = re.search(r"\((\d+) pixels\)", str(error))
-        raise BadInput(_too_large(f"{int(found[1]):,}" if found else "its", allowed)) from None
-    except Exception as error:  # decoders raise whatever they come across
-        raise BadInput(f"cannot be read as an image ({_explain_error(error, content)})") from None
+    @classmethod
+    def sources(cls, arguments: Sequence[str]) -> Iterator[Source]:
+        for word in arguments:
+            if is_path(word) and Path(word).is_dir():
+                files = list_image_files(Path(word))
+                if not files:
+                    raise BadInput(f"Folder {word} contains no image files.")
+                yield from (Source(str(file), file) for file in files)
+            else:
+                yield Source(word, Path(word))
 
+    @classmethod
+    def from_json(cls, value: Any, limits: Limits = NO_LIMITS) -> PILImage:
+        """Return the picture of a base64 string."""
+        return cls.read(decode_base64(value), limits)
 
-def _blank(image: Image) -> bool:
-    """Whether there is nothing in the last row of an image: so it is where Pillow was given no row."""
-    last: Any = image.crop((0, image.height - 1, image.width, image.height)).getextrema()
-    return not np.any(last)
-
-
-def _ends_early(content: bytes) -> bool:
-    """Whether the rows of a PNG end before its last one, though as they should: Pillow then says nothing.
-
-    Not asked of interlaced ones.
-    """
-    width, height, depth, colour, interlaced = struct.unpack(">IIBB2xB", content[16:29])
-    row = 1 + (width * depth * {2: 3, 4: 2, 6: 4}.get(colour, 1) + 7) // 8
-    at, unpack, many = 8, zlib.decompressobj(), 0
-    while at + 8 <= len(content):
-        size, name = struct.unpack(">I4s", content[at : at + 8])
-        packed = content[at + 8 : at + 8 + size] if name == b"IDAT" else b""
-        while packed:
-            many += len(unpack.decompress(packed, 2**20))
-            packed = unpack.unconsumed_tail
-        at += size + 12
-    return not interlaced and many + len(unpack.flush()) < height * row
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        return {**STRING, "contentEncoding": "base64", "description": "the bytes of an image file"}
 
 
-def _formats() -> list[str]:
-    """Those of the formats that this Pillow was built with."""
-    from PIL import features
+@dataclass(frozen=True)
+class Preprocess:
+    """How a model is shown an image.
 
-    return [each for each in FORMATS if each != "AVIF" or ("avif" in features.modules and features.check("avif"))]
-
-
-def image_format(begins: bytes) -> str | None:
-    """The format of a picture, by the first 12 bytes of its file; None: of none that is known by them."""
-    if begins[4:8] == b"ftyp":
-        return next((name for name, brands in FTYP_BRANDS.items() if begins[8:12] in brands), None)
-    if begins[:4] == b"RIFF" and begins[8:12] == b"WEBP":
-        return "WEBP"
-    return next((name for name, starts in MAGIC_NUMBERS.items() if begins.startswith(starts)), None)
-
-
-def _explain_error(error: Exception, content: bytes) -> str:
-    """What a decoder came across, in words for whoever has the file."""
-    first = (str(error).splitlines() or [type(error).__name__])[0]
-    if not content:
-        return "the file is empty"
-    if (found := image_format(content[:12])) is not None and found not in _formats():
-        return f"{found} is not read here; save it as JPEG or PNG"
-    for sign, meant in DECODER_ERRORS.items():
-        if sign in first.lower():
-            return meant
-    return first
-
-
-def _too_large(how: str, most: int) -> str:
-    return f"{how} pixels are more than the {most:,} that are allowed; scale it down first"
-
-
-def to_rgb(image: Image) -> Image:
-    """An image of any mode in RGB: what is transparent over white, what has more than 8 bits scaled down to them."""
-    from PIL import Image
-
-    if image.mode == "RGB":
-        image.load()
-        return image
-    if image.mode.startswith(("I", "F")):
-        return _eight_bits(image).convert("RGB")
-    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
-        clear = image.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", clear.size, "white"), clear).convert("RGB")
-    return image.convert("RGB")
-
-
-def _eight_bits(image: Image) -> Image:
-    """Grey values as bytes: whole numbers are out of 65535, others out of 1, 255 or 65535, whatever holds them all."""
-    from PIL import Image
-
-    values = np.asarray(image)
-    some = [
-        slice(at, at + SCALE_ROWS) for at in range(0, len(values), SCALE_ROWS)
-    ]  # numbers of 8 bytes would be 12 times as large
-    top = max((float(np.nan_to_num(values[rows].astype(np.float64)).max(initial=0.0)) for rows in some), default=0.0)
-    scales = (1.0, 255.0, 65535.0, top) if image.mode == "F" else (65535.0, top)
-    scale = 255.0 / next(scale for scale in scales if top <= scale)
-    shown = np.empty(values.shape, np.uint8)
-    for rows in some:
-        shown[rows] = (np.nan_to_num(values[rows].astype(np.float64)) * scale).clip(0, 255).round()
-    return Image.fromarray(shown)
-
-
-def open_image(source: Any) -> Image:
-    """The image of a path, of some bytes, or of a PIL image: upright, in RGB."""
-    from PIL import Image, ImageOps
-
-    if isinstance(source, Image.Image):
-        return to_rgb(ImageOps.exif_transpose(source))
-    if isinstance(source, bytes):
-        return decode_image(source)
-    if isinstance(source, (str, Path)):
-        return decode_image(read_image_file(Path(source)))
-    raise BadInput(f"a {type(source).__name__} is no image; give a path, the bytes of a file, or a PIL image")
-
-
-def read_image_file(path: Path) -> bytes:
-    """The bytes of a file."""
-    try:
-        path = path.expanduser()
-        about = path.stat()
-        if not (stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)):  # a pipe may never end, nor ever begin
-            raise BadInput(f"{path} is no file but a pipe or a device; save the image in a file first")
-        if about.st_size > MAX_FILE_BYTES:
-            raise BadInput(f"{path} has {about.st_size / 2**30:.1f} GiB, more than the 1 GiB that an image may have")
-        return path.read_bytes()
-    except (OSError, ValueError) as error:
-        why = (getattr(error, "strerror", None) or str(error)).lower()
-        raise BadInput(f"cannot read {path}: {why}") from None
-
-
-def resize_center_crop(image: Image, size: tuple[int, int], crop: float = 1.0, resample: str = "bicubic") -> Image:
-    """The middle of an image in a given size (Y, X), as models are shown it."""
-    from PIL import Image
-
-    if resample not in RESAMPLE:
-        raise BadInput(f"resample={resample}: choose one of {', '.join(RESAMPLE)}")
-    grown = max(math.floor(size[0] / crop) / image.height, math.floor(size[1] / crop) / image.width)
-    width, height = (math.floor(side * grown + 1e-6) for side in (image.width, image.height))
-    width, height = max(width, size[1]), max(height, size[0])  # what was rounded away
-    left, top = round((width - size[1]) / 2), round((height - size[0]) / 2)
-    middle, how = (left, top, left + size[1], top + size[0]), Image.Resampling[resample.upper()]
-    if (
-        width * height > MAX_RESIZE_RATIO * size[0] * size[1]
-    ):  # nearly the same, without the rest of what would be resized
-        down, right = image.height / height, image.width / width
-        ends = min(middle[2] * right, image.width), min(middle[3] * down, image.height)
-        return image.resize((size[1], size[0]), how, (left * right, top * down, *ends))
-    if (width, height) != image.size:
-        image = image.resize((width, height), how)
-    return image.crop(middle)
-
-
-def list_image_files(folder: Path, quiet: bool = False) -> list[Path]:
-    """The files in a folder and below it that are pictures, in order.
-
-    Pictures that cannot be read and links that lead nowhere are among them, so that they are missed by name. A folder
-    that cannot be looked into is named in the log, unless `quiet`.
+    Args:
+        size: rows and columns of what the model reads.
+        channels: 1 (grey) or 3 (RGB).
+        mean, std: subtracted and divided by, per channel, of values from 0 to 1.
+        crop: the shorter side is resized to size / crop, then the middle is cut out.
+        resample: bicubic, bilinear, nearest or lanczos.
     """
 
-    def closed(error: OSError) -> None:
-        log.log(
-            logging.DEBUG if quiet else logging.WARNING,
-            f"cannot look into {error.filename}: {(error.strerror or str(error)).lower()}; it is left out",
+    size: tuple[int, int]
+    channels: int = 3
+    mean: tuple[float, ...] = (0.485, 0.456, 0.406)
+    std: tuple[float, ...] = (0.229, 0.224, 0.225)
+    crop: float = 1.0
+    resample: str = "bicubic"
+
+    def __post_init__(self) -> None:
+        size = (self.size, self.size) if isinstance(self.size, int) else tuple(self.size)
+        object.__setattr__(self, "size", size)
+        object.__setattr__(self, "mean", tuple(map(float, self.mean)))
+        object.__setattr__(self, "std", tuple(map(float, self.std)))
+        if self.channels not in (1, 3):
+            raise BadInput(f"channels must be 1 or 3 to read pictures, got {self.channels}; pass tensors instead.")
+        if not len(self.mean) == len(self.std) == self.channels:
+            raise BadInput(f"mean and std must have {self.channels} values, got {len(self.mean)} and {len(self.std)}.")
+        if not 0 < self.crop <= 1 or min(self.std) <= 0 or min(self.size) < 1:
+            wanted = "crop must be above 0 and at most 1, std and size positive"
+            raise BadInput(f"{wanted}; got crop={self.crop}, std={[*self.std]}, size={[*self.size]}.")
+
+    def view(self, image: Any) -> PILImage:
+        """Return an image as the model sees it: resized, its middle cut out, in the model's colours."""
+        middle = resize_center_crop(Image.read(image), self.size, self.crop, self.resample)
+        return middle.convert("L") if self.channels == 1 else middle
+
+    def __call__(self, image: Any, like: Tensor | None = None) -> Float[Tensor, "1 C Y X"]:
+        """Return an image as the numbers that the model reads, with the device and dtype of `like`."""
+        pixels = torch.from_numpy(np.array(self.view(image)))
+        pixels = pixels[None] if self.channels == 1 else pixels.permute(2, 0, 1)
+        device, dtype = (None, torch.float32) if like is None else (like.device, like.dtype)
+        return normalize(pixels[None].to(device), self.mean, self.std).to(dtype)
+
+    def batch(self, images: Sequence[Any], like: Tensor | None = None) -> Float[Tensor, "B C Y X"]:
+        """Return several images as one batch."""
+        return torch.cat([self(image, like) for image in images])
+
+
+def normalize(pixels: UInt8[Tensor, "B C Y X"], mean: Any, std: Any) -> Float[Tensor, "B C Y X"]:
+    """Return bytes minus the mean, divided by the standard deviation, both given for values from 0 to 1."""
+    middle, spread = (_channels(tuple(x), pixels.device, torch.get_default_dtype()) for x in (mean, std))
+    return (pixels - middle) / spread
+
+
+@lru_cache(maxsize=64)  # copied to the device once
+def _channels(values: tuple[float, ...], device: torch.device, dtype: torch.dtype) -> Float[Tensor, "C 1 1"]:
+    return 255 * torch.tensor(values, dtype=dtype, device=device)[:, None, None]
+
+
+def decode_base64(value: Any) -> bytes:
+    """Return the bytes of a base64 string of a request."""
+    if not isinstance(value, str):
+        raise BadInput(f"Expected the bytes of a file as a base64 string, got {type(value).__name__}.")
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        raise BadInput("The string is not valid base64; send the bytes of a file, encoded.") from None
+
+
+def _to_uint8(image: np.ndarray | Tensor) -> np.ndarray:
+    """Return the bytes of an array (Y X C or Y X) or a tensor (C Y X or Y X) as Y X or Y X C."""
+    is_array = isinstance(image, np.ndarray)
+    what, letters, at = ("Array", "Y X C", -1) if is_array else ("Tensor", "C Y X", 0)
+    shape = tuple(image.shape)
+    if len(shape) not in (2, 3) or min(shape) < 1 or (len(shape) == 3 and shape[at] not in CHANNELS):
+        more = " Pass a batch as a list: [*batch]." if len(shape) == 4 else ""
+        raise BadInput(
+            f"{what} of shape {shape} is no image; expected {letters} with 1, 3 or 4 channels, or Y X.{more}"
         )
-
-    found = []
-    for where, _, names in os.walk(folder, onerror=closed):
-        found += [path for path in (Path(where, name) for name in names) if is_image_file(path)]
-    return sorted(found)
-
-
-def is_image_file(path: Path) -> bool:
-    """Whether a file in a folder is a picture, read here or not: by its ending, or else by how it begins."""
-    name = path.name.lower()
-    if name.startswith("."):
-        return False
-    if name.endswith(SUFFIXES + UNSUPPORTED_SUFFIXES):
-        return path.is_file() or (path.is_symlink() and not path.exists())
-    return image_format(read_magic(path)) is not None
-
-
-def read_magic(path: Path, many: int = 12) -> bytes:
-    """The first bytes of a file; of none, where it cannot be read or is no file."""
-    try:
-        if not path.is_file():
-            return b""
-        with path.open("rb") as file:
-            return file.read(many)
-    except (OSError, ValueError):
-        return b""
-
-
-def load_images(
-    paths: Sequence[Path], make: Callable[[Image], np.ndarray], workers: int = 4
-) -> tuple[list[tuple[int, np.ndarray]], dict[Path, str]]:
-    """What is made of each image that can be read, with its number, and for the others why not."""
-
-    def one(path: Path) -> np.ndarray | str:
-        try:
-            return make(open_image(path))
-        except BadInput as error:
-            return str(error)
-
-    with ThreadPoolExecutor(workers) as pool:
-        found: Iterable[np.ndarray | str] = list(pool.map(one, paths))
-    good = [(number, x) for number, x in enumerate(found) if not isinstance(x, str)]
-    return good, {path: x for path, x in zip(paths, found, strict=True) if isinstance(x, str)}
-
-
-def describe_skipped(skipped: dict[Path, str], of: int, show: int = 10) -> Iterator[str]:
-    """Lines that name the files which could not be read, the first of them, and then count them all."""
-    for path, why in list(skipped.items())[:show]:
-        yield f"left out {path}: {why.removeprefix(f'cannot read {path}: ')}"
-    yield f"{len(skipped):,} of {of:,} images cannot be read and are left out"
+    if isinstance(image, np.ndarray):
+        if image.dtype != np.uint8:
+            raise BadInput(f"Array has dtype {image.dtype}; expected uint8, values from 0 to 255.")
+        return np.ascontiguousarray(image)
+    pixels = image.detach().cpu()
+    if pixels.is_floating_point():
+        if not bool(((pixels >= 0) & (pixels <= 1)).all()):
+            raise BadInput("A floating-point image must have values from 0 to 1.")
+        pixels = (pixels.float() * 255).round().to(torch.uint8)
+    if pixels.dtype != torch.uint8:
+        kind = str(pixels.dtype).removeprefix("torch.")
+        raise BadInput(f"Tensor has dtype {kind}; expected uint8, or floating point from 0 to 1.")
+    return np.ascontiguousarray((pixels if pixels.ndim == 2 else pixels.permute(1, 2, 0)).numpy())

@@ -22,6 +22,7 @@ from torch import nn
 from regard.attention.mask import PaddingMask
 from regard.blocks.decoder_state import CapturableDecodable, DecoderState
 from regard.blocks.rnn_decoder import RNNDecoder
+from regard.core.config import field
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.validation import validate
 from regard.models.ctc import AcousticEncoder
@@ -33,7 +34,7 @@ class Config:
 
     vocab: int
     input_dim: int = 40  # numbers a frame
-    subsampling_layers: int = 2  # convolutions that make one frame of two
+    subsampling_layers: int = field(2, low=0, high=6)  # convolutions that make one frame of two
     conv_width: int = 256  # width of what the convolutions give
     width: int = 128  # of the embeddings
     hidden: int = 256  # of a recurrent layer: the decoder's, and the encoder's in each direction
@@ -43,10 +44,10 @@ class Config:
     encoder: Any = "lstm"  # of the encoder: lstm, gru, rnn
     cell: str = "gru"  # of the decoder
     aligner: Any = "location(filters=10, radius=15)"  # the paper has 100 frames either way, of which this leaves a few
-    dropout: float = 0.2
-    pad: int = 0
-    bos: int = 1
-    eos: int = 2
+    dropout: float = field(0.2, low=0, below=1)
+    pad: int = field(0, low=0, below="vocab")
+    bos: int = field(1, low=0)
+    eos: int = field(2, low=0)
 
 
 # Base is for hours of speech, small for one hour (AN4), tiny for strings of digits on a laptop.

@@ -23,10 +23,11 @@ import torch
 from torch import nn
 
 from regard.attention.mask import DocumentMask, PaddingMask
-from regard.attention.multihead import MultiHeadAttention
+from regard.attention.mixers import build_mixer
 from regard.blocks import FEEDFORWARDS, HEADS, NORMS
 from regard.blocks.encoder import Encoder, EncoderBlock, build_positions
 from regard.blocks.heads import Loss
+from regard.core.config import field
 from regard.core.errors import BadInput, Unsupported
 from regard.core.shapes import Float, Int, Tensor, check_token_ids
 from regard.core.spec import Spec, build_part, layer_spec, resolve
@@ -44,10 +45,10 @@ class Config:
     ffn: int | None = None  # None: four times the width
     length: int = 512  # the longest text that learned positions know
     segments: int = 2
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
+    dropout: float = field(0.1, low=0, below=1)
+    attention_dropout: float = field(0.1, low=0, below=1)
     norm_kind: str = "layer"
-    eps: float = 1e-12
+    eps: float = field(1e-12, above=0)
     feedforward: str = "gelu"
     attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module of one's own
     positions: str = "learned"
@@ -187,10 +188,11 @@ def _check_range(what: str, numbers: Tensor, size: int) -> None:
 
 
 def _block(config: Config, layer: int) -> EncoderBlock:
-    mix = MultiHeadAttention(
-        config.width,
-        config.heads,
-        attention=layer_spec(config.attention, layer),
+    mix = build_mixer(
+        layer_spec(config.attention, layer),
+        width=config.width,
+        heads=config.heads,
+        length=config.length,
         dropout=config.attention_dropout,
     )
     hidden = 4 * config.width if config.ffn is None else config.ffn

@@ -26,6 +26,7 @@ from regard.attention.mask import PaddingMask
 from regard.blocks import CONVOLUTIONS
 from regard.blocks.convolution import unfolded_lengths
 from regard.blocks.decoder_state import CapturableDecodable, DecoderState, TensorMemory, initial_time
+from regard.core.config import field
 from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import build_part
@@ -43,13 +44,13 @@ class Config:
     decoder_layers: int = 30
     dilations: tuple[int, ...] = (1, 2, 4, 8, 16)  # one a layer, cycled
     block: str = "relu"  # or multiplicative; see blocks.convolution
-    length_ratio: float = 1.2  # a: places a source token is unfolded over
-    length_offset: float = 0.0  # b: places beyond that
-    dropout: float = 0.0
+    length_ratio: float = field(1.2, above=0)  # a: places a source token is unfolded over
+    length_offset: float = field(0.0, low=0)  # b: places beyond that
+    dropout: float = field(0.0, low=0, below=1)
     tied: bool = False  # one table for the target and the output
-    pad: int = 0
-    bos: int = 1
-    eos: int = 2
+    pad: int = field(0, low=0, below="vocab")
+    bos: int = field(1, low=0)
+    eos: int = field(2, low=0)
 
 
 # Base is the paper's character-level translator; small and tiny are for short sentences.

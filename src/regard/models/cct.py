@@ -27,11 +27,12 @@ from torch import nn
 
 from regard.attention.mask import Mask
 from regard.attention.mechanisms.softmax import SoftmaxAttention
-from regard.attention.multihead import MultiHeadAttention, OutputProjection
+from regard.attention.mixers import build_mixer
 from regard.blocks import FEEDFORWARDS
 from regard.blocks.drop_path import DropPath, drop_path_rates
 from regard.blocks.encoder import Encoder
 from regard.blocks.feature_pyramid import pyramid_layers, resample_to_strides
+from regard.core.config import field
 from regard.core.layer_state import LayerState
 from regard.core.positions import PositionInfo
 from regard.core.shapes import Float, Tensor
@@ -47,7 +48,7 @@ from regard.tokens.patches import check_images, grid_size, pixel_slots
 class Config:
     """Everything that shapes a CCT; the defaults are CCT-14/7x2, for ImageNet."""
 
-    num_classes: int = 1000  # 0: no head, the pooled vector itself
+    num_classes: int = field(1000, low=0)  # 0: no head, the pooled vector itself
     image_size: int | tuple[int, int] = 224  # what it is trained at; any other size works
     channels: int = 3
     kernel: int = 7  # of the convolutions
@@ -55,10 +56,10 @@ class Config:
     width: int = 384
     heads: int = 6
     layers: int = 14
-    mlp_ratio: float = 3.0  # of the feed-forward's hidden width to the width
-    dropout: float = 0.0
-    attention_dropout: float = 0.1
-    drop_path: float = 0.1
+    mlp_ratio: float = field(3.0, above=0)  # of the feed-forward's hidden width to the width
+    dropout: float = field(0.0, low=0, below=1)
+    attention_dropout: float = field(0.1, low=0, below=1)
+    drop_path: float = field(0.1, low=0, below=1)
     attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module of one's own
 
 
@@ -176,12 +177,15 @@ class CompactBlock(nn.Module):
     def __init__(self, config: Config, layer: int, drop_path: float) -> None:
         super().__init__()
         width, hidden = config.width, int(config.mlp_ratio * config.width)
-        attention = layer_spec(config.attention, layer)
         self.mix_norm, self.feed_norm = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.mix = MultiHeadAttention(
-            width, config.heads, attention=attention, bias=False, dropout=config.attention_dropout
+        self.mix = build_mixer(
+            layer_spec(config.attention, layer),
+            width=width,
+            heads=config.heads,
+            bias=False,
+            out_bias=True,
+            dropout=config.attention_dropout,
         )
-        self.mix.join = OutputProjection(width, bias=True)  # theirs has a bias behind the heads, and none before
         self.feed = build_part(FEEDFORWARDS, "gelu", "feed-forward", width=width, hidden=hidden, dropout=config.dropout)
         self.drop, self.drop_path = nn.Dropout(config.dropout), DropPath(drop_path)
 

@@ -33,6 +33,7 @@ from regard.blocks.gated_convolution import (
     ScaleGradient,
     weight_norm_linear,
 )
+from regard.core.config import field
 from regard.core.errors import Unsupported
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import build_part
@@ -51,14 +52,16 @@ class Config:
     encoder_layers: int = 20
     decoder_layers: int = 20
     extra_layers: tuple[tuple[int, int], ...] = ()  # more layers on top of both stacks: hidden, kernel
-    dropout: float = 0.1  # of embeddings, of what enters a convolution, and of what the head reads
+    dropout: float = field(
+        0.1, low=0, below=1
+    )  # of embeddings, of what enters a convolution, and of what the head reads
     attention: Any = "softmax"  # a spec, or a list of them (one a layer, cycled)
     positions: str = "learned"
     length: int = 1024  # the longest input that learned positions know
     tied: bool = False  # one table for source, target and output
-    pad: int = 0
-    bos: int = 1
-    eos: int = 2
+    pad: int = field(0, low=0, below="vocab")
+    bos: int = field(1, low=0)
+    eos: int = field(2, low=0)
 
 
 # Base and large are the paper's for WMT'16 EN-RO and WMT'14 EN-DE; small is for some ten thousand pairs.

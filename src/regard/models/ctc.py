@@ -25,6 +25,7 @@ import torch
 from torch import nn
 
 from regard.blocks import RNN_ENCODERS
+from regard.core.config import field
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import build_part
 from regard.core.validation import validate
@@ -39,14 +40,13 @@ class Config:
     vocab: int  # labels; the blank comes on top
     input_dim: int = 40  # numbers a frame
     frame_stack: int = 1  # so many frames are heard at a time, through a linear map; what the convolutions read
-    subsampling_layers: int = (
-        2  # convolutions that make one frame of two; 0: the recurrent layers read the frames themselves
-    )
+    # convolutions that make one frame of two; 0: the recurrent layers read the frames themselves
+    subsampling_layers: int = field(2, low=0, high=6)
     width: int = 256  # of what the convolutions give
     hidden: int = 320  # of a recurrent layer, in each direction
     layers: int = 4
     encoder: Any = "lstm"  # a spec: lstm, gru, rnn
-    dropout: float = 0.2  # of what enters the recurrent layers and the head, and between layers
+    dropout: float = field(0.2, low=0, below=1)  # of what enters the recurrent layers and the head, and between layers
 
 
 # Base is for hours of speech, small for one hour (AN4), tiny for strings of digits on a laptop.
@@ -118,7 +118,7 @@ class AcousticEncoder(nn.Module):
         )
         self.drop = nn.Dropout(dropout)
         self.rnn = build_part(
-            RNN_ENCODERS, rnn, "reader", width=sizes[-1], hidden=hidden, layers=layers, dropout=dropout
+            RNN_ENCODERS, rnn, "encoder", width=sizes[-1], hidden=hidden, layers=layers, dropout=dropout
         )
         self.width: int = self.rnn.width  # of what comes out
 

@@ -21,9 +21,10 @@ import torch
 from torch import nn
 
 from regard.attention.mask import PaddingMask
-from regard.attention.multihead import MultiHeadAttention
+from regard.attention.mixers import build_mixer
 from regard.blocks import FEEDFORWARDS
 from regard.blocks.causal import CausalBlock, CausalStack
+from regard.core.config import field
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import build_part, layer_spec
 from regard.core.validation import validate
@@ -42,8 +43,8 @@ class Config:
     layers: int = 3
     ffn: int | None = None  # None: four times the width
     length: int = 1000  # timesteps of the longest episode
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
+    dropout: float = field(0.1, low=0, below=1)
+    attention_dropout: float = field(0.1, low=0, below=1)
     feedforward: str = "relu"
     attention: Any = "softmax"
 
@@ -128,8 +129,12 @@ class DecisionTransformer(nn.Module):
 
 def _block(config: Config, layer: int) -> CausalBlock:
     hidden = 4 * config.width if config.ffn is None else config.ffn
-    mix = MultiHeadAttention(
-        config.width, config.heads, attention=layer_spec(config.attention, layer), dropout=config.attention_dropout
+    mix = build_mixer(
+        layer_spec(config.attention, layer),
+        width=config.width,
+        heads=config.heads,
+        causal=True,
+        dropout=config.attention_dropout,
     )
     feed = build_part(FEEDFORWARDS, config.feedforward, "feed-forward", width=config.width, hidden=hidden)
     return CausalBlock(mix, feed, [nn.LayerNorm(config.width) for _ in range(2)], True, config.dropout)

@@ -20,6 +20,7 @@ from typing import Any
 
 from torch import nn
 
+from regard.core.config import field
 from regard.core.errors import RegardError
 from regard.core.shapes import Float, Tensor
 from regard.models import vit
@@ -30,7 +31,7 @@ from regard.models.vit import ViT
 class Config(vit.Config):
     """A ViT's, with two learned tokens before the patches; the defaults are the paper's DeiT-B."""
 
-    num_prefix_tokens: int = 2  # the class token and the distillation token; further ones are registers
+    num_prefix_tokens: int = field(2, low=0)  # the class token and the distillation token; further ones are registers
 
 
 # Table 1 of the paper; b16_384 is DeiT-B trained on at a larger size. Tiny is nobody's: for small images.

@@ -25,6 +25,7 @@ import torch
 from torch import nn
 
 from regard.blocks.rnn import reverse_index, run_rnn
+from regard.core.config import field
 from regard.core.errors import RegardError
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.validation import validate
@@ -45,9 +46,9 @@ class Config:
     layers: int = 2
     char_dim: int = 16  # width of a letter's vector
     filters: tuple[int, ...] = (32, 32, 64, 128, 256, 512, 1024)  # of width 1, 2, 3, ...
-    highway_layers: int = 2
+    highway_layers: int = field(2, low=0)
     max_word_length: int = 50  # bytes of a word, its two marks included; the rest is cut off
-    dropout: float = 0.1
+    dropout: float = field(0.1, low=0, below=1)
 
 
 # Original, medium and small are the authors' (93.6, 28.0 and 13.6 million parameters without the head; remembered, not

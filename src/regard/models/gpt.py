@@ -20,13 +20,15 @@ import torch
 from torch import nn
 
 from regard.attention.mask import PaddingMask
-from regard.attention.multihead import MultiHeadAttention
+from regard.attention.mixers import build_mixer
 from regard.blocks import FEEDFORWARDS, NORMS
 from regard.blocks.autoregressive import AutoregressiveModel
 from regard.blocks.causal import CausalBlock, CausalStack, State
 from regard.blocks.encoder import build_positions
 from regard.blocks.mixture_of_experts import GroupedLinear
+from regard.core.config import field
 from regard.core.errors import BadInput
+from regard.core.layer_state import PassState
 from regard.core.shapes import Float, Int, Tensor, check_token_ids
 from regard.core.spec import build_part, layer_spec
 from regard.core.validation import validate
@@ -45,8 +47,8 @@ class Config:
     layers: int = 12
     ffn: int | None = None  # None: four times the width
     length: int = 1024  # the longest text that learned positions know
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
+    dropout: float = field(0.1, low=0, below=1)
+    attention_dropout: float = field(0.1, low=0, below=1)
     bias: bool = True  # in linear maps and norms; the head has none
     norm_kind: str = "layer"
     qk_norm: str | None = None  # a norm of queries and keys, head by head
@@ -54,7 +56,7 @@ class Config:
     attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module of one's own
     positions: str = "learned"
     tied: bool = True
-    eos: int = 0  # the token that ends a text
+    eos: int = field(0, low=0)  # the token that ends a text
 
 
 # Table 2 of the paper; char and tiny are what nanoGPT trains on the characters of Shakespeare, with a GPU and without.
@@ -94,18 +96,24 @@ class GPT(AutoregressiveModel):
         lengths: Int[Tensor, " B"] | None = None,
         targets: Int[Tensor, "B N"] | None = None,
         loss: Loss | None = None,
+        pass_state: PassState | None = None,
     ) -> Float[Tensor, "..."]:
         """Logits B N V of the token after each token; with a loss, its value for these targets, so that it alone knows
         whether there ever are as many logits. Padding stands on the right, where causality hides it."""
-        x = self.hidden(tokens, lengths)
+        x = self.hidden(tokens, lengths, pass_state)
         if loss is None:
             return self.head(x)
         assert targets is not None
         return loss(x, self.head.weight, targets)
 
-    def hidden(self, tokens: Int[Tensor, "B N"], lengths: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B N C"]:
+    def hidden(
+        self,
+        tokens: Int[Tensor, "B N"],
+        lengths: Int[Tensor, " B"] | None = None,
+        pass_state: PassState | None = None,
+    ) -> Float[Tensor, "B N C"]:
         """The vectors of which the head makes logits."""
-        return self.decoder(self.embed(check_token_ids(tokens)), PaddingMask.from_lengths(tokens, lengths))
+        return self.decoder(self.embed(check_token_ids(tokens)), PaddingMask.from_lengths(tokens, lengths), pass_state)
 
     # -- writing, one token after another ------------------------------------------------------------------------------
 
@@ -148,19 +156,21 @@ class GPT(AutoregressiveModel):
 
 
 def _block(config: Config, layer: int) -> CausalBlock:
-    return CausalBlock(_heads(config, layer), _feed(config), [_norm(config), _norm(config)], True, config.dropout)
+    return CausalBlock(_attention(config, layer), _feed(config), [_norm(config), _norm(config)], True, config.dropout)
 
 
-def _heads(config: Config, layer: int) -> MultiHeadAttention:
+def _attention(config: Config, layer: int) -> nn.Module:
     norms = None
     if config.qk_norm is not None:
         head_dim = config.width // config.heads
         norms = _norm(config, config.qk_norm, head_dim), _norm(config, config.qk_norm, head_dim)
-    return MultiHeadAttention(
-        config.width,
-        config.heads,
+    return build_mixer(
+        layer_spec(config.attention, layer),
+        width=config.width,
+        heads=config.heads,
         kv_heads=config.kv_heads,
-        attention=layer_spec(config.attention, layer),
+        length=config.length,
+        causal=True,
         bias=config.bias,
         dropout=config.attention_dropout,
         norms=norms,

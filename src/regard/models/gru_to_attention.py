@@ -34,7 +34,9 @@ from regard.attention.mask import PaddingMask
 from regard.blocks import FEEDFORWARDS, NORMS
 from regard.blocks.encoder import EncoderBlock, build_positions
 from regard.blocks.gru_to_attention_layers import LAYERS, RecurrentStack, State
+from regard.core.config import field
 from regard.core.errors import BadInput
+from regard.core.layer_state import PassState
 from regard.core.shapes import Float, Int, Tensor, check_token_ids
 from regard.core.spec import build_part
 from regard.core.validation import validate
@@ -53,10 +55,10 @@ class Config:
     layers: int = 2
     ffn: int | None = None  # None: twice the width
     length: int = 64  # the longest text that learned positions know
-    dropout: float = 0.0
+    dropout: float = field(0.0, low=0, below=1)
     positions: str = "learned"  # what is added to tokens: the recurrent parts count for themselves
     tied: bool = True
-    eos: int = 0  # the token that ends a text
+    eos: int = field(0, low=0)  # the token that ends a text
 
 
 SIZES: dict[str, dict[str, Any]] = {"small": {"width": 256, "layers": 4, "length": 256}, "tiny": {}}
@@ -89,19 +91,25 @@ class GRUToAttention(nn.Module):
         lengths: Int[Tensor, " B"] | None = None,
         targets: Int[Tensor, "B N"] | None = None,
         loss: Loss | None = None,
+        pass_state: PassState | None = None,
     ) -> Float[Tensor, "..."]:
         """Logits B N V of the token after each token; with a loss, its value for these targets. Padding stands on the
         right, where nobody sees it."""
-        x = self.hidden(tokens, lengths)
+        x = self.hidden(tokens, lengths, pass_state)
         if loss is None:
             return self.head(x)
         assert targets is not None
         return loss(x, self.head.weight, targets)
 
-    def hidden(self, tokens: Int[Tensor, "B N"], lengths: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B N C"]:
+    def hidden(
+        self,
+        tokens: Int[Tensor, "B N"],
+        lengths: Int[Tensor, " B"] | None = None,
+        pass_state: PassState | None = None,
+    ) -> Float[Tensor, "B N C"]:
         """The vectors of which the head makes logits."""
         PaddingMask.from_lengths(check_token_ids(tokens), lengths)  # looked over; nobody sees what is on the right
-        return self.decoder(self.embed(tokens))
+        return self.decoder(self.embed(tokens), pass_state=pass_state)
 
     # -- writing, one token after another ------------------------------------------------------------------------------
 
@@ -132,7 +140,7 @@ class GRUToAttention(nn.Module):
 
 
 def _block(config: Config) -> EncoderBlock:
-    mix = build_part(LAYERS, config.variant, "step of the road", width=config.width, heads=config.heads)
+    mix = build_part(LAYERS, config.variant, "variant", width=config.width, heads=config.heads)
     hidden = 2 * config.width if config.ffn is None else config.ffn
     feed = build_part(FEEDFORWARDS, "gelu", "feed-forward", width=config.width, hidden=hidden, bias=True)
     return EncoderBlock(mix, feed, [_norm(config), _norm(config)], True, config.dropout)

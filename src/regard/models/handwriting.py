@@ -29,11 +29,12 @@ from regard.attention.protocol import context
 from regard.blocks.decoder_state import tree_map
 from regard.blocks.mixture_density import GaussianMixture, MixtureDensityHead
 from regard.blocks.rnn import LSTMCell, init_rnn
+from regard.core.config import field
 from regard.core.errors import BadInput
 from regard.core.lazy_dynamo import disable_compile
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import build_part
-from regard.core.validation import at_least, validate
+from regard.core.validation import validate
 
 POINT = 3  # numbers of a point
 Cells = tuple[Tensor, ...]  # B 1 F each: what a layer says, what it keeps
@@ -43,12 +44,12 @@ Cells = tuple[Tensor, ...]  # B 1 F each: what a layer says, what it keeps
 class Config:
     """Everything that shapes the network; the defaults are the paper's (which has no dropout)."""
 
-    vocab: int  # letters and the mark of the end; 0: no text
+    vocab: int = field(low=0)  # characters and the end token; 0: no text
     hidden: int = 400  # cells of a layer
     layers: int = 3
     mixtures: int = 20  # bells of the next point
     aligner: Any = "gmm(mixtures=10, step=0.04)"  # step: characters a point, before anything is learned
-    dropout: float = 0.0  # of what a layer hands on
+    dropout: float = field(0.0, low=0, below=1)  # of what a layer hands on
 
 
 # Paper is that of section 5 (its 56 characters and the end); tiny writes digits and learns them on a CPU.
@@ -64,7 +65,7 @@ class Handwriting(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        validate(config, vocab=at_least(0))
+        validate(config)
         self.config, hidden = config, config.hidden
         self.first_layer = WindowLSTM(config) if config.vocab else LSTMLayer(POINT, hidden)
         self.upper_layers = nn.ModuleList(

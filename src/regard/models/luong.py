@@ -35,6 +35,7 @@ from regard.blocks import RNN_ENCODERS
 from regard.blocks.decoder_state import CapturableDecodable, DecoderState
 from regard.blocks.rnn import InitialState, RNNCellStack, StackedRNN, States, undecorated
 from regard.blocks.rnn_decoder import Memory, make_embedding, scheduled_sampling, tie_weights
+from regard.core.config import field
 from regard.core.lazy_dynamo import disable_compile
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import Registry, build_part
@@ -51,7 +52,7 @@ class Config:
     align_width: int | None = None  # hidden units of an aligner's score that has such; None: as `hidden`
     readout: int | None = None  # width of h~; None: as `hidden`, or where tied as `width`
     layers: int = 4  # of the decoder
-    dropout: float = 0.2  # of embeddings, between layers, and of what the head reads
+    dropout: float = field(0.2, low=0, below=1)  # of embeddings, between layers, and of what the head reads
     encoder: Any = (
         "lstm(layers=4, directions=1)"  # a spec: rnn, lstm, gru, none; with (layers=..., directions=..., ...)
     )
@@ -59,9 +60,9 @@ class Config:
     aligner: Any = "bilinear"  # a spec, or a module of one's own
     decoder: str = "input_feeding"  # input_feeding, no_input_feeding
     tied: bool = False  # one table for source, target and output
-    pad: int = 0
-    bos: int = 1
-    eos: int = 2
+    pad: int = field(0, low=0, below="vocab")
+    bos: int = field(1, low=0)
+    eos: int = field(2, low=0)
 
 
 # Base is the paper's; small and tiny are about as large as RNNsearch's.
@@ -86,7 +87,7 @@ class Luong(CapturableDecodable, nn.Module):
         self.config = c = config
         self.embed = make_embedding(c.vocab, c.width, c.pad)
         self.drop = nn.Dropout(c.dropout)
-        self.encoder = build_part(RNN_ENCODERS, c.encoder, "reader", width=c.width, hidden=c.hidden, dropout=c.dropout)
+        self.encoder = build_part(RNN_ENCODERS, c.encoder, "encoder", width=c.width, hidden=c.hidden, dropout=c.dropout)
         memory, first = self.encoder.width, self.encoder.hidden
         self.decoder = build_part(DECODERS, c.decoder, "decoder", config=c, memory_width=memory, init_width=first)
         if c.tied:

@@ -25,6 +25,7 @@ from torch import nn
 
 from regard.blocks.drop_path import drop_path_rates
 from regard.blocks.pooling_attention import EPS, MultiScaleBlock, PoolingAttention, Shape, join_prefix, split_prefix
+from regard.core.config import field
 from regard.core.shapes import Float, Tensor, pair
 from regard.core.spec import layer_spec
 from regard.core.validation import validate
@@ -35,7 +36,7 @@ from regard.tokens.overlapping_patches import OverlappingPatchEmbedding
 class Config:
     """Everything that shapes an MViT; the defaults are MViTv2-T."""
 
-    num_classes: int = 1000  # 0: no head, the pooled vector
+    num_classes: int = field(1000, low=0)  # 0: no head, the pooled vector
     image_size: int | tuple[int, int] = 224  # rows and columns it was trained at
     num_frames: int | None = None  # of a clip; None: it reads images
     channels: int = 3
@@ -51,8 +52,8 @@ class Config:
     )
     residual_pooling: Literal["all", "patches", "none"] = "all"  # what pooled queries are added to; none: v1
     class_token: bool = False
-    dropout: float = 0.0  # before the head
-    drop_path: float = 0.0
+    dropout: float = field(0.0, low=0, below=1)  # before the head
+    drop_path: float = field(0.0, low=0, below=1)
     attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module of one's own
 
 

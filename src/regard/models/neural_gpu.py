@@ -31,6 +31,7 @@ from torch import nn
 from regard.attention.mask import PaddingMask
 from regard.blocks.convolution import unfolded_lengths
 from regard.blocks.decoder_state import CapturableDecodable, DecoderState, TensorMemory, initial_time
+from regard.core.config import field
 from regard.core.errors import BadInput
 from regard.core.lazy_dynamo import disable_compile
 from regard.core.shapes import Bool, Float, Int, Tensor
@@ -48,13 +49,13 @@ class Config:
     layers: int = 2  # units a step
     kernel: int = 3
     decoder: str = "tape"  # or image
-    length_ratio: float = 1.0  # a: columns a source token takes
-    length_offset: float = 4.0  # b: columns beyond that
-    dropout: float = 0.0  # of the image, before every step
+    length_ratio: float = field(1.0, above=0)  # a: columns a source token takes
+    length_offset: float = field(4.0, low=0)  # b: columns beyond that
+    dropout: float = field(0.0, low=0, below=1)  # of the image, before every step
     tied: bool = False  # one table for what is written and the output
-    pad: int = 0
-    bos: int = 1
-    eos: int = 2
+    pad: int = field(0, low=0, below="vocab")
+    bos: int = field(1, low=0)
+    eos: int = field(2, low=0)
 
 
 # Base is that of the first paper, translator the second's for WMT'14.

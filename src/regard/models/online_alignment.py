@@ -28,6 +28,7 @@ from regard.blocks.decoder_state import DecoderState, StatefulDecodable, tree_ma
 from regard.blocks.emitter import Emitter, EmitterMemory
 from regard.blocks.rnn import RNNCellStack, States, undecorated
 from regard.blocks.rnn_decoder import make_embedding
+from regard.core.config import field
 from regard.core.errors import RegardError
 from regard.core.lazy_dynamo import disable_compile
 from regard.core.shapes import Bool, Float, Int, Tensor
@@ -45,15 +46,14 @@ class Config:
     hidden: int = 256  # of the states
     layers: int = 2  # of the network that hears, below the cell that decides
     cell: str = "lstm"  # of both: rnn, lstm, gru
-    emission_bias: float = (
-        0.0  # log-odds of writing at a place before anything is learned: the lower, the more is heard first
-    )
-    dropout: float = 0.0  # of embeddings, between layers, and of what the head reads
+    # log-odds of writing at a place before anything is learned: the lower, the more is heard first
+    emission_bias: float = field(0.0, low=-30, high=30)
+    dropout: float = field(0.0, low=0, below=1)  # of embeddings, between layers, and of what the head reads
     input_dim: int | None = None  # numbers in a frame, where the source is frames and not tokens
     frame_stack: int = 1  # so many frames are heard at a time
-    pad: int = 0
-    bos: int = 1
-    eos: int = 2
+    pad: int = field(0, low=0, below="vocab")
+    bos: int = field(1, low=0)
+    eos: int = field(2, low=0)
 
 
 # Of our own choice: small for some hundred thousand words or a few hours of speech, tiny for a laptop.
@@ -83,7 +83,7 @@ class OnlineAlignment(StatefulDecodable, nn.Module):
         forwards = f"{c.cell}(directions=1)"
         if c.input_dim is None:
             self.token_encoder = build_part(
-                RNN_ENCODERS, forwards, "reader", width=c.width, hidden=c.hidden, layers=c.layers, dropout=c.dropout
+                RNN_ENCODERS, forwards, "encoder", width=c.width, hidden=c.hidden, layers=c.layers, dropout=c.dropout
             )
         else:  # as CTC's, so that it may begin with what was learned by CTC
             self.encoder = AcousticEncoder(

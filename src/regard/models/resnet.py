@@ -24,6 +24,7 @@ from torch import nn
 
 from regard.blocks.drop_path import drop_path_rates
 from regard.blocks.resnet_blocks import BLOCKS, ResNetBlock, make_stages
+from regard.core.config import field
 from regard.core.shapes import Float, Tensor
 from regard.core.validation import validate
 from regard.tokens.patches import check_images
@@ -33,15 +34,15 @@ from regard.tokens.patches import check_images
 class Config:
     """Everything that shapes a ResNet; the defaults are ResNet-18."""
 
-    num_classes: int = 1000  # 0: no head, the pooled vector itself
+    num_classes: int = field(1000, low=0)  # 0: no head, the pooled vector itself
     image_size: int | tuple[int, int] = 224  # what it is trained at; any other size works
     channels: int = 3
     block: Literal["basic", "bottleneck"] = "basic"
     layers: tuple[int, ...] = (2, 2, 2, 2)  # blocks of each stage
     width: int = 64  # of the first stage; each doubles it, and a bottleneck ends four times as wide
     stem: Literal["large", "small"] = "large"  # 7 x 7 with stride 2 and a pool, or 3 x 3
-    dropout: float = 0.0
-    drop_path: float = 0.0
+    dropout: float = field(0.0, low=0, below=1)
+    drop_path: float = field(0.0, low=0, below=1)
 
 
 _SMALL: dict[str, Any] = {"stem": "small", "image_size": 32, "num_classes": 10}

@@ -29,6 +29,7 @@ from regard.attention.mask import PaddingMask
 from regard.blocks import RNN_ENCODERS
 from regard.blocks.decoder_state import CapturableDecodable, DecoderState
 from regard.blocks.rnn_decoder import RNNDecoder, make_embedding
+from regard.core.config import field
 from regard.core.shapes import Bool, Float, Int, Tensor, check_token_ids
 from regard.core.spec import build_part
 from regard.core.validation import validate
@@ -44,14 +45,14 @@ class Config:
     align_width: int | None = None  # hidden units of the aligner's score; None: as `hidden`
     readout: int | None = 500  # maxout units before the head; None: as `width`
     layers: int = 1  # of the decoder
-    dropout: float = 0.0  # of embeddings, between layers, and of what the head reads
+    dropout: float = field(0.0, low=0, below=1)  # of embeddings, between layers, and of what the head reads
     encoder: Any = "gru"  # a spec: rnn, lstm, gru, none; with (layers=..., directions=..., hidden=...)
     cell: str = "gru"  # of the decoder: rnn, lstm, gru
     aligner: Any = "additive"  # a spec, or a module of one's own
     tied: bool = False  # one table for source, target and output
-    pad: int = 0
-    bos: int = 1
-    eos: int = 2
+    pad: int = field(0, low=0, below="vocab")
+    bos: int = field(1, low=0)
+    eos: int = field(2, low=0)
 
 
 # Base is the paper's (appendix A and B); small is for some ten thousand pairs, tiny for a laptop.
@@ -71,7 +72,7 @@ class RNNSearch(CapturableDecodable, nn.Module):
         self.config = c = config
         self.embed = make_embedding(c.vocab, c.width, c.pad)
         self.drop = nn.Dropout(c.dropout)
-        self.encoder = build_part(RNN_ENCODERS, c.encoder, "reader", width=c.width, hidden=c.hidden, dropout=c.dropout)
+        self.encoder = build_part(RNN_ENCODERS, c.encoder, "encoder", width=c.width, hidden=c.hidden, dropout=c.dropout)
         self.decoder = RNNDecoder(
             c.vocab,
             c.width,

@@ -28,6 +28,7 @@ from regard.blocks import RNN_ENCODERS
 from regard.blocks.decoder_state import CapturableDecodable, DecoderState, TensorMemory
 from regard.blocks.rnn import InitialState, StackedRNN, States
 from regard.blocks.rnn_decoder import DeepOutput, make_embedding, scheduled_sampling
+from regard.core.config import field
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import Registry, build_part
 from regard.core.validation import validate
@@ -42,14 +43,14 @@ class Config:
     hidden: int = 1000  # of the decoder's state, of the vector, and of the reader's state in each direction
     readout: int | None = 500  # maxout units before the head; None: as `width`
     layers: int = 1  # of the decoder
-    dropout: float = 0.0  # of embeddings, between layers, and of what the head reads
+    dropout: float = field(0.0, low=0, below=1)  # of embeddings, between layers, and of what the head reads
     encoder: Any = "gru(directions=1)"  # a spec: rnn, lstm, gru, none; with (layers=..., directions=..., hidden=...)
     cell: str = "gru"  # of the decoder: rnn, lstm, gru
     context: str = "every_step"  # where the context vector enters: every_step, initial_state
     tied: bool = False  # one table for source, target and output
-    pad: int = 0
-    bos: int = 1
-    eos: int = 2
+    pad: int = field(0, low=0, below="vocab")
+    bos: int = field(1, low=0)
+    eos: int = field(2, low=0)
 
 
 # Cho is the paper's; sutskever has its layers and units; small and tiny are RNNsearch's, without its attention.
@@ -73,11 +74,11 @@ class Seq2Seq(CapturableDecodable, nn.Module):
         self.config = c = config
         self.embed = make_embedding(c.vocab, c.width, c.pad)
         self.drop = nn.Dropout(c.dropout)
-        self.encoder = build_part(RNN_ENCODERS, c.encoder, "reader", width=c.width, hidden=c.hidden, dropout=c.dropout)
+        self.encoder = build_part(RNN_ENCODERS, c.encoder, "encoder", width=c.width, hidden=c.hidden, dropout=c.dropout)
         self.context_projection = nn.Linear(self.encoder.width, c.hidden)
         self.embed_target = make_embedding(c.vocab, c.width, c.pad)
         self.start_from = InitialState(c.cell, c.hidden, c.hidden, c.layers)
-        self.context = build_part(CONTEXTS, c.context, "place of the vector", width=c.hidden)
+        self.context = build_part(CONTEXTS, c.context, "context", width=c.hidden)
         self.network = StackedRNN(c.cell, c.width + self.context.width, c.hidden, c.layers, c.dropout)
         self.output = DeepOutput(c.hidden + self.context.width + c.width, c.readout or c.width, c.vocab, c.dropout)
         nn.init.xavier_uniform_(self.context_projection.weight)

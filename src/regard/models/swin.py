@@ -24,6 +24,7 @@ from regard.blocks.drop_path import drop_path_rates
 from regard.blocks.encoder import EncoderBlock
 from regard.blocks.feedforward import GeluFeedForward
 from regard.blocks.shifted_window import Padding, WindowAttention
+from regard.core.config import field
 from regard.core.errors import RegardError
 from regard.core.shapes import Float, Pair, Tensor
 from regard.core.spec import build_part, layer_spec
@@ -38,7 +39,7 @@ from regard.tokens.patches import PatchEmbedding, grid_size
 class Config:
     """Everything that shapes a Swin; the defaults are the paper's Swin-T."""
 
-    num_classes: int = 1000  # 0: no head, the pooled vector itself
+    num_classes: int = field(1000, low=0)  # 0: no head, the pooled vector itself
     image_size: int | tuple[int, int] = 224  # rows and columns it is trained at; others are read too
     channels: int = 3
     patch_size: int = 4
@@ -46,10 +47,10 @@ class Config:
     heads: tuple[int, ...] = (3, 6, 12, 24)  # stage by stage
     layers: tuple[int, ...] = (2, 2, 6, 2)
     window_size: int = 7  # cells on a side
-    mlp_ratio: float = 4.0  # how much wider the feed-forward layers are
-    dropout: float = 0.0
-    attention_dropout: float = 0.0
-    drop_path: float = 0.2  # of the last layer; the first is never left out
+    mlp_ratio: float = field(4.0, above=0)  # how much wider the feed-forward layers are
+    dropout: float = field(0.0, low=0, below=1)
+    attention_dropout: float = field(0.0, low=0, below=1)
+    drop_path: float = field(0.2, low=0, below=1)  # of the last layer; the first is never left out
     positions: str = "table"  # a spec of WINDOW_BIASES
     attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module of one's own
     padding: Padding = "mask"  # what fills a grid up to whole windows: no key, or one (attend, shifted)

@@ -23,6 +23,7 @@ from torch import nn
 
 from regard.blocks.encoder import EncoderBlock
 from regard.blocks.shifted_window import CosineWindowAttention
+from regard.core.config import field
 from regard.core.errors import RegardError, Unsupported
 from regard.core.shapes import Tensor
 from regard.models import swin
@@ -38,9 +39,8 @@ class Config(swin.Config):
     image_size: int | tuple[int, int] = 256  # rows and columns it is trained at; others are read too
     window_size: int = 8  # cells on a side
     positions: str = "continuous"  # a spec of WINDOW_BIASES
-    pretrained_window_sizes: tuple[int, ...] | None = (
-        None  # the windows of an earlier training, stage by stage; None, 0: this one
-    )
+    # the windows of an earlier training, stage by stage; None, 0: this one
+    pretrained_window_sizes: tuple[int, ...] | None = field(None, low=0)
 
 
 _B = {"width": 128, "heads": (4, 8, 16, 32), "layers": (2, 2, 18, 2), "drop_path": 0.5}

@@ -21,11 +21,13 @@ import torch
 from torch import nn
 
 from regard.attention.mask import PaddingMask
-from regard.attention.multihead import MultiHeadAttention
+from regard.attention.mixers import build_mixer
+from regard.attention.projections import CrossProjection, QKVProjection
 from regard.blocks import FEEDFORWARDS, NORMS
 from regard.blocks.autoregressive import EncoderDecoder
 from regard.blocks.decoder import Decoder, DecoderBlock
 from regard.blocks.encoder import Encoder, EncoderBlock
+from regard.core.config import field
 from regard.core.shapes import Float, Int, Tensor, check_token_ids
 from regard.core.spec import build_part, layer_spec
 from regard.core.validation import validate
@@ -47,18 +49,18 @@ class Config:
     decoder_layers: int = 6
     num_buckets: int = 32
     max_distance: int = 128  # from here on all distances share a bucket
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-    activation_dropout: float = 0.1
+    dropout: float = field(0.1, low=0, below=1)
+    attention_dropout: float = field(0.1, low=0, below=1)
+    activation_dropout: float = field(0.1, low=0, below=1)
     norm_kind: str = "rms"
-    eps: float = 1e-6
+    eps: float = field(1e-6, above=0)
     feedforward: str = "relu"
     attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module of one's own
     tied: bool = True
     scale_decoder_outputs: bool | None = None  # whether the head sees x / √C; None: where it is tied
-    pad: int = 0
-    bos: int = 0  # T5 begins to write with its padding token
-    eos: int = 1
+    pad: int = field(0, low=0, below="vocab")
+    bos: int = field(0, low=0)  # T5 begins to write with its padding token
+    eos: int = field(1, low=0)
 
 
 def _v1_1(**sizes: Any) -> dict[str, Any]:
@@ -165,11 +167,10 @@ class T5(EncoderDecoder):
             if isinstance(module, nn.Linear):
                 module.weight.normal_(std=module.in_features**-0.5)
         for module in self.modules():
-            if isinstance(module, MultiHeadAttention):
-                cross = module.kind == "cross"
-                rows = module.project.q.weight if cross else module.project.qkv.weight
-                queries = rows if cross else rows.unflatten(0, (self.config.heads, 3, head_dim))[:, 0]
-                queries.mul_(head_dim**-0.5)
+            if isinstance(module, CrossProjection):
+                module.q.weight.mul_(head_dim**-0.5)
+            elif isinstance(module, QKVProjection):
+                module.qkv.weight.unflatten(0, (self.config.heads, 3, head_dim))[:, 0].mul_(head_dim**-0.5)
             elif isinstance(module, RelativePositions):
                 module.table.weight.normal_(std=width**-0.5)
         self.embed.weight.normal_(std=1.0)
@@ -179,21 +180,22 @@ class T5(EncoderDecoder):
 
 def _encoder_block(config: Config, layer: int) -> EncoderBlock:
     norms = [_norm(config) for _ in range(2)]
-    return EncoderBlock(_heads(config, layer), _feed(config), norms, True, config.dropout)
+    return EncoderBlock(_attention(config, layer), _feed(config), norms, True, config.dropout)
 
 
 def _decoder_block(config: Config, layer: int) -> DecoderBlock:
     norms = [_norm(config) for _ in range(3)]
-    mix, cross = _heads(config, layer), _heads(config, layer, cross=True)
+    mix, cross = _attention(config, layer, causal=True), _attention(config, layer, cross=True)
     return DecoderBlock(mix, cross, _feed(config), norms, True, config.dropout)
 
 
-def _heads(config: Config, layer: int, cross: bool = False) -> MultiHeadAttention:
-    return MultiHeadAttention(
-        config.width,
-        config.heads,
+def _attention(config: Config, layer: int, causal: bool = False, cross: bool = False) -> nn.Module:
+    return build_mixer(
+        "softmax" if cross else layer_spec(config.attention, layer),
+        width=config.width,
+        heads=config.heads,
         head_dim=config.head_dim,
-        attention="softmax" if cross else layer_spec(config.attention, layer),
+        causal=causal,
         bias=False,
         dropout=config.attention_dropout,
         scale=1.0,

@@ -17,11 +17,12 @@ import torch
 from torch import nn
 
 from regard.attention.mask import PaddingMask
-from regard.attention.multihead import MultiHeadAttention
+from regard.attention.mixers import build_mixer
 from regard.blocks import FEEDFORWARDS, NORMS
 from regard.blocks.autoregressive import EncoderDecoder
 from regard.blocks.decoder import Decoder, DecoderBlock
 from regard.blocks.encoder import Encoder, EncoderBlock, build_positions
+from regard.core.config import field
 from regard.core.shapes import Float, Int, Tensor, check_token_ids
 from regard.core.spec import build_part, layer_spec
 from regard.core.validation import validate
@@ -38,9 +39,9 @@ class Config:
     ffn: int = 2048
     encoder_layers: int = 6
     decoder_layers: int = 6
-    dropout: float = 0.1
-    attention_dropout: float = 0.0
-    activation_dropout: float = 0.0
+    dropout: float = field(0.1, low=0, below=1)
+    attention_dropout: float = field(0.0, low=0, below=1)
+    activation_dropout: float = field(0.0, low=0, below=1)
     norm: Literal["post", "pre"] = "post"
     norm_kind: str = "layer"
     final_norm: bool | None = None  # None: only where the norm comes first
@@ -50,9 +51,9 @@ class Config:
     length: int = 512  # the longest input that learned positions know
     tied: bool = True
     head_bias: bool = False
-    pad: int = 0
-    bos: int = 1
-    eos: int = 2
+    pad: int = field(0, low=0, below="vocab")
+    bos: int = field(1, low=0)
+    eos: int = field(2, low=0)
 
 
 # Table 3 of the paper; tiny is the Multi30k model of Wu et al. 2021, small is what a laptop trains.
@@ -128,20 +129,25 @@ class Transformer(EncoderDecoder):
 
 def _encoder_block(config: Config, layer: int) -> EncoderBlock:
     norms = [_norm(config) for _ in range(2)]
-    return EncoderBlock(_heads(config, layer), _feed(config), norms, config.norm == "pre", config.dropout)
+    return EncoderBlock(_attention(config, layer), _feed(config), norms, config.norm == "pre", config.dropout)
 
 
 def _decoder_block(config: Config, layer: int) -> DecoderBlock:
     norms = [_norm(config) for _ in range(3)]
-    mix, cross = _heads(config, layer), _heads(config, layer, cross=True)
+    mix, cross = _attention(config, layer, causal=True), _attention(config, layer, cross=True)
     return DecoderBlock(mix, cross, _feed(config), norms, config.norm == "pre", config.dropout)
 
 
-def _heads(config: Config, layer: int, cross: bool = False) -> MultiHeadAttention:
-    attention = "softmax" if cross else layer_spec(config.attention, layer)
-    dropout = config.attention_dropout
-    return MultiHeadAttention(
-        config.width, config.heads, kv_heads=config.kv_heads, attention=attention, dropout=dropout, cross=cross
+def _attention(config: Config, layer: int, causal: bool = False, cross: bool = False) -> nn.Module:
+    return build_mixer(
+        "softmax" if cross else layer_spec(config.attention, layer),
+        width=config.width,
+        heads=config.heads,
+        kv_heads=config.kv_heads,
+        length=config.length,
+        causal=causal,
+        dropout=config.attention_dropout,
+        cross=cross,
     )
 
 

@@ -25,18 +25,18 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from regard.attention.multihead import MultiHeadAttention
-from regard.blocks import FEEDFORWARDS
+from regard.attention.mixers import build_mixer
+from regard.blocks import FEEDFORWARDS, STEMS
 from regard.blocks.drop_path import LayerScale, drop_path_rates
 from regard.blocks.encoder import Encoder, EncoderBlock
 from regard.blocks.feature_pyramid import pyramid_layers, resample_to_strides
+from regard.core.config import field
 from regard.core.errors import RegardError
 from regard.core.shapes import Float, Tensor
 from regard.core.spec import build_part, layer_spec
 from regard.core.validation import validate
 from regard.positions import GRID_POSITIONS
 from regard.positions.none import NoPositions
-from regard.tokens import STEMS
 from regard.tokens.patches import grid_size
 
 
@@ -44,7 +44,7 @@ from regard.tokens.patches import grid_size
 class Config:
     """Everything that shapes a ViT; the defaults are the paper's ViT-B/16."""
 
-    num_classes: int = 1000  # 0: no head, the pooled vector itself
+    num_classes: int = field(1000, low=0)  # 0: no head, the pooled vector itself
     image_size: int | tuple[int, int] = 224  # rows and columns it is trained at; others are read too
     channels: int = 3
     patch_size: int | tuple[int, int] = 16
@@ -52,18 +52,20 @@ class Config:
     heads: int = 12
     layers: int = 12
     ffn: int | None = None  # None: four times the width
-    num_prefix_tokens: int = 1  # learned tokens before the patches: the first is the class, further ones are registers
+    num_prefix_tokens: int = field(
+        1, low=0
+    )  # learned tokens before the patches: the first is the class, further ones are registers
     pool: Literal["token", "mean", "mean_norm"] = "token"  # of normed tokens; mean_norm: the norm is of the mean
     representation_size: int | None = None  # the width of a tanh layer before the head, as in the paper's pre-training
-    layer_scale: float | None = None  # where the factors of every channel start; None: there are none
-    dropout: float = 0.0
-    attention_dropout: float = 0.0
-    drop_path: float = 0.0  # of the last layer; the first is never left out
+    layer_scale: float | None = field(None, low=0)  # where the factors of every channel start; None: there are none
+    dropout: float = field(0.0, low=0, below=1)
+    attention_dropout: float = field(0.0, low=0, below=1)
+    drop_path: float = field(0.0, low=0, below=1)  # of the last layer; the first is never left out
     attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module of one's own
     positions: str = "learned"  # a spec of GRID_POSITIONS
     stem: Any = "patches"  # a spec of STEMS, or a module of one's own that gives B Y X C and knows its stride
     feedforward: str = "gelu"
-    eps: float = 1e-6
+    eps: float = field(1e-6, above=0)
 
 
 def _size(width: int, heads: int, layers: int, patch: int, **more: Any) -> dict[str, Any]:
@@ -210,9 +212,8 @@ class ViT(nn.Module):
 
 
 def _block(config: Config, layer: int) -> EncoderBlock:
-    mix = MultiHeadAttention(
-        config.width, config.heads, attention=layer_spec(config.attention, layer), dropout=config.attention_dropout
-    )
+    spec, dropout = layer_spec(config.attention, layer), config.attention_dropout
+    mix = build_mixer(spec, width=config.width, heads=config.heads, dropout=dropout)
     hidden = 4 * config.width if config.ffn is None else config.ffn
     feed = build_part(
         FEEDFORWARDS, config.feedforward, "feed-forward", width=config.width, hidden=hidden, dropout=config.dropout

@@ -1,9 +1,9 @@
-"""A decoding step recorded as a CUDA graph and replayed: one launch instead of a few hundred.
+"""A decoding step captured as a CUDA graph and replayed: one launch instead of a few hundred.
 
-A graph reads and writes the very memory it was recorded with. So a recording is kept together with that memory, and a
-later search of the same shapes copies its own tensors in and goes on there: it pays for a copy, not for a recording.
-Recordings are kept on the model, the last few shapes of it. A model whose weights have moved, or that is being watched
-(hooks do not fire in a replay), is not replayed, nor is a search that somebody looks on.
+A graph reads and writes the memory it was captured with. So each graph is stored with that memory, and a later search
+of the same shapes copies its tensors into it: it pays for a copy, not for a capture. Graphs are cached per model, for
+its last few shapes. A model whose weights have moved or that has hooks (a replay does not call them), and a search with
+an observer, run without graphs.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from torch import nn
 
 from regard.core.shapes import Tensor
 
-MAX_GRAPHS = 8  # recordings a model
+MAX_GRAPHS = 8  # cached graphs per model
 SEARCH_TENSORS = ("tokens", "state", "done", "time", "limit", "forced", "banned_tokens", "words", "total", "ended", "uniform", "previous_tokens", "parents", "live", "pool", "pool_end", "pool_total")  # fmt: skip  # noqa: E501
 
 
 @dataclass(frozen=True, eq=False)
 class CapturedStep:
-    """A graph, and the parts of a search that it reads and writes."""
+    """A graph, and the tensors of a search that it reads and writes."""
 
     graph: Any
     parts: dict[str, Any]
@@ -34,11 +34,11 @@ class CapturedStep:
 _captured: WeakKeyDictionary[nn.Module, OrderedDict[Any, CapturedStep]] = WeakKeyDictionary()
 
 
-def replay_step(search: Any, may_record: bool = True) -> Callable[[], None] | None:
-    """One step of this search as a replay; None where the model cannot be recorded, or somebody looks on.
+def replay_step(search: Any, may_capture: bool = True) -> Callable[[], None] | None:
+    """Return a function that replays one step of this search, or None where it cannot be captured or is observed.
 
-    A step that was never run on these shapes must not be recorded (kernels are chosen and loaded when first run; a step
-    that is compiled may be compiled once more when it meets its own results).
+    A step that never ran on these shapes must not be captured: kernels are chosen and loaded in the first run, and a
+    compiled step may be compiled once more when it meets its own results.
     """
     model = search.model
     if search.observer is not None:
@@ -46,32 +46,32 @@ def replay_step(search: Any, may_record: bool = True) -> Callable[[], None] | No
     if not isinstance(model, nn.Module) or not hasattr(model, "freeze") or has_hooks(model):
         return None
     search.state = model.freeze(search.state)  # type: ignore[operator]
-    kept = _captured.setdefault(model, OrderedDict())
+    graphs = _captured.setdefault(model, OrderedDict())
     key = _key(search, model)
-    if key not in kept and not may_record:
+    if key not in graphs and not may_capture:
         return None
-    if key not in kept:
-        kept[key] = _capture(search)
-        while len(kept) > MAX_GRAPHS:
-            kept.popitem(last=False)
+    if key not in graphs:
+        graphs[key] = _capture(search)
+        while len(graphs) > MAX_GRAPHS:
+            graphs.popitem(last=False)
     else:
-        kept.move_to_end(key)
-        old = list(_tensors(kept[key].parts))
-        for mine, recorded in zip(_tensors(_search_tensors(search)), old, strict=True):
-            if mine is not recorded:
-                recorded.copy_(mine)
-        for name, part in kept[key].parts.items():
+        graphs.move_to_end(key)
+        old = list(_tensors(graphs[key].parts))
+        for current, captured in zip(_tensors(_search_tensors(search)), old, strict=True):
+            if current is not captured:
+                captured.copy_(current)
+        for name, part in graphs[key].parts.items():
             setattr(search, name, part)
-    replay: Callable[[], None] = kept[key].graph.replay
+    replay: Callable[[], None] = graphs[key].graph.replay
     return replay
 
 
 def _capture(search: Any) -> CapturedStep:
-    """Record a step; recording does not run it."""
-    parts = _search_tensors(search)  # a step writes in place, so these are what it reads and what it leaves
+    """Capture a step without running it."""
+    parts = _search_tensors(search)  # a step writes in place: these are its inputs and outputs
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):  # by hand: torch.cuda.graph would collect garbage first, which takes longer
+    with torch.cuda.stream(stream):  # not torch.cuda.graph, which runs the garbage collector first and takes longer
         graph.capture_begin()
         try:
             search.advance()
@@ -82,7 +82,7 @@ def _capture(search: Any) -> CapturedStep:
 
 
 def _key(search: Any, model: nn.Module) -> tuple[Any, ...]:
-    """Everything that is fixed in a recording: shapes, settings, and where the weights lie."""
+    """Return everything that a graph fixes: shapes, settings, and the addresses of the weights."""
     shapes = tuple((tuple(x.shape), x.dtype) for x in _tensors(_search_tensors(search)))
     weights = tuple(p.data_ptr() for p in model.parameters())
     autocast = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
@@ -94,7 +94,7 @@ def _search_tensors(search: Any) -> dict[str, Any]:
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
-    """Every tensor that lives on from step to step, always in the same order (private fields are made anew)."""
+    """Yield every tensor that persists from step to step, in a fixed order (private fields are recomputed)."""
     if isinstance(value, Tensor):
         yield value
     elif is_dataclass(value) and not isinstance(value, type):
@@ -107,12 +107,12 @@ def _tensors(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from _tensors(item)
-    elif hasattr(value, "allowed"):  # a mask that is a table
+    elif hasattr(value, "allowed"):  # DenseMask
         yield value.allowed
-        if value._added is not None:
-            yield value._added
+        if value._additive is not None:
+            yield value._additive
 
 
 def has_hooks(model: nn.Module) -> bool:
-    """Whether somebody looks on, through hooks, which neither a replay nor compiled code would call."""
+    """Return whether the model has forward hooks, which neither a replay nor compiled code would call."""
     return any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())

@@ -1,14 +1,14 @@
-"""What this machine does best, found by trying: threads for small matrix products, and a type for large ones.
+"""Threads and dtype that are fastest on this machine, found by measuring.
 
-    choose_threads()       set the number of threads that does small products fastest; 20 ms
-    choose_dtype("cpu")    the type in which a Transformer block is fastest and safe; some seconds, once
-    attempt(...)           try what may end a process, in a process of its own
-    remembered()           what was found, kept in the user's cache folder for this machine and this torch
+    choose_threads()       set the number of threads that is fastest for small matrix products; 20 ms
+    choose_dtype("cpu")    the dtype in which a Transformer block is fastest and correct; some seconds, once
+    run_probes(...)        run probes that may crash, in a child process
+    read_cache()           results stored in the user's cache folder for this machine and this torch
 
-Decoding is many small products, and threads meet at the end of each. On a machine that others use too, a thread that is
-not running keeps all of them waiting, and two threads can be fifty times slower than one. And a type that is there need
-not work: on CPUs that advertise AMX and lack it, a product in bfloat16 ends the process. So it is measured, not
-assumed, and what may end a process is tried in another one (runtime/probe.py).
+Decoding is many small products, and threads synchronise after each. On a shared machine a thread that is not running
+keeps all others waiting, and two threads can be fifty times slower than one. And a dtype that exists need not work: on
+CPUs that advertise AMX and lack it, a bfloat16 product crashes the process. So both are measured, and whatever may
+crash runs in a child process (runtime/probe.py).
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
     import torch
 
 FORMAT = 2
-ISA_VARIABLE = "ONEDNN_MAX_CPU_ISA"  # read once by torch, so it is set before torch is imported
-ISA_FALLBACKS = ("AVX512_CORE_BF16", "AVX512_CORE", "AVX2")  # what it may be set to, fastest first
-MIN_SPEEDUP = 1.5  # a narrower type loses digits: it is chosen where a block is at least so many times as fast
+ISA_VARIABLE = "ONEDNN_MAX_CPU_ISA"  # read by torch at import, so it must be set before
+ISA_FALLBACKS = ("AVX512_CORE_BF16", "AVX512_CORE", "AVX2")  # possible values, fastest first
+MIN_SPEEDUP = 1.5  # a narrower dtype must make a block this many times as fast
 
 
 # -- threads -----------------------------------------------------------------------------------------------------------
 
 
 def choose_threads() -> int:
-    """Set the number of threads that does small products fastest; OMP_NUM_THREADS is respected. Takes some 20 ms."""
+    """Set the number of threads that is fastest for small products; OMP_NUM_THREADS wins. Takes 20 ms."""
     import torch
 
     most = torch.get_num_threads()
@@ -61,28 +61,28 @@ def choose_threads() -> int:
 
 
 def _seconds(threads: int) -> float:
-    """The time of a row of products like those of a decoding step; the upper quartile, since waiting comes and goes."""
+    """Return the time of products like those of a decoding step: the upper quartile, since waiting times vary."""
     import torch
 
     torch.set_num_threads(threads)
     x, w = torch.randn(16, 512), torch.randn(2048, 512)
-    taken, start = list[float](), time.perf_counter()
-    while len(taken) < 4 or (len(taken) < 12 and time.perf_counter() - start < 0.1):
+    times, start = list[float](), time.perf_counter()
+    while len(times) < 4 or (len(times) < 12 and time.perf_counter() - start < 0.1):
         began = time.perf_counter()
         for _ in range(3):
             torch.nn.functional.linear(x, w)
-        taken.append(time.perf_counter() - began)
-    return statistics.quantiles(taken[2:], n=4)[2]
+        times.append(time.perf_counter() - began)
+    return statistics.quantiles(times[2:], n=4)[2]
 
 
 # -- types -------------------------------------------------------------------------------------------------------------
 
 
 def choose_dtype(device: torch.device | str = "cpu") -> torch.dtype:
-    """The type for the matrix products of a model: bfloat16 where it is safe and faster, else float32.
+    """Return the dtype for a model's matrix products: bfloat16 where it is correct and faster, else float32.
 
-    On a CPU it is tried in a child process the first time and remembered, so that the caller never meets an illegal
-    instruction; a GPU is asked what it can do.
+    On a CPU it is probed in a child process the first time and cached, so that the caller never meets an illegal
+    instruction; a GPU reports what it supports.
     """
     import torch
 
@@ -98,37 +98,39 @@ def choose_dtype(device: torch.device | str = "cpu") -> torch.dtype:
 
 
 def supports_dtype(dtype: str) -> bool:
-    """Whether this CPU, with the settings of this process, computes in a type without ending the process."""
+    """Return whether this CPU, with the environment of this process, computes correctly in a dtype."""
     found = cached_probe(f"works cpu {dtype}").result
     return found is not None and is_accurate(found)
 
 
 def is_accurate(found: Mapping[str, Any]) -> bool:
-    """Whether what a type computed was right."""
+    """Return whether the result of a `works` probe is correct."""
     epsilon = float(found["epsilon"])
     return bool(found["finite"]) and float(found["error"]) < (2 if epsilon > 1e-4 else 64) * epsilon  # sums are wider
 
 
 def speedup(found: ProbeResult) -> float:
-    """How many times as fast as in float32 a block was; 0 where it was not measured."""
+    """Return how many times as fast as float32 a block was; 0 if it was not measured."""
     return 0.0 if found.result is None else float(found.result["float32"]) / float(found.result["seconds"])
 
 
-# -- trying ------------------------------------------------------------------------------------------------------------
+# -- probes ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """How a probe ended: with what it found, or with an error, or with the process."""
+    """Result of a probe, or why it failed."""
 
     result: dict[str, Any] | None = None
-    why: str = ""  # what went wrong, in a few words: an error's own, "illegal instruction", "took over 60 s"
-    crashed: bool = False  # the process ended with it
-    settings: dict[str, str] = field(default_factory=dict)  # the environment it was tried in, beyond the present one
+    why: str = ""  # reason of a failure: the error message, "illegal instruction", "took over 60 s"
+    crashed: bool = False  # the process died
+    settings: dict[str, str] = field(
+        default_factory=dict
+    )  # environment variables it was run with, beyond the present ones
 
 
 def cached_probe(word: str) -> ProbeResult:
-    """One probe of the CPU as remembered; else tried now, in a child of its own, and remembered."""
+    """Return the result of one CPU probe from the cache; else run it in a child process and cache it."""
     known = read_cache().get("probes", {})
     if word not in known:
         halves = tuple(f"works cpu {name}" for name in ("float16", "bfloat16"))  # one child for both
@@ -141,10 +143,10 @@ def cached_probe(word: str) -> ProbeResult:
 def run_probes(
     probes: Sequence[str], settings: Mapping[str, str | None] | None = None, timeout: float = 60, seconds: float = 0.2
 ) -> dict[str, ProbeResult]:
-    """Try probes (runtime/probe.py) in a child process, `spend` seconds on each measurement; the caller always survives.
+    """Run probes (runtime/probe.py) in a child process, with `seconds` for each measurement; the caller survives.
 
-    Where the child dies, or a probe takes over `patience` seconds, another child goes on with the probe after it.
-    `make_generation_config` change the child's environment (None: leave the variable out).
+    Where the child dies, or a probe takes over `timeout` seconds, another child continues with the next probe.
+    `settings` change the child's environment (None: unset the variable).
     """
     settings = dict(settings or {})
     changed = {name: value for name, value in settings.items() if value is not None}
@@ -174,14 +176,16 @@ def run_probes(
 def _run_child(
     probes: Sequence[str], environment: dict[str, str], timeout: float, seconds: float
 ) -> tuple[list[str], str]:
-    """The lines of one child, and how it ended; a child that says nothing for too long is ended."""
+    """Return the lines printed by one child, and how it ended; a silent child is killed after `timeout` seconds."""
     command = [sys.executable or "python", "-P", probe.__file__, str(seconds), *probes]
-    with tempfile.TemporaryDirectory() as here:  # its folder too, so that nothing in the caller's is imported
+    with (
+        tempfile.TemporaryDirectory() as here
+    ):  # also its working directory, so that nothing from the caller's is imported
         out, err = Path(here) / "out", Path(here) / "err"
         try:
-            with open(out, "wb") as said, open(err, "wb") as noise:
+            with open(out, "wb") as stdout_file, open(err, "wb") as stderr_file:
                 child = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=said, stderr=noise, env=environment, cwd=here
+                    command, stdin=subprocess.DEVNULL, stdout=stdout_file, stderr=stderr_file, env=environment, cwd=here
                 )
             how = _wait(child, out, timeout)
         except OSError as error:
@@ -191,7 +195,7 @@ def _run_child(
 
 
 def _wait(child: subprocess.Popen[bytes], out: Path, timeout: float) -> str:
-    """Wait until a child ends; or end it, and say so, when what it writes has not grown for a while."""
+    """Wait until a child ends; kill it, and return why, when its output has not grown for `timeout` seconds."""
     size, since = 0, time.monotonic()
     try:
         while True:
@@ -203,12 +207,12 @@ def _wait(child: subprocess.Popen[bytes], out: Path, timeout: float) -> str:
             elif time.monotonic() - since > timeout:
                 return f"took over {timeout:g} s"
     finally:
-        child.kill()  # nothing, where it has ended
+        child.kill()  # does nothing if it has ended
         child.wait()
 
 
 def _exit_reason(status: int, last: str) -> str:
-    """How a process ended, in words."""
+    """Describe how a process ended."""
     if status < 0:
         with suppress(ValueError):
             return (signal.strsignal(-status) or f"signal {-status}").lower()
@@ -217,11 +221,11 @@ def _exit_reason(status: int, last: str) -> str:
     return last[:200] or f"exit status {status}"
 
 
-# -- remembering -------------------------------------------------------------------------------------------------------
+# -- cache -------------------------------------------------------------------------------------------------------------
 
 
 def cache_dir() -> Path:
-    """The folder where what was measured is kept: ``$REGARD_CACHE``, else ``regard`` in the user's cache folder."""
+    """Return the folder of cached results: ``$REGARD_CACHE``, else ``regard`` in the user's cache folder."""
     if named := os.environ.get("REGARD_CACHE"):
         return Path(named).expanduser()
     home = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or "~/.cache"
@@ -229,14 +233,14 @@ def cache_dir() -> Path:
 
 
 def machine_key() -> str:
-    """A few letters that change when the machine, the torch or a setting does that what is remembered depends on."""
+    """Return a hash of the machine, torch version and environment variables that the results depend on."""
     about = [FORMAT, platform.system(), platform.machine(), cpu_name(), os.cpu_count(), torch_version()]
     settings = [os.environ.get(name) for name in (ISA_VARIABLE, "OMP_NUM_THREADS", "ATEN_CPU_CAPABILITY")]
     return blake2b(json.dumps(about + settings).encode(), digest_size=6).hexdigest()
 
 
 def torch_version() -> str:
-    """The version of torch, read from its own file without importing it."""
+    """Return torch's version without importing torch."""
     spec = find_spec("torch")
     if spec is not None and spec.origin:
         with suppress(OSError):
@@ -249,7 +253,7 @@ def torch_version() -> str:
 
 
 def cpu_name() -> str:
-    """The CPU by its own name."""
+    """Return the name of the CPU."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("model name"):
@@ -258,7 +262,7 @@ def cpu_name() -> str:
 
 
 def read_cache() -> dict[str, Any]:
-    """What is kept of this machine; nothing where it cannot be read."""
+    """Return what is cached for this machine; empty if it cannot be read."""
     try:
         values = json.loads((cache_dir() / f"machine-{machine_key()}.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -267,11 +271,11 @@ def read_cache() -> dict[str, Any]:
 
 
 def write_cache(name: str, value: Any) -> Path | None:
-    """Keep something of this machine, whole or not at all; None where there is no place to keep it."""
+    """Add an entry to this machine's cache, atomically; return None if the cache cannot be written."""
     file = cache_dir() / f"machine-{machine_key()}.json"
     values = {"format": FORMAT, "torch": torch_version(), "processor": cpu_name()} | read_cache()
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         return atomic_write((json.dumps(values | {name: value}, indent=2) + "\n").encode(), file)
-    except (OSError, BadInput):  # a home that cannot be written: measured again the next time
+    except (OSError, BadInput):  # not writable: measured again next time
         return None

@@ -1,9 +1,9 @@
-"""What is tried in a child process, because trying it may end the process: dtypes, peaks, kernels.
+"""Hardware probes run in a child process, because they may crash it: dtypes, peak speeds, kernels.
 
     python -P probe.py SECONDS "works cpu bfloat16" "peak cpu float32" ...
 
-For each probe one line when it begins and one when it is done, with what it found as JSON: a child that dies in between
-has said where. Nothing of Regard is imported, so that this file runs by its path, wherever the package is.
+Each probe prints one line when it begins and one, with its result as JSON, when it is done: so a crash shows which
+probe caused it. Nothing of Regard is imported, so that this file can be run by its path.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BEGIN, DONE, FAILED = "regard-begin ", "regard-done ", "regard-failed "
 
 
 def works(device: str, dtype: str) -> dict[str, Any]:
-    """Whether the products of a model run in a type, forwards and backwards, and how far they are from float64."""
+    """Run the operations of a model in a dtype, forward and backward, and return the error against float64."""
     import torch
     import torch.nn.functional as F
 
@@ -30,8 +30,8 @@ def works(device: str, dtype: str) -> dict[str, Any]:
     for n, k, m in ((1, 256, 512), (48, 192, 576), (256, 256, 256)):  # a vector, something odd, a square
         a, b = torch.randn(n, k, dtype=torch.float64), torch.randn(k, m, dtype=torch.float64) * k**-0.5
         low_a, low_b = a.to(device, kind), b.to(device, kind)
-        wanted = low_a.cpu().double() @ low_b.cpu().double()
-        worst = max(worst, float((low_a @ low_b).cpu().double().sub(wanted).abs().max() / wanted.abs().max()))
+        expected = low_a.cpu().double() @ low_b.cpu().double()
+        worst = max(worst, float((low_a @ low_b).cpu().double().sub(expected).abs().max() / expected.abs().max()))
     x = torch.randn(2, 24, 64).to(device, kind).requires_grad_()
     w = torch.randn(192, 64).mul(0.1).to(device, kind).requires_grad_()
     q, k, v = F.linear(F.layer_norm(x, (64,)), w).unflatten(-1, (3, 4, 16)).permute(2, 0, 3, 1, 4)
@@ -42,7 +42,7 @@ def works(device: str, dtype: str) -> dict[str, Any]:
 
 
 def peak(device: str, dtype: str) -> dict[str, Any]:
-    """The fastest matrix product in a type: 10⁹ operations a second, and how large it was."""
+    """Return the fastest matrix product in a dtype: GFLOP/s and matrix size."""
     import torch
 
     kind, size, best = getattr(torch, dtype), 256, {"gflops": 0.0, "size": 0}
@@ -59,19 +59,19 @@ def peak(device: str, dtype: str) -> dict[str, Any]:
 
 
 def copy(device: str, source: str = "") -> dict[str, Any]:
-    """The fastest copy on a device, or to it from the host: 10⁹ bytes a second, read and written counted each."""
+    """Return the bandwidth of a copy on a device, or to it from the host, in GB/s (bytes read plus bytes written)."""
     import torch
 
-    size = 2**26 if device == "cpu" else 2**30  # larger than what caches hold
+    size = 2**26 if device == "cpu" else 2**30  # larger than the caches
     b = torch.zeros(size, dtype=torch.uint8, device=device)
     a = torch.ones(size, dtype=torch.uint8, pin_memory=True) if source else torch.ones_like(b)
     return {"gbytes": (1 if source else 2) * size / best_time(lambda: b.copy_(a, non_blocking=True), device) / 1e9}
 
 
 def block(device: str, dtype: str) -> dict[str, Any]:
-    """Seconds of one Transformer block, forwards and backwards: in float32, and with its products in a type (autocast).
+    """Return the seconds of one Transformer block, forward and backward: in float32, and under autocast in a dtype.
 
-    Both in turns, so that whatever else the machine does meanwhile slows both.
+    The two alternate, so that other load on the machine slows both.
     """
     import torch
     import torch.nn.functional as F
@@ -99,7 +99,7 @@ def block(device: str, dtype: str) -> dict[str, Any]:
 
 
 def threads(_: str = "cpu", most: str = "") -> dict[str, Any]:
-    """10⁹ operations a second of small and of large products, for several numbers of threads."""
+    """Return GFLOP/s of small and large products for several numbers of threads."""
     import torch
 
     max_threads = int(most) if most else torch.get_num_threads()
@@ -107,20 +107,20 @@ def threads(_: str = "cpu", most: str = "") -> dict[str, Any]:
     small = torch.randn(16, 512), torch.randn(2048, 512)
     large = torch.randn(1024, 1024), torch.randn(1024, 1024)
     found: dict[str, Any] = {}
-    kept = torch.get_num_threads()
+    before = torch.get_num_threads()
     for count in counts:
         torch.set_num_threads(count)
-        # Waiting for one another comes and goes; for small products it is what counts, so not the fastest but the 3/4.
+        # Synchronisation dominates small products and varies from run to run, so take the upper quartile.
         times = _times(lambda: torch.nn.functional.linear(*small), 24, 4)
         wait = sorted(times)[len(times) * 3 // 4]
         quick = _best_wall_time(lambda: large[0] @ large[1])
         found[str(count)] = {"small": 2 * 16 * 512 * 2048 / wait / 1e9, "large": 2 * 1024**3 / quick / 1e9}
-    torch.set_num_threads(kept)
+    torch.set_num_threads(before)
     return found
 
 
 def attention(device: str, backend: str) -> dict[str, Any]:
-    """Whether a backend of attention runs and is right, forwards and backwards, and in which type it was tried."""
+    """Check an attention backend, forward and backward, and return the dtype it was tried in."""
     import torch
     import torch.nn.functional as F
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -131,26 +131,26 @@ def attention(device: str, backend: str) -> dict[str, Any]:
     if backend == "flex":
         from torch.nn.attention.flex_attention import flex_attention
 
-        out = flex_attention(q.detach(), k.detach(), v.detach())  # uncompiled: compiling takes longer than all the rest
+        out = flex_attention(q.detach(), k.detach(), v.detach())  # eager: compiling takes too long
         pairs = [(out, _reference_attention(q, k, v, None))]
     else:
         names = {"flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "cudnn": "CUDNN_ATTENTION"}
         with sdpa_kernel([getattr(SDPBackend, names.get(backend, "MATH"))]):
             out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
             found = torch.autograd.grad(out.sum(), (q, k, v))
-        wanted = _reference_attention(q, k, v, hidden)
-        pairs = [(out, wanted), *zip(found, torch.autograd.grad(wanted.sum(), (q, k, v)), strict=True)]
+        expected = _reference_attention(q, k, v, hidden)
+        pairs = [(out, expected), *zip(found, torch.autograd.grad(expected.sum(), (q, k, v)), strict=True)]
     for one, other in pairs:
-        off = (one.float() - other.float()).abs().max().item()
-        if not off < 0.05:  # nan too
+        error = (one.float() - other.float()).abs().max().item()
+        if not error < 0.05:  # also for NaN
             share = os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
-            hint = f" (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={share} is known to do that: unset it)" if share else ""
-            raise RuntimeError(f"wrong results, off by {off:.1g}{hint}")
+            hint = f" (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={share} is known to cause this: unset it)" if share else ""
+            raise RuntimeError(f"wrong results, off by {error:.1g}{hint}")
     return {"dtype": str(kind).removeprefix("torch."), "compiled": False}
 
 
 def _reference_attention(q: Any, k: Any, v: Any, hidden: Any) -> Any:
-    """Attention written out, in float32."""
+    """Attention from its formula, in float32."""
     scores = q.float() @ k.float().mT / q.shape[-1] ** 0.5
     if hidden is not None:
         scores = scores.masked_fill(hidden, float("-inf"))
@@ -158,7 +158,7 @@ def _reference_attention(q: Any, k: Any, v: Any, hidden: Any) -> Any:
 
 
 def devices(_: str = "", __: str = "") -> dict[str, Any]:
-    """What torch sees: its version, its threads, and its accelerators by name, memory and what they can do."""
+    """Return torch's version and threads, and the accelerators it sees with name, memory and capability."""
     import torch
 
     found: dict[str, Any] = {"torch": str(torch.__version__), "threads": torch.get_num_threads(), "devices": []}
@@ -169,14 +169,14 @@ def devices(_: str = "", __: str = "") -> dict[str, Any]:
             one = {"name": f"cuda:{index}", "what": about.name, "memory": about.total_memory, "bfloat16": able}
             found["devices"].append(one | {"capability": f"{about.major}.{about.minor}"})
     for kind in ("mps", "xpu"):
-        room = getattr(torch, kind, None) if kind == "xpu" else getattr(torch.backends, kind, None)
-        if room is not None and room.is_available():
+        backend_module = getattr(torch, kind, None) if kind == "xpu" else getattr(torch.backends, kind, None)
+        if backend_module is not None and backend_module.is_available():
             found["devices"].append({"name": kind, "what": kind, "memory": 0, "bfloat16": False, "capability": ""})
     return found
 
 
 def rank(number: str, port: str) -> dict[str, Any]:
-    """Join a world of two on this machine, and send a tensor round."""
+    """Join a process group of two on this machine, and all-reduce a tensor."""
     from datetime import timedelta
 
     import torch
@@ -198,13 +198,13 @@ def rank(number: str, port: str) -> dict[str, Any]:
 
 # -- clocks ------------------------------------------------------------------------------------------------------------
 
-SECONDS = 0.2  # spent on each measurement, about
+SECONDS = 0.2  # time for each measurement, approximately
 
 
 def best_time(work: Callable[[], object], device: str) -> float:
-    """Seconds of the fastest of many runs: on a GPU by its own clock, on a CPU with all threads or with one.
+    """Return the seconds of the fastest of many runs: by CUDA events on a GPU, with all threads or one on a CPU.
 
-    One thread is timed by what it computed, so that others who use the machine do not count.
+    One thread is timed by its CPU time, so that other load on the machine does not count.
     """
     if device.startswith("cuda"):
         return _best_cuda_time(work)
@@ -222,7 +222,7 @@ def best_time(work: Callable[[], object], device: str) -> float:
 def _best_wall_time(work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
     warm = _timed(work, 1)
     first = _timed(work, 1, clock)
-    if warm > 4 * SECONDS:  # something else keeps the machine busy: once is enough
+    if warm > 4 * SECONDS:  # the machine is busy: one run is enough
         return first
     return min(first, *_times(work, 1000, max(1, min(64, int(0.002 / max(first, 1e-9)))), clock))  # at least 2 ms each
 
@@ -230,7 +230,7 @@ def _best_wall_time(work: Callable[[], object], clock: Callable[[], float] = tim
 def _times(
     work: Callable[[], object], most: int, repeats: int, clock: Callable[[], float] = time.perf_counter
 ) -> list[float]:
-    """The mean times of up to `most` rows of `repeats` runs, as many as fit into SECONDS."""
+    """Return the mean times of up to `most` series of `repeats` runs, as many as fit into SECONDS."""
     found, began = [_timed(work, repeats, clock)], time.perf_counter()
     while len(found) < most and time.perf_counter() - began < SECONDS:
         found.append(_timed(work, repeats, clock))
@@ -275,30 +275,30 @@ PROBES: dict[str, Callable[..., dict[str, Any]]] = {
 }
 
 
-def main(words: list[str]) -> int:
-    """Try what is asked for, one after the other, and say so."""
+def main(args: list[str]) -> int:
+    """Run the probes one after the other and print their results."""
     global SECONDS
-    SECONDS = float(words[0])
-    for word in words[1:]:
-        _write_line(BEGIN + word)
-        name, *rest = word.split()
+    SECONDS = float(args[0])
+    for spec in args[1:]:
+        _write_line(BEGIN + spec)
+        name, *rest = spec.split()
         try:
             found = PROBES[name](*rest)
         except Exception as error:
             why = " ".join(str(error).split())[:300] or type(error).__name__
-            _write_line(FAILED + json.dumps({"probe": word, "why": why}))
+            _write_line(FAILED + json.dumps({"probe": spec, "why": why}))
         else:
-            _write_line(DONE + json.dumps({"probe": word, "result": found}))
+            _write_line(DONE + json.dumps({"probe": spec, "result": found}))
     return 0
 
 
 def _write_line(line: str) -> None:
-    os.write(1, (line + "\n").encode())  # at once, whatever happens next
+    os.write(1, (line + "\n").encode())  # unbuffered: a crash may follow
 
 
 if __name__ == "__main__":
     with suppress(ImportError, ValueError, OSError):
         import resource
 
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a child that may die leaves no dump
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no core dumps
     sys.exit(main(sys.argv[1:]))

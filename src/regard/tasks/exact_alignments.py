@@ -26,7 +26,7 @@ MAX_ALIGNMENTS = 100_000  # alignments
 class ExactAlignments:
     """All P alignments of one input with T target tokens."""
 
-    all_paths: Int[Tensor, "P T"]
+    paths: Int[Tensor, "P T"]
     log_s: Float[Tensor, "P T"]  # log p(s_t | s_<t)
     rewards: Float[Tensor, "P T"]  # log p(y_t | s, y_<t)
 

@@ -19,13 +19,14 @@ Xu et al. 2015, arXiv:1502.03044; Ba, Mnih, Kavukcuoglu 2015, arXiv:1412.7755; M
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
+from regard.core.config import field
 from regard.core.errors import RegardError, UnknownName, did_you_mean
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import build_part
@@ -39,10 +40,10 @@ from regard.tasks.text.translation import Translation, shift_targets
 class Reinforce:
     """How much choices are taught, and by what."""
 
-    weight: float = 1.0  # λ_r
-    entropy: float = 0.01  # λ_e at first
-    final_entropy: float = 0.0  # λ_e at last
-    entropy_steps: int = 0  # updates from the one to the other, evenly; 0: as at first all along
+    weight: float = field(1.0, low=0)  # λ_r
+    entropy: float = field(0.01, low=0)  # λ_e at first
+    final_entropy: float = field(0.0, low=0)  # λ_e at last
+    entropy_steps: int = field(0, low=0)  # updates from the one to the other, evenly; 0: as at first all along
     credit: str = "to_go"  # or whole
     baseline: str = "moving_average"  # a spec: none, moving_average(decay=0.9), others, learned
     num_samples: int = 1  # N readings of each input
@@ -172,7 +173,7 @@ class ReinforceMixin:
 class ReinforceConfigMixin:
     """Put before the Config of such a task: how its choices are taught. `makes` is the task."""
 
-    reinforce: Reinforce = field(default_factory=Reinforce)
+    reinforce: Reinforce = Reinforce()
     makes: ClassVar[Callable[..., Any]]
 
     def build(self, data: Any, seed: int = 0, folder: Path | None = None) -> Any:

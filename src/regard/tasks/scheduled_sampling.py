@@ -32,7 +32,7 @@ class ScheduledSampling:
     """What a model reads while it is trained; `spec` names the schedule."""
 
     def __init__(self, spec: str = "always") -> None:
-        self.probability = build_part(SAMPLING_SCHEDULES, spec, "schedule of forcing")
+        self.probability = build_part(SAMPLING_SCHEDULES, spec, "sampling schedule")
         self.asked = False
 
     def __call__(

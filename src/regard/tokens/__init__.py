@@ -1,22 +1,10 @@
-"""Tokens: anything -> a sequence. Text becomes whole numbers, ready for a table of vectors; sounds become frames, and
-images a grid of patches.
+"""Tokens: anything -> a sequence of vectors, or of token ids to look vectors up with.
 
-| part     | file                           | what it reads                                                            |
-|----------|--------------------------------|--------------------------------------------------------------------------|
-| `Text`   | `text.py`                      | lines of text; vocabularies trained here or read from a tokenizer.json   |
-| `LogMelSpectrogram` | `frames.py`                    | waves; spectra on the mel scale, a hundred a second, with their slopes   |
-| stems    | `patches.py`, `overlapping.py` | images; one vector a patch, in its place                                 |
-|          | `merging.py`, `windows.py`     | grids of tokens: four neighbours made one; windows cut out, and put back |
+| what is read    | file                                    | tokens                                                         |
+|-----------------|-----------------------------------------|----------------------------------------------------------------|
+| text            | `tokenizer.py`, `wordpiece.py`          | subwords; trained here or read from a tokenizer.json           |
+|                 | `word_tokenizer.py`, `sentinels.py`     | whole words and their characters; masks of span corruption     |
+| audio           | `frames.py`                             | log-mel frames, a hundred a second, with their differences     |
+| images          | `patches.py`, `overlapping_patches.py`  | one vector a patch, in its place (the table is `blocks.STEMS`) |
+| grids of tokens | `patch_merging.py`, `windows.py`        | four neighbours merged into one; windows cut out and put back  |
 """
-
-from __future__ import annotations
-
-from regard.core.spec import Registry
-
-# How images become tokens in their places, B C Y X -> B Y X C.
-STEMS: Registry = {
-    "patches": ("regard.tokens.patches", "PatchEmbedding"),
-    "normed": ("regard.tokens.patches", "NormalizedPatchEmbedding"),
-    "overlapping": ("regard.tokens.overlapping_patches", "OverlappingPatchEmbedding"),
-    "hybrid": ("regard.blocks.hybrid", "HybridStem"),
-}

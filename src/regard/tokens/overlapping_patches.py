@@ -1,7 +1,7 @@
-"""Overlapping patches: filters wider than the step from one to the next, so that a token sees its neighbours' edges.
+"""Overlapping patches: a convolution whose kernel is wider than its stride.
 
-    patches        kernel P, stride P                        every pixel in exactly one token
-    overlapping    kernel 2 P - 1, stride P, padding P - 1     a token is centred on a pixel, and reaches to the next
+    patches        kernel P, stride P                          every pixel in exactly one token
+    overlapping    kernel 2 P - 1, stride P, padding P - 1     a token sees up to the centres of its neighbours
 
 In clips a token spans 3 frames, and every second frame has tokens. A side of n pixels has ⌈n / P⌉ tokens.
 
@@ -13,9 +13,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 from regard.core.trace import Slots, receptive_fields
+from regard.tokens.patches import check_images
 
 
 class OverlappingPatchEmbedding(nn.Module):
@@ -29,31 +29,20 @@ class OverlappingPatchEmbedding(nn.Module):
         self.channels, self.stride = channels, (*(2 * t for t in time), patch, patch)
         self.kernel = tuple(2 * step - 1 for step in self.stride)
         conv = nn.Conv3d if clips else nn.Conv2d
-        reach = tuple(step - 1 for step in self.stride)
-        self.embed = conv(channels, width, self.kernel, self.stride, reach)  # type: ignore[arg-type]
+        padding = tuple(step - 1 for step in self.stride)
+        self.embed = conv(channels, width, self.kernel, self.stride, padding)  # type: ignore[arg-type]
 
     def forward(self, images: Float[Tensor, "B C *S"]) -> Float[Tensor, "B *G D"]:
-        """One token a stride, in its place."""
-        axes = "B C Y X" if len(self.stride) == 2 else "clips B C T Y X"
-        if images.ndim != len(self.stride) + 2 or images.shape[1] != self.channels:
-            raise BadInput(f"images are {axes} with {self.channels} channels here, not {tuple(images.shape)}")
-        if 0 in images.shape[2:]:
-            raise BadInput(f"images of {' x '.join(map(str, images.shape[2:]))} have no pixel; at least one is needed")
-        if not images.is_floating_point():
-            kind = str(images.dtype).removeprefix("torch.")
-            raise BadInput(f"images are given to a model as normalised floats, not as {kind}")
+        check_images(images, self.channels, clips=len(self.stride) == 3)
         tokens: Tensor = self.embed(images)
         return tokens.movedim(1, -1)
 
     def grid_size(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The grid of tokens of images of this shape."""
+        """Return the size of the grid of tokens of images of this shape."""
         return tuple(-(-n // step) for n, step in zip(shape, self.stride, strict=True))
 
     def slots(self, images: Float[Tensor, "B C *S"]) -> Slots:
-        """The pixels that every token has seen, those in its middle most; near the edge fewer.
-
-        Shares fall off evenly towards the neighbours, so that all tokens together count every pixel alike.
-        """
+        """Return the pixels that every token covers; shares fall off linearly from its centre."""
         shape = tuple(images.shape[2:])
         cells = receptive_fields(shape, self.kernel, self.stride, torch.device(images.device))
         tent = torch.ones(1, device=images.device)

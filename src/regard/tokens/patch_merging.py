@@ -1,9 +1,9 @@
-"""Patch merging: four neighbouring tokens become one of twice the width, so that the grid is halved.
+"""Patch merging: 2 x 2 neighbouring tokens become one of twice the width, so that the grid is halved.
 
     Swin       W norm([x_00 x_10 x_01 x_11])        4C -> 2C, normed before
     Swin v2    norm(W [x_00 x_10 x_01 x_11])        normed after
 
-A grid with an odd side gets one more row or column of zeros. `slots` says which four cells each new one was made of.
+A grid with an odd side is padded with zeros. `slots` gives the four cells that each new one is made of.
 
 Liu et al.: Swin Transformer. ICCV 2021. arXiv:2103.14030; Swin Transformer V2. CVPR 2022. arXiv:2111.09883
 """
@@ -19,7 +19,7 @@ from regard.core.trace import Slots
 
 
 class PatchMerging(nn.Module):
-    """Normed, then narrowed."""
+    """Concatenate, norm, project (Swin)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -27,12 +27,11 @@ class PatchMerging(nn.Module):
         self.narrow = nn.Linear(4 * width, 2 * width, bias=False)
 
     def forward(self, x: Float[Tensor, "B Y X C"]) -> Float[Tensor, "B Y2 X2 D"]:
-        """A grid half as high and half as wide."""
         out: Tensor = self.narrow(self.norm(space_to_depth(x)))
         return out
 
     def slots(self, x: Float[Tensor, "B Y X C"]) -> Slots:
-        """The four cells of each new one, a quarter of it each; -1 where there was none."""
+        """Return the four cells of each new one, with a share of 1/4 each; -1 is padding."""
         grid = (x.shape[1], x.shape[2])
         cells = torch.arange(1, grid[0] * grid[1] + 1, device=x.device).view(1, *grid, 1)
         found = space_to_depth(cells).flatten(1, 2)[:, None] - 1
@@ -40,26 +39,23 @@ class PatchMerging(nn.Module):
 
     @staticmethod
     def norm_width(width: int) -> int:
-        """How wide the vectors are that are normed."""
         return 4 * width
 
 
 class PatchMergingV2(PatchMerging):
-    """Narrowed, then normed."""
+    """Concatenate, project, norm (Swin v2)."""
 
     def forward(self, x: Float[Tensor, "B Y X C"]) -> Float[Tensor, "B Y2 X2 D"]:
-        """A grid half as high and half as wide."""
         out: Tensor = self.norm(self.narrow(space_to_depth(x)))
         return out
 
     @staticmethod
     def norm_width(width: int) -> int:
-        """How wide the vectors are that are normed."""
         return 2 * width
 
 
 def space_to_depth(x: Tensor) -> Tensor:
-    """The cells of each 2 x 2 square side by side, column by column: B Y X C -> B Y/2 X/2 4C; zeros where none is."""
+    """Concatenate the cells of each 2 x 2 square, column by column: B Y X C -> B Y/2 X/2 4C, padded with zeros."""
     if x.shape[1] % 2 or x.shape[2] % 2:
         x = F.pad(x, (0, 0, 0, x.shape[2] % 2, 0, x.shape[1] % 2))
     b, y, x_, c = x.shape

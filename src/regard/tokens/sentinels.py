@@ -1,11 +1,11 @@
-"""Sentinels: tokens that stand for a piece that was taken out, so that an output can say which piece it is giving.
+"""Sentinels: tokens that mark the spans removed from an input, so that an output can name the span it fills in.
 
     text      Thank you for inviting me to your party last week
     input     Thank you <extra_id_0> me to your party <extra_id_1> week
     output    <extra_id_0> for inviting <extra_id_1> last
 
-They have T5's names, so that its vocabularies bring theirs along; to one learned here they are added behind all others.
-Unlike other special tokens they may be read out of a text, where they are asked for: `encode_with_sentinels`.
+They have T5's names and are part of its vocabularies; to one trained here they are appended. Unlike other special tokens
+they may be parsed from text: `encode_with_sentinels`.
 
 Raffel et al. 2020 (T5), arXiv:1910.10683
 """
@@ -27,7 +27,7 @@ _PATTERN = re.compile(r"\s*<extra_id_(\d+)>\s*")
 
 
 def sentinel_ids(tokenizer: Tokenizer) -> list[int]:
-    """The numbers of <extra_id_0>, <extra_id_1> and so on, as many as the vocabulary has."""
+    """Return the ids of <extra_id_0>, <extra_id_1>, ..., as many as the vocabulary has."""
     found: list[int] = []
     for n in count():
         number = tokenizer._tokenizer.token_to_id(SENTINEL.format(n))
@@ -38,7 +38,7 @@ def sentinel_ids(tokenizer: Tokenizer) -> list[int]:
 
 
 def add_sentinels(tokenizer: Tokenizer, count: int = NUM_SENTINELS) -> Tokenizer:
-    """The vocabulary with (at least) so many sentinels."""
+    """Return the tokenizer with at least `count` sentinels."""
     hf_tokenizer = HFTokenizer.from_str(tokenizer._tokenizer.to_str())
     hf_tokenizer.add_special_tokens([SENTINEL.format(n) for n in range(count)])
     return Tokenizer(
@@ -47,30 +47,29 @@ def add_sentinels(tokenizer: Tokenizer, count: int = NUM_SENTINELS) -> Tokenizer
 
 
 def encode_with_sentinels(tokenizer: Tokenizer, lines: Sequence[str]) -> list[list[int]]:
-    """The numbers of every line; the names of sentinels in it are read as sentinels."""
+    """Encode every line; names of sentinels in it become sentinels."""
     known = sentinel_ids(tokenizer)
-    cut = [_PATTERN.split(line) if known else [line] for line in lines]  # text, number, text, number, ..., text
-    pieces = iter(tokenizer.encode([piece for line in cut for piece in line[::2]]))
+    split = [_PATTERN.split(line) if known else [line] for line in lines]  # text, number, text, number, ..., text
+    pieces = iter(tokenizer.encode([piece for line in split for piece in line[::2]]))
     rows = []
-    for line in cut:
+    for line in split:
         row = list(next(pieces))
-        for name in line[1::2]:
-            after = next(pieces)
-            row += [known[int(name)]] if int(name) < len(known) else tokenizer.encode_one(SENTINEL.format(name))
-            row += after
+        for number in line[1::2]:
+            row += [known[int(number)]] if int(number) < len(known) else tokenizer.encode_one(SENTINEL.format(number))
+            row += next(pieces)
         rows.append(row)
     return rows
 
 
 def offsets_with_sentinels(tokenizer: Tokenizer, line: str) -> list[tuple[int, int]]:
-    """Where each of those numbers stands in its line, from which character to which (as `Tokenizer.spans`)."""
+    """Return the characters (begin, end) of each token of `encode_with_sentinels`, like `Tokenizer.offsets`."""
     known, found, at = sentinel_ids(tokenizer), list[tuple[int, int]](), 0
     for name in _PATTERN.finditer(line) if known else ():
         found += _shift(tokenizer.offsets(line[at : name.start()]), at)
         begin, end = name.start() + len(name[0]) - len(name[0].lstrip()), name.start() + len(name[0].rstrip())
         if int(name[1]) < len(known):
             found.append((begin, end))
-        else:  # one that the vocabulary lacks is text
+        else:  # not in the vocabulary: text
             found += _shift(tokenizer.offsets(SENTINEL.format(name[1])), begin)
         at = name.end()
     return found + _shift(tokenizer.offsets(line[at:]), at)

@@ -110,7 +110,7 @@ def dataset_for_model(folder: Path, corpus: str, **changes: Any) -> Any:
     saved = load_image_model(folder).config if find_image_importer(folder) else read_json(folder / CONFIG)
     name = _task_name(folder, saved.get("task"))
     task = task_config_class(name)
-    if not hasattr(task, "measured"):
+    if not hasattr(task, "eval_data"):
         raise BadInput(f"a model of the task '{name}' is measured in the folder of its run; {folder} is not one")
     return task.eval_data(corpus, saved, **changes)
 

@@ -135,7 +135,7 @@ def _card(run: TrainingRun, found: dict[str, Any]) -> str:
     return (
         f"# {run.recipe.name}\n\n{run.task.card()}\n\nTrained {found['steps']} updates "
         f"({found['epochs']} epochs, {found['tokens']:,} {run.task.unit}, {format_seconds(found['seconds'])}) on "
-        f"{found['machine']}; kept weights: {found['kept']}.\n\nOn the validation part:\n\n{scores}\n"
+        f"{found['machine']}; kept weights: {found['final_weights']}.\n\nOn the validation part:\n\n{scores}\n"
     )
 
 
@@ -159,7 +159,7 @@ def build_result(
         "compiled": run.eager is None,
         "torch": torch.__version__,
         "seed": run.settings.seed,
-        "kept": averages,
+        "final_weights": averages,
         "validation": measured,
         "out": str(run.out),
     }

@@ -37,7 +37,7 @@ from regard.training.checkpoint.checkpoints import Checkpoints, restore_checkpoi
 from regard.training.compilation import CompiledTask, is_compiler_error
 from regard.training.device import device_name, eager_reason, select_device, select_precision
 from regard.training.interrupt import Interrupt
-from regard.training.loggers.loggers import Loggers
+from regard.training.loggers.base import Loggers
 from regard.training.loggers.progress import MetricsFile, NullProgress, Progress
 from regard.training.oom_advice import suggest_batch_size
 from regard.training.optimizers.muon import fused_projections
@@ -586,7 +586,7 @@ def _copy(to: Mapping[str, Tensor], source: Mapping[str, Tensor]) -> None:
 
 def _check_samplers_are_trained(model: nn.Module, task: Task) -> None:
     """Draws have no derivative: where no rewards teach them, they would stay as they began, and nobody would notice."""
-    drawn = [type(part).__name__ for part in model.modules() if callable(getattr(part, "told", None))]
+    drawn = [type(part).__name__ for part in model.modules() if callable(getattr(part, "log_probs", None))]
     if drawn and not hasattr(task, "choices"):
         raise RegardError(
             f"{drawn[0]} draws what nothing here teaches: take a reinforced task, or model.aligner=gumbel"

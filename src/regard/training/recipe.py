@@ -14,7 +14,7 @@ import ast
 import importlib.util
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
@@ -23,10 +23,11 @@ from torch import nn
 
 import regard
 from regard.core import config
+from regard.core.config import field
 from regard.core.errors import BadInput, RegardError, UnknownName, did_you_mean
 from regard.core.files import atomic_write
 from regard.core.spec import Registry, resolve
-from regard.core.validation import validate
+from regard.core.validation import Range, validate
 from regard.data import DATA
 from regard.models import MODELS
 from regard.tasks import TASKS
@@ -39,8 +40,8 @@ class Train:
     """How to train. Updates are counted from 1; "each epoch" means: after the update that finished one."""
 
     steps: int = 10_000  # updates
-    max_minutes: float = 0.0  # stop after so many of this session, whatever the step; 0: no limit
-    seed: int = 1
+    max_minutes: float = field(0.0, low=0)  # stop after so many of this session, whatever the step; 0: no limit
+    seed: int = field(1, low=-(2**63), below=2**64)
     init_from: str | None = None  # weights to begin from: a run, a saved model's folder, or one that ships (begin.py)
     device: str = "auto"  # auto: the GPU where there is one
     precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 autocast on a GPU, float32 elsewhere
@@ -54,23 +55,23 @@ class Train:
     num_workers: int = 1  # makers of batches
     gradient_accumulation_steps: int = 1  # batches an update
     optimizer: str = "adamw"  # a spec: adamw, muon, adafactor, sgd
-    learning_rate: float = 1e-3  # the peak
+    learning_rate: float = field(1e-3, low=0)  # the peak
     schedule: Literal["inverse_sqrt", "cosine", "linear", "wsd", "one_cycle", "constant"] = "inverse_sqrt"
-    warmup_steps: int = 4000
-    min_learning_rate_ratio: float = 0.0  # where cosine ends, as a share of the peak
-    betas: tuple[float, float] = (0.9, 0.98)
-    eps: float = 1e-9
-    weight_decay: float = 0.0  # of matrices
-    layer_decay: float = 1.0  # the rate of a layer, as a share of that of the layer above it
-    clip_grad_norm: float = 0.0  # the largest norm of a gradient; 0: none
-    ema_decay: float = 0.0  # decay of the moving average of the weights; 0: none is kept
+    warmup_steps: int = field(4000, low=0)
+    min_learning_rate_ratio: float = field(0.0, low=0, high=1)  # where cosine ends, as a share of the peak
+    betas: tuple[float, float] = field((0.9, 0.98), low=0, below=1)
+    eps: float = field(1e-9, low=0)
+    weight_decay: float = field(0.0, low=0)  # of matrices
+    layer_decay: float = field(1.0, above=0, high=1)  # the rate of a layer, as a share of that of the layer above it
+    clip_grad_norm: float = field(0.0, low=0)  # the largest norm of a gradient; 0: none
+    ema_decay: float = field(0.0, low=0, below=1)  # decay of the moving average of the weights; 0: none is kept
     average_checkpoints: int = 1  # so many last regular checkpoints are averaged at the end
-    eval_interval: int = 0  # updates between looks at the validation part; 0: each epoch
-    score_interval: int = 1  # every so many looks, decode and score too; 0: never, the loss alone decides
+    eval_interval: int = field(0, low=0)  # updates between looks at the validation part; 0: each epoch
+    score_interval: int = field(1, low=0)  # every so many looks, decode and score too; 0: never, the loss alone decides
     metric: str = "loss"  # what "best" and patience go by
-    patience: int = 0  # stop after so many looks without a new best; 0: never
-    save_interval: int = 0  # updates between checkpoints; 0: each epoch
-    keep_checkpoints: int = 2  # newest checkpoints that a run could go on from
+    patience: int = field(0, low=0)  # stop after so many looks without a new best; 0: never
+    save_interval: int = field(0, low=0)  # updates between checkpoints; 0: each epoch
+    keep_checkpoints: int = field(2, low=0)  # newest checkpoints that a run could go on from
     log_interval: int = 50  # updates between rows of metrics.jsonl
     loggers: tuple[str, ...] = ()  # who else is told: tensorboard, wandb
     final_weights: Literal["auto", "last", "best", "ema", "average"] = "auto"  # auto: what does best on validation
@@ -84,13 +85,13 @@ class Recipe:
     model: Any
     task: Any
     data: Any
-    train: Train = field(default_factory=Train)
+    train: Train = Train()
     name: str = "recipe"
 
     def __post_init__(self) -> None:
-        for group in ("model", "task", "train"):  # data check themselves; what no table names is refused by to_json
+        for group in ("model", "task", "train"):  # data check themselves
             if is_dataclass(part := getattr(self, group)):
-                validate(part, f"{group}.")
+                validate(part, f"{group}.", vocab=Range(low=0))  # 0: the data decide
 
 
 # -- finding and loading -----------------------------------------------------------------------------------------------
@@ -160,7 +161,7 @@ def override_recipe(recipe: Recipe, settings: Iterable[str]) -> Recipe:
     for setting in settings:
         group = setting.split("=")[0].split(".")[0].strip()
         if "=" not in setting:
-            raise RegardError(f"cannot read the setting {setting!r}; write key=value, for example train.steps=200")
+            raise RegardError(f"cannot parse the setting {setting!r}; write key=value, for example train.steps=200")
         if group not in GROUPS:
             raise UnknownName(f"no setting is called '{setting.split('=')[0]}'; settings begin with one of "
                               f"{', '.join(f'{g}.' for g in GROUPS)} ({did_you_mean(group, GROUPS)})")  # fmt: skip
@@ -168,9 +169,7 @@ def override_recipe(recipe: Recipe, settings: Iterable[str]) -> Recipe:
 
 
 QUICK_SIZES = {"width": 32, "ffn": 64, "hidden": 32, "heads": 2, "layers": 1, "encoder_layers": 1, "decoder_layers": 1}
-QUICK_SIZES["front"] = QUICK_SIZES[
-    "width"
-]  # of a listener, as CTC's width, so that the one may begin with the other (train.init_from)
+QUICK_SIZES["conv_width"] = QUICK_SIZES["width"]  # attention_asr's encoder then fits CTC's (train.init_from)
 
 
 def quick_recipe(recipe: Recipe) -> Recipe:

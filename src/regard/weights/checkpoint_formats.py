@@ -16,6 +16,7 @@ from regard.core.errors import BadInput, Unsupported
 from regard.core.shapes import Pair, Size, Tensor, pair
 from regard.core.skip_init import skip_init
 from regard.core.spec import Spec
+from regard.modalities.image import Preprocess
 from regard.weights.folder import (
     SavedModel,
     atomic_folder,
@@ -174,15 +175,7 @@ class Classifier(Protocol):
 
     model: nn.Module
     labels: list[str]
-    channels: int
-    mean: list[float]
-    std: list[float]
-    crop: float
-    resample: str
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Rows and columns of what the model is shown."""
+    preprocess: Preprocess
 
 
 ExportConfig = Callable[[Any], dict[str, Any]]  # our Config -> what their config.json says
@@ -203,7 +196,7 @@ def save_for_transformers(
     if classifier is not None:
         files = {
             "config.json": said | label_maps(classifier.labels),
-            "preprocessor_config.json": _preprocessor_config(classifier),
+            "preprocessor_config.json": _preprocessor_config(classifier.preprocess),
         }
     _write_folder(
         folder, files, export_state_dict(table(model.config), model), is_hf_folder(said["model_type"], IMAGE_FILES)
@@ -219,7 +212,7 @@ def save_for_timm(
     if classifier is not None:
         said = said | {
             "label_names": classifier.labels,
-            "pretrained_cfg": said["pretrained_cfg"] | _pretrained_cfg(classifier),
+            "pretrained_cfg": said["pretrained_cfg"] | _pretrained_cfg(classifier.preprocess),
         }
     _write_folder(folder, {"config.json": said}, export_state_dict(table(model.config), model), is_timm_folder)
 
@@ -235,8 +228,8 @@ def _unwrap(what: Any, kind: type[nn.Module], whose: str) -> tuple[Any, Classifi
     config: Any = model.config
     if len(what.labels) != config.num_classes:
         raise BadInput(f"{len(what.labels):,} labels are not those of a model of {config.num_classes:,} classes")
-    if what.size != pair(config.image_size):
-        preprocessing, made = (f"{y} x {x}" for y, x in (what.size, pair(config.image_size)))
+    if what.preprocess.size != pair(config.image_size):
+        preprocessing, made = (f"{y} x {x}" for y, x in (what.preprocess.size, pair(config.image_size)))
         raise Unsupported(
             f"a folder of {whose} has one size of images; this model is made for {made}, shown {preprocessing}"
         )
@@ -276,28 +269,28 @@ def label_maps(labels: Sequence[str] | int) -> dict[str, Any]:
     return {"id2label": names, "label2id": {name: int(n) for n, name in names.items()}} if names else {}
 
 
-def _preprocessor_config(classifier: Classifier) -> dict[str, Any]:
+def _preprocessor_config(how: Preprocess) -> dict[str, Any]:
     """A preprocessor_config.json. That of BiT cuts the middle out as ours does; theirs of ViT squeezes.
 
     An image that is not square is squeezed, for want of a better one. `crop_pct` is for whoever computes the crop back,
     since sizes are whole numbers.
     """
-    y, x = classifier.size
-    grown = [math.floor(side / classifier.crop) for side in (y, x)]
+    y, x = how.size
+    grown = [math.floor(side / how.crop) for side in (y, x)]
     return {
         "image_processor_type": "BitImageProcessor",
-        "do_convert_rgb": classifier.channels == 3,
+        "do_convert_rgb": how.channels == 3,
         "do_resize": True,
         "size": {"shortest_edge": grown[0]} if y == x else {"height": grown[0], "width": grown[1]},
-        "resample": {name: number for number, name in RESAMPLE.items()}[classifier.resample],
+        "resample": {name: number for number, name in RESAMPLE.items()}[how.resample],
         "do_center_crop": True,
         "crop_size": {"height": y, "width": x},
-        "crop_pct": classifier.crop,
+        "crop_pct": how.crop,
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,
-        "image_mean": classifier.mean,
-        "image_std": classifier.std,
+        "image_mean": list(how.mean),
+        "image_std": list(how.std),
     }
 
 
@@ -357,15 +350,15 @@ def timm_config(architecture: str, config: Any, width: int, arguments: Mapping[s
     }
 
 
-def _pretrained_cfg(classifier: Classifier) -> dict[str, Any]:
+def _pretrained_cfg(how: Preprocess) -> dict[str, Any]:
     """What timm keeps in `pretrained_cfg` of the way that images are shown."""
     return {
-        "input_size": [classifier.channels, *classifier.size],
-        "mean": classifier.mean,
-        "std": classifier.std,
-        "crop_pct": classifier.crop,
+        "input_size": [how.channels, *how.size],
+        "mean": list(how.mean),
+        "std": list(how.std),
+        "crop_pct": how.crop,
         "crop_mode": "center",
-        "interpolation": classifier.resample,
+        "interpolation": how.resample,
     }
 
 
@@ -377,12 +370,14 @@ def timm_preprocessing(folder: Path, said: Mapping[str, Any], config: Any) -> di
     labels = labels_in_order(names) if isinstance(names, dict) else list(names)
     return {
         "labels": [str(words.get(label, label)) for label in labels],
-        "image": config.image_size,
-        "channels": config.channels,
-        "mean": _per_channel(how.get("mean") or _IMAGENET[0], config.channels),
-        "std": _per_channel(how.get("std") or _IMAGENET[1], config.channels),
-        "crop": float(how.get("crop_pct") or 0.875),
-        "resample": str(how.get("interpolation") or "bicubic"),
+        "preprocess": {
+            "size": pair(config.image_size),
+            "channels": config.channels,
+            "mean": _per_channel(how.get("mean") or _IMAGENET[0], config.channels),
+            "std": _per_channel(how.get("std") or _IMAGENET[1], config.channels),
+            "crop": float(how.get("crop_pct") or 0.875),
+            "resample": str(how.get("interpolation") or "bicubic"),
+        },
     }
 
 
@@ -397,12 +392,14 @@ def hf_preprocessing(folder: Path, said: Mapping[str, Any], config: Any) -> dict
     names = said.get("id2label") or {n: f"LABEL_{n}" for n in range(config.num_classes)}
     return {
         "labels": [str(name) for name in labels_in_order(names)],
-        "image": config.image_size,
-        "channels": config.channels,
-        "mean": list(how.get("image_mean") or [0.5] * config.channels),
-        "std": list(how.get("image_std") or [0.5] * config.channels),
-        "crop": _crop_fraction(how),
-        "resample": RESAMPLE.get(how.get("resample", 2), "bilinear"),
+        "preprocess": {
+            "size": pair(config.image_size),
+            "channels": config.channels,
+            "mean": list(how.get("image_mean") or [0.5] * config.channels),
+            "std": list(how.get("image_std") or [0.5] * config.channels),
+            "crop": _crop_fraction(how),
+            "resample": RESAMPLE.get(how.get("resample", 2), "bilinear"),
+        },
     }
 
 

@@ -8,8 +8,9 @@ from regard.core.errors import BadInput
 from regard.data import data_dir
 from regard.data.audio.an4 import AN4
 from regard.data.audio.fsdd import WORDS, SpokenDigits, read_recordings
-from regard.data.audio.speech_batch import collate_speech, count_targets, read_audio, spec_augment
+from regard.data.audio.speech_batch import collate_speech, count_targets, spec_augment
 from regard.data.batching import StreamPosition
+from regard.modalities.audio import read_audio
 
 
 def there(name):

@@ -95,7 +95,9 @@ def test_an_epoch_draws_every_window_once():
     assert drawn.next_position == StreamPosition(1, 0)
 
 
-@pytest.mark.parametrize(("settings", "said"), [({"context": 81}, "80 actions"), ({"levels": 1}, "no choice")])
+@pytest.mark.parametrize(
+    ("settings", "said"), [({"context_length": 81}, "80 actions"), ({"torque_levels": 1}, "no choice")]
+)
 def test_what_makes_no_sense_is_refused(settings, said):
     with pytest.raises(BadInput, match=said):
         PendulumEpisodes(**settings)

@@ -237,18 +237,18 @@ def test_a_folder_that_does_not_fit_into_memory_says_what_to_do(pets, monkeypatc
 
 
 WRONG = [
-    {"val": 0.0},
-    {"val": 1.0},
-    {"share": 0.0},
-    {"share": 1.5},
+    {"val_fraction": 0.0},
+    {"val_fraction": 1.0},
+    {"train_fraction": 0.0},
+    {"train_fraction": 1.5},
     {"repeats": 0},
-    {"size": 0},
-    {"rows": 0},
+    {"image_size": 0},
+    {"batch_size": 0},
     {"limit": 0},
 ]
 
 
-@pytest.mark.parametrize("wrong", [*WRONG, {"size": -5}])
+@pytest.mark.parametrize("wrong", [*WRONG, {"image_size": -5}])
 def test_settings_that_make_no_sense_are_refused(wrong):
     with pytest.raises(BadInput):
         ImageDataset("mnist", **wrong)

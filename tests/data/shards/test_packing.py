@@ -251,8 +251,8 @@ def test_a_packing_that_failed_goes_on_and_ends_with_the_same_bytes(source, tmp_
 
 KILLED = """
 import os, signal, sys
-from regard.data import packing
-packing.PIECE, packing.BATCH, packing.PAYS = 200, 1000, 0
+from regard.data.shards import packing
+packing.PIECE_CHARACTERS, packing.BATCH_CHARACTERS, packing.MIN_PARALLEL_CHARACTERS = 200, 1000, 0
 at, calls = int(sys.argv[3]), []
 def told(what, done, total):
     calls.extend([what] * (what == "packing"))

@@ -38,7 +38,7 @@ def own(packed, tmp_path):
 def tokens(folder, split="train"):
     """All tokens of a part, read without the code under test."""
     index = json.loads((folder / "index.json").read_text())
-    return np.concatenate([np.fromfile(folder / s["file"], "<u2") for s in index["parts"][split]]).astype(np.int64)
+    return np.concatenate([np.fromfile(folder / s["file"], "<u2") for s in index["splits"][split]]).astype(np.int64)
 
 
 def numbered(n=1000, context=10, rows=4, cuts=(), **more):
@@ -203,7 +203,7 @@ def test_the_fingerprint_comes_from_the_index_and_changes_with_the_data(packed, 
     assert before == TokenShards(str(packed), context_length=32).load("train").fingerprint()
     assert before != TokenShards(str(own), context_length=16).load("val").fingerprint()
     index = json.loads((own / "index.json").read_text())
-    index["parts"]["train"][0]["checksum"] = "0" * 32
+    index["splits"]["train"][0]["checksum"] = "0" * 32
     (own / "index.json").write_text(json.dumps(index))
     assert before != TokenShards(str(own), context_length=16).load("train").fingerprint()
     index = json.loads((packed / "index.json").read_text())
@@ -305,7 +305,7 @@ def test_an_index_that_cannot_be_used_says_why(own, written, said):
 @pytest.mark.parametrize("name", ["../train-00000.bin", "/etc/train-00000.bin", "passwd"])
 def test_an_index_cannot_point_out_of_its_folder(own, name):
     index = json.loads((own / "index.json").read_text())
-    index["parts"]["train"][0]["file"] = name
+    index["splits"]["train"][0]["file"] = name
     (own / "index.json").write_text(json.dumps(index))
     with pytest.raises(BadInput, match="make no sense"):
         TokenShards(str(own)).load("train")

@@ -134,7 +134,7 @@ def test_drawings_without_a_text():
     ("settings", "error", "match"),
     [
         ({"corpus": "ujj"}, UnknownName, "uji"),
-        ({"shortest": 3, "longest": 2}, BadInput, "shortest"),
+        ({"min_length": 3, "max_length": 2}, BadInput, "min_length"),
         ({"unit": 0.0}, BadInput, "unit"),
     ],
 )

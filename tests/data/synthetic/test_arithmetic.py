@@ -59,7 +59,7 @@ def test_bad_settings_are_refused():
     for settings, said in (
         ({"base": 11}, "base from 2 to 10"),
         ({"digits": 0}, "digits=0"),
-        ({"longer": (0, 3)}, "longer=0"),
+        ({"test_digits": (0, 3)}, "test_digits=0"),
         ({"digits": 1 << 17}, "at most"),
     ):
         with pytest.raises(BadInput, match=said):

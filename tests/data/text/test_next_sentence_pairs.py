@@ -172,7 +172,7 @@ def test_every_sentence_comes_once_an_epoch_and_stretches_differ_between_epochs(
         assert torch.equal(stretches[1:, 0], stretches[:-1, 1])
         for begin, end, _ in stretches.tolist():
             assert pages.end[begin] >= end  # of one document
-            assert end - begin == 1 or pages.starts[end] - pages.starts[begin] <= pages.room
+            assert end - begin == 1 or pages.starts[end] - pages.starts[begin] <= pages.capacity
         found.append(stretches[:, 0].tolist())
     assert found[0] != found[1]
 
@@ -265,7 +265,7 @@ def test_what_cannot_be_used_is_said(file):
     plain = Tokenizer.train(written(0, 20), kind="char")
     with pytest.raises(BadInput, match=r"no \[MASK\]"):
         NextSentencePairs((str(file),)).load("train", plain)
-    with pytest.raises(BadInput, match=r"data\.length"):
+    with pytest.raises(BadInput, match=r"data\.max_length"):
         NextSentencePairs((str(file),), max_length=6).load("train", plain)
 
 

@@ -22,7 +22,7 @@ def folder(tmp_path):
 
 
 def data(folder, **settings):
-    return ParallelCorpus(str(folder), **({"kind": "bytes", "vocabulary": 300} | settings))
+    return ParallelCorpus(str(folder), **({"tokenizer": "bytes", "vocab_size": 300} | settings))
 
 
 def test_both_layouts_give_the_same_pairs(folder):

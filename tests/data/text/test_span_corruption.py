@@ -83,7 +83,10 @@ def file(tmp_path):
 
 def data(file, **settings):
     return SpanCorruption(
-        **({"texts": (str(file),), "context": 40, "rows": 6, "vocabulary": 400, "sentinels": 20} | settings)
+        **(
+            {"texts": (str(file),), "context_length": 40, "batch_size": 6, "vocab_size": 400, "sentinels": 20}
+            | settings
+        )
     )
 
 

@@ -43,7 +43,7 @@ TASKS = ("count(size=90, name='large')", "count(size=30, name='middle')", "count
 
 
 def mixture(**settings):
-    return TaskMixture(**({"tasks": TASKS, "vocabulary": 320, "tokens": 200, "longest": 40} | settings))
+    return TaskMixture(**({"tasks": TASKS, "vocab_size": 320, "batch_tokens": 200, "max_length": 40} | settings))
 
 
 def load(settings, split="train"):
@@ -121,7 +121,7 @@ def test_long_inputs_are_cut_and_counted_or_refused_as_asked():
     assert part.tasks[0].cut > 0
     assert int(part.tasks[0].source.lengths.max()) == 20
     assert f"{part.tasks[0].cut} cut" in part.card()
-    with pytest.raises(BadInput, match=r"raise data\.longest"):
+    with pytest.raises(BadInput, match=r"raise data\.max_length"):
         load(mixture(tasks=long, max_length=20, overflow="error"))
 
 

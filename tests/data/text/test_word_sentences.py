@@ -86,7 +86,7 @@ def test_the_corpora_at_hand_are_read():
 
 def test_a_batch_spells_each_of_its_words_once(file):
     data = WordSentences((file,), vocab_size=8, min_count=1)
-    text, config = data.build_tokenizer(), Config(vocab=8, filters=(2, 2), longest=8)
+    text, config = data.build_tokenizer(), Config(vocab=8, filters=(2, 2), max_word_length=8)
     read = CharSentences(data.read("train"), lambda words: words_to_char_ids(words, config), text, True)
     drawn = next(read.stream(40, seed=1).start(StreamPosition()))
     spelled, words, lengths, targets = drawn.batch

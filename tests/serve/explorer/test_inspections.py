@@ -119,7 +119,7 @@ def test_models_are_listed_with_what_they_read_and_their_examples_can_be_read(ex
     models = explorer.get("/explore/models").json()
     assert {"en-de", "shakespeare", "fill-en"} <= {each["name"] for each in models}
     for each in models:
-        assert set(each) == {"name", "task", "input", "examples", "needs", "options"}
+        assert set(each) == {"name", "task", "input", "examples", "required_inputs", "options"}
         for example in each["examples"]:
             found = explorer.post(
                 "/explore/inspections", json={"model": each["name"], "given": {each["input"]: example}}
@@ -178,7 +178,7 @@ def test_only_files_of_the_page_are_given(explorer):
     ("kind", "task", "given"),
     [
         ("tagged", "tagging", {"text": "the dog sees the garden ."}),
-        ("questions", "span", {"text": "the dog sees the garden .", "question": "what did the dog see ?"}),
+        ("questions", "extractive_qa", {"text": "the dog sees the garden .", "question": "what did the dog see ?"}),
     ],
 )
 def test_a_run_of_words_is_explored_from_its_folder(tmp_path, monkeypatch, kind, task, given):
@@ -193,7 +193,7 @@ def test_a_run_of_words_is_explored_from_its_folder(tmp_path, monkeypatch, kind,
     client = asks(ModelPool([str(tmp_path / "run")], device="cpu"), explore=True)
     (one,) = client.get("/explore/models").json()
     assert (one["name"], one["task"], one["input"]) == ("run", task, "text")
-    assert [*one["needs"]] == [name for name in given if name != "text"]
+    assert [*one["required_inputs"]] == [name for name in given if name != "text"]
     found = client.post("/explore/inspections", json={"model": "run", "given": given})
     assert found.status_code == 200, found.text
     look, name = found.json(), found.json()["maps"][0]["name"]

@@ -10,6 +10,7 @@ from PIL import Image
 
 import regard
 from regard.interpret.inspection import Inspection, inspect
+from regard.modalities.image import Preprocess
 from regard.see.html_export import MIN_SIDE, sample_rows
 from regard.serve.explorer.snapshot import MAX_ANSWERS, all_relevances, take_snapshot
 from regard.tasks.image.image_classifier import ImageClassifier
@@ -25,7 +26,7 @@ def seen() -> Inspection:
 @pytest.fixture(scope="module")
 def pictured() -> Inspection:
     """Through windows, which are undone: a value belongs to a window, a map to the whole image."""
-    model = ImageClassifier(regard.build("swin", size="tiny", num_classes=3), ["cat", "dog", "bird"], image=32)
+    model = ImageClassifier(regard.build("swin", size="tiny", num_classes=3), ["cat", "dog", "bird"], Preprocess(32))
     photo = io.BytesIO()
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(photo, "png")
     return inspect(model, {"image": photo.getvalue()}, name="swin")

@@ -55,20 +55,20 @@ def error(response, status, kind):
     "name", ["127.0.0.1", "127.0.0.1:8000", "localhost", "LOCALHOST:1", "[::1]:8000", "192.168.1.7"]
 )
 def test_addresses_and_localhost_are_ours(small, name):
-    assert asks(small).get("/health", headers={"ModelPool": name}).status_code == 200
+    assert asks(small).get("/health", headers={"Host": name}).status_code == 200
 
 
 @pytest.mark.parametrize(
     "name", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "", "a b", "127.0.0.1@evil", "[::1"]
 )
 def test_a_name_that_is_not_ours_is_refused(small, name):
-    error(asks(small).get("/health", headers={"ModelPool": name}), 421, "unknown_host")
+    error(asks(small).get("/health", headers={"Host": name}), 421, "unknown_host")
 
 
 def test_a_name_that_is_allowed_is_ours(small):
     client = asks(small, allowed_hosts=("models.example",))
-    assert client.get("/health", headers={"ModelPool": "Models.Example:8000"}).status_code == 200
-    error(client.get("/health", headers={"ModelPool": "other.example"}), 421, "unknown_host")
+    assert client.get("/health", headers={"Host": "Models.Example:8000"}).status_code == 200
+    error(client.get("/health", headers={"Host": "other.example"}), 421, "unknown_host")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 
 ASKS = """
 import asyncio, ctypes, gc, json, httpx, torch
-from regard.serve import app
+from regard.serve.http import app
 from regard.serve.http.model_pool import ModelPool
 from regard.serve.http.settings import Settings
 
@@ -28,7 +28,7 @@ told.restype = Told
 torch.set_num_threads(1)
 pool = ModelPool(["en-de", "fill-en"], device="cpu")
 pool.load()
-made = app.make(pool, Settings(explore=True))
+made = app.make_app(pool, Settings(explore=True))
 LINES = ["A dog.", "Two dogs are playing in the snow.", "The little girl sits on the street and reads a book."]
 
 async def once(client):

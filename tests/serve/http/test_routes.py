@@ -14,6 +14,7 @@ import soundfile
 from PIL import Image
 
 import regard
+from regard.modalities.image import Preprocess
 from regard.serve.http.app import make_app
 from regard.serve.http.model_pool import ModelPool
 from regard.tasks.image.image_classifier import ImageClassifier
@@ -70,11 +71,11 @@ def test_requests_that_run_together_are_answered_as_if_they_were_alone(pool):
     bodies += [{"text": "Two dogs.", "sample": True, "seed": n} for n in range(3)]
     alone = [client.post("/v1/translate", json=body).json() for body in bodies]
     groups = []
-    queue.seen, before = lambda jobs, items, seconds: groups.append(jobs), queue.seen
+    queue.on_batch, before = lambda jobs, items, seconds: groups.append(jobs), queue.on_batch
     try:
         together = at_once(client, queue, "/v1/translate", bodies)
     finally:
-        queue.seen = before
+        queue.on_batch = before
     for one, other in zip(alone, together, strict=True):
         assert [t["text"] for t in one["translations"]] == [t["text"] for t in other["translations"]]
         assert one["translations"][0]["score"] == pytest.approx(other["translations"][0]["score"], abs=1e-4)
@@ -164,7 +165,7 @@ def test_a_sound_of_hours_in_few_bytes_is_not_unpacked(pool):
 def pictures(tmp_path_factory):
     folder = tmp_path_factory.mktemp("zoo") / "squares"
     model = regard.build("vit", num_classes=3, image_size=32, patch_size=8, width=16, layers=1, heads=2)
-    regard.save(ImageClassifier(model, ["red", "green", "blue"], 32), folder)
+    regard.save(ImageClassifier(model, ["red", "green", "blue"], Preprocess(32)), folder)
     return folder
 
 

@@ -24,7 +24,7 @@ LINE = "Two dogs are playing in the snow."
 def folder(tmp_path_factory):
     torch.manual_seed(0)
     text = Tokenizer.train(["translate: one two three", "red cat, blue dog"], kind="bpe", size=120)
-    sizes = {"width": 16, "heads": 2, "depth": 8, "ffn": 32, "encoder_layers": 1, "decoder_layers": 1}
+    sizes = {"width": 16, "heads": 2, "head_dim": 8, "ffn": 32, "encoder_layers": 1, "decoder_layers": 1}
     model = T5(Config(vocab=text.size, pad=text.pad, bos=text.pad, eos=text.eos, **sizes))
     where = tmp_path_factory.mktemp("models") / "t5"
     regard.save(TextToTextGenerator(model, text, max_length=40, max_new_tokens=9), where)

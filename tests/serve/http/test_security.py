@@ -19,6 +19,7 @@ import pytest
 import torch
 
 import regard
+from regard.modalities.image import Preprocess
 from regard.serve.http.app import make_app
 from regard.serve.http.model_pool import ModelPool
 from regard.serve.http.server import running_server
@@ -43,7 +44,7 @@ def folder(tmp_path_factory):
     torch.manual_seed(0)
     sizes = {"image_size": (24, 32), "patch_size": 8, "width": 12, "heads": 3, "layers": 2, "ffn": 20}
     place = tmp_path_factory.mktemp("secret") / "pets"
-    regard.save(ImageClassifier(regard.build("vit", num_classes=2, **sizes), ["cat", SCRIPT], [24, 32]), place)
+    regard.save(ImageClassifier(regard.build("vit", num_classes=2, **sizes), ["cat", SCRIPT], Preprocess((24, 32))), place)
     return place
 
 
@@ -136,7 +137,7 @@ def test_names_that_are_not_ours_are_refused(client, url, name):
 
 
 def test_two_hosts_or_none_are_refused(client, url):
-    for hosts in ("", "ModelPool: localhost\r\nHost: evil.example\r\n"):
+    for hosts in ("", "Host: localhost\r\nHost: evil.example\r\n"):
         said = spoken(url, f"GET /v1/models HTTP/1.1\r\n{hosts}Connection: close\r\n\r\n".encode())
         assert int(said.split()[1]) in (400, 421)
 
@@ -272,7 +273,7 @@ def bombs():
 
 @pytest.mark.parametrize(("kind", "content"), [(k, c) for _, k, c in bombs()], ids=[name for name, *_ in bombs()])
 def test_pictures_that_unpack_to_far_more_than_they_weigh_are_not_unpacked(client, kind, content):
-    assert len(content) < LIMITS["upload"]
+    assert len(content) < LIMITS["max_upload_bytes"]
     began = time.monotonic()
     answer = client.post("/v1/classify", content=content, headers={"Content-Type": kind})
     assert time.monotonic() - began < 5
@@ -312,7 +313,7 @@ def test_a_sound_that_says_it_is_hours_long_is_not_read(client):
 
     buffer = io.BytesIO()
     soundfile.write(buffer, np.zeros(8000 * 600, dtype=np.int16), 8000, format="FLAC")  # ten silent minutes
-    assert len(buffer.getvalue()) < LIMITS["upload"]
+    assert len(buffer.getvalue()) < LIMITS["max_upload_bytes"]
     refused(client.post("/v1/transcribe", content=buffer.getvalue(), headers={"Content-Type": "audio/flac"}), 413, 422)
     looked = client.post(
         "/explore/inspections", data={"model": "digits"}, files={"file": ("a.flac", buffer.getvalue())}

@@ -46,7 +46,7 @@ def test_it_learns_what_is_said_though_nobody_says_when(task, model):
     assert found["words"] == sum(len(said.split()) for _, said in task.dataset("test").rows)
     assert task.evaluate(model, "test", effort=0).keys() == {"loss", "recordings", "too_short"}
     assert task.report(model, "test", beam_size=2)["beam_size"] == 2
-    assert task.config.beams == 4
+    assert task.config.beam_size == 4
 
 
 def test_the_loss_that_trains_is_that_of_our_own_recursion(task, model):
@@ -159,13 +159,13 @@ def test_numpy_arrays_are_sounds(hear):
 
 def test_a_sound_that_is_none_is_refused_in_a_line(hear):
     for sound in (torch.full((8000,), float("nan")), np.array([1.0, float("inf")] * 400)):
-        for ask in (lambda x: hear([x]), hear.look):
+        for ask in (lambda x: hear([x]), hear.analyze):
             with pytest.raises(BadInput, match="sound 1 holds samples that are not finite numbers"):
                 ask(sound)
     for sound, said in (([0.1, 0.2], "is a list"), (np.array(["a"]), "is an array of <U1"), (None, "is a NoneType")):
         with pytest.raises(BadInput, match=f"sound 2 {said}; give a file"):
             hear([sung("low"), sound])
-    with pytest.raises(BadInput, match="one row of samples"):
+    with pytest.raises(BadInput, match="1-D float tensor"):
         hear([np.zeros((2, 800), np.float32)])
     with pytest.raises(BadInput, match="give a list of sounds"):
         hear(np.zeros(800, np.float32))
@@ -252,7 +252,7 @@ def test_a_hearer_hears_and_shows_where_it_listened(listener, tmp_path):
     assert [one.text for one in hear(waves, beam_size=2)] == [hear([wave], beam_size=2)[0].text for wave in waves]
     (trace,) = hear.attention(waves[0], "mid low")
     assert list(trace.rows) == ["mid", "low", "</s>"]
-    assert trace.weights.shape[-2:] == (3, (FRONT.count(len(waves[0])) + 3) // 4)
+    assert trace.weights.shape[-2:] == (3, (FRONT.num_frames(len(waves[0])) + 3) // 4)
     torch.testing.assert_close(trace.weights.sum(-1), torch.ones(1, 1, 3))
     assert hear.seconds == 0.04
     regard.save(hear, tmp_path / "songs")

@@ -125,7 +125,7 @@ def test_it_is_measured_on_the_record_and_by_playing():
     )
     assert report["rollouts"][-1]["target_return"] == report["data_best"] == pytest.approx(of.best)
     assert report["data_by_skill"]["expert"] > report["data_mean"] > report["data_by_skill"]["random"]
-    with pytest.raises(BadInput, match="beams"):
+    with pytest.raises(BadInput, match="beam_size"):
         of.report(m, beam_size=4)
 
 

@@ -14,6 +14,7 @@ from regard import cli
 from regard.core.errors import BadInput, RegardError
 from regard.data.images.image_dataset import ImageDataset
 from regard.data.images.image_shards import ImageBatch
+from regard.modalities.image import Preprocess
 from regard.models import deit, vit
 from regard.tasks.image import distillation, image_classification
 from regard.tasks.image.distillation import UNTRAINED, Teacher
@@ -34,8 +35,9 @@ def data(shapes):
 def taught(folder, data, config=TEACHER, **how):
     """A teacher in a folder, with random weights."""
     torch.manual_seed(3)
-    shown = {"labels": ["left", "right"], "image": 12, "mean": data.mean, "std": data.std} | how
-    regard.save(ImageClassifier(vit.ViT(config), **shown), folder)
+    labels = how.pop("labels", ["left", "right"])
+    shown = Preprocess(**{"size": 12, "mean": data.mean, "std": data.std} | how)
+    regard.save(ImageClassifier(vit.ViT(config), labels, shown), folder)
     return str(folder)
 
 
@@ -106,7 +108,7 @@ def test_the_teacher_sees_the_very_pictures_in_its_own_colours(data, tmp_path):
 
 def test_a_teacher_of_another_size_is_shown_its_own_size(data, tmp_path):
     config = replace(TEACHER, image_size=(24, 18))
-    asked = Teacher(taught(tmp_path / "t", data, config, image=(24, 18)), data, ["left", "right"])
+    asked = Teacher(taught(tmp_path / "t", data, config, size=(24, 18)), data, ["left", "right"])
     seen = []
     asked.model.register_forward_pre_hook(lambda module, args: seen.append(args[0].shape))
     asked(torch.randn(2, 3, 12, 12))

@@ -16,6 +16,7 @@ from regard.data.batching import StreamPosition
 from regard.data.images.image_dataset import ImageDataset
 from regard.data.images.image_shards import ImageBatch, ImageShards
 from regard.data.shards.packing import pack_images
+from regard.modalities.image import Preprocess
 from regard.models import vit
 from regard.tasks.image import image_classification
 from regard.tasks.image.image_classifier import ImageClassifier
@@ -133,14 +134,14 @@ def test_a_run_counts_images_by_their_name(recipe, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("fits", "said"), [(3, r"but 2 rows do: set data\.rows=2"), (0, r"smaller images \(data\.size\)")]
+    ("fits", "said"), [(3, r"but 2 rows do: set data\.batch_size=2"), (0, r"smaller images \(data\.image_size\)")]
 )
 def test_advice_on_memory_while_training_is_on_images(recipe, tmp_path, monkeypatch, fits, said):
     plain = image_classification.ImageClassification.loss
 
     def loss(self, model, batch, step=0, rng=None):
         if len(batch.labels) > fits:
-            raise torch.OutOfMemoryError("CUDA out of memory. ProbeResult to allocate 2.00 GiB")
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         return plain(self, model, batch, step, rng)
 
     monkeypatch.setattr(image_classification.ImageClassification, "loss", loss)
@@ -150,7 +151,7 @@ def test_advice_on_memory_while_training_is_on_images(recipe, tmp_path, monkeypa
 
 def test_advice_on_memory_while_measuring_has_no_beams(trained, monkeypatch):
     def full(self, pixels):
-        raise torch.OutOfMemoryError("CUDA out of memory. ProbeResult to allocate 2.00 GiB")
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
     monkeypatch.setattr(image_classification.ImageClassification, "normalised", full)
     with pytest.raises(RegardError, match=r"^out of memory; measure it on another device \(--device cpu\)$"):
@@ -333,10 +334,12 @@ def test_grey_models_are_shown_grey_and_oblong_ones_oblong(shapes):
     model = vit.ViT(
         vit.Config(num_classes=2, image_size=(8, 16), channels=1, patch_size=4, width=16, heads=2, layers=1)
     )
-    classify = ImageClassifier(model, ["a", "b"], (8, 16), 1, (0.5,), (0.25,), crop=0.9, resample="bilinear")
+    classify = ImageClassifier(
+        model, ["a", "b"], Preprocess((8, 16), 1, (0.5,), (0.25,), crop=0.9, resample="bilinear")
+    )
     file = shapes / "left" / "05.png"
-    assert classify.shown(file).mode == "L"
-    assert classify.prepare(file).shape == (1, 1, 8, 16)
+    assert classify.preprocess.view(file).mode == "L"
+    assert classify.preprocess(file).shape == (1, 1, 8, 16)
     assert len(classify([file])) == 1
 
 
@@ -371,11 +374,10 @@ def test_settings_that_make_no_sense_are_one_line(recipe):
         task(recipe, augment=("random_crop(size=3)",))
     with pytest.raises(BadInput, match=r"crop\(padding=500\): images of 12 x 12 could be moved out of sight"):
         task(recipe, augment=("random_crop(padding=500)",))
-    model = vit.ViT(vit.Config(num_classes=2, image_size=8, patch_size=4, width=16, heads=2, layers=1))
-    with pytest.raises(BadInput, match="1 or 3 channels"):
-        ImageClassifier(model, ["a", "b"], 8, channels=5)
-    with pytest.raises(BadInput, match="means"):
-        ImageClassifier(model, ["a", "b"], 8, channels=1)
+    with pytest.raises(BadInput, match="channels must be 1 or 3"):
+        Preprocess(8, channels=5)
+    with pytest.raises(BadInput, match="mean and std must have 1 values, got 3 and 3"):
+        Preprocess(8, channels=1)
 
 
 # -- on a GPU ----------------------------------------------------------------------------------------------------------
@@ -450,17 +452,18 @@ def test_a_smoothing_that_is_no_share_is_one_line(shapes):
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ({"labels": ["a"]}, "1 labels are not those of a model of 2 classes"),
-        ({"labels": ["a", "b", "c"]}, "3 labels are not those of a model of 2 classes"),
+        ({"labels": ["a"]}, "The model has 2 classes, got 1 labels"),
+        ({"labels": ["a", "b", "c"]}, "The model has 2 classes, got 3 labels"),
         ({"crop": 0.0}, "crop=0.0"),
-        ({"std": [0.0] * 3}, "numbers above 0"),
-        ({"image": 0}, "image=0"),
+        ({"std": [0.0] * 3}, "std and size positive"),
+        ({"size": 0}, r"size=\[0, 0\]"),
     ],
 )
 def test_a_classifier_that_cannot_be_is_one_line(how, said):
     model = vit.ViT(vit.Config(image_size=12, patch_size=4, width=16, heads=2, layers=1, ffn=24, num_classes=2))
     with pytest.raises(BadInput, match=said):
-        ImageClassifier(model, **{"labels": ["a", "b"], "image": 12} | how)
+        labels = how.pop("labels", ["a", "b"])
+        ImageClassifier(model, labels, Preprocess(**{"size": 12} | how))
 
 
 def test_a_run_that_is_refused_leaves_no_folder_behind(recipe, shapes, tmp_path):

@@ -83,7 +83,7 @@ def test_what_is_measured_adds_up_and_is_reported_line_by_line():
     assert found["loss_per_line"] * found["lines"] == pytest.approx(found["loss"] * found["points"])
     assert sum(row["nats"] for row in report["per_line"]) == pytest.approx(found["loss"] * found["points"], rel=1e-5)
     assert all(row["text"].isdigit() for row in report["per_line"])
-    with pytest.raises(BadInput, match="beams"):
+    with pytest.raises(BadInput, match="beam_size"):
         of.report(model, beam_size=3)
 
 
@@ -196,7 +196,7 @@ def test_a_primed_network_goes_on_as_if_it_had_written_the_prime():
         (["1", ""], {}, "empty"),
         ("1", {"bias": -1.0}, "bias"),
         ("1", {"bias": float("nan")}, "bias"),
-        ("1", {"samples": 0}, "samples"),
+        ("1", {"num_samples": 0}, "samples"),
     ],
 )
 def test_what_cannot_be_written_is_one_line(texts, settings, match):

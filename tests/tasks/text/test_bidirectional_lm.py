@@ -87,7 +87,7 @@ def test_trained_in_one_go_or_resumed_is_the_same_to_the_bit(recipe, tmp_path):
     first = train(recipe, tmp_path / "whole")
     train(recipe, tmp_path / "parts", settings=["train.steps=3"])
     second = train(recipe, tmp_path / "parts", settings=["train.steps=6"], resume=True)
-    assert first["valid"] == second["valid"]
+    assert first["validation"] == second["validation"]
     a, b = (regard.load(tmp_path / name / "model").model.state_dict() for name in ("whole", "parts"))
     assert all(torch.equal(a[name], b[name]) for name in a)
 

@@ -73,12 +73,12 @@ def test_the_loss_is_that_of_decisions_among_those_that_may_be_made(folder):
     assert float(smooth.loss(m, batch)[0].detach()) > float(total.detach())
 
 
-@pytest.mark.parametrize("speech", [None, 1])
-def test_writing_depends_on_the_sentence_alone(folder, speech):
-    of = task(folder, speech=speech)
+@pytest.mark.parametrize("pos_column", [None, 1])
+def test_writing_depends_on_the_sentence_alone(folder, pos_column):
+    of = task(folder, pos_column=pos_column)
     parse = Chunker(model(of), of.text, of.symbols.kinds, of.symbols.speech)
     sentences = [words * times for times in (1, 3, 2) for words, _ in PATTERNS]
-    tagged = None if speech is None else [[WORDS[w] for w in words] for words in sentences]
+    tagged = None if pos_column is None else [[WORDS[w] for w in words] for words in sentences]
     whole = parse.tags(sentences, tagged)
     for n, words in enumerate(sentences):
         assert whole[n] == parse.tags([words], None if tagged is None else [tagged[n]])[0]
@@ -101,13 +101,13 @@ def test_each_decision_is_the_likeliest_given_all_before_it(folder):
     assert of.evaluate(m, "val", effort=1)["f1"] == 1.0
 
 
-@pytest.mark.parametrize("speech", [None, 1])
-def test_a_run_learns_goes_on_exactly_and_what_it_saved_parses(folder, tmp_path, speech):
+@pytest.mark.parametrize("pos_column", [None, 1])
+def test_a_run_learns_goes_on_exactly_and_what_it_saved_parses(folder, tmp_path, pos_column):
     recipe = load_recipe("transformer_conll2000")
     recipe = replace(
         recipe,
         model=SMALL,
-        data=task(folder, speech=speech).data,
+        data=task(folder, pos_column=pos_column).data,
         train=replace(recipe.train, steps=60, eval_interval=30, save_interval=20, log_interval=10, warmup_steps=5, learning_rate=0.01, schedule="constant",
                       ema_decay=0.0, device="cpu"),
     )  # fmt: skip
@@ -118,7 +118,7 @@ def test_a_run_learns_goes_on_exactly_and_what_it_saved_parses(folder, tmp_path,
     parsers = [regard.load(tmp_path / name / "model") for name in ("once", "twice")]
     for name, value in parsers[0].model.state_dict().items():
         assert torch.equal(value, parsers[1].model.state_dict()[name]), name
-    asked = (["the dog sees a cat ."], ["DT NN VB DT NN ."] if speech else None)
+    asked = (["the dog sees a cat ."], ["DT NN VB DT NN ."] if pos_column else None)
     assert parsers[0](*asked) == ["(NP the dog ) (VP sees ) (NP a cat ) ."]
     regard.save(parsers[0], tmp_path / "again")
     assert regard.load(tmp_path / "again")(*asked) == parsers[0](*asked)
@@ -130,7 +130,7 @@ def test_brackets_stand_round_chunks():
 
 
 def test_what_cannot_be_parsed_is_refused(folder):
-    of = task(folder, speech=1)
+    of = task(folder, pos_column=1)
     parse = Chunker(model(of), of.text, of.symbols.kinds, of.symbols.speech)
     for asked, said in (
         (("the dog",), "list of sentences"),
@@ -140,5 +140,5 @@ def test_what_cannot_be_parsed_is_refused(folder):
     ):
         with pytest.raises(BadInput, match=said):
             parse(*asked)
-    with pytest.raises(BadInput, match="beams"):
+    with pytest.raises(BadInput, match="beam_size"):
         of.report(parse.model, beam_size=3)

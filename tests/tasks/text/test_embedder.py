@@ -40,8 +40,8 @@ def by_hand(embed, line):
     ids = torch.tensor([embed.text.with_special_tokens(embed.text.encode_one(line))[0]])
     with torch.no_grad():
         x = embed.model.hidden(ids)[0]
-    found = {"mean": x.mean(0), "first": x[0], "max": x.amax(0)}[embed.pool]
-    return torch.nn.functional.normalize(found, dim=0) if embed.normal else found
+    found = {"mean": x.mean(0), "first": x[0], "max": x.amax(0)}[embed.pooling]
+    return torch.nn.functional.normalize(found, dim=0) if embed.normalize else found
 
 
 @pytest.mark.parametrize("pool", POOLING_MODES)
@@ -117,7 +117,7 @@ def test_saved_and_loaded_is_the_same(tmp_path):
     regard.save(embed, tmp_path / "m")
     again = regard.load(tmp_path / "m")
     assert isinstance(again, TextEmbedder)
-    assert (again.pool, again.normal, again.room) == ("first", False, 24)
+    assert (again.pooling, again.normalize, again.room) == ("first", False, 24)
     assert torch.equal(again(LINES), embed(LINES))
 
 
@@ -178,7 +178,7 @@ def test_minilm_gives_what_transformers_gives(minilm, served):
 
 
 def test_minilm_is_used_as_its_own_files_say(minilm):
-    assert (minilm.pool, minilm.normal, minilm.room) == ("mean", True, 256)
+    assert (minilm.pooling, minilm.normalize, minilm.room) == ("mean", True, 256)
     assert minilm.model.config.length == 512
     with pytest.raises(BadInput, match="this model reads 256"):
         minilm(["word " * 255])

@@ -142,7 +142,15 @@ LEARNED = {
 @pytest.mark.parametrize("kind", LEARNED)
 def test_a_run_learns_and_what_it_saved_predicts(tmp_path, folder, kind):
     steps = 200 if kind == "labelled" else 120
-    how = {"steps": steps, "rate": 1e-2, "warmup": 20, "accumulate": 1, "evaluate": steps, "save": steps, "ema": 0.0}
+    how = {
+        "steps": steps,
+        "learning_rate": 1e-2,
+        "warmup_steps": 20,
+        "gradient_accumulation_steps": 1,
+        "eval_interval": steps,
+        "save_interval": steps,
+        "ema_decay": 0.0,
+    }
     whole = recipe(folder, kind, schedule="linear", **how)
     result = train(replace(whole, model=replace(whole.model, width=32, layers=1, dropout=0.0)), tmp_path / "run")
     name, least = LEARNED[kind]
@@ -250,7 +258,7 @@ def test_predictors_are_saved_with_their_labels(folder, tmp_path):
 
 
 def test_rows_longer_than_the_model_learns_positions_for_are_refused(folder):
-    with pytest.raises(BadInput, match=r"data\.length"):
+    with pytest.raises(BadInput, match=r"data\.max_length"):
         task(folder, "labelled").fit(model(task(folder, "tagged"), length=32).config.__class__(vocab=5, length=8))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "train.py"
+SCRIPT = Path(__file__).resolve().parents[3] / "benchmarks" / "train.py"
 
 
 def ran(*words):

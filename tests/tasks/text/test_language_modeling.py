@@ -10,8 +10,8 @@ import torch.nn.functional as F
 
 import regard
 from regard import cli
-from regard.blocks.mixture_of_experts import moe_layers
 from regard.core.errors import BadInput, RegardError
+from regard.core.layer_state import PassState
 from regard.data.batching import StreamPosition
 from regard.data.shards.packing import pack_text
 from regard.data.shards.token_shards import TokenShards
@@ -239,9 +239,10 @@ def test_the_experts_own_loss_counts_beside_the_texts(task):
     plain, parts = task.loss(m, batch)
     even = language_modeling.Config(balance=0.5).build(task.data)
     total, said = even.loss(m, batch)
-    m(batch.inputs)
-    aux = [part.aux_loss() for part in moe_layers(m)]
-    busiest = max(float(part.expert_load().max()) for part in moe_layers(m))
+    pass_state = PassState()
+    m(batch.inputs, pass_state=pass_state)
+    aux = pass_state.losses("balance")
+    busiest = max(float(load.max()) for load in pass_state.collect("expert_load"))
     torch.testing.assert_close(total, plain + 0.5 * 32 * sum(aux), rtol=1e-5, atol=1e-4)
     torch.testing.assert_close(plain.detach(), said["loss"])
     assert float(said["balance"]) / 32 == pytest.approx(float(sum(aux).detach()) / 2, rel=1e-5)

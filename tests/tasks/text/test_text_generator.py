@@ -127,10 +127,10 @@ def test_pieces_are_the_text_and_never_half_a_character(kind):
         prompt = text.encode_one(LINES[0])[:5]
         ids = torch.randint(4, text.size, (many,), generator=draw).tolist() + text.encode_one(LINES[1])
         speech = IncrementalDetokenizer(text, prompt)
-        pieces = [speech.hear([i]) for i in ids]
+        pieces = [speech.push([i]) for i in ids]
         assert not any(piece.endswith("\ufffd") for piece in pieces)
         whole, before = text.decode([[*prompt, *ids], prompt])
-        assert "".join(pieces) + speech.hear([], over=True) == whole[len(before) :]
+        assert "".join(pieces) + speech.push([], final=True) == whole[len(before) :]
 
 
 def test_a_character_of_several_tokens_comes_whole():
@@ -138,7 +138,7 @@ def test_a_character_of_several_tokens_comes_whole():
     ids = text.encode_one("é🐕")
     assert len(ids) > 6
     speech = IncrementalDetokenizer(text)
-    assert [piece for i in ids if (piece := speech.hear([i]))] == ["é", "🐕"]
+    assert [piece for i in ids if (piece := speech.push([i]))] == ["é", "🐕"]
 
 
 @pytest.mark.parametrize("parts", PARTS)
@@ -181,12 +181,12 @@ def test_a_text_ends_before_the_first_stop_string():
 def test_what_might_become_a_stop_string_waits():
     text = Tokenizer.train(["the END of it EN"], kind="char", size=40)
     speech = IncrementalDetokenizer(text, stop=["END", "Nx"])
-    said = [speech.hear([i]) for i in text.encode_one("it EN of EN")]
+    said = [speech.push([i]) for i in text.encode_one("it EN of EN")]
     assert "".join(said) == "it EN of "
     assert said[3:6] == ["", "", "EN "]
-    assert speech.hear([], over=True) == "EN"
+    assert speech.push([], final=True) == "EN"
     speech = IncrementalDetokenizer(text, stop=["END"])
-    assert "".join(speech.hear([i]) for i in text.encode_one("of it END of")) == "of it "
+    assert "".join(speech.push([i]) for i in text.encode_one("of it END of")) == "of it "
     assert speech.stopped
 
 
@@ -247,15 +247,15 @@ def test_what_does_not_fit_is_refused_and_never_cut():
         (["two", ""], {}, "prompt 2 is empty"),
         ("two", {}, "give a list of prompts"),
         (["two"], {"max_new_tokens": 0}, "each must be 1 or more"),
-        (["two"], {"temperature": -1}, "temperature is -1"),
-        (["two"], {"temperature": 0, "num_samples": 2}, "at temperature 0 there is one text"),
-        (["two"], {"beam_size": 2, "num_samples": 3}, "at least as many beams"),
-        (["two"], {"beam_size": 2, "stop": ["a"]}, "stop is for texts written token by token"),
-        (["two"], {"stop": "a"}, "list of stop strings"),
-        (["two"], {"repetition_penalty": 0}, "penalty is 0"),
+        (["two"], {"temperature": -1}, "temperature must be above 0 .* got -1"),
+        (["two"], {"temperature": 0, "num_samples": 2}, "at temperature 0 all samples are the same"),
+        (["two"], {"beam_size": 2, "num_samples": 3}, r"num_samples must be at most beam_size \(2\), got 3"),
+        (["two"], {"beam_size": 2, "stop": ["a"]}, "stop does not work with beam search"),
+        (["two"], {"stop": "a"}, "stop must be a list of strings"),
+        (["two"], {"repetition_penalty": 0}, "repetition_penalty must be above 0"),
         (["two"], {"stop": [""]}, "a stop string is empty"),
-        (["two"], {"length_penalty": 2.0}, "a length penalty is about beams"),
-        (["two"], {"beam_size": 2, "length_penalty": float("nan")}, "the length penalty is nan"),
+        (["two"], {"length_penalty": 2.0}, "length_penalty needs beam search"),
+        (["two"], {"beam_size": 2, "length_penalty": float("nan")}, "length_penalty must be a finite number .* got nan"),
     ],
     ids=str,
 )

@@ -52,12 +52,12 @@ def toys(monkeypatch):
 
 
 TOYS = ("toy", "toy(what='count', name='count', metric='accuracy')")
-SMALL = {"width": 32, "heads": 2, "depth": 16, "ffn": 64, "encoder_layers": 1, "decoder_layers": 1}
+SMALL = {"width": 32, "heads": 2, "head_dim": 16, "ffn": 64, "encoder_layers": 1, "decoder_layers": 1}
 SMALL |= {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
 
 
 def build(**settings):
-    data = TaskMixture(**({"tasks": TOYS, "kind": "word", "vocabulary": 60, "tokens": 256, "longest": 16} | settings))
+    data = TaskMixture(**({"tasks": TOYS, "tokenizer": "word", "vocab_size": 60, "batch_tokens": 256, "max_length": 16} | settings))
     task = TaskConfig(beam_size=2, eval_examples=6).build(data)
     torch.manual_seed(0)
     return task, T5(task.fit(Config(vocab=1, **SMALL))).eval()
@@ -111,11 +111,11 @@ def test_both_tasks_are_learned_by_one_model_and_scored_apart(trained):
     task, model = trained
     found = task.evaluate(model, "test", 2)
     assert found["count_accuracy"] > 80
-    assert found["back_exact"] > 30
-    assert found["back_f1"] >= found["back_exact"]
-    assert found["score"] == pytest.approx((found["back_exact"] + found["count_accuracy"]) / 2)
+    assert found["back_exact_match"] > 30
+    assert found["back_f1"] >= found["back_exact_match"]
+    assert found["score"] == pytest.approx((found["back_exact_match"] + found["count_accuracy"]) / 2)
     assert found["loss"] == pytest.approx((found["back_loss"] + found["count_loss"]) / 2)
-    assert {"back_exact_signature", "count_accuracy_signature"} <= found.keys()
+    assert {"back_exact_match_signature", "count_accuracy_signature"} <= found.keys()
     assert "score" not in task.evaluate(model, "test", 0)
 
 
@@ -150,11 +150,11 @@ def test_a_batch_gives_what_singles_give_in_every_way_of_searching(trained):
 
 def test_the_model_and_its_words_are_saved_and_loaded_as_a_predictor(trained, tmp_path):
     task, model = trained
-    write = TextToTextGenerator(model, task.text, max_length=16, max_new_tokens=9, long="truncate")
+    write = TextToTextGenerator(model, task.text, max_length=16, max_new_tokens=9, overflow="truncate")
     regard.save(write, tmp_path / "kept")
     again = regard.load(tmp_path / "kept")
     assert isinstance(again, TextToTextGenerator)
-    assert (again.longest, again.most, again.long) == (16, 9, "cut")
+    assert (again.max_length, again.max_new_tokens, again.overflow) == (16, 9, "truncate")
     assert again(["back: red dog", "count: one"]) == write(["back: red dog", "count: one"])
 
 
@@ -163,10 +163,10 @@ def test_a_prompt_that_is_too_long_is_refused_or_cut_as_asked_and_never_silently
     long = "count: " + "red " * 40
     with pytest.raises(BadInput, match=r"prompt 2 has \d+ tokens, the model was trained on 15 at most"):
         TextToTextGenerator(model, task.text, max_length=16)(["count: red", long])
-    cut = TextToTextGenerator(model, task.text, max_length=16, long="truncate")
+    cut = TextToTextGenerator(model, task.text, max_length=16, overflow="truncate")
     assert cut([long]) == cut(["count: " + "red " * 13])
     assert "prompt 1: 42 tokens, the first 15 are read" in caplog.text
-    with pytest.raises(BadInput, match="'refuse' or 'cut'"):
+    with pytest.raises(BadInput, match="'error' or 'truncate'"):
         TextToTextGenerator(model, task.text, overflow="whatever")
 
 

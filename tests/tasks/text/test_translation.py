@@ -112,7 +112,7 @@ def test_evaluation_does_not_depend_on_how_rows_are_batched(folder):
     assert found["loss"] == pytest.approx(one_by_one / found["tokens"], rel=1e-4)
     assert "tok:13a" in found["bleu_signature"]
     report = task.report(model, "test")
-    assert {"bleu", "bleu_lower", "chrf", "bleu_signature", "loss", "split", "sentences", "beams"} <= report.keys()
+    assert {"bleu", "bleu_lower", "chrf", "bleu_signature", "loss", "split", "sentences", "beam_size"} <= report.keys()
     assert report["sentences"] == 16
 
 
@@ -200,8 +200,8 @@ def test_line_numbers_go_on_from_window_to_window(translator, caplog):
 @pytest.mark.parametrize("line", ["x" * 50_000, "one " * 12_500, "🦊" * 5000, "a." * 3000])
 def test_enormous_lines_are_cut_to_what_the_model_can_read(translator, line):
     (parts,) = translator._parts([line], 1)
-    assert all(0 < len(part) <= translator.longest for part in parts)
-    assert translator.longest < 64  # one place is the end token's
+    assert all(0 < len(part) <= translator.max_length for part in parts)
+    assert translator.max_length < 64  # one place is the end token's
     if " " in line:  # cut between words
         again = [w for part in parts for w in translator.text.decode([part])[0].split()]
         assert again == line.split()

@@ -70,7 +70,7 @@ def test_trained_in_one_go_or_resumed_is_the_same_to_the_bit(recipe, tmp_path, r
     first = train(recipe, tmp_path / "whole")
     train(recipe, tmp_path / "parts", settings=["train.steps=6"])
     second = train(recipe, tmp_path / "parts", settings=["train.steps=12"], resume=True)
-    assert first["valid"] == second["valid"]
+    assert first["validation"] == second["validation"]
     a, b = (regard.load(tmp_path / name / "model").model.state_dict() for name in ("whole", "parts"))
     assert all(torch.equal(a[name], b[name]) for name in a)
 
@@ -84,8 +84,8 @@ def test_training_learns_what_is_near(recipe, tmp_path):
     assert result["validation"][result["final_weights"]]["loss"] < 0.9 * before
     found = regard.load(tmp_path / "run" / "model")
     assert isinstance(found, NearestWords)
-    assert found.near("dog", 1)[0].word == "cat"  # the same company
-    assert found.near("sees", 1)[0].word == "likes"
+    assert found.nearest("dog", 1)[0].word == "cat"  # the same company
+    assert found.nearest("sees", 1)[0].word == "likes"
 
 
 # -- neighbours --------------------------------------------------------------------------------------------------------
@@ -105,14 +105,14 @@ def toy():
 
 
 def test_neighbours_are_those_of_the_largest_cosine(toy):
-    found = toy.near("king", 9)
+    found = toy.nearest("king", 9)
     assert len(found) == 4  # all others; itself and the special ones are left out
     x = torch.tensor(VECTORS["king"])
     cosines = {w: float(torch.cosine_similarity(x, torch.tensor(v), dim=0)) for w, v in VECTORS.items() if w != "king"}
     assert [each.word for each in found] == sorted(cosines, key=cosines.get, reverse=True)
     for each in found:
         assert each.cosine == pytest.approx(cosines[each.word], abs=1e-6)
-    assert toy(["king", "bread"], 2)[0] == toy.near("King", 2)
+    assert toy(["king", "bread"], 2)[0] == toy.nearest("King", 2)
 
 
 def test_an_analogy_is_a_difference_of_unit_vectors_added(toy):
@@ -127,29 +127,29 @@ def test_vectors_come_as_they_were_trained_and_back_from_a_folder(toy, tmp_path)
     assert toy.vectors(["man", "bread"]).tolist() == [pytest.approx([1.0, -1.0]), pytest.approx([-3.0, 0.1])]
     regard.save(toy, tmp_path / "v", dtype="float16")
     again = regard.load(tmp_path / "v")
-    assert [n.word for n in again.near("king")] == [n.word for n in toy.near("king")]
-    assert toy.known == sorted(VECTORS)
+    assert [n.word for n in again.nearest("king")] == [n.word for n in toy.nearest("king")]
+    assert toy.vocabulary == sorted(VECTORS)
 
 
 def test_every_known_word_is_found_also_one_that_a_line_would_be_cut_at():
     text = build_vocabulary([["--", "o'clock's-", "dog"]], size=20, lower=True)
     words = NearestWords(Word2Vec(Config(vocab=text.size, width=2)), text)
-    assert words.vectors(words.known).shape == (3, 2)
-    assert words.number("--") == text.size - 3
+    assert words.vectors(words.vocabulary).shape == (3, 2)
+    assert words.word_id("--") == text.size - 3
 
 
 def test_what_is_not_a_known_word_is_one_clear_line(toy):
     with pytest.raises(UnknownName, match=r"'quen' is not among the 5 words of this model; spelled like it: queen"):
-        toy.near("quen")
+        toy.nearest("quen")
     with pytest.raises(UnknownName, match="none is spelled like it"):
         toy.vectors(["zzzz"])
     with pytest.raises(BadInput, match="is 2 words"):
-        toy.near("new york")
+        toy.nearest("new york")
     with pytest.raises(BadInput, match="empty"):
-        toy.near(" ")
+        toy.nearest(" ")
     with pytest.raises(BadInput, match="list of words"):
         toy.vectors("king")
     with pytest.raises(BadInput, match="1 neighbour or more"):
-        toy.near("king", 0)
+        toy.nearest("king", 0)
     with pytest.raises(BadInput, match="is 4 words"):
-        toy.near("</s>")  # the characters, not the token
+        toy.nearest("</s>")  # the characters, not the token

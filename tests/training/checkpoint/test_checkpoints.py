@@ -111,7 +111,7 @@ def test_weights_alone_are_nothing_to_go_on_from(tmp_path):
     shutil.rmtree(tmp_path / "step-00000002")
     assert kept.newest() is None
     assert same(read_weights(tmp_path / "step-00000001"), groups(1)["model"])
-    with pytest.raises(BadInput, match="holds no 'optimiser'"):
+    with pytest.raises(BadInput, match="holds no 'optimizer'"):
         read_weights(tmp_path / "step-00000001", "optimizer")
 
 

@@ -59,7 +59,7 @@ def test_axes_say_where_the_curve_begins_and_ends():
     assert re.search(r"2\.027 ┤", text)
     axis = next(line for line in text.splitlines() if line.split() == ["1", "500", "1,000"])
     assert axis.rstrip().endswith("1,000")
-    assert "loss 2.027   ○ valid loss 3.3   ● best 2.5 at 600" in text
+    assert "loss 2.027   ○ val loss 3.3   ● best 2.5 at 600" in text
 
 
 def test_the_line_falls_and_the_best_look_is_marked():

@@ -213,7 +213,7 @@ def test_projections_are_those_that_the_model_computes():
 
     torch.manual_seed(0)
     model = nn.ModuleDict(
-        {"self": MultiHeadAttention(12, 4, groups=2, bias=False), "cross": MultiHeadAttention(12, 4, cross=True)}
+        {"self": MultiHeadAttention(12, 4, kv_heads=2, bias=False), "cross": MultiHeadAttention(12, 4, cross=True)}
     )
     rows = muon.fused_projections(model)
     assert rows.keys() == {"self.project.qkv.weight", "cross.project.kv.weight"}
@@ -324,7 +324,7 @@ def test_a_parameter_without_a_gradient_stays(spec):
 # -- clipping and rates ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("clip", [1.0, 100.0])
+@pytest.mark.parametrize("clip_grad_norm", [1.0, 100.0])
 def test_a_gradient_is_clipped_to_its_norm_and_the_true_norm_is_told(clip_grad_norm):
     given = {"a": nn.Parameter(torch.zeros(2)), "b": nn.Parameter(torch.zeros(1, 1))}
     given["a"].grad, given["b"].grad = torch.tensor([3.0, 4.0]), torch.tensor([[12.0]])

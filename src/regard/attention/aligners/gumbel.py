@@ -13,18 +13,26 @@ Jang, Gu, Poole: Categorical Reparameterization with Gumbel-Softmax. ICLR 2017. 
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 
 from regard.attention.aligners.hard import SamplingAligner, one_hot
 from regard.core.errors import RegardError
 from regard.core.shapes import Float, Tensor
+from regard.core.validation import Range
 
 
 class GumbelAligner(SamplingAligner):
     """Draws a place in training and lets the gradient pass through the softened draw."""
 
     def __init__(
-        self, query_width: int, memory_width: int, width: int, base: str = "additive", temperature: float = 1.0
+        self,
+        query_width: int,
+        memory_width: int,
+        width: int,
+        base: str = "additive",
+        temperature: Annotated[float, Range(above=0)] = 1.0,
     ) -> None:
         super().__init__(query_width, memory_width, width, base)
         if temperature <= 0:

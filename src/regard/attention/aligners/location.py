@@ -15,7 +15,7 @@ Chorowski, Bahdanau, Serdyuk, Cho, Bengio: Attention-Based Models for Speech Rec
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import torch.nn.functional as F
 from torch import nn
@@ -24,6 +24,7 @@ from regard.attention.aligners.additive import AdditiveAlignerBase
 from regard.attention.masked_softmax import masked_softmax, upcast
 from regard.core.errors import BadInput, UnknownName, did_you_mean
 from regard.core.shapes import Bool, Float, Tensor
+from regard.core.validation import Range
 
 # What the softmax is taken of: log σ(e) in the place of e gives σ(e) / Σ σ(e)
 NORMALIZERS: dict[str, Callable[[Tensor], Tensor]] = {"softmax": lambda scores: scores, "sigmoid": F.logsigmoid}
@@ -38,9 +39,9 @@ class LocationAligner(AdditiveAlignerBase):
         memory_width: int,
         width: int,
         filters: int = 10,
-        radius: int = 15,
+        radius: Annotated[int, Range(low=0)] = 15,
         normalizer: str = "softmax",
-        sharpness: float = 1.0,
+        sharpness: Annotated[float, Range(above=0)] = 1.0,
     ) -> None:
         super().__init__(query_width, memory_width, width)
         if filters < 1 or radius < 0:

@@ -19,7 +19,7 @@ arXiv:1704.00784
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
@@ -29,6 +29,7 @@ from regard.attention.aligners.additive import AdditiveAlignerBase
 from regard.attention.masked_softmax import upcast
 from regard.core.scan import scan, shift_right
 from regard.core.shapes import Bool, Float, Tensor
+from regard.core.validation import Range
 
 
 class MonotonicAligner(AdditiveAlignerBase):
@@ -42,7 +43,12 @@ class MonotonicAligner(AdditiveAlignerBase):
     monotonic = True
 
     def __init__(
-        self, query_width: int, memory_width: int, width: int, offset: float = -1.0, noise: float = 1.0
+        self,
+        query_width: int,
+        memory_width: int,
+        width: int,
+        offset: Annotated[float, Range(low=-30, high=30)] = -1.0,
+        noise: Annotated[float, Range(low=0)] = 1.0,
     ) -> None:
         super().__init__(query_width, memory_width, width)
         self.noise = noise

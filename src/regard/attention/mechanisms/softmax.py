@@ -28,6 +28,7 @@ from regard.core.errors import UnknownName, Unsupported, did_you_mean
 from regard.core.layer_state import LayerState
 from regard.core.positions import Bias, FactorizedBias
 from regard.core.shapes import Float, Rows, Tensor
+from regard.core.validation import Fraction
 
 Backend = Callable[[Tensor, Tensor, Tensor, "Mask | None", "Bias | None", float, float], Tensor]
 
@@ -37,7 +38,7 @@ class SoftmaxAttention(Mechanism):
 
     traits = Traits(cost="N M D", paper="1706.03762")
 
-    def __init__(self, dropout: float = 0.0, scale: float | None = None, backend: str = "sdpa") -> None:
+    def __init__(self, dropout: Fraction = 0.0, scale: float | None = None, backend: str = "sdpa") -> None:
         super().__init__()
         if backend not in BACKENDS:
             raise UnknownName(
@@ -45,8 +46,15 @@ class SoftmaxAttention(Mechanism):
             )
         self.dropout, self.scale, self.backend = dropout, scale, backend
 
-    def mix(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None) -> Tensor:
-        """Attend through the chosen backend."""
+    def mix(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Mask | None,
+        bias: Bias | None,
+        layer_state: LayerState | None = None,
+    ) -> Tensor:
         scale = q.shape[-1] ** -0.5 if self.scale is None else self.scale
         return BACKENDS[self.backend](q, k, v, mask, bias, scale, self.dropout if self.training else 0.0)
 

@@ -1,9 +1,45 @@
-"""Mixers: tokens in, tokens out, whatever happens between. The table of contents."""
+"""Mixers: tokens in, tokens out, whatever happens between. `build_mixer` finds a part in either table.
+
+A block's `attention` is a spec: the name of a mechanism, which multi-head attention then applies, or the name of a mixer.
+"""
 
 from __future__ import annotations
 
-from regard.core.spec import Registry
+from typing import Any
+
+from torch import nn
+
+from regard.attention.mechanisms import MECHANISMS
+from regard.core.errors import UnknownName, did_you_mean
+from regard.core.plugins import load_plugins
+from regard.core.spec import Registry, Spec, build_part
 
 MIXERS: Registry = {
     "multihead": ("regard.attention.multihead", "MultiHeadAttention"),
 }
+
+
+def build_mixer(spec: Any, *, width: int, heads: int, **context: Any) -> nn.Module:
+    """Build the mixer that a spec names, from the sizes and settings of its place.
+
+    Args:
+        spec: a mechanism ("linear", "softmax(backend='flex')") or a mixer ("multihead(kv_heads=2)") by name, or a module:
+            a `Mechanism` is wrapped in multi-head attention, any other module is the mixer itself.
+        width, heads: sizes of the place; `context` may add kv_heads, head_dim, length, causal, bias, out_bias, dropout,
+            scale, cross and norms. A part gets those that its constructor takes.
+    """
+    from regard.attention.multihead import MultiHeadAttention
+    from regard.attention.protocol import Mechanism
+
+    if isinstance(spec, str):
+        name = Spec.parse(spec).name
+        if name not in MECHANISMS and name not in MIXERS:
+            load_plugins()
+        if name in MIXERS:
+            mixer: nn.Module = build_part(MIXERS, spec, "attention", width=width, heads=heads, **context)
+            return mixer
+        if name not in MECHANISMS:
+            raise UnknownName(f"no attention is called '{name}'; {did_you_mean(name, {*MECHANISMS, *MIXERS})}")
+    elif isinstance(spec, nn.Module) and not isinstance(spec, Mechanism):
+        return spec
+    return MultiHeadAttention(width, heads, mechanism=spec, **context)

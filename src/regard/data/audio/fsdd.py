@@ -29,11 +29,11 @@ from regard.data.audio.speech_batch import (
     batch_by_frames,
     collate_speech,
     count_targets,
-    import_soundfile,
     spec_augment,
 )
 from regard.data.batching import BatchStream, LengthBucketedBatches, mix_seed
 from regard.data.shards.token_shards import resolve_split
+from regard.modalities.audio import import_soundfile
 from regard.tokens.frames import LogMelSpectrogram, resample
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ He, Zhang, Ren, Sun: Deep Residual Learning. CVPR 2016. arXiv:1512.03385, sectio
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,13 +16,14 @@ from jaxtyping import UInt8
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Tensor
+from regard.core.validation import Range
 from regard.data.augment.sampling import random_integers
 
 
 class RandomCrop:
     """A piece of the padded image, as large as the image was."""
 
-    def __init__(self, padding: int = 4, padding_mode: Literal["constant", "reflect"] = "constant") -> None:
+    def __init__(self, padding: Annotated[int, Range(low=0)] = 4, padding_mode: Literal["constant", "reflect"] = "constant") -> None:
         if padding_mode not in ("constant", "reflect"):
             raise BadInput(f"random_crop(padding_mode={padding_mode!r}): padding_mode is constant or reflect")
         if padding < 0:

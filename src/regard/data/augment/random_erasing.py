@@ -23,7 +23,7 @@ class RandomErasing:
     """A rectangle of noise, with a chance."""
 
     def __init__(self, p: float = 0.25, noise: float = WIDE) -> None:
-        check_range("random_erasing(chance", p, 0, 1)
+        check_range("random_erasing(p", p, 0, 1)
         check_range("random_erasing(noise", noise, 0, 255)
         self.p, self.noise = p, noise
 

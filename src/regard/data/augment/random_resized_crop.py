@@ -11,12 +11,14 @@ Szegedy et al.: Going Deeper with Convolutions. CVPR 2015. arXiv:1409.4842, sect
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import torch
 from jaxtyping import UInt8
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Tensor
+from regard.core.validation import Range
 from regard.data.augment.sampling import log_uniform, uniform
 from regard.data.augment.warp import affine_matrices, warp_images
 
@@ -24,7 +26,7 @@ from regard.data.augment.warp import affine_matrices, warp_images
 class RandomResizedCrop:
     """A magnified piece."""
 
-    def __init__(self, min_area: float = 0.08, max_area: float = 1.0, ratio: float = 4 / 3) -> None:
+    def __init__(self, min_area: float = 0.08, max_area: float = 1.0, ratio: Annotated[float, Range(above=0)] = 4 / 3) -> None:
         if not 0 < min_area <= max_area <= 1:
             raise BadInput(
                 f"random_resized_crop(min_area={min_area}, max_area={max_area}): both are shares of the area, least first"

@@ -37,7 +37,7 @@ from regard.data.batching import BatchStream, RowBatches, mix_seed
 from regard.data.images.image_shards import MEAN, STD, ImageBatch
 from regard.data.shards.token_shards import resolve_split
 from regard.data.shuffle import Shuffle
-from regard.modalities.image import describe_skipped, list_image_files, load_images, resize_center_crop
+from regard.modalities.decode_image import describe_skipped, list_image_files, load_images, resize_center_crop
 
 log = logging.getLogger("regard")
 

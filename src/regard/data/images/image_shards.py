@@ -26,7 +26,7 @@ from regard.data.batching import BatchStream, mix_seed
 from regard.data.shards.index import ShardIndex
 from regard.data.shards.token_shards import find_shards, memory_map, resolve_split
 from regard.data.shuffle import Shuffle
-from regard.modalities.image import decode_image
+from regard.modalities.decode_image import decode_image
 
 if TYPE_CHECKING:
     from PIL.Image import Image

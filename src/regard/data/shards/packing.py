@@ -393,7 +393,7 @@ def _batches(pieces: Iterator[NumberedPiece]) -> Iterator[list[NumberedPiece]]:
 
 def _start_worker(folder: str) -> None:
     """A process of the pool: it encodes in one thread, leaves Ctrl-C to its parent, and ends when that does."""
-    global _TEXT
+    global _TOKENIZER
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
@@ -444,7 +444,7 @@ def pack_images(
     What Pillow cannot read, or refuses for its size, is left out and named.
     """
     from regard.data.images.image_shards import ImageRecord, pack_record
-    from regard.modalities.image import is_image_file
+    from regard.modalities.decode_image import is_image_file
 
     out = Path(out)
     files = _files(sources, out, is_image_file)
@@ -493,7 +493,7 @@ def _verify_images(paths: Sequence[Path], workers: int) -> Iterator[tuple[bytes,
 
 
 def _verify_image(path: Path) -> tuple[bytes, str]:
-    from regard.modalities.image import decode_image
+    from regard.modalities.decode_image import decode_image
 
     try:
         if path.stat().st_size > MAX_IMAGE_BYTES:

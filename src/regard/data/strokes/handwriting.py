@@ -73,7 +73,7 @@ class HandwritingLines:
         if self.corpus not in CORPORA:
             raise UnknownName(f"no strokes are called '{self.corpus}'; {did_you_mean(self.corpus, CORPORA)}")
         if not 1 <= self.min_length <= self.max_length:
-            raise BadInput(f"lines of {self.min_length} to {self.max_length} characters: give 1 <= shortest <= longest")
+            raise BadInput(f"data.min_length={self.min_length}, data.max_length={self.max_length}: give 1 <= min_length <= max_length")
         if self.spacing < 0 or self.unit <= 0:
             raise BadInput(f"spacing={self.spacing}, unit={self.unit}: a distance of 0 or more, and one above 0")
 

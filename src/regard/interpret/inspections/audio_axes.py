@@ -10,8 +10,8 @@ import numpy as np
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
-from regard.data.audio.speech_batch import read_audio
 from regard.interpret.inspection import Side
+from regard.modalities.audio import read_audio
 
 if TYPE_CHECKING:
     from regard.tasks.audio.ctc_speech_recognizer import SpeechPredictor

@@ -9,7 +9,8 @@ import torch
 from regard.interpret.inspection import NO_PLACE, Place
 from regard.interpret.inspections import text_axes
 from regard.interpret.inspections.encoder_base import EncoderInspection
-from regard.tasks.text.classifier import TextClassifier, rank_labels
+from regard.modalities.classes import Classes
+from regard.tasks.text.classifier import TextClassifier
 from regard.tasks.text.encoder_base import check_texts
 
 
@@ -34,7 +35,7 @@ class ClassificationInspection(EncoderInspection):
             at += len(line) + 1
         which = None if len(lines) == 1 else torch.tensor([segments], device=self._device())
         logits = self._through(ids, places, "\n".join(lines), which)
-        found = rank_labels(self.predictor.labels, torch.softmax(logits[0].float(), -1).tolist())
+        found = Classes.rank(self.predictor.labels, torch.softmax(logits[0].float(), -1).tolist())
         self.output = {"label": found.label, "probabilities": found.probabilities}
 
     @property

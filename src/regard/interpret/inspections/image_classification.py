@@ -21,9 +21,9 @@ from regard.core.trace import Slots, Trace
 from regard.interpret.image_attribution import attribution_from_pass, run_with_attribution
 from regard.interpret.inspection import NO_PLACE, Inspection, Side
 from regard.interpret.inspections.rollout import require_gradients
+from regard.modalities.classes import Classes
 from regard.see.pixel_attribution import PixelAttribution
 from regard.tasks.image.image_classifier import ImageClassifier
-from regard.tasks.text.classifier import rank_labels
 
 TOP_LABELS = 10  # labels that are told
 MAX_WEIGHTS = 2**27  # weights that a rollout or a relevance may make at once
@@ -41,13 +41,13 @@ class ImageInspection(Inspection):
 
     def read(self) -> None:
         """Show the picture to the model."""
-        shown = self.predictor.shown(self.given["image"])
+        shown = self.predictor.preprocess.view(self.given["image"])
         file = io.BytesIO()
         shown.save(file, "PNG")
         self.picture = file.getvalue()
-        self.values = self.predictor.prepare(shown)
+        self.values = self.predictor.preprocess(shown, next(self.predictor.model.parameters()))
         logits = self._run(self.values)[0]
-        found = rank_labels(self.predictor.labels, torch.softmax(logits.float(), -1).tolist())
+        found = Classes.rank(self.predictor.labels, torch.softmax(logits.float(), -1).tolist())
         self.output = {
             "label": found.label,
             "probabilities": dict(list(found.probabilities.items())[:TOP_LABELS]),
@@ -66,7 +66,7 @@ class ImageInspection(Inspection):
         steps = self.store.steps()
         if not isinstance(steps[0], Trace) or steps[0].geometry is None:
             raise Unsupported("nothing in this model says how its tokens were cut out of the picture")
-        self._first, boxes = steps[0].geometry.keys, _pixel_boxes(*self.predictor.size)
+        self._first, boxes = steps[0].geometry.keys, _pixel_boxes(*self.predictor.preprocess.size)
         self._of: dict[str, tuple[str, str]] = {}
         self._last = ""
         for step in steps:
@@ -135,7 +135,7 @@ class ImageInspection(Inspection):
         self._check()
         place = None
         if not side.special[query]:
-            (x, y, w, h), (rows, columns) = side.places[query]["box"], self.predictor.size
+            (x, y, w, h), (rows, columns) = side.places[query]["box"], self.predictor.preprocess.size
             place = (y + h / 2) / rows, (x + w / 2) / columns
         return self._on_patches(attribution_from_pass(self.predictor.model, self.store.last_pass()).rollout(place))
 

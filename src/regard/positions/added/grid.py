@@ -13,13 +13,14 @@ Dosovitskiy et al.: An Image is Worth 16x16 Words, section 3.2. ICLR 2021. arXiv
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from regard.core.shapes import Float, Tensor
+from regard.core.validation import Range
 
 
 class GridPositions(nn.Module):
@@ -28,7 +29,9 @@ class GridPositions(nn.Module):
     kind: ClassVar[str] = "added"
     no_weight_decay = ("table",)  # from weight decay
 
-    def __init__(self, width: int, grid: tuple[int, int], prefix: int = 0, antialias: bool = True) -> None:
+    def __init__(
+        self, width: int, grid: tuple[int, int], prefix: Annotated[int, Range(low=0)] = 0, antialias: bool = True
+    ) -> None:
         super().__init__()
         self.grid, self.prefix, self.antialias = (grid[0], grid[1]), prefix, antialias
         self.table = nn.Parameter(torch.empty(prefix + grid[0] * grid[1], width))

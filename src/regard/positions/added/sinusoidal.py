@@ -11,13 +11,14 @@ Vaswani et al.: Attention Is All You Need. NeurIPS 2017. arXiv:1706.03762
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import nn
 
 from regard.core.errors import BadInput, did_you_mean
 from regard.core.shapes import Float, Int, Tensor
+from regard.core.validation import Range
 from regard.positions.angles import angles
 
 LAYOUTS = ("interleaved", "halves")
@@ -28,7 +29,9 @@ class SinusoidalPositions(nn.Module):
 
     kind: ClassVar[str] = "added"
 
-    def __init__(self, width: int, layout: str = "interleaved", base: float = 10000.0) -> None:
+    def __init__(
+        self, width: int, layout: str = "interleaved", base: Annotated[float, Range(above=0)] = 10000.0
+    ) -> None:
         super().__init__()
         if layout not in LAYOUTS:
             raise BadInput(f"sinusoidal positions have no layout '{layout}'; {did_you_mean(layout, LAYOUTS)}")

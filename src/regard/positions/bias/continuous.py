@@ -14,11 +14,13 @@ Liu et al.: Swin Transformer V2: Scaling Up Capacity and Resolution. CVPR 2022. 
 from __future__ import annotations
 
 from math import log2
+from typing import Annotated
 
 import torch
 from torch import nn
 
 from regard.core.shapes import Float, Size, Tensor, pair
+from regard.core.validation import Range
 from regard.positions.bias.window import WindowBias
 
 
@@ -27,7 +29,13 @@ class ContinuousWindowBias(WindowBias):
 
     no_weight_decay = ("up", "down")  # from weight decay
 
-    def __init__(self, heads: int, window: Size = 8, pretrained_window: Size | None = None, hidden: int = 512) -> None:
+    def __init__(
+        self,
+        heads: int,
+        window: Size = 8,
+        pretrained_window: Annotated[Size | None, Range(low=0)] = None,
+        hidden: int = 512,
+    ) -> None:
         super().__init__(window)
         self.pretrained_window = self.window if pretrained_window is None else pair(pretrained_window)
         self.up = nn.Linear(2, hidden)

@@ -12,13 +12,14 @@ Su, Lu, Pan, Murtadha, Wen, Liu: RoFormer: Enhanced Transformer with Rotary Posi
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import nn
 
 from regard.core.errors import BadInput, Unsupported, did_you_mean
 from regard.core.shapes import Float, Int, Tensor
+from regard.core.validation import Range
 from regard.positions.angles import angles
 
 LAYOUTS = ("halves", "interleaved")
@@ -29,7 +30,7 @@ class RotaryPositions(nn.Module):
 
     kind: ClassVar[str] = "qk_transform"
 
-    def __init__(self, head_dim: int, base: float = 10000.0, layout: str = "halves") -> None:
+    def __init__(self, head_dim: int, base: Annotated[float, Range(above=0)] = 10000.0, layout: str = "halves") -> None:
         super().__init__()
         if head_dim % 2:
             raise Unsupported(f"rotary positions turn pairs of features, and a head of width {head_dim} is odd")

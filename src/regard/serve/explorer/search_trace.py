@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from regard.core.errors import BadInput
-from regard.data.audio import speech_batch
+from regard.modalities import audio
 from regard.serve.explorer.cache import InspectionCache
 from regard.serve.http.errors import ApiError
 from regard.serve.http.jobs import Jobs
@@ -111,7 +111,7 @@ def routes(jobs: Jobs, inspections: InspectionCache) -> APIRouter:
             if front is None:
                 raise BadInput(f"{wanted.model} does not read sounds")
             given["sound"] = await asyncio.to_thread(
-                speech_batch.read_audio, sound, front.sample_rate, MAX_AUDIO_SECONDS
+                audio.read_audio, sound, front.sample_rate, MAX_AUDIO_SECONDS
             )
         search = wanted.search.model_dump(exclude_none=True)
         shown: bytes = await jobs.pool.run(

@@ -2,6 +2,7 @@
 
     GET  /health /ready /metrics /openapi.json /v1/models
     POST /v1/translate /v1/generate /v1/fill /v1/classify /v1/embed /v1/transcribe /v1/pronounce
+    POST /v1/run/NAME               any model, as its predictor declares (serve.http.run_routes)
     POST /v1/completions            as OpenAI's clients ask (serve.completions)
     GET  / /page/... /explore/...   with Settings(explore=True) (serve.explorer)
 
@@ -21,7 +22,7 @@ from starlette.responses import PlainTextResponse, Response
 
 import regard
 from regard.serve.explorer.routes import add_explorer
-from regard.serve.http import completions, errors, routes
+from regard.serve.http import completions, errors, routes, run_routes
 from regard.serve.http.jobs import Jobs
 from regard.serve.http.metrics import memory
 from regard.serve.http.middleware import SecurityMiddleware
@@ -58,6 +59,7 @@ def make_app(pool: ModelPool, settings: Settings | None = None) -> FastAPI:
     jobs = Jobs(pool, settings)
     app.include_router(routes.routes(jobs))
     app.include_router(completions.routes(jobs))
+    app.include_router(run_routes.routes(jobs))
     if settings.explore:
         add_explorer(app, jobs)
     if settings.cors_origins:

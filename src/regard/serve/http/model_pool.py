@@ -64,6 +64,10 @@ class ModelPool:
         """What the models are called."""
         return list(self._models)
 
+    def source(self, name: str) -> str:
+        """Return the name or folder that a model is loaded from."""
+        return self._model(name).source
+
     @property
     def loaded(self) -> bool:
         """Whether all of them are there."""

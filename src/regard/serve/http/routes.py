@@ -100,7 +100,7 @@ def _texts(router: APIRouter, jobs: Jobs) -> None:
     async def embed(asked: schemas.EmbedRequest) -> schemas.EmbedResponse:
         """A vector for each text."""
         name = await pick_model(jobs, asked.model, lambda p: isinstance(p, TextEmbedder), "embed texts")
-        long = "split" if asked.split else "refuse"
+        long = "split" if asked.split else "error"
         found = await jobs.call(name, jobs.check_texts(as_list(asked.text)), overflow=long)
         return schemas.EmbedResponse(model=name, vectors=[vector.tolist() for vector in found])
 
@@ -114,7 +114,7 @@ def _texts(router: APIRouter, jobs: Jobs) -> None:
 
 
 def _files(router: APIRouter, jobs: Jobs) -> None:
-    from regard.data.audio import speech_batch
+    from regard.modalities import audio
     from regard.tasks.audio.ctc_speech_recognizer import SpeechPredictor
     from regard.tasks.image.image_classifier import ImageClassifier
     from regard.tasks.text.classifier import TextClassifier
@@ -160,7 +160,7 @@ def _files(router: APIRouter, jobs: Jobs) -> None:
             raise BadInput(f"{name} reads frames that were made elsewhere, not sounds")
         seconds = jobs.settings.max_audio_seconds
         waves = [
-            await asyncio.to_thread(speech_batch.read_audio, one, hear.front.sample_rate, seconds) for one in contents
+            await asyncio.to_thread(audio.read_audio, one, hear.front.sample_rate, seconds) for one in contents
         ]
         found = await jobs.call(name, waves)
         return schemas.TranscribeResponse(

@@ -12,7 +12,7 @@ from typing import Any
 from starlette.requests import Request
 
 from regard.core.errors import BadInput
-from regard.modalities import image
+from regard.modalities import decode_image as image
 from regard.serve.http.errors import ApiError
 from regard.serve.http.settings import Settings
 

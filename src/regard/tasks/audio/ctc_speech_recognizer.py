@@ -23,9 +23,10 @@ from torch import nn
 from regard.core.config import from_dict
 from regard.core.errors import BadInput, require_iterable
 from regard.core.shapes import Float, Int, Tensor
-from regard.data.audio import speech_batch
+from regard.data.audio.speech_batch import pad_frames
 from regard.decoding.ctc_search import CTCHypothesis, ctc_decode
 from regard.losses.ctc import forced_align, state_posteriors
+from regard.modalities import audio
 from regard.tokens.frames import LogMelSpectrogram
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class SpeechPredictor:
         while order:
             many = max(1, BATCH_FRAMES // max(1, len(frames[order[0]])))
             rows, order = order[:many], order[many:]
-            wide, lengths = speech_batch.pad_frames([frames[row] for row in rows])
+            wide, lengths = pad_frames([frames[row] for row in rows])
             yield rows, wide.to(device), lengths.to(device)
 
 
@@ -139,12 +140,12 @@ def is_silent(frames: Float[Tensor, "T F"]) -> bool:
 def _read_wave(sound: Any, rate: int, number: int) -> Float[Tensor, " samples"]:
     """One sound as samples in the numbers that models are made of."""
     if isinstance(sound, (str, Path, bytes)):
-        return speech_batch.read_audio(sound, rate)
+        return audio.read_audio(sound, rate)
     if not isinstance(sound, Tensor) and not (isinstance(sound, np.ndarray) and sound.dtype.kind in "fiu"):
         what = f"an array of {sound.dtype}" if isinstance(sound, np.ndarray) else f"a {type(sound).__name__}"
         raise BadInput(f"sound {number} is {what}; give a file, or a tensor or numpy array of samples from -1 to 1")
     wave = sound if isinstance(sound, Tensor) else torch.tensor(sound)
-    return speech_batch.silence_constant(wave.float() if wave.is_floating_point() else wave)
+    return audio.silence_constant(wave.float() if wave.is_floating_point() else wave)
 
 
 def _check_finite(frames: Sequence[Tensor]) -> None:

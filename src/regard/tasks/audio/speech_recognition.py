@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from regard.core.config import field
 from regard.core.shapes import Float, Tensor
 from regard.data.audio.speech_batch import SpeechBatch
 from regard.tasks.audio.ctc_speech_recognition import SpeechRecognitionTask, evaluation_recordings
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 class Config:
     """How listening is trained and how transcripts are searched for."""
 
-    label_smoothing: float = 0.1
+    label_smoothing: float = field(0.1, low=0, below=1)
     beam_size: int = 4  # in reports; while training, the likeliest word is taken
 
     def quick(self) -> Config:

@@ -64,7 +64,7 @@ class SpeechRecognizer(SpeechPredictor):
     def seconds(self) -> float:
         """How long one of the frames is that are left."""
         config: Any = self.model.config
-        together = getattr(config, "stack", 1) * 2 ** getattr(config, "halvings", 0)
+        together = getattr(config, "frame_stack", 1) * 2 ** getattr(config, "subsampling_layers", 0)
         return float((self.front or LogMelSpectrogram()).hop_ms / 1000 * together)
 
     def _heard(self, frames: Tensor, lengths: Tensor, beam_size: int, search: Mapping[str, Any]) -> list[Transcript]:

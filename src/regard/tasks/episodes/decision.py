@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from regard.core.config import field
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 from regard.data.episodes import pendulum
@@ -36,8 +37,8 @@ class Config:
     """What is learned of the record, and how often the outcome is tried."""
 
     condition_on_return: bool = True  # False: the model is not told the return (behaviour cloning)
-    states: float = 0.0  # weight of the squared error of the next state
-    returns: float = 0.0  # and of the return that is left after the action
+    states: float = field(0.0, low=0)  # weight of the squared error of the next state
+    returns: float = field(0.0, low=0)  # and of the return that is left after the action
     episodes: int = 50  # played to score a model
 
     def quick(self) -> Config:
@@ -70,7 +71,13 @@ class ReturnConditionedControl(SplitTask[EpisodeSplit]):
         levels = self.data.torque_levels
         kind = "discrete" if levels else config.action_type if config.action_type != "discrete" else "tanh"
         actions = levels or pendulum.ACTION_SIZE
-        return replace(config, states=pendulum.STATE_SIZE, actions=actions, kind=kind, length=pendulum.EPISODE_STEPS)
+        return replace(
+            config,
+            state_dim=pendulum.STATE_SIZE,
+            action_dim=actions,
+            action_type=kind,
+            length=pendulum.EPISODE_STEPS,
+        )
 
     def count(self, batch: EpisodeBatch) -> int:
         """The number of actions."""

@@ -31,10 +31,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from regard.core.config import field, from_dict, to_dict
 from regard.core.errors import BadInput, RegardError
 from regard.core.shapes import Float, Tensor, pair
 from regard.data.images.image_dataset import ImageDataset
 from regard.data.images.image_shards import ImageBatch
+from regard.modalities.image import Preprocess
 from regard.models import build
 from regard.tasks.image import image_classification
 from regard.tasks.image.image_classification import ImageClassification, preview_labels
@@ -50,8 +52,8 @@ class Config(image_classification.Config):
 
     teacher: str = ""  # the folder of a run or of a saved model of images
     kind: Literal["hard", "soft"] = "hard"
-    alpha: float = 0.5  # α: how much of the loss is the teacher's
-    temperature: float = 3.0  # τ, of the soft kind
+    alpha: float = field(0.5, low=0, high=1)  # α: how much of the loss is the teacher's
+    temperature: float = field(3.0, above=0)  # τ, of the soft kind
 
     def quick(self) -> Config:
         """With a teacher that nobody has to train first."""
@@ -110,10 +112,11 @@ class Teacher:
             raise BadInput(
                 f"the teacher {name} knows {preview_labels(task['labels'])}; the data have {preview_labels(labels)}"
             )
-        if task["channels"] != len(data.mean):
-            raise BadInput(f"the teacher {name} reads {task['channels']} channels, the data have {len(data.mean)}")
-        self.size = pair(task["image"] if isinstance(task["image"], int) else tuple(task["image"]))
-        own, theirs = (torch.tensor([m, s]) for m, s in ((data.mean, data.std), (task["mean"], task["std"])))
+        shown = from_dict(Preprocess, task["preprocess"])
+        if shown.channels != len(data.mean):
+            raise BadInput(f"the teacher {name} reads {shown.channels} channels, the data have {len(data.mean)}")
+        self.size = shown.size
+        own, theirs = (torch.tensor([m, s]) for m, s in ((data.mean, data.std), (shown.mean, shown.std)))
         self.factor, self.shift = own[1] / theirs[1], (own[0] - theirs[0]) / theirs[1]
         self.model.requires_grad_(False).eval()
         digest = hashlib.sha256()
@@ -184,7 +187,8 @@ def _load_teacher(name: str) -> tuple[nn.Module, dict[str, Any]]:
 
 
 def _untrained_teacher(data: ImageDataset, labels: list[str]) -> tuple[nn.Module, dict[str, Any]]:
-    task = {"labels": labels, "image": data.pixels, "channels": len(data.mean), "mean": data.mean, "std": data.std}
+    shown = Preprocess(pair(data.pixels), len(data.mean), tuple(data.mean), tuple(data.std))
+    task = {"labels": labels, "preprocess": to_dict(shown)}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return build("vit", size="tiny", image_size=data.pixels, channels=len(data.mean), num_classes=len(labels)), task

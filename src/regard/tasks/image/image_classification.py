@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ import torch.nn.functional as F
 from jaxtyping import UInt8
 from torch import nn
 
+from regard.core.config import field, from_dict, to_dict
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor, pair
 from regard.core.spec import build_part
@@ -37,6 +38,7 @@ from regard.data.augment.random_crop import RandomCrop
 from regard.data.augment.sampling import draw_seed
 from regard.data.images.image_dataset import ImageDataset, ModelImageDataset
 from regard.data.images.image_shards import ImageBatch, ImageShards
+from regard.modalities.image import Preprocess, normalize
 from regard.tasks.base import SplitTask
 
 EVAL_BATCH_SIZE = 500  # images that go through a model at a time where nothing is trained
@@ -46,11 +48,11 @@ EVAL_BATCH_SIZE = 500  # images that go through a model at a time where nothing 
 class Config:
     """How a classifier of images is trained."""
 
-    label_smoothing: float = 0.0
+    label_smoothing: float = field(0.0, low=0, below=1)
     augment: tuple[str, ...] = ()  # specs in order (data.augment): "random_crop(padding=4)", "flip", "randaugment"
-    mixup: float = 0.0  # alpha; 0: none
-    cutmix: float = 0.0  # alpha; 0: none. With both a coin decides for each image
-    mix_until: int = 0  # the update after which images are mixed no longer; 0: always
+    mixup: float = field(0.0, low=0, high=100)  # alpha; 0: none
+    cutmix: float = field(0.0, low=0, high=100)  # alpha; 0: none. With both a coin decides for each image
+    mix_until: int = field(0, low=0)  # the update after which images are mixed no longer; 0: always
 
     def build(self, data: Any, seed: int = 0, folder: Path | None = None) -> ImageClassification:
         """The task on these data: an ImageDataset, or Pictures."""
@@ -133,8 +135,8 @@ class ImageClassification(SplitTask[Any]):
     def describe(self) -> dict[str, Any]:
         """The task as plain values, to stand beside a saved model."""
         data = self.data
-        how = {"image": data.pixels, "channels": len(data.mean), "mean": [*data.mean], "std": [*data.std]}
-        return {"name": "image_classification", "labels": self.labels, **how, "crop": 1.0, "resample": "bicubic"}
+        shown = Preprocess(pair(data.pixels), len(data.mean), tuple(data.mean), tuple(data.std))
+        return {"name": "image_classification", "labels": self.labels, "preprocess": to_dict(shown)}
 
     def card(self) -> str:
         """One line on the data, for the run's first line."""
@@ -158,23 +160,13 @@ class ImageClassification(SplitTask[Any]):
         return {"loss": loss, "accuracy": first, "top5": five, "images": len(part)}
 
 
-def normalize(pixels: UInt8[Tensor, "B C Y X"], mean: Any, std: Any) -> Float[Tensor, "B C Y X"]:
-    """Bytes less the mean over the spread of their channel, both given for values from 0 to 1."""
-    middle, spread = (_channels(tuple(x), pixels.device, torch.get_default_dtype()) for x in (mean, std))
-    return (pixels - middle) / spread
-
-
-@lru_cache(maxsize=64)  # copied to the device once
-def _channels(values: tuple[float, ...], device: torch.device, dtype: torch.dtype) -> Float[Tensor, "C 1 1"]:
-    return 255 * torch.tensor(values, dtype=dtype, device=device)[:, None, None]
-
-
 def evaluation_images(corpus: str, saved: Mapping[str, Any], changes: Mapping[str, Any]) -> ModelImageDataset:
     """The images of a name as a saved model is shown them; they must have its labels and its channels."""
     task = saved["task"]
     if other := changes.keys() - {"limit"}:
         raise BadInput(f"a model of images is measured on images as they are; it has no {min(other)}")
-    if (sides := pair(task["image"] if isinstance(task["image"], int) else tuple(task["image"])))[0] != sides[1]:
+    shown = from_dict(Preprocess, task["preprocess"])
+    if (sides := shown.size)[0] != sides[1]:
         raise BadInput(f"this model reads images of {sides[0]} x {sides[1]} pixels; it is measured on square ones only")
     data = ImageDataset(corpus, image_size=sides[0], **changes)
     if sorted(data.labels()) != sorted(task["labels"]):
@@ -183,11 +175,10 @@ def evaluation_images(corpus: str, saved: Mapping[str, Any], changes: Mapping[st
         raise BadInput(
             f"{corpus} has the labels {preview_labels(data.labels())}; this model knows {preview_labels(task['labels'])}{hint}"
         )
-    if len(data.mean) != task["channels"]:
-        raise BadInput(f"{corpus} has {len(data.mean)} channels, this model reads {task['channels']}")
-    shown: dict[str, Any] = {"model_mean": tuple(task["mean"]), "model_std": tuple(task["std"])}
-    shown |= {"model_crop": task.get("crop", 1.0), "model_resample": task.get("resample", "bicubic")}
-    return ModelImageDataset(corpus, image_size=sides[0], **changes, class_names=tuple(task["labels"]), **shown)
+    if len(data.mean) != shown.channels:
+        raise BadInput(f"{corpus} has {len(data.mean)} channels, this model reads {shown.channels}")
+    how: dict[str, Any] = {f"model_{name}": getattr(shown, name) for name in ("mean", "std", "crop", "resample")}
+    return ModelImageDataset(corpus, image_size=sides[0], **changes, class_names=tuple(task["labels"]), **how)
 
 
 def preview_labels(labels: Sequence[str]) -> str:

@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from regard.core.config import field
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 from regard.data.text.chunking_seq2seq import CLOSE, OPEN, ChunkingBatch, ChunkingSeq2Seq, count_decisions
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 class Config:
     """How a parser is trained."""
 
-    label_smoothing: float = 0.0
+    label_smoothing: float = field(0.0, low=0, below=1)
 
     def build(self, data: ChunkingSeq2Seq, seed: int = 0, folder: Path | None = None) -> Chunking:
         """The task on these data; with the vocabulary in the folder where one is given, else one trained on them."""

@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from regard.core.config import field
 from regard.core.shapes import Float, Tensor
 from regard.data.text.labeled_text import LabeledText, TextBatch
 from regard.metrics.classification import accuracy, macro_f1, matthews_correlation
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 class Config:
     """How a classifier is trained."""
 
-    label_smoothing: float = 0.0
+    label_smoothing: float = field(0.0, low=0, below=1)
 
     def build(self, data: LabeledText, seed: int = 0, folder: Path | None = None) -> TextClassification:
         """The task on these data; with the vocabulary in the folder where one is given, else one trained on them."""

@@ -1,7 +1,7 @@
 """Telling texts apart: texts in, labels with their probabilities out.
 
     classify = Classifier(model, text, labels=["negative", "positive"])
-    classify(["a stirring , funny film"])                [ClassificationResult("positive", 0.98, {...})]
+    classify(["a stirring , funny film"])                [Classes("positive", 0.98, {...})]
     classify(["It rains."], ["It is wet outside."])      pairs of texts, where the model was trained on pairs
 
 Every text is read by itself, whoever else is in the batch. A text that is longer than the model reads is cut, and a
@@ -11,7 +11,6 @@ warning says so.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,19 +18,11 @@ from torch import nn
 
 from regard.core.errors import BadInput
 from regard.data.text.labeled_text import encode_pair
+from regard.modalities.classes import Classes
 from regard.tasks.text.encoder_base import EncoderPredictor, check_texts, log
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
-
-
-@dataclass(frozen=True)
-class ClassificationResult:
-    """The likeliest label, its probability, and those of all labels, the likeliest first."""
-
-    label: str
-    probability: float
-    probabilities: dict[str, float]
 
 
 class TextClassifier(EncoderPredictor):
@@ -41,7 +32,7 @@ class TextClassifier(EncoderPredictor):
         super().__init__(model, text, max_length)
         self.labels = list(labels)
 
-    def __call__(self, texts: Sequence[str], others: Sequence[str] | None = None) -> list[ClassificationResult]:
+    def __call__(self, texts: Sequence[str], others: Sequence[str] | None = None) -> list[Classes]:
         """The label of every text, or of every pair of a text and the other one."""
         first = check_texts(texts)
         second = None if others is None else check_texts(others)
@@ -55,14 +46,8 @@ class TextClassifier(EncoderPredictor):
         if cut := [number for number, size in enumerate(sizes, 1) if size > self.room]:
             many = f"text {cut[0]} is" if len(cut) == 1 else f"{len(cut)} texts (the first is text {cut[0]}) are"
             log.warning("%s longer than the %d tokens this model reads: cut there", many, self.room)
-        found: list[ClassificationResult | None] = [None] * len(first)
+        found: list[Classes | None] = [None] * len(first)
         for rows, logits in self._rows([row for row, _ in pairs], [which for _, which in pairs]):
             for row, shares in zip(rows, torch.softmax(logits.float(), -1).tolist(), strict=True):
-                found[row] = rank_labels(self.labels, shares)
+                found[row] = Classes.rank(self.labels, shares)
         return [each for each in found if each is not None]
-
-
-def rank_labels(labels: Sequence[str], shares: Sequence[float]) -> ClassificationResult:
-    """Labels with their probabilities, the likeliest first."""
-    pairs = sorted(zip(labels, shares, strict=True), key=lambda pair: -pair[1])
-    return ClassificationResult(*pairs[0], dict(pairs))

@@ -55,7 +55,7 @@ class TextEmbedder(EncoderPredictor):
         self.pooling, self.normalize = pooling, normalize
 
     @torch.inference_mode()
-    def __call__(self, texts: Sequence[str], overflow: Literal["refuse", "split"] = "refuse") -> Float[Tensor, "B C"]:
+    def __call__(self, texts: Sequence[str], overflow: Literal["error", "split"] = "error") -> Float[Tensor, "B C"]:
         """The vector of every text."""
         texts = check_texts(texts)
         rows, owners = self._parts(self.text.encode(texts), overflow)
@@ -71,13 +71,13 @@ class TextEmbedder(EncoderPredictor):
 
     def _parts(self, ids: list[list[int]], overflow: str) -> tuple[list[list[int]], Int[Tensor, " R"]]:
         """Texts between their marks, those that are too long in parts; and which text each belongs to."""
-        if overflow not in ("refuse", "split"):
+        if overflow not in ("error", "split"):
             raise UnknownName(
-                f"a long text can be met with refuse or split; {did_you_mean(overflow, ('refuse', 'split'))}"
+                f"a long text can be met with error or split; {did_you_mean(overflow, ('error', 'split'))}"
             )
         rows, owners, capacity = list[list[int]](), list[int](), self.room - 2
         for number, text in enumerate(ids):
-            if len(text) > capacity and overflow == "refuse":
+            if len(text) > capacity and overflow == "error":
                 raise BadInput(
                     f"text {number + 1} has {len(text) + 2} tokens with its marks, this model reads {self.room}: "
                     f"shorten it, or have it read in parts (overflow='split'; --split on the command line)"

@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from regard.blocks.mixture_of_experts import moe_layers
+from regard.core.config import field
 from regard.core.errors import BadInput
+from regard.core.layer_state import PassState
 from regard.core.shapes import Float, Tensor
 from regard.core.spec import Spec
 from regard.data.shards.index import INDEX_FILE
@@ -42,13 +43,15 @@ if TYPE_CHECKING:
 class Config:
     """How a language model is trained and measured."""
 
-    label_smoothing: float = 0.0
+    label_smoothing: float = field(0.0, low=0, below=1)
     chunk_size: int | None = None  # rows of logits that exist at a time; None: what suits the device
     eval_examples: int | None = (
         None  # rows read at each look while training, spread evenly; None: the whole validation part
     )
     stride: int | None = None  # of a report: tokens from one row to the next; None: a whole row
-    balance: float = 0.0  # of the loss that keeps the experts of a mixture equally busy (blocks.experts), layers summed
+    balance: float = field(
+        0.0, low=0
+    )  # of the loss that keeps the experts of a mixture equally busy (blocks.experts), layers summed
 
     def quick(self) -> Config:
         """A few rows at each look."""
@@ -106,13 +109,15 @@ class LanguageModeling(TextTask[TokenWindows]):
         self, model: nn.Module, batch: TokenBatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """Cross-entropy summed over the batch, taken inside the model's forward pass, so that one graph holds both."""
-        total = model(batch.inputs, targets=batch.targets, loss=self.objective)
+        pass_state, tokens = PassState(), batch.inputs.numel()
+        total = model(batch.inputs, targets=batch.targets, loss=self.objective, pass_state=pass_state)
         parts = {"loss": total.detach()}
-        if mixtures := moe_layers(model):
-            tokens, aux = batch.inputs.numel(), torch.stack([part.aux_loss() for part in mixtures])
-            total = total + self.config.balance * tokens * aux.sum()
-            busiest = torch.stack([part.expert_load() for part in mixtures]).max()
-            parts |= {"balance": tokens * aux.mean().detach(), "busiest": tokens * busiest}
+        layer_losses = pass_state.weighted_loss({"balance": self.config.balance})  # means over tokens
+        if layer_losses is not None:
+            total = total + tokens * layer_losses
+        if balance := pass_state.losses("balance"):
+            busiest = torch.stack(pass_state.collect("expert_load")).max()
+            parts |= {"balance": tokens * torch.stack(balance).mean().detach(), "busiest": tokens * busiest}
         return total, parts
 
     def describe(self) -> dict[str, Any]:
@@ -143,13 +148,17 @@ class LanguageModeling(TextTask[TokenWindows]):
         part, device = self.dataset(split), next(model.parameters()).device
         model.eval()
         total = torch.zeros(2, dtype=torch.float64, device=device)
-        tokens, mixtures, busy = 0, moe_layers(model), []
+        tokens, busy = 0, []
         looks = None if effort > 1 else self.config.eval_examples
         for batch in part.eval_batches(max(self.data.context_length, 16_384), looks, stride):
             tokens += self.count(batch)
             batch = batch.to(device)
-            total += model(batch.inputs, targets=batch.targets, loss=fused_linear_loss_and_correct)
-            busy += [batch.inputs.numel() * torch.stack([part.expert_load() for part in mixtures])] if mixtures else []
+            pass_state = PassState()
+            total += model(
+                batch.inputs, targets=batch.targets, loss=fused_linear_loss_and_correct, pass_state=pass_state
+            )
+            if load := pass_state.collect("expert_load"):
+                busy.append(batch.inputs.numel() * torch.stack(load))
         nll, right = total.tolist()
         loss = nll / max(tokens, 1)
         result: dict[str, Any] = {"loss": loss, "perplexity": math.exp(min(loss, 50.0))}

@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from regard.core.config import field
 from regard.core.shapes import Float, Tensor
 from regard.data.shards.token_shards import IGNORE_INDEX, count_targets
 from regard.data.text.tagged_sentences import TagBatch, TaggedSentences
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 class Config:
     """How a tagger is trained."""
 
-    label_smoothing: float = 0.0
+    label_smoothing: float = field(0.0, low=0, below=1)
 
     def build(self, data: TaggedSentences, seed: int = 0, folder: Path | None = None) -> Tagging:
         """The task on these data; with the vocabulary in the folder where one is given, else one trained on them."""

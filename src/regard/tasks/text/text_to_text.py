@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from regard.core.config import field
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 from regard.data.text.parallel_corpus import PairBatch, count_target_tokens
@@ -44,7 +45,7 @@ MAX_SPARE_ROWS = 128
 class Config:
     """How text to text is trained and how its outputs are searched for."""
 
-    label_smoothing: float = 0.0
+    label_smoothing: float = field(0.0, low=0, below=1)
     beam_size: int = 4
     length_penalty: float = 1.0
     eval_examples: int | None = 200  # examples of each task that are decoded at each look while training; None: all
@@ -162,7 +163,7 @@ class TextToTextTask(TextTask[TaskMixtureSplit | SpanCorruptionSplit]):
 
     def _written(self, model: nn.Module, task: TaskSplit, many: int | None, search: dict[str, Any]) -> list[str]:
         write = TextToTextGenerator(
-            model, self.text, **{k: v for k, v in self.describe().items() if k != "name"}, overflow="cut"
+            model, self.text, **{k: v for k, v in self.describe().items() if k != "name"}, overflow="truncate"
         )
         outputs: list[str] = write(task.prompts[:many], quiet=True, **search)
         return outputs

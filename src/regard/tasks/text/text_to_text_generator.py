@@ -5,7 +5,7 @@
 
 What is wanted stands in front of the input, in the words the model was trained with. A prompt is one input, however
 many lines it has: one that is longer than the model was trained on is refused, or cut at its end with a warning where
-``overflow="cut"`` asks for it. Where the vocabulary has sentinels, <extra_id_0> in a prompt is read as one
+``overflow="truncate"`` asks for it. Where the vocabulary has sentinels, <extra_id_0> in a prompt is read as one
 (tokens.sentinels).
 
 A prompt's company never changes its answer: limits, random numbers and stopping are its own. All the ways of searching
@@ -41,11 +41,11 @@ class TextToTextGenerator(Translator):
         text: Tokenizer,
         max_length: int = 512,
         max_new_tokens: int = 256,
-        overflow: Literal["refuse", "cut"] = "refuse",
+        overflow: Literal["error", "truncate"] = "error",
     ) -> None:
         super().__init__(model, text, source="", target="")
-        if overflow not in ("refuse", "cut"):
-            raise BadInput(f"overflow={overflow!r}: prompts that are too long are dealt with by 'refuse' or 'cut'")
+        if overflow not in ("error", "truncate"):
+            raise BadInput(f"overflow={overflow!r}: prompts that are too long are dealt with by 'error' or 'truncate'")
         self.max_length, self.max_new_tokens, self.overflow = max_length, max_new_tokens, overflow
         vocabulary = int(getattr(model.config, "vocab", text.size))
         if vocabulary < text.size:
@@ -84,10 +84,10 @@ class TextToTextGenerator(Translator):
         for number, ids in enumerate(encoded, first):
             if not ids:
                 raise BadInput(f"prompt {number} is empty; say what is wanted, such as 'summarize: ...'")
-            if len(ids) > room and self.overflow == "refuse":
+            if len(ids) > room and self.overflow == "error":
                 raise BadInput(
                     f"prompt {number} has {len(ids)} tokens, the model was trained on {room} at most: shorten it, or "
-                    f"let it be cut with overflow='cut'"
+                    f"let it be cut with overflow='truncate'"
                 )
             if len(ids) > room and not self._quiet:
                 log.warning("prompt %d: %d tokens, the first %d are read", number, len(ids), room)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from regard.core.config import field
 from regard.core.shapes import Float, Int, Tensor
 from regard.data.text import moses
 from regard.data.text.parallel_corpus import PairBatch, ParallelCorpus, ParallelSplit, count_target_tokens
@@ -43,7 +44,7 @@ log = logging.getLogger("regard")
 class Config:
     """How translation is trained and how its translations are searched for."""
 
-    label_smoothing: float = 0.1
+    label_smoothing: float = field(0.1, low=0, below=1)
     beam_size: int = 5
     length_penalty: float = 1.0
     teacher_forcing: str = (

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from regard.core.config import field
 from regard.core.shapes import Float, Tensor
 from regard.data.batching import BatchStream
 from regard.data.text.skip_gram import ContextWindowBatch, ContextWindows
@@ -34,8 +35,8 @@ class Config:
 
     window: int = 5  # words to each side at most
     negatives: int = 5  # words drawn for a window
-    power: float = 0.75  # of the frequency they are drawn by
-    subsample: float = 1e-3  # words more frequent than this are dropped now and then; 0: never
+    power: float = field(0.75, low=0)  # of the frequency they are drawn by
+    subsample: float = field(1e-3, low=0)  # words more frequent than this are dropped now and then; 0: never
     eval_examples: int | None = None  # windows at each look; None: all of the validation part
 
     def quick(self) -> Config:

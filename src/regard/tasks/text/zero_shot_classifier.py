@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 
 from regard.core.errors import BadInput
-from regard.tasks.text.classifier import ClassificationResult, rank_labels
+from regard.modalities.classes import Classes
 from regard.tasks.text.embedder import TextEmbedder
 
 COSINE_SCALE = 20.0
@@ -33,9 +33,10 @@ class ZeroShotClassifier:
         self.embedder, self.labels, self.model = embedder, labels, embedder.model
         self.vectors = F.normalize(embedder(labels), dim=-1)
 
-    def __call__(self, texts: Sequence[str]) -> list[ClassificationResult]:
+    def __call__(self, texts: Sequence[str]) -> list[Classes]:
         """The nearest label of every text; a long text is read in parts."""
         vectors = F.normalize(self.embedder(texts, overflow="split"), dim=-1)
         return [
-            rank_labels(self.labels, row) for row in torch.softmax(COSINE_SCALE * vectors @ self.vectors.T, -1).tolist()
+            Classes.rank(self.labels, row)
+            for row in torch.softmax(COSINE_SCALE * vectors @ self.vectors.T, -1).tolist()
         ]

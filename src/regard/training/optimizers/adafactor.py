@@ -14,11 +14,13 @@ Shazeer and Stern 2018, arXiv:1804.04235
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import torch
 from torch.distributed.tensor import DTensor, Replicate
 
 from regard.core.shapes import Float, Tensor
+from regard.core.validation import Fraction, Range
 from regard.training.optimizers.parameter_state import (
     ParameterState,
     all_sharded_axes,
@@ -35,7 +37,12 @@ class Adafactor:
 
     fused = False
 
-    def __init__(self, decay_rate: float = 0.8, clip_threshold: float = 1.0, min_rms: float = 1e-3) -> None:
+    def __init__(
+        self,
+        decay_rate: Fraction = 0.8,
+        clip_threshold: Annotated[float, Range(above=0)] = 1.0,
+        min_rms: Annotated[float, Range(low=0)] = 1e-3,
+    ) -> None:
         self.decay_rate, self.clip_threshold, self.min_rms = decay_rate, clip_threshold, min_rms
 
     def init_state(self, parts: Sequence[ParameterState]) -> None:

@@ -11,11 +11,13 @@ Kingma and Ba 2015, arXiv:1412.6980; Loshchilov and Hutter 2019 (decoupled decay
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import torch
 from torch.optim.adamw import adamw
 
 from regard.core.shapes import Float, Tensor
+from regard.core.validation import Range
 from regard.training.optimizers.parameter_state import ParameterState, group_by_decay, select_if_finite, zero_non_finite
 
 
@@ -23,7 +25,10 @@ class AdamW:
     """Adam with decoupled weight decay."""
 
     def __init__(
-        self, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, device: torch.device | None = None
+        self,
+        betas: Annotated[tuple[float, float], Range(low=0, below=1)] = (0.9, 0.999),
+        eps: Annotated[float, Range(above=0)] = 1e-8,
+        device: torch.device | None = None,
     ) -> None:
         self.betas, self.eps = betas, eps
         self.fused = device is None or has_fused(device)

@@ -21,13 +21,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
+from typing import Annotated
 
 import torch
 from torch import nn
 
-from regard.attention.multihead import CrossQKVProjection, QKVProjection
+from regard.attention.projections import CrossProjection, QKVProjection
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
+from regard.core.validation import Fraction, Range
 from regard.training.optimizers.adamw import AdamW
 from regard.training.optimizers.parameter_state import (
     ParameterState,
@@ -48,11 +50,11 @@ class Muon:
 
     def __init__(
         self,
-        momentum: float = 0.95,
+        momentum: Fraction = 0.95,
         nesterov: bool = True,
         ns_steps: int = 5,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
+        betas: Annotated[tuple[float, float], Range(low=0, below=1)] = (0.9, 0.999),
+        eps: Annotated[float, Range(above=0)] = 1e-8,
         device: torch.device | None = None,
     ) -> None:
         self.momentum, self.nesterov, self.ns_steps = momentum, nesterov, ns_steps
@@ -144,7 +146,7 @@ def fused_projections(module: nn.Module) -> dict[str, FusedRows]:
     for name, part in module.named_modules():
         if isinstance(part, QKVProjection):
             found[f"{name}.qkv.weight"] = ((part.heads_per_kv, 1, 1), part.head_dim)
-        elif isinstance(part, CrossQKVProjection):
+        elif isinstance(part, CrossProjection):
             found[f"{name}.kv.weight"] = ((1, 1), part.head_dim)
     return found
 

@@ -16,6 +16,7 @@ import torch
 from torch.optim.sgd import sgd
 
 from regard.core.shapes import Float, Tensor
+from regard.core.validation import Fraction
 from regard.training.optimizers.adamw import has_fused
 from regard.training.optimizers.parameter_state import ParameterState, group_by_decay, select_if_finite, zero_non_finite
 
@@ -23,7 +24,7 @@ from regard.training.optimizers.parameter_state import ParameterState, group_by_
 class SGD:
     """Gradient descent with momentum."""
 
-    def __init__(self, momentum: float = 0.9, nesterov: bool = False, device: torch.device | None = None) -> None:
+    def __init__(self, momentum: Fraction = 0.9, nesterov: bool = False, device: torch.device | None = None) -> None:
         self.momentum, self.nesterov = momentum, nesterov
         self.fused = device is None or has_fused(device)
 

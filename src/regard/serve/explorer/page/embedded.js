@@ -33,7 +33,7 @@ export function held() {
 export async function models() {
   const { model, task, given } = held().about;
   const input = given?.image !== undefined ? "image" : given?.sound !== undefined ? "sound" : "text";
-  return [{ name: model, task, input, examples: [], needs: {}, options: {} }];
+  return [{ name: model, task, input, examples: [], required_inputs: {}, options: {} }];
 }
 
 /** Reading needs the model. */

@@ -43,7 +43,7 @@ class Input {
     if (!model) return;
     this.model.value = model.name;
     this.file = null;
-    this.needed = optionFields(model.needs, model.input);
+    this.needed = optionFields(model.required_inputs, model.input);
     this.options = optionFields(model.options);
     const entry = FILES[model.input] ? this.drop(model.input) : this.type(model.input);
     this.go = element("button", { type: "submit", class: "primary", id: "read" }, "Read");

@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 
 from regard.core.errors import BadInput
-from regard.modalities import image
-from regard.modalities.image import (
+from regard.modalities import decode_image as image
+from regard.modalities.decode_image import (
     decode_image,
     describe_skipped,
     list_image_files,

@@ -1,0 +1,246 @@
+"""``regard run``: any model on any input that it takes.
+
+    regard run MODEL INPUT...                        one input field: every argument is an item (text, file, folder)
+    regard run MODEL FIELD1 FIELD2                   several input fields: the arguments are the fields of one item
+    regard run MODEL --from rows.jsonl               many items, one JSON object a line
+    regard run MODEL INPUT... --option value         options of the model: regard run MODEL --help lists them
+
+Everything comes from the predictor's declaration (tasks.predictor): types of inputs, outputs and options.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import typing
+from collections.abc import Iterator, Sequence
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.cli.options import Device, Json
+from regard.core.errors import BadInput, RegardError, UnknownName, did_you_mean, oom_advice
+
+if TYPE_CHECKING:
+    from regard.tasks.predictor import Predictor
+
+WINDOW = 32  # items that are read and predicted together
+CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+
+def run(
+    context: typer.Context,
+    model: Annotated[
+        str | None, typer.Argument(metavar="MODEL", help="A model by name (regard list zoo), a folder, or a run.")
+    ] = None,
+    inputs: Annotated[
+        list[str] | None, typer.Argument(metavar="INPUT...", help="Texts or files, as the model takes them.")
+    ] = None,
+    from_: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE", help="Items as JSON, one object a line; - is stdin.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Draw outputs over their pictures: a file (.png, .svg), or a folder."),
+    ] = None,
+    as_json: Json = False,
+    device: Device = "auto",
+) -> int:
+    """Run any model on any input that it takes, and print its outputs.
+
+    Output n belongs to input n. An input that cannot be used is named on stderr and makes the exit status 1. The options
+    of a model are listed by regard run MODEL --help.
+
+    \b
+      regard run fashion boot.png shoes/ --json
+      regard run en-de "Good morning." --beam-size 8
+      regard run runs/detector street.jpg --out boxes.png
+    """
+    words = [*(inputs or ()), *context.args]
+    if model is None or model in ("-h", "--help"):
+        print(context.get_help())
+        return 0
+    from regard.cli import FAILED, print_status
+    from regard.cli.prepare import load_predictor, prepare_predictor
+    from regard.tasks.predictor import Predictor
+
+    found = load_predictor(model)
+    if not isinstance(found, Predictor):
+        raise BadInput(f"{model} is a {type(found).__name__} without a task, so it has no declared inputs.")
+    if "--help" in words or "-h" in words:
+        print(describe_options(model, found))
+        return 0
+    arguments, values = parse_options(type(found), words)
+    options = found.make_options(values)
+    items = _items(found, arguments, from_)
+    predictor = prepare_predictor(found, device)
+    failed, done = 0, 0
+    for window in _windows(items):
+        for name, item, output, problem in _predict(predictor, window, options):
+            if problem:
+                print_status(problem)
+                failed += 1
+            else:
+                done += 1
+            if as_json:
+                print(json.dumps({"input": name, **({"error": problem} if problem else output.to_json())}))
+            elif output is not None:
+                print(output if arguments and len(arguments) == 1 else f"{name}\t{output}".replace("\n", f"\n{name}\t"))
+            if out is not None and output is not None:
+                print_status(f"drawn: {_draw(item, output, name, out)}")
+        sys.stdout.flush()
+    if not done and not failed:
+        print_status("no inputs: give texts or files, or --from FILE")
+    return FAILED if failed or not done else 0
+
+
+def parse_options(cls: type[Predictor], words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """Return the inputs and the options (``--name value``, ``--name=value``, ``--flag``) among words of a command."""
+    from regard.core.config import parse_setting
+
+    hints = typing.get_type_hints(cls.options)
+    arguments: list[str] = []
+    values: dict[str, Any] = {}
+    waiting = list(words)
+    while waiting:
+        word = waiting.pop(0)
+        if word == "--":
+            arguments += waiting
+            break
+        if not word.startswith("--"):
+            arguments.append(word)
+            continue
+        flag, equals, text = word[2:].partition("=")
+        name = flag.replace("-", "_")
+        if name not in hints:
+            known = [f"--{each.replace('_', '-')}" for each in hints]
+            hint = did_you_mean(f"--{flag}", known) if known else "it has none"
+            raise UnknownName(f"{cls.__name__} has no option --{flag}; {hint}")
+        if hints[name] is bool and not equals:
+            values[name] = True
+            continue
+        if not equals:
+            if not waiting:
+                raise BadInput(f"--{flag} needs a value.")
+            text = waiting.pop(0)
+        value = parse_setting(text, hints[name], f"--{flag}")
+        values[name] = (*values.get(name, ()), *value) if isinstance(value, tuple) else value
+    return arguments, values
+
+
+def describe_options(name: str, predictor: Predictor) -> str:
+    """Return the help of one model: its inputs, its output and its options."""
+    cls = type(predictor)
+    takes = ", ".join(f"{field} ({kind.__name__})" for field, kind in cls.inputs.items())
+    lines = [f"{name}: {cls.__name__}", f"  inputs   {takes}", f"  output   {cls.outputs.__name__}"]
+    hints = typing.get_type_hints(cls.options)
+    rows = []
+    for option in fields(cls.options):
+        hint = hints[option.name]
+        kind = hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
+        default = "" if option.default in (MISSING, None, "", ()) else f"[default: {option.default}]"
+        rows.append(
+            (f"--{option.name.replace('_', '-')}", kind, f"{option.metadata.get('help', '')} {default}".strip())
+        )
+    if rows:
+        wide = [max(len(row[column]) for row in rows) for column in (0, 1)]
+        lines += ["  options", *(f"    {a:{wide[0]}}  {b:{wide[1]}}  {c}".rstrip() for a, b, c in rows)]
+    return "\n".join(lines)
+
+
+def _items(predictor: Predictor, arguments: Sequence[str], rows: Path | None) -> Iterator[tuple[str, Any]]:
+    """Yield the name and the reading of every item: a function without arguments that returns it or raises."""
+    kinds = predictor.inputs
+    if rows is not None:
+        if arguments:
+            raise BadInput("Give inputs or --from, not both.")
+        yield from _json_items(predictor, rows)
+    elif len(kinds) == 1:
+        (field, kind), *_ = kinds.items()
+        for source in kind.sources(arguments):
+            yield source.name, lambda value=source.value: predictor.read_item({field: value})
+    elif arguments:
+        if len(arguments) != len(kinds):
+            raise BadInput(f"This model takes {len(kinds)} inputs ({', '.join(kinds)}), got {len(arguments)}.")
+        values = dict(zip(kinds, arguments, strict=True))
+        yield " | ".join(arguments), lambda: predictor.read_item(values)
+
+
+def _json_items(predictor: Predictor, rows: Path) -> Iterator[tuple[str, Any]]:
+    from regard.cli import lines
+
+    for window in lines.read_batches(lines.stdin("rows") if str(rows) == "-" else lines.open_lines(rows)):
+        for line in window:
+            if line.text.strip() or line.problem:
+                yield f"line {line.number}", lambda line=line: _from_line(predictor, line)
+
+
+def _from_line(predictor: Predictor, line: Any) -> Any:
+    if line.problem and not line.text:
+        raise BadInput(f"line {line.number} {line.problem}")
+    try:
+        values = json.loads(line.text)
+    except (ValueError, RecursionError):
+        raise BadInput(f"line {line.number} is not JSON") from None
+    if not isinstance(values, dict) and len(predictor.inputs) == 1:
+        values = {next(iter(predictor.inputs)): values}
+    if not isinstance(values, dict):
+        raise BadInput(f"line {line.number} must be an object with {', '.join(predictor.inputs)}")
+    return predictor.read_item(values, line.number)
+
+
+def _windows(items: Iterator[tuple[str, Any]]) -> Iterator[list[tuple[str, Any]]]:
+    window = []
+    for item in items:
+        window.append(item)
+        if len(window) == WINDOW:
+            yield window
+            window = []
+    if window:
+        yield window
+
+
+def _predict(
+    predictor: Predictor, window: Sequence[tuple[str, Any]], options: Any
+) -> Iterator[tuple[str, Any, Any, str]]:
+    """Yield name, item, output and problem of every item; one that fails does so alone."""
+    read: dict[int, Any] = {}
+    problems: dict[int, str] = {}
+    for number, (name, item) in enumerate(window):
+        try:
+            read[number] = item()
+        except RegardError as error:
+            problems[number] = str(error) if name in str(error) else f"{name}: {error}"
+    outputs = dict(zip(read, _together(predictor, list(read.values()), options), strict=True))
+    for number, (name, _) in enumerate(window):
+        output = outputs.get(number)
+        if isinstance(output, RegardError):
+            problems[number], output = f"{name}: {output}", None
+        yield name, read.get(number), output, problems.get(number, "")
+
+
+def _together(predictor: Predictor, items: list[Any], options: Any) -> list[Any]:
+    """Return the outputs of some items; where that fails, of each alone, with the error of those that fail."""
+    if not items:
+        return []
+    try:
+        with oom_advice("give fewer or smaller inputs at a time"):
+            return list(predictor.predict(items, options))
+    except RegardError as error:
+        if len(items) == 1:
+            return [error]
+    return [_together(predictor, [item], options)[0] for item in items]
+
+
+def _draw(item: Any, output: Any, name: str, out: Path) -> Path:
+    from regard.see.outputs import draw_output
+
+    photo = item if not isinstance(item, dict) else next((x for x in item.values() if hasattr(x, "convert")), None)
+    if photo is None or not hasattr(photo, "convert"):
+        raise BadInput("--out draws over pictures; this model takes none.")
+    path = out if out.suffix.lower() in (".png", ".svg") else out / f"{Path(name).stem}.png"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draw_output(photo, output, Path(name).name, path)
+    return path

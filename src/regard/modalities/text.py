@@ -1,0 +1,93 @@
+"""Text: a string, handed in or returned. As an output it may carry a score and the other candidates of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any, Self
+
+from regard.core.errors import BadInput
+from regard.modalities.base import NO_LIMITS, NUMBER, STRING, Input, Limits, Output, Source, array_schema, object_schema
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One text that a search or a sampler found, its score (mean log-probability unless the task says otherwise), and
+    why it ended: "end" (end token), "stop" (a stop string) or "length"; "" where the task does not say."""
+
+    text: str
+    score: float
+    finish_reason: str = ""
+    tokens: int = 0
+
+
+class Text(str, Input, Output):
+    """A text. It is a `str`; `score` and `candidates` (best first, this text among them) come from a search."""
+
+    kind = "text"
+    units = "characters"
+
+    score: float | None
+    candidates: tuple[Candidate, ...]
+
+    def __new__(cls, text: str = "", score: float | None = None, candidates: Sequence[Candidate] = ()) -> Self:
+        made = super().__new__(cls, text)
+        made.score, made.candidates = score, tuple(candidates)
+        return made
+
+    @classmethod
+    def from_candidates(cls, candidates: Sequence[Candidate]) -> Self:
+        """Return the best of several candidates, with all of them."""
+        best = candidates[0]
+        return cls(best.text, best.score, candidates)
+
+    @classmethod
+    def read(cls, source: Any, limits: Limits = NO_LIMITS) -> Text:
+        if not isinstance(source, str):
+            raise BadInput(f"Expected a text (str), got {type(source).__name__}.")
+        if len(source) > limits.characters:
+            raise BadInput(f"Text has {len(source):,} characters; the limit is {limits.characters:,}.")
+        if any("\ud800" <= character <= "\udfff" for character in source):
+            raise BadInput("Text contains half of a surrogate pair, which is no character; send valid Unicode.")
+        return source if isinstance(source, Text) else cls(source)
+
+    @classmethod
+    def is_single(cls, given: Any) -> bool:
+        return isinstance(given, str)
+
+    @classmethod
+    def sources(cls, arguments: Sequence[str]) -> Iterator[Source]:
+        for number, text in enumerate(arguments, 1):
+            yield Source(f"text {number}", text)
+
+    def to_json(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"text": str(self), "score": self.score}
+        if len(self.candidates) > 1:
+            found["candidates"] = [{"text": c.text, "score": c.score} for c in self.candidates]
+        return found
+
+    @classmethod
+    def from_json(cls, value: Any, limits: Limits = NO_LIMITS) -> Text:
+        """Return the text of a request (a string), or the one that `to_json` wrote (an object)."""
+        if not isinstance(value, dict):
+            return cls.read(value, limits)
+        candidates = [Candidate(**each) for each in value.get("candidates", ())]
+        return cls(value["text"], value.get("score"), candidates)
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """Return the schema of an input: a string. `output_schema` is that of an output."""
+        return {**STRING, "minLength": 1}
+
+    @classmethod
+    def output_schema(cls) -> dict[str, Any]:
+        """Return the schema of `to_json`."""
+        candidate = object_schema({"text": STRING, "score": NUMBER})
+        score = {"anyOf": [NUMBER, {"type": "null"}]}
+        return object_schema({"text": STRING, "score": score, "candidates": array_schema(candidate)}, ["candidates"])
+
+    def difference(self, other: Any) -> float:
+        """Return 1 minus the share of words that both have in the same order."""
+        a, b = self.split(), str(other).split()
+        return 1.0 - SequenceMatcher(None, a, b, autojunk=False).ratio() if a or b else 0.0

@@ -1,0 +1,186 @@
+"""Predictor: a model ready to use. Typed inputs in, typed outputs out.
+
+    class Detector(Predictor):
+        inputs = {"image": Image}
+        outputs = Boxes
+        options = Options                                        # a frozen dataclass
+
+        def predict(self, batch, options): ...                   # a list of values -> a list of outputs
+
+    detect = regard.load("runs/detector")
+    detect("street.jpg", min_score=0.5)                          # one input -> one output
+    detect(["a.jpg", "b.jpg"])                                   # a list -> a list
+
+From these four declarations follow ``regard run``, ``regard see``, the REST route with its schema, the explorer's page,
+the row in ``regard list`` and the contract tests. A predictor with several input fields gets dicts of values in
+`predict`, and its call takes one argument (an item or a list of items) per field.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, ClassVar, Literal
+
+from torch import nn
+
+from regard.core.config import from_dict
+from regard.core.errors import BadInput, UnknownName, did_you_mean, require_iterable
+from regard.core.validation import validate
+from regard.modalities.base import NO_LIMITS, Input, Limits, Output, array_schema, object_schema
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """A predictor without options."""
+
+
+class Predictor:
+    """A model with what turns inputs into tensors and its answers into outputs."""
+
+    inputs: ClassVar[Mapping[str, type[Input]]]  # name -> type, in order
+    outputs: ClassVar[type[Output]]
+    options: ClassVar[type] = NoOptions  # a frozen dataclass: command options, JSON fields and page controls
+    examples: ClassVar[tuple[Any, ...]] = ()  # inputs to try: values, or dicts of values by field
+
+    model: nn.Module
+
+    def predict(self, batch: list[Any], options: Any) -> list[Any]:
+        """Return an output for every item: a value, or a dict of values where there are several input fields."""
+        raise NotImplementedError
+
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
+        """Return the output of one input, or a list of outputs for a list of inputs."""
+        items, is_single = self.read(inputs)
+        found = self.predict(items, self.make_options(options))
+        return found[0] if is_single else found
+
+    # -- inputs --------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def read(cls, inputs: Sequence[Any], limits: Limits = NO_LIMITS) -> tuple[list[Any], bool]:
+        """Return the items of a call, and whether a single one was given; `inputs` has one argument per field."""
+        if len(inputs) != len(cls.inputs):
+            wanted = ", ".join(cls.inputs)
+            raise BadInput(f"{cls.__name__} takes {len(cls.inputs)} input(s) ({wanted}), got {len(inputs)}.")
+        is_single = all(kind.is_single(given) for kind, given in zip(cls.inputs.values(), inputs, strict=True))
+        columns = [[given] if is_single else list(require_iterable(given, f"{name}s")) for name, given in zip(cls.inputs, inputs, strict=True)]  # fmt: skip  # noqa: E501
+        sizes = {len(column) for column in columns}
+        if len(sizes) > 1:
+            counts = ", ".join(f"{len(column)} {name}s" for name, column in zip(cls.inputs, columns, strict=True))
+            raise BadInput(f"Every item needs one value per field; got {counts}.")
+        rows = [dict(zip(cls.inputs, row, strict=True)) for row in zip(*columns, strict=True)]
+        return [cls.read_item(row, number, limits) for number, row in enumerate(rows, 1)], is_single
+
+    @classmethod
+    def read_item(cls, values: Mapping[str, Any], number: int = 1, limits: Limits = NO_LIMITS) -> Any:
+        """Return one item of `predict` from Python objects by field; an error names the field and the number."""
+        return cls._item(values, number, lambda kind, value: kind.read(value, limits))
+
+    @classmethod
+    def item_from_json(cls, values: Any, number: int = 1, limits: Limits = NO_LIMITS) -> Any:
+        """Return one item of `predict` from a JSON value: an object by field, or the bare value of a single field."""
+        if len(cls.inputs) == 1 and not isinstance(values, dict):
+            values = {next(iter(cls.inputs)): values}
+        if not isinstance(values, dict):
+            raise BadInput(f"Item {number} must be an object with {', '.join(cls.inputs)}.")
+        return cls._item(values, number, lambda kind, value: kind.from_json(value, limits))
+
+    @classmethod
+    def _item(cls, values: Mapping[str, Any], number: int, read: Any) -> Any:
+        for name in values:
+            if name not in cls.inputs:
+                raise UnknownName(f"{cls.__name__} has no input '{name}'; {did_you_mean(name, cls.inputs)}")
+        found = {}
+        for name, kind in cls.inputs.items():
+            if name not in values:
+                raise BadInput(f"Item {number} has no {name}; expected {', '.join(cls.inputs)}.")
+            try:
+                found[name] = read(kind, values[name])
+            except BadInput as error:
+                label = f"{name} {number}"
+                raise BadInput(str(error) if str(values[name]) in str(error) else f"{label}: {error}") from None
+        return found if len(cls.inputs) > 1 else next(iter(found.values()))
+
+    # -- options -------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def make_options(cls, values: Mapping[str, Any]) -> Any:
+        """Return the options of these names and values, each checked for type and range."""
+        known = [f.name for f in fields(cls.options)]
+        for name in values:
+            if name not in known:
+                hint = did_you_mean(name, known) if known else "it has none"
+                raise UnknownName(f"{cls.__name__} has no option '{name}'; {hint}")
+        made: Any = from_dict(cls.options, values)
+        validate(made)
+        return made
+
+    # -- schemas -------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def input_schema(cls) -> dict[str, Any]:
+        """Return the JSON schema of one item of a request."""
+        item = object_schema({name: kind.json_schema() for name, kind in cls.inputs.items()})
+        if len(cls.inputs) > 1:
+            return item
+        return {"anyOf": [next(iter(cls.inputs.values())).json_schema(), item]}
+
+    @classmethod
+    def options_schema(cls) -> dict[str, Any]:
+        """Return the JSON schema of the options: types, ranges, defaults and help."""
+        hints = typing.get_type_hints(cls.options)
+        properties = {f.name: _option_schema(f, hints[f.name]) for f in fields(cls.options)}
+        return object_schema(properties, optional=properties)
+
+    @classmethod
+    def output_schema(cls) -> dict[str, Any]:
+        """Return the JSON schema of one output."""
+        made: dict[str, Any] = getattr(cls.outputs, "output_schema", cls.outputs.json_schema)()
+        return made
+
+    @classmethod
+    def request_schema(cls) -> dict[str, Any]:
+        """Return the JSON schema of a whole request."""
+        inputs = array_schema(cls.input_schema(), minItems=1, maxItems=1024)
+        return object_schema({"inputs": inputs, "options": cls.options_schema()}, optional=["options"])
+
+    @classmethod
+    def answer_schema(cls) -> dict[str, Any]:
+        """Return the JSON schema of a whole answer."""
+        return object_schema({"model": {"type": "string"}, "outputs": array_schema(cls.output_schema())})
+
+
+_JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
+
+
+def _option_schema(option: Any, hint: Any) -> dict[str, Any]:
+    """Return the JSON schema of one option: its type, range, default and help."""
+    schema = _type_schema(hint)
+    bounds = option.metadata.get("range")
+    if bounds is not None and schema.get("type") in ("integer", "number"):
+        names = {"low": "minimum", "high": "maximum", "above": "exclusiveMinimum", "below": "exclusiveMaximum"}
+        limits = {name: getattr(bounds, key) for key, name in names.items()}
+        schema |= {name: value for name, value in limits.items() if isinstance(value, (int, float))}
+    elif bounds is None and schema.get("type") == "integer":
+        schema["minimum"] = 1  # what `validate` asks of integers without a range
+    if option.default is not MISSING:
+        schema["default"] = list(option.default) if isinstance(option.default, tuple) else option.default
+    if option.metadata.get("help"):
+        schema["description"] = option.metadata["help"]
+    return schema
+
+
+def _type_schema(hint: Any) -> dict[str, Any]:
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if hint in _JSON_TYPES:
+        return {"type": _JSON_TYPES[hint]}
+    if origin is Literal:
+        return {"enum": list(inner)}
+    if origin in (typing.Union, types.UnionType):
+        return {"anyOf": [{"type": "null"} if each is type(None) else _type_schema(each) for each in inner]}
+    if origin in (tuple, list, Sequence) or (isinstance(origin, type) and issubclass(origin, Sequence)):
+        return {"type": "array", "items": _type_schema(inner[0])}
+    return {}
