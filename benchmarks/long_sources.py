@@ -61,7 +61,7 @@ def trained(aligner: str, args: argparse.Namespace, folder: Path) -> tuple[Any, 
 def measured(task: Any, model: Any, words: int, strings: int) -> dict[str, Any]:
     """Sounds wrong of so many strings of so many words of the test part, and how long they are."""
     from regard.metrics.generation import phoneme_error_rate
-    from regard.tasks.text.pronouncer import Pronouncer
+    from regard.tasks.text.pronunciation import Pronouncer
 
     found = replace(task.data, words_per_row=words).read("test")[:strings] if words > 1 else _single(task)[: 8 * strings]
     longest = max(len(e.word) for e in found)

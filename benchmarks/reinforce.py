@@ -107,6 +107,8 @@ def trained(updates: int) -> tuple[Any, Any, float]:
     as a moving baseline that listened all along has it."""
     import torch
 
+    from regard.attention.aligners.hard import collect_choices
+    from regard.core.layer_state import PassState
     from regard.data.text.cmudict import CMUDict
     from regard.losses.reinforce_baselines import MovingAverageBaseline
     from regard.models.rnnsearch import Config, RNNSearch
@@ -127,9 +129,10 @@ def trained(updates: int) -> tuple[Any, Any, float]:
         batch = part.collate(rows[torch.randint(len(rows), (32,))])
         batch = type(batch)(*(x.repeat_interleave(GROUP, 0) for x in batch))
         wanted = shift_targets(batch)
-        logits = model.train()(batch.source, batch.target[:, :-1], batch.source_lengths)
+        pass_state = PassState()
+        logits = model.train()(batch.source, batch.target[:, :-1], batch.source_lengths, pass_state=pass_state)
         rewards, real = token_log_probs(logits, wanted), wanted >= 0
-        loss = choices.loss(*model.decoder.aligner.log_probs(), rewards, real, step) - rewards.sum()
+        loss = choices.loss(*collect_choices(pass_state)[:2], rewards, real, step) - rewards.sum()
         moving.observe(rewards.detach().sum(), real.sum())
         moving.update()
         if step < updates:
@@ -148,6 +151,8 @@ class AlignmentTable:
     def __init__(self, model: Any, source: Any, target: Any) -> None:
         import torch
 
+        from regard.attention.aligners.hard import collect_choices
+        from regard.core.layer_state import PassState
         from regard.tasks.exact_alignments import enumerate_alignments
 
         every = enumerate_alignments(model, source, target)
@@ -160,8 +165,9 @@ class AlignmentTable:
         aligner.training = True
         for path in every.paths:  # one row at a time: its five gradients go through that row alone
             with aligner.force_path(path[None]):
-                logits = model(source[None], target[None, :-1])
-                log_s = aligner.log_probs()[0][0]
+                pass_state = PassState()
+                logits = model(source[None], target[None, :-1], pass_state=pass_state)
+                log_s = collect_choices(pass_state).log_probs[0]
             likely = logits[0].log_softmax(-1).gather(1, target[1:, None]).sum()
             own.append(flat(likely, model, keep=True))
             choice.append(torch.stack([flat(one, model, keep=True) for one in log_s]))

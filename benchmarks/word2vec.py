@@ -47,7 +47,7 @@ def regard_epochs(sentences: Any, epochs: int) -> tuple[Any, Any]:
     from regard.data.text.word_sentences import WordSentences
     from regard.models.word2vec import Config, Word2Vec
     from regard.tasks.text import word2vec
-    from regard.tasks.text.nearest_words import NearestWords
+    from regard.tasks.text.word2vec import NearestWords
     from regard.training.optimizers.optimizer import Optimizer
 
     data = WordSentences(("tatoeba",), vocab_size=50_000, min_count=LEAST, batch_tokens=BATCH)

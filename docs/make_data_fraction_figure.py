@@ -1,7 +1,7 @@
 """Draws the lecture's figure, ViT against ResNet on ever more of the images, into docs/assets/data-fractions.png.
 
-    python docs/run_owed.py 'fraction-*' vit-cifar10 resnet-cifar10      makes the runs of it that are not there yet
-    python docs/make_data_fraction_figure.py                                        draws
+    regard train vit_cifar10 data.train_fraction=0.05 --out runs/fraction-vit-5      trains one point
+    python docs/make_data_fraction_figure.py                                         draws
 
 From docs/results/: fraction-vit-5, -20, -50 and vit-cifar10, the same of resnet, the mean where there are seeds. What is
 held equal, and why, stands in docs/results_images.py. What is not measured is not drawn; the picture holds no date, so

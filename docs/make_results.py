@@ -52,8 +52,6 @@ from typing import Any
 
 from results_images import TASKS as IMAGE_TASKS
 from results_images import images_section
-from results_owed import OWED_RUNS as OWED_RUNS
-from results_owed import OWED_SPEED, owed
 from results_seq2seq import is_seq2seq_run, seq2seq_section
 from results_tables import (
     bullet_list,
@@ -80,7 +78,45 @@ METRICS = {  # as in regard.metrics.bleu
     "chrf": "chrF",
 }
 
-CASED = {"bleu", "chrf"}  # they punish a model that writes no capitals for every one that is missing
+CASED = {"bleu", "chrf"}  # not reported for models that write lower case only
+
+BENCHMARK_TITLES = {  # of benchmarks/results/NAME.json
+    "augment-cpu": "Image augmentation on a CPU",
+    "augment-cuda": "Image augmentation on a GPU",
+    "cost-cpu": "Cost of a training update on a CPU: estimated and counted",
+    "cost-cuda": "Cost of a training update on a GPU: estimated and measured",
+    "ctc-cpu": "CTC loss on a CPU",
+    "ctc-cuda": "CTC loss on a GPU",
+    "encode-cpu": "Text embedding on a CPU",
+    "encode-cuda": "BERT-base encoding on a GPU",
+    "explorer-backend": "Explorer: time to compute attention maps",
+    "explorer-frontend": "Explorer: time to draw attention maps",
+    "generate-cpu": "Text generation with GPT-2 124M on a CPU",
+    "generate-cuda": "Text generation with GPT-2 124M on a GPU",
+    "handwriting-legibility": "Handwriting synthesis: legibility",
+    "linear-probe-cpu": "Linear probe, noun or verb: word2vec",
+    "linear-probe-gpu": "Linear probe, noun or verb: word2vec and ELMo",
+    "linear-probe-minilm": "Linear probe, noun or verb: MiniLM, word2vec and ELMo",
+    "long-sources": "PER on sources of more than 1,000 letters, by aligner",
+    "recurrent-cpu": "Recurrent encoder-decoders on a CPU",
+    "recurrent-cuda": "Recurrent encoder-decoders on a GPU",
+    "reinforce": "Variance of REINFORCE gradients, by baseline",
+    "serve": "HTTP service under load",
+    "shards": "Reading batches from shards",
+    "startup": "Start-up time",
+    "train-cuda": "Training a Transformer on a GPU",
+    "train-gpt2-cuda": "Training GPT-2 124M on a GPU",
+    "translate-cpu": "Translation on a CPU",
+    "translate-cpu-int8": "Translation on a CPU, int8 weights",
+    "translate-cuda": "Translation on a GPU",
+    "translate-memory": "Peak memory while translating 1,000 sentences",
+    "vision-cpu": "Image classification on a CPU, compared with timm",
+    "vision-cuda": "Image classification on a GPU, compared with timm",
+    "vision-training-cuda": "Training vision models on a GPU, compared with timm",
+    "watch-cpu": "Overhead of capturing attention maps on a CPU",
+    "window-attention-cuda": "Window attention on a GPU",
+    "word2vec-cpu": "Training word2vec on a CPU, compared with gensim",
+}
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -211,7 +247,6 @@ def build_page() -> str:
         *seq2seq_section(all_runs, [line for line in published if "section" in line]),
         *runs_section(all_runs),
         *benchmarks_section(measured),
-        *owed(all_runs, measured),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -352,7 +387,7 @@ def benchmarks_section(measured: Mapping[str, Mapping[str, Any]]) -> Iterator[st
         yield "Nothing has been measured yet."
     for name, kept in measured.items():
         record = {**kept["machine"], **kept} if isinstance(kept.get("machine"), Mapping) else kept
-        yield f"### {OWED_SPEED[name][0] if name in OWED_SPEED else name}"
+        yield f"### {BENCHMARK_TITLES.get(name, name)}"
         if "command" in record:
             yield console_block(record["command"])
         yield "\n".join(f"- {line}" for line in _environment(record))

@@ -41,7 +41,7 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "an update": lambda f: span(f["seconds"]["all"]),
     "tokens/s": lambda f: f"{f['items_per_second']:,.0f}",
     "tokens/s a device": lambda f: f"{f['items_per_second'] / f['devices']:,.0f}",
-    "of the peak": lambda f: f"{f['share_of_peak']:.0%}",
+    "of the peak": lambda f: f"{f['utilisation']:.0%}",
     "days": lambda f: f"{f['run']['seconds'] / 86400:.1f}",
     "device hours": lambda f: f"{f['run']['seconds'] / 3600 * f['devices']:,.0f}",
 }

@@ -44,7 +44,7 @@ def plot_bleu_by_length(runs: Sequence[Mapping[str, Any]], pair: str, folder: Pa
     title = f"Multi30k {pair.upper()}, test 2016: BLEU by length"
     front = {what: line for what, line in lines.items() if what in HIGHLIGHTED}
     behind = {what: line for what, line in lines.items() if what not in HIGHLIGHTED}
-    see.score_by_length(front, file, title, counts=known, behind=behind, rest="GRU, other attentions")
+    see.score_by_length(front, file, title, counts=known, background=behind, background_label="GRU, other attentions")
     return [file]
 
 

@@ -35,11 +35,6 @@ def run_name(model: str, share: int) -> str:
     return f"{model}-cifar10" if share == 100 else f"fraction-{model}-{share}"
 
 
-def train_command(model: str, share: int) -> str:
-    """How a run on fewer images is made."""
-    return f"regard train {model}_cifar10 data.train_fraction={share / 100:g} --out runs/{run_name(model, share)}"
-
-
 def is_run(run: Mapping[str, Any], model: str, share: int) -> bool:
     """Whether a run is one of this point, of whatever seed."""
     return run_name(model, share) in (run["name"], strip_seed(run["name"]))

@@ -46,7 +46,7 @@ ATTENTION_LABELS = {
     "gmm": "Gaussian mixture",
     "monotonic": "monotonic",
     "coverage": "coverage",
-    "neural_coverage": "neural_coverage",
+    "neural_coverage": "neural coverage",
 }
 ENCODER = 'model.encoder="gru(hidden=256)"'
 SYSTEMS = {
@@ -72,7 +72,6 @@ SYSTEMS = {
         4,
     ),
 }
-ALIGNERS = ("additive", "location", "gmm", "monotonic")
 
 
 def run_name(pair: str, system: str) -> str:

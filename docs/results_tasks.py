@@ -50,7 +50,6 @@ METRICS = {
     "bleu": Metric("BLEU, cased"),
     "return": Metric("return, {}"),
 }
-TEXT_METRIC_ALIASES = {"exact": "exact_match"}  # of text tasks
 
 
 class Units(NamedTuple):
@@ -88,9 +87,6 @@ SPEECH_TASKS = (
     "reinforced_speech_recognition",
 )  # their errors are shares
 PRONUNCIATION_TASKS = ("pronunciation", "reinforced_pronunciation")
-METRIC_ALIASES = {  # what a report calls otherwise than the columns do
-    "arithmetic": {},
-}
 
 # -- an evaluation into scores -----------------------------------------------------------------------------------------
 
@@ -116,7 +112,6 @@ def scores(results: Mapping[str, Mapping[str, Any]], recipe: Mapping[str, Any]) 
         settings = ("stride", "context", *(("beam_size", "length_penalty") if written else ()))
         how = {key: found[key] for key in settings if key in found}
         many = {"counts": {_count_name(units, task): found[units.key]}} if units.key in found else {}
-        found = {METRIC_ALIASES.get(task, {}).get(key, key): value for key, value in found.items()}
         for metric in METRICS:
             if metric in found:
                 unit = {"loss": units.loss, "accuracy": units.accuracy}.get(metric)
@@ -140,7 +135,7 @@ def _units(task: str, data: Mapping[str, Any]) -> Units:
     found = TASKS[task]
     return (
         Units("character", "character", found.key)
-        if task == "language_modeling" and data.get("kind") == "char"
+        if task == "language_modeling" and data.get("tokenizer") == "char"
         else found
     )
 
@@ -163,7 +158,6 @@ def _text_tasks(part: str, found: Mapping[str, Any], how: Mapping[str, Any]) -> 
     """NAME_METRIC with a signature is what a text task of that name scored; in per cent, all of it."""
     for key, value in found.items():
         name, _, metric = key.partition("_")
-        metric = TEXT_METRIC_ALIASES.get(metric, metric)
         if metric in METRICS and f"{key}_signature" in found:
             share = METRICS[metric].scale == 100
             yield {

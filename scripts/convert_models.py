@@ -204,8 +204,9 @@ def _task(task: dict[str, Any]) -> dict[str, Any]:
         }
         side = shown.pop("image")
         found["preprocess"] = {"size": [side, side] if isinstance(side, int) else side, **shown}
-    if isinstance(found.get("frames"), dict):
-        found["frames"] = {FRAMES.get(k, k): v for k, v in found["frames"].items()}
+    if "frames" in found:
+        frames = found.pop("frames")
+        found["preprocess"] = None if frames is None else {FRAMES.get(k, k): v for k, v in frames.items()}
     return found
 
 

@@ -29,8 +29,8 @@ _EXPORTS = {
     "RegardError": "regard.core.errors",
 }
 _SUBPACKAGES = (
-    "core", "tokens", "positions", "attention", "blocks", "models", "weights", "data", "losses", "metrics", "decoding", "runtime", "see", "tasks", "interpret", "training",
-    "serve", "cost", "doctor",
+    "core", "modalities", "tokens", "positions", "attention", "blocks", "models", "weights", "data", "losses",
+    "metrics", "decoding", "runtime", "see", "tasks", "interpret", "training", "cost", "doctor", "serve",
 )  # fmt: skip
 
 __all__ = ["Mask", "RegardError", "Trace", "build", "inspect", "list", "load", "save", "show", "watch", "watch_lazy"]

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.core.config import to_dict
+from regard.core.config import coerce, to_dict
 from regard.core.errors import BadInput, RegardError, UnknownName, did_you_mean
 from regard.core.spec import resolve
 
@@ -76,6 +76,11 @@ def load(source: str | Path, device: str | torch.device = "cpu") -> Any:
     for key in arguments:
         if key not in takes:
             raise UnknownName(f"the task '{name}' takes no '{key}'; {did_you_mean(key, takes)}")
+    for key, value in arguments.items():
+        hint = takes[key].annotation
+        hint = vars(import_module(cls.__module__)).get(hint) if isinstance(hint, str) else hint
+        if is_dataclass(hint):  # a value such as Preprocess, stored as plain values
+            arguments[key] = coerce(value, hint, key)
     if "text" not in takes:  # a task without words
         return cls(found.model, **arguments)
     if found.text is None:

@@ -22,7 +22,7 @@ from regard import api
 from regard.core import html
 from regard.core.errors import UnknownName, did_you_mean
 from regard.core.plugins import load_plugins
-from regard.core.spec import Registry, resolve
+from regard.core.spec import Registry, config_class, resolve
 
 Row = dict[str, str]  # column -> what stands there; "name" is first, "description" is last
 
@@ -165,7 +165,7 @@ def _models() -> builtins.list[Row]:
     from regard.models import MODELS
 
     return [
-        {"name": name, "sizes": ", ".join(module.SIZES), "paper": _paper(module), "description": _first_line(module)}
+        {"name": name, "sizes": ", ".join(_sizes(module)) or "-", "paper": _paper(module), "description": _first_line(module)}
         for name, _, module in _parts(MODELS, "model")
     ]
 
@@ -184,7 +184,26 @@ def _vocabularies() -> builtins.list[Row]:
 def _tasks() -> builtins.list[Row]:
     from regard.tasks import TASKS
 
-    return [{"name": name, "description": _first_line(module)} for name, _, module in _parts(TASKS, "task")]
+    return [
+        {"name": name, **_declared(name), "description": _first_line(module)} for name, _, module in _parts(TASKS, "task")
+    ]
+
+
+def _declared(task: str) -> Row:
+    """What the predictor of a task takes and returns."""
+    from regard.tasks import PREDICTORS
+    from regard.tasks.predictor import Predictor
+
+    cls = resolve(PREDICTORS, task, "task") if task in PREDICTORS else None
+    if cls is None or not issubclass(cls, Predictor):
+        return {"input": "-", "output": "-"}
+    return {"input": ", ".join(cls.inputs), "output": cls.outputs.kind}
+
+
+def _sizes(module: ModuleType) -> Mapping[str, Mapping[str, Any]]:
+    """The named sizes of a model; a model of one's own may have none."""
+    found: Mapping[str, Mapping[str, Any]] = getattr(module, "SIZES", {})
+    return found
 
 
 def _recipes() -> builtins.list[Row]:
@@ -296,19 +315,14 @@ def _part(kind: str, package: str, attribute: str) -> Callable[[str], str]:
 def _model(name: str) -> str:
     from regard.models import MODELS
 
-    module = import_module(MODELS[name][0])
-    words = ", vocab=8000" if any(f.name == "vocab" for f in fields(module.Config)) else ""
+    config, known = config_class(MODELS, name, "model"), _sizes(import_module(MODELS[name][0]))
+    words = ", vocab=8000" if any(f.name == "vocab" for f in fields(config)) else ""  # type: ignore[arg-type]
+    use = f"{format_table(sizes(name))}\n\nregard.build({name!r}, size={next(iter(known))!r}{words})" if known else ""
     return _card(
         "models",
         name,
         MODELS,
-        [
-            (
-                "Sizes",
-                f"{format_table(sizes(name))}\n\nregard.build({name!r}, size={next(iter(module.SIZES))!r}{words})",
-            ),
-            ("Settings (name, default)", _settings(module.Config)),
-        ],
+        [*([("Sizes", use)] if use else []), ("Settings (name, default)", _settings(config))],
     )
 
 
@@ -316,21 +330,21 @@ def sizes(name: str) -> builtins.list[Row]:
     """The sizes of a model with their parameters, counted without making any."""
     from regard.models import MODELS
 
-    module = import_module(MODELS[name][0])
-    differ = {key for size in module.SIZES.values() for key in size} - {"vocab"}
-    ordered = [f.name for f in fields(module.Config) if f.name in differ]
-    if not any(f.name == "vocab" for f in fields(module.Config)):  # no words: nothing but its size says how many
-        wordless = {size: module.Config(**settings) for size, settings in module.SIZES.items()}
+    cls, named = config_class(MODELS, name, "model"), _sizes(import_module(MODELS[name][0]))
+    differ = {key for size in named.values() for key in size} - {"vocab"}
+    ordered = [f.name for f in fields(cls) if f.name in differ]  # type: ignore[arg-type]
+    if not any(f.name == "vocab" for f in fields(cls)):  # type: ignore[arg-type]  # no words: its size says how many
+        wordless = {size: cls(**settings) for size, settings in named.items()}
         return [
             {"size": size}
             | {key: str(getattr(config, key)) for key in ordered}
             | {"parameters": f"{_parameters(name, size):,}"}
             for size, config in wordless.items()
         ]
-    known = any("vocab" in size for size in module.SIZES.values())
+    known = any("vocab" in size for size in named.values())
     rows = []
-    for size, settings in module.SIZES.items():
-        config = module.Config(**({"vocab": VOCABULARY} | settings))
+    for size, settings in named.items():
+        config = cls(**({"vocab": VOCABULARY} | settings))
         few, many = _parameters(name, size, VOCABULARY), _parameters(name, size, 2 * VOCABULARY)
         chosen = {key: "-" if (value := getattr(config, key)) is None else str(value) for key in ordered}
         body = 2 * few - many  # what is left without a vocabulary
@@ -362,8 +376,7 @@ def _vocabulary(name: str) -> str:
 def _task(name: str) -> str:
     from regard.tasks import TASKS
 
-    module = import_module(TASKS[name][0])
-    return _card("tasks", name, TASKS, [("Settings (name, default)", _settings(module.Config))])
+    return _card("tasks", name, TASKS, [("Settings (name, default)", _settings(config_class(TASKS, name, "task")))])
 
 
 def _recipe(name: str) -> str:

@@ -6,11 +6,13 @@ import pytest
 import torch
 
 from regard.attention import ALIGNERS
-from regard.attention.aligners.hard import entropy
+from regard.attention.aligners.base import align
+from regard.attention.aligners.hard import collect_choices, entropy
 from regard.attention.capture.watch import watch
 from regard.attention.protocol import context
 from regard.core.categorical import sample_categorical
 from regard.core.errors import RegardError, UnknownName, Unsupported
+from regard.core.layer_state import PassState
 from regard.core.spec import build_part
 
 WIDTHS = {"query_width": 3, "memory_width": 4, "width": 5}
@@ -78,25 +80,23 @@ def test_the_soft_context_is_the_expectation_of_the_hard_one(spec):
     assert ((hard.mean(0) - context(soft, memory)[0, 0]).abs() < 4 * error).all()
 
 
-def test_it_tells_how_likely_each_choice_was_once_for_each_reading():
+def test_log_probability_entropy_and_query_of_each_choice_are_published_in_training():
     aligner, query, memory, mask = parts("hard")
-    keys = aligner.keys(memory)
+    keys, pass_state = aligner.keys(memory), PassState()
     steps, chosen = torch.randn(5, 3, 1, 3), []
-    for step in steps:
-        chosen.append(aligner(step, keys, mask)[0])
-    log_p, spread = aligner.log_probs()
+    for t, step in enumerate(steps):
+        chosen.append(aligner(step, keys, mask, None, pass_state.layer(t))[0])
+    log_p, spread, queries = collect_choices(pass_state)
     soft = torch.stack([aligner.base(step, keys, mask)[0] for step in steps])
     torch.testing.assert_close(log_p, (soft * torch.stack(chosen)).sum(-1).log().squeeze(-1).T)
     torch.testing.assert_close(spread, torch.special.entr(soft).sum(-1).squeeze(-1).T)
+    torch.testing.assert_close(queries, steps.squeeze(2).transpose(0, 1))
+    aligner(query, keys, mask, None, pass_state.layer(4))  # recomputed: it overwrites
+    assert collect_choices(pass_state).log_probs.shape == (3, 5)
+    pass_state = PassState()
+    aligner.eval()(query, aligner.keys(memory), mask, None, pass_state.layer(0))
     with pytest.raises(RegardError, match="training mode"):
-        aligner.log_probs()
-    aligner(query, keys, mask)
-    aligner.keys(memory)  # a new reading forgets the last
-    aligner(query, keys, mask)
-    assert aligner.log_probs()[0].shape == (3, 1)
-    aligner.eval()(query, aligner.keys(memory), mask)
-    with pytest.raises(RegardError, match="training mode"):
-        aligner.log_probs()
+        collect_choices(pass_state)
     copy.deepcopy(aligner)  # nothing with a history is left in it
 
 
@@ -104,9 +104,10 @@ def test_an_input_without_a_place_has_no_choice_and_teaches_nothing():
     for spec in ("hard", "gumbel"):
         aligner, query, memory, _ = parts(spec)
         mask = torch.tensor([[True] * 6, [False] * 6, [True] * 2 + [False] * 4])
-        weights, _ = aligner(query, aligner.keys(memory), mask)
+        pass_state = PassState()
+        weights, _ = align(aligner, query, aligner.keys(memory), mask, None, pass_state.layer(0))
         assert weights[1].abs().max() == 0
-        told = sum(x.sum() for x in aligner.log_probs()) if spec == "hard" else 0.0
+        told = sum(x.sum() for x in collect_choices(pass_state)[:2]) if spec == "hard" else 0.0
         (context(weights, memory).square().sum() + told).backward()
         for x in (query, memory, *aligner.parameters()):
             assert torch.isfinite(x.grad).all()
@@ -126,9 +127,9 @@ def test_following_a_path_looks_there_and_never_draws():
     path = torch.tensor([[5, 0], [3, 1], [0, 2]])
     before = torch.get_rng_state()
     with aligner.force_path(path):
-        keys = aligner.keys(memory)
-        seen = torch.cat([aligner(query, keys, mask)[0] for _ in range(2)], 1)
-        log_p, _ = aligner.log_probs()
+        keys, pass_state = aligner.keys(memory), PassState()
+        seen = torch.cat([aligner(query, keys, mask, None, pass_state.layer(t))[0] for t in range(2)], 1)
+        log_p = collect_choices(pass_state).log_probs
     assert torch.equal(torch.get_rng_state(), before)
     soft = aligner.base(query, keys, mask)[0].squeeze(1)
     torch.testing.assert_close(log_p.exp(), soft.gather(1, path))
@@ -140,8 +141,9 @@ def test_a_share_of_the_inputs_stays_soft_for_a_whole_reading():
     aligner, _, _, _ = parts("hard(soft_fraction=0.5)")
     memory, query = torch.randn(2000, 6, 4), torch.randn(2000, 1, 3)
     keys = aligner.keys(memory)
-    first, second = (aligner(query, keys)[0] for _ in range(2))
-    log_p, _ = aligner.log_probs()
+    pass_state = PassState()
+    first, second = (aligner(query, keys, None, None, pass_state.layer(t))[0] for t in range(2))
+    log_p = collect_choices(pass_state).log_probs
     stays = (first.max(-1).values < 1).squeeze(1)
     assert 0.45 < stays.double().mean() < 0.55
     assert torch.equal(stays, (second.max(-1).values < 1).squeeze(1))
@@ -176,13 +178,13 @@ def test_the_command_shows_the_choice_first_and_the_chances_as_another_layer():
 def test_any_aligner_with_probabilities_can_be_drawn_from(base):
     """What it remembers from step to step stays its own."""
     aligner, query, memory, mask = parts(f"hard(base='{base}')")
-    keys, state, plain = aligner.keys(memory), None, None
-    for _ in range(3):
+    keys, state, plain, pass_state = aligner.keys(memory), None, None, PassState()
+    for t in range(3):
         soft, plain = aligner.base(query, keys, mask, plain)
-        weights, state = aligner(query, keys, mask, state)
+        weights, state = aligner(query, keys, mask, state, pass_state.layer(t))
         assert torch.equal(weights.sum(-1), torch.ones(3, 1))
         assert (soft[weights > 0] > 0).all()
-    log_p, _ = aligner.log_probs()
+    log_p = collect_choices(pass_state).log_probs
     torch.testing.assert_close(log_p[:, -1], (soft * weights).sum(-1).squeeze(1).log())
     with pytest.raises(Unsupported, match="no probabilities"):
         build_part(ALIGNERS, "hard(base='gmm')", "aligner", **WIDTHS)
@@ -200,7 +202,7 @@ def test_drawing_never_takes_what_has_no_chance():
         ("hard(base='addative')", UnknownName, "additive"),
         ("hard(base='hard')", Unsupported, "base='additive'"),
         ("hard(soft_fraction=1.5)", RegardError, "soft_fraction=1.5"),
-        ("gumbel(temperature=0.0)", RegardError, "a number above 0"),
+        ("gumbel(temperature=0.0)", RegardError, "must be above 0"),
     ],
 )
 def test_what_does_not_fit_is_refused(spec, error, said):
@@ -212,7 +214,8 @@ def test_probabilities_are_not_narrowed_under_autocast():
     torch.set_default_dtype(torch.float32)
     aligner, query, memory, mask = parts("hard")
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        weights, _ = aligner(query, aligner.keys(memory), mask)
+        pass_state = PassState()
+        weights, _ = aligner(query, aligner.keys(memory), mask, None, pass_state.layer(0))
         assert weights.dtype == torch.bfloat16
-        log_p, spread = aligner.log_probs()
+        log_p, spread, _ = collect_choices(pass_state)
     assert (log_p.dtype, spread.dtype) == (torch.float32, torch.float32)

@@ -227,7 +227,7 @@ import torch
 from regard.models import build
 from regard.core.layer_state import PassState
 from regard.losses.fused_linear_cross_entropy import fused_linear_cross_entropy
-from regard.training.parallel.parallelize import recompute_blocks
+from regard.training.parallel.parallelize import enable_gradient_checkpointing
 
 tokens, targets = torch.randint(17, (2, 3, 8))
 found = {}
@@ -237,7 +237,7 @@ for form, again, compiled in (("dense", 0, 0), ("loop", 1, 0), ("loop", 0, 1), (
     model = build("gpt", vocab=17, width=16, heads=2, layers=2, ffn=24, length=16, dropout=0.0, attention_dropout=0.0,
                   feedforward=f"moe(num_experts=4, implementation='{form}')")
     if again:
-        recompute_blocks(model)
+        enable_gradient_checkpointing(model)
     call = torch.compile(model, backend="aot_eager", fullgraph=form == "grouped" and not again) if compiled else model
     state = PassState()
     loss = call(tokens, targets=targets, loss=fused_linear_cross_entropy, pass_state=state)

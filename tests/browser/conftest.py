@@ -48,8 +48,8 @@ def small_vit(folder):
     import torch
 
     import regard
-    from regard.models.vit import Config, ViT
     from regard.modalities.image import Preprocess
+    from regard.models.vit import Config, ViT
     from regard.tasks.image.image_classifier import ImageClassifier
 
     torch.manual_seed(0)

@@ -52,7 +52,7 @@ def said(shown):
 
 def test_words_that_are_script_do_nothing_and_are_shown(shown):
     one = shown(make_snapshot())
-    assert one.driver.title.endswith("what it looked at")
+    assert one.driver.title.endswith(": attention")
     assert "document.title='taken'" in said(one)
     # the data and the one that reads it; no word became a picture
     assert one.run("return [document.scripts.length, document.images.length]") == [2, 0]

@@ -100,7 +100,7 @@ def test_keys_step_choose_and_play(page):
 
 
 def test_a_sample_shows_what_was_cut_and_where_the_number_fell(page):
-    staged(page, "en-de", LINE, "sample", top_k=5, top_p=0.9, min_p=0.02, temperature=1.5, num_samples=2)
+    staged(page, "en-de", LINE, "sample", top_k=5, top_p=0.9, min_p=0.02, temperature=1.5, num_candidates=2)
     forward(page, 2)
     whys = page.texts(".offers .why")
     assert any("cut by top-" in why for why in whys)

@@ -15,9 +15,9 @@ from .conftest import PHONE, WIDE, Page
 def folders(tmp_path_factory):
     """A tagger, an answerer and a T5 of random weights, saved as runs save them."""
     from regard.models.t5 import T5, Config
-    from regard.tasks.text.question_answerer import QuestionAnswerer
-    from regard.tasks.text.tagger import Tagger
-    from regard.tasks.text.text_to_text_generator import TextToTextGenerator
+    from regard.tasks.text.extractive_qa import QuestionAnswerer
+    from regard.tasks.text.tagging import Tagger
+    from regard.tasks.text.text_to_text import TextToTextGenerator
     from regard.tokens.tokenizer import Tokenizer
 
     torch.manual_seed(0)

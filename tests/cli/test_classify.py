@@ -12,9 +12,9 @@ import regard
 from regard import cli
 from regard.api import zoo
 from regard.models.bert import BERT, Config
-from regard.tasks.text.classifier import TextClassifier
+from regard.tasks.text.classification import TextClassifier
 from regard.tasks.text.embedder import TextEmbedder
-from regard.tasks.text.fill_mask import FillMask
+from regard.tasks.text.masked_lm import FillMask
 from regard.tasks.text.zero_shot_classifier import ZeroShotClassifier
 from regard.tokens.tokenizer import Tokenizer
 

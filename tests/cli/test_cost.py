@@ -69,7 +69,7 @@ def test_other_questions(words, said, capsys):
         (["gptt"], 1, "did you mean 'gpt'?"),
         (["gpt:lagre"], 1, "did you mean 'large'?"),
         (["gpt2"], 1, "regard cost gpt:gpt2"),
-        (["gpt", "width=100", "heads=3"], 1, "must divide the width"),
+        (["gpt", "width=100", "heads=3"], 1, "is not divisible by 3 heads"),
         (["gpt", "haeds=3"], 1, "did you mean 'heads'?"),
         (["gpt:tiny", "--length", "100"], 1, "100 positions are needed"),
         (["gpt:tiny", "--decode", "--length", "100"], 1, "100 positions are needed, but 64 are learned"),

@@ -10,7 +10,7 @@ from safetensors import safe_open
 
 import regard
 from regard import cli
-from regard.tasks.text.question_answerer import QuestionAnswerer
+from regard.tasks.text.extractive_qa import QuestionAnswerer
 from tests.tasks import text_data
 from tests.tasks.text.test_embedder import LINES, small
 from tests.tasks.text.test_fill_mask import small as small_filler

@@ -11,9 +11,10 @@ import regard
 from regard import cli
 from regard.cli.generate import load_generator
 from regard.core.errors import BadInput
+from regard.modalities.text import Candidate
 from regard.models.gpt import GPT, Config
 from regard.tasks.text.text_generator import TextGenerator
-from regard.tasks.text.translator import Translator
+from regard.tasks.text.translation import Translator
 from regard.tokens.tokenizer import Tokenizer
 from regard.weights.hf import gpt2
 from tests.stories.command import run
@@ -69,18 +70,20 @@ def test_text_follows_the_prompt_as_it_does_in_the_library(folder, write, capsys
 
 
 def test_several_texts_are_parted_by_an_empty_line(folder, write, capsys):
-    assert call("generate", "two", "no", "--model", folder, "--max-new-tokens", 6, "--num-samples", 2) == 0
-    texts = write(["two", "no"], max_new_tokens=6, num_samples=2, temperature=0.8)
-    expected = [f"{prompt}{text}\n" for prompt, each in zip(("two", "no"), texts, strict=True) for text in each]
+    assert call("generate", "two", "no", "--model", folder, "--max-new-tokens", 6, "--num-candidates", 2) == 0
+    texts = write(["two", "no"], max_new_tokens=6, num_candidates=2, temperature=0.8)
+    expected = [
+        f"{prompt}{one.text}\n" for prompt, each in zip(("two", "no"), texts, strict=True) for one in each.candidates
+    ]
     assert capsys.readouterr().out == "\n".join(expected)
 
 
 def test_json_has_a_line_for_each_text(folder, write, capsys):
     assert (
-        call("generate", "two", "über 🐕", "--model", folder, "--max-new-tokens", 8, "--num-samples", 3, "--json") == 0
+        call("generate", "two", "über 🐕", "--model", folder, "--max-new-tokens", 8, "--num-candidates", 3, "--json") == 0
     )
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    found = write.written(["two", "über 🐕"], max_new_tokens=8, num_samples=3, temperature=0.8)
+    found = write.candidates(["two", "über 🐕"], max_new_tokens=8, num_candidates=3, temperature=0.8)
     assert [row["number"] for row in rows] == [1, 1, 1, 2, 2, 2]
     assert [row["text"] for row in rows] == [one.text for each in found for one in each]
     assert rows[3]["prompt"] == "über 🐕"
@@ -112,7 +115,7 @@ def test_lines_of_stdin_are_prompts_and_a_bad_one_is_the_only_one_lost(folder, w
     rows = [json.loads(line) for line in out.splitlines()]
     assert [row["number"] for row in rows] == [1, 2, 3, 4, 5, 6]
     assert [bool(row.get("tokens")) for row in rows] == [True, False, True, False, False, True]
-    alone = write.written(["no one"], max_new_tokens=6, temperature=0.8, numbers=[2])[0][0].text
+    alone = write.candidates(["no one"], max_new_tokens=6, temperature=0.8, numbers=[2])[0][0].text
     assert rows[2]["text"] == alone  # its number, not its company, decides what is drawn
     for said in (
         "prompt 2 could not be written on: prompt 2 is empty",
@@ -132,13 +135,13 @@ def test_lines_of_stdin_are_prompts_and_a_bad_one_is_the_only_one_lost(folder, w
         (["two dogs " * 20], "do not fit the model's 48"),
         (["two", "--max-new-tokens", "60"], "let the oldest go (slide)"),
         (["two", "--beam-size", "2", "--stop", "x"], "does not work with beam search"),
-        (["two", "--temperature", "0", "--num-samples", "2"], "at temperature 0 all samples are the same"),
+        (["two", "--temperature", "0", "--num-candidates", "2"], "at temperature 0 all samples are the same"),
     ],
     ids=["empty", "long prompt", "long text", "beams and stop", "greedy twice"],
 )
 def test_what_cannot_be_written_is_one_clear_line(folder, words, said, capsys):
     for stream in ("--stream", "--no-stream"):
-        if stream == "--stream" and ({"--beam-size", "--num-samples"} & set(words)):
+        if stream == "--stream" and ({"--beam-size", "--num-candidates"} & set(words)):
             continue
         assert call("generate", *words, "--model", folder, stream) == 1
         out, err = capsys.readouterr()
@@ -148,8 +151,8 @@ def test_what_cannot_be_written_is_one_clear_line(folder, words, said, capsys):
 
 
 def test_options_that_do_not_go_together_are_refused(folder, capsys):
-    for words in (["--stream", "--json"], ["--stream", "--num-samples", "2"], ["--max-new-tokens", "0"], ["--top-p", "1.5"],
-                  ["--seed", str(2**64)]):  # fmt: skip
+    for words in (["--stream", "--json"], ["--stream", "--num-candidates", "2"], ["--max-new-tokens", "0"],
+                  ["--top-p", "1.5"], ["--seed", str(2**64)]):  # fmt: skip
         assert call("generate", "two", "--model", folder, *words) == 2
         assert capsys.readouterr().err.count("\n") == 1
 
@@ -202,12 +205,13 @@ class QuestionAnswerer:
     def __init__(self, model):
         self.model = model
 
-    def __call__(self, prompts, beam_size=4, *, max_new_tokens=None, num_candidates=1, **search):
+    def candidates(self, prompts, *, beam_size=4, max_new_tokens=None, num_candidates=1, **search):
         said = f"{beam_size} {max_new_tokens} {sorted(search.items())}"
-        return [
-            f"{p.upper()} {said}" if num_candidates == 1 else [f"{p} {n}" for n in range(num_candidates)]
+        texts = [
+            [f"{p.upper()} {said}"] if num_candidates == 1 else [f"{p} {n}" for n in range(num_candidates)]
             for p in prompts
         ]
+        return [[Candidate(text, 0.0) for text in each] for each in texts]
 
 
 def test_answers_stand_by_themselves(folder, write, capsys, monkeypatch):
@@ -216,7 +220,7 @@ def test_answers_stand_by_themselves(folder, write, capsys, monkeypatch):
     assert capsys.readouterr().out == "TWO 4 None []\nNO 4 None []\n"
     assert call("generate", "two", "--model", folder, "--temperature", 0.5, "--max-new-tokens", 7) == 0
     assert capsys.readouterr().out == "TWO 4 7 [('sample', True), ('temperature', 0.5)]\n"
-    assert call("generate", "two", "--model", folder, "--num-samples", 2, "--json") == 0
+    assert call("generate", "two", "--model", folder, "--num-candidates", 2, "--json") == 0
     assert [json.loads(row)["text"] for row in capsys.readouterr().out.splitlines()] == ["two 0", "two 1"]
     assert call("generate", "two", "--model", folder, "--slide") == 2
     assert "--slide is for models that write on" in capsys.readouterr().err

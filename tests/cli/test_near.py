@@ -8,7 +8,7 @@ import torch
 import regard
 from regard import cli
 from regard.models.word2vec import Config, Word2Vec
-from regard.tasks.text.nearest_words import NearestWords
+from regard.tasks.text.word2vec import NearestWords
 from regard.tokens.word_tokenizer import build_vocabulary
 
 

@@ -11,7 +11,7 @@ import regard
 from regard import cli
 from regard.api import zoo
 from regard.models.rnnsearch import Config, RNNSearch
-from regard.tasks.text.pronouncer import Pronouncer
+from regard.tasks.text.pronunciation import Pronouncer
 from regard.tokens.tokenizer import Tokenizer
 
 
@@ -63,7 +63,7 @@ def test_an_apostrophe_among_the_letters_does_not_look_like_a_quote(folder, caps
 
 def test_several_pronunciations_and_json(folder, capsys):
     assert call("pronounce", "bad", "--model", folder, "--num-candidates", "2", "--device", "cpu") == 0
-    best = regard.load(folder)(["bad"], num_candidates=2)[0]
+    best = [candidate.text for candidate in regard.load(folder)("bad", num_candidates=2).candidates]
     assert capsys.readouterr().out.rstrip("\n").split("\t") == best
     assert call("pronounce", "bad tea", "--model", folder, "--json", "--device", "cpu") == 0
     found = json.loads(capsys.readouterr().out)

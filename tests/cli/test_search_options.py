@@ -29,7 +29,8 @@ def test_drawing_depends_on_the_seed_and_the_place_of_a_line_only(translator, ca
     assert call("--sample", "--seed", "3", "--top-k", "20")[1] == one
     assert call("--sample", "--seed", "4", "--top-k", "20")[1] != one
     assert call("--sample", "--seed", "3", "--top-k", "20", text=LINES[:1])[1] == one[:1]
-    assert translator(LINES, sample=True, seed=3, top_k=20, batch_tokens=1) == one
+    drawn = translator.candidates(LINES, sample=True, seed=3, top_k=20, batch_tokens=1)
+    assert [each[0].text for each in drawn] == one
     assert list(translator.stream(LINES, window=2, sample=True, seed=3, top_k=20)) == one
 
 
@@ -42,7 +43,7 @@ def test_groups_of_beams_find_other_outputs(translator, call):
     status, rows, _ = call("--groups", "4", "--diversity", "8", "--num-candidates", "4")
     assert status == 0
     assert len(rows) == 12
-    assert [row.split("\t")[2] for row in rows[:4]] != plain[0]
+    assert [row.split("\t")[2] for row in rows[:4]] != [c.text for c in plain[0].candidates]
 
 
 def test_translations_begin_as_asked(translator, call):

@@ -20,8 +20,8 @@ from regard.models.ctc import Config as CTCConfig
 from regard.models.online_alignment import Config as OnlineConfig
 from regard.models.online_alignment import OnlineAlignment
 from regard.tasks.audio import ctc_speech_recognition
-from regard.tasks.audio.ctc_speech_recognizer import CTCSpeechRecognizer
-from regard.tasks.audio.speech_recognizer import SpeechRecognizer
+from regard.tasks.audio.ctc_speech_recognition import CTCSpeechRecognizer
+from regard.tasks.audio.speech_recognition import SpeechRecognizer
 from tests.tasks.audio_data import FRONT, Songs, sung, taught
 
 soundfile = pytest.importorskip("soundfile")
@@ -169,7 +169,7 @@ def test_a_model_that_hears_several_frames_at_a_time_is_drawn_over_the_right_sec
     config = OnlineConfig(vocab=task.text.size, width=8, hidden=8, layers=1, input_dim=FRONT.features, frame_stack=3)
     hear = SpeechRecognizer(OnlineAlignment(config), task.text, to_dict(FRONT))
     (trace, *_) = hear.attention(sounds / "a.wav", "low high")
-    frames = len(hear.to_frames([sounds / "a.wav"])[0])
+    frames = len(hear.frames(sounds / "a.wav"))
     assert trace.weights.shape[-1] == -(-frames // 3)
     assert hear.seconds == pytest.approx(3 * FRONT.hop_ms / 1000)
 

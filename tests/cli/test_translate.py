@@ -33,7 +33,8 @@ def test_nbest_gives_number_score_and_text(translator, translator_folder, capsys
     assert call("translate", *LINES, "--model", translator_folder, "--num-candidates", 5) == 0
     rows = [line.split("\t") for line in capsys.readouterr().out.split("\n")[:-1]]
     assert [row[0] for row in rows] == [*"11111", "2", *"33333", *"44444"]
-    assert [row[2] for row in rows if row[0] == "3"] == translator(LINES, beam_size=5, num_candidates=5)[2]
+    wanted = translator(LINES, beam_size=5, num_candidates=5)[2].candidates
+    assert [row[2] for row in rows if row[0] == "3"] == [candidate.text for candidate in wanted]
     scores = [float(row[1]) for row in rows if row[0] == "3"]
     assert scores == sorted(scores, reverse=True)
 
@@ -44,7 +45,7 @@ def test_text_of_several_lines_is_several_lines(translator_folder, capsys):
 
 
 def test_a_line_that_breaks_the_search_is_the_only_one_lost(translator_folder, capsys, monkeypatch):
-    from regard.tasks.text.translator import Translator
+    from regard.tasks.text.translation import Translator
 
     whole = Translator.candidates
 

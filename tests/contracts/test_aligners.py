@@ -4,8 +4,11 @@ import pytest
 import torch
 
 from regard.attention import ALIGNERS
+from regard.attention.aligners.base import align
+from regard.attention.aligners.hard import ForcedChoices, collect_choices
 from regard.attention.protocol import Aligner, context
 from regard.core.errors import Unsupported
+from regard.core.layer_state import PassState
 from regard.core.spec import build_part
 
 EVERY = list(ALIGNERS)
@@ -33,11 +36,12 @@ def parts(name, batch=3, k=4, m=9, steps=STEPS):
     return aligner, queries, memory
 
 
-def walk(aligner, queries, memory, mask=None):
+def walk(aligner, queries, memory, mask=None, pass_state=None):
     """The weights of every step: T B K M."""
     keys, state, seen = aligner.keys(memory), None, []
-    for query in queries:
-        weights, state = aligner(query, keys, mask, state)
+    pass_state = PassState() if pass_state is None else pass_state
+    for t, query in enumerate(queries):
+        weights, state = align(aligner, query, keys, mask, state, pass_state.layer(t))
         seen.append(weights)
     return torch.stack(seen)
 
@@ -118,12 +122,12 @@ def test_masked_place_has_no_influence(name):
 @pytest.mark.parametrize("training", [False, True])
 def test_an_input_without_a_place_gives_zeros_and_no_nan(name, training):
     aligner, queries, memory = parts(name)
-    weights = walk(aligner.train(training), queries, memory, real([9, 0, 2]))
+    pass_state = PassState()
+    weights = walk(aligner.train(training), queries, memory, real([9, 0, 2]), pass_state)
     assert weights[:, 1].abs().max() == 0
     seen = sum(context(w, memory).square().sum() for w in weights)
-    told = (
-        sum(x.sum() for x in aligner.log_probs()) if training and hasattr(aligner, "log_probs") else 0.0
-    )  # what draws learn by
+    choices = training and isinstance(aligner, ForcedChoices)  # which learn from their log-probabilities
+    told = sum(x.sum() for x in collect_choices(pass_state)[:2]) if choices else 0.0
     (seen + told).backward()
     grads = [queries.grad, memory.grad, *(p.grad for p in aligner.parameters())]
     assert all(torch.isfinite(g).all() for g in grads if g is not None)
@@ -234,7 +238,7 @@ def test_keys_are_narrow_enough_for_bfloat16_and_what_is_carried_is_not(name):
 @pytest.mark.parametrize("name", EVERY)
 def test_every_parameter_learns_from_where_it_looks(name):
     aligner, queries, memory = parts(name)
-    if hasattr(aligner, "log_probs"):
+    if isinstance(aligner, ForcedChoices):
         pytest.skip("learns from what its choices are worth, which a task knows")
     weights = walk(aligner.train(), queries, memory, real([9, 4, 6]))
     sum(context(w, memory).square().sum() for w in weights).backward()

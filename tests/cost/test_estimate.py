@@ -132,7 +132,7 @@ def test_a_kernel_takes_what_takes_longer():
 
 
 def test_a_run_is_tokens_over_tokens_of_an_update():
-    cost = estimate(scenario(each=20.0))
+    cost = estimate(scenario(tokens_per_parameter=20.0))
     tokens, updates, seconds = cost.run
     assert tokens == 20 * CONFIG_PARAMETERS
     assert updates == -(-tokens // (8 * 64))
@@ -153,7 +153,7 @@ def test_writing_reads_all_weights_and_all_of_the_cache():
 
 @pytest.mark.parametrize("recompute", [False, True])
 def test_the_largest_batch_fits_and_one_more_row_does_not(recompute):
-    efficiency = replace(EXPECTED, apart=0.0)
+    efficiency = replace(EXPECTED, reserved=0.0)
     cost = estimate(
         scenario(
             device=replace(SMALL, memory=3e7),
@@ -178,7 +178,7 @@ def test_what_helps_is_tried_and_not_guessed():
     cost = estimate(
         scenario(
             device=replace(SMALL, memory=4e7),
-            efficiency=replace(EXPECTED, apart=0.0),
+            efficiency=replace(EXPECTED, reserved=0.0),
             shape=InputShape(batch=64, length=64),
         )
     )
@@ -192,8 +192,8 @@ def test_what_helps_is_tried_and_not_guessed():
 
 def test_a_field_without_a_default_may_be_given_as_a_setting():
     with pytest.raises(RegardError, match=r"state_dim=\.\.\., action_dim=\.\.\."):
-        resolve_config("decision", None, [])
-    config = resolve_config("decision", None, ["state_dim=3", "action_dim=1"])
+        resolve_config("decision_transformer", None, [])
+    config = resolve_config("decision_transformer", None, ["state_dim=3", "action_dim=1"])
     assert (config.state_dim, config.action_dim) == (3, 1)
 
 
@@ -237,7 +237,7 @@ def test_what_cannot_be_is_one_line(changes, error, said):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (["width=100", "heads=3"], "must divide the width"),
+        (["width=100", "heads=3"], "width 100 is not divisible by 3 heads"),
         (["heads=0"], "at least 1"),
         (["layers=-1"], "at least 1"),
         (["widht=64"], "width"),
@@ -371,7 +371,7 @@ def test_this_machine_is_what_the_doctor_found(monkeypatch):
     assert (device.bandwidth, device.memory, device.is_cpu) == (3e12, 2**36, False)
     assert efficiency_of(device) == MEASURED_EFFICIENCY
     assert efficiency_of(DEVICES["h200"]) == EXPECTED
-    assert efficiency_of(device, 0.5).products == 0.5
+    assert efficiency_of(device, 0.5).matmul == 0.5
     cost = estimate(scenario(device=device, efficiency=efficiency_of(device)))
     assert "products reach 90% of the peak" in report.assumptions(cost)
     assert "measured by regard doctor" in report.assumptions(cost)

@@ -81,7 +81,7 @@ def test_windows_are_one_kernel_on_a_gpu_and_as_much_work():
     kinds = [{kernel.kind for kernel in found.kernels["forward"]} for found in (here, there)]
     assert "attention" in kinds[1] - kinds[0]
     assert sum(found.kernels["forward"].total() for found in (there,)) < here.kernels["forward"].total()
-    assert there.kept < here.kept
+    assert there.saved_for_backward < here.saved_for_backward
     assert there.maps == here.maps
     wide = resolve_config(
         "swinv2", "tiny", ["window_size=16", "image_size=64", *STILL, *DEAF]
@@ -196,7 +196,7 @@ def test_work_of_stages_is_found_where_it_is_done():
 def test_what_is_left_out_may_be_0_and_no_less():
     config = resolve_config("vit", "b16", ["num_classes=0", "num_prefix_tokens=0", "pool=mean", "layers=1"])
     assert "head" not in forward_pass(config, InputShape(batch=1), ExecutionPlan()).parameters
-    with pytest.raises(meta_model.BadInput, match="num_classes must be at least 0, got -1"):
+    with pytest.raises(meta_model.BadInput, match="num_classes is -1; at least 0 is needed"):
         forward_pass(replace(config, num_classes=-1), InputShape(batch=1), ExecutionPlan())
 
 

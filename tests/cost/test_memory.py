@@ -85,7 +85,7 @@ def test_fused_attention_keeps_no_map():
         return at(512) / at(256)
 
     assert grows(ExecutionPlan("float32")) == pytest.approx(2, rel=0.01)
-    assert grows(ExecutionPlan("float32"), ["attention='softmax(backend=\"plain\")'"]) > 2.9
+    assert grows(ExecutionPlan("float32"), ["attention='softmax(backend=\"eager\")'"]) > 2.9
 
 
 def test_recomputation_keeps_what_enters_the_blocks():
@@ -119,7 +119,7 @@ def test_the_cache_is_keys_and_values_of_every_layer():
     keys = 2 * config.layers * 3 * slots * config.width * 4
     assert keys <= found.cache < 1.01 * keys + 3 * slots * 16
     few = decoding_step(
-        resolve_config("gpt", "tiny", ["vocab=300", "groups=1"]),
+        resolve_config("gpt", "tiny", ["vocab=300", "kv_heads=1"]),
         InputShape(batch=3, length=50),
         ExecutionPlan("float32"),
     )

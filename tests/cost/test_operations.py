@@ -15,7 +15,7 @@ from .real import Real
 STILL = ["dropout=0", "attention_dropout=0"]
 MODELS = {
     "transformer:tiny": ([*STILL], InputShape(batch=3, source=17, target=13)),
-    "transformer:small": (["norm=pre", "feedforward=swiglu", "groups=2", *STILL], InputShape(batch=2, length=20)),
+    "transformer:small": (["norm=pre", "feedforward=swiglu", "kv_heads=2", *STILL], InputShape(batch=2, length=20)),
     "gpt:tiny": (["vocab=300", *STILL], InputShape(batch=3, length=64)),
     "bert:tiny": (["vocab=300", "head=classes(3)", *STILL], InputShape(batch=3, length=64)),
     "gpt:char": (["vocab=65", "positions=rotary", "norm_kind=rms", *STILL], InputShape(batch=1, length=64)),

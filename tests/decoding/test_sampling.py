@@ -7,7 +7,7 @@ from regard.core.errors import BadInput
 from regard.decoding.beam_search import greedy_search, sample
 from regard.decoding.generation_config import GenerationConfig
 from regard.decoding.sampling import Sampler, apply_repetition_penalty, fast_topk, uniform_numbers
-from regard.tasks.text.translator import SearchConfig
+from regard.tasks.text.text_generator import ContinuationConfig
 
 LOGITS = torch.tensor([[2.0, -1.0, 0.5, 2.0, -3.0, 1.0, 0.0, -0.5]])
 
@@ -190,7 +190,7 @@ def test_a_seed_that_no_generator_takes_is_refused_in_one_line(seed):
     for asked in (
         lambda: uniform_numbers([seed], 2, 1),
         lambda: GenerationConfig(seed=seed),
-        lambda: SearchConfig(seed=seed),
+        lambda: ContinuationConfig(seed=seed),
     ):
         with pytest.raises(BadInput, match="a whole number of at most 64 bits"):
             asked()

@@ -16,24 +16,24 @@ def median(file, ratio, **case):
 
 def vision(*models):
     files = ("vision-cuda", "vision-training-cuda")
-    return [median(file, "ours / timm", model=model) for file in files for model in models]
+    return [median(file, "regard / timm", model=model) for file in files for model in models]
 
 
 ROWS = {
-    "GPT-2 124M writes": lambda: [median("generate-cuda", "ours+compiled / transformers", batch=16)],
+    "GPT-2 124M writes": lambda: [median("generate-cuda", "regard+compiled / transformers", batch=16)],
     "Marian base translates, 64": lambda: [
-        median("translate-cuda", "ours / transformers", batch=64, beams=beams) for beams in (1, 4)
+        median("translate-cuda", "regard / transformers", batch=64, beam_size=beam_size) for beam_size in (1, 4)
     ],
-    "BERT base encodes": lambda: [median("encode-cuda", "ours / transformers", case="64x128")],
-    "the same, texts of all lengths": lambda: [median("encode-cuda", "ours-packed / transformers", case="ragged")],
+    "BERT base encodes": lambda: [median("encode-cuda", "regard / transformers", case="64x128")],
+    "the same, texts of all lengths": lambda: [median("encode-cuda", "regard-packed / transformers", case="ragged")],
     "ViT-B/16, ViT-S/16": lambda: vision("vit_b16", "vit_s16"),
     "Swin-T, Swin v2-T": lambda: vision("swin_t", "swinv2_t"),
     "MViT v2-T": lambda: vision("mvitv2_t"),
     "Marian base translates, 1, 16, 64": lambda: [
-        median("translate-cpu", "ours / ctranslate2", batch=batch, beams=4) for batch in (1, 16, 64)
+        median("translate-cpu", "regard / ctranslate2", batch=batch, beam_size=4) for batch in (1, 16, 64)
     ],
     "MiniLM encodes": lambda: [
-        median("encode-cpu", "ours / onnx", case=case) for case in ("1 ragged", "16 ragged", "64 ragged")
+        median("encode-cpu", "regard / onnx", case=case) for case in ("1 ragged", "16 ragged", "64 ragged")
     ],
 }
 

@@ -59,8 +59,8 @@ def test_images_too(tmp_path):
 
     from PIL import Image
 
-    from regard.models import build
     from regard.modalities.image import Preprocess
+    from regard.models import build
     from regard.tasks.image.image_classifier import ImageClassifier
 
     picture = BytesIO()

@@ -16,8 +16,8 @@ from regard.interpret.linear_probe import (
 from regard.models.elmo import Config, ELMo
 from regard.models.word2vec import Config as Word2VecConfig
 from regard.models.word2vec import Word2Vec
-from regard.tasks.text.contextual_embeddings import ContextualEmbedder
-from regard.tasks.text.nearest_words import NearestWords
+from regard.tasks.text.bidirectional_lm import ContextualEmbedder
+from regard.tasks.text.word2vec import NearestWords
 from regard.tokens.word_tokenizer import build_vocabulary
 
 WORDS = {"play": 0.7, "show": 0.3, "run": 0.5}  # how often each is a noun

@@ -26,7 +26,8 @@ SEARCHES = {
     "penalised": lambda m, s: beam_search(m, s, beam_size=3, num_candidates=3, max_length=9, length_penalty=0.4)[0],
     "diverse": lambda m, s: beam_search(m, s, beam_size=4, groups=2, diversity=1.5, num_candidates=4, max_length=6)[0],
     "sample": lambda m, s: sample(m, s, num_samples=3, top_k=8, top_p=0.9, min_p=0.05, seed=5, max_length=7)[0],
-    "forced": lambda m, s: beam_search(m, s, beam_size=3, num_candidates=3, max_length=7, prefix=[[5, 6]], banned_tokens=[4])[0],
+    "forced": lambda m, s: beam_search(m, s, beam_size=3, num_candidates=3, max_length=7, prefix=[[5, 6]],
+                                       banned_tokens=[4])[0],
 }  # fmt: skip
 SOURCE = torch.tensor([[5, 9, 3, 7, 4]])
 
@@ -162,7 +163,7 @@ def test_the_winners_rows_are_the_watched_maps_of_its_translation(zoo, name):
 @pytest.mark.parametrize("how", ["greedy", "beam", "sample"])
 def test_a_gpt_looks_back_at_its_own_words_whatever_other_beams_wrote(zoo, how):
     write = zoo("shakespeare")
-    shown = trace_search(write, {"text": "ROMEO:\n"}, how=how, max_new_tokens=9, beam_size=3, num_samples=2)
+    shown = trace_search(write, {"text": "ROMEO:\n"}, how=how, max_new_tokens=9, beam_size=3, num_candidates=2)
     assert shown["looks"] == "self"
     nodes = {node["id"]: node for step in shown["steps"] for node in step["nodes"]}
     for found in shown["found"]:
@@ -189,7 +190,7 @@ def test_every_way_that_is_offered_gives_what_the_predictor_gives(zoo, name):
     assert search_methods(predictor) == list(calls)
     for how, call in calls.items():
         settings = {"how": how, "beam_size": call.get("beams", 4), **(drawn if how == "sample" else {})}
-        shown = trace_search(predictor, {"text": line}, **settings, diversity=2.0, num_samples=2)
+        shown = trace_search(predictor, {"text": line}, **settings, diversity=2.0, num_candidates=2)
         expected = predictor.candidates([line], **call)[0]
         assert [one["text"] for one in shown["found"]] == [one.text for one in expected]
         assert [one["score"] for one in shown["found"]] == pytest.approx([one.score for one in expected], abs=1e-4)
@@ -199,14 +200,14 @@ def test_every_way_that_is_offered_gives_what_the_predictor_gives(zoo, name):
 def test_a_writer_gives_what_it_writes(zoo):
     write = zoo("shakespeare")
     calls = {
-        "sample": {"num_samples": 2, "temperature": 0.8, "top_k": 10, "seed": 4},
+        "sample": {"num_candidates": 2, "temperature": 0.8, "top_k": 10, "seed": 4},
         "greedy": {"temperature": 0.0},
-        "beam": {"beam_size": 3, "num_samples": 3},
+        "beam": {"beam_size": 3, "num_candidates": 3},
     }
     for how, call in calls.items():
         shown = trace_search(write, {"text": "ROMEO:"}, how=how, max_new_tokens=12, **({} if how == "greedy" else call))
         assert [one["text"] for one in shown["found"]] == [
-            w.text for w in write.written(["ROMEO:"], max_new_tokens=12, **call)[0]
+            w.text for w in write.candidates(["ROMEO:"], max_new_tokens=12, **call)[0]
         ]
         assert shown["steps"][-1]["stopped"]
 

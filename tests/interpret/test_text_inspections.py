@@ -9,9 +9,9 @@ from regard.core.errors import BadInput, UnknownName
 from regard.interpret.compare import compare_outputs
 from regard.interpret.inspection import inspect
 from regard.models.t5 import T5, Config
-from regard.tasks.text.question_answerer import QuestionAnswerer
-from regard.tasks.text.tagger import Tagger
-from regard.tasks.text.text_to_text_generator import TextToTextGenerator
+from regard.tasks.text.extractive_qa import QuestionAnswerer
+from regard.tasks.text.tagging import Tagger
+from regard.tasks.text.text_to_text import TextToTextGenerator
 from regard.tokens.sentinels import add_sentinels, encode_with_sentinels, offsets_with_sentinels, sentinel_ids
 from regard.tokens.tokenizer import Tokenizer
 from tests.interpret.test_inspection import everything_can_be_asked

@@ -12,24 +12,24 @@ from regard.models import build
 from regard.models.t5 import T5
 from regard.models.t5 import Config as T5Config
 from regard.models.transformer import Config, Transformer
-from regard.tasks.text.chunker import Chunker
-from regard.tasks.text.classifier import TextClassifier
+from regard.tasks.text.chunking import Chunker
+from regard.tasks.text.classification import TextClassifier
 from regard.tasks.text.embedder import TextEmbedder
 from regard.tasks.text.encoder_base import EncoderPredictor
-from regard.tasks.text.fill_mask import FillMask
-from regard.tasks.text.nearest_words import NearestWords
-from regard.tasks.text.pronouncer import Pronouncer
-from regard.tasks.text.tagger import Tagger
+from regard.tasks.text.masked_lm import FillMask
+from regard.tasks.text.word2vec import NearestWords
+from regard.tasks.text.pronunciation import Pronouncer
+from regard.tasks.text.tagging import Tagger
 from regard.tasks.text.text_generator import TextGenerator
-from regard.tasks.text.text_to_text_generator import TextToTextGenerator
-from regard.tasks.text.translator import Translator
+from regard.tasks.text.text_to_text import TextToTextGenerator
+from regard.tasks.text.translation import Translator
 from regard.tokens.sentinels import add_sentinels
 from regard.tokens.tokenizer import Tokenizer
 
 LINES = ["The old dog barks at the cat.", "A cat sleeps on the mat, and the dogs look on."] * 3
 TASKS = (
-    "masked_lm", "classification", "tagging", "embedding", "translation", "text_to_text", "pronunciation", "language_modeling",
-    "chunking",
+    "masked_lm", "classification", "tagging", "embedding", "translation", "text_to_text", "pronunciation",
+    "language_modeling", "chunking",
 )  # fmt: skip
 SMALL = {"width": 16, "heads": 2}
 

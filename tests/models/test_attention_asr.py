@@ -63,7 +63,7 @@ def test_where_it_listened_last_matters_to_location_awareness():
     other = TARGET.clone()
     with torch.no_grad():
         before = model(FRAMES, TARGET, LENGTHS)
-        model.decoder.aligner.place.weight.mul_(3.0)
+        model.decoder.aligner.location.weight.mul_(3.0)
         after = model(FRAMES, other, LENGTHS)
     torch.testing.assert_close(before[:, 0], after[:, 0])  # before the first step nothing was looked at
     assert (before[:, 1:] - after[:, 1:]).abs().max() > 1e-6

@@ -206,9 +206,9 @@ for head in ("pretraining", "classes(3)", None):
 @pytest.mark.parametrize(
     ("tokens", "segments", "said"),
     [
-        ([[3, 17]], None, "token 17 is not among the 17"),
-        ([[3, -1]], None, "token -1"),
-        ([[3, 4]], [[0, 2]], "segment 2 is not among the 2"),
+        ([[3, 17]], None, "token ids must be from 0 to 16, got 17"),
+        ([[3, -1]], None, "got -1"),
+        ([[3, 4]], [[0, 2]], "segment ids must be from 0 to 1, got 2"),
         ([[3] * 25], None, "24 were learned"),
     ],
     ids=["unknown token", "below zero", "unknown segment", "beyond the context"],

@@ -92,5 +92,5 @@ def test_every_frame_is_heard_in_both_directions():
 
 
 def test_halving_less_than_never_is_refused():
-    with pytest.raises(RegardError, match="subsampling_layers is -1; a number from 0 to 6"):
+    with pytest.raises(RegardError, match="subsampling_layers must be from 0 to 6, got -1"):
         built(subsampling_layers=-1)

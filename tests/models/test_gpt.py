@@ -4,6 +4,7 @@ import sys
 import pytest
 import torch
 
+from regard.attention import MECHANISMS
 from regard.attention.capture.watch import watch
 from regard.core.errors import BadInput, UnknownName
 from regard.decoding.beam_search import beam_search, greedy_search, sample
@@ -37,7 +38,7 @@ VARIANTS = {
     "plain backend": {"attention": "softmax(backend='eager')"},
     "one a layer": {"attention": ["softmax", "softmax(scale=0.5)"]},
     "experts": {"feedforward": "moe(num_experts=3, top_k=2)"},
-} | {name: {"positions": name} for name in POSITIONS}
+} | {name: {"positions": name} for name in POSITIONS} | {name: {"attention": name} for name in MECHANISMS}
 
 
 @pytest.mark.parametrize(
@@ -254,10 +255,10 @@ for more in ({}, {"positions": "rotary", "qk_norm": "rms", "feedforward": "swigl
     ("prompts", "lengths", "said"),
     [
         (torch.zeros(2, 0, dtype=torch.long), None, "empty"),
-        (torch.zeros(2, 3, dtype=torch.long), torch.tensor([2, 0]), "at least one"),
-        (torch.zeros(2, 3, dtype=torch.long), torch.tensor([2, 4]), "at most 3"),
-        (torch.tensor([[3, 17]]), None, "token 17 is not among the 17"),
-        (torch.tensor([[3, -1]]), None, "token -1"),
+        (torch.zeros(2, 3, dtype=torch.long), torch.tensor([2, 0]), "from 1 to 3, got 0 to 2"),
+        (torch.zeros(2, 3, dtype=torch.long), torch.tensor([2, 4]), "from 1 to 3, got 2 to 4"),
+        (torch.tensor([[3, 17]]), None, "token ids must be from 0 to 16, got 17"),
+        (torch.tensor([[3, -1]]), None, "got -1"),
         (torch.zeros(1, 26, dtype=torch.long), None, "24 were learned"),
     ],
     ids=["no token", "no length", "too long a length", "unknown token", "below zero", "beyond the context"],

@@ -105,7 +105,7 @@ def test_the_window_can_be_watched():
     state = model.start(points, *text)
     for t in range(9):
         _, state = model.step(points[:, t], state)
-        torch.testing.assert_close(weights[:, 0, t], state.looked[:, 0])
+        torch.testing.assert_close(weights[:, 0, t], state.window_weights[:, 0])
     assert weights[2, 0, :, 1:].abs().max() == 0  # its text is one mark long
 
 

@@ -111,11 +111,11 @@ def test_without_classes_the_answer_is_the_pooled_vector():
 
 
 def test_what_cannot_be_read_is_refused():
-    with pytest.raises(BadInput, match="with 3 channels here"):
+    with pytest.raises(BadInput, match="with 3 channels, got"):
         small()(torch.zeros(2, 1, 64, 64))
     with pytest.raises(BadInput, match="clips B C T Y X"):
         small("s-clips", num_frames=4)(torch.zeros(2, 3, 64, 64))
-    with pytest.raises(RegardError, match="heads must divide"):
+    with pytest.raises(RegardError, match="not divisible by"):
         small(width=7, heads=2)
     with pytest.raises(RegardError, match="'residual_pooling' is 'some'"):
         small(residual_pooling="some")

@@ -80,7 +80,7 @@ def test_parameters_of_the_first_papers_unit():
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(BadInput, match="an even kernel has no middle"):
+    with pytest.raises(BadInput, match="kernel must be odd"):
         regard.build("neural_gpu", vocab=7, kernel=4)
     with pytest.raises(UnknownName, match="did you mean 'image'"):
         regard.build("neural_gpu", vocab=7, decoder="imag")

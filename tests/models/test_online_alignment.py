@@ -9,10 +9,12 @@ import pytest
 import torch
 from torch import nn
 
+from regard.attention.aligners.hard import collect_choices
 from regard.attention.capture.watch import watch
 from regard.core.config import from_dict, to_dict
 from regard.core.decodable import Decodable
 from regard.core.errors import RegardError
+from regard.core.layer_state import PassState
 from regard.decoding.beam_search import beam_search, greedy_search, sample
 from regard.decoding.online_decoder import OnlineDecoder
 from regard.models import build
@@ -192,8 +194,8 @@ def gradients(value, model):
 
 def test_every_way_of_writing_is_there_once_and_their_chances_sum_to_one():
     every = enumerate_alignments(tiny(), SOURCE, TARGET)
-    assert len(every.all_paths) == sum(math.comb(4, k) for k in range(4))
-    assert len({tuple(path) for path in every.all_paths.tolist()}) == len(every.all_paths)
+    assert len(every.paths) == sum(math.comb(4, k) for k in range(4))
+    assert len({tuple(path) for path in every.paths.tolist()}) == len(every.paths)
     torch.testing.assert_close(every.chances.sum(), torch.tensor(1.0))
     assert every.chances.max() < 0.9
     assert every.bound < every.likelihood - 1e-4
@@ -203,8 +205,8 @@ def test_what_is_told_of_a_path_is_the_product_of_its_choices_by_hand():
     model = tiny()
     every = enumerate_alignments(model, SOURCE, TARGET)
     heard = model.encode(SOURCE[None])
-    for row in (0, 3, 7, len(every.all_paths) - 1):
-        path, hidden, wrote = every.all_paths[row].tolist(), model.initial_states(1, heard.input_gates), 0.0
+    for row in (0, 3, 7, len(every.paths) - 1):
+        path, hidden, wrote = every.paths[row].tolist(), model.initial_states(1, heard.input_gates), 0.0
         log_s, rewards, t = torch.zeros(3), torch.zeros(3), 0
         for step in range(4 + 3):
             known = heard.input_gates[:, min(step, 4)][:, None]
@@ -236,7 +238,7 @@ def test_the_expectation_of_the_estimate_is_the_exact_gradient(credit, baseline)
     choices.baseline.fit(6)
     if baseline == "learned":
         nn.init.normal_(choices.baseline.module.weight)
-    states = every_state(model, every.all_paths)
+    states = every_state(model, every.paths)
     total = (every.chances.detach() * every.rewards.sum(1)).sum()
     for row, p in enumerate(every.chances.detach()):
         one = slice(row, row + 1)
@@ -248,11 +250,12 @@ def test_the_expectation_of_the_estimate_is_the_exact_gradient(credit, baseline)
 def every_state(model, all_paths):
     """What a learned baseline sees while these paths are followed."""
     model.emitter.train()
+    pass_state = PassState()
     with model.emitter.force_path(all_paths):
-        model(SOURCE.expand(len(all_paths), -1), TARGET[:-1].expand(len(all_paths), -1))
-    found = model.emitter.queries()
+        rows = SOURCE.expand(len(all_paths), -1), TARGET[:-1].expand(len(all_paths), -1)
+        model(*rows, pass_state=pass_state)
     model.eval()
-    return found
+    return collect_choices(pass_state).queries
 
 
 def test_the_mean_of_many_drawn_gradients_is_the_exact_one():
@@ -270,10 +273,11 @@ def off(weight, batches=40, many=300):
     choices = PolicyGradientLoss(Reinforce(weight=weight, baseline="leave_one_out", num_samples=many, entropy=0.0))
     found = []
     for _ in range(batches):
-        logits = model(SOURCE.expand(many, -1), TARGET[:-1].expand(many, -1))
+        pass_state = PassState()
+        logits = model(SOURCE.expand(many, -1), TARGET[:-1].expand(many, -1), pass_state=pass_state)
         rewards = token_log_probs(logits, TARGET[1:].expand(many, -1))
         loss = (
-            choices.loss(*model.emitter.log_probs(), rewards, torch.ones_like(rewards, dtype=torch.bool))
+            choices.loss(*collect_choices(pass_state)[:2], rewards, torch.ones_like(rewards, dtype=torch.bool))
             - rewards.sum()
         )
         found.append(-gradients(loss / many, model) @ along)
@@ -281,20 +285,17 @@ def off(weight, batches=40, many=300):
     return ((found.mean() - exact @ along) / (found.std() / batches**0.5)).item()
 
 
-def test_choices_are_told_in_training_mode_and_once():
-    model = tiny().train()
-    model(SOURCE[None], TARGET[None, :-1])
-    assert model.emitter.queries().shape == (1, 3, 6)
-    log_s, entropy = model.emitter.log_probs()
+def test_choices_are_published_in_training_mode_only():
+    model, pass_state = tiny().train(), PassState()
+    model(SOURCE[None], TARGET[None, :-1], pass_state=pass_state)
+    log_s, entropy, queries = collect_choices(pass_state)
     assert log_s.shape == entropy.shape == (1, 3)
-    for call in (model.emitter.log_probs, model.emitter.queries):
-        with pytest.raises(RegardError, match="training mode"):
-            call()
-    before = torch.get_rng_state()
-    model.eval()(SOURCE[None], TARGET[None, :-1])
+    assert queries.shape == (1, 3, 6)
+    before, pass_state = torch.get_rng_state(), PassState()
+    model.eval()(SOURCE[None], TARGET[None, :-1], pass_state=pass_state)
     assert torch.equal(torch.get_rng_state(), before)
     with pytest.raises(RegardError, match="training mode"):
-        model.emitter.log_probs()
+        collect_choices(pass_state)
 
 
 def test_paths_are_all_increasing_sequences():
@@ -324,8 +325,9 @@ def test_it_learns_a_monotone_task_and_writes_before_the_end():
 
     for step in range(200):
         source, target, _ = (x.repeat_interleave(4, 0) for x in batch(24))
-        rewards = token_log_probs(model(source, target[:, :-1]), target[:, 1:])
-        loss = choices.loss(*model.emitter.log_probs(), rewards, torch.ones_like(rewards, dtype=torch.bool), step)
+        pass_state = PassState()
+        rewards = token_log_probs(model(source, target[:, :-1], pass_state=pass_state), target[:, 1:])
+        loss = choices.loss(*collect_choices(pass_state)[:2], rewards, torch.ones_like(rewards, dtype=torch.bool), step)
         optimiser.zero_grad()
         ((loss - rewards.sum()) / rewards.numel()).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -50,5 +50,5 @@ def test_statistics_are_learned_in_training_and_used_in_evaluation():
 def test_what_cannot_be_is_refused_in_one_line():
     with pytest.raises(RegardError, match="'block' is 'wide'"):
         build("resnet", block="wide")
-    with pytest.raises(BadInput, match="3 channels here"):
+    with pytest.raises(BadInput, match="with 3 channels, got"):
         build("resnet", size="tiny")(torch.zeros(1, 4, 32, 32))

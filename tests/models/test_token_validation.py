@@ -72,13 +72,13 @@ def test_numbers_on_a_device_are_not_read():
 @pytest.mark.parametrize("name", ["transformer", "t5"])
 def test_targets_are_rows(name):
     model = regard.build(name, **MODELS[name])
-    with pytest.raises(BadInput, match="target tokens are B N"):
+    with pytest.raises(BadInput, match="target tokens must be integers"):
         model(torch.ones(2, 6, dtype=torch.long), torch.tensor([1, 2]))
 
 
 @pytest.mark.usefixtures("unchecked")
 def test_prompts_are_rows():
-    with pytest.raises(BadInput, match="prompts are B N"):
+    with pytest.raises(BadInput, match="prompts must be integers"):
         regard.build("gpt", **MODELS["gpt"]).start(torch.tensor([1, 2]), capacity=4)
 
 

@@ -163,7 +163,7 @@ def test_bad_settings_are_named():
         build("transformer", vocab=9, positions="rotery")
     with pytest.raises(RegardError, match="vocab"):
         build("transformer", size="tiny")
-    with pytest.raises(RegardError, match="must divide"):
+    with pytest.raises(RegardError, match="not divisible by"):
         build("transformer", vocab=9, width=10, heads=3)
     with pytest.raises(RegardError, match="must be int, got"):
         build("transformer", vocab="many")

@@ -239,7 +239,7 @@ def test_a_folder_of_theirs_answers_prompts_as_generate_does(tmp_path):
         do_sample=False,
         bad_words_ids=[[PAD]] + [[n] for n in range(len(tokenizer), VOCAB)],
     )
-    assert answer(prompts, beam_size=1, tokens=7) == tokenizer.batch_decode(expected, skip_special_tokens=True)
+    assert answer(prompts, beam_size=1, max_new_tokens=7) == tokenizer.batch_decode(expected, skip_special_tokens=True)
 
 
 def test_an_unread_table_of_the_published_files_is_passed_over(tmp_path):

@@ -8,6 +8,7 @@ import torch
 import regard
 from regard.attention.capture.watch import watch
 from regard.core.errors import BadInput, Unsupported
+from regard.modalities.image import Preprocess
 from regard.models.deit import Config as DeiTConfig
 from regard.models.deit import DeiT
 from regard.models.vit import Config, ViT
@@ -139,14 +140,15 @@ def test_load_gives_a_classifier_that_shows_images_as_their_processor_does(tmp_p
         "size": {"shortest_edge": 30}, "crop_size": {"height": 24, "width": 24}}  # fmt: skip
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(how))
     classify = regard.load(tmp_path)
-    assert (classify.labels, classify.mean, classify.std) == ([*"abcde"], [0.4, 0.5, 0.6], [0.1, 0.2, 0.3])
-    assert (classify.image, classify.crop, classify.resample) == (24, 0.8, "bicubic")
+    assert classify.labels == [*"abcde"]
+    mean, std = (0.4, 0.5, 0.6), (0.1, 0.2, 0.3)
+    assert classify.preprocess == Preprocess((24, 24), 3, mean, std, crop=0.8, resample="bicubic")
     from PIL import Image
 
     picture = Image.effect_noise((50, 40), 60).convert("RGB")
     (found,) = classify([picture])
     with torch.no_grad():
-        expected = answer(theirs, classify.prepare(picture)).softmax(-1)[0]
+        expected = answer(theirs, classify.preprocess(picture)).softmax(-1)[0]
     assert found.label == "abcde"[int(expected.argmax())]
     assert found.probability == pytest.approx(float(expected.max()), abs=1e-4)
 
@@ -175,8 +177,18 @@ def test_what_ours_cannot_be_is_refused(change, said):
         hf_vit.import_config(peer("ViTForImageClassification").config.to_dict() | change)
 
 
-@pytest.mark.parametrize("settings", [{"pool": "mean"}, {"num_prefix_tokens": 2}, {"layer_scale": 1.0}, {"feedforward": "swiglu"},
-    {"representation_size": 4}, {"positions": "learned(prefix=0)"}], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"pool": "mean"},
+        {"num_prefix_tokens": 2},
+        {"layer_scale": 1.0},
+        {"feedforward": "swiglu"},
+        {"representation_size": 4},
+        {"positions": "learned(prefix=0)"},
+    ],
+    ids=str,
+)
 def test_what_theirs_cannot_be_is_refused(settings):
     (name,) = settings
     with pytest.raises(Unsupported, match=f"transformers' ViT has {name}"):

@@ -1,6 +1,7 @@
 """A classifier written for someone else keeps its labels and the way it is shown images."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -86,7 +87,7 @@ def test_transformers_shows_images_as_we_do_and_knows_the_labels(tmp_path, crop,
     assert theirs.config.label2id == {label: n for n, label in enumerate(NAMES)}
     picture = photo("L" if channels == 1 else "RGB")
     shown = transformers.AutoImageProcessor.from_pretrained(tmp_path / "m", backend="pil")(picture, return_tensors="pt")
-    torch.testing.assert_close(shown.pixel_values, ours.prepare(picture), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(shown.pixel_values, ours.preprocess(picture), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("image", [32, (24, 40)])
@@ -98,7 +99,7 @@ def test_timm_shows_images_as_we_do_and_knows_the_labels(tmp_path, image):
     assert theirs.pretrained_cfg["label_names"] == NAMES
     told = timm.data.resolve_model_data_config(theirs)
     shown = timm.data.create_transform(**told, is_training=False)(photo())[None]
-    torch.testing.assert_close(shown, ours.prepare(photo()), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(shown, ours.preprocess(photo()), rtol=1e-4, atol=1e-4)
 
 
 def test_the_size_that_transformers_cuts_from_is_the_one_that_ours_does(tmp_path):
@@ -108,7 +109,7 @@ def test_the_size_that_transformers_cuts_from_is_the_one_that_ours_does(tmp_path
     for cut, size in ((9, 14), (14, 25), (224, 256)):  # 9 / (9 / 14) is a little less than 14
         said |= {"size": {"shortest_edge": size}, "crop_size": {"height": cut, "width": cut}}
         (tmp_path / "m/preprocessor_config.json").write_text(json.dumps(said))
-        assert cut // hf_vit.load(tmp_path / "m")[1]["crop"] == size
+        assert cut // hf_vit.load(tmp_path / "m")[1]["preprocess"]["crop"] == size
 
 
 @pytest.mark.parametrize("name", SAVERS)
@@ -130,9 +131,9 @@ def test_neither_is_there_a_place_for_a_resnet_clips_or_another_size(tmp_path):
     ours = classifier(**VIT)
     with pytest.raises(RegardError, match="give a ViT, not ImageClassifier"):
         google_vit.save(tmp_path / "m.npz", ours)
-    ours.image = 48
+    ours.preprocess = replace(ours.preprocess, size=(48, 48))
     with pytest.raises(RegardError, match="made for 32 x 32, shown 48 x 48"):
         timm_vit.save(tmp_path / "m", ours)
-    ours.image, ours.labels = 32, ["one"]
+    ours.preprocess, ours.labels = replace(ours.preprocess, size=(32, 32)), ["one"]
     with pytest.raises(RegardError, match="1 labels are not those of a model of 3 classes"):
         timm_vit.save(tmp_path / "m", ours)

@@ -251,8 +251,8 @@ def test_load_reads_the_folders_that_timm_writes(name, window, trained, tmp_path
     save_for_hf(theirs, tmp_path, model_config=said, model_args=arguments, safe_serialization=True)
     classify = regard.load(tmp_path)
     assert classify.labels == ["a", "b", "c", "d", "e"]
-    assert (classify.image, classify.model.config.window_size) == (64, window)
-    assert getattr(classify.model.config, "trained", None) == trained
+    assert (classify.preprocess.size, classify.model.config.window_size) == ((64, 64), window)
+    assert getattr(classify.model.config, "pretrained_window_sizes", None) == trained
     images = torch.randn(2, 3, 64, 64)
     with torch.no_grad():
         torch.testing.assert_close(classify.model(images), theirs(images), rtol=1e-4, atol=1e-4)
@@ -273,7 +273,8 @@ def test_load_reads_the_folders_that_transformers_writes(name, tmp_path):
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(how))
     classify = regard.load(tmp_path)
     assert classify.labels == [f"LABEL_{n}" for n in range(CLASSES)]
-    assert (classify.mean, classify.resample, classify.image) == ([0.1, 0.2, 0.3], "bicubic", 48)
+    shown = classify.preprocess
+    assert (shown.mean, shown.resample, shown.size) == ((0.1, 0.2, 0.3), "bicubic", (48, 48))
     peer(name, classes=0).float().save_pretrained(tmp_path)
     assert regard.load(tmp_path)(torch.randn(1, 3, 48, 48)).shape == (1, 48)
 

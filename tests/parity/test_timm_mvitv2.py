@@ -31,7 +31,7 @@ def peer(config, image=64):
         num_heads=config.heads,
         use_cls_token=config.class_token,
         expand_attn=config.widen_in == "attention",
-        stride_kv_adaptive=(config.keys, config.keys),
+        stride_kv_adaptive=(config.kv_stride, config.kv_stride),
     )
     theirs = mvitv2.MultiScaleVit(cfg, img_size=image, in_chans=config.channels, num_classes=config.num_classes)
     theirs = theirs.double().eval()
@@ -134,7 +134,7 @@ def test_timm_reads_the_folder_that_we_write_and_we_read_theirs(tmp_path):
     said = {"label_names": ["a", "b", "c", "d", "e"]}
     save_for_hf(theirs, tmp_path / "theirs", said, model_args={"img_size": 64}, safe_serialization=True)
     classify = regard.load(tmp_path / "theirs")
-    assert (classify.labels, classify.image) == (["a", "b", "c", "d", "e"], 64)
+    assert (classify.labels, classify.preprocess.size) == (["a", "b", "c", "d", "e"], (64, 64))
     with torch.no_grad():
         torch.testing.assert_close(classify.model(given), ours(given), rtol=1e-4, atol=1e-5)
 

@@ -8,6 +8,7 @@ import torch
 import regard
 from regard.attention.capture.watch import watch
 from regard.core.errors import BadInput, Unsupported
+from regard.core.shapes import pair as size_pair
 from regard.models.deit import Config as DeiTConfig
 from regard.models.deit import DeiT
 from regard.models.vit import Config, ViT
@@ -119,7 +120,10 @@ def test_tokens_in_their_places_are_those_of_timm():
     x = images(ours.config)
     with torch.no_grad():
         same(ours.grid(x).flatten(1, 2), theirs.forward_features(x)[:, 1:])
-        same(ours.encoder.intermediate_layers(ours.sequence(ours.stem(x)), [2])[0], theirs.blocks[:2](theirs._pos_embed(theirs.patch_embed(x))))  # fmt: skip  # noqa: E501
+        same(
+            ours.encoder.intermediate_layers(ours.sequence(ours.stem(x)), [2])[0],
+            theirs.blocks[:2](theirs._pos_embed(theirs.patch_embed(x))),
+        )
 
 
 @pytest.mark.parametrize("size", [(24, 24), (36, 18)], ids=str)
@@ -160,7 +164,8 @@ def test_timm_reads_the_folders_that_we_write(tmp_path, kind):
         torch.testing.assert_close(theirs(x), ours(x), rtol=1e-4, atol=1e-4)
     found, shown = module.load(tmp_path / "mine")
     assert type(found) is type(ours)
-    assert (shown["image"], shown["channels"]) == (ours.config.image_size, ours.config.channels)
+    assert shown["preprocess"]["size"] == size_pair(ours.config.image_size)
+    assert shown["preprocess"]["channels"] == ours.config.channels
     with torch.no_grad():
         assert torch.equal(found(x), ours(x))
 
@@ -184,8 +189,8 @@ def test_load_reads_the_folders_that_timm_writes(tmp_path, name, settings):
     theirs = saved(tmp_path, name, **settings)
     classify = regard.load(tmp_path)
     assert classify.labels == ["a", "b", "c", "d", "e"]
-    assert classify.mean == list(theirs.pretrained_cfg["mean"])
-    assert classify.crop == theirs.pretrained_cfg["crop_pct"]
+    assert classify.preprocess.mean == tuple(theirs.pretrained_cfg["mean"])
+    assert classify.preprocess.crop == theirs.pretrained_cfg["crop_pct"]
     x = torch.randn(2, 3, 24, 24)
     with torch.no_grad():
         torch.testing.assert_close(classify.model(x), theirs(x), rtol=1e-4, atol=1e-4)
@@ -215,8 +220,17 @@ def test_what_ours_cannot_be_is_refused(tmp_path):
         regard.load(tmp_path)
 
 
-@pytest.mark.parametrize("settings", [{"stem": "normed"}, {"eps": 1e-5}, {"representation": 8}, {"feedforward": "swiglu"},
-    {"positions": "learned(prefix=3)"}], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"stem": "normed"},
+        {"eps": 1e-5},
+        {"representation_size": 8},
+        {"feedforward": "swiglu"},
+        {"positions": "learned(prefix=3)"},
+    ],
+    ids=str,
+)
 def test_what_theirs_cannot_be_is_refused(settings):
     (name,) = settings
     with pytest.raises(Unsupported, match=f"timm's ViT has {name}"):

@@ -30,7 +30,7 @@ def pair(norm="post", feedforward="relu", bias=True):
         dropout=0.0,
         norm=norm,
         final_norm=True,
-        feedforward=feed,
+        feedforward=feedforward,
         positions="none",
     )
     theirs = torch_transformer.export_module(config, bias=bias)

@@ -38,7 +38,7 @@ def peer(config):
                     kernel_q=every if halves or not first else [],
                     kernel_kv=every,
                     stride_q=[1, 2, 2] if halves else [] if first else [1, 1, 1],
-                    stride_kv=[1, *[max(config.keys >> stage, 1)] * 2],
+                    stride_kv=[1, *[max(config.kv_stride >> stage, 1)] * 2],
                 )
             )
     sides = (config.image_size,) * 2 if isinstance(config.image_size, int) else config.image_size

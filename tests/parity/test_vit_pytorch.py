@@ -61,8 +61,20 @@ class TestAgainstIt:
 
 
 def mine(**settings):
-    config = Config(**{"num_classes": 5, "image_size": 24, "patch_size": 6, "width": 24, "heads": 3, "layers": 2, "ffn": 40,
-        "stem": "normed", "eps": 1e-5} | settings)  # fmt: skip
+    config = Config(
+        **{
+            "num_classes": 5,
+            "image_size": 24,
+            "patch_size": 6,
+            "width": 24,
+            "heads": 3,
+            "layers": 2,
+            "ffn": 40,
+            "stem": "normed",
+            "eps": 1e-5,
+        }
+        | settings
+    )
     return shaken(ViT(config))
 
 

@@ -21,14 +21,34 @@ KINDS = {
 
 def pair(**settings):
     theirs = pytest.importorskip("vit_pytorch.cct")
-    config = Config(**{"num_classes": 5, "image_size": 20, "kernel": 3, "convolutions": 1, "width": 24, "heads": 3, "layers": 2,
-        "mlp_ratio": 2.0} | settings)  # fmt: skip
+    config = Config(
+        **{
+            "num_classes": 5,
+            "image_size": 20,
+            "kernel": 3,
+            "convolutions": 1,
+            "width": 24,
+            "heads": 3,
+            "layers": 2,
+            "mlp_ratio": 2.0,
+        }
+        | settings
+    )
     stride, around = max(1, config.kernel // 2 - 1), max(1, config.kernel // 2)
     made = theirs.CCT(
-        img_size=config.image_size, embedding_dim=24, n_input_channels=config.channels, n_conv_layers=config.convolutions,
-        kernel_size=config.kernel, stride=stride, padding=around, num_layers=2, num_heads=3, mlp_ratio=2,
-        num_classes=5, positional_embedding="learnable",
-    )  # fmt: skip
+        img_size=config.image_size,
+        embedding_dim=24,
+        n_input_channels=config.channels,
+        n_conv_layers=config.convolutions,
+        kernel_size=config.kernel,
+        stride=stride,
+        padding=around,
+        num_layers=2,
+        num_heads=3,
+        mlp_ratio=2,
+        num_classes=5,
+        positional_embedding="learnable",
+    )
     made = shaken(made)
     ours = CCT(config).double().eval()
     import_state_dict(vit_pytorch_cct.table(config), made.state_dict(), ours)

@@ -19,6 +19,8 @@ SPECS = [
     "relative",
     "relative(buckets=8, max_distance=20, causal=True)",
     "alibi",
+    "per_layer",
+    "per_layer(base='learned')",
     "none",
 ]
 TOKEN = torch.linspace(-1, 1, 24).view(1, 1, 24)
@@ -35,6 +37,8 @@ def apply(part, index, keys=None):
     """What the part does at these indices, as one tensor with the batch in front."""
     if part.kind == "added":
         return part(TOKEN.expand(len(index), index.shape[1], -1), index)
+    if part.kind == "qk_input":
+        return part.vectors(index)
     if part.kind == "qk_transform":
         return part.transform(HEADS.expand(len(index), -1, index.shape[1], -1), index)
     return part.bias(index, index if keys is None else keys).dense()
@@ -47,7 +51,7 @@ def test_every_row_of_the_table_is_tried():
 @pytest.mark.parametrize("name", POSITIONS)
 def test_kind_says_where_it_enters(name):
     cls = resolve(POSITIONS, name, "position")
-    offers = {"added": "forward", "qk_transform": "transform", "bias": "bias", "none": "extra_repr"}
+    offers = {"added": "forward", "qk_input": "vectors", "qk_transform": "transform", "bias": "bias", "none": "extra_repr"}
     assert callable(getattr(cls, offers[cls.kind]))
 
 
@@ -72,6 +76,7 @@ class TestLaws:
 
     def test_compiles_as_one_graph_to_the_same(self, spec, unchecked):
         part = build(spec)
+        torch._dynamo.reset()  # every spec is a recompilation of `apply`
         compiled = torch.compile(apply, backend="aot_eager", fullgraph=True)
         torch.testing.assert_close(compiled(part, RAGGED), apply(part, RAGGED))
 

@@ -1,1 +1,1 @@
-"""A package, so that its files may be called as those of other rooms are."""
+"""A package, so that test files may share names with those of other folders."""

@@ -1,4 +1,4 @@
-"""A plausible English-German alignment, made by hand, for pictures without a model."""
+"""A hand-made English-German alignment, for figures without a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lets the tests of this room share `enumerate_alignments`, however pytest imports them."""
+"""Put this folder on the path, so that tests can import `alignments`."""
 
 from __future__ import annotations
 

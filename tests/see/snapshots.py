@@ -1,4 +1,4 @@
-"""A look that no model had, to be exported: words that would be script, an odd size, weights that are known."""
+"""A made-up inspection for export tests: tokens that look like script, an odd size, known weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths of aligners: the lines stand where the centres are, and every aligner has its own map."""
+"""Paths of aligners: lines follow the centres, and every aligner has its own map."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pixels(figure) -> np.ndarray:
     return np.asarray(Image.open(buffer).convert("RGB")).astype(int)
 
 
-def walked(steps: int = 12, m: int = 9, mixtures: int = 3) -> Trace:
+def mixture_trace(steps: int = 12, m: int = 9, mixtures: int = 3) -> Trace:
     """A fresh Gaussian-mixture window, watched while it moves on."""
     aligner = GMMAligner(4, mixtures=mixtures, step=0.7)
     torch.nn.init.normal_(aligner.mixture.weight, std=0.4)
@@ -42,8 +42,8 @@ def lines(axes) -> np.ndarray:
     return np.stack([line.get_xdata() for line in axes.lines], -1)
 
 
-def test_the_lines_are_the_centres_and_never_turn_back():
-    trace = walked()
+def test_lines_follow_the_centres_and_are_monotonic():
+    trace = mixture_trace()
     assert trace.centres.shape == (1, 1, 12, 3)
     figure = see.alignment_path(trace)
     drawn = lines(figure.axes[0])
@@ -53,7 +53,7 @@ def test_the_lines_are_the_centres_and_never_turn_back():
         np.testing.assert_array_equal(line.get_ydata(), np.arange(12))
 
 
-def test_a_line_is_visible_where_its_centre_stands():
+def test_line_is_visible_at_its_centre():
     centres = torch.tensor([[[[0.0], [2.0], [5.0]]]])
     figure = see.alignment_path(Trace("a", torch.zeros(1, 1, 3, 7), "align", centres=centres))
     picture, axes = pixels(figure), figure.axes[0]
@@ -67,14 +67,14 @@ def test_a_line_is_visible_where_its_centre_stands():
         assert at(i, 6) < 100  # the dark of a weight of zero
 
 
-def test_centres_past_the_end_leave_the_map_as_it_is():
+def test_centres_past_the_end_do_not_change_the_limits():
     trace = Trace("a", torch.rand(1, 1, 3, 4), "align", centres=torch.tensor([[[[1.0], [9.0], [40.0]]]]))
     axes = see.alignment_path(trace).axes[0]
     assert axes.get_xlim() == (-0.5, 3.5)
     assert axes.get_ylim() == (2.5, -0.5)
 
 
-def test_without_centres_the_path_is_the_mean_place_with_a_gap_where_nothing_is_seen():
+def test_without_centres_the_path_is_the_mean_position_with_a_gap_at_zero_rows():
     weights = torch.tensor([[1.0, 0, 0, 0], [0, 0.5, 0, 0.5], [0, 0, 0, 0], [0, 0, 0.1, 0.3]])
     np.testing.assert_allclose(centre_paths(to_maps(weights))[:, 0], [0, 2, np.nan, 2.75], rtol=1e-6)
     with warnings.catch_warnings():
@@ -82,8 +82,8 @@ def test_without_centres_the_path_is_the_mean_place_with_a_gap_where_nothing_is_
         assert pixels(see.alignment_path(weights)).size
 
 
-def test_asked_rows_and_labels_keep_their_centres():
-    trace = walked(steps=6)
+def test_selected_rows_and_labels_keep_their_centres():
+    trace = mixture_trace(steps=6)
     kept = trace.with_labels(list("abcd"), list("123456789"))
     assert kept.centres.shape == (1, 1, 4, 3)
     axes = see.alignment_path(kept).axes[0]
@@ -104,7 +104,7 @@ def test_asked_rows_and_labels_keep_their_centres():
 
 def test_every_aligner_has_its_map_under_its_name_on_one_scale():
     soft, sharp = cross(0, heads=1), cross(1, heads=1)
-    figure = see.compare_alignments({"additive": soft, "location": sharp, "gmm": walked()})
+    figure = see.compare_alignments({"additive": soft, "location": sharp, "gmm": mixture_trace()})
     maps = [axes for axes in figure.axes if axes.images]
     assert len(maps) == 3
     assert len({axes.images[0].norm.vmax for axes in maps}) == 1
@@ -116,14 +116,14 @@ def test_every_aligner_has_its_map_under_its_name_on_one_scale():
     assert not maps[2].lines
 
 
-def test_paths_are_drawn_into_a_comparison_where_asked():
-    figure = see.compare_alignments({"additive": cross(heads=1), "gmm": walked()}, lines=True)
+def test_comparison_draws_paths_with_lines_true():
+    figure = see.compare_alignments({"additive": cross(heads=1), "gmm": mixture_trace()}, lines=True)
     maps = [axes for axes in figure.axes if axes.images]
     assert [len(axes.lines) for axes in maps] == [1, 3]
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 13])
-def test_any_number_of_aligners_stays_inside_the_picture(count):
+def test_any_number_of_aligners_stays_inside_the_figure(count):
     figure = see.compare_alignments({f"aligner {k}": cross(k, heads=1) for k in range(count)}, title="a title")
     pixels(figure)
     whole = figure.bbox
@@ -138,18 +138,20 @@ def test_any_number_of_aligners_stays_inside_the_picture(count):
         assert box.y1 <= whole.y1
 
 
-def test_long_walks_and_strange_names_are_drawn_without_a_warning(tmp_path):
+def test_long_paths_and_unusual_names_are_drawn_without_a_warning(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        figure = see.alignment_path(walked(steps=400, m=300), title="日本 $ \x00")
+        figure = see.alignment_path(mixture_trace(steps=400, m=300), title="日本 $ \x00")
         assert max(pixels(figure).shape) < 4000
         see.save(figure, tmp_path / "path.svg")
-        see.save(see.compare_alignments({"a\nb $x_2$": walked(), "": walked(1, 1)}), tmp_path / "compare.png")
+        see.save(
+            see.compare_alignments({"a\nb $x_2$": mixture_trace(), "": mixture_trace(1, 1)}), tmp_path / "compare.png"
+        )
 
 
-def test_what_cannot_be_drawn_is_refused_in_one_line():
+def test_invalid_input_raises_a_one_line_error():
     for bad in ({}, [cross()], cross()):
-        with pytest.raises(BadInput, match="dict, name -> trace") as error:
+        with pytest.raises(BadInput, match="non-empty dict") as error:
             see.compare_alignments(bad)
         assert "\n" not in str(error.value)
     with pytest.raises(BadInput, match="holds 2 inputs"):

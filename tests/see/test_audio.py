@@ -13,7 +13,7 @@ def pieces(n=12, size=2):
     return rng.random((4 * n - 1, 8)), rng.dirichlet(np.ones(3), n), share, path, states, ["one", "two", "-"]
 
 
-def test_a_lattice_has_its_states_and_its_way(tmp_path):
+def test_lattice_shows_states_and_best_path(tmp_path):
     spectrum, probabilities, share, path, states, labels = pieces()
     figure = see.ctc_lattice(spectrum, probabilities, share, path, states, labels, 0.04, "one one", tmp_path / "a.png")
     top, middle, bottom = figure.axes
@@ -29,7 +29,7 @@ def test_a_lattice_has_its_states_and_its_way(tmp_path):
     assert (tmp_path / "a.png").stat().st_size > 5000
 
 
-def test_a_sound_without_words_is_drawn_too(tmp_path):
+def test_recording_without_words_is_drawn(tmp_path):
     spectrum, probabilities, _, _, _, labels = pieces()
     see.ctc_lattice(
         spectrum, probabilities, np.ones((12, 1)), np.zeros(12, int), ["-"], labels, 0.04, "", tmp_path / "a.svg"
@@ -37,7 +37,7 @@ def test_a_sound_without_words_is_drawn_too(tmp_path):
     assert (tmp_path / "a.svg").is_file()
 
 
-def test_a_long_sound_has_a_title_that_fits_and_no_words_over_its_spectrum(tmp_path):
+def test_long_recording_has_a_title_that_fits_and_no_word_labels(tmp_path):
     figure = see.ctc_lattice(*pieces(300, 70), 0.04, "one " * 70, tmp_path / "a.png")
     assert not figure.axes[0].texts
     assert not figure.axes[0].lines
@@ -47,7 +47,7 @@ def test_a_long_sound_has_a_title_that_fits_and_no_words_over_its_spectrum(tmp_p
     assert title.get_window_extent().x1 < figure.bbox.x1
 
 
-def test_where_it_listened_is_drawn_over_the_spectrum(tmp_path):
+def test_attention_is_drawn_below_the_spectrogram(tmp_path):
     weights = np.random.default_rng(0).dirichlet(np.ones(20), 3)
     figure = see.audio_alignment(
         np.zeros((80, 8)), weights, ["two", "six", "</s>"], 0.04, "two six", tmp_path / "a.png"
@@ -56,9 +56,9 @@ def test_where_it_listened_is_drawn_over_the_spectrum(tmp_path):
     assert [tick.get_text() for tick in figure.axes[1].get_yticklabels()] == ["two", "six", "</s>"]
 
 
-def test_what_does_not_fit_is_refused():
+def test_mismatched_shapes_raise():
     spectrum, probabilities, share, path, states, labels = pieces()
-    with pytest.raises(BadInput, match="does not fit"):
+    with pytest.raises(BadInput, match="Shapes do not match"):
         see.ctc_lattice(spectrum, probabilities, share, path[:-1], states, labels, 0.04)
-    with pytest.raises(BadInput, match="do not name the rows"):
+    with pytest.raises(BadInput, match="one row per word"):
         see.audio_alignment(spectrum, np.zeros((2, 5)), ["a"], 0.04)

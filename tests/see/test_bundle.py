@@ -1,4 +1,4 @@
-"""The page's modules in one script: what they give one another, and what is refused."""
+"""Bundling JavaScript modules: exports reach their importers, unsupported forms raise."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ export class Thing { name = "thing"; }
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="there is no node here to run the script")
-def test_the_script_does_what_the_modules_do():
+def test_bundle_runs_like_the_modules():
     text = bundle("main.js", MODULES.__getitem__)
     done = subprocess.run(["node", "-"], input=text, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "4 said it thing done late 3"
 
 
-def test_a_module_stands_behind_what_it_needs_and_only_once():
+def test_module_comes_once_and_after_its_dependencies():
     text = bundle("main.js", MODULES.__getitem__)
     order = [
         text.index(f"modules['{name}'] = ")
@@ -55,19 +55,19 @@ def test_a_module_stands_behind_what_it_needs_and_only_once():
     "line",
     ["export let x = 1;", "export default 1;", "import x from './a.js';", "await import(name);", "import.meta.url;"],
 )
-def test_forms_that_would_change_their_meaning_are_refused(line):
+def test_unsupported_forms_raise(line):
     with pytest.raises(ValueError, match="form"):
         bundle("a.js", {"a.js": f"{line}\n"}.__getitem__)
 
 
-def test_circles_and_ends_of_scripts_are_refused():
+def test_import_cycles_and_script_ends_raise():
     with pytest.raises(ValueError, match=r"a\.js -> b\.js -> a\.js"):
         bundle("a.js", {"a.js": 'import "./b.js";', "b.js": 'import "./a.js";'}.__getitem__)
-    with pytest.raises(ValueError, match="end of a script"):
+    with pytest.raises(ValueError, match="cannot be inlined"):
         bundle("a.js", {"a.js": "const x = '</SCRIPT>';"}.__getitem__)
 
 
-def test_what_a_module_does_not_give_cannot_be_taken():
+def test_importing_a_missing_export_raises():
     modules = {"a.js": 'import { one, two as other } from "./b.js";', "b.js": "export const one = 1;"}
-    with pytest.raises(ValueError, match=r"a\.js wants two of b\.js"):
+    with pytest.raises(ValueError, match=r"a\.js imports two from b\.js"):
         bundle("a.js", modules.__getitem__)

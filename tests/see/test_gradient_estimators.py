@@ -1,4 +1,4 @@
-"""The picture of estimates: both panels hold what was given, and what cannot stand on a logarithmic axis is refused."""
+"""Gradient estimators: both panels show the data; values a logarithmic axis cannot show raise."""
 
 import pytest
 
@@ -9,7 +9,7 @@ VARIANCES = {"plain": 7.5, "others": 0.7}
 ERRORS = {"plain": [(1, 2.0), (100, 0.2)], "others": [(4, 0.4), (400, 0.04)], "biased": [(64, 0.15), (4096, 0.13)]}
 
 
-def test_both_panels_hold_what_was_given(tmp_path):
+def test_both_panels_show_the_data(tmp_path):
     figure = gradient_estimators(VARIANCES, ERRORS, tmp_path / "a.png", "a study")
     bars, lines = figure.axes
     assert [round(bar.get_width(), 3) for bar in bars.patches] == [7.5, 0.7]
@@ -28,6 +28,6 @@ def _colour(line):
 @pytest.mark.parametrize(
     ("variances", "errors"), [({}, {}), ({"a": 0.0}, {}), ({"a": 1.0}, {"a": [(1, float("nan"))]})]
 )
-def test_what_cannot_be_drawn_is_refused(variances, errors):
-    with pytest.raises(BadInput, match="above zero"):
+def test_values_not_above_zero_raise(variances, errors):
+    with pytest.raises(BadInput, match="above 0"):
         gradient_estimators(variances, errors)

@@ -55,17 +55,17 @@ def test_the_brightest_cells_are_the_aligned_ones():
         assert int(np.argmax(row)) == best
 
 
-def test_every_word_is_a_label_in_its_place():
+def test_every_word_is_labelled():
     axes = see.alignment(cross()).axes[0]
     assert [t.get_text() for t in axes.get_yticklabels()] == list(GERMAN)
     assert [t.get_text() for t in axes.get_xticklabels()] == list(ENGLISH)
 
 
-def test_no_head_means_the_mean_and_a_head_goes_by_its_number_in_the_model():
+def test_default_is_the_mean_and_heads_go_by_their_number_in_the_model():
     trace = Trace("x", torch.rand(1, 2, 3, 3), heads=(4, 7))
     np.testing.assert_allclose(see.alignment(trace).axes[0].images[0].get_array(), trace.weights[0].mean(0), rtol=1e-6)
     np.testing.assert_array_equal(see.alignment(trace, 7).axes[0].images[0].get_array(), trace.weights[0, 1])
-    with pytest.raises(BadInput, match="no head 1; it has 4, 7"):
+    with pytest.raises(BadInput, match="no head 1; available: 4, 7"):
         see.alignment(trace, 1)
 
 
@@ -88,7 +88,7 @@ def test_layers_may_have_different_heads_and_sizes():
     assert sum(bool(axes.images) for axes in figure.axes) == 7
 
 
-def test_a_mask_is_filled_where_one_may_look():
+def test_mask_is_filled_where_attention_is_allowed():
     allow = torch.ones(5, 5, dtype=torch.bool).tril()
     figure = see.mask(allow)
     picture = pixels(figure)
@@ -101,7 +101,7 @@ def test_a_mask_is_filled_where_one_may_look():
 
 
 @pytest.mark.parametrize("size", [120, 300])
-def test_labels_of_long_inputs_are_thinned_until_they_do_not_touch(size):
+def test_labels_of_long_inputs_do_not_overlap(size):
     words = [f"word{k}" for k in range(size)]
     figure = see.alignment(Trace("long", torch.eye(size)[None, None]).with_labels(words, words))
     picture = pixels(figure)
@@ -112,13 +112,13 @@ def test_labels_of_long_inputs_are_thinned_until_they_do_not_touch(size):
     assert all(low.y1 <= high.y0 + 0.5 for low, high in pairwise(boxes))
 
 
-def test_one_row_and_one_column_are_pictures_too():
+def test_one_row_and_one_column_are_drawn():
     for n, m in ((1, 1), (1, 200), (200, 1)):
         assert pixels(see.alignment(torch.rand(n, m))).size
         assert pixels(see.heads(torch.rand(3, n, m))).size
 
 
-def test_strange_tokens_are_drawn_without_a_warning(tmp_path):
+def test_unusual_tokens_are_drawn_without_a_warning(tmp_path):
     trace = Trace("odd \u0007 $", torch.rand(1, 2, len(ODD), len(ODD)), rows=ODD, columns=ODD)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -128,7 +128,7 @@ def test_strange_tokens_are_drawn_without_a_warning(tmp_path):
         see.mask(torch.ones(2, 2, dtype=torch.bool), rows=ODD[:2], columns=ODD[2:4])
 
 
-def test_labels_stay_inside_the_picture():
+def test_labels_stay_inside_the_figure():
     figure = see.alignment(cross(), title="a title")
     pixels(figure)
     whole = figure.bbox
@@ -140,35 +140,35 @@ def test_labels_stay_inside_the_picture():
         assert box.y1 <= whole.y1
 
 
-def test_weights_below_zero_and_all_zero_are_drawn():
+def test_negative_and_all_zero_weights_are_drawn():
     assert pixels(see.heads(torch.randn(2, 4, 4))).size
     assert pixels(see.alignment(torch.zeros(4, 4))).size
 
 
 @pytest.mark.parametrize(
-    ("seen", "said"),
+    ("seen", "message"),
     [
         (torch.rand(2, 1, 3, 3), "trace.only"),
         (torch.rand(1, 0, 3), "empty"),
         (torch.full((3, 3), torch.nan), "NaN"),
         (torch.rand(3), "axes"),
-        (Trace("x", torch.rand(1, 1, 2, 2), rows=("a",)), "1 names"),
+        (Trace("x", torch.rand(1, 1, 2, 2), rows=("a",)), "1 labels"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused_in_one_line(seen, said):
-    with pytest.raises(BadInput, match=said) as error:
+def test_invalid_input_raises_a_one_line_error(seen, message):
+    with pytest.raises(BadInput, match=message) as error:
         see.alignment(seen)
     assert "\n" not in str(error.value)
 
 
-def test_lists_are_asked_for_where_lists_are_needed():
+def test_layers_needs_a_non_empty_list():
     with pytest.raises(BadInput, match="list of traces"):
         see.layers(cross())
     with pytest.raises(BadInput, match="watch"):
         see.layers([])
 
 
-def test_asked_rows_keep_their_names():
+def test_selected_rows_keep_their_names():
     words = ("a", "b", "c", "d")
     trace = Trace("x", torch.rand(1, 1, 2, 4), queries=(1, 3), rows=words, columns=words)
     assert [t.get_text() for t in see.alignment(trace).axes[0].get_yticklabels()] == ["b", "d"]

@@ -1,4 +1,4 @@
-"""An exported look is one file that loads nothing, runs its own script alone, and holds the weights it was given."""
+"""An exported inspection is one file that loads nothing, runs only its own script, and holds the weights."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def text():
     return render_html(make_snapshot())
 
 
-def test_the_file_holds_the_weights_it_was_given(text):
+def test_file_holds_the_weights(text):
     told, given = data(text), make_snapshot()
     for name, views in given.maps.items():
         for view, weights in views.items():
@@ -45,7 +45,7 @@ def test_the_file_holds_the_weights_it_was_given(text):
     assert told["about"]["sides"]["input"]["tokens"][0] == EVIL[0]
 
 
-def test_words_add_no_tag_and_end_no_block(text):
+def test_tokens_cannot_inject_html(text):
     plain = render_html(make_snapshot(words=("one", "two", "three")))
     assert [tag for tag, _ in tags(text)] == [tag for tag, _ in tags(plain)]
     assert text.count("</script") == plain.count("</script") == 2
@@ -74,19 +74,19 @@ def test_nothing_is_loaded_from_anywhere(text):
         assert not any(name.startswith("on") for name in attributes)
 
 
-@pytest.mark.parametrize(("count", "most"), [(7, 3), (10, 9), (5, 5), (3, 8), (4096, 48), (97, 96), (1, 4)])
-def test_a_smaller_map_has_its_rows_and_columns_where_the_page_looks_for_them(count, most):
+@pytest.mark.parametrize(("count", "size"), [(7, 3), (10, 9), (5, 5), (3, 8), (4096, 48), (97, 96), (1, 4)])
+def test_reduced_maps_use_the_bins_of_embedded_js(count, size):
     weights = np.random.default_rng(1).random((2, 3, count)).astype(np.float32)
-    less, rows = max_pool_columns(weights, most), sample_rows(count, most)
+    less, rows = max_pool_columns(weights, size), sample_rows(count, size)
     kept = less.shape[2]
-    assert kept == len(rows) == min(count, most)
+    assert kept == len(rows) == min(count, size)
     for cell in range(kept):
         own = [k for k in range(count) if k * kept // count == cell]  # as embedded.js reads it
         assert (less[..., cell] == weights[..., own].max(-1)).all()
         assert rows[cell] in own
 
 
-def test_weights_below_zero_and_no_numbers_at_all_are_told():
+def test_negative_and_nan_weights_are_encoded():
     given = make_snapshot()
     name = next(iter(given.maps))
     odd = given.maps[name]["raw"] - 0.5
@@ -96,7 +96,7 @@ def test_weights_below_zero_and_no_numbers_at_all_are_told():
     render_html(Snapshot(given.about, {name: {"raw": odd}}))
 
 
-def test_numbers_are_the_weights():
+def test_json_export_holds_the_weights():
     told = json.loads(json.dumps(to_json(make_snapshot())))
     name = "encoder.blocks.1.mix"
     assert np.abs(np.array(told["maps"][name]) - make_snapshot().maps[name]["raw"]).max() <= 1e-5

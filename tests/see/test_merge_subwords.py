@@ -1,4 +1,4 @@
-"""Whole words: rows sum to what they did, pieces are all in one word, and words are those of the text."""
+"""Merging subwords: rows keep their sum, every subword belongs to one word, words are those of the text."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def spelled(text: Tokenizer, pieces: list[str]) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_piece_is_in_one_word_and_marks_stand_alone(kind):
+def test_every_subword_is_in_one_word_and_special_tokens_stand_alone(kind):
     text = vocabulary(kind)
     pieces = read(text, SPOKEN)
     found = word_spans(pieces, text)
@@ -46,21 +46,21 @@ def test_every_piece_is_in_one_word_and_marks_stand_alone(kind):
 
 
 @pytest.mark.parametrize("kind", ["bytes", "bpe", "unigram", "char"])
-def test_words_are_those_of_the_text_where_spaces_are_kept(kind):
+def test_words_are_those_of_the_text_if_tokens_mark_spaces(kind):
     text = vocabulary(kind)
     pieces = read(text, SPOKEN)
     assert len(pieces) > len(split_words(SPOKEN)) + 2
     assert spelled(text, pieces) == ("<s>", *split_words(SPOKEN), "</s>")
 
 
-def test_pieces_of_bert_go_on_with_their_word():
+def test_wordpieces_join_their_word():
     text = Tokenizer.train(LINES, kind="bert", size=60, lower=True)
     pieces = read(text, "The snow doesn't bark.")
     assert any(piece.startswith("##") for piece in pieces)
     assert spelled(text, pieces) == ("[CLS]", "the", "snow", "doesn", "'", "t", "bark", ".", "[SEP]")
 
 
-def test_letters_of_several_bytes_are_put_together():
+def test_bytes_of_one_character_are_joined():
     text = vocabulary("bytes")
     assert spelled(text, read(text, "naïve “日本” 🐕 dogs")) == (
         "<s>", "naïve", "“", "日本", "”", "🐕", "dogs", "</s>"
@@ -69,12 +69,12 @@ def test_letters_of_several_bytes_are_put_together():
     assert spelled(text, broken) == (broken[0],)  # half a letter is named as it was
 
 
-def test_what_is_unknown_goes_on_with_its_word_where_letters_are_unknown():
+def test_unknown_characters_stay_inside_their_word():
     text = Tokenizer.train(["abc abc abc"], kind="char", size=20)
     assert spelled(text, text.pieces(text.encode_one("aébc éé"))) == ("a<unk>bc", "<unk><unk>")
 
 
-def test_rows_still_sum_to_what_they_did():
+def test_rows_keep_their_sum():
     torch.manual_seed(0)
     text = vocabulary("bytes")
     rows, columns = read(text, SPOKEN), read(text, "The unsnowy dogs look on.")
@@ -98,7 +98,7 @@ def test_columns_are_added_and_rows_averaged():
         torch.testing.assert_close(found[..., i, :].sum(-1), w[..., rows.start : rows.stop, :].sum(-1).mean(-1))
 
 
-def test_words_of_one_piece_change_nothing():
+def test_words_of_one_subword_change_nothing():
     w = torch.rand(1, 2, 3, 4, dtype=torch.float64)
     centres = torch.rand(1, 2, 3, 1, dtype=torch.float64) * 3
     same = merge_tokens(
@@ -108,7 +108,7 @@ def test_words_of_one_piece_change_nothing():
     torch.testing.assert_close(same.centres, centres)
 
 
-def test_centres_stand_as_far_into_a_word_as_into_its_pieces():
+def test_centres_keep_their_relative_position():
     centres = torch.tensor([0.0, 1.0, 2.0, 3.0, -0.5, 3.5]).reshape(1, 1, 1, 6)
     found = merge_tokens(Trace("a", torch.ones(1, 1, 1, 4), centres=centres), [range(1)], [range(3), range(3, 4)])
     wanted = torch.tensor([-1 / 3, 0.0, 1 / 3, 1.0, -0.5, 1.5])
@@ -119,7 +119,7 @@ def test_centres_stand_as_far_into_a_word_as_into_its_pieces():
     assert float(two.centres) == 0.0
 
 
-def test_regrouped_layers_are_joined_on_the_grid_of_the_input():
+def test_regrouped_layers_are_merged_on_the_input_grid():
     turned = Slots(torch.tensor([[[[2], [0], [1]]]]), (3,))
     trace = Trace("a", torch.rand(1, 2, 3, 3), geometry=Geometry(turned, turned))
     found = merge_tokens(trace, [range(2), range(2, 3)], [range(2), range(2, 3)])
@@ -127,9 +127,9 @@ def test_regrouped_layers_are_joined_on_the_grid_of_the_input():
     assert torch.equal(found.weights, wanted.weights)
 
 
-def test_what_has_no_names_or_too_few_is_refused():
+def test_missing_or_too_few_labels_raise():
     text = vocabulary("bytes")
-    with pytest.raises(BadInput, match="has no names"):
+    with pytest.raises(BadInput, match="has no labels"):
         merge_subwords(Trace("a", torch.eye(3)[None, None]), text)
-    with pytest.raises(BadInput, match="3 rows and 3 columns, the words have 2 and 3 pieces"):
+    with pytest.raises(BadInput, match="3 rows and 3 columns, but the groups cover 2 and 3"):
         merge_tokens(Trace("a", torch.eye(3)[None, None]), [range(2)], [range(3)])

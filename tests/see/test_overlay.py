@@ -13,7 +13,7 @@ PHOTO = np.random.default_rng(0).integers(0, 256, (30, 45, 3), dtype=np.uint8)
 HILL = np.outer(np.hanning(6), np.hanning(9))
 
 
-def test_a_map_is_laid_where_it_looks():
+def test_overlay_is_brightest_where_the_weights_are():
     """Where the map is strong its colour shows, where it is nothing the grey photo does."""
     grey = np.full((40, 40, 3), 200, np.uint8)
     corner = np.zeros((4, 4))
@@ -35,7 +35,7 @@ def test_a_map_is_laid_where_it_looks():
     assert dark.max() - dark.min() < 12  # grey
 
 
-def test_photos_of_all_kinds_are_taken(tmp_path):
+def test_grey_rgb_and_rgba_photos_are_accepted(tmp_path):
     for photo in (
         PHOTO,
         PHOTO[:, :, 0],
@@ -47,7 +47,7 @@ def test_photos_of_all_kinds_are_taken(tmp_path):
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_many_small_ones_share_a_scale():
+def test_small_maps_share_a_colour_scale():
     figure = overlay_grid(PHOTO, {f"head {h}": HILL * h for h in range(1, 6)}, "title", "caption")
     assert len(figure.axes) == 6  # and a bar
     tops = [axes.images[1].get_array()[..., 3].max() for axes in figure.axes[:5]]
@@ -55,7 +55,7 @@ def test_many_small_ones_share_a_scale():
     assert tops[0] < tops[-1]
 
 
-def test_layers_downwards_and_heads_across():
+def test_layers_are_rows_and_heads_are_columns():
     rows = [(f"layer {y}", {f"head {x}": HILL for x in range(y + 1)}) for y in range(3)]
     figure = overlay_grid(PHOTO, rows)
     assert len(figure.axes) == 1 + 2 + 3 + 1
@@ -70,7 +70,7 @@ def test_the_same_input_gives_the_same_file(tmp_path):
 
 def test_units():
     assert relative_to_uniform(np.full((4, 5), 1 / 20)).max() == pytest.approx(1)
-    assert relative_to_uniform(np.full((4, 5), 1 / 24), one=1 / 24).max() == pytest.approx(1)
+    assert relative_to_uniform(np.full((4, 5), 1 / 24), uniform=1 / 24).max() == pytest.approx(1)
     assert relative_to_max(HILL).max() == 1
     assert relative_to_max(np.zeros((2, 2))).max() == 0
 
@@ -83,33 +83,33 @@ def test_photos_of_odd_shapes_can_be_drawn(shape, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
-        (lambda: overlay(PHOTO.astype(float), HILL), "a photo is bytes"),
-        (lambda: overlay(PHOTO[0, 0], HILL), "a photo is bytes"),
-        (lambda: overlay(PHOTO[:0], HILL), "a photo is bytes"),
-        (lambda: overlay(PHOTO, HILL[0]), "rows and columns"),
+        (lambda: overlay(PHOTO.astype(float), HILL), "Expected a uint8 photo"),
+        (lambda: overlay(PHOTO[0, 0], HILL), "Expected a uint8 photo"),
+        (lambda: overlay(PHOTO[:0], HILL), "Expected a uint8 photo"),
+        (lambda: overlay(PHOTO, HILL[0]), "shape Y X, got"),
         (lambda: overlay(PHOTO, HILL * np.nan), "NaN"),
-        (lambda: overlay_grid(PHOTO, {}), "no map"),
-        (lambda: overlay_grid(PHOTO, [("layer 0", {})]), "no map"),
+        (lambda: overlay_grid(PHOTO, {}), "Nothing to draw"),
+        (lambda: overlay_grid(PHOTO, [("layer 0", {})]), "Nothing to draw"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused_in_one_line(call, said):
-    with pytest.raises(BadInput, match=said) as error:
+def test_invalid_input_raises_a_one_line_error(call, message):
+    with pytest.raises(BadInput, match=message) as error:
         call()
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_what_is_said_under_a_title_is_said_whole(many):
+def test_caption_is_wrapped_not_truncated(many):
     caption = "the tokens that the answer is read from, every layer and head; what is pooled is a receptive field"
     if many:
         figure = overlay_grid(PHOTO, {"head 0": HILL}, "a", caption)
     else:
         figure = overlay(PHOTO, HILL, "a", f"{caption} {caption}")
-    said = [text.get_text() for text in figure.texts]
-    assert caption in " ".join(said)
-    assert not any("…" in text for text in said)
+    texts = [text.get_text() for text in figure.texts]
+    assert caption in " ".join(texts)
+    assert not any("…" in text for text in texts)
     boxes = [text.get_window_extent(FigureCanvasAgg(figure).get_renderer()) for text in figure.texts[-2:]]
     assert boxes[0].y0 >= boxes[1].y1 - 1  # one under the other
     assert min(box.y0 for box in boxes) > max(axes.get_window_extent().y1 for axes in figure.axes)  # above all maps

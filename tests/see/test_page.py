@@ -1,4 +1,4 @@
-"""A page of traces holds every map it was given and what the layers come to; its words are inert."""
+"""A page of traces holds every map and the rollouts; its tokens are inert text."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ from .snapshots import EVIL
 from .test_html_export import data, tags
 
 
-def weights(told: dict, name: str) -> np.ndarray:
+def weights(content: dict, name: str) -> np.ndarray:
     """The weights as the page's script reads them."""
-    part = told["maps"][name]["raw"]
+    part = content["maps"][name]["raw"]
     codes = np.frombuffer(base64.b64decode(part["bytes"]), np.uint8).reshape(-1, *part["cells"])
     return np.stack([dequantise(c, part["zero"], p) for c, p in zip(codes, part["peaks"], strict=True)])
 
 
-def about(told: dict, kind: str) -> list[dict]:
-    return [map for map in told["about"]["maps"] if map["kind"] == kind]
+def about(content: dict, kind: str) -> list[dict]:
+    return [map for map in content["about"]["maps"] if map["kind"] == kind]
 
 
 def test_all_layers_and_heads_and_the_rollouts_up_to_each_layer():
-    told = data(page(translation(3)))
-    assert [len(about(told, kind)) for kind in ("self", "cross", "rollout")] == [6, 3, 9]
-    last = about(told, "cross")[2]
+    content = data(page(translation(3)))
+    assert [len(about(content, kind)) for kind in ("self", "cross", "rollout")] == [6, 3, 9]
+    last = about(content, "cross")[2]
     assert (last["name"], last["layer"], last["heads"]) == ("decoder.blocks.2.cross", "2", 4)
     assert (last["rows"], last["columns"]) == ("output", "input")
-    assert {name: tuple(side["tokens"]) for name, side in told["about"]["sides"].items()} == {
+    assert {name: tuple(side["tokens"]) for name, side in content["about"]["sides"].items()} == {
         "input": ENGLISH,
         "output": GERMAN,
     }
-    parts = [(map["part"], map["layer"], map["named"]) for map in about(told, "rollout")]
+    parts = [(map["part"], map["layer"], map["named"]) for map in about(content, "rollout")]
     assert parts[:2] == [("encoder", "0", ["mean", "max", "min"]), ("encoder", "1", ["mean", "max", "min"])]
     assert [part for part, *_ in parts] == ["encoder"] * 3 + ["decoder"] * 3 + ["cross to input"] * 3
 
 
-def test_the_page_holds_the_weights_it_was_given_and_their_products():
+def test_page_holds_the_weights_and_their_products():
     traces = translation(2)
-    told = data(page(traces))
+    content = data(page(traces))
     for trace in traces:
-        assert np.abs(weights(told, trace.name) - trace.weights[0].numpy()).max() <= 1 / 255
+        assert np.abs(weights(content, trace.name) - trace.weights[0].numpy()).max() <= 1 / 255
     encoder = [t for t in traces if t.name.startswith("encoder")]
-    found = weights(told, f"rollout.{encoder[1].name}")
+    found = weights(content, f"rollout.{encoder[1].name}")
     assert np.abs(found[0] - rollout(encoder).weights[0, 0].numpy()).max() <= 1 / 255
     last = next(t for t in reversed(traces) if t.kind == "cross")
     back = cross_rollout(last, rollout(encoder, max_of_heads), max_of_heads)
-    assert np.abs(weights(told, f"rollout.{last.name}")[1] - back.weights[0, 0].numpy()).max() <= 1 / 255
+    assert np.abs(weights(content, f"rollout.{last.name}")[1] - back.weights[0, 0].numpy()).max() <= 1 / 255
 
 
 def test_heads_keep_the_numbers_they_have_in_the_model():
@@ -64,7 +64,7 @@ def test_heads_keep_the_numbers_they_have_in_the_model():
     assert "named" not in about(data(page([cross()])), "cross")[0]
 
 
-def test_words_of_the_user_are_inert():
+def test_tokens_cannot_inject_html():
     m = len(EVIL)
     trace = Trace(EVIL[0], torch.rand(1, 2, m, m).softmax(-1), rows=EVIL, columns=EVIL)
     plain, text = page([torch.eye(3)]), page([trace], title=EVIL[0], note=EVIL[1])
@@ -73,10 +73,10 @@ def test_words_of_the_user_are_inert():
     assert "&lt;/script&gt;&lt;script&gt;" in text  # the title
     assert "\u2028" not in text
     text.encode("utf-8")  # half an emoji is spelled out
-    told = data(text)["about"]
-    assert told["sides"]["word"]["tokens"][0] == EVIL[0]
-    assert told["sides"]["word"]["tokens"][3:5] == ["a\\u2028b", "\\ud83d"]
-    assert told["note"] == EVIL[1]
+    content = data(text)["about"]
+    assert content["sides"]["word"]["tokens"][0] == EVIL[0]
+    assert content["sides"]["word"]["tokens"][3:5] == ["a\\u2028b", "\\ud83d"]
+    assert content["note"] == EVIL[1]
 
 
 def test_a_placeholder_in_a_title_is_only_text():
@@ -84,7 +84,7 @@ def test_a_placeholder_in_a_title_is_only_text():
     assert "<title>{{SCRIPT}} {{DATA}}</title>" in text
 
 
-def test_rows_that_do_not_sum_to_one_are_told_exactly():
+def test_row_sums_other_than_one_are_stored():
     w = torch.full((1, 1, 2, 300), 1 / 300)
     w[:, :, 1] *= 0.4
     assert data(page([Trace("windows.0", w)]))["maps"]["windows.0"]["raw"]["sums"] == [[1.0, 0.4]]
@@ -98,35 +98,35 @@ def test_rollout_is_left_out_where_layers_do_not_chain():
 
 
 def test_a_page_of_one_stack_and_an_aligner_are_understood():
-    told = data(page([own("blocks", 0, ENGLISH)]))
-    assert [(map["kind"], map.get("part")) for map in told["about"]["maps"]] == [("self", None), ("rollout", "")]
+    content = data(page([own("blocks", 0, ENGLISH)]))
+    assert [(map["kind"], map.get("part")) for map in content["about"]["maps"]] == [("self", None), ("rollout", "")]
     aligned = Trace("aligner", torch.rand(1, 1, 3, 4).softmax(-1), "align")
-    told = data(page([aligned]))["about"]
-    assert [map["kind"] for map in told["maps"]] == ["align"]
-    assert [told["maps"][0][side] for side in ("rows", "columns")] == ["output", "input"]
+    content = data(page([aligned]))["about"]
+    assert [map["kind"] for map in content["maps"]] == ["align"]
+    assert [content["maps"][0][side] for side in ("rows", "columns")] == ["output", "input"]
 
 
-def test_lists_of_words_that_differ_are_sides_of_their_own():
+def test_different_token_lists_are_separate_sides():
     first = Trace("encoder.blocks.0.mix", torch.eye(3)[None, None]).with_labels("abc", "abc")
     other = Trace("encoder.blocks.1.mix", torch.eye(3)[None, None]).with_labels("abc", "xyz")
     sides = data(page([first, other]))["about"]["sides"]
     assert [side["tokens"] for side in sides.values()] == [["a", "b", "c"], ["x", "y", "z"]]
 
 
-def test_signed_weights_are_told_too():
+def test_signed_weights_are_encoded():
     assert data(page([torch.randn(2, 5, 5)]))["maps"]["attention"]["raw"]["zero"] == 128
 
 
-def test_long_inputs_take_one_byte_a_weight_and_very_long_ones_no_more_room():
+def test_file_size_is_one_byte_per_weight_up_to_a_limit():
     n = 240
     words = [f"word{k}" for k in range(n)]
     trace = Trace("encoder.blocks.0.mix", torch.rand(1, 4, n, n).softmax(-1)).with_labels(words, words)
     empty = len(page([torch.eye(1)]))
     assert len(page([trace])) < 1.4 * (4 + 3) * n * n + 60 * n + empty  # four heads and three rollouts, in base64
     large = Trace("encoder.blocks.0.mix", torch.rand(1, 4, 1500, 1500), queries=tuple(range(1500)))
-    told = data(page([large]))
-    assert np.prod(told["maps"][large.name]["raw"]["cells"]) * 4 <= 6 * 2**20
-    assert told["about"]["maps"][0]["n"] == 1500
+    content = data(page([large]))
+    assert np.prod(content["maps"][large.name]["raw"]["cells"]) * 4 <= 6 * 2**20
+    assert content["about"]["maps"][0]["n"] == 1500
 
 
 def test_the_page_is_written_and_returned(tmp_path):
@@ -135,8 +135,8 @@ def test_the_page_is_written_and_returned(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["page.html"]
 
 
-def test_what_cannot_be_shown_is_refused(tmp_path):
-    with pytest.raises(BadInput, match="no traces"):
+def test_invalid_input_raises(tmp_path):
+    with pytest.raises(BadInput, match="list of traces is empty"):
         page([])
     with pytest.raises(BadInput, match="2 inputs"):
         page([torch.rand(2, 1, 3, 3)])

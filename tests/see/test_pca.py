@@ -1,4 +1,4 @@
-"""Vectors in a plane: the two directions of the largest spread."""
+"""Projection of vectors to their first two principal components."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from regard.core.errors import BadInput
 from regard.see.pca import principal_components
 
 
-def test_the_plane_keeps_the_largest_spread_and_says_how_much():
+def test_projection_keeps_most_variance_and_reports_it():
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(20, 5)) * [1, 9, 0.1, 5, 0.1]
     places, shown = principal_components(vectors)
@@ -19,9 +19,9 @@ def test_the_plane_keeps_the_largest_spread_and_says_how_much():
     np.testing.assert_allclose(principal_components(vectors * 3)[0], places)
 
 
-def test_a_picture_of_words_is_drawn(tmp_path):
+def test_named_vectors_are_drawn(tmp_path):
     vectors = np.random.default_rng(1).normal(size=(4, 6))
     see.pca(vectors, ["dog", "cat", "été", "\n"], ["a", "a", "b", "b"], tmp_path / "words.png")
     assert (tmp_path / "words.png").stat().st_size > 2000
-    with pytest.raises(BadInput, match="a name each"):
+    with pytest.raises(BadInput, match="one name each"):
         see.pca(vectors, ["dog"])

@@ -1,4 +1,4 @@
-"""Maps of models over images on the grid of pixels. The law: of a net that only mixes, the rollout is the net."""
+"""Attention of image models on their pixels: for a network that only mixes tokens, rollout equals the network."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def seen(model: nn.Module, images: torch.Tensor) -> tuple[torch.Tensor, list[Tra
 
 
 @pytest.mark.parametrize("size", [(24, 24), (21, 26)])  # the other has windows and squares that are not whole
-def test_the_rollout_of_a_net_that_only_mixes_is_the_net(size, double):
+def test_rollout_of_a_mixing_network_is_the_network(size, double):
     torch.manual_seed(0)
     images = torch.randn(1, 3, *size)
     out, steps = seen(OnlyMixes(), images)
@@ -112,7 +112,7 @@ LOOKS_EVENLY = {
 
 @pytest.mark.parametrize("size", [(32, 32), (33, 33), (30, 45), (37, 51)])
 @pytest.mark.parametrize("name", LOOKS_EVENLY)
-def test_even_attention_is_one_everywhere_whatever_the_edge_cuts(name, size):
+def test_uniform_attention_is_one_everywhere_even_with_incomplete_patches(name, size):
     """Less what stays at a class token, which is on no pixel."""
     model = regard.build(name.partition(",")[0], **LOOKS_EVENLY[name]).double().eval()
     with torch.no_grad():
@@ -124,12 +124,16 @@ def test_even_attention_is_one_everywhere_whatever_the_edge_cuts(name, size):
     gone = 1 - 1 / (tokens + 1) if seen_.prefix else 1.0
     for layer in range(len(seen_.layers)):
         for found in seen_.heads(layer):
-            np.testing.assert_allclose(relative_to_uniform(found.numpy(), seen_.even(layer)), gone, rtol=1e-12)
+            np.testing.assert_allclose(
+                relative_to_uniform(found.numpy(), seen_.uniform_weight(layer)), gone, rtol=1e-12
+            )
     dense = rollout([s for s in seen_.steps if s.kind == "self"]).weights[0, 0, 0, 1:].sum() if seen_.prefix else 1.0
-    np.testing.assert_allclose(relative_to_uniform(seen_.rollout().numpy(), seen_.even()), float(dense), rtol=1e-12)
+    np.testing.assert_allclose(
+        relative_to_uniform(seen_.rollout().numpy(), seen_.uniform_weight()), float(dense), rtol=1e-12
+    )
 
 
-def test_a_patch_that_the_edge_cuts_is_as_bright_as_its_token_is_looked_at():
+def test_incomplete_patch_is_as_bright_as_the_weight_of_its_token():
     seen_ = sight(vit(), torch.randn(1, 3, 13, 19), answer=1)  # 3 whole patches and a row below, 4 whole and 3 columns
     weights = seen_.steps[2].weights[0, :, 0, 1:].unflatten(1, (4, 5))
     torch.testing.assert_close(seen_.heads(1)[:, ::4, ::4] * 16, weights)
@@ -158,7 +162,7 @@ def test_heads_are_the_rows_of_the_layer():
     torch.testing.assert_close(found.sum((1, 2)), 1 - seen_.steps[2].weights[0, :, 0, 0])
 
 
-def test_without_a_class_token_all_tokens_are_asked_alike():
+def test_without_a_class_token_all_tokens_count_equally():
     seen_ = sight(vit(num_prefix_tokens=0, pool="mean"), torch.randn(1, 3, 12, 16))
     for layer in (0, 2):
         weights = seen_.steps[1 + layer].weights[0].mean(1).unflatten(1, (3, 4))
@@ -182,7 +186,7 @@ def test_relevance_belongs_to_an_answer_and_its_gradient_is_that_of_the_weights(
     assert (first - second).abs().max() > 1e-3 * first.max()
 
 
-def test_of_even_looks_and_gradients_relevance_is_even_without_its_way_around():
+def test_relevance_is_uniform_for_uniform_attention_and_gradients():
     slots = Slots(torch.arange(6).view(1, 1, 6, 1), (2, 3))
     even = torch.full((1, 2, 6, 6), 1 / 6, dtype=torch.float64)
     steps = [Trace("x", even, geometry=Geometry(slots, slots), gradient=torch.ones_like(even))] * 2
@@ -190,7 +194,7 @@ def test_of_even_looks_and_gradients_relevance_is_even_without_its_way_around():
     torch.testing.assert_close(found, torch.full((2, 3), (4 - 1) / 6, dtype=torch.float64))  # (1 + 1)² less 1
 
 
-def test_a_place_is_found_through_merging():
+def test_query_point_is_found_through_merging():
     _, steps = seen(OnlyMixes(), torch.randn(1, 3, 24, 24))  # tokens of 3 x 2 pixels: 8 x 12, then 4 x 6
     seen_ = PixelAttribution(steps, torch.full((24,), 1 / 24))
     assert seen_._token(0, (7 / 24, 23 / 24)) == 2 * 12 + 11
@@ -200,29 +204,29 @@ def test_a_place_is_found_through_merging():
     assert asked.sum() == pytest.approx(1, abs=1e-6)
 
 
-def test_what_cannot_be_drawn_is_refused_in_one_line():
+def test_invalid_input_raises_a_one_line_error():
     model, images = vit(), torch.randn(1, 3, 12, 16)
     good = sight(model, images)
     cases = [
-        (lambda: PixelAttribution([], torch.ones(1)), "nothing that attends"),
-        (lambda: PixelAttribution(good.steps, torch.ones(7), 1), "the head reads 7 tokens, the last layer writes 13"),
+        (lambda: PixelAttribution([], torch.ones(1)), "No attention was recorded"),
+        (lambda: PixelAttribution(good.steps, torch.ones(7), 1), "The head reads 7 tokens, but the last layer has 13"),
         (lambda: PixelAttribution(good.steps[1:], good.reads, 1), "rows and columns"),
         (lambda: good.heads(3), "there is no layer 3; there are 0 to 2"),
-        (lambda: good.heads(0, query=(1.0, 0.2)), "not on the image"),
+        (lambda: good.heads(0, query=(1.0, 0.2)), "outside the image"),
         (lambda: good.relevance(), "watch with gradients=True"),
-        (lambda: good.rollout(residual=2), "between 0 and 1"),
+        (lambda: good.rollout(residual=2), "must be 0 to 1, got 2"),
         (
             lambda: PixelAttribution(good.steps, good.reads, 0).rollout(),
-            "a layer reads 13 cells but what is before it wrote 12",
+            "A layer reads 13 cells, but the step before it has 12",
         ),
     ]
-    for call, said in cases:
-        with pytest.raises(BadInput, match=said) as error:
+    for call, message in cases:
+        with pytest.raises(BadInput, match=message) as error:
             call()
         assert "\n" not in str(error.value)
 
 
-def test_tokens_that_nobody_cut_have_the_grid_they_are_given():
+def test_grid_argument_is_used_without_patch_geometry():
     good = sight(vit(), torch.randn(1, 3, 12, 16))
     bare = PixelAttribution(good.steps[1:], good.reads, 1, grid=(3, 4))
     np.testing.assert_allclose(bare.rollout().numpy(), good.rollout().numpy()[::4, ::4] * 16)

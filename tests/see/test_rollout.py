@@ -44,12 +44,12 @@ def test_rollouts_are_the_rollouts_of_the_prefixes():
         torch.testing.assert_close(each.weights, rollout(layers[:k]).weights)
 
 
-def test_the_order_of_layers_matters_and_the_first_comes_first():
+def test_layers_are_given_first_to_last():
     a, b = torch.rand(1, 1, 4, 4).softmax(-1), torch.rand(1, 1, 4, 4).softmax(-1)
     torch.testing.assert_close(rollout([a, b], residual=0.0).weights, b @ a)
 
 
-def test_residual_share_one_is_the_identity_and_zero_is_attention_alone():
+def test_residual_one_is_the_identity_and_zero_is_attention_alone():
     layer = encoder(1)
     torch.testing.assert_close(rollout(layer, residual=1.0).weights[0, 0], torch.eye(len(ENGLISH)))
     torch.testing.assert_close(rollout(layer, residual=0.0).weights[0, 0], layer[0].weights[0].mean(0))
@@ -61,7 +61,7 @@ def test_max_and_min_fuse_as_named():
     assert torch.equal(min_of_heads(w), w.min(1).values)
 
 
-def test_a_row_that_sees_nothing_stays_where_it_is():
+def test_fully_masked_row_keeps_its_residual():
     w = torch.rand(1, 2, 4, 4).softmax(-1)
     w[:, :, 2] = 0
     out = rollout([w]).weights[0, 0]
@@ -69,7 +69,7 @@ def test_a_row_that_sees_nothing_stays_where_it_is():
     assert rollout([w], residual=0.0).weights[0, 0, 2].abs().sum() == 0
 
 
-def test_cross_read_back_is_cross_times_the_encoders_rollout():
+def test_cross_rollout_is_cross_times_the_encoder_rollout():
     below = rollout(encoder())
     out = cross_rollout(cross(), below)
     torch.testing.assert_close(out.weights[0, 0], cross().weights[0].mean(0) @ below.weights[0, 0])
@@ -87,7 +87,7 @@ def test_windows_take_part_through_their_geometry():
     torch.testing.assert_close(rollout([trace]).weights[0, 0], 0.5 * torch.eye(4) + 0.5 * whole)
 
 
-def test_a_pooled_way_around_is_pooled_too():
+def test_pooled_residual_path_is_pooled():
     # Two queries pool four cells in pairs: the residual path is the pooling, not an identity.
     pairs = torch.tensor([[[[0, 1], [2, 3]]]])
     keys = torch.arange(4).view(1, 1, 4, 1)
@@ -106,23 +106,23 @@ def test_approximate_layers_make_an_approximate_rollout():
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (lambda: rollout([]), "at least one"),
-        (lambda: rollout([torch.rand(1, 1, 3, 4)]), "no residual path"),
-        (lambda: rollout([torch.eye(3), torch.eye(4)]), "wrote 3"),
-        (lambda: rollout([torch.eye(3)], residual=1.5), "between 0 and 1"),
+        (lambda: rollout([torch.rand(1, 1, 3, 4)]), "needs self-attention"),
+        (lambda: rollout([torch.eye(3), torch.eye(4)]), "has 3 rows"),
+        (lambda: rollout([torch.eye(3)], residual=1.5), "must be 0 to 1, got 1.5"),
         (lambda: rollout([torch.rand(3)]), "axes"),
         (lambda: rollout([Trace("x", torch.eye(3)[None, None], queries=(0, 1, 2))]), "only some rows"),
         (lambda: cross_rollout(torch.rand(1, 1, 2, 3), torch.eye(4)), "same input"),
     ],
 )
-def test_what_cannot_be_multiplied_is_refused_in_one_line(call, said):
-    with pytest.raises(BadInput, match=said) as error:
+def test_invalid_input_raises_a_one_line_error(call, message):
+    with pytest.raises(BadInput, match=message) as error:
         call()
     assert "\n" not in str(error.value)
 
 
-def test_precision_is_kept_and_never_below_single():
+def test_dtype_is_at_least_float32():
     assert rollout([torch.eye(3, dtype=torch.float64)]).weights.dtype == torch.float64
     assert rollout([torch.eye(3, dtype=torch.float16)]).weights.dtype == torch.float32

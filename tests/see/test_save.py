@@ -24,7 +24,7 @@ def test_the_suffix_decides_the_format(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.gif", "a", "a.html", ".png"])
-def test_an_unknown_suffix_is_refused_and_nothing_is_written(tmp_path, name):
+def test_unknown_suffix_raises_and_writes_nothing(tmp_path, name):
     with pytest.raises(BadInput, match=r"\.png or \.svg"):
         save(alignment(torch.eye(2)), tmp_path / name)
     with pytest.raises(BadInput, match=r"\.html"):
@@ -32,7 +32,7 @@ def test_an_unknown_suffix_is_refused_and_nothing_is_written(tmp_path, name):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_same_picture_is_the_same_file(tmp_path):
+def test_equal_figures_give_equal_files(tmp_path):
     one, two = (save(alignment(torch.eye(3)), tmp_path / name).read_bytes() for name in ("a.png", "b.png"))
     assert one == two
 
@@ -52,7 +52,7 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("name", ["no/such/folder/a.html", "folder.html", "x" * 300 + ".html", "a\0.html"])
-def test_an_impossible_place_is_one_line(tmp_path, name):
+def test_impossible_path_raises_a_one_line_error(tmp_path, name):
     (tmp_path / "folder.html").mkdir()
     with pytest.raises(BadInput, match="cannot write") as error:
         save("<p>", tmp_path / name)

@@ -1,4 +1,4 @@
-"""A score over length: one line a system, over the same buckets."""
+"""A score over length: one line per system, over the same buckets."""
 
 import math
 
@@ -22,12 +22,12 @@ def test_every_system_is_a_line_over_the_same_buckets_with_a_gap_where_one_is_mi
     assert (tmp_path / "lengths.png").stat().st_size > 3000
 
 
-def test_many_systems_are_told_apart():
+def test_many_systems_have_distinct_styles():
     figure = see.score_by_length({f"system {n}": {"1": n, "2": n + 1} for n in range(17)})
     styles = {(line.get_color(), line.get_linestyle()) for line in figure.axes[0].lines}
     assert len(styles) == 17
 
 
-def test_nothing_is_refused():
-    with pytest.raises(BadInput, match="nothing to draw"):
+def test_empty_input_raises():
+    with pytest.raises(BadInput, match="Nothing to draw"):
         see.score_by_length({"a": {}})

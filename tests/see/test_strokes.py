@@ -1,4 +1,4 @@
-"""Pictures of handwriting: strokes where the pen was down, colours of what was looked at, clear errors."""
+"""Figures of handwriting: strokes where the pen was down, colours of the attended characters, clear errors."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def ink(figure):
     return [c for axes in figure.axes for c in axes.collections if isinstance(c, LineCollection)]
 
 
-def test_only_what_the_pen_drew_is_drawn():
+def test_only_pen_down_segments_are_drawn():
     (found,) = ink(strokes([LINE]))
     pieces = np.array(found.get_segments())
     places = LINE[:, :2].cumsum(0)
@@ -26,7 +26,7 @@ def test_only_what_the_pen_drew_is_drawn():
     np.testing.assert_allclose(dots[0].get_offsets(), [places[2]])  # down and up again
 
 
-def test_a_piece_has_the_colour_of_the_character_that_was_looked_at():
+def test_segment_has_the_colour_of_the_attended_character():
     figure = strokes([LINE], ["42"], [WINDOW])
     (found,) = ink(figure)
     assert [to_hex(c) for c in found.get_colors()] == [PALETTE[0], PALETTE[1], PALETTE[1]]  # the end owns nothing
@@ -35,7 +35,7 @@ def test_a_piece_has_the_colour_of_the_character_that_was_looked_at():
     np.testing.assert_allclose(figure.axes[1].images[0].get_array(), WINDOW.T)
 
 
-def test_all_lines_are_to_one_scale(tmp_path):
+def test_all_lines_share_one_scale(tmp_path):
     wide = LINE * [4, 1, 1]
     figure = strokes([LINE, wide], path=tmp_path / "ink.svg")
     sizes = [axes.get_position().width / np.ptp(axes.get_xlim()) for axes in figure.axes]
@@ -56,14 +56,14 @@ def test_ink_is_thinner_where_digits_are_small():
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        (([],), "no line"),
-        (([LINE[:, :2]],), "3 columns"),
-        (([LINE[:0]],), "3 columns"),
-        (([LINE * np.nan],), "finite"),
+        (([],), "`lines` is empty"),
+        (([LINE[:, :2]],), "shape T 3"),
+        (([LINE[:0]],), "shape T 3"),
+        (([LINE * np.nan],), "infinite"),
         (([LINE], ["1", "2"]), "texts"),
-        (([LINE], ["1"], [WINDOW[:3]]), "row for each point"),
+        (([LINE], ["1"], [WINDOW[:3]]), "one row per point"),
     ],
 )
-def test_what_cannot_be_drawn_is_one_line(arguments, match):
+def test_invalid_input_raises(arguments, match):
     with pytest.raises(BadInput, match=match):
         strokes(*arguments)

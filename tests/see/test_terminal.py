@@ -45,11 +45,11 @@ def test_nothing_that_moves_the_cursor_is_printed():
     assert not set(text) & set("\x1b\r\u202e")
 
 
-def test_a_row_that_looks_at_nothing_says_so():
+def test_row_of_zeros_says_so():
     assert "nothing" in text_map(torch.zeros(2, 100), width=40)
 
 
-def test_visible_leaves_letters_alone_and_spells_the_rest():
+def test_visible_keeps_letters_and_spells_out_the_rest():
     assert visible("Sätze") == "Sätze"
     assert visible("日本 العربية") == "日本 العربية"
     assert visible("👩‍👧") == "👩‍👧"
@@ -58,7 +58,7 @@ def test_visible_leaves_letters_alone_and_spells_the_rest():
     assert visible("a\n\x00\x7f\u2028\ud83d\U000e0001") == "a\\n\\x00\\x7f\\u2028\\ud83d\\U000e0001"
 
 
-def test_short_keeps_both_ends():
+def test_truncate_middle_keeps_both_ends():
     assert truncate_middle("abc") == "abc"
     assert len(truncate_middle("x" * 100)) == 24
     assert truncate_middle("Donaudampfschifffahrtsgesellschaft").endswith("schaft")
@@ -69,7 +69,7 @@ def torch_trace(words: tuple[str, ...]) -> Trace:
     return Trace("odd", torch.eye(n)[None, None], rows=words, columns=words)
 
 
-def test_a_map_of_patches_is_shaded_in_whole_cells():
+def test_heatmap_cells_cover_whole_patches():
     """8 x 8 patches of 4 pixels: 32 rows do not go into 14, but into 8, and every patch is one cell."""
     corner = np.zeros((8, 8))
     corner[0, 7] = 1.0

@@ -26,7 +26,7 @@ def lines(axes) -> dict[str, np.ndarray]:
 def test_losses_share_a_panel_and_each_score_has_its_own(tmp_path):
     figure = training_curve(rows(), tmp_path / "curve.png")
     assert [sorted(lines(axes)) for axes in figure.axes] == [
-        ["loss", "valid loss"],
+        ["loss", "val loss"],
         ["bleu"],
         ["lr"],
         ["tokens per second"],
@@ -36,21 +36,21 @@ def test_losses_share_a_panel_and_each_score_has_its_own(tmp_path):
         assert len(image.convert("RGB").getcolors(1 << 24)) > 50
 
 
-def test_the_best_validation_value_is_written_beside_its_point():
+def test_best_validation_value_is_annotated():
     figure = training_curve(rows())
     assert [t.get_text() for t in figure.axes[0].texts] == ["2.5"]
     assert [t.get_text() for t in figure.axes[1].texts] == ["30"]
 
 
-def test_no_best_is_marked_in_a_part_of_the_loss_and_a_count_is_no_curve():
-    said = [{"step": s, "loss": 1.0 / s, "pen": 1.0 / s, "wer": 1.0 / s, "lines": 3750} for s in range(1, 9)]
-    drawn = {name: axes for axes in training_curve(said).axes for name in lines(axes)}
-    assert list(drawn) == ["loss", "pen", "word error"]
-    assert [[t.get_text() for t in drawn[name].texts] for name in ("pen", "word error")] == [[], ["0.125"]]
+def test_loss_parts_have_no_best_value_and_counts_are_no_curve():
+    logged = [{"step": s, "loss": 1.0 / s, "pen": 1.0 / s, "wer": 1.0 / s, "lines": 3750} for s in range(1, 9)]
+    drawn = {name: axes for axes in training_curve(logged).axes for name in lines(axes)}
+    assert list(drawn) == ["loss", "pen", "wer"]
+    assert [[t.get_text() for t in drawn[name].texts] for name in ("pen", "wer")] == [[], ["0.125"]]
 
 
 def test_rows_may_miss_keys_be_out_of_order_or_not_finite():
-    said = [
+    logged = [
         {"step": 3, "loss": 1.0},
         {"step": 1, "loss": 3.0},
         {"step": 2, "loss": float("nan")},
@@ -60,7 +60,7 @@ def test_rows_may_miss_keys_be_out_of_order_or_not_finite():
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        figure = training_curve(said)
+        figure = training_curve(logged)
         figure.canvas.draw()
     assert list(lines(figure.axes[0])) == ["loss (1 not finite, left out)"]
     np.testing.assert_array_equal(next(iter(lines(figure.axes[0]).values())), [2.0, 1.0])
@@ -70,15 +70,15 @@ def test_one_point_is_a_curve():
     assert training_curve([{"step": 0, "loss": 1.0}]).axes
 
 
-@pytest.mark.parametrize("said", [[], [{"step": 1}], [{"loss": 1.0}], [{"step": 1, "loss": float("inf")}]])
-def test_nothing_to_draw_is_said_in_one_line(said):
-    with pytest.raises(BadInput, match="nothing to draw"):
-        training_curve(said)
+@pytest.mark.parametrize("logged", [[], [{"step": 1}], [{"loss": 1.0}], [{"step": 1, "loss": float("inf")}]])
+def test_rows_without_metrics_raise(logged):
+    with pytest.raises(BadInput, match="Nothing to draw"):
+        training_curve(logged)
 
 
-def test_the_speed_is_told_in_what_the_run_counts():
-    said = [{"step": step, "loss": 1.0, "tokens_per_second": 5.0} for step in (1, 2)]
+def test_speed_is_labelled_with_the_unit():
+    logged = [{"step": step, "loss": 1.0, "tokens_per_second": 5.0} for step in (1, 2)]
     names = [
-        text.get_text() for axes in training_curve(said, unit="images").axes for text in axes.get_legend().get_texts()
+        text.get_text() for axes in training_curve(logged, unit="images").axes for text in axes.get_legend().get_texts()
     ]
     assert names == ["loss", "images per second"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 import regard
-from regard.tasks.text.translator import Translator
+from regard.tasks.text.translation import Translator
 from regard.tokens.tokenizer import Tokenizer
 
 SRC = Path(regard.__file__).resolve().parents[1]

@@ -22,7 +22,8 @@ def model(tmp_path_factory):
     torch.manual_seed(0)
     sizes = {"image_size": 32, "patch_size": 4, "width": 12, "heads": (2, 4), "layers": (2, 2), "window_size": 4}
     folder = tmp_path_factory.mktemp("zoo") / "swin"
-    regard.save(ImageClassifier(regard.build("swin", num_classes=3, **sizes), ["cat", "dog", "bird"], Preprocess(32)), folder)
+    model = regard.build("swin", num_classes=3, **sizes)
+    regard.save(ImageClassifier(model, ["cat", "dog", "bird"], Preprocess(32)), folder)
     return folder
 
 

@@ -15,7 +15,8 @@ import regard
 from regard.cli import main
 
 IMPORTED = ("matplotlib.figure", "regard.catalogue", "regard.models.swin", "regard.tasks.image.image_classifier",
-            "regard.interpret.image_attribution", "regard.tasks.text.translator", "regard.see", "regard.training")  # fmt: skip
+            "regard.interpret.image_attribution", "regard.tasks.text.translation", "regard.see",
+            "regard.training")  # fmt: skip
 
 
 def child(job):

@@ -6,10 +6,10 @@ import torch
 
 from regard.data.audio.speech_batch import batch_by_frames, collate_speech, count_targets
 from regard.data.batching import BatchStream, LengthBucketedBatches, mix_seed
-from regard.tokens.frames import LogMelSpectrogram
+from regard.modalities.audio import AudioPreprocess
 from regard.tokens.tokenizer import Tokenizer
 
-FRONT = LogMelSpectrogram(sample_rate=2000, window_ms=20.0, hop_ms=10.0, n_mels=8, f_min=20.0)
+FRONT = AudioPreprocess(sample_rate=2000, window_ms=20.0, hop_ms=10.0, n_mels=8, f_min=20.0)
 WORDS = ("low", "mid", "high")
 PITCH = {"low": 120.0, "mid": 350.0, "high": 800.0}
 
@@ -31,10 +31,9 @@ class Songs:
 
     corpus: str = "songs"
     many: int = 96
-    frames: LogMelSpectrogram = field(default_factory=lambda: FRONT)
+    preprocess: AudioPreprocess = field(default_factory=lambda: FRONT)
 
     features = FRONT.features
-    front = FRONT
 
     def splits(self):
         return ["test", "train", "val"]

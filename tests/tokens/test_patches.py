@@ -79,7 +79,7 @@ def test_normed_patches_do_not_see_how_light_a_patch_is():
 
 
 def test_bytes_are_not_taken_for_normalised_numbers():
-    with pytest.raises(BadInput, match="not as uint8"):
+    with pytest.raises(BadInput, match="normalised floats, got uint8"):
         check_images(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), 3)
 
 

@@ -421,7 +421,7 @@ def test_unusual_special_tokens_are_asked_for_and_then_kept(tmp_path):
     assert (text.pad, text.bos, text.eos, text.unk) == (0, 1, 2, 3)
     assert text.decode([[1, 7, 3, 2]]) == ["dog"]  # also <what>, which the file did not declare
     assert text.size == 8  # numbers have gaps here; a table of vectors needs the highest
-    with pytest.raises(BadInput, match="save into a folder"):
+    with pytest.raises(BadInput, match="save to a folder"):
         text.save(tmp_path / "alone.json")
     text.save(tmp_path / "kept")
     assert Tokenizer.load(tmp_path / "kept").eos == 2

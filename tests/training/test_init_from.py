@@ -54,8 +54,8 @@ def test_the_body_and_the_vocabulary_are_taken_and_the_head_is_new(folder, pretr
     assert old.text.encode_one("the dog sees the house") == new.text.encode_one("the dog sees the house")
     assert new.model.config.vocab == old.model.config.vocab > 50
     said = capsys.readouterr().err
-    assert f"begins from {pretrained / 'model'}: {len(body)} tensors taken; new: head.out.weight, head.out.bias" in said
-    assert "left there: head.transform.weight" in said
+    assert f"initialised from {pretrained / 'model'}: {len(body)} tensors copied; new: head.out.weight, head.out.bias" in said
+    assert "not used: head.transform.weight" in said
 
 
 def test_a_run_a_folder_and_a_shipped_name_are_found(pretrained):
@@ -89,8 +89,8 @@ def test_a_model_that_was_fine_tuned_is_a_beginning_too(folder, pretrained, tmp_
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (["model.width=32"], r"embed\.weight is \(\d+, 16\) there, \(\d+, 32\) here"),
-        (["model.length=64"], r"is \(32, 16\) there, \(64, 16\) here"),
+        (["model.width=32"], r"embed\.weight is \(\d+, 16\) in the source, \(\d+, 32\) in the model"),
+        (["model.length=64"], r"is \(32, 16\) in the source, \(64, 16\) in the model"),
         (["model.layers=3"], r"blocks\.2\.\S+ is missing there"),
         (["model.layers=1"], r"blocks\.1\.\S+ is not in the model"),
     ],
@@ -107,7 +107,7 @@ def test_what_is_not_there_or_of_another_kind_is_said(folder, pretrained, tmp_pa
     shutil.rmtree(tmp_path / "half" / "model")
     with pytest.raises(BadInput, match=r"train\.init_from=.*half: the run in .* has not ended"):
         init_from.resolve_source(str(tmp_path / "half"))
-    with pytest.raises(BadInput, match="it is of the kind Transformer; this model is of the kind BERT"):
+    with pytest.raises(BadInput, match="it is a Transformer, this model is a BERT"):
         init_from.load_initial_weights(build(config(vocab=30, head=None)), init_from.resolve_source("en-de"))
 
 
@@ -117,7 +117,7 @@ def test_a_listener_begins_from_the_encoder_of_ctc(tmp_path):
     model = build(attention_asr.Config(vocab=9, **attention_asr.SIZES["tiny"]))
     decoder = {name: x.clone() for name, x in model.decoder.state_dict().items()}
     said = init_from.load_initial_weights(model, tmp_path / "ctc")
-    assert f"begins from the encoder of {tmp_path / 'ctc'}" in said
+    assert f"initialised from the encoder of {tmp_path / 'ctc'}" in said
     assert said.endswith("everything else is new")
     frames, lengths = torch.randn(2, 30, 40), torch.tensor([30, 17])
     heard.eval()
@@ -139,7 +139,7 @@ def test_what_writes_while_it_hears_begins_from_a_ctc_that_hears_forwards(tmp_pa
     assert init_from.load_initial_weights(model, tmp_path / "ctc").endswith("everything else is new")
     frames = torch.randn(2, 11, 5)
     assert torch.equal(model.encoder(frames)[0], heard.encoder(frames)[0])
-    with pytest.raises(BadInput, match="it is of the kind CTC; this model is of the kind Online"):  # it reads tokens
+    with pytest.raises(BadInput, match="it is a CTC, this model is a Online"):  # it reads tokens
         init_from.load_initial_weights(build(online_alignment.Config(vocab=9)), tmp_path / "ctc")
 
 
@@ -172,6 +172,6 @@ def test_a_bert_folder_of_transformers_is_a_beginning_with_its_vocabulary(folder
     given = load_model(pretrained / "model")
     bert.save(tmp_path / "theirs", given.model, given.text)
     train(finetuned(folder, tmp_path / "theirs", "train.learning_rate=0"), tmp_path / "run")
-    assert "tensors taken; new: head.out.weight, head.out.bias" in capsys.readouterr().err
+    assert "tensors copied; new: head.out.weight, head.out.bias" in capsys.readouterr().err
     found = load_model(tmp_path / "run" / "model").model.state_dict()
     assert torch.equal(found["embed.weight"], given.model.state_dict()["embed.weight"])

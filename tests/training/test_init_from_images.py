@@ -44,11 +44,11 @@ def test_other_differences_are_still_refused(tmp_path):
     regard.save(made(), tmp_path / "old")
     with pytest.raises(BadInput, match=r"stem\.embed\.weight"):
         init_from.load_initial_weights(made(patch_size=6), tmp_path / "old")
-    with pytest.raises(BadInput, match=r"positions\.table is \(10, 16\) there, \(9, 16\) here"):
+    with pytest.raises(BadInput, match=r"positions\.table is \(10, 16\) in the source, \(9, 16\) in the model"):
         init_from.load_initial_weights(made(positions="learned(prefix=0)"), tmp_path / "old")
-    with pytest.raises(BadInput, match=r"positions\.table is \(10, 16\) there, \(26, 24\) here"):
+    with pytest.raises(BadInput, match=r"positions\.table is \(10, 16\) in the source, \(26, 24\) in the model"):
         init_from.load_initial_weights(made(width=24, image_size=20), tmp_path / "old")
-    with pytest.raises(BadInput, match="it is of the kind ViT; this model is of the kind DeiT"):
+    with pytest.raises(BadInput, match="it is a ViT, this model is a DeiT"):
         init_from.load_initial_weights(deit.DeiT(deit.Config(**SMALL, image_size=12, num_classes=3)), tmp_path / "old")
 
 

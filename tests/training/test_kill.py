@@ -214,7 +214,7 @@ def test_a_command_that_is_killed_goes_on_when_it_is_given_again(nursery, recipe
     log = tmp_path / "log"
     words = ["--resume", "--out", str(out), f"train.save_interval={SAVE}"]
     assert nursery.wait(nursery.ask(words=words, log=str(log), slow=0)) == 0, log.read_text()
-    assert re.search(r"going on from update [1-9]", log.read_text())
+    assert re.search(r"resumed from update [1-9]", log.read_text())
     assert strays(out) == []
     assert rows(out) == rows(undisturbed[0])
 

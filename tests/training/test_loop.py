@@ -180,7 +180,7 @@ def test_accumulated_batches_weigh_every_token_alike(recipe, tmp_path, monkeypat
     run = TrainingRun(
         still, tmp_path / "b", DistributedContext(torch.device("cpu")), _checkpoints(tmp_path / "b"), None
     )
-    drawn = [d for d, _ in zip(run.task.batches().start(run.place), range(3), strict=False)]
+    drawn = [d for d, _ in zip(run.task.batches().start(run.position), range(3), strict=False)]
     assert len({d.count for d in drawn}) > 1
     total = sum(run.task.loss(run.model, d.batch)[0] for d in drawn) / sum(d.count for d in drawn)
     total.backward()
@@ -310,7 +310,7 @@ def test_data_without_a_validation_part_are_refused_before_training_begins(recip
     for name in ("train.en", "train.de"):
         shutil.copy(toy / name, tmp_path / name)
     monkeypatch.setattr(TrainingRun, "_update", lambda *_: pytest.fail("it began"))
-    with pytest.raises(UnknownName, match="no part 'val'"):
+    with pytest.raises(UnknownName, match="no split 'val'"):
         train(override_recipe(recipe, [f"data.corpus={tmp_path}"]), tmp_path / "run")
 
 
@@ -342,7 +342,7 @@ def test_a_full_disk_while_saving_is_one_line_and_leaves_the_last_checkpoint_who
         real(what, file)
 
     monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(BadInput, match=r"no space left on device; the run is safe up to .*step-00000004"):
+    with pytest.raises(BadInput, match=r"no space left on device; the run is saved up to .*step-00000004"):
         train(override_recipe(recipe, ["train.score_interval=0"]), tmp_path / "run")
     assert sorted(p.name for p in (tmp_path / "run" / "checkpoints").iterdir()) == ["best.safetensors", "step-00000004"]
 
@@ -512,7 +512,7 @@ def test_updates_that_are_not_finite_are_left_out_and_counted(recipe, tmp_path, 
 
     monkeypatch.setattr(Translation, "loss", loss)
     train(recipe, tmp_path / "run")
-    assert "left out 2 of 4 updates" in capfd.readouterr().err
+    assert "skipped 2 of 4 updates" in capfd.readouterr().err
     assert [row["skipped_updates"] for row in rows(tmp_path / "run") if "skipped_updates" in row] == [2]
     assert all(x.isfinite().all() for x in load_file(tmp_path / "run" / "checkpoints" / "final.safetensors").values())
 
@@ -526,8 +526,8 @@ def test_a_damaged_checkpoint_is_passed_over_and_said(recipe, tmp_path, straight
     file.write_bytes(content)
     train(recipe, out, resume=True)
     said = capfd.readouterr().err
-    assert "step-00000016 is passed over: optimizer.safetensors is damaged" in said
-    assert "going on from update 12" in said
+    assert "step-00000016 is skipped: optimizer.safetensors is damaged" in said
+    assert "resumed from update 12" in said
     assert_equal_runs(straight, out, "step-00000020")
 
 
@@ -543,7 +543,7 @@ def test_a_clock_that_jumps_changes_nothing(recipe, tmp_path, straight, monkeypa
 
 
 def test_a_shape_that_cannot_be_is_one_line_before_anything_is_written(recipe, tmp_path):
-    with pytest.raises(RegardError, match="heads must divide the width"):
+    with pytest.raises(RegardError, match="not divisible by 5 heads"):
         train(override_recipe(recipe, ["model.heads=5"]), tmp_path / "run")
     assert not (tmp_path / "run" / "recipe.json").exists()
 
@@ -573,5 +573,5 @@ def test_damaged_best_weights_do_not_keep_a_run_from_ending(recipe, tmp_path, mo
 
     monkeypatch.setattr(finalize, "finalize", damaged)
     result = train(override_recipe(recipe, ["train.score_interval=0"]), tmp_path / "run")
-    assert "best weights are passed over" in capfd.readouterr().err
+    assert "best weights are skipped" in capfd.readouterr().err
     assert set(result["validation"]) == {"last", "ema", "average"}

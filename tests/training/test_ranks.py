@@ -163,7 +163,7 @@ def test_a_process_that_is_killed_is_started_again_and_nothing_is_lost(spread, r
     }
     said = torchrun(2, [job], tmp_path / "jobs", "--max-restarts", "1")
     assert marker.exists()
-    assert "going on from update 4" in said
+    assert "resumed from update 4" in said
     rows, undisturbed = (_without_clocks(folder / "metrics.jsonl") for folder in (out, spread / "ddp2"))
     assert rows == undisturbed
     a, b = (load_file(folder / "checkpoints" / "final.safetensors") for folder in (out, spread / "ddp2"))

@@ -60,14 +60,8 @@ def test_the_cards_numbers_are_the_recipes():
     tiny = load_recipe("transformer_multi30k")
     m, t = tiny.model, tiny.train
     assert (m.width, m.ffn, m.heads, m.encoder_layers, m.decoder_layers, m.dropout) == (128, 256, 4, 4, 4, 0.3)
-    assert (t.rate, t.warmup, t.steps, t.average, tiny.task.beams, tiny.task.label_smoothing) == (
-        5e-3,
-        2000,
-        8000,
-        10,
-        5,
-        0.1,
-    )
+    assert (t.learning_rate, t.warmup_steps, t.steps, t.average_checkpoints) == (5e-3, 2000, 8000, 10)
+    assert (tiny.task.beam_size, tiny.task.label_smoothing) == (5, 0.1)
     assert (tiny.data.vocab_size, tiny.data.batch_tokens, tiny.data.style) == (10_000, 8192, "moses")
 
 

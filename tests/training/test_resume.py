@@ -205,8 +205,8 @@ def test_a_run_whose_last_checkpoint_is_damaged_goes_on_from_the_one_before_says
     damage(stopped / "checkpoints" / "stop-00000007" / "optimizer.safetensors")
     train(override_recipe(recipe, BASE), stopped, resume=True)
     said = capfd.readouterr().err
-    assert "stop-00000007 is passed over: optimizer.safetensors is damaged" in said
-    assert "going on from update 4" in said
+    assert "stop-00000007 is skipped: optimizer.safetensors is damaged" in said
+    assert "resumed from update 4" in said
     assert_equal_runs(straight, stopped, end(straight))
     assert not (stopped / "checkpoints" / "stop-00000007").exists()
 
@@ -216,7 +216,7 @@ def test_a_run_none_of_whose_checkpoints_is_sound_is_left_as_it_is(recipe, stopp
     for path in (stopped / "checkpoints").glob("st?p-*"):
         damage(path / "model.safetensors")
     before = {file: file.read_bytes() for file in stopped.rglob("*") if file.is_file()}
-    with pytest.raises(BadInput, match="can be gone on from") as error:
+    with pytest.raises(BadInput, match="can be resumed from") as error:
         train(override_recipe(recipe, BASE), stopped, resume=resume)
     assert "\n" not in str(error.value)
     assert {file: file.read_bytes() for file in stopped.rglob("*") if file.is_file()} == before

@@ -94,7 +94,7 @@ def test_the_vocabulary_goes_with_it_and_must_fit(tmp_path):
 
 def test_a_folder_that_is_not_one_is_refused(tmp_path):
     bert.save(tmp_path / "m", model())
-    with pytest.raises(BadInput, match=r"regard\.weights\.bert\.load"):
+    with pytest.raises(BadInput, match=r"regard\.weights\.hf\.bert\.load"):
         load_model(tmp_path / "m")
     (tmp_path / "m/notes.txt").write_text("mine")
     with pytest.raises(BadInput, match="holds other things"):

@@ -75,7 +75,7 @@ def test_the_vocabulary_goes_with_it(tmp_path):
 
 def test_a_folder_that_is_not_one_is_refused(tmp_path):
     gpt2.save(tmp_path / "m", model())
-    with pytest.raises(BadInput, match=r"regard\.weights\.gpt2\.load"):
+    with pytest.raises(BadInput, match=r"regard\.weights\.hf\.gpt2\.load"):
         load_model(tmp_path / "m")
     (tmp_path / "m/model.safetensors").write_bytes(b"nothing")
     with pytest.raises(BadInput, match="damaged"):

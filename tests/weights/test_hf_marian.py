@@ -195,5 +195,5 @@ def test_interleaved_sinusoids_go_over_in_memory_but_not_in_a_file(tmp_path):
 def test_positions_of_another_layout_are_noticed():
     ours = model(positions="sinusoidal")
     state = export_state_dict(marian.table(ours.config), ours)
-    with pytest.raises(BadInput, match="is not the table that our SinusoidalPositions computes"):
+    with pytest.raises(BadInput, match="is not the table that SinusoidalPositions computes"):
         import_state_dict(marian.table(CONFIG), state, model())

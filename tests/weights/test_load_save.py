@@ -9,7 +9,7 @@ from regard import api
 from regard.core.errors import BadInput, UnknownName
 from regard.models.transformer import Config, Transformer
 from regard.serve.http import prepare
-from regard.tasks.text.translator import Translator
+from regard.tasks.text.translation import Translator
 from regard.tokens.tokenizer import Tokenizer
 
 LINES = ["two dogs play in the snow", "a cat sleeps"]
@@ -27,7 +27,7 @@ def test_a_translator_comes_back_and_translates_the_same(tmp_path, translator):
     api.save(translator, tmp_path / "en-fr", card="# Mine\n")
     found = api.load(tmp_path / "en-fr")
     assert isinstance(found, Translator)
-    for name in ("source", "target", "style", "longest"):
+    for name in ("source", "target", "style", "max_length"):
         assert getattr(found, name) == getattr(translator, name)
     assert found(LINES, beam_size=2) == translator(LINES, beam_size=2)
     assert (tmp_path / "en-fr" / "README.md").read_text() == "# Mine\n"

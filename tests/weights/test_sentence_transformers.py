@@ -35,7 +35,7 @@ def test_a_folder_is_read_as_it_says(tmp_path, theirs, ours, normal):
     place = folder(tmp_path / "m", ("Transformer", "Pooling", "Normalize")[: 2 + normal], (theirs,))
     embed = regard.load(place)
     assert isinstance(embed, TextEmbedder)
-    assert (embed.pool, embed.normal, embed.room) == (ours, normal, 12)
+    assert (embed.pooling, embed.normalize, embed.room) == (ours, normal, 12)
     assert not embed.model.training
     assert torch.allclose(embed(["the dog"]).norm(), torch.tensor(1.0)) is normal
 

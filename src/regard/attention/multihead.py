@@ -111,7 +111,9 @@ class MultiHeadAttention(nn.Module):
         layer_state: LayerState | None = None,
     ) -> Float[Tensor, "B N C"]:
         """Attend from x to keys and values that `project_kv` returned."""
-        q = _transform(self.project.project_q(x, None if positions is None else positions.query_vectors), positions, True)
+        q = _transform(
+            self.project.project_q(x, None if positions is None else positions.query_vectors), positions, True
+        )
         k = _transform(keys[0], positions, False)
         return self._join(self.attend(q, k, keys[1], mask, positions and positions.bias, layer_state=layer_state))
 

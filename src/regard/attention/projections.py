@@ -80,9 +80,7 @@ class CrossProjection(nn.Module):
         q: Tensor = self.q(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
         return q
 
-    def project_kv(
-        self, context: Float[Tensor, "B M C"], positions: Float[Tensor, "#B M C"] | None = None
-    ) -> KeyValue:
+    def project_kv(self, context: Float[Tensor, "B M C"], positions: Float[Tensor, "#B M C"] | None = None) -> KeyValue:
         """Return the keys and values of the context; `positions` are added to the input of the keys."""
         k, v = self._split(self.kv(context))
         if positions is not None:

@@ -161,7 +161,9 @@ class Decoder(Stack):
     def start(self, memory: Float[Tensor, "B N C"], memory_mask: DenseMask | None, capacity: int) -> State:
         """Return a state with the keys of the memory and empty caches for `capacity` slots."""
         if not self.causal:
-            raise Unsupported("this decoder is not causal and reads all tokens at once; build it with causal=True to step")
+            raise Unsupported(
+                "this decoder is not causal and reads all tokens at once; build it with causal=True to step"
+            )
         keys = [block.cross.project_kv(memory) for block in self.blocks]  # type: ignore[union-attr, operator]
         if memory.device.type == "cpu":  # read at every step: heads apart, in the order in which they are read
             keys = [(k.mT.contiguous().mT, v.contiguous()) for k, v in keys]

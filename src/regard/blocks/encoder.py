@@ -116,7 +116,9 @@ def mixer_states(blocks: Iterable[nn.Module], batch: int, capacity: int) -> list
     mixers = [block.mix for block in blocks]
     for mixer in mixers:
         if not hasattr(mixer, "start"):
-            raise Unsupported(f"{type(mixer).__name__} cannot decode step by step: it has no `start`, `prefill` and `step`")
+            raise Unsupported(
+                f"{type(mixer).__name__} cannot decode step by step: it has no `start`, `prefill` and `step`"
+            )
     return [mixer.start(batch, capacity) for mixer in mixers]  # type: ignore[operator]
 
 

@@ -23,12 +23,14 @@ import torch
 from torch import nn
 
 from regard.attention import ALIGNERS
+from regard.attention.aligners.base import align
 from regard.attention.masked_softmax import upcast
 from regard.attention.protocol import context
 from regard.blocks.decoder_state import DecoderState
 from regard.blocks.rnn import InitialState, RNNCellStack, States, undecorated
 from regard.core.categorical import sample_categorical
 from regard.core.errors import RegardError
+from regard.core.layer_state import LayerState, PassState
 from regard.core.lazy_dynamo import disable_compile
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import build_part
@@ -95,38 +97,48 @@ class RNNDecoder(nn.Module):
         return DecoderState(Memory(values.to(keys.dtype), keys, mask), self.start_from(first))
 
     def forward(
-        self, target: Int[Tensor, "B T"], state: DecoderState, sampling_mask: Bool[Tensor, "B T"] | None = None
+        self,
+        target: Int[Tensor, "B T"],
+        state: DecoderState,
+        sampling_mask: Bool[Tensor, "B T"] | None = None,
+        pass_state: PassState | None = None,
     ) -> Float[Tensor, "B T V"]:
-        """Logits of the token after each target token. Padding of the target stands on the right, after all it could
-        disturb."""
+        """Return the logits of the token after each target token; targets are padded on the right."""
         if sampling_mask is not None and sampling_mask.shape[1]:
             return scheduled_sampling(self.step, target, state, sampling_mask)
         words = self.drop(self.embed(target))
         read = undecorated(self.unroll) if torch.compiler.is_exporting() else self.unroll
-        states, contexts = read(self.cells.input_gates(words), state)
+        states, contexts = read(self.cells.input_gates(words), state, pass_state)
         return self.output(states, contexts, words)
 
     @disable_compile(recursive=False)  # the loop stays in Python: one small graph, compiled once, for every step
     def unroll(
-        self, input_gates: Float[Tensor, "B T gates"], state: DecoderState
+        self, input_gates: Float[Tensor, "B T gates"], state: DecoderState, pass_state: PassState | None = None
     ) -> tuple[Float[Tensor, "B T F"], Float[Tensor, "B T C"]]:
-        """The states and contexts of a whole target, one after the other."""
+        """Return the states and contexts of a whole target, one after the other; step t is layer t of the pass."""
+        pass_state = PassState() if pass_state is None else pass_state
         hidden, aligner_state, states, contexts = state.hidden, state.aligner_state, [], []
         if not input_gates.shape[1]:
             return hidden[-1][0][:, :0], state.memory.values[:, :0]
-        for one in input_gates.split(
-            1, dim=1
-        ):  # not known[:, t], whose gradient would be a whole B T tensor at each step
-            hidden, seen, aligner_state = self.attend(one, hidden, state.memory, aligner_state)
+        # split, since the gradient of input_gates[:, t] would be a whole B T tensor at each step
+        for t, one in enumerate(input_gates.split(1, dim=1)):
+            hidden, seen, aligner_state = self.attend(one, hidden, state.memory, aligner_state, pass_state.layer(t))
             states.append(hidden[-1][0])
             contexts.append(seen)
         return torch.cat(states, 1), torch.cat(contexts, 1)
 
     def attend(
-        self, input_gates: Float[Tensor, "B K gates"], hidden: States, memory: Memory, aligner_state: Any
+        self,
+        input_gates: Float[Tensor, "B K gates"],
+        hidden: States,
+        memory: Memory,
+        aligner_state: Any,
+        layer_state: LayerState | None = None,
     ) -> tuple[States, Float[Tensor, "B K C"], Any]:
-        """One step: look from the state so far, then move on with what was seen and the last word."""
-        weights, aligner_state = self.aligner(hidden[-1][0], memory.keys, memory.mask, aligner_state)
+        """Do one step: attend from the state so far, then advance the cells with the context and the last word."""
+        weights, aligner_state = align(
+            self.aligner, hidden[-1][0], memory.keys, memory.mask, aligner_state, layer_state
+        )
         seen = context(weights, memory.values)
         return self.cells(input_gates, seen, hidden), seen, aligner_state
 

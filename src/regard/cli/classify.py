@@ -19,7 +19,7 @@ from regard.cli.options import Device, Json
 if TYPE_CHECKING:
     from regard.cli.lines import Line
     from regard.modalities.classes import Classes
-    from regard.tasks.text.fill_mask import FillMask
+    from regard.tasks.text.masked_lm import FillMask
 
 NEXT_SENTENCE_LABELS = ("follows", "does not follow")
 
@@ -92,9 +92,9 @@ def load_classifier(found: Any, name: str, labels: str | None, device: str = "au
     of texts, also as one that says whether the second follows the first."""
     from regard.cli.prepare import prepare_predictor
     from regard.core.errors import BadInput
-    from regard.tasks.text.classifier import TextClassifier
+    from regard.tasks.text.classification import TextClassifier
     from regard.tasks.text.embedder import TextEmbedder
-    from regard.tasks.text.fill_mask import FillMask
+    from regard.tasks.text.masked_lm import FillMask
     from regard.tasks.text.zero_shot_classifier import ZeroShotClassifier
 
     if labels is None and pairs and isinstance(found, FillMask):

@@ -74,7 +74,7 @@ def evaluate(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Also write all numbers to this JSON file.")
     ] = None,
 ) -> int:
-    """Measure a model: loss and perplexity; bits per byte; BLEU and chrF with the signature that says how it was counted.
+    """Measure a model: loss, perplexity, bits per byte, accuracy, BLEU and chrF with their signatures, error rates.
 
     \b
       regard eval runs/transformer_multi30k

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +11,7 @@ from regard.cli.options import Device, Json
 from regard.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from regard.tasks.text.fill_mask import FillMask
+    from regard.tasks.text.masked_lm import FillMask
 
 
 def fill(
@@ -40,7 +39,7 @@ def fill(
       regard fill "The [MASK] is on the [MASK]." -k 3
     """
     from regard.cli import lines
-    from regard.tasks.text.fill_mask import fill_masks
+    from regard.modalities.mask_fills import fill_masks
 
     source = lines.read_lines(text, "text")
     filler, several = load_mask_filler(model, device), text is None or len(text) > 1
@@ -50,14 +49,10 @@ def fill(
             lines.reject_bad_line(line)
         asked = [line.text for line in window if line.text.strip()]
         read += len(asked)
-        for one, masks in zip(asked, filler(asked, k), strict=True):
+        for one, found in zip(asked, filler(asked, top_k=k), strict=True):
+            masks = found.masks
             if as_json:
-                print(
-                    json.dumps(
-                        {"text": one, "masks": [[asdict(guess) for guess in each] for each in masks]},
-                        ensure_ascii=False,
-                    )
-                )
+                print(json.dumps(found.to_json() | {"text": one}, ensure_ascii=False))
                 continue
             if several:
                 print(one.strip())
@@ -75,7 +70,7 @@ def fill(
 def load_mask_filler(model: str, device: str = "auto") -> FillMask:
     """The filler of a name or a folder, ready."""
     from regard.cli.prepare import load_predictor_as, prepare_predictor
-    from regard.tasks.text.fill_mask import FillMask
+    from regard.tasks.text.masked_lm import FillMask
 
     return prepare_predictor(
         load_predictor_as(FillMask, model, "which does not guess words; give a model that does"), device

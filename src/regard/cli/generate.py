@@ -34,7 +34,7 @@ def generate(
     max_new_tokens: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="At most so many tokens.", show_default="200")
     ] = None,
-    num_samples: Annotated[int, typer.Option(min=1, max=1024, metavar="N", help="Texts for each prompt.")] = 1,
+    num_candidates: Annotated[int, typer.Option(min=1, max=1024, metavar="N", help="Texts for each prompt.")] = 1,
     stop: Annotated[
         list[str] | None,
         typer.Option(metavar="TEXT", help="End before this; \\n is a line end. May be given several times."),
@@ -101,22 +101,23 @@ def generate(
 
     \b
       regard generate "ROMEO:" --max-new-tokens 400 --slide
-      regard generate "To be, or not" --num-samples 3 --temperature 1 --min-p 0.05
+      regard generate "To be, or not" --num-candidates 3 --temperature 1 --min-p 0.05
       regard generate "JULIET:" --stop "\\n\\n" --json
     """
-    if stream and (as_json or num_samples > 1 or (beam_size or 1) > 1):
+    if stream and (as_json or num_candidates > 1 or (beam_size or 1) > 1):
         raise typer.BadParameter(
-            "--stream shows one text while it is written; not with --num-samples, --beam-size or --json"
+            "--stream shows one text while it is written; not with --num-candidates, --beam-size or --json"
         )
     from regard.cli import FAILED, lines, print_status
     from regard.cli.prepare import describe_device
 
-    given = {"max_new_tokens": max_new_tokens, "num_samples": num_samples, "stop": [_unescaped(s) for s in stop or ()], "slide": slide,
-             "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed,
-             "repetition_penalty": repetition_penalty, "beam_size": beam_size, "length_penalty": length_penalty}  # fmt: skip
+    given = {"max_new_tokens": max_new_tokens, "num_candidates": num_candidates, "stop": [_unescaped(s) for s in stop or ()],
+             "slide": slide, "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed,
+             "repetition_penalty": repetition_penalty, "beam_size": beam_size,
+             "length_penalty": length_penalty}  # fmt: skip
     asked = {name: value for name, value in given.items() if value is not None and value is not False and value != []}
     windows = _prompt_lines(prompt) if prompt else lines.read_lines(None, "prompts")
-    alone = num_samples == 1 and (beam_size or 1) == 1 and (bool(stream) or len(prompt or ()) == 1)
+    alone = num_candidates == 1 and (beam_size or 1) == 1 and (bool(stream) or len(prompt or ()) == 1)
     work = _Processor(load_generator(model, device, int8, alone), asked, as_json)
     follow = stream or (stream is None and bool(prompt) and len(prompt or ()) == 1 and work.can_stream(asked))
     for window in windows:
@@ -137,7 +138,7 @@ def load_generator(model: str, device: str = "auto", int8: bool = False, alone: 
     """The model of a name or a folder (a saved one, a whole run, or a GPT-2 of transformers), ready to write."""
     from regard.cli.prepare import load_predictor, prepare_predictor
     from regard.core.errors import BadInput
-    from regard.tasks.text.translator import Translator
+    from regard.tasks.text.translation import Translator
 
     found = load_predictor(model)
     if not hasattr(found, "continues"):
@@ -164,7 +165,7 @@ class _Processor(LineProcessor[list[dict[str, Any]]]):
 
     def can_stream(self, asked: dict[str, Any]) -> bool:
         """Whether a text can be shown while it is written."""
-        one = asked["num_samples"] == 1 and asked.get("beam_size", 1) == 1
+        one = asked["num_candidates"] == 1 and asked.get("beam_size", 1) == 1
         return hasattr(self.predictor, "stream") and self.predictor.continues and one and not self.as_json
 
     def follow(self, window: list[Line]) -> None:
@@ -204,7 +205,7 @@ class _Processor(LineProcessor[list[dict[str, Any]]]):
         """Of each prompt its texts, with what is known of them."""
         prompts = [line.text for line in some]
         if self.predictor.continues:
-            found = self.predictor.written(prompts, numbers=[line.number - 1 for line in some], **self.how)
+            found = self.predictor.candidates(prompts, numbers=[line.number - 1 for line in some], **self.how)
             self.tokens += sum(len(one.tokens) for each in found for one in each)
             return [
                 [
@@ -218,8 +219,8 @@ class _Processor(LineProcessor[list[dict[str, Any]]]):
                 ]
                 for each in found
             ]
-        answers = self.predictor(prompts, **self.how)
-        listed = [[one] if isinstance(one, str) else one for one in answers]
+        answers = self.predictor.candidates(prompts, **self.how)
+        listed = [[candidate.text for candidate in each] for each in answers]
         self.tokens += sum(map(len, self.predictor.text.encode([text for each in listed for text in each])))
         return [[{"text": text} for text in each] for each in listed]
 
@@ -233,12 +234,10 @@ class _Processor(LineProcessor[list[dict[str, Any]]]):
 
 def _generation_options(asked: dict[str, Any]) -> dict[str, Any]:
     """The options as a TextGenerator's settings."""
-    from regard.decoding.generation_config import make_generation_config
+    from regard.tasks.text.text_generator import ContinuationConfig
 
     how = {"temperature": 0.8} | asked if asked.get("beam_size", 1) == 1 else asked
-    make_generation_config(
-        how.get("max_new_tokens", 200), {name: value for name, value in how.items() if name != "max_new_tokens"}
-    )
+    ContinuationConfig(**how)
     return how
 
 
@@ -257,8 +256,8 @@ def _answer_options(asked: dict[str, Any]) -> dict[str, Any]:
     if drawn:
         how |= drawn | {"sample": True}
     return how | {
-        "num_candidates": asked["num_samples"],
-        "beam_size": max(asked.get("beam_size", 4), asked["num_samples"]),
+        "num_candidates": asked["num_candidates"],
+        "beam_size": max(asked.get("beam_size", 4), asked["num_candidates"]),
     }
 
 

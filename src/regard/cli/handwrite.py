@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from regard.cli.options import SAMPLING, Device, Seed
-
-if TYPE_CHECKING:
-    from regard.tasks.strokes.handwriting_synthesizer import HandwrittenLine
 
 
 def handwrite(
@@ -69,28 +66,26 @@ def handwrite(
     from regard.cli.prepare import load_predictor_as, prepare_predictor
     from regard.cli.see import check_output_files
     from regard.core.errors import BadInput
-    from regard.tasks.strokes.handwriting_synthesizer import HandwritingSynthesizer
+    from regard.tasks.strokes.handwriting import HandwritingSynthesizer
 
     check_output_files([out], page=False)
-    scribe = prepare_predictor(
+    write = prepare_predictor(
         load_predictor_as(
             HandwritingSynthesizer, model, "which does not write by hand; regard list zoo names what there is"
         ),
         device,
     )
-    if window and not scribe.letters:
+    if window and not write.letters:
         raise BadInput("this model writes without a text, so that there is no window to draw: leave --window out")
-    if scribe.letters or text:
-        lines = scribe(text or [], num_samples=num_samples, bias=2.0 if bias is None else bias, seed=seed or 0)
+    if write.letters or text:
+        lines = write.samples(text or [], num_samples, bias=bias, seed=seed or 0)
     else:
-        lines = scribe.sample_unconditional(
-            points, num_samples=num_samples, bias=0.5 if bias is None else bias, seed=seed or 0
-        )
+        lines = write.sample_unconditional(points, num_samples=num_samples, bias=bias, seed=seed or 0)
     drawn = [line.points.numpy() for line in lines]
     windows = [line.window.numpy() for line in lines] if window else None
     see.strokes(drawn, [line.text for line in lines], windows, out)
     for line in lines if as_json else ():
-        print(json.dumps(_to_json(line)))
+        print(json.dumps(line.to_json()))
     if not as_json:
         print(f"drawn: {out}")
     cut = [line.text for line in lines if not line.finished]
@@ -99,8 +94,3 @@ def handwrite(
             f"'{each}' was cut off: the window did not come to its end (another --seed or a higher --bias may help)"
         )
     return FAILED if cut else 0
-
-
-def _to_json(line: HandwrittenLine) -> dict[str, object]:
-    points = [[round(x, 4), round(y, 4), int(up)] for x, y, up in line.points.tolist()]
-    return {"text": line.text, "finished": line.finished, "points": points, "read": line.read.tolist()}

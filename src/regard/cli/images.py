@@ -278,7 +278,8 @@ def _drawn(
         return whole, f"{which}, through {len(attribution.layers)} layers{rough}", TIMES_UNIFORM
     if view == "relevance":
         seen = "" if place is None else ", seen from this place"
-        said = f"what spoke for {label}{seen}: attention times its gradient, through {len(attribution.layers)} layers{rough}"
+        many = len(attribution.layers)
+        said = f"what spoke for {label}{seen}: attention times its gradient, through {many} layers{rough}"
         return relative_to_max(attribution.relevance(place).numpy()), said, SHARE_OF_MAX
     if view == "layers":
         rows = [(f"layer {n}", _heads(attribution, n, place)) for n in range(len(attribution.layers))]

@@ -8,7 +8,7 @@ from regard.cli.prepare import describe_device, load_predictor_as, prepare_predi
 from regard.core.errors import BadInput, RegardError
 
 if TYPE_CHECKING:
-    from regard.tasks.text.translator import Translator
+    from regard.tasks.text.translation import Translator
 
 __all__ = ["describe_device", "load_prepared_translator", "load_translator"]
 
@@ -34,7 +34,7 @@ def load_translator(model: str | None, source: str | None, target: str | None) -
 
 def _loaded(name: str, is_pair: bool) -> Translator:
     from regard.catalogue import translators
-    from regard.tasks.text.translator import Translator
+    from regard.tasks.text.translation import Translator
 
     if is_pair and name not in translators():
         known = ", ".join(translators()) or "none"

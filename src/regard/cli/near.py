@@ -12,7 +12,8 @@ from regard.cli.options import Json
 from regard.core.errors import RegardError
 
 if TYPE_CHECKING:
-    from regard.tasks.text.nearest_words import NearestWords, WordNeighbor
+    from regard.modalities.neighbors import WordNeighbor
+    from regard.tasks.text.word2vec import NearestWords
 
 
 def near(
@@ -74,7 +75,7 @@ def near(
 
 def _load_vectors(name: str) -> NearestWords:
     from regard.cli.prepare import load_predictor_as
-    from regard.tasks.text.nearest_words import NearestWords
+    from regard.tasks.text.word2vec import NearestWords
 
     return load_predictor_as(NearestWords, name, "not word vectors; regard list zoo names what there is")
 

@@ -16,8 +16,8 @@ from regard.cli.options import Device, Json
 
 if TYPE_CHECKING:
     from regard.cli.lines import Line
-    from regard.tasks.text.pronouncer import Pronouncer
-    from regard.tasks.text.translator import Candidate
+    from regard.modalities.text import Candidate
+    from regard.tasks.text.pronunciation import Pronouncer
 
 
 def pronounce(
@@ -52,7 +52,7 @@ def pronounce(
     from regard.cli import lines
     from regard.cli.prepare import load_predictor_as, prepare_predictor
     from regard.core.errors import BadInput
-    from regard.tasks.text.pronouncer import Pronouncer
+    from regard.tasks.text.pronunciation import Pronouncer
 
     if num_candidates > beam_size:
         raise BadInput(f"{num_candidates} pronunciations of each word need at least as many beams, not {beam_size}")
@@ -90,7 +90,7 @@ class _Processor(LineProcessor["list[list[Candidate]]"]):
         """Of each line its words, of each word its pronunciations."""
         rows = [line.text.split() for line in some]
         flat = [word for words in rows for word in words]
-        said = iter(self.pronouncer.candidates(flat, self.beam_size, num_candidates=self.num_candidates))
+        said = iter(self.pronouncer.candidates(flat, beam_size=self.beam_size, num_candidates=self.num_candidates))
         return [[next(said) for _ in words] for words in rows]
 
     def _shown(self, line: Line, found: list[list[Candidate]]) -> list[str]:

@@ -125,6 +125,9 @@ def parse_options(cls: type[Predictor], words: Sequence[str]) -> tuple[list[str]
             if not waiting:
                 raise BadInput(f"--{flag} needs a value.")
             text = waiting.pop(0)
+        if typing.get_args(hints[name]) == (str, ...):  # repeated, since a text may contain commas
+            values[name] = (*values.get(name, ()), text)
+            continue
         value = parse_setting(text, hints[name], f"--{flag}")
         values[name] = (*values.get(name, ()), *value) if isinstance(value, tuple) else value
     return arguments, values

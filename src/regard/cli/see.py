@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from regard.core.trace import Trace
     from regard.tasks.image.image_classifier import ImageClassifier
-    from regard.tasks.text.question_answerer import QuestionAnswerer
+    from regard.tasks.text.extractive_qa import QuestionAnswerer
     from regard.tasks.text.text_generator import TextGenerator
-    from regard.tasks.text.translator import Translator
+    from regard.tasks.text.translation import Translator
 
 
 class View(StrEnum):
@@ -151,7 +151,7 @@ def see(
     from regard.see import merge_subwords
     from regard.tasks.image.image_classifier import ImageClassifier
     from regard.tasks.text.encoder_base import EncoderPredictor
-    from regard.tasks.text.question_answerer import QuestionAnswerer
+    from regard.tasks.text.extractive_qa import QuestionAnswerer
     from regard.tasks.text.text_generator import TextGenerator
 
     files = output or [Path("attention.png")]
@@ -256,8 +256,7 @@ def _image(
 
 def _answered(found: QuestionAnswerer, line: str, question: str) -> tuple[list[str], list[Trace]]:
     """What was asked and what was answered, and the maps of both texts side by side."""
-    (answer,) = found([line], [question])
-    return [question.strip(), answer.text], found.attention(line, question)
+    return [question.strip(), found(line, question).text], found.attention(line, question)
 
 
 def _without_special_tokens(trace: Trace) -> Trace:

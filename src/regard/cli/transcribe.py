@@ -8,7 +8,6 @@ too, and is no error.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,18 +19,9 @@ from regard.core.errors import BadInput, RegardError, oom_advice
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from regard.tasks.audio.ctc_speech_recognizer import SpeechPredictor, Transcript
+    from regard.modalities.transcript import Transcript
+    from regard.tasks.audio.speech_base import SpeechRecognizerBase
 
-AUDIO_SUFFIXES = (
-    ".wav",
-    ".flac",
-    ".ogg",
-    ".oga",
-    ".aiff",
-    ".aif",
-    ".au",
-    ".mp3",
-)  # what `regard see` takes for a sound
 DEFAULT = "digits"
 
 
@@ -70,7 +60,7 @@ def transcribe(
         why: str | None = None
         try:
             with oom_advice(f"{file} is to be shorter, or the beams fewer"):
-                heard = hear([file], beam_size=beam_size)[0]
+                heard = hear(file, beam_size=beam_size)
         except RegardError as error:
             bad, why = bad + 1, str(error)
             print_status(why)
@@ -80,26 +70,28 @@ def transcribe(
     return FAILED if bad else 0
 
 
-def load_transcriber(name: str) -> SpeechPredictor:
-    """The transcriber of a name, a folder or a run."""
+def load_transcriber(name: str) -> SpeechRecognizerBase:
+    """Return the speech recognizer of a name, a folder or a run."""
     from regard.cli.prepare import load_predictor_as
-    from regard.tasks.audio.ctc_speech_recognizer import SpeechPredictor
+    from regard.tasks.audio.speech_base import SpeechRecognizerBase
 
-    found = load_predictor_as(SpeechPredictor, name, "not one that transcribes; see regard list zoo")
-    if found.front is None:
+    found = load_predictor_as(SpeechRecognizerBase, name, "not one that transcribes; see regard list zoo")
+    if found.preprocess is None:
         raise BadInput(f"{name} reads frames that were made elsewhere, not sound files")
     return found
 
 
 def is_audio_file(text: str) -> bool:
-    """Whether a word on the command line means a sound file."""
-    return text.lower().endswith(AUDIO_SUFFIXES) and len(text.split("\n")) == 1
+    """Return whether a word on the command line means a sound file."""
+    from regard.modalities.audio import SUFFIXES
+
+    return text.lower().endswith(SUFFIXES) and len(text.split("\n")) == 1
 
 
 def see_audio(file: Path, model: str, said: str | None, beam_size: int, pictures: Sequence[Path]) -> int:
     """Hear a sound, draw where each word was heard, and say where the pictures are: for ``regard see``."""
     from regard.serve.http.model_pool import parse_model_argument
-    from regard.tasks.audio.speech_recognizer import SpeechRecognizer
+    from regard.tasks.audio.speech_recognition import SpeechRecognizer
 
     found = load_transcriber(model)
     return (_see_attention if isinstance(found, SpeechRecognizer) else _lattice)(
@@ -112,10 +104,10 @@ def _lattice(hear: Any, name: str, file: Path, said: str | None, beam_size: int,
     from regard.cli import html_page
 
     seen = hear.analyze(file, beam_size, said)
-    print(seen.heard.text)
-    for word in seen.heard.words:
+    print(seen.transcript.text)
+    for word in seen.transcript.words:
         print(f"    {word.start:6.2f} s   {word.word}")
-    title = f"{file.name}: {seen.heard.text or 'nothing is heard'}"
+    title = f"{file.name}: {seen.transcript.text or 'nothing is heard'}"
     for picture in pictures:
         if html_page.is_page(picture):
             html_page.write_page(picture, name, hear, _given(file, said, beam_size), title)
@@ -146,7 +138,7 @@ def _see_attention(hear: Any, name: str, file: Path, said: str | None, beam_size
         if html_page.is_page(picture):
             html_page.write_page(picture, name, hear, _given(file, said, beam_size), title)
         else:
-            spectrum, weights = hear.to_frames([file])[0].numpy(), trace.weights[0, 0].numpy()
+            spectrum, weights = hear.frames(file).numpy(), trace.weights[0, 0].numpy()
             see.audio_alignment(spectrum, weights, trace.rows, hear.seconds, title, picture)
         print(f"drawn: {picture}")
     return 0
@@ -160,4 +152,4 @@ def _given(file: Path, said: str | None, beam_size: int) -> dict[str, Any]:
 def _shown(file: Path, heard: Transcript | None, why: str | None, as_json: bool) -> str:
     if not as_json:
         return "" if heard is None else heard.text
-    return json.dumps({"file": str(file), **({"error": why} if heard is None else asdict(heard))}, ensure_ascii=False)
+    return json.dumps({"file": str(file), **({"error": why} if heard is None else heard.to_json())}, ensure_ascii=False)

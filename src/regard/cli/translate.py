@@ -17,7 +17,8 @@ from regard.cli.options import SAMPLING, SEARCH, Device, Int8, MinP, Seed, TopK,
 
 if TYPE_CHECKING:
     from regard.cli.lines import Line
-    from regard.tasks.text.translator import Candidate, Translator
+    from regard.modalities.text import Candidate
+    from regard.tasks.text.translation import Translator
 
 MANY = 20  # lines from which the speed is told without being asked for
 COMPLAINTS = 100  # lines that are complained of one by one
@@ -171,10 +172,8 @@ def translate(
     check_output_files(attention or ())
     source = lines.read_lines(text, "text") if file is None else lines.read_batches(lines.open_lines(file))
     with lines.OutputFile(output) as out:  # a place that cannot be written is found out before anything is loaded
-        from regard.tasks.text.translator import SearchConfig
-
         translator = load_prepared_translator(model, from_, to, device, int8)
-        SearchConfig(**search)  # what does not go together is refused before any line is read
+        translator.make_options(search)  # options that do not go together are refused before any line is read
         work = _Processor(translator, search, num_candidates)
         for window in source:
             out.write(work(window))
@@ -208,7 +207,7 @@ class _Processor(LineProcessor["list[Candidate]"]):
 
     def __call__(self, window: list[Line]) -> Iterable[str]:
         """The output lines of a window."""
-        from regard.tasks.text.translator import Candidate
+        from regard.modalities.text import Candidate
 
         self.check(window)
         found = self.predict_with_fallback(window, lost=[Candidate("", 0.0)])
@@ -233,7 +232,7 @@ class _Processor(LineProcessor["list[Candidate]"]):
         """One honest line."""
         seconds = max(self.seconds, 1e-9)
         lines = f"{self.done:,} line{'s' if self.done != 1 else ''}"
-        how = "drawn" if self.search.get("sample") else f"beam {self.search['beams']}"
+        how = "drawn" if self.search.get("sample") else f"beam {self.search['beam_size']}"
         return (
             f"{lines}, {self.tokens:,} tokens written in {seconds:.1f} s: {self.tokens / seconds:,.0f} tokens/s, "
             f"{self.done / seconds:,.1f} lines/s ({where}, {how})"

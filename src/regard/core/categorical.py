@@ -1,7 +1,7 @@
 """Sample from a categorical distribution by an exponential race: argmax(p / Exp(1)).
 
-Probabilities are neither checked nor normalised, so there is no synchronisation with the device. An index of probability
-0 is never sampled, unless all are 0: then the first is.
+Probabilities are neither checked nor normalised, so there is no synchronisation with the device. An index of
+probability 0 is never sampled, unless all are 0: then the first is.
 """
 
 from __future__ import annotations

@@ -31,8 +31,9 @@ def field(
 ) -> Any:
     """Declare a field of a Config with the range of its numbers and a line of help.
 
-    ``label_smoothing: float = field(0.0, low=0, below=1)``. `validate` reads the range; without one, integers must be at
-    least 1 and floats finite. `below` may be the name of another field: ``pad: int = field(0, low=0, below="vocab")``.
+    ``label_smoothing: float = field(0.0, low=0, below=1)``. `validate` reads the range; without one, integers must be
+    at least 1 and floats finite. `below` may be the name of another field: ``pad: int = field(0, low=0,
+    below="vocab")``.
     """
     bounds = Range(low, high, above, below)
     metadata = {"range": None if bounds == Range() else bounds, "help": help}

@@ -64,7 +64,9 @@ class PassState:
 
     def collect(self, name: str) -> list[Any]:
         """Return what the layers published under a name, in order of branch and depth."""
-        return [layer.published[name] for _, layer in sorted(self.layers.items(), key=_place) if name in layer.published]
+        return [
+            layer.published[name] for _, layer in sorted(self.layers.items(), key=_place) if name in layer.published
+        ]
 
     def losses(self, name: str) -> list[Tensor]:
         """Return the loss terms of a name, in order of branch and depth."""

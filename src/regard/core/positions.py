@@ -1,7 +1,7 @@
 """Positions as a mixer sees them: token indices, a transform of q and k, and a bias on the scores.
 
-A stack makes one `PositionInfo` for each pass and hands it to every layer, so a table of relative positions is read once
-and shared by all layers, and decoding one token at a time is the same call with other indices.
+A stack makes one `PositionInfo` for each pass and hands it to every layer, so a table of relative positions is read
+once and shared by all layers, and decoding one token at a time is the same call with other indices.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class FactorizedBias(Bias, Protocol):
     def fold_into_qk(
         self, q: Float[Tensor, "B H N D"], k: Float[Tensor, "B G M D"], scale: float
     ) -> tuple[Tensor, Tensor]:
-        """Return q and k with further coordinates (D stays a multiple of 8), so that scale (q · k) includes the bias."""
+        """Return q and k with further coordinates, so that scale (q · k) includes the bias; D is a multiple of 8."""
         ...
 
 

@@ -1,7 +1,7 @@
 """Build parts from specs: ``"nystrom(landmarks=64)"`` -> the class registered under that name, with its arguments.
 
-A registry is a literal dict, name -> (module, class), resolved only when the name is used. A spec holds literals only: it
-is parsed, never evaluated. Names of arguments are checked and, for parts of this library, their types and ranges. A
+A registry is a literal dict, name -> (module, class), resolved only when the name is used. A spec holds literals only:
+it is parsed, never evaluated. Names of arguments are checked and, for parts of this library, their types and ranges. A
 module of the user's own passes through `build_part` unchanged.
 """
 
@@ -68,6 +68,13 @@ def resolve(table: Registry, name: str, kind: str) -> type:
         raise RegardError(f"{kind} '{name}' is registered as {entry!r}; expected a pair of names (module, class)")
     cls: type = getattr(import_module(entry[0]), entry[1])
     return cls
+
+
+def config_class(table: Registry, name: str, kind: str) -> type:
+    """Return the Config of a registered class: its attribute `Config`, else the one of its module."""
+    cls = resolve(table, name, kind)
+    found: type = getattr(cls, "Config", None) or import_module(table[name][0]).Config
+    return found
 
 
 def build_part(table: Registry, spec: Any, kind: str, **context: Any) -> Any:

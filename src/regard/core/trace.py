@@ -101,7 +101,9 @@ class Geometry:
     def row_sums(self, weights: Float[Tensor, "BG H N M"]) -> Float[Tensor, "B H out"]:
         """Return the row sums of ``operator(weights)``."""
         w = weights.unflatten(0, (-1, self.queries.cells.shape[1]))
-        real = self.keys.shares(w.dtype).sum(-1)[:, :, None, None]  # #B G 1 1 M: the part of each key that is no padding
+        real = self.keys.shares(w.dtype).sum(-1)[
+            :, :, None, None
+        ]  # #B G 1 1 M: the part of each key that is no padding
         return self.queries.scatter((w * real).sum(-1).transpose(1, 2))
 
 
@@ -175,10 +177,9 @@ class Trace:
         numbers = self.heads if self.heads is not None and len(self.heads) == len(w) else tuple(range(len(w)))
         maps = "".join(html.heatmap(one, f"head {h}") for h, one in zip(numbers[: html.MAX_HEADS], w, strict=False))
         rest = f" and {len(w) - html.MAX_HEADS} heads more" if len(w) > html.MAX_HEADS else ""
-        table = ""
-        if self.rows is not None and self.columns is not None and max(w.shape[1:]) <= html.MAX_LABELS:
-            if w.shape[1:] == (len(self.rows), len(self.columns)):
-                table = html.labelled_heatmap(w.mean(0), self.rows, self.columns)
+        rows, columns, table = self.rows or (), self.columns or (), ""
+        if w.shape[1:] == (len(rows), len(columns)) and max(len(rows), len(columns)) <= html.MAX_LABELS:
+            table = html.labelled_heatmap(w.mean(0), rows, columns)
         return f"<div>{title}<br>{maps}{rest}{table}</div>"
 
     def _drawable(self) -> Float[Tensor, "H N M"]:
@@ -207,7 +208,7 @@ def regrouping_trace(name: str, slots: Slots, batch: int, like: Tensor, exact: b
 def receptive_fields(
     shape: Sequence[int], kernel: Sequence[int], stride: Sequence[int], device: torch.device
 ) -> Int[Tensor, "N P"]:
-    """Return the grid cells that a filter covers at each of its N places, the first centred on cell 0; -1 is outside."""
+    """Return the grid cells that a filter covers at each of N places, the first centred on cell 0; -1 is outside."""
     cells = torch.zeros((1, 1), dtype=torch.long, device=device)
     for n, k, s in zip(shape, kernel, stride, strict=True):
         at = torch.arange(0, n, s, device=device)[:, None] - k // 2 + torch.arange(k, device=device)

@@ -66,11 +66,12 @@ def validate(config: Any, prefix: str = "", **overrides: Range) -> None:
 
 
 def argument_ranges(cls: type) -> dict[str, Range]:
-    """Return the ranges declared for the arguments of a class: on its fields or in the annotations of its `__init__`."""
-    declared = {field.name: field.metadata.get("range") for field in fields(cls)} if is_dataclass(cls) else {}
-    for name, hint in typing.get_type_hints(cls.__init__, include_extras=True).items():  # type: ignore[misc]
-        declared |= {name: note for note in getattr(hint, "__metadata__", ()) if isinstance(note, Range)}
-    return {name: allowed for name, allowed in declared.items() if allowed}
+    """Return the declared ranges of a class's arguments: on its fields or in the annotations of `__init__`."""
+    hints = typing.get_type_hints(cls.__init__, include_extras=True)  # type: ignore[misc]
+    notes = {name: getattr(hint, "__metadata__", ()) for name, hint in hints.items()}
+    if is_dataclass(cls):
+        notes |= {field.name: (field.metadata.get("range"),) for field in fields(cls)}
+    return {name: note for name, found in notes.items() for note in found if isinstance(note, Range)}
 
 
 def check_range(value: Any, allowed: Range | None, name: str) -> None:

@@ -1,6 +1,6 @@
-"""Many sequences end to end in one tensor: no Python objects per sentence, and a batch is one gather.
+"""Ragged tensors: many sequences end to end in one tensor, so that a batch is one gather.
 
-A corpus of lists costs ~100 bytes a token and is walked by the interpreter for every batch; flat, it costs 4 bytes and
+Lists cost about 100 bytes per token and a Python loop for every batch; a ragged tensor costs 4 bytes per token, and
 padding a batch is four tensor operations.
 """
 
@@ -24,30 +24,30 @@ class RaggedTensor:
 
     @classmethod
     def from_rows(cls, rows: Sequence[Sequence[int]]) -> RaggedTensor:
-        """Lists of numbers, laid end to end."""
+        """Concatenate lists of numbers."""
         lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
         values = torch.tensor([value for row in rows for value in row], dtype=torch.int32)
         return cls.from_lengths(values, lengths)
 
     @classmethod
     def from_lengths(cls, values: Int[Tensor, " total"], lengths: Int[Tensor, " sequences"]) -> RaggedTensor:
-        """A tensor and the lengths of the pieces it is to be cut into."""
+        """Split a tensor into sequences of these lengths."""
         return cls(values, torch.cumsum(lengths, 0) - lengths, lengths)
 
     @classmethod
     def concat(cls, parts: Sequence[RaggedTensor]) -> RaggedTensor:
-        """Several, one after another (each as `of` or `cut` made it)."""
+        """Concatenate ragged tensors (made by `from_rows` or `from_lengths`)."""
         return cls.from_lengths(torch.cat([p.values for p in parts]), torch.cat([p.lengths for p in parts]))
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     def select(self, rows: Int[Tensor, " B"]) -> RaggedTensor:
-        """Only these sequences (the values stay where they are)."""
+        """Return only these sequences (the values are shared)."""
         return RaggedTensor(self.values, self.starts[rows], self.lengths[rows])
 
     def pad(self, rows: Int[Tensor, " B"], pad: int, multiple: int = 1) -> tuple[Int[Tensor, "B N"], Int[Tensor, " B"]]:
-        """These sequences, padded on the right to the longest (rounded up to a multiple), and their true lengths."""
+        """Return these sequences padded on the right to the longest (rounded up to a multiple), and their lengths."""
         lengths = self.lengths[rows]
         width = round_up(int(lengths.max()), multiple) if len(rows) else 0
         index = torch.arange(width)
@@ -58,12 +58,12 @@ class RaggedTensor:
         return taken.masked_fill_(index >= lengths[:, None], pad), lengths
 
     def row(self, i: int) -> list[int]:
-        """One sequence as a list."""
+        """Return one sequence as a list."""
         start, length = int(self.starts[i]), int(self.lengths[i])
         found: list[int] = self.values[start : start + length].tolist()
         return found
 
 
 def round_up(n: int, multiple: int) -> int:
-    """The next multiple at or above n."""
+    """Return the next multiple at or above n."""
     return -(-n // multiple) * multiple

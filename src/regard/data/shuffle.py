@@ -1,11 +1,11 @@
-"""A shuffle of any number of rows that is computed where it is asked for, and never held.
+"""A permutation of any number of rows that is computed, not stored.
 
     stored      order = randperm(n); row = order[i]                               8 n bytes: 80 GB for 10^10 rows
     computed    (x, y) = divmod(i, b);  x += f(y) mod a;  y += f(x) mod b; ...    none
 
-Every line of the second can be undone, so it maps the a·b cells of a table onto one another and none twice: a Feistel
-network, with sums for its exclusive or, so that a and b need not be powers of two. They are chosen so that a·b is just
-above n; the few results at n and above are sent through again until they fall below (cycle walking).
+Every line of the second is invertible, so it permutes the a·b cells of a table: a Feistel network, with sums instead of
+exclusive or, so that a and b need not be powers of two. They are chosen so that a·b is just above n; the few results at
+n and above are mapped again until they fall below (cycle walking).
 
 Luby, Rackoff: How to Construct Pseudorandom Permutations from Pseudorandom Functions. SIAM J. Comput. 1988
 Black, Rogaway: Ciphers with Arbitrary Finite Domains. CT-RSA 2002
@@ -23,7 +23,7 @@ _U64 = np.uint64
 
 
 class Shuffle:
-    """The numbers 0 to size - 1 in an order of the key's: ``shuffle(i)`` is what stands at place i."""
+    """Permutation of 0 to size - 1 that depends on the key: ``shuffle(i)`` is the number at position i."""
 
     def __init__(self, size: int, key: int) -> None:
         self.size = size
@@ -35,7 +35,7 @@ class Shuffle:
             ]
 
     def __call__(self, places: np.ndarray) -> np.ndarray:
-        """The numbers at these places (int64 in, int64 out)."""
+        """Return the numbers at these positions (int64)."""
         found = self._once(places.astype(_U64))
         while (out := found >= self.size).any():
             found[out] = self._once(found[out])
@@ -45,7 +45,7 @@ class Shuffle:
         a, b = _U64(self.a), _U64(self.b)
         x: np.ndarray = places // b
         y: np.ndarray = places % b
-        with np.errstate(over="ignore"):  # the mixing is meant to
+        with np.errstate(over="ignore"):  # overflow is intended
             for first, second in zip(self.keys[::2], self.keys[1::2], strict=True):
                 x = (x + splitmix64(y + first) % a) % a
                 y = (y + splitmix64(x + second) % b) % b
@@ -56,14 +56,14 @@ GOLDEN_GAMMA = 0x9E3779B97F4A7C15
 
 
 def random_bits(key: int, places: np.ndarray) -> np.ndarray:
-    """A random number of 64 bits for every place, computed from the two alone."""
+    """Return a random 64-bit number for every position, computed from key and position."""
     with np.errstate(over="ignore"):
         start = splitmix64(np.array(key & (2**64 - 1), _U64))
         return splitmix64(splitmix64(places.astype(_U64) * _U64(GOLDEN_GAMMA) + start) + start)
 
 
 def splitmix64(x: np.ndarray) -> np.ndarray:
-    """Each bit of 64 spread over all of them (the finaliser of splitmix64)."""
+    """Mix the bits of each 64-bit number (the finaliser of splitmix64)."""
     x = (x ^ (x >> _U64(30))) * _U64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> _U64(27))) * _U64(0x94D049BB133111EB)
     found: np.ndarray = x ^ (x >> _U64(31))

@@ -1,83 +1,76 @@
-"""Options of text generation, and its result."""
+"""GenerationConfig: how a model writes text. Beam search, sampling, penalties and lengths, declared once.
+
+    search      beam search with `beam_size` hypotheses (1 is greedy search), in `groups` that avoid one another's tokens
+    sample      tokens are sampled instead; `temperature`, `top_k`, `top_p`, `min_p` (decoding.sampling)
+
+A predictor uses this class, or a subclass that changes defaults, as its `options`; what its model cannot do it refuses
+with the reason (`refuse`).
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
 
-from regard.core.errors import BadInput, UnknownName, did_you_mean
-from regard.decoding.sampling import Sampler, validate_seed
+from regard.core.config import field
+from regard.core.errors import BadInput, Unsupported
+from regard.core.validation import validate
+from regard.decoding.sampling import MAX_SEED, MIN_SEED, Sampler, validate_seed
 
 
 @dataclass(frozen=True)
 class GenerationConfig:
     """Options of text generation."""
 
-    max_new_tokens: int = 200  # most tokens to generate
-    temperature: float = 1.0  # 0: always the most likely token
-    top_k: int = 0  # sample from this many most likely tokens; 0: all
-    top_p: float = 1.0  # sample from the most likely tokens that make up this probability
-    min_p: float = 0.0  # sample from tokens with at least this fraction of the highest probability
-    repetition_penalty: float = 1.0  # above 1, tokens that are in the text already are less likely
-    stop: Sequence[str] = ()  # generation ends before any of these strings
-    num_samples: int = 1  # outputs per prompt
-    beam_size: int = 1  # above 1: beam search
-    length_penalty: float = 1.0  # exponent of the length in the score of a beam
-    slide: bool = False  # drop the oldest tokens where a text outgrows the model's positions
-    seed: int = 0
+    beam_size: int = field(4, low=1, high=256, help="hypotheses that beam search keeps; 1 is greedy search")
+    num_candidates: int = field(1, low=1, high=1024, help="texts to return for each input, best first")
+    length_penalty: float = field(1.0, help="beam search divides scores by length to this power; more is longer")
+    groups: int = field(1, low=1, help="groups of beams that avoid one another's tokens (diverse beam search)")
+    diversity: float = field(0.5, low=0, help="cost of a token for each time an earlier group chose it")
+    prefix: str = field("", help="every text begins with this")
+    must: tuple[str, ...] = field((), help="phrases that every text contains")
+    sample: bool = field(False, help="sample from the model instead of searching")
+    temperature: float = field(1.0, low=0, help="below 1 safer, above 1 more varied; 0 takes the most likely token")
+    top_k: int = field(0, low=0, help="sample from this many most likely tokens; 0: all")
+    top_p: float = field(1.0, above=0, high=1, help="sample from the most likely tokens of this total probability")
+    min_p: float = field(0.0, low=0, high=1, help="sample from tokens at least this fraction as likely as the likeliest")
+    repetition_penalty: float = field(1.0, above=0, help="above 1, tokens that are in the text already are less likely")
+    stop: tuple[str, ...] = field((), help="the text ends before any of these strings")
+    max_new_tokens: int | None = field(None, low=1, help="most tokens of a text; by default what the model allows")
+    slide: bool = field(False, help="drop the oldest tokens where a text outgrows the model's positions")
+    seed: int = field(0, low=MIN_SEED, high=MAX_SEED, help="seed of the samples")
 
     def __post_init__(self) -> None:
-        if self.max_new_tokens < 1 or self.num_samples < 1 or self.beam_size < 1:
-            raise BadInput(
-                f"max_new_tokens={self.max_new_tokens}, num_samples={self.num_samples}, beam_size={self.beam_size}: "
-                "each must be 1 or more"
-            )
         validate_seed(self.seed)
-        if isinstance(self.stop, str):
-            raise BadInput("stop must be a list of strings, not a single string")
-        if "" in self.stop:
-            raise BadInput("a stop string is empty; leave it out")
-        if not math.isfinite(self.length_penalty):
-            raise BadInput(f"length_penalty must be a finite number such as 1 or 0.6, got {self.length_penalty}")
-        if self.length_penalty != 1 and self.beam_size == 1:
-            raise BadInput("length_penalty needs beam search; give beam_size=2 or more, or leave it out")
-        if self.temperature:
-            self.sampling()
-        elif self.num_samples > 1 and self.beam_size == 1:
+        for name in ("must", "stop"):
+            value = getattr(self, name)
+            if isinstance(value, str):
+                raise BadInput(f"{name} must be a list of strings, not a single string")
+            if "" in value:
+                raise BadInput(f"a string of {name} is empty; leave it out")
+            object.__setattr__(self, name, tuple(value))
+        validate(self)
+        if self.must and (self.prefix or self.groups > 1 or self.sample):
+            raise BadInput("must works with plain beam search only; leave out prefix, groups and sample")
+        if self.sample and not self.temperature and self.num_candidates > 1:
             raise BadInput(
-                f"at temperature 0 all samples are the same; num_samples={self.num_samples} needs a temperature above "
-                "0, or beam search"
+                f"at temperature 0 all samples are the same; num_candidates={self.num_candidates} needs a temperature "
+                "above 0, or beam search"
             )
-        if self.beam_size > 1:
-            drawn = {"stop": (), "repetition_penalty": 1.0, "slide": False, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
-            if other := [name for name, none in drawn.items() if getattr(self, name) != none]:
-                raise BadInput(f"{other[0]} does not work with beam search; leave it out, or set beam_size=1")
-            if self.num_samples > self.beam_size:
-                raise BadInput(f"num_samples must be at most beam_size ({self.beam_size}), got {self.num_samples}")
+        if not self.sample and self.num_candidates > self.beam_size:
+            raise BadInput(f"num_candidates must be at most beam_size ({self.beam_size}), got {self.num_candidates}")
 
-    def sampling(self) -> Sampler | None:
+    @property
+    def is_random(self) -> bool:
+        """Whether tokens are sampled, so that a text depends on the seed."""
+        return self.sample and self.temperature > 0
+
+    def sampler(self) -> Sampler | None:
         """Return the sampler; None for greedy search."""
-        if not self.temperature:
-            return None
-        return Sampler(self.temperature, self.top_k, self.top_p, self.min_p)
+        return Sampler(self.temperature, self.top_k, self.top_p, self.min_p) if self.is_random else None
 
-
-@dataclass(frozen=True)
-class GeneratedText:
-    """Generated text with its tokens, its mean log-probability, and why it ended."""
-
-    text: str
-    tokens: list[int]
-    score: float
-    finish_reason: str  # "end" (the model's eos), "stop" (a stop string), "length" (max_new_tokens)
-
-
-def make_generation_config(max_new_tokens: int, options: dict[str, Any]) -> GenerationConfig:
-    """Build the config from keyword arguments; an unknown name raises with the nearest known one."""
-    known = {field.name for field in fields(GenerationConfig)}
-    for name in options:
-        if name not in known:
-            raise UnknownName(f"text generation has no option '{name}'; {did_you_mean(name, known)}")
-    return GenerationConfig(max_new_tokens, **options)
+    def refuse(self, reasons: Mapping[str, str]) -> None:
+        """Raise `Unsupported` if an option that has a reason (name -> why) is not left at its default."""
+        for option in fields(self):
+            if option.name in reasons and getattr(self, option.name) != option.default:
+                raise Unsupported(f"{option.name} {reasons[option.name]}; leave it out")

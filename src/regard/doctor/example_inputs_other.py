@@ -108,7 +108,7 @@ def _layers(model: Any, words: Tensor, lengths: Tensor | None = None) -> Tensor:
     from regard.models.elmo import words_to_char_ids
 
     table = words_to_char_ids(["<s>", "</s>", "a", "cat", "cats", "sat", "there"], model.config)
-    both = model.read(table, words, lengths)
+    both = model.layer_outputs(table, words, lengths)
     known = [part for side in both for part in side]
     return torch.cat([*known, *(model.head(side[-1]) for side in both)], -1)
 
@@ -124,7 +124,7 @@ def word_contexts(model: Any) -> TargetInputs:
 def _vectors(model: Any, centres: Tensor, contexts: Tensor, lengths: Tensor) -> Tensor:
     """The vectors of a word as it reads and as it is predicted, and of what predicts it."""
     there = torch.arange(contexts.shape[1]) < lengths[:, None]
-    read, _ = model.way(model.embed.weight, centres, contexts.where(there, -1))
+    read, _ = model.algorithm(model.embed.weight, centres, contexts.where(there, -1))
     return torch.cat([model(centres), model.output(centres), read], -1)
 
 

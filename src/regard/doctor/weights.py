@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
+from regard.attention.aligners.hard import ForcedChoices
 from regard.core.errors import BadInput, did_you_mean
 from regard.core.shapes import Tensor
 from regard.core.skip_init import skip_init
@@ -91,7 +92,7 @@ def learns(p: CheckTarget) -> str:
     grads = _gradients(p, model, named)
     if wrong := [name for name, grad in grads.items() if grad is not None and not bool(grad.isfinite().all())]:
         raise Failed(f"the gradient is not finite in {join_names(wrong)}", wrong[0])
-    choosers = tuple(f"{path}." for path, part in model.named_modules() if callable(getattr(part, "told", None)))
+    choosers = tuple(f"{path}." for path, part in model.named_modules() if isinstance(part, ForcedChoices))
     chosen = [name for name in grads if name.startswith(choosers)]  # drawn choices: a task teaches them (REINFORCE)
     dead = [name for name in _without_gradient(grads) if name not in chosen]
     behind = []

@@ -19,14 +19,15 @@ import torch
 from regard.core.errors import BadInput, Unsupported
 from regard.core.shapes import Tensor
 from regard.data.text.tagged_sentences import encode_sentences
+from regard.decoding.generation_config import GenerationConfig
 from regard.interpret.interventions import intervene
 from regard.modalities.classes import Classes
-from regard.tasks.text.classifier import TextClassifier
-from regard.tasks.text.fill_mask import FillMask, fill_masks
-from regard.tasks.text.question_answerer import LocatedAnswer, QuestionAnswerer
-from regard.tasks.text.tagger import Tagger
+from regard.tasks.text.classification import TextClassifier
+from regard.tasks.text.extractive_qa import LocatedAnswer, QuestionAnswerer
+from regard.tasks.text.masked_lm import FillMask
+from regard.tasks.text.tagging import Tagger
 from regard.tasks.text.text_generator import TextGenerator
-from regard.tasks.text.translator import SearchConfig, Translator
+from regard.tasks.text.translation import Translator
 
 TokenLogProbs = list[tuple[str, float]]  # tokens, each with its log-probability
 
@@ -83,7 +84,7 @@ class TranslationComparison:
         """The best translation that is found, or the one that was given."""
         if self.asked is not None:
             return {"text": self.predictor._decode([self.asked])[0]}, self.asked
-        best = self.predictor._search([self.source], SearchConfig(self.beam_size), 4096, [0])[0][0]
+        best = self.predictor._search([self.source], GenerationConfig(self.beam_size), 4096, [0])[0][0]
         return {"text": self.predictor._decode([best.tokens])[0], "score": best.score}, list(best.tokens)
 
     def log_probs(self, said: list[int]) -> TokenLogProbs:
@@ -126,11 +127,9 @@ class FillMaskComparison:
 
     def predict(self) -> tuple[dict[str, Any], list[int]]:
         """The likeliest words of every mask."""
-        (masks,) = self.predictor([self.text], k=5)
-        best = [guesses[0] for guesses in masks]
-        said = [[{"word": each.word, "probability": each.probability} for each in guesses] for guesses in masks]
-        text = fill_masks(self.text, [each.word for each in best], self.predictor.mask_token)
-        return {"text": text, "guesses": said}, [each.token for each in best]
+        found = self.predictor(self.text, top_k=5)
+        said = [[{"word": each.word, "probability": each.probability} for each in mask] for mask in found.masks]
+        return {"text": found.text, "guesses": said}, [mask[0].token for mask in found.masks]
 
     def log_probs(self, said: list[int]) -> TokenLogProbs:
         """Each mask by itself."""
@@ -167,7 +166,7 @@ class TaggingComparison:
 
     def predict(self) -> tuple[dict[str, Any], list[str]]:
         """Every word with its tag."""
-        (tags,) = self.predictor([self.words])
+        (tags,) = self.predictor.tags([self.words])
         return {"text": " ".join(f"{word}/{tag}" for word, tag in zip(self.words, tags, strict=True))}, tags
 
     def log_probs(self, said: list[str]) -> TokenLogProbs:

@@ -5,7 +5,8 @@
     beam       at each frame the prefixes that stayed, in their two parts (ending in a blank, in a label), and the best
                of those that were dropped
 
-The search is the transcriber's own, looked on while it runs (decoding.search_observer); the lattice is `CTCSpeechRecognizer.look`'s.
+The recognizer runs its own search, observed through decoding.search_observer; the lattice comes from
+`CTCSpeechRecognizer.analyze`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Int, Tensor
 from regard.decoding.search_observer import SearchObserver, observe_search
-from regard.tasks.audio.ctc_speech_recognizer import CTCSpeechRecognizer
+from regard.tasks.audio.ctc_speech_recognition import CTCSpeechRecognizer
 
 MAX_FRAMES = 2000  # frames that can be followed: 20 seconds
 SHOWN_PRUNED = 4  # prefixes that are written down though they did not stay, a frame
@@ -48,7 +49,7 @@ class CTCSearchRecorder(SearchObserver):
 
 def trace_ctc(predictor: CTCSpeechRecognizer, sound: Any, beam_size: int) -> dict[str, Any]:
     """One sound with all that CTC knows of it and how the search went, as plain values."""
-    (frames,) = predictor.to_frames([sound])
+    frames = predictor.frames(sound)
     if not len(frames) or len(frames) > MAX_FRAMES:
         raise BadInput(f"the sound has {len(frames)} frames; the theatre shows 1 to {MAX_FRAMES}")
     told = CTCSearchRecorder()
@@ -65,7 +66,7 @@ def trace_ctc(predictor: CTCSpeechRecognizer, sound: Any, beam_size: int) -> dic
         "share": _rounded(looked.share),
         "path": looked.path.tolist(),
         "steps": _steps(told, names, len(looked.path)),
-        "found": [{"text": looked.heard.text, "score": round(looked.heard.score, 5), "words": [asdict(word) for word in looked.heard.words]}],  # noqa: E501
+        "found": [{"text": looked.transcript.text, "score": round(looked.transcript.score, 5), "words": [asdict(word) for word in looked.transcript.words]}],  # noqa: E501
     }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Looking at images together with a model: one pass is watched, and what it looked at comes back as a `see.PixelAttribution`.
+"""Attribution of an image model: watch one pass and return it as a `see.PixelAttribution`.
 
     classify = regard.load("runs/birds")
     sight, found = look(classify, "wren.jpg")                     the pass, and what is in the image

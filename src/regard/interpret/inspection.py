@@ -55,13 +55,21 @@ INSPECTIONS: Registry = {
     "masked_lm": ("regard.interpret.inspections.masked_lm", "MaskedLMInspection"),
     "text_to_text": ("regard.interpret.inspections.text_to_text", "TextToTextInspection"),
     "classification": ("regard.interpret.inspections.classification", "ClassificationInspection"),
+    "pair_classification": ("regard.interpret.inspections.classification", "PairClassificationInspection"),
     "tagging": ("regard.interpret.inspections.tagging", "TaggingInspection"),
     "extractive_qa": ("regard.interpret.inspections.extractive_qa", "ExtractiveQAInspection"),
     "embedding": ("regard.interpret.inspections.embedding", "EmbeddingInspection"),
-    "image_classification": ("regard.interpret.inspections.image_classification", "ImageInspection"),
+    "image_classification": ("regard.interpret.inspections.image_classification", "ImageClassificationInspection"),
     "ctc_speech_recognition": ("regard.interpret.inspections.ctc_speech_recognition", "CTCInspection"),
     "speech_recognition": ("regard.interpret.inspections.speech_recognition", "SpeechRecognitionInspection"),
     "pronunciation": ("regard.interpret.inspections.pronunciation", "PronunciationInspection"),
+}
+
+# For predictors whose task has none of its own, by the kind of their first input.
+INSPECTIONS_BY_INPUT: Registry = {
+    "image": ("regard.interpret.inspections.image", "ImageInspection"),
+    "text": ("regard.interpret.inspections.text", "TextInspection"),
+    "any": ("regard.interpret.inspections.declared", "DeclaredInspection"),
 }
 
 _SINK_ROWS = 64  # query rows of which sinks are found
@@ -91,7 +99,7 @@ class Side(NamedTuple):
 class Inspection:
     """One input that was read. A task's own kind of look writes `read`, `sides_of` and what it can of the rest."""
 
-    task: ClassVar[str]
+    task: str
     input_types: ClassVar[Mapping[str, type | tuple[type, ...]]]  # what may be given, and of which type
     required_inputs: ClassVar[tuple[str, ...]] = ()  # of these, what must be given beside the first
     input: str  # the side that rollout and relevance lie on
@@ -107,13 +115,12 @@ class Inspection:
         most: int = MAX_BYTES,
     ) -> None:
         self.id, self.model, self.predictor = uuid.uuid4().hex, name, predictor
-        self.given, self.interventions = (
-            _check_inputs(given, self.input_types, self.required_inputs),
-            list(interventions),
-        )
+        self.given, self.interventions = self.check(given), list(interventions)
         self.sides: dict[str, Side] = {}
         self.output: dict[str, Any] = {}
+        self.note = ""  # a sentence to show with the output
         self.picture: bytes | None = None
+        self.region: tuple[float, ...] | None = None  # of the given picture: what `picture` shows of it, in its pixels
         self.sound: dict[str, Any] | None = None
         self.store: MapStore = MapStore()
         self._most, self._lock = most, Lock()
@@ -123,6 +130,17 @@ class Inspection:
             self.read()
 
     # -- what a task's own kind writes ---------------------------------------------------------------------------------
+
+    @classmethod
+    def fields(cls, predictor: type[Any]) -> tuple[dict[str, str], dict[str, Any]]:
+        """Return what may be given for a predictor class: inputs (name -> kind) and options (name -> JSON schema)."""
+        first, *rest = cls.input_types
+        needed = {name: _input_kind(name, cls.input_types[name]) for name in (first, *cls.required_inputs)}
+        return needed, {name: _option_schema(cls.input_types[name]) for name in rest if name not in needed}
+
+    def check(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what was given, its names and types checked."""
+        return _check_inputs(given, self.input_types, self.required_inputs)
 
     def read(self) -> None:
         """Run the model over what was given: sets sides, output and the store."""
@@ -164,7 +182,9 @@ class Inspection:
             "sides": {name: side.about() for name, side in self.sides.items()},
             "input": self.input,
             "output": self.output,
+            "note": self.note,
             "picture": self.picture is not None,
+            "region": None if self.region is None else list(self.region),
             "sound": None if self.sound is None else {"seconds": self.sound["seconds"]},
             "rollout": self.output_side,
             "relevance": [] if is_inference_only(self.predictor.model) else self.targets,
@@ -365,23 +385,44 @@ def inspect(
 
     `given` holds text, image or sound and the options of the task; `most` bounds the bytes that are kept.
     """
-    from regard.tasks import PREDICTORS
-
-    where = type(predictor).__module__, type(predictor).__qualname__
-    task = next((task for task, cls in PREDICTORS.items() if cls == where), None)
-    if task not in INSPECTIONS:
+    cls = inspection_class(type(predictor))
+    if cls is None:
         raise Unsupported(
-            f"there is nothing to look at in a {type(predictor).__name__}; in these: {', '.join(INSPECTIONS)}"
+            f"{type(predictor).__name__} declares no inputs and outputs (tasks.predictor), so it cannot be inspected"
         )
-    cls = resolve(INSPECTIONS, str(task), "inspection")
-    found: Inspection = cls(predictor, given, name=name, interventions=interventions, most=most)
-    return found
+    return cls(predictor, given, name=name, interventions=interventions, most=most)
+
+
+def inspection_class(predictor: type[Any]) -> type[Inspection] | None:
+    """Return the inspection of a predictor class: that of its task, else by the kind of its first input."""
+    from regard.tasks import task_name
+    from regard.tasks.predictor import Predictor
+
+    if (task := task_name(predictor)) in INSPECTIONS:
+        return resolve(INSPECTIONS, task, "inspection")
+    if not issubclass(predictor, Predictor):
+        return None
+    kind = next(iter(predictor.inputs.values())).kind
+    return resolve(INSPECTIONS_BY_INPUT, kind if kind in INSPECTIONS_BY_INPUT else "any", "inspection")
+
+
+def _input_kind(name: str, kind: type | tuple[type, ...]) -> str:
+    return name if kind is bytes else "text"
+
+
+def _option_schema(kind: type | tuple[type, ...]) -> dict[str, Any]:
+    """Return the JSON schema of an option of these types."""
+    names = {str: "string", int: "integer", float: "number", list: "array", bool: "boolean"}
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    if list in kinds:
+        return {"type": "array", "items": {"type": "string"}}
+    return {"type": "number" if float in kinds else names.get(kinds[0], "string")}
 
 
 def _check_inputs(
     given: Mapping[str, Any], input_types: Mapping[str, type | tuple[type, ...]], required_inputs: Sequence[str]
 ) -> dict[str, Any]:
-    """What was given, where it is all known and of the right type; the first of `uses_muon` and `needs` must be there."""
+    """Check names and types of the inputs; the first of `input_types` and all `required_inputs` must be present."""
     for key, value in given.items():
         if key not in input_types:
             raise UnknownName(f"nothing called '{key}' can be given here; {did_you_mean(str(key), input_types)}")

@@ -132,7 +132,7 @@ def _fit_probe(asked: dict[str, tuple[Tensor, Tensor]], decay: float, seed: int)
 
 
 def static_vectors(words: Any) -> Vectors:
-    """Vectors of a word whatever its sentence (tasks.text.nearest_words.Words); zeros for a word that is not known."""
+    """Vectors of a word whatever its sentence (tasks.text.word2vec.Words); zeros for a word that is not known."""
 
     def vectors(sentences: Sequence[Sentence], places: Sequence[int]) -> Float[Tensor, "P C"]:
         table = {word: i for i, word in enumerate(words.vocabulary)}
@@ -143,7 +143,10 @@ def static_vectors(words: Any) -> Vectors:
 
 
 def contextual_vectors(reader: Any, layer: int | None = None) -> Vectors:
-    """Vectors of a word in its sentence (tasks.text.contextual_embeddings.ContextualEmbedder, or `SubwordReader`): of one layer, or all for a mix."""
+    """Vectors of a word in its sentence, of one layer or of all (for a scalar mix).
+
+    `reader` is a tasks.text.bidirectional_lm.ContextualEmbedder or a `SubwordReader`.
+    """
 
     def vectors(sentences: Sequence[Sentence], places: Sequence[int]) -> Tensor:
         layers = _cached_layers(reader, sentences, places)

@@ -24,6 +24,7 @@ from torch import nn
 
 from regard.attention import ALIGNERS, MECHANISMS
 from regard.core.errors import BadInput, RegardError
+from regard.core.layer_state import PassState
 from regard.core.positions import PositionInfo
 from regard.core.shapes import Float, Tensor
 from regard.core.spec import Registry, Spec, build_part
@@ -61,7 +62,7 @@ def describe_parts() -> dict[str, Any]:
 def token_vectors(
     tokens: Sequence[str], known: KnownVectors | None = None, width: int = WIDTH, sharpness: float = 2.0
 ) -> tuple[Float[Tensor, "N C"], list[bool]]:
-    """A vector for each token, and which of them were learned: `describe_labels` gives those, the others are drawn by spelling.
+    """Return a vector for each token, and which are learned ones (from `known`); the others are seeded by spelling.
 
     All are scaled so that a token scores about `sharpness` with itself, over heads of a quarter of the width.
     """
@@ -98,14 +99,18 @@ def self_attention(
     with _trial(seed, mechanism, positions):
         attend = _make_part(MECHANISMS, mechanism, "attention", dropout=0.0, scale=None)
         place, where = _make_positions(positions, n, width, heads)
-        told = place(x[None], where.queries)[0] if place.kind == "added" else x
-        q = told.unflatten(-1, (heads, -1)).transpose(0, 1)[None]  # 1 H N D
+        values = x
+        if place.kind == "added":
+            x = values = place(x[None], where.queries)[0]
+        elif where.query_vectors is not None:
+            x = x + where.query_vectors[0].to(x)
+        q, v = (each.unflatten(-1, (heads, -1)).transpose(0, 1)[None] for each in (x, values))  # 1 H N D
         turned = q if where.qk_transform is None else where.qk_transform.transform(q, where.queries)
         bias = None if where.bias is None else where.bias
-        weights = attend.weights(turned, turned, allowed, bias)
+        weights = attend.weights(turned, turned, allowed, bias, layer_state=PassState().layer(0))
         scores = turned @ turned.mT * (width // heads) ** -0.5
         scores = scores if bias is None else scores + bias.dense()
-        out = (weights @ q)[0].transpose(0, 1).flatten(1)
+        out = (weights @ v)[0].transpose(0, 1).flatten(1)
     sees = torch.ones(n, n, dtype=torch.bool) if allowed is None else allowed.dense(1, n, n)[0, 0]
     return {
         "tokens": list(tokens),
@@ -198,7 +203,9 @@ def _make_positions(positions: str, n: int, width: int, heads: int) -> tuple[Any
     place = _make_part(POSITIONS, positions, "positions", **sizes)
     line, _ = PositionInfo.sequence_indices(n, n, torch.device("cpu"))
     bias = place.bias(line, line) if place.kind == "bias" else None
-    return place, PositionInfo(line, line, place if place.kind == "qk_transform" else None, bias)
+    vectors = place.vectors(line) if place.kind == "qk_input" else None
+    qk_transform = place if place.kind == "qk_transform" else None
+    return place, PositionInfo(line, line, qk_transform, bias, query_vectors=vectors)
 
 
 def _random_vector(token: str, width: int) -> Float[Tensor, " C"]:

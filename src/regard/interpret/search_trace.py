@@ -1,4 +1,4 @@
-"""The decoding theatre: a search as it ran, step by step, to be looked at.
+"""Trace of a decoding search: every step with the candidates that were offered, kept and pruned.
 
     shown = play(regard.load("en-de"), {"text": "A dog runs."}, how="beam", beams=4)
     shown["found"][0]["text"]                          # the very translation that a call gives
@@ -7,8 +7,8 @@
     how        greedy, beam, diverse, sample: of anything that writes one word after another, whatever it reads
                for a model that labels frames (CTC): greedy or beam, with the lattice of all ways of saying the text
 
-The predictor runs its own search while a `SearchTree` looks on (decoding.search_observer). Everything that is given back is plain: it
-goes to a browser as JSON.
+The predictor runs its own search while a `SearchTree` observes it (decoding.search_observer). The result is plain data,
+ready to be sent as JSON.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from regard.attention.capture.watch import watch
 from regard.core.errors import BadInput, UnknownName, Unsupported, did_you_mean
 from regard.decoding.search_observer import observe_search
 from regard.decoding.search_tree import SearchNode, SearchStep, SearchTree
-from regard.tasks.audio.ctc_speech_recognizer import CTCSpeechRecognizer, SpeechPredictor, is_silent
-from regard.tasks.audio.speech_recognizer import SpeechRecognizer
-from regard.tasks.text.pronouncer import Pronouncer
+from regard.tasks.audio.ctc_speech_recognition import CTCSpeechRecognizer
+from regard.tasks.audio.speech_base import SpeechRecognizerBase, is_silent
+from regard.tasks.audio.speech_recognition import SpeechRecognizer
+from regard.tasks.text.pronunciation import Pronouncer
 from regard.tasks.text.text_generator import TextGenerator
-from regard.tasks.text.text_to_text_generator import TextToTextGenerator
-from regard.tasks.text.translator import Translator
+from regard.tasks.text.text_to_text import TextToTextGenerator
+from regard.tasks.text.translation import Translator
 
 MAX_BEAMS, MAX_TOKENS, MAX_SOURCE_TOKENS = 8, 128, 96  # more can be searched, but not be looked at
 
@@ -40,7 +41,7 @@ class SearchTraceConfig:
     groups: int = 2  # of diverse beams
     diversity: float = 0.5
     length_penalty: float = 1.0
-    num_samples: int = 1
+    num_candidates: int = 1
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
@@ -50,7 +51,7 @@ class SearchTraceConfig:
     prefix: str = ""  # of a translation
 
     def __post_init__(self) -> None:
-        for name, most in {"beam_size": MAX_BEAMS, "num_samples": MAX_BEAMS, "max_new_tokens": MAX_TOKENS}.items():
+        for name, most in {"beam_size": MAX_BEAMS, "num_candidates": MAX_BEAMS, "max_new_tokens": MAX_TOKENS}.items():
             if not 1 <= getattr(self, name) <= most:
                 raise BadInput(f"{name} is {getattr(self, name)}; the theatre shows 1 to {most}")
         if self.how == "diverse" and (self.groups < 1 or self.beam_size % self.groups):
@@ -71,7 +72,10 @@ def search_methods(predictor: Any) -> list[str]:
 
 
 def trace_search(predictor: Any, given: Mapping[str, Any], **search: Any) -> dict[str, Any]:
-    """One search as it ran. `given` as for a look: {"text"} or {"sound"}; `search` holds the fields of `SearchTraceConfig`."""
+    """Run one search and return its trace.
+
+    `given` holds the inputs as for an inspection, {"text"} or {"sound"}; `search` the fields of `SearchTraceConfig`.
+    """
     known = {field.name for field in fields(SearchTraceConfig)}
     for name in search:
         if name not in known:
@@ -106,7 +110,7 @@ def _trace_translation(predictor: Translator, given: Mapping[str, Any], how: Sea
     if how.how == "diverse":
         asked |= {"groups": how.groups, "diversity": how.diversity}
     if how.how == "sample":
-        asked |= {"sample": True, "num_candidates": how.num_samples, **_sampling_options(how)}
+        asked |= {"sample": True, "num_candidates": how.num_candidates, **_sampling_options(how)}
     with watch(predictor.model) as seen:
         tree = SearchTree(seen)
         with observe_search(tree):
@@ -122,11 +126,11 @@ def _trace_generation(predictor: TextGenerator, given: Mapping[str, Any], how: S
     if how.how == "beam":
         asked = {
             "beam_size": how.beam_size,
-            "num_samples": how.beam_size,
+            "num_candidates": how.beam_size,
             "length_penalty": how.length_penalty if how.beam_size > 1 else 1,
         }
     if how.how == "sample":
-        asked = {"num_samples": how.num_samples, **_sampling_options(how)}
+        asked = {"num_candidates": how.num_candidates, **_sampling_options(how)}
     with watch(predictor.model) as seen:
         tree = SearchTree(seen, prompt=len(ids))
         with observe_search(tree):
@@ -141,7 +145,7 @@ def _trace_recognition(predictor: SpeechRecognizer, given: Mapping[str, Any], ho
     with watch(predictor.model) as seen:
         tree = SearchTree(seen)
         with observe_search(tree):
-            predictor([sound], beam_size=how.beam_size if asked else 1, **asked)
+            predictor(sound, beam_size=how.beam_size if asked else 1, **asked)
     columns = tree.maps[0].weights.shape[-1] if tree.maps else 0
     seconds = [f"{predictor.seconds * n:.2f}" for n in range(columns)]
     return _tree_as_dict(tree, how, seconds, predictor.text.pieces, predictor.text.decode)
@@ -175,12 +179,12 @@ def _text(given: Mapping[str, Any]) -> str:
     return text
 
 
-def _sound(predictor: SpeechPredictor, given: Mapping[str, Any]) -> Any:
+def _sound(predictor: SpeechRecognizerBase, given: Mapping[str, Any]) -> Any:
     """A sound as the predictor reads it; one in which there is nothing is not searched in."""
     sound = given.get("sound")
     if sound is None:
         raise BadInput("give a sound to search in: {'sound': ...}")
-    if is_silent(*predictor.to_frames([sound])):
+    if is_silent(predictor.frames(sound)):
         raise BadInput("nothing is in this sound, so there is no search to follow; give one in which someone speaks")
     return sound
 

@@ -55,15 +55,15 @@ Row = list[tuple[int, tuple[int, int] | None, bool]]  # number, span, whether it
 
 def _tokenizer_of(reader: Any) -> Callable[[Any, str], Row] | None:
     """How what was loaded reads a text; None: not at all."""
-    from regard.tasks.text.chunker import Chunker
+    from regard.tasks.text.chunking import Chunker
     from regard.tasks.text.encoder_base import EncoderPredictor
-    from regard.tasks.text.fill_mask import FillMask
-    from regard.tasks.text.nearest_words import NearestWords
-    from regard.tasks.text.pronouncer import Pronouncer
-    from regard.tasks.text.tagger import Tagger
+    from regard.tasks.text.masked_lm import FillMask
+    from regard.tasks.text.word2vec import NearestWords
+    from regard.tasks.text.pronunciation import Pronouncer
+    from regard.tasks.text.tagging import Tagger
     from regard.tasks.text.text_generator import TextGenerator
-    from regard.tasks.text.text_to_text_generator import TextToTextGenerator
-    from regard.tasks.text.translator import Translator
+    from regard.tasks.text.text_to_text import TextToTextGenerator
+    from regard.tasks.text.translation import Translator
 
     ways: dict[type, Callable[[Any, str], Row]] = {  # of a kind and what it is made of, the kind comes first
         Tokenizer: _plain,
@@ -130,7 +130,7 @@ def _shift_span(span: tuple[int, int] | None, by: int) -> tuple[int, int] | None
 
 def _translator_row(translator: Any, line: str) -> Row:
     from regard.data.text import moses
-    from regard.tasks.text.translator import clean_line
+    from regard.tasks.text.translation import clean_line
 
     shown = clean_line(line, 1)
     if translator.style == "moses":
@@ -141,7 +141,7 @@ def _translator_row(translator: Any, line: str) -> Row:
 
 def _text_to_text_row(model: Any, line: str) -> Row:
     """Where the vocabulary has sentinels, their names are read as such."""
-    from regard.tasks.text.translator import clean_line
+    from regard.tasks.text.translation import clean_line
     from regard.tokens.sentinels import encode_with_sentinels, offsets_with_sentinels
 
     shown, text = clean_line(line, 1), model.text
@@ -156,7 +156,7 @@ def _text_to_text_row(model: Any, line: str) -> Row:
 
 def _pronouncer_row(pronouncer: Any, line: str) -> Row:
     """A token a letter."""
-    from regard.tasks.text.translator import clean_line
+    from regard.tasks.text.translation import clean_line
 
     letters, text = pronouncer._spelled(clean_line(line, 1)), pronouncer.text
     spans = [(at, at + 1) for at in range(len(letters))]

@@ -1,7 +1,7 @@
 """What people hand to a model and get back: typed inputs and outputs, one file each.
 
-    inputs     Text  Image  Audio
-    outputs    Text  Classes  TokenLabels  Span  MaskFills  Neighbors  Embedding  Boxes  Masks  Depth  Strokes
+    inputs     Text  Image  Audio  Number
+    outputs    Text  Classes  TokenLabels  Span  MaskFills  Neighbors  Embedding  TokenEmbeddings  Boxes  Masks  Depth  Strokes
                Transcript  Episode
 
 An input reads itself from a shell argument, a file, an upload, JSON or a Python object. An output prints itself, writes
@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from regard.modalities.audio import Audio
+    from regard.modalities.audio import Audio, AudioPreprocess
     from regard.modalities.base import Input, Limits, Output
     from regard.modalities.boxes import Box, Boxes
     from regard.modalities.classes import Classes
@@ -25,17 +25,20 @@ if TYPE_CHECKING:
     from regard.modalities.mask_fills import MaskFills
     from regard.modalities.masks import Masks
     from regard.modalities.neighbors import Neighbors
+    from regard.modalities.number import Number
     from regard.modalities.span import Span
     from regard.modalities.strokes import Strokes
     from regard.modalities.text import Text
+    from regard.modalities.token_embeddings import TokenEmbeddings
     from regard.modalities.token_labels import TokenLabels
-    from regard.modalities.transcript import Transcript
+    from regard.modalities.transcript import TimedWord, Transcript
 
 _MODULES = {
     **dict.fromkeys(("Input", "Limits", "Output"), "base"),
     **dict.fromkeys(("Box", "Boxes"), "boxes"),
     **dict.fromkeys(("Image", "Preprocess"), "image"),
-    "Audio": "audio",
+    **dict.fromkeys(("Audio", "AudioPreprocess"), "audio"),
+    **dict.fromkeys(("TimedWord", "Transcript"), "transcript"),
     "Classes": "classes",
     "Depth": "depth",
     "Embedding": "embedding",
@@ -43,15 +46,17 @@ _MODULES = {
     "MaskFills": "mask_fills",
     "Masks": "masks",
     "Neighbors": "neighbors",
+    "Number": "number",
     "Span": "span",
     "Strokes": "strokes",
     "Text": "text",
+    "TokenEmbeddings": "token_embeddings",
     "TokenLabels": "token_labels",
-    "Transcript": "transcript",
 }
 
 __all__ = [
     "Audio",
+    "AudioPreprocess",
     "Box",
     "Boxes",
     "Classes",
@@ -64,11 +69,14 @@ __all__ = [
     "MaskFills",
     "Masks",
     "Neighbors",
+    "Number",
     "Output",
     "Preprocess",
     "Span",
     "Strokes",
     "Text",
+    "TimedWord",
+    "TokenEmbeddings",
     "TokenLabels",
     "Transcript",
 ]

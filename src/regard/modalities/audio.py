@@ -1,7 +1,8 @@
-"""Audio: a recording handed in, as one row of samples from -1 to 1 at the rate that a model reads.
+"""Audio: a recording handed in, as one row of samples from -1 to 1, and `AudioPreprocess`, the way to a model's frames.
 
 .wav, .flac, .ogg and what else libsndfile reads, of any sample rate and any number of channels: channels are averaged,
-other rates resampled.
+other rates resampled. `AudioPreprocess` is one value, saved with the model and shared by training, prediction and the
+explorer: sample rate, window, hop, mel bins, deltas.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 from regard.modalities.base import NO_LIMITS, STRING, Input, Limits, Source, is_path
 from regard.modalities.image import decode_base64
-from regard.tokens.frames import resample
+from regard.tokens.frames import LogMelSpectrogram, resample
 
 SUFFIXES = (".wav", ".flac", ".ogg", ".oga", ".aiff", ".aif", ".au", ".mp3")
 MIN_SAMPLE_RATE = 1000  # Hz; below, the header of the file is wrong
@@ -27,31 +29,44 @@ MAX_SAMPLES = 2**26  # of a recording whose length is limited
 ROUNDING_ERROR = 2.0**-16  # of 16 bits: what is left of opposite channels that cancel out but for their rounding
 
 
+@dataclass(frozen=True, eq=False)
 class Audio(Input):
-    """A recording: a path, the bytes of a file, or samples (an array or a tensor, one row) at the model's own rate."""
+    """A recording, read from a path, the bytes of a file, or samples (an array or a tensor, one row)."""
+
+    samples: Float[Tensor, " samples"]
+    sample_rate: int | None = None  # Hz; None: that of the model that reads it
 
     kind = "audio"
     units = "seconds"
     media_types = ("audio/", "video/ogg")
 
     @classmethod
-    def read(cls, source: Any, limits: Limits = NO_LIMITS, sample_rate: int | None = None) -> Any:
-        """Return samples at `sample_rate`; without one the source itself, which the model reads at its own rate."""
+    def read(cls, source: Any, limits: Limits = NO_LIMITS) -> Audio:
+        """Return the decoded recording. Samples without a file are taken to have the model's own rate."""
+        if isinstance(source, Audio):
+            return source
         if not cls.is_single(source):
             wanted = "a path, the bytes of a file, an array or a tensor of samples"
             raise BadInput(f"Expected a recording ({wanted}), got {type(source).__name__}.")
-        if sample_rate is None:
-            return source
         if isinstance(source, (str, Path, bytes)):
-            return read_audio(source, sample_rate, limits.seconds)
+            return cls(*decode_audio(source, limits.seconds))
+        if isinstance(source, np.ndarray) and source.dtype.kind not in "fiu":
+            raise BadInput(f"Samples have dtype {source.dtype}; expected floating-point numbers from -1 to 1.")
         wave = torch.as_tensor(source)
-        if wave.ndim != 1 or not len(wave) or not bool(torch.isfinite(wave.float()).all()):
-            raise BadInput(f"Samples have shape {tuple(wave.shape)}; expected one row of finite numbers.")
-        return silence_constant(wave.float() if wave.is_floating_point() else wave)
+        if wave.ndim != 1 or not wave.is_floating_point():
+            kind = str(wave.dtype).removeprefix("torch.")
+            raise BadInput(f"Samples must be one row of floating-point numbers, got {kind} of {tuple(wave.shape)}.")
+        if not bool(wave.isfinite().all()):
+            raise BadInput("Samples must be finite numbers; found infinity or NaN.")
+        return cls(silence_constant(wave.float()))
+
+    def at(self, sample_rate: int) -> Float[Tensor, " samples"]:
+        """Return the samples at a rate."""
+        return self.samples if self.sample_rate is None else resample(self.samples, self.sample_rate, sample_rate)
 
     @classmethod
     def is_single(cls, given: Any) -> bool:
-        return isinstance(given, (str, Path, bytes, Tensor, np.ndarray))
+        return isinstance(given, (str, Path, bytes, Tensor, np.ndarray, Audio))
 
     @classmethod
     def sources(cls, arguments: Sequence[str]) -> Iterator[Source]:
@@ -65,17 +80,32 @@ class Audio(Input):
                 yield Source(word, Path(word))
 
     @classmethod
-    def from_json(cls, value: Any, limits: Limits = NO_LIMITS) -> bytes:
-        """Return the bytes of a base64 string."""
-        return decode_base64(value)
+    def from_json(cls, value: Any, limits: Limits = NO_LIMITS) -> Audio:
+        """Return the recording of a base64 string, or of the bytes of an upload."""
+        return cls.read(value if isinstance(value, bytes) else decode_base64(value), limits)
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
         return {**STRING, "contentEncoding": "base64", "description": "the bytes of an audio file"}
 
 
+@dataclass(frozen=True)
+class AudioPreprocess(LogMelSpectrogram):
+    """How a model is given audio: at which rate, and as which log-mel frames."""
+
+    def frames(self, recording: Any) -> Float[Tensor, "T F"]:
+        """Return the frames of a recording: an `Audio`, a path, the bytes of a file, or samples."""
+        return self(Audio.read(recording).at(self.sample_rate))
+
+
 def read_audio(source: str | Path | bytes, rate: int, longest: float | None = None) -> Float[Tensor, " samples"]:
-    """A sound file as one row of samples from -1 to 1 at a rate: channels are averaged, other rates resampled.
+    """Return a sound file as one row of samples at a rate; see `decode_audio`."""
+    samples, own = decode_audio(source, longest)
+    return resample(samples, own, rate)
+
+
+def decode_audio(source: str | Path | bytes, longest: float | None = None) -> tuple[Float[Tensor, " samples"], int]:
+    """Return the samples of a sound file, from -1 to 1, the mean of its channels, and their rate in Hz.
 
     `source` is its path or its bytes. One of more than `longest` seconds is refused, and read no further than that:
     some kilobytes can hold hours of silence.
@@ -112,7 +142,7 @@ def read_audio(source: str | Path | bytes, rate: int, longest: float | None = No
     if not np.isfinite(samples).all():
         raise BadInput(f"{named} holds samples that are not finite numbers")
     wave, rounding = torch.from_numpy(samples.mean(1)), 0.0 if samples.shape[1] == 1 else ROUNDING_ERROR
-    return resample(silence_constant(wave, rounding), own, rate)
+    return silence_constant(wave, rounding), own
 
 
 def silence_constant(wave: Float[Tensor, " samples"], rounding: float = 0.0) -> Float[Tensor, " samples"]:

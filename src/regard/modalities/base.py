@@ -21,7 +21,7 @@ class Limits:
 
     characters: int = 1_000_000
     pixels: int = 2**28
-    seconds: float = 3600.0
+    seconds: float | None = None  # None: of any length
 
 
 NO_LIMITS = Limits()

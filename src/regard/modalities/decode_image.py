@@ -243,10 +243,7 @@ def resize_center_crop(image: Image, size: tuple[int, int], crop: float = 1.0, r
 
     if resample not in RESAMPLE:
         raise BadInput(f"resample={resample}: choose one of {', '.join(RESAMPLE)}")
-    grown = max(math.floor(size[0] / crop) / image.height, math.floor(size[1] / crop) / image.width)
-    width, height = (math.floor(side * grown + 1e-6) for side in (image.width, image.height))
-    width, height = max(width, size[1]), max(height, size[0])  # what was rounded away
-    left, top = round((width - size[1]) / 2), round((height - size[0]) / 2)
+    (width, height), (left, top) = center_crop_layout(image.size, size, crop)
     middle, how = (left, top, left + size[1], top + size[0]), Image.Resampling[resample.upper()]
     if (
         width * height > MAX_RESIZE_RATIO * size[0] * size[1]
@@ -257,6 +254,17 @@ def resize_center_crop(image: Image, size: tuple[int, int], crop: float = 1.0, r
     if (width, height) != image.size:
         image = image.resize((width, height), how)
     return image.crop(middle)
+
+
+def center_crop_layout(
+    image_size: tuple[int, int], size: tuple[int, int], crop: float = 1.0
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the size (X, Y) that an image of `image_size` (X, Y) is resized to, and where the crop of `size` (Y, X)
+    begins in it (left, top)."""
+    grown = max(math.floor(size[0] / crop) / image_size[1], math.floor(size[1] / crop) / image_size[0])
+    width, height = (math.floor(side * grown + 1e-6) for side in image_size)
+    width, height = max(width, size[1]), max(height, size[0])  # what was rounded away
+    return (width, height), (round((width - size[1]) / 2), round((height - size[0]) / 2))
 
 
 def list_image_files(folder: Path, quiet: bool = False) -> list[Path]:

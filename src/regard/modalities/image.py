@@ -21,7 +21,13 @@ from jaxtyping import UInt8
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 from regard.modalities.base import NO_LIMITS, STRING, Input, Limits, Source, is_path
-from regard.modalities.decode_image import check_image, list_image_files, open_image, resize_center_crop
+from regard.modalities.decode_image import (
+    center_crop_layout,
+    check_image,
+    list_image_files,
+    open_image,
+    resize_center_crop,
+)
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PILImage
@@ -72,8 +78,8 @@ class Image(Input):
 
     @classmethod
     def from_json(cls, value: Any, limits: Limits = NO_LIMITS) -> PILImage:
-        """Return the picture of a base64 string."""
-        return cls.read(decode_base64(value), limits)
+        """Return the picture of a base64 string, or of the bytes of an upload."""
+        return cls.read(value if isinstance(value, bytes) else decode_base64(value), limits)
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
@@ -116,6 +122,24 @@ class Preprocess:
         """Return an image as the model sees it: resized, its middle cut out, in the model's colours."""
         middle = resize_center_crop(Image.read(image), self.size, self.crop, self.resample)
         return middle.convert("L") if self.channels == 1 else middle
+
+    def region(self, image: Any) -> tuple[float, float, float, float]:
+        """Return the part of an image that the model sees, in pixels of the image: left, top, right, bottom."""
+        wide, high = Image.read(image).size
+        (width, height), (left, top) = center_crop_layout((wide, high), self.size, self.crop)
+        right, down = wide / width, high / height
+        ends = min((left + self.size[1]) * right, wide), min((top + self.size[0]) * down, high)
+        return left * right, top * down, *ends
+
+    def to_image(self, image: Any, box: Sequence[float]) -> tuple[float, float, float, float]:
+        """Return a box of the model's view (left, top, right, bottom, from 0 to 1) in pixels of the image."""
+        left, top, right, bottom = self.region(image)
+        (a, b, c, d), wide, high = box, right - left, bottom - top
+        return left + a * wide, top + b * high, left + c * wide, top + d * high
+
+    def normalize(self, pixels: UInt8[Tensor, "B C Y X"]) -> Float[Tensor, "B C Y X"]:
+        """Return bytes of the model's size as the numbers that it reads."""
+        return normalize(pixels, self.mean, self.std)
 
     def __call__(self, image: Any, like: Tensor | None = None) -> Float[Tensor, "1 C Y X"]:
         """Return an image as the numbers that the model reads, with the device and dtype of `like`."""

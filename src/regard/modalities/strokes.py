@@ -49,6 +49,10 @@ class Strokes(Output):
     def __str__(self) -> str:
         return f"{self.text}: {len(self.points)} points in {len(self._lengths())} strokes"
 
+    def to_json(self) -> dict[str, Any]:
+        points, window = ([[round(x, 5) for x in row] for row in rows.tolist()] for rows in (self.points, self.window))
+        return {"text": self.text, "points": points, "window": window, "finished": self.finished}
+
     @classmethod
     def from_json(cls, values: Any) -> Self:
         points, window = (torch.tensor(values[name], dtype=torch.float32) for name in ("points", "window"))

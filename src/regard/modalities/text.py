@@ -8,18 +8,34 @@ from difflib import SequenceMatcher
 from typing import Any, Self
 
 from regard.core.errors import BadInput
-from regard.modalities.base import NO_LIMITS, NUMBER, STRING, Input, Limits, Output, Source, array_schema, object_schema
+from regard.modalities.base import (
+    INTEGER,
+    NO_LIMITS,
+    NUMBER,
+    STRING,
+    Input,
+    Limits,
+    Output,
+    Source,
+    array_schema,
+    object_schema,
+)
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One text that a search or a sampler found, its score (mean log-probability unless the task says otherwise), and
-    why it ended: "end" (end token), "stop" (a stop string) or "length"; "" where the task does not say."""
+    """One text that a search or a sampler found, its score (mean log-probability unless the task says otherwise), why it
+    ended ("end": end token, "stop": a stop string, "length"; "" where the task does not say), and its token ids."""
 
     text: str
     score: float
     finish_reason: str = ""
-    tokens: int = 0
+    tokens: tuple[int, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values; the reason and the number of tokens only where they are known."""
+        more = {"finish_reason": self.finish_reason, "tokens": len(self.tokens)} if self.finish_reason else {}
+        return {"text": self.text, "score": self.score, **more}
 
 
 class Text(str, Input, Output):
@@ -63,8 +79,8 @@ class Text(str, Input, Output):
 
     def to_json(self) -> dict[str, Any]:
         found: dict[str, Any] = {"text": str(self), "score": self.score}
-        if len(self.candidates) > 1:
-            found["candidates"] = [{"text": c.text, "score": c.score} for c in self.candidates]
+        if len(self.candidates) > 1 or any(each.finish_reason for each in self.candidates):
+            found["candidates"] = [each.to_json() for each in self.candidates]
         return found
 
     @classmethod
@@ -72,7 +88,9 @@ class Text(str, Input, Output):
         """Return the text of a request (a string), or the one that `to_json` wrote (an object)."""
         if not isinstance(value, dict):
             return cls.read(value, limits)
-        candidates = [Candidate(**each) for each in value.get("candidates", ())]
+        candidates = [
+            Candidate(each["text"], each["score"], each.get("finish_reason", "")) for each in value.get("candidates", ())
+        ]
         return cls(value["text"], value.get("score"), candidates)
 
     @classmethod
@@ -83,7 +101,8 @@ class Text(str, Input, Output):
     @classmethod
     def output_schema(cls) -> dict[str, Any]:
         """Return the schema of `to_json`."""
-        candidate = object_schema({"text": STRING, "score": NUMBER})
+        known = {"text": STRING, "score": NUMBER, "finish_reason": STRING, "tokens": INTEGER}
+        candidate = object_schema(known, ["finish_reason", "tokens"])
         score = {"anyOf": [NUMBER, {"type": "null"}]}
         return object_schema({"text": STRING, "score": score, "candidates": array_schema(candidate)}, ["candidates"])
 

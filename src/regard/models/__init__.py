@@ -1,4 +1,4 @@
-"""Models: one paper per file. The table of contents."""
+"""Models, one paper per file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import nn
 
 from regard.core.config import from_dict, missing_fields
 from regard.core.errors import RegardError, UnknownName, did_you_mean
-from regard.core.spec import Registry, resolve
+from regard.core.spec import Registry, config_class, resolve
 
 MODELS: Registry = {
     "transformer": ("regard.models.transformer", "Transformer"),
@@ -41,18 +41,18 @@ MODELS: Registry = {
 
 
 def build(name: str, size: str | None = None, **settings: Any) -> nn.Module:
-    """A model by name: ``build("transformer", size="base", vocab=8000, attention="softmax")``.
+    """Build a model by name: ``build("transformer", size="base", vocab=8000, attention="softmax")``.
 
-    `make_generation_config` are fields of the model's Config and override those of the size.
+    `settings` are fields of the model's Config and override those of the size.
     """
     model = resolve(MODELS, name, "model")
-    module = import_module(MODELS[name][0])
-    if size is not None and (not isinstance(size, str) or size not in module.SIZES):
-        raise UnknownName(f"{name} has no size '{size}'; {did_you_mean(size, module.SIZES)}")
-    chosen = dict(module.SIZES[size]) if size is not None else {}
+    sizes = getattr(import_module(MODELS[name][0]), "SIZES", {})
+    if size is not None and (not isinstance(size, str) or size not in sizes):
+        raise UnknownName(f"{name} has no size '{size}'; {did_you_mean(size, sizes)}")
+    chosen = dict(sizes[size]) if size is not None else {}
     try:
-        config = from_dict(module.Config, chosen | settings)
-    except TypeError as error:  # a field without a default was not given
+        config = from_dict(config_class(MODELS, name, "model"), chosen | settings)
+    except TypeError as error:  # a field without a default is missing
         raise RegardError(f"{name} needs more settings: {missing_fields(error)}") from None
     built: nn.Module = model(config)
     return built

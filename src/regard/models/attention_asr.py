@@ -1,13 +1,12 @@
-"""The listener: a recurrent decoder writes what is said, looking over the frames of a sound for where to listen next.
+"""Attention-based speech recognition: a recurrent decoder with location-aware attention over the frames.
 
-    tokens      frames of numbers; strided convolutions make one of every two, four or eight
-    positions   none: recurrence reads in order, in both directions
-    attention   location-aware: where it listened last, convolved, joins the score, so that it moves on
-    head        maxout over state, context and last word, then linear
+    tokens      log-mel frames, subsampled by strided convolutions by 2, 4 or 8
+    positions   none: a bidirectional recurrent encoder reads in order
+    attention   location-aware: the convolved weights of the last step enter the score, so that attention moves on
+    head        maxout over state, context and last token, then linear
 
-The encoder is CTC's (models.ctc), the decoder that of translation (blocks.aligned): a word is heard where the decoder
-looks, not where a frame is labelled. Any aligner will do; one that only knows *what* it looks for (additive) takes the
-two "two"s of "two two" for one another, which is what location-awareness is for.
+The encoder is that of models.ctc, the decoder that of translation (blocks.rnn_decoder). Any aligner works; a purely
+content-based one (additive) confuses repeated words, such as the two of "two two": location-awareness prevents that.
 
 Chorowski, Bahdanau, Serdyuk, Cho, Bengio: Attention-Based Models for Speech Recognition. NeurIPS 2015. arXiv:1506.07503
 """
@@ -23,6 +22,7 @@ from regard.attention.mask import PaddingMask
 from regard.blocks.decoder_state import CapturableDecodable, DecoderState
 from regard.blocks.rnn_decoder import RNNDecoder
 from regard.core.config import field
+from regard.core.layer_state import PassState
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.validation import validate
 from regard.models.ctc import AcousticEncoder
@@ -30,20 +30,20 @@ from regard.models.ctc import AcousticEncoder
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that shapes a listener."""
+    """Hyperparameters of an attention-based speech recognizer."""
 
     vocab: int
-    input_dim: int = 40  # numbers a frame
-    subsampling_layers: int = field(2, low=0, high=6)  # convolutions that make one frame of two
-    conv_width: int = 256  # width of what the convolutions give
+    input_dim: int = 40  # features of a frame
+    subsampling_layers: int = field(2, low=0, high=6)  # strided convolutions, each halves the frames
+    conv_width: int = 256  # channels of the convolutions
     width: int = 128  # of the embeddings
-    hidden: int = 256  # of a recurrent layer: the decoder's, and the encoder's in each direction
+    hidden: int = 256  # units of a recurrent layer, in the encoder for each direction
     layers: int = 3  # of the encoder
     decoder_layers: int = 1
-    align_width: int | None = None  # hidden units of the aligner's score; None: as `hidden`
-    encoder: Any = "lstm"  # of the encoder: lstm, gru, rnn
+    align_width: int | None = None  # hidden units of the aligner's score; None: `hidden`
+    encoder: Any = "lstm"  # a spec: lstm, gru, rnn
     cell: str = "gru"  # of the decoder
-    aligner: Any = "location(filters=10, radius=15)"  # the paper has 100 frames either way, of which this leaves a few
+    aligner: Any = "location(filters=10, radius=15)"  # the paper: radius 100, before subsampling
     dropout: float = field(0.2, low=0, below=1)
     pad: int = field(0, low=0, below="vocab")
     bos: int = field(1, low=0)
@@ -89,26 +89,28 @@ class AttentionASR(CapturableDecodable, nn.Module):
         frame_lengths: Int[Tensor, " B"] | None = None,
         target_lengths: Int[Tensor, " B"] | None = None,
         sampling_mask: Bool[Tensor, "B T"] | None = None,
+        pass_state: PassState | None = None,
     ) -> Float[Tensor, "B T V"]:
-        """Logits of the token after each target token. Padding of the target stands on the right, after all it could
-        disturb. Where `sampling_mask` is True, what is read is a word drawn from the model's last output, not the target's."""
-        return self.decoder(target, self.initial_state(frames, frame_lengths), sampling_mask)
+        """Return the logits of the token after each target token; targets are padded on the right.
+
+        Where `sampling_mask` is True, the decoder reads a sample of its last output instead of the target token.
+        """
+        return self.decoder(target, self.initial_state(frames, frame_lengths), sampling_mask, pass_state)
 
     def encode(
         self, frames: Float[Tensor, "B N F"], frame_lengths: Int[Tensor, " B"] | None = None
     ) -> tuple[Float[Tensor, "B M C"], Bool[Tensor, "B M"], Float[Tensor, "B H"]]:
-        """What the decoder listens to, where it may, and what its first state is made of."""
+        """Return the memory of the decoder, which of it is real, and the vector for its first state."""
         values, lengths = self.encoder(frames, frame_lengths)
         return values, PaddingMask(lengths).real(values.shape[1]), self.encoder.rnn.final_states(values, lengths)[:, -1]
 
-    # -- writing, one token after another ------------------------------------------------------------------------------
+    # -- decoding, one token at a time ---------------------------------------------------------------------------------
 
     def initial_state(
         self, source: Float[Tensor, "B N F"], source_lengths: Int[Tensor, " B"] | None = None
     ) -> DecoderState:
-        """What is carried before the first token."""
+        """Return the decoder state before the first token."""
         return self.decoder.initial_state(*self.encode(source, source_lengths))
 
     def step(self, tokens: Int[Tensor, "B K"], state: DecoderState) -> tuple[Float[Tensor, "B K V"], DecoderState]:
-        """Logits of the next token of every beam."""
         return self.decoder.step(tokens, state)

@@ -1,13 +1,13 @@
-"""BERT: an encoder reads a text in both directions; what is asked of its vectors is a head.
+"""BERT: a bidirectional encoder with a head for each task.
 
-    tokens      words, plus which of two texts each belongs to; [CLS] text [SEP], or [CLS] one [SEP] other [SEP]
+    tokens      subwords plus segments; [CLS] text [SEP], or [CLS] one [SEP] other [SEP]
     positions   a learned table, added to the tokens; then a norm
     attention   softmax with H heads, every token sees every token; norm after the sum
-    head        of a table (blocks.heads): pretraining, masked, classes(3), tags(23), span; none: the vectors
+    head        a spec (blocks.heads): pretraining, masked, classes(3), tags(23), span; None: the hidden states
 
-``model(tokens, segments, lengths)`` is the head's answer, ``model.hidden(...)`` the vectors, ``model.pooled(hidden)``
-one vector of the whole text. ``model.hidden_packed(tokens, lengths)`` reads texts of many lengths laid end to end, without any
-padding, and gives the same vectors.
+``model(tokens, segments, lengths)`` returns the output of the head, ``model.hidden(...)`` the hidden states,
+``model.pooled(hidden)`` one vector of the whole text. ``model.hidden_packed(tokens, lengths)`` is `hidden` of texts
+concatenated without padding.
 
 Devlin, Chang, Lee, Toutanova: BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding.
 NAACL 2019. arXiv:1810.04805; Turc, Chang, Lee, Toutanova: Well-Read Students Learn Better (the small sizes). 2019.
@@ -36,26 +36,26 @@ from regard.core.validation import validate
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that shapes a BERT; the defaults are the paper's base model."""
+    """Hyperparameters of a BERT; the defaults are the paper's base model."""
 
     vocab: int
     width: int = 768
     heads: int = 12
     layers: int = 12
     ffn: int | None = None  # None: four times the width
-    length: int = 512  # the longest text that learned positions know
+    length: int = 512  # maximum length with learned positions
     segments: int = 2
     dropout: float = field(0.1, low=0, below=1)
     attention_dropout: float = field(0.1, low=0, below=1)
     norm_kind: str = "layer"
     eps: float = field(1e-12, above=0)
     feedforward: str = "gelu"
-    attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module of one's own
+    attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module
     positions: str = "learned"
-    head: str | None = "pretraining"  # a spec of HEADS; None: the vectors themselves
+    head: str | None = "pretraining"  # a spec of HEADS; None: the hidden states
 
 
-# The published ones, all with a vocabulary of 30,522; minilm is the body of sentence-transformers' all-MiniLM-L6-v2.
+# Published models, vocabulary 30,522; minilm is the body of sentence-transformers' all-MiniLM-L6-v2.
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"vocab": 30522, "width": 128, "heads": 2, "layers": 2},
     "mini": {"vocab": 30522, "width": 256, "heads": 4, "layers": 4},
@@ -68,9 +68,9 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 class BERT(nn.Module):
-    """Tokens in; out, what the head makes of their vectors."""
+    """Tokens to the output of the head."""
 
-    forward_methods = ("hidden", "hidden_packed", "pooled")  # what is called on a model beside itself
+    forward_methods = ("hidden", "hidden_packed", "pooled")  # methods besides forward that FSDP must wrap
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -94,10 +94,13 @@ class BERT(nn.Module):
         targets: Int[Tensor, "B M"] | None = None,
         loss: Loss | None = None,
     ) -> Any:
-        """The head's answer: pretraining (B M V, B 2), masked B M V, classes B K, tags B N K, span B N 2, none B N C.
+        """Return the output of the head.
 
-        Words are asked for at the places `at` (None: at all). With a loss its value for these targets stands where word
-        logits would. Padding stands on the right, beyond `score_by_length`; what is answered there means nothing.
+        pretraining (B M V, B 2), masked B M V, classes B K, tags B N K, span B N 2, None: the hidden states B N C.
+
+        A language-modelling head predicts the tokens at the positions `at` (None: all). With `loss`, its value for
+        `targets` replaces the token logits. Texts are padded on the right, beyond `lengths`; outputs there are
+        undefined.
         """
         x = self.hidden(tokens, segments, lengths)
         if self.head is None:
@@ -110,7 +113,7 @@ class BERT(nn.Module):
         segments: Int[Tensor, "B N"] | None = None,
         lengths: Int[Tensor, " B"] | None = None,
     ) -> Float[Tensor, "B N C"]:
-        """The vectors of all tokens."""
+        """Return the hidden states of all tokens."""
         return self.encoder(
             self._embed_tokens(check_token_ids(tokens), segments), PaddingMask.from_lengths(tokens, lengths)
         )
@@ -122,10 +125,10 @@ class BERT(nn.Module):
         segments: Int[Tensor, " T"] | None = None,
         longest: int | None = None,
     ) -> Float[Tensor, "T C"]:
-        """The vectors of texts laid end to end: what `hidden` gives for each, and no work is done for padding.
+        """Return the hidden states of concatenated texts, equal to `hidden` of each, without computing padding.
 
-        `longest` bounds the lengths; where they are on a GPU it saves waiting for them. On a CPU, texts of equal length
-        side by side are attended to together: sort them.
+        `longest` bounds the lengths; on a GPU it saves a synchronisation. On a CPU, neighbouring texts of equal length
+        are attended to together: sort them.
         """
         mask = DocumentMask(lengths, len(tokens), int(lengths.max()) if longest is None else longest)
         self.encoder.check_length(mask.max_length)
@@ -134,19 +137,19 @@ class BERT(nn.Module):
 
     @property
     def can_pack(self) -> bool:
-        """Whether `packed` is a gain: attention that is done text by text, and positions that need no scores."""
+        """Whether `hidden_packed` is faster: softmax attention by SDPA, and positions without a bias."""
         mixers = [block.mix for block in self.encoder.blocks]
         plain = all(getattr(getattr(mix, "attend", None), "backend", "") == "sdpa" for mix in mixers)
         return plain and self.encoder.positions.kind != "bias"
 
     def pooled(self, hidden: Float[Tensor, "B N C"]) -> Float[Tensor, "B C"]:
-        """One vector of the whole text: tanh of a linear map of the first token's, which is [CLS]."""
+        """Return one vector of the whole text: tanh of a linear map of the vector of [CLS]."""
         if self.pool is None:
             raise Unsupported(f"a BERT with the head '{self.config.head}' has no pooler; build it with head=None")
         return torch.tanh(self.pool(hidden[:, 0]))
 
     def _embed_tokens(self, tokens: Tensor, segments: Tensor | None) -> Tensor:
-        """Words, and which text they belong to: the first, where nothing is said."""
+        """Sum token and segment embeddings; without segments all tokens are of segment 0."""
         _check_range("token", tokens, self.config.vocab)
         if segments is None:
             return self.embed(tokens) + self.segment.weight[0].to(self.embed.weight.dtype)
@@ -155,7 +158,7 @@ class BERT(nn.Module):
 
     @torch.no_grad()
     def reset(self) -> None:
-        """Fresh weights, as the paper's: normal with 0.02, biases 0."""
+        """Initialise the weights as in the paper: normal with std 0.02, biases 0."""
         for module in self.modules():
             if isinstance(module, (nn.Linear, nn.Embedding)):
                 module.weight.normal_(std=0.02)
@@ -166,25 +169,24 @@ class BERT(nn.Module):
 
 
 class BERTEncoder(Encoder):
-    """An encoder with a norm on the way in, where words, segments and positions are summed, and none on the way out."""
+    """An encoder with a norm after the sum of embeddings and none at the end."""
 
     def __init__(self, blocks: list[EncoderBlock], positions: Any, norm: nn.Module, dropout: float) -> None:
         super().__init__(blocks, positions, None, dropout)
         self.embed_norm = norm
 
     def add_positions(self, x: Tensor, index: Int[Tensor, "#B N"]) -> Tensor:
-        """Tokens that know where they are, normed."""
         out: Tensor = self.drop(self.embed_norm(self.positions(x, index) if self.positions.kind == "added" else x))
         return out
 
 
 def _check_range(what: str, numbers: Tensor, size: int) -> None:
-    """Refuse numbers that a table has no row for. Not on a GPU: to read one there is to wait."""
+    """Raise `BadInput` for ids beyond a table; skipped on a GPU, where reading them would synchronise."""
     if numbers.device.type != "cpu" or torch.compiler.is_compiling() or not numbers.numel():
         return
     low, high = (int(x) for x in numbers.aminmax())
     if low < 0 or high >= size:
-        raise BadInput(f"{what} {low if low < 0 else high} is not among the {size} of this model")
+        raise BadInput(f"{what} ids must be from 0 to {size - 1}, got {low if low < 0 else high}")
 
 
 def _block(config: Config, layer: int) -> EncoderBlock:

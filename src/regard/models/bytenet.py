@@ -1,13 +1,13 @@
-"""ByteNet: a decoder of dilated convolutions stands on top of an encoder of dilated convolutions, place on place.
+"""ByteNet: a decoder of dilated convolutions stacked on an encoder of dilated convolutions, position by position.
 
     tokens      characters: an embedding table for each side
-    positions   none: a convolution knows what stands where
-    attention   none: the decoder's place t reads the encoder's place t, and what was written before it
+    positions   none: convolutions are ordered
+    attention   none: position t of the decoder reads position t of the encoder and the tokens before it
     head        linear, a ReLU, linear
 
-The encoder unfolds a source of |s| tokens over a |s| + b places, enough for most targets; the decoder reads place after
-place of it, and goes on without it where a target is longer (dynamic unfolding). Dilation doubles from layer to layer,
-so that what a place sees grows with 2^layers while the work grows with layers: linear time, for source and target.
+The encoder unfolds a source of |s| tokens over a |s| + b positions, enough for most targets; the decoder reads them one
+by one, and zeros where a target is longer (dynamic unfolding). Dilation doubles from layer to layer, so the receptive
+field grows with 2^layers and the work with layers: linear time in source and target.
 
 Kalchbrenner, Espeholt, Simonyan, van den Oord, Graves, Kavukcuoglu: Neural Machine Translation in Linear Time. 2016.
 arXiv:1610.10099. Its bags of character n-grams at the source are left out.
@@ -35,19 +35,19 @@ from regard.core.validation import validate
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that shapes a ByteNet; the defaults are the paper's translator."""
+    """Hyperparameters of a ByteNet; the defaults are the paper's translator."""
 
     vocab: int
-    width: int = 1600  # of the blocks, 2d in the paper; inside them it is half of that, the paper's 800
+    width: int = 1600  # of the blocks, the paper's 2d; inside them it is halved to 800
     kernel: int = 3
     encoder_layers: int = 30
     decoder_layers: int = 30
     dilations: tuple[int, ...] = (1, 2, 4, 8, 16)  # one a layer, cycled
     block: str = "relu"  # or multiplicative; see blocks.convolution
-    length_ratio: float = field(1.2, above=0)  # a: places a source token is unfolded over
-    length_offset: float = field(0.0, low=0)  # b: places beyond that
+    length_ratio: float = field(1.2, above=0)  # a: positions for each source token
+    length_offset: float = field(0.0, low=0)  # b: further positions
     dropout: float = field(0.0, low=0, below=1)
-    tied: bool = False  # one table for the target and the output
+    tied: bool = False  # one embedding table for target and output
     pad: int = field(0, low=0, below="vocab")
     bos: int = field(1, low=0)
     eos: int = field(2, low=0)
@@ -68,12 +68,12 @@ class ByteNet(CapturableDecodable, nn.Module):
         super().__init__()
         validate(config)
         if config.width % 2:
-            raise BadInput(f"width is {config.width}; a ByteNet has an even width")
+            raise BadInput(f"width must be even, got {config.width}")
         self.config = config
         width, inner = config.width, config.width // 2
         self.embed = nn.Embedding(config.vocab, width, padding_idx=config.pad)
         self.encoder = DilatedStack(config, config.encoder_layers, causal=False)
-        self.source_projection = nn.Linear(width, inner)  # what the decoder reads of a place
+        self.source_projection = nn.Linear(width, inner)  # the decoder's input at each position
         self.embed_target = nn.Embedding(config.vocab, inner, padding_idx=config.pad)
         self.decoder = DilatedStack(config, config.decoder_layers, causal=True)
         self.hidden_layer = nn.Linear(width, inner)
@@ -88,18 +88,15 @@ class ByteNet(CapturableDecodable, nn.Module):
         source_lengths: Int[Tensor, " B"] | None = None,
         target_lengths: Int[Tensor, " B"] | None = None,
     ) -> Float[Tensor, "B T V"]:
-        """Logits of the token after each target token. Padding of the target stands on the right, unseen."""
-        places = self.encode(source, source_lengths)
-        n = target.shape[1]
-        aligned_source = F.pad(places, (0, 0, 0, max(0, n - places.shape[1])))[
-            :, :n
-        ]  # beyond them there is nothing to read
+        """Return the logits of the token after each target token; targets are padded on the right."""
+        memory, n = self.encode(source, source_lengths), target.shape[1]
+        aligned_source = F.pad(memory, (0, 0, 0, max(0, n - memory.shape[1])))[:, :n]  # zeros beyond its end
         return self.logits(self.decoder(self.decoder_inputs(target, aligned_source)))
 
     def encode(
         self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
     ) -> Float[Tensor, "B M C"]:
-        """The source unfolded: a place for each token that is to be expected of the target."""
+        """Return the source unfolded to a |s| + b positions."""
         m, each = unfolded_lengths(source.shape[1], source_lengths, self.config.length_ratio, self.config.length_offset)
         x = self.embed(source)
         real = None
@@ -113,34 +110,32 @@ class ByteNet(CapturableDecodable, nn.Module):
     def decoder_inputs(
         self, target: Int[Tensor, "B T"], aligned_source: Float[Tensor, "B T C"]
     ) -> Float[Tensor, "B T both"]:
-        """What the decoder reads: the last word, and the place of the source that it stands on."""
+        """Concatenate the last token and the source position of each step."""
         return self.drop(torch.cat([self.embed_target(target), aligned_source.to(self.embed_target.weight.dtype)], -1))
 
     def logits(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T V"]:
-        """Scores of the next token."""
+        """Return the logits of the next token."""
         return self.head(F.relu(self.hidden_layer(F.relu(x))))
 
-    # -- writing, one token after another ------------------------------------------------------------------------------
+    # -- decoding, one token at a time ---------------------------------------------------------------------------------
 
     def initial_state(
         self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
     ) -> DecoderState:
-        """The source unfolded, and rings that are empty."""
-        places = F.pad(self.encode(source, source_lengths), (0, 0, 0, 1))  # the last is read ever after
+        """Return the unfolded source and empty rings."""
+        memory = F.pad(self.encode(source, source_lengths), (0, 0, 0, 1))  # zeros, read beyond its end
         rings = self.decoder.rings(self.embed_target.weight, len(source))
-        return DecoderState(TensorMemory(places), rings, time=initial_time(source))
+        return DecoderState(TensorMemory(memory), rings, time=initial_time(source))
 
     def step(self, tokens: Int[Tensor, "B K"], state: DecoderState) -> tuple[Float[Tensor, "B K V"], DecoderState]:
-        """Logits of the next token of every beam."""
-        places, time = state.memory.values, state.time
-        aligned_source = places.index_select(1, time.clamp(max=places.shape[1] - 1)[None]).expand(
-            -1, tokens.shape[1], -1
-        )
+        memory, time = state.memory.values, state.time
+        aligned_source = memory.index_select(1, time.clamp(max=memory.shape[1] - 1)[None])
+        aligned_source = aligned_source.expand(-1, tokens.shape[1], -1)
         x, rings = self.decoder.step(self.decoder_inputs(tokens, aligned_source), state.hidden, time, state.frozen)
         return self.logits(x), state.updated(rings, time=time + 1)
 
     def reset(self) -> None:
-        """Fresh tables, as large as what the blocks expect of a norm's neighbour; the maps start themselves."""
+        """Initialise the embeddings, std 1/√width; the layers initialise themselves."""
         for table in (self.embed, self.embed_target):
             nn.init.normal_(table.weight, std=table.weight.shape[1] ** -0.5)
         if self.config.tied:
@@ -170,26 +165,25 @@ class DilatedStack(nn.Module):
         )
 
     def forward(self, x: Float[Tensor, "B N C"], real: Bool[Tensor, "B N"] | None = None) -> Float[Tensor, "B N C"]:
-        """All layers."""
         for block in self.blocks:
             x = block(x, real)
         return x
 
     @property
     def receptive_field(self) -> int:
-        """How many places an output sees, its own among them."""
+        """Number of positions that an output depends on, its own included."""
         every: Any = self.blocks
         return 1 + sum(block.conv.context_size for block in every)
 
     def rings(self, like: Tensor, batch: int) -> tuple[Tensor, ...]:
-        """An empty past for every layer."""
+        """Return the empty state of every layer."""
         every: Any = self.blocks
         return tuple(block.conv.empty_ring(like[:1].expand(batch, -1)) for block in every)
 
     def step(
         self, x: Float[Tensor, "B K C"], rings: tuple[Tensor, ...], time: Int[Tensor, ""], frozen: bool
     ) -> tuple[Float[Tensor, "B K C"], tuple[Tensor, ...]]:
-        """The newest place of every beam through all layers, and their rings with it."""
+        """Run the newest position of every beam through all layers; return the output and the new rings."""
         every: Any = self.blocks
         moved = []
         for block, ring in zip(every, rings, strict=True):

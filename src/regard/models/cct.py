@@ -1,13 +1,13 @@
 """Compact convolutional transformer: a Vision Transformer that learns from tens of thousands of images.
 
-    tokens      convolutions with ReLU and a pool instead of patches: neighbours overlap, nothing is cut at an edge
+    tokens      convolutions with ReLU and max-pooling instead of patches: neighbours overlap
     positions   a learned table over the grid, added to the tokens; resampled for images of another size
     attention   softmax, every token sees every token
     head        linear, on the tokens weighted by a learned score of each (sequence pooling): no class token
 
     sequence pooling    z = Σ_n softmax_n(w·x_n + b) x_n
 
-The blocks are those of the authors' program: the norm before the feed-forward stands on the path itself, not beside it.
+Blocks as in the authors' code: the norm before the feed-forward is on the residual path itself.
 
     x = x + attend(norm(x));    x = norm(x);    x = x + feed(x)
 
@@ -46,28 +46,28 @@ from regard.tokens.patches import check_images, grid_size, pixel_slots
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that shapes a CCT; the defaults are CCT-14/7x2, for ImageNet."""
+    """Hyperparameters of a CCT; the defaults are CCT-14/7x2, for ImageNet."""
 
-    num_classes: int = field(1000, low=0)  # 0: no head, the pooled vector itself
-    image_size: int | tuple[int, int] = 224  # what it is trained at; any other size works
+    num_classes: int = field(1000, low=0)  # 0: no head, return the pooled vector
+    image_size: int | tuple[int, int] = 224  # size in training; any other works
     channels: int = 3
     kernel: int = 7  # of the convolutions
     convolutions: int = 2  # each followed by a pool that halves the grid; a kernel of 7 halves it once more
     width: int = 384
     heads: int = 6
     layers: int = 14
-    mlp_ratio: float = field(3.0, above=0)  # of the feed-forward's hidden width to the width
+    mlp_ratio: float = field(3.0, above=0)  # hidden width of the feed-forward / width
     dropout: float = field(0.0, low=0, below=1)
     attention_dropout: float = field(0.1, low=0, below=1)
     drop_path: float = field(0.1, low=0, below=1)
-    attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module of one's own
+    attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module
 
 
 _MEDIUM: dict[str, Any] = {"width": 256, "heads": 4, "mlp_ratio": 2.0}
 _SMALL: dict[str, Any] = {"width": 128, "heads": 2, "mlp_ratio": 1.0}
 _CIFAR: dict[str, Any] = {"image_size": 32, "num_classes": 10, "kernel": 3}
 
-# The paper's: layers - kernel x convolutions. The one called tiny is nobody's: to try things.
+# The paper's: layers - kernel x convolutions; tiny is for tests.
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": {**_SMALL, **_CIFAR, "width": 48, "layers": 2, "convolutions": 2},
     "2-3x2": {**_SMALL, **_CIFAR, "layers": 2, "convolutions": 2},
@@ -81,10 +81,10 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 class CCT(nn.Module):
-    """Images in, logits of classes out."""
+    """Images to logits of classes."""
 
     num_prefix_tokens = 0  # tokens before those of the grid
-    forward_methods = ("pooled", "grid", "features")  # what is called on a model beside itself
+    forward_methods = ("pooled", "grid", "features")  # methods besides forward that FSDP must wrap
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -100,37 +100,37 @@ class CCT(nn.Module):
         self.reset()
 
     def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B K"]:
-        """Logits of the classes; the pooled vector where there are none."""
+        """Return the logits of the classes, or the pooled vector if there are none."""
         tokens = self.stem(images)
         hidden = self.encoder(self.sequence(tokens))
         pooled = self.pool(hidden)
         return pooled if self.head is None else self.head(pooled)
 
     def pooled(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B E"]:
-        """All tokens, weighted by their scores."""
+        """Return the tokens pooled by their scores."""
         out: Tensor = self.pool(self.encoder(self.sequence(self.stem(images))))
         return out
 
     def grid(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B Z W E"]:
-        """The last tokens in their places, normed."""
+        """Return the normed tokens of the last layer on their grid."""
         tokens = self.stem(images)
         return self.encoder(self.sequence(tokens)).unflatten(1, tokens.shape[1:3])
 
     def features(self, images: Float[Tensor, "B C Y X"]) -> list[Tensor]:
-        """Tokens of four depths, normed, B C Y X, resampled without parameters to strides 4, 8, 16 and 32."""
+        """Return normed tokens of four depths, B C Y X, resampled without parameters to strides 4, 8, 16 and 32."""
         tokens = self.stem(images)
         found = self.encoder.intermediate_layers(self.sequence(tokens), pyramid_layers(self.config.layers))
         grids = [self.encoder.final_norm(x).unflatten(1, tokens.shape[1:3]) for x in found]
         return resample_to_strides(grids, (images.shape[2], images.shape[3]))
 
     def sequence(self, tokens: Float[Tensor, "B Z W E"]) -> Float[Tensor, "B N E"]:
-        """The tokens row by row, told where they are."""
+        """Flatten the grid row by row and add positions."""
         placed: Tensor = self.positions(tokens.flatten(1, 2), (tokens.shape[1], tokens.shape[2]))
         return placed
 
     @torch.no_grad()
     def reset(self) -> None:
-        """Fresh weights, as the authors': normal with 0.02, positions with 0.2, convolutions after He et al. 2015."""
+        """Initialise as the authors: normal with std 0.02, positions 0.2, convolutions after He et al. 2015."""
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight)
@@ -142,7 +142,7 @@ class CCT(nn.Module):
 
 
 class ConvTokenizer(nn.Module):
-    """Images as overlapping tokens: convolutions, each with a ReLU and a pool of 3 x 3 that halves the grid."""
+    """Images to overlapping tokens: convolutions, each with a ReLU and 3 x 3 max-pooling that halves the grid."""
 
     exact_geometry = False  # neighbours overlap
     hidden_channels = 64  # channels of all convolutions but the last
@@ -159,20 +159,19 @@ class ConvTokenizer(nn.Module):
         self.pool = nn.MaxPool2d(3, 2, 1)
 
     def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B Z W E"]:
-        """A grid of tokens."""
         check_images(images, self.channels)
-        x = images.contiguous(memory_format=torch.channels_last)  # tokens come out side by side, without a copy
+        x = images.contiguous(memory_format=torch.channels_last)  # the permuted output is then contiguous
         for conv in self.convs:
             x = self.pool(F.relu(conv(x)))
         return x.movedim(1, -1)
 
     def slots(self, images: Float[Tensor, "B C Y X"]) -> Slots:
-        """The pixels that every token stands for; around them it has seen some more."""
+        """Return the pixels under each token's stride; its receptive field is larger."""
         return pixel_slots(images, self.stride)
 
 
 class CompactBlock(nn.Module):
-    """Mix, then feed forward; the second norm stands on the path."""
+    """Attention, then feed-forward; the second norm is on the residual path."""
 
     def __init__(self, config: Config, layer: int, drop_path: float) -> None:
         super().__init__()
@@ -196,14 +195,13 @@ class CompactBlock(nn.Module):
         positions: PositionInfo | None = None,
         layer_state: LayerState | None = None,
     ) -> Tensor:
-        """One block."""
         mixed = self.mix(self.mix_norm(x), mask=mask, positions=positions, layer_state=layer_state)
         x = self.feed_norm(x + self.drop_path(self.drop(mixed)))
         return x + self.drop_path(self.drop(self.feed(x)))
 
 
 class SequencePool(nn.Module):
-    """One vector of all tokens: attention whose only query is learned."""
+    """Sequence pooling: attention with one learned query."""
 
     kind = "cross"
 
@@ -213,7 +211,7 @@ class SequencePool(nn.Module):
         self.attend = SoftmaxAttention(scale=1.0, backend="bmm")
 
     def forward(self, x: Float[Tensor, "B N C"]) -> Float[Tensor, "B C"]:
-        """A mean, weighted by what the tokens score; as a mechanism, so that it can be watched."""
-        scores = self.score(x)[:, None]  # B 1 N 1: keys of one number
+        """Return the mean of the tokens weighted by their scores, through a mechanism so that it can be watched."""
+        scores = self.score(x)[:, None]  # B 1 N 1: keys of width 1
         out: Tensor = self.attend(torch.ones_like(scores[:, :, :1]), scores, x[:, None])
         return out[:, 0, 0]

@@ -1,14 +1,14 @@
-"""ConvS2S: gated convolutions in place of recurrence, and every layer of the decoder looks at the source by itself.
+"""ConvS2S: gated convolutions instead of recurrence, with attention in every decoder layer.
 
     tokens      an embedding table for each side (or one for both and the output, tied)
     positions   a learned table for each side, added to the tokens
-    attention   softmax with one head, in every decoder layer: state and last word against the encoder's output z;
-                what is read is z + e, the output and the embedding it came from
+    attention   softmax with one head, in every decoder layer: keys are the encoder's output z, values z + e, the output
+                plus its embedding
     head        linear, after a map back to the embedding's width
 
-Every layer is a convolution over k places to twice the width, a gate, and the way around it. Sums are scaled by √½ and
-what attention reads by √m (m: the length of the source), weights begin so that the variance stays as it is, and the
-gradient that reaches the encoder from the L attentions is divided by L.
+Every layer is a convolution over k tokens to twice the width, a gated linear unit and a residual connection. Sums are
+scaled by √½ and contexts by √m (m: the source length), initial weights preserve the variance, and the gradient that
+reaches the encoder from the L attentions is divided by L.
 
 Gehring, Auli, Grangier, Yarats, Dauphin: Convolutional Sequence to Sequence Learning. ICML 2017. arXiv:1705.03122
 """
@@ -43,22 +43,20 @@ from regard.positions import POSITIONS
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that shapes a ConvS2S; the defaults are the paper's model for English and Romanian."""
+    """Hyperparameters of a ConvS2S; the defaults are the paper's model for English and Romanian."""
 
     vocab: int
-    width: int = 512  # of the embeddings, and of what attention compares and reads
+    width: int = 512  # of embeddings, queries, keys and values
     hidden: int = 512  # of the layers
     kernel: int = 3
     encoder_layers: int = 20
     decoder_layers: int = 20
-    extra_layers: tuple[tuple[int, int], ...] = ()  # more layers on top of both stacks: hidden, kernel
-    dropout: float = field(
-        0.1, low=0, below=1
-    )  # of embeddings, of what enters a convolution, and of what the head reads
+    extra_layers: tuple[tuple[int, int], ...] = ()  # further layers of both stacks: (hidden, kernel)
+    dropout: float = field(0.1, low=0, below=1)  # of embeddings and of the inputs of convolutions and head
     attention: Any = "softmax"  # a spec, or a list of them (one a layer, cycled)
     positions: str = "learned"
-    length: int = 1024  # the longest input that learned positions know
-    tied: bool = False  # one table for source, target and output
+    length: int = 1024  # maximum length with learned positions
+    tied: bool = False  # one embedding table for source, target and output
     pad: int = field(0, low=0, below="vocab")
     bos: int = field(1, low=0)
     eos: int = field(2, low=0)
@@ -103,14 +101,14 @@ class ConvS2S(CapturableDecodable, nn.Module):
         source_lengths: Int[Tensor, " B"] | None = None,
         target_lengths: Int[Tensor, " B"] | None = None,
     ) -> Float[Tensor, "B T V"]:
-        """Logits of the token after each target token. Padding of the target stands on the right, unseen."""
+        """Return the logits of the token after each target token; targets are padded on the right."""
         memory = self.encode(source, source_lengths)
         index = torch.arange(target.shape[1], device=target.device)[None]
         words = self.drop(self.target_positions(self.embed_target(target), index))
         return self.head(self.drop(self.decoder(words, words, memory)))
 
     def encode(self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None) -> ConvMemory:
-        """What every layer of the decoder looks at."""
+        """Return the keys, values and mask that every decoder layer attends to."""
         n = source.shape[1]
         real = None if source_lengths is None else PaddingMask(source_lengths).real(n)
         index = torch.arange(n, device=source.device)[None]
@@ -121,28 +119,27 @@ class ConvS2S(CapturableDecodable, nn.Module):
         mask = None if source_lengths is None else PaddingMask(source_lengths)
         return ConvMemory(keys, values, mask, m.sqrt()[:, None, None])
 
-    # -- writing, one token after another ------------------------------------------------------------------------------
+    # -- decoding, one token at a time ---------------------------------------------------------------------------------
 
     def initial_state(
         self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
     ) -> DecoderState:
-        """What to look at, the matrices of all maps, made once, and rings that are empty."""
+        """Return the memory, the materialised weights and empty rings."""
         padded = source_lengths is not None and int(source_lengths.min()) < source.shape[1]
         memory = self.encode(source, source_lengths if padded else None)
-        if isinstance(memory.mask, PaddingMask):  # as a table: some of its rows may be asked for
+        if isinstance(memory.mask, PaddingMask):  # dense, so that rows can be selected
             memory = replace(memory, mask=DenseMask(memory.mask.real(source.shape[1])[:, None]))
         constants = DecoderConstants(memory, materialize_weights(self.decoder), materialize_weights(self.head))
         return DecoderState(constants, self.decoder.empty_rings(memory.values), time=initial_time(source))
 
     def step(self, tokens: Int[Tensor, "B K"], state: DecoderState) -> tuple[Float[Tensor, "B K V"], DecoderState]:
-        """Logits of the next token of every beam."""
         constants, time = state.memory, state.time
         words = self.drop(self.target_positions(self.embed_target(tokens), time.expand(1, tokens.shape[1])))
         x, rings = self.decoder.step(words, constants.source, state.hidden, time, constants.decoder, state.frozen)
         return self.head(self.drop(x), *constants.head.values()), state.updated(rings, time=time + 1)
 
     def reset(self) -> None:
-        """Fresh tables, as in the paper; the maps start themselves."""
+        """Initialise the embeddings as in the paper; the layers initialise themselves."""
         tables = [self.embed, self.embed_target]
         tables += [part.table for part in (self.positions, self.target_positions) if hasattr(part, "table")]
         for table in tables:
@@ -157,14 +154,13 @@ class ConvS2S(CapturableDecodable, nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class DecoderConstants:
-    """What every step reads and none changes."""
+    """What every step reads and does not change."""
 
     source: ConvMemory
-    decoder: dict[str, Tensor]  # the matrices of its maps
-    head: dict[str, Tensor]  # that of the head; none where it is tied
+    decoder: dict[str, Tensor]  # materialised weights
+    head: dict[str, Tensor]  # of the head; empty if tied
 
     def select_rows(self, rows: Int[Tensor, " R"]) -> DecoderConstants:
-        """Keep these inputs; matrices are for all."""
         return replace(self, source=self.source.select_rows(rows))
 
 
@@ -173,6 +169,6 @@ def _positions(config: Config) -> Any:
     part = build_part(POSITIONS, config.positions, "positions", **sizes)
     if part.kind != "added":
         raise Unsupported(
-            f"ConvS2S adds positions to its tokens, {config.positions!r} cannot be; 'learned' or 'sinusoidal'"
+            f"ConvS2S needs positions that are added to tokens ('learned', 'sinusoidal'), got {config.positions!r}"
         )
     return part

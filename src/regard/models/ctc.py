@@ -1,15 +1,15 @@
-"""CTC: a recurrent network labels every frame of a sound, and what is said is read off the labels.
+"""CTC: a recurrent network labels every frame, and the labels are collapsed to a transcript.
 
-    tokens      frames of numbers; strided convolutions make one of every two, four or eight, or `stack` of them are one
+    tokens      log-mel frames, subsampled by strided convolutions by 2, 4 or 8, or `frame_stack` of them stacked
     positions   none: recurrence reads in order, in both directions
     layers      L bidirectional LSTMs
     head        linear over V labels and, last, one blank, at every frame
 
-    frames   - seven seven - - two - two two -        one label a frame; V is the blank, written "-" here
-    said       seven             two   two            runs of a label are one, then blanks are dropped
+    frames       - seven seven - - two - two two -    one label a frame; "-" is the blank, id V
+    transcript     seven             two   two        repeated labels are merged, then blanks are dropped
 
-Nobody says at which frame a word is spoken: the loss sums over all ways in which the frames can say the words
-(losses.ctc). A target of S labels of which R follow an equal one needs S + R frames *after* the convolutions.
+Targets are not aligned to frames: the loss sums over all alignments (losses.ctc). A target of S labels of which R
+follow an equal one needs S + R frames *after* the convolutions.
 
 Graves, Fernández, Gomez, Schmidhuber: Connectionist Temporal Classification. ICML 2006
 Graves, Mohamed, Hinton: Speech Recognition with Deep Recurrent Neural Networks. ICASSP 2013. arXiv:1303.5778
@@ -30,23 +30,22 @@ from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import build_part
 from regard.core.validation import validate
 
-KERNEL_SIZE = 5  # frames a convolution sees
+KERNEL_SIZE = 5  # in frames
 
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that shapes a network for CTC."""
+    """Hyperparameters of a CTC network."""
 
-    vocab: int  # labels; the blank comes on top
-    input_dim: int = 40  # numbers a frame
-    frame_stack: int = 1  # so many frames are heard at a time, through a linear map; what the convolutions read
-    # convolutions that make one frame of two; 0: the recurrent layers read the frames themselves
-    subsampling_layers: int = field(2, low=0, high=6)
-    width: int = 256  # of what the convolutions give
-    hidden: int = 320  # of a recurrent layer, in each direction
+    vocab: int  # labels, without the blank
+    input_dim: int = 40  # features of a frame
+    frame_stack: int = 1  # so many frames are concatenated and projected, before the convolutions
+    subsampling_layers: int = field(2, low=0, high=6)  # strided convolutions, each halves the frames
+    width: int = 256  # channels of the convolutions
+    hidden: int = 320  # units of a recurrent layer, in each direction
     layers: int = 4
     encoder: Any = "lstm"  # a spec: lstm, gru, rnn
-    dropout: float = field(0.2, low=0, below=1)  # of what enters the recurrent layers and the head, and between layers
+    dropout: float = field(0.2, low=0, below=1)  # of the inputs of recurrent layers and head
 
 
 # Base is for hours of speech, small for one hour (AN4), tiny for strings of digits on a laptop.
@@ -58,7 +57,7 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 class CTC(nn.Module):
-    """Frames in, logits of a label or the blank at every remaining frame out."""
+    """Frames to logits of a label or the blank at every subsampled frame."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -82,21 +81,23 @@ class CTC(nn.Module):
     def forward(
         self, frames: Float[Tensor, "B T F"], frame_lengths: Int[Tensor, " B"] | None = None
     ) -> tuple[Float[Tensor, "B N L"], Int[Tensor, " B"]]:
-        """Logits of V labels and the blank (number V), and how many frames are left of each recording."""
+        """Return the logits of V labels and the blank (id V), and the number of subsampled frames of each recording."""
         x, lengths = self.encoder(frames, frame_lengths)
         return self.head(self.drop(x)), lengths
 
     @property
     def blank(self) -> int:
-        """The number of the label that says nothing."""
+        """Id of the blank label."""
         return self.config.vocab
 
 
 class AcousticEncoder(nn.Module):
-    """Frames in, fewer and richer ones out: strided convolutions over time, then recurrent layers. With a stack and no
-    convolutions, and a reader of one direction, what comes out at a place knows nothing of what comes later."""
+    """Strided convolutions over frames, then recurrent layers.
 
-    initializes_others = True  # it reads the frames itself: a beginning for whatever else listens (training.begin)
+    Stacking, without convolutions and with a one-directional encoder, is causal.
+    """
+
+    initializes_others = True  # other models may start from it (train.init_from)
 
     def __init__(
         self,
@@ -120,13 +121,15 @@ class AcousticEncoder(nn.Module):
         self.rnn = build_part(
             RNN_ENCODERS, rnn, "encoder", width=sizes[-1], hidden=hidden, layers=layers, dropout=dropout
         )
-        self.width: int = self.rnn.width  # of what comes out
+        self.width: int = self.rnn.width  # of the output
 
     def forward(
         self, frames: Float[Tensor, "B T F"], lengths: Int[Tensor, " B"] | None = None
     ) -> tuple[Float[Tensor, "B N C"], Int[Tensor, " B"]]:
-        """What is left of the frames, zeros beyond each one's end, and how many are real: half of them, rounded up, for
-        every convolution. Padding is silenced before each, so that a recording's company changes nothing."""
+        """Return the subsampled frames, zeros beyond each length, and the lengths, halved by every convolution.
+
+        Padding is zeroed before each convolution, so that a recording does not depend on the others of its batch.
+        """
         if lengths is None:
             lengths = torch.full(frames.shape[:1], frames.shape[1], device=frames.device)
         if self.frame_stack > 1:
@@ -139,7 +142,7 @@ class AcousticEncoder(nn.Module):
         return self.rnn(self.drop(x.mT), lengths), lengths
 
     def stack_frames(self, frames: Float[Tensor, "B T F"]) -> Float[Tensor, "B N C"]:
-        """As many frames as are heard at a time as one vector; silence fills up the last."""
+        """Concatenate and project every `frame_stack` frames; the last group is padded with zeros."""
         if self.stack_projection is None:
             return frames
         full = nn.functional.pad(frames, (0, 0, 0, -frames.shape[1] % self.frame_stack))

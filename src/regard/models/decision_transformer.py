@@ -1,11 +1,11 @@
-"""Decision Transformer: read what was wanted, what was seen and what was done, and say what to do next.
+"""Decision Transformer: predict the next action from returns-to-go, states and actions.
 
-    tokens      three a step: the return still wanted, the state, the action, each through a linear map; then a norm
+    tokens      three a step: return-to-go, state, action, each through a linear map; then a norm
     positions   a learned table of timesteps, the same row added to the three tokens of a step
     attention   softmax with H heads, every token sees itself and what came before it; norm first
     head        linear, on the state's token: the action (through tanh); on the action's: next state and return
 
-There is no value function and no plan: asked for a high return, it does what went before high returns in the data.
+There is no value function and no planning: conditioned on a high return, it imitates what led to high returns.
 Actions are vectors, or one of several classes. A history shorter than the context is padded on the right.
 
 Chen, Lu, Rajeswaran, Lee, Grover, Laskin, Abbeel, Srinivas, Mordatch: Decision Transformer. NeurIPS 2021.
@@ -33,10 +33,10 @@ from regard.positions import POSITIONS
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that shapes a Decision Transformer; the defaults are the paper's for control."""
+    """Hyperparameters of a Decision Transformer; the defaults are the paper's for control."""
 
-    state_dim: int  # numbers of a state
-    action_dim: int  # numbers of an action, or how many actions there are
+    state_dim: int  # size of a state
+    action_dim: int  # size of an action, or number of actions
     action_type: Literal["tanh", "linear", "discrete"] = "tanh"  # vectors within [-1, 1], any vectors, one of several
     width: int = 128
     heads: int = 1
@@ -49,7 +49,7 @@ class Config:
     attention: Any = "softmax"
 
 
-# Table 9 of the paper (Hopper: 11 numbers of a state, 3 of an action), and what learns the pendulum on a CPU.
+# Table 9 of the paper (Hopper: state 11, action 3); tiny learns the pendulum on a CPU.
 SIZES: dict[str, dict[str, Any]] = {
     "hopper": {"state_dim": 11, "action_dim": 3},
     "tiny": {
@@ -59,15 +59,15 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 class Predictions(NamedTuple):
-    """What comes next at every step: the action, and what it leads to."""
+    """Predictions of every step: the action, the next state and return."""
 
-    actions: Float[Tensor, "B T A"]  # or logits of the actions there are
+    actions: Float[Tensor, "B T A"]  # or logits of discrete actions
     states: Float[Tensor, "B T S"]
     returns: Float[Tensor, "B T"]
 
 
 class DecisionTransformer(nn.Module):
-    """Histories in, the action of every step out."""
+    """Episodes to the action of every step."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class DecisionTransformer(nn.Module):
         timesteps: Int[Tensor, "B T"],
         lengths: Int[Tensor, " B"] | None = None,
     ) -> Predictions:
-        """What comes next at every step. The action of a step is not seen by its own prediction: it may be anything."""
+        """Return the predictions of every step; the action of a step does not influence its own prediction."""
         x = self.hidden(returns, states, actions, timesteps, lengths)
         seen, done = x[:, :, 1], x[:, :, 2]
         action = self.action(seen)
@@ -110,7 +110,7 @@ class DecisionTransformer(nn.Module):
         timesteps: Int[Tensor, "B T"],
         lengths: Int[Tensor, " B"] | None = None,
     ) -> Float[Tensor, "B T 3 C"]:
-        """The vectors of the three tokens of every step."""
+        """Return the hidden states of the three tokens of every step."""
         three = self.embed_return(returns[..., None]), self.embed_state(states), self.embed_action(actions)
         timed = [self.time(one, timesteps) for one in three]
         x = self.norm(torch.stack(timed, 2).flatten(1, 2))  # B 3T C: return, state, action, return, ...
@@ -119,7 +119,7 @@ class DecisionTransformer(nn.Module):
 
     @torch.no_grad()
     def reset(self) -> None:
-        """Fresh weights, as GPT-2's."""
+        """Initialise the weights as GPT-2."""
         for module in self.modules():
             if isinstance(module, (nn.Linear, nn.Embedding)):
                 module.weight.normal_(std=0.02)

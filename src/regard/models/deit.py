@@ -1,13 +1,13 @@
-"""DeiT: a ViT with one token more, which is asked what a teacher says.
+"""DeiT: a ViT with a distillation token that learns from a teacher.
 
     tokens      a ViT's, and after the class token a second learned one: the distillation token
     positions   a ViT's
-    attention   a ViT's; the two tokens see the same patches, and learn to look at them differently
+    attention   a ViT's
     head        two linear maps: the class token's is trained on the labels, the distillation token's on a teacher's
-                answers (tasks.image.distillation); asked together, they answer with their mean
+                predictions (tasks.image.distillation); at inference, their mean
 
-A convolutional teacher knows what a Transformer has to learn from data: that neighbours belong together, and that a
-thing is the same wherever it stands. The DeiT without a distillation token is a plain ViT (``vit``).
+A convolutional teacher has the inductive biases, locality and translation equivariance, that a Transformer must learn
+from data. A DeiT without a distillation token is a plain ViT (``vit``).
 
 Touvron, Cord, Douze, Massa, Sablayrolles, Jégou: Training data-efficient image transformers & distillation through
 attention. ICML 2021. arXiv:2012.12877
@@ -29,12 +29,12 @@ from regard.models.vit import ViT
 
 @dataclass(frozen=True)
 class Config(vit.Config):
-    """A ViT's, with two learned tokens before the patches; the defaults are the paper's DeiT-B."""
+    """Hyperparameters of a DeiT: a ViT's, with two prefix tokens; the defaults are the paper's DeiT-B."""
 
-    num_prefix_tokens: int = field(2, low=0)  # the class token and the distillation token; further ones are registers
+    num_prefix_tokens: int = field(2, low=0)  # class and distillation token; further ones are registers
 
 
-# Table 1 of the paper; b16_384 is DeiT-B trained on at a larger size. Tiny is nobody's: for small images.
+# Table 1 of the paper; b16_384 is DeiT-B fine-tuned at a larger size; tiny is for small images.
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": vit.SIZES["tiny"],
     "ti16": vit.SIZES["ti16"],
@@ -45,16 +45,14 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 class DeiT(ViT):
-    """Images in; out, the mean of what the two heads answer."""
+    """Images to the mean of the logits of two heads."""
 
     config: Config
     forward_methods = (*ViT.forward_methods, "logits_per_head")
 
     def __init__(self, config: Config) -> None:
         if config.num_prefix_tokens < 2 or config.pool != "token" or config.representation_size:
-            raise RegardError(
-                "DeiT reads two tokens: it needs num_prefix_tokens=2 (or more), pool='token', representation_size=None"
-            )
+            raise RegardError("DeiT needs num_prefix_tokens=2 (or more), pool='token' and representation_size=None")
         super().__init__(config)
         self.distilled_head = nn.Linear(config.width, config.num_classes) if config.num_classes else None
         if self.distilled_head is not None:
@@ -62,19 +60,18 @@ class DeiT(ViT):
             nn.init.zeros_(self.distilled_head.bias)
 
     def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B classes"]:
-        """The mean of the two heads' logits."""
         one, other = self.logits_per_head(images)
         return (one + other) / 2
 
     def logits_per_head(
         self, images: Float[Tensor, "B C Y X"]
     ) -> tuple[Float[Tensor, "B classes"], Float[Tensor, "B classes"]]:
-        """What the class token's head answers, and what the distillation token's does."""
+        """Return the logits of the class token's head and of the distillation token's."""
         hidden = self.encoder(self.sequence(self.stem(images)))
         if self.head is None or self.distilled_head is None:
             return hidden[:, 0], hidden[:, 1]
         return self.head(hidden[:, 0]), self.distilled_head(hidden[:, 1])
 
     def pool(self, hidden: Float[Tensor, "B N D"]) -> Float[Tensor, "B D"]:
-        """The mean of the two tokens: each is read by a head of its own, and the answers are averaged."""
+        """Return the mean of the two tokens."""
         return hidden[:, :2].mean(1)

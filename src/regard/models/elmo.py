@@ -1,15 +1,15 @@
-"""ELMo: the vector of a word is what two language models think at its place, one from the left, one from the right.
+"""ELMo: contextual word vectors from a forward and a backward LSTM language model.
 
-    tokens      the letters of each word (bytes), convolutions of width 1 to 7 over them, their maxima, two highways
-    positions   none: the networks read in order
-    layers      L LSTMs a direction, each with a projection; from the second on, what goes in is added to what comes out
-    head        linear over words, one for both directions: the next word forwards, the one before backwards
+    tokens      the characters of each word (bytes), convolutions of width 1 to 7, max-pooling, two highway layers
+    positions   none: recurrence reads in order
+    layers      L LSTMs for each direction, with projections; residual connections from the second on
+    head        linear over words, shared by both directions: the next word forwards, the previous one backwards
 
     ELMo_n = γ Σ_j softmax(s)_j h_{n,j}        h_{n,0} = [x_n; x_n],  h_{n,j} = [forth_{n,j}; back_{n,j}]
 
-The mix s, γ belongs to whoever uses the vectors and is learned there. A batch brings the letters of its different words
-once, so the convolutions read each of them once. Unlike in the published one, states are not clipped and the head has
-no bias; the spelling is the same: UTF-8 bytes between two marks.
+The mix s, γ is part of the downstream model and learned there. A batch has the characters of each distinct word once.
+Unlike in the published model, states are not clipped and the head has no bias; the spelling is the same: UTF-8 bytes
+between a begin and an end symbol.
 
 Peters, Neumann, Iyyer, Gardner, Clark, Lee, Zettlemoyer: Deep Contextualized Word Representations. NAACL 2018.
 arXiv:1802.05365. Its word encoder: Kim, Jernite, Sontag, Rush: Character-Aware Neural Language Models. arXiv:1508.06615
@@ -30,24 +30,24 @@ from regard.core.errors import RegardError
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.validation import validate
 
-Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # vectors, the head's matrix V C, wanted words -> a sum
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # hidden, the head's weight V C, targets -> a sum
 
-BYTES = 256  # and five marks after them
-BOS, EOS, BEGIN, END, PAD = range(BYTES, BYTES + 5)  # two words that are not spelled; begin and end of any word
+BYTES = 256  # and five symbols after them
+BOS, EOS, BEGIN, END, PAD = range(BYTES, BYTES + 5)  # two words without spelling; begin and end of any word
 
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that shapes an ELMo; the defaults are the published one's."""
+    """Hyperparameters of an ELMo; the defaults are those of the published model."""
 
     vocab: int
     width: int = 512  # of a word's vector in one direction
-    hidden: int = 4096  # cells of an LSTM, before its projection to `width`
+    hidden: int = 4096  # units of an LSTM, before its projection to `width`
     layers: int = 2
-    char_dim: int = 16  # width of a letter's vector
+    char_dim: int = 16  # width of a character embedding
     filters: tuple[int, ...] = (32, 32, 64, 128, 256, 512, 1024)  # of width 1, 2, 3, ...
     highway_layers: int = field(2, low=0)
-    max_word_length: int = 50  # bytes of a word, its two marks included; the rest is cut off
+    max_word_length: int = 50  # bytes of a word with begin and end; the rest is cut off
     dropout: float = field(0.1, low=0, below=1)
 
 
@@ -62,7 +62,7 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 class ELMo(nn.Module):
-    """Words by their letters in, the vectors of all layers out; or the loss of both language models."""
+    """Words by their characters to the vectors of all layers, or to the loss of both language models."""
 
     forward_methods = ("layer_outputs",)
 
@@ -85,22 +85,25 @@ class ELMo(nn.Module):
         targets: Int[Tensor, "B N"] | None = None,
         loss: Loss | None = None,
     ) -> Float[Tensor, "..."]:
-        """The layers J B N 2C of sentences, whose words are numbers of rows of `spelled_words`; with a loss, its value.
+        """Return the layers J B N 2C of sentences, whose words index rows of `spelled_words`; with `loss`, its value.
 
-        A sentence begins with <s> and ends with </s>: forwards, every place predicts the word after it, backwards the
-        word before it. `targets` are the sentences in numbers of the vocabulary, -100 where nothing is to be predicted.
+        A sentence begins with <s> and ends with </s>: forwards, every position predicts the next word, backwards the
+        previous one. `targets` are vocabulary ids, -100 where nothing is predicted.
         """
         both = self.layer_outputs(spelled, words, lengths)
         if loss is None or targets is None:
             return torch.cat(both, -1)
         forth, back = (self.drop(layers[-1]) for layers in both)
-        after, before = targets[:, 1:], targets[:, :-1].where(targets[:, 1:] >= 0, targets[:, 1:])  # none in padding
+        after, before = (
+            targets[:, 1:],
+            targets[:, :-1].where(targets[:, 1:] >= 0, targets[:, 1:]),
+        )  # padding predicts nothing
         return loss(torch.cat([forth[:, :-1], back[:, 1:]], 1), self.head.weight, torch.cat([after, before], 1))
 
     def layer_outputs(
         self, spelled: Int[Tensor, "U L"], words: Int[Tensor, "B N"], lengths: Int[Tensor, " B"] | None = None
     ) -> tuple[Float[Tensor, "J B N C"], Float[Tensor, "J B N C"]]:
-        """The layers of each direction, from the words themselves up; padding gives zeros."""
+        """Return the layers of each direction, from the word vectors up; zeros in padding."""
         x = self.char_cnn(spelled)[words]
         turn = reverse_index(x.shape[1], lengths, x.device) if lengths is not None else None
         forth, back = self._run_layers(self.forward_lstms, x), self._run_layers(self.backward_lstms, _reverse(x, turn))
@@ -111,7 +114,7 @@ class ELMo(nn.Module):
         return forth * real, back * real
 
     def _run_layers(self, networks: Iterable[nn.Module], x: Tensor) -> Float[Tensor, "J B N C"]:
-        """One direction, layer by layer."""
+        """Run one direction, layer by layer."""
         layers = [x]
         for depth, network in enumerate(networks):
             out = run_rnn(network, self.drop(x))
@@ -121,7 +124,7 @@ class ELMo(nn.Module):
 
 
 class CharCNN(nn.Module):
-    """A vector for a word out of its letters: what each of many filters found anywhere in it."""
+    """Vectors of words from their characters, by convolution and max-pooling."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -132,10 +135,10 @@ class CharCNN(nn.Module):
         self.project = nn.Linear(total, config.width)
         for highway in self.highways:
             assert isinstance(highway, nn.Linear)
-            nn.init.constant_(highway.bias[total:], -2.0)  # at first, words pass
+            nn.init.constant_(highway.bias[total:], -2.0)  # initially the identity
 
     def forward(self, spelled: Int[Tensor, "U L"]) -> Float[Tensor, "U C"]:
-        """Convolve, take maxima over places, pass the highways, project."""
+        """Convolve, pool, apply the highway layers, project."""
         x = self.embed(spelled).mT
         x = torch.cat([torch.relu(f(x).amax(-1)) for f in self.filters], -1)
         for highway in self.highways:
@@ -145,7 +148,7 @@ class CharCNN(nn.Module):
 
 
 class ScalarMix(nn.Module):
-    """The layers as one vector: γ Σ_j softmax(s)_j h_j, learned by whoever uses it."""
+    """The learned mix of layers, γ Σ_j softmax(s)_j h_j."""
 
     def __init__(self, layers: int) -> None:
         super().__init__()
@@ -153,15 +156,14 @@ class ScalarMix(nn.Module):
         self.scale = nn.Parameter(torch.ones(()))
 
     def forward(self, layers: Float[Tensor, "J *B"]) -> Float[Tensor, "*B"]:
-        """The mixed layers."""
         return self.scale * torch.tensordot(self.scores.softmax(0), layers, 1)
 
 
 def words_to_char_ids(words: Sequence[str], config: Config) -> Int[Tensor, "U L"]:
-    """The bytes of words as numbers; "<s>" and "</s>" are the two that are not spelled.
+    """Return the bytes of words as ids; "<s>" and "</s>" have ids of their own.
 
-    After the longest word there is room for the widest filter: every filter then sees nothing but padding somewhere in
-    every word, and a word's vector does not depend on which words it is spelled with.
+    Words are padded by the widest filter: then every filter sees pure padding at some place of every word, and the
+    vector of a word does not depend on the others.
     """
     rows = [
         [BEGIN, *_SPECIAL_WORDS.get(word, word.encode("utf-8", "replace"))[: config.max_word_length - 2], END]
@@ -177,21 +179,21 @@ _SPECIAL_WORDS: dict[str, Any] = {"<s>": [BOS], "</s>": [EOS]}
 def _lstm(config: Config) -> nn.LSTM:
     hidden, projected = config.hidden, config.width if config.width < config.hidden else 0
     if hidden < config.width:
-        raise RegardError(f"an LSTM of {hidden} cells cannot give vectors of {config.width}; set hidden >= width")
+        raise RegardError(f"hidden must be at least width ({config.width}), got {hidden}")
     made = nn.LSTM(config.width, hidden, batch_first=True, proj_size=projected)
     with torch.no_grad():
         for name, weight in made.named_parameters():
             if "bias" in name:
                 weight.zero_()
                 if "bias_ih" in name:
-                    weight[hidden : 2 * hidden] = 1.0  # remember, at first
+                    weight[hidden : 2 * hidden] = 1.0  # forget gate
             else:
                 nn.init.xavier_uniform_(weight)
     return made
 
 
 def _reverse(x: Tensor, turn: Tensor | None) -> Tensor:
-    """Sentences the other way round, each within its own length; done twice, as they were."""
+    """Reverse each sentence within its own length."""
     if turn is None:
         return x.flip(-2)
     return x.gather(-2, turn[..., None].expand(*x.shape[:-3], *turn.shape, x.shape[-1]))

@@ -1,11 +1,11 @@
-"""GPT: one stack reads a text and says, at every place, what comes next.
+"""GPT: a causal Transformer that predicts the next token at every position.
 
     tokens      one embedding table for input and output
     positions   a learned table, added to the tokens; any other by name
     attention   softmax with H heads, every token sees itself and what came before it; norm first
     head        linear, tied to the embedding, no bias
 
-A modern one is made of named parts: norm_kind="rms", positions="rotary", feed="swiglu", qk_norm="rms", bias=False.
+A modern variant: norm_kind="rms", positions="rotary", feedforward="swiglu", qk_norm="rms", bias=False.
 
 Radford, Wu, Child, Luan, Amodei, Sutskever: Language Models are Unsupervised Multitask Learners (GPT-2). 2019
 """
@@ -33,33 +33,33 @@ from regard.core.shapes import Float, Int, Tensor, check_token_ids
 from regard.core.spec import build_part, layer_spec
 from regard.core.validation import validate
 
-Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # vectors B N C, the head's matrix V C, wanted tokens B N -> a sum
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # hidden B N C, the head's weight V C, targets B N -> a sum
 
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that shapes a GPT; the defaults are the smallest GPT-2."""
+    """Hyperparameters of a GPT; the defaults are the smallest GPT-2."""
 
     vocab: int
     width: int = 768
     heads: int = 12
-    kv_heads: int | None = None  # key heads; None: as many as query heads
+    kv_heads: int | None = None  # None: as many as query heads
     layers: int = 12
     ffn: int | None = None  # None: four times the width
-    length: int = 1024  # the longest text that learned positions know
+    length: int = 1024  # maximum length with learned positions
     dropout: float = field(0.1, low=0, below=1)
     attention_dropout: float = field(0.1, low=0, below=1)
-    bias: bool = True  # in linear maps and norms; the head has none
+    bias: bool = True  # of linear layers and norms; the head has none
     norm_kind: str = "layer"
-    qk_norm: str | None = None  # a norm of queries and keys, head by head
+    qk_norm: str | None = None  # a norm of queries and keys of each head
     feedforward: str = "gelu_tanh"
-    attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module of one's own
+    attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module
     positions: str = "learned"
     tied: bool = True
     eos: int = field(0, low=0)  # the token that ends a text
 
 
-# Table 2 of the paper; char and tiny are what nanoGPT trains on the characters of Shakespeare, with a GPU and without.
+# Table 2 of the paper; char and tiny are nanoGPT's for the characters of Shakespeare, on a GPU and on a CPU.
 SIZES: dict[str, dict[str, Any]] = {
     "gpt2": {"vocab": 50257},
     "medium": {"vocab": 50257, "width": 1024, "heads": 16, "layers": 24},
@@ -75,10 +75,10 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 class GPT(AutoregressiveModel):
-    """Tokens in, logits of the next token out, at every place; written step by step (blocks.steps)."""
+    """Tokens to logits of the next token at every position; decodes step by step (blocks.autoregressive)."""
 
     config: Config
-    forward_methods = ("hidden",)  # what is called on a model beside itself
+    forward_methods = ("hidden",)  # methods besides forward that FSDP must wrap
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -98,8 +98,10 @@ class GPT(AutoregressiveModel):
         loss: Loss | None = None,
         pass_state: PassState | None = None,
     ) -> Float[Tensor, "..."]:
-        """Logits B N V of the token after each token; with a loss, its value for these targets, so that it alone knows
-        whether there ever are as many logits. Padding stands on the right, where causality hides it."""
+        """Return the logits B N V of the token after each token; texts are padded on the right.
+
+        With `loss`, return `loss(hidden, head.weight, targets)`; the full logits are never materialised.
+        """
         x = self.hidden(tokens, lengths, pass_state)
         if loss is None:
             return self.head(x)
@@ -112,39 +114,39 @@ class GPT(AutoregressiveModel):
         lengths: Int[Tensor, " B"] | None = None,
         pass_state: PassState | None = None,
     ) -> Float[Tensor, "B N C"]:
-        """The vectors of which the head makes logits."""
+        """Return the hidden states before the head."""
         return self.decoder(self.embed(check_token_ids(tokens)), PaddingMask.from_lengths(tokens, lengths), pass_state)
 
-    # -- writing, one token after another ------------------------------------------------------------------------------
+    # -- decoding, one token at a time ---------------------------------------------------------------------------------
 
     def start(
         self, prompts: Int[Tensor, "B N"], lengths: Int[Tensor, " B"] | None = None, *, capacity: int
     ) -> tuple[Int[Tensor, "B 1"], State]:
-        """Read all prompts but their last tokens, which are the first to step with; a cache of `room` slots more."""
+        """Encode the prompts; return their last tokens, to step with, and a cache with `capacity` more slots."""
         ragged = self._checked(check_token_ids(prompts, "prompts"), lengths)
         if lengths is None or not ragged:
-            last, before = prompts[:, -1:].clone(), None  # a search writes into it
+            last, before = prompts[:, -1:].clone(), None  # a search modifies it
         else:
             before = lengths.long() - 1
             last = prompts.gather(1, before[:, None])
         return last, self.decoder.start(self.embed(prompts[:, :-1]), before, capacity)
 
     def _checked(self, prompts: Tensor, lengths: Tensor | None) -> bool:
-        """Whether prompts differ in length; refuses what cannot be read. Looks at the device once."""
+        """Whether prompts differ in length; raise `BadInput` for invalid ones, with one synchronisation."""
         n = prompts.shape[1]
         if not n:
-            raise BadInput("a prompt is empty; begin with at least one token, such as the end token")
+            raise BadInput("the prompt is empty; give at least one token, such as the end token")
         ends = prompts.new_full((1,), n) if lengths is None else lengths
         low, high, least, most = (int(x) for x in torch.stack([*prompts.aminmax(), *ends.to(prompts).aminmax()]))
         if least < 1 or most > n:
-            raise BadInput(f"prompts of {least} to {most} tokens in rows of {n}: each needs at least one, at most {n}")
+            raise BadInput(f"lengths of prompts must be from 1 to {n}, got {least} to {most}")
         if low < 0 or high >= self.config.vocab:
-            raise BadInput(f"token {low if low < 0 else high} is not among the {self.config.vocab} of this model")
+            raise BadInput(f"token ids must be from 0 to {self.config.vocab - 1}, got {low if low < 0 else high}")
         return least < n
 
     @torch.no_grad()
     def reset(self) -> None:
-        """Fresh weights, as GPT-2's: what is added to the residual path is smaller, the more layers add to it."""
+        """Initialise the weights as GPT-2; residual projections are scaled by 1/√(2 layers)."""
         for name, module in self.named_modules():
             if isinstance(module, (nn.Linear, nn.Embedding, GroupedLinear)):
                 adds = name.endswith(("join.out", "feed.down"))

@@ -1,22 +1,22 @@
-"""The road from gated units to attention, in four steps: one small model, and a part for each stop on the way.
+"""From the GRU to attention in four steps: one small model, with a mixer for each step.
 
     tokens      one embedding table for input and output
     positions   a learned table, added to the tokens
-    attention   every token sees itself and what came before it, through the part that `replay_step` names
+    attention   causal, by the mixer that `variant` names
     head        linear, tied to the embedding
 
-A gated unit adds to what it kept. Unrolled, it is a weighted sum of all its candidates h̃:
+The state of a gated unit, unrolled, is a weighted sum of all candidates h̃:
 
     gated        h_t = u_t h_{t-1} + (1 - u_t) h̃_t  =  Σ_i (Π_{j>i} u_j) (1 - u_i) h̃_i        h̃_t = f(x_t, h_{t-1})
     weights      h_t = Σ_i α_i h̃_i          α_i ∝ exp(ATT(h̃_i, x_t))                         h̃_t = f(x_t, h_{t-1})
     candidates   h_t = Σ_i α_i f(x_i)       α_i ∝ exp(ATT(f(x_i), x_t))
     keys         h_t = Σ_i α_i V f(x_i)     α_i ∝ exp(ATT(K f(x_i), Q x_t))
-    heads        the same several times side by side, with maps of their own
+    heads        the same several times in parallel, with projections of their own
 
-The first step frees the weights from the gates, the second the candidates from the states (from here on all times are
-computed at once), the third separates what is looked for from what is given, the fourth looks in several ways. f is one
-layer and tanh, ATT the scaled product. Every part makes its candidates and then attends to them, so that `watch` sees
-the weights of each; those of the gated unit by channel, one head each.
+The first step replaces the gates by free weights, the second makes candidates independent of the states (from here on
+all times are computed in parallel), the third separates queries, keys and values, the fourth adds heads. f is one layer
+and tanh, ATT the scaled dot product. Every mixer computes its candidates and then attends to them, so that `watch` sees
+its weights; those of the gated unit have one head a channel.
 
 Cho, Gulcehre, van Merriënboer, Bahdanau, Bougares, Schwenk, Bengio: Learning Phrase Representations using RNN
 Encoder-Decoder. EMNLP 2014. arXiv:1406.1078; the steps are a lecture's.
@@ -41,22 +41,22 @@ from regard.core.shapes import Float, Int, Tensor, check_token_ids
 from regard.core.spec import build_part
 from regard.core.validation import validate
 
-Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # vectors B N C, the head's matrix V C, wanted tokens B N -> a sum
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # hidden B N C, the head's weight V C, targets B N -> a sum
 
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that shapes a model on the road."""
+    """Hyperparameters of all variants."""
 
     vocab: int
     variant: str = "heads"  # gated, weights, candidates, keys or heads
     width: int = 128
-    heads: int = 4  # of the last step; the others have one
+    heads: int = 4  # of the variant heads; the others have one
     layers: int = 2
     ffn: int | None = None  # None: twice the width
-    length: int = 64  # the longest text that learned positions know
+    length: int = 64  # maximum length with learned positions
     dropout: float = field(0.0, low=0, below=1)
-    positions: str = "learned"  # what is added to tokens: the recurrent parts count for themselves
+    positions: str = "learned"  # added to tokens
     tied: bool = True
     eos: int = field(0, low=0)  # the token that ends a text
 
@@ -65,9 +65,9 @@ SIZES: dict[str, dict[str, Any]] = {"small": {"width": 256, "layers": 4, "length
 
 
 class GRUToAttention(nn.Module):
-    """Tokens in, logits of the next token out, at every place."""
+    """Tokens to logits of the next token at every position."""
 
-    forward_methods = ("hidden",)  # what is called on a model beside itself
+    forward_methods = ("hidden",)  # methods besides forward that FSDP must wrap
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class GRUToAttention(nn.Module):
         self.embed = nn.Embedding(config.vocab, config.width)
         positions = build_positions(config, causal=True)
         if positions.kind != "added":
-            raise BadInput(f"on the road positions are added to tokens, which '{config.positions}' are not")
+            raise BadInput(f"positions must be added to tokens ('learned', 'sinusoidal'), got '{config.positions}'")
         blocks = [_block(config) for _ in range(config.layers)]
         self.decoder = RecurrentStack(blocks, positions, _norm(config), config.dropout)
         self.head = nn.Linear(config.width, config.vocab, bias=False)
@@ -93,8 +93,10 @@ class GRUToAttention(nn.Module):
         loss: Loss | None = None,
         pass_state: PassState | None = None,
     ) -> Float[Tensor, "..."]:
-        """Logits B N V of the token after each token; with a loss, its value for these targets. Padding stands on the
-        right, where nobody sees it."""
+        """Return the logits B N V of the token after each token; with `loss`, its value for `targets`.
+
+        Texts are padded on the right.
+        """
         x = self.hidden(tokens, lengths, pass_state)
         if loss is None:
             return self.head(x)
@@ -107,35 +109,31 @@ class GRUToAttention(nn.Module):
         lengths: Int[Tensor, " B"] | None = None,
         pass_state: PassState | None = None,
     ) -> Float[Tensor, "B N C"]:
-        """The vectors of which the head makes logits."""
-        PaddingMask.from_lengths(check_token_ids(tokens), lengths)  # looked over; nobody sees what is on the right
+        """Return the hidden states before the head."""
+        PaddingMask.from_lengths(check_token_ids(tokens), lengths)  # only checked: causality hides padding
         return self.decoder(self.embed(tokens), pass_state=pass_state)
 
-    # -- writing, one token after another ------------------------------------------------------------------------------
+    # -- decoding, one token at a time ---------------------------------------------------------------------------------
 
     @property
     def eos(self) -> int:
-        """The token that ends a text."""
         return self.config.eos
 
     def start(
         self, prompts: Int[Tensor, "B N"], lengths: Int[Tensor, " B"] | None = None, *, capacity: int
     ) -> tuple[Int[Tensor, "B 1"], State]:
-        """Read all prompts but their last tokens, which are the first to step with. What is remembered grows by itself:
-        it needs no room."""
+        """Encode the prompts; return their last tokens, to step with, and a state that grows as needed."""
         if not prompts.shape[1]:
-            raise BadInput("a prompt is empty; begin with at least one token, such as the end token")
+            raise BadInput("the prompt is empty; give at least one token, such as the end token")
         ends = prompts.new_full((prompts.shape[0],), prompts.shape[1]) if lengths is None else lengths.to(prompts)
         last = prompts.gather(1, ends[:, None] - 1)
         return last, self.decoder.start(self.embed(prompts[:, :-1]), ends - 1)
 
     def step(self, tokens: Int[Tensor, "B K"], state: State) -> tuple[Float[Tensor, "B K V"], State]:
-        """Logits of the next token of every beam."""
         x, state = self.decoder.step(self.embed(tokens), state)
         return self.head(x), state
 
     def select(self, state: State, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> State:
-        """Keep the inputs `rows` (None: all), of each the beams `beams`."""
         return state.select(rows, beams)
 
 

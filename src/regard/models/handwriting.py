@@ -1,15 +1,15 @@
-"""Handwriting: a recurrent network moves a pen, and a soft window slides over the text that it is to write.
+"""Handwriting synthesis: an LSTM generates pen strokes, with a soft window that moves along the text.
 
-    tokens      points of the pen: (dx, dy, lifted after it); the text one-hot, then a mark for its end
-    positions   none: recurrence goes on in time, the window counts its own way through the text
-    attention   Gaussian mixture: from the state of the first layer, forwards only, at every point
-    head        a mixture of bells for the next point, and how likely the pen is lifted
+    tokens      pen offsets (dx, dy, end of stroke); the text one-hot, with an end token
+    positions   none: recurrence is ordered, the window moves forwards only
+    attention   Gaussian mixture, from the state of the first layer, at every point
+    head        a mixture of Gaussians for the next point, and the probability that the stroke ends
 
     h¹_t = LSTM(x_t, w_{t-1})     w_t = window(h¹_t) · text     hⁿ_t = LSTM(x_t, hⁿ⁻¹_t, w_t)     y_t of all hⁿ_t
 
-Only the first layer waits for the window; those above it read a whole line at once. Without a text (vocab=0) there is
-no window: the network of the paper's section 4. The text ends with a mark of its own, where the paper asks whether
-the window is past the last character; the rule is the same, the place has a name.
+Only the first layer runs step by step with the window; those above it read a whole line in one call. Without a text
+(vocab=0) there is no window: the network of the paper's section 4. Writing stops when the window is at the end token;
+in the paper, when it is past the last character.
 
 Graves: Generating Sequences With Recurrent Neural Networks. 2013. arXiv:1308.0850 (section 5)
 """
@@ -36,23 +36,23 @@ from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import build_part
 from regard.core.validation import validate
 
-POINT = 3  # numbers of a point
-Cells = tuple[Tensor, ...]  # B 1 F each: what a layer says, what it keeps
+POINT = 3  # (dx, dy, end of stroke)
+Cells = tuple[Tensor, ...]  # hidden and cell state of an LSTM, B 1 F each
 
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that shapes the network; the defaults are the paper's (which has no dropout)."""
+    """Hyperparameters of the network; the defaults are the paper's (which has no dropout)."""
 
     vocab: int = field(low=0)  # characters and the end token; 0: no text
-    hidden: int = 400  # cells of a layer
+    hidden: int = 400  # units of a layer
     layers: int = 3
-    mixtures: int = 20  # bells of the next point
-    aligner: Any = "gmm(mixtures=10, step=0.04)"  # step: characters a point, before anything is learned
-    dropout: float = field(0.0, low=0, below=1)  # of what a layer hands on
+    mixtures: int = 20  # Gaussians of the next point
+    aligner: Any = "gmm(mixtures=10, step=0.04)"  # step: initial speed, in characters a point
+    dropout: float = field(0.0, low=0, below=1)  # of the output of a layer
 
 
-# Paper is that of section 5 (its 56 characters and the end); tiny writes digits and learns them on a CPU.
+# Paper is section 5 (56 characters and the end token); tiny learns digits on a CPU.
 SIZES: dict[str, dict[str, Any]] = {
     "paper": {"vocab": 57},
     "unconditional": {"vocab": 0},
@@ -61,7 +61,7 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 class Handwriting(nn.Module):
-    """Points and a text in, the mixture of the point after each out."""
+    """Points and a text to the mixture of the next point at every point."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -80,27 +80,27 @@ class Handwriting(nn.Module):
         text: Int[Tensor, "B U"] | None = None,
         text_lengths: Int[Tensor, " B"] | None = None,
     ) -> GaussianMixture:
-        """The mixture of the point after each. Padding of points stands on the right, after all it could disturb."""
+        """Return the mixture of the point after each; points are padded on the right."""
         return self.read(points, self.start(points, text, text_lengths))[0]
 
     def start(
         self, points: Float[Tensor, "B T 3"], text: Int[Tensor, "B U"] | None = None, lengths: Tensor | None = None
     ) -> HandwritingState:
-        """Nothing written yet, of this text; `points` say how many lines there are, and where."""
+        """Return the state before the first point of a text; `points` gives batch size, device and dtype."""
         like = points.new_zeros(points.shape[0], 1, self.config.hidden)
         if not self.config.vocab:
             return HandwritingState(
                 None, None, (like, like), like[..., :0], None, ((like, like),) * len(self.upper_layers)
             )
         if text is None:
-            raise BadInput("this model writes a text: give one to write")
+            raise BadInput("this model needs a text to write; pass `text`")
         said = F.one_hot(text, self.config.vocab).to(points.dtype)
         mask = None if lengths is None else PaddingMask(lengths).real(text.shape[1])
         seen = said.new_zeros(said.shape[0], 1, self.config.vocab)
         return HandwritingState(said, mask, (like, like), seen, None, ((like, like),) * len(self.upper_layers))
 
     def read(self, points: Float[Tensor, "B T 3"], state: HandwritingState) -> tuple[GaussianMixture, HandwritingState]:
-        """Go on from a state over some points: one, or a whole line."""
+        """Run from a state over one or more points; return the mixtures and the new state."""
         if isinstance(self.first_layer, WindowLSTM):
             x, seen, state = self.first_layer(points, state)
         else:
@@ -114,30 +114,29 @@ class Handwriting(nn.Module):
         return self.head(self.drop(torch.cat(every, -1))), replace(state, above=tuple(above))
 
     def step(self, point: Float[Tensor, "B 3"], state: HandwritingState) -> tuple[GaussianMixture, HandwritingState]:
-        """The mixture of the point after this one."""
+        """Return the mixture of the point after this one, and the new state."""
         found, state = self.read(point[:, None], state)
         return GaussianMixture(*(x[:, 0] for x in found)), state
 
 
 @dataclass(frozen=True, eq=False)
 class HandwritingState:
-    """Everything that writing carries from point to point."""
+    """The state that is carried from point to point."""
 
     text: Float[Tensor, "B U V"] | None
     mask: Bool[Tensor, "B U"] | None
     first: Cells
-    seen: Float[Tensor, "B 1 V"]  # the letters in the window
-    window: Any  # remembered by the aligner
+    seen: Float[Tensor, "B 1 V"]  # window vector: the weighted mean of the characters
+    window: Any  # state of the aligner
     above: tuple[Cells, ...]
-    window_weights: Float[Tensor, "B 1 U"] | None = None  # the window's weights at the last point
+    window_weights: Float[Tensor, "B 1 U"] | None = None  # weights of the window at the last point
 
     def select_rows(self, rows: Int[Tensor, " R"]) -> HandwritingState:
-        """Keep these lines."""
         return HandwritingState(*tree_map(lambda x: x[rows], tuple(vars(self).values())))
 
 
 class LSTMLayer(nn.Module):
-    """An LSTM whose state can be taken up; in float32, also under autocast, where small gradients would vanish."""
+    """An LSTM that runs from a given state, in float32 also under autocast, where small gradients would vanish."""
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
@@ -147,7 +146,7 @@ class LSTMLayer(nn.Module):
 
     @disable_compile
     def forward(self, x: Float[Tensor, "B T C"], state: Cells) -> tuple[Float[Tensor, "B T F"], Cells]:
-        """All states, and the last."""
+        """Return all outputs and the last state."""
         with torch.autocast(x.device.type, enabled=False):
             dtype = self.lstm.all_weights[0][0].dtype
             says, keeps = (part.to(dtype).transpose(0, 1).contiguous() for part in state)
@@ -156,7 +155,7 @@ class LSTMLayer(nn.Module):
 
 
 class WindowLSTM(nn.Module):
-    """The first layer: an LSTM that reads, beside the point, the letters it saw at the point before, and then looks."""
+    """The first layer: its input is the point and the window vector of the point before; it then moves the window."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -171,9 +170,9 @@ class WindowLSTM(nn.Module):
     def forward(
         self, points: Float[Tensor, "B T 3"], state: HandwritingState
     ) -> tuple[Float[Tensor, "B T F"], Float[Tensor, "B T V"], HandwritingState]:
-        """What the layer says at every point, and what it saw."""
+        """Return the outputs and window vectors of every point, and the new state."""
         if state.text is None:
-            raise BadInput("this model writes a text: give one to write")
+            raise BadInput("this model needs a text to write; pass `text`")
         begin: nn.Linear = self.cell.input_gates  # type: ignore[assignment]  # there is one, since points have a width
         with torch.autocast(points.device.type, enabled=False):
             keys = self.aligner.keys(state.text)
@@ -190,12 +189,12 @@ class WindowLSTM(nn.Module):
 
 
 def _open_forget_gate(bias: Tensor) -> None:
-    """At first an LSTM keeps what it has: the second of its four gates begins open."""
+    """Initialise the bias of the forget gate with 1."""
     with torch.no_grad():
         bias.chunk(4)[1].fill_(1.0)
 
 
 def shift_right(points: Float[Tensor, "B T 3"]) -> Float[Tensor, "B T 3"]:
-    """What a model reads to say the points: before the first one a pen in the air that has not moved."""
+    """Return the inputs of a model that predicts these points: a zero point first."""
     first = points.new_tensor([0.0, 0.0, 1.0]).expand(points.shape[0], 1, 3)
     return torch.cat([first, points[:, :-1]], 1)

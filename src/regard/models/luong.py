@@ -1,22 +1,22 @@
-"""Luong's translator: the decoder moves first and looks afterwards, from the state it has come to.
+"""Luong attention: the decoder attends from its new state, after the recurrent step.
 
     tokens      an embedding table for each side (or one for both and the output, tied)
     positions   none: recurrence reads in order
     attention   from the new state, global (dot, bilinear, concat, ...) or local (local_monotonic, local_predictive)
-    head        linear over h~, in which state and context are joined
+    head        linear over h~, which combines state and context
 
     s_t = cell([y_{t-1}; h~_{t-1}], s_{t-1})        w_t = align(s_t, memory)        c_t = Σ_m w_{t,m} h_m
     h~_t = tanh(W [c_t; s_t])                       logits_t = V h~_t
 
-Feeding h~ back into the cell ("input feeding") lets it know where it has looked; it is a part, `decoder`:
+Feeding h~ back into the cell ("input feeding") informs it of past alignments; the part `decoder` decides:
 
-    input_feeding      as above: one step after the other
-    no_input_feeding   s_t = cell(y_{t-1}, s_{t-1}): no state depends on what was looked at, so a whole target is one fused call,
-             and all its steps look in one product (an aligner that remembers still looks one step after the other)
+    input_feeding      as above, step by step
+    no_input_feeding   s_t = cell(y_{t-1}, s_{t-1}): states do not depend on attention, so a whole target is one fused
+                       call, and all its steps attend in one product (an aligner with a state attends step by step)
 
 Luong, Pham, Manning: Effective Approaches to Attention-based Neural Machine Translation. EMNLP 2015. arXiv:1508.04025.
-There, each layer of the decoder begins with the state in which that of the encoder ended; here, with a learned map of
-the last one's.
+There, the initial state of each decoder layer is the final state of that encoder layer; here, a learned map of the
+last.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import torch
 from torch import nn
 
 from regard.attention import ALIGNERS
-from regard.attention.aligners.base import StatelessAligner
+from regard.attention.aligners.base import StatelessAligner, align
 from regard.attention.mask import PaddingMask
 from regard.attention.protocol import context
 from regard.blocks import RNN_ENCODERS
@@ -36,6 +36,7 @@ from regard.blocks.decoder_state import CapturableDecodable, DecoderState
 from regard.blocks.rnn import InitialState, RNNCellStack, StackedRNN, States, undecorated
 from regard.blocks.rnn_decoder import Memory, make_embedding, scheduled_sampling, tie_weights
 from regard.core.config import field
+from regard.core.layer_state import LayerState, PassState
 from regard.core.lazy_dynamo import disable_compile
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import Registry, build_part
@@ -44,22 +45,22 @@ from regard.core.validation import validate
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that shapes the model; the defaults are the paper's."""
+    """Hyperparameters of the model; the defaults are the paper's."""
 
     vocab: int
     width: int = 1000  # of the embeddings
-    hidden: int = 1000  # of the decoder's state, and of the reader's in each direction
-    align_width: int | None = None  # hidden units of an aligner's score that has such; None: as `hidden`
-    readout: int | None = None  # width of h~; None: as `hidden`, or where tied as `width`
+    hidden: int = 1000  # units of the decoder, and of the encoder in each direction
+    align_width: int | None = None  # hidden units of the aligner's score; None: `hidden`
+    readout: int | None = None  # width of h~; None: `hidden`, or `width` if tied
     layers: int = 4  # of the decoder
-    dropout: float = field(0.2, low=0, below=1)  # of embeddings, between layers, and of what the head reads
+    dropout: float = field(0.2, low=0, below=1)  # of embeddings, between layers, and before the head
     encoder: Any = (
         "lstm(layers=4, directions=1)"  # a spec: rnn, lstm, gru, none; with (layers=..., directions=..., ...)
     )
     cell: str = "lstm"  # of the decoder: rnn, lstm, gru
-    aligner: Any = "bilinear"  # a spec, or a module of one's own
+    aligner: Any = "bilinear"  # a spec, or a module
     decoder: str = "input_feeding"  # input_feeding, no_input_feeding
-    tied: bool = False  # one table for source, target and output
+    tied: bool = False  # one embedding table for source, target and output
     pad: int = field(0, low=0, below="vocab")
     bos: int = field(1, low=0)
     eos: int = field(2, low=0)
@@ -101,40 +102,41 @@ class Luong(CapturableDecodable, nn.Module):
         source_lengths: Int[Tensor, " B"] | None = None,
         target_lengths: Int[Tensor, " B"] | None = None,
         sampling_mask: Bool[Tensor, "B T"] | None = None,
+        pass_state: PassState | None = None,
     ) -> Float[Tensor, "B T V"]:
-        """Logits of the token after each target token. Padding of the target stands on the right, after all it could
-        disturb. Where `sampling_mask` is True, what is read is a word drawn from the model's last output, not the target's."""
+        """Return the logits of the token after each target token; targets are padded on the right.
+
+        Where `sampling_mask` is True, the decoder reads a sample of its last output instead of the target token.
+        """
         state = self.initial_state(source, source_lengths)
         if sampling_mask is not None and sampling_mask.shape[1]:
             return scheduled_sampling(self.decoder.step, target, state, sampling_mask)
-        logits: Tensor = self.decoder(target, state)
+        logits: Tensor = self.decoder(target, state, pass_state)
         return logits
 
     def encode(
         self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
     ) -> tuple[Float[Tensor, "B N C"], Bool[Tensor, "B N"] | None, Float[Tensor, "B F"]]:
-        """What the decoder looks at, where it may look, and what its first state is made of: the state in which the
-        last direction of reading ended."""
+        """Return the memory, which of it is real, and the vector for the first state: the encoder's final state."""
         values = self.encoder(self.drop(self.embed(source)), source_lengths)
         mask = None if source_lengths is None else PaddingMask(source_lengths).real(source.shape[1])
         return values, mask, self.encoder.final_states(values, source_lengths)[:, -1]
 
-    # -- writing, one token after another ------------------------------------------------------------------------------
+    # -- decoding, one token at a time ---------------------------------------------------------------------------------
 
     def initial_state(
         self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
     ) -> DecoderState:
-        """What is carried before the first token."""
+        """Return the decoder state before the first token."""
         state: DecoderState = self.decoder.initial_state(*self.encode(source, source_lengths))
         return state
 
     def step(self, tokens: Int[Tensor, "B K"], state: DecoderState) -> tuple[Float[Tensor, "B K V"], DecoderState]:
-        """Logits of the next token of every beam."""
         return self.decoder.step(tokens, state)
 
 
 class LuongDecoder(nn.Module):
-    """What both decoders share: they look from the new state and join it with what they saw."""
+    """Base of both decoders: attend from the new state and combine it with the context."""
 
     def __init__(self, config: Config, memory_width: int, init_width: int) -> None:
         super().__init__()
@@ -154,26 +156,30 @@ class LuongDecoder(nn.Module):
     def initial_state(
         self, values: Float[Tensor, "B M C"], mask: Bool[Tensor, "B M"] | None, first: Float[Tensor, "B S"]
     ) -> DecoderState:
-        """Before the first token: what every step looks at, and the first states."""
+        """Return the memory, its keys, and the first states."""
         keys = self.aligner.keys(values)
         return DecoderState(Memory(values.to(keys.dtype), keys, mask), self.start_from(first))
 
     def attend(
-        self, states: Float[Tensor, "B K F"], memory: Memory, aligner_state: Any
+        self,
+        states: Float[Tensor, "B K F"],
+        memory: Memory,
+        aligner_state: Any,
+        layer_state: LayerState | None = None,
     ) -> tuple[Float[Tensor, "B K R"], Any]:
-        """h~: the state, joined with what is seen from it."""
-        weights, aligner_state = self.aligner(states, memory.keys, memory.mask, aligner_state)
+        """Return h~ of a state."""
+        weights, aligner_state = align(self.aligner, states, memory.keys, memory.mask, aligner_state, layer_state)
         seen = context(weights, memory.values)
         return torch.tanh(self.join(torch.cat([seen.to(states.dtype), states], -1))), aligner_state
 
     def logits(self, joined: Float[Tensor, "B T R"]) -> Float[Tensor, "B T V"]:
-        """A score for every word."""
+        """Return the logits of the next token."""
         logits: Tensor = self.head(self.drop(joined))
         return logits
 
 
 class InputFeeding(LuongDecoder):
-    """Input feeding: what was seen and thought at a step enters the next."""
+    """Input feeding: h~ of a step is an input of the next."""
 
     def __init__(self, config: Config, memory_width: int, init_width: int) -> None:
         super().__init__(config, memory_width, init_width)
@@ -183,69 +189,81 @@ class InputFeeding(LuongDecoder):
     def initial_state(
         self, values: Float[Tensor, "B M C"], mask: Bool[Tensor, "B M"] | None, first: Float[Tensor, "B S"]
     ) -> DecoderState:
-        """As above; before the first step nothing was seen."""
+        """Return the base's state with h~ = 0."""
         state = super().initial_state(values, mask, first)
         fed = state.hidden[0][0].new_zeros(values.shape[0], 1, self.join.out_features)
         return DecoderState(state.memory, (state.hidden, fed))
 
-    def forward(self, target: Int[Tensor, "B T"], state: DecoderState) -> Float[Tensor, "B T V"]:
-        """Words and logits for all steps at once, in between one step after the other."""
+    def forward(
+        self, target: Int[Tensor, "B T"], state: DecoderState, pass_state: PassState | None = None
+    ) -> Float[Tensor, "B T V"]:
+        """Embed all tokens and compute all logits in one call; the steps between are a loop."""
         read = undecorated(self.unroll) if torch.compiler.is_exporting() else self.unroll
-        return self.logits(read(self.cells.input_gates(self.drop(self.embed(target))), state))
+        return self.logits(read(self.cells.input_gates(self.drop(self.embed(target))), state, pass_state))
 
-    @disable_compile(recursive=False)  # the loop stays in Python: one small graph, compiled once, for every step
-    def unroll(self, input_gates: Float[Tensor, "B T gates"], state: DecoderState) -> Float[Tensor, "B T R"]:
-        """h~ of a whole target."""
+    @disable_compile(recursive=False)  # the loop stays in Python; its step is compiled once
+    def unroll(
+        self, input_gates: Float[Tensor, "B T gates"], state: DecoderState, pass_state: PassState | None = None
+    ) -> Float[Tensor, "B T R"]:
+        """Return h~ of a whole target."""
         hidden, aligner_state, joined = state.hidden, state.aligner_state, []
+        pass_state = PassState() if pass_state is None else pass_state
         if not input_gates.shape[1]:
             return hidden[1][:, :0]
-        for one in input_gates.split(1, dim=1):
-            hidden, aligner_state = self.advance(one, hidden, state.memory, aligner_state)
+        for t, one in enumerate(input_gates.split(1, dim=1)):
+            hidden, aligner_state = self.advance(one, hidden, state.memory, aligner_state, pass_state.layer(t))
             joined.append(hidden[1])
         return torch.cat(joined, 1)
 
     def advance(
-        self, input_gates: Float[Tensor, "B K gates"], hidden: States, memory: Memory, aligner_state: Any
+        self,
+        input_gates: Float[Tensor, "B K gates"],
+        hidden: States,
+        memory: Memory,
+        aligner_state: Any,
+        layer_state: LayerState | None = None,
     ) -> tuple[States, Any]:
-        """One step: move on with the last word and what was thought at it, then look."""
+        """Run the cell on the last token and h~, then attend."""
         cells = self.cells(input_gates, hidden[1], hidden[0])
-        joined, aligner_state = self.attend(cells[-1][0], memory, aligner_state)
+        joined, aligner_state = self.attend(cells[-1][0], memory, aligner_state, layer_state)
         return (cells, joined), aligner_state
 
     def step(self, tokens: Int[Tensor, "B K"], state: DecoderState) -> tuple[Float[Tensor, "B K V"], DecoderState]:
-        """Logits of the next token of every beam."""
         input_gates = self.cells.input_gates(self.drop(self.embed(tokens)))
         hidden, aligner_state = self.advance(input_gates, state.hidden, state.memory, state.aligner_state)
         return self.logits(hidden[1]), state.updated(hidden, aligner_state)
 
 
 class NoInputFeeding(LuongDecoder):
-    """No feeding: states do not depend on what is seen, so they come first, all at once."""
+    """No input feeding: all states are computed first, in one call."""
 
     def __init__(self, config: Config, memory_width: int, init_width: int) -> None:
         super().__init__(config, memory_width, init_width)
         c = config
         self.network = StackedRNN(c.cell, c.width, c.hidden, c.layers, c.dropout)
 
-    def forward(self, target: Int[Tensor, "B T"], state: DecoderState) -> Float[Tensor, "B T V"]:
-        """All states in one call, all looks in one product."""
+    def forward(
+        self, target: Int[Tensor, "B T"], state: DecoderState, pass_state: PassState | None = None
+    ) -> Float[Tensor, "B T V"]:
         states = self.network(self.drop(self.embed(target)), state.hidden)
-        if isinstance(self.aligner, StatelessAligner):  # it remembers nothing: the steps are queries side by side
+        if isinstance(self.aligner, StatelessAligner):  # the steps are parallel queries
             return self.logits(self.attend(states, state.memory, None)[0])
         look = undecorated(self.attend_step_by_step) if torch.compiler.is_exporting() else self.attend_step_by_step
-        return self.logits(look(states, state))
+        return self.logits(look(states, state, pass_state))
 
     @disable_compile(recursive=False)
-    def attend_step_by_step(self, states: Float[Tensor, "B T F"], state: DecoderState) -> Float[Tensor, "B T R"]:
-        """One look after the other, for aligners that remember."""
+    def attend_step_by_step(
+        self, states: Float[Tensor, "B T F"], state: DecoderState, pass_state: PassState | None = None
+    ) -> Float[Tensor, "B T R"]:
+        """Attend one step after another, for aligners with a state."""
         joined, aligner_state = [], state.aligner_state
-        for one in states.split(1, dim=1):
-            seen, aligner_state = self.attend(one, state.memory, aligner_state)
+        pass_state = PassState() if pass_state is None else pass_state
+        for t, one in enumerate(states.split(1, dim=1)):
+            seen, aligner_state = self.attend(one, state.memory, aligner_state, pass_state.layer(t))
             joined.append(seen)
         return torch.cat(joined, 1)
 
     def step(self, tokens: Int[Tensor, "B K"], state: DecoderState) -> tuple[Float[Tensor, "B K V"], DecoderState]:
-        """Logits of the next token of every beam."""
         hidden = self.network.step(self.drop(self.embed(tokens)), state.hidden)
         joined, aligner_state = self.attend(hidden[-1][0], state.memory, state.aligner_state)
         return self.logits(joined), state.updated(hidden, aligner_state)

@@ -1,12 +1,12 @@
-"""MViT: a vision Transformer that is a pyramid; it pools queries, keys and values inside attention.
+"""MViT: a multiscale vision Transformer that pools queries, keys and values inside attention.
 
     tokens      overlapping patches, 7 x 7 pixels every 4; in clips 3 frames every 2; perhaps a class token first
-    positions   v1: a learned table for places and one for frames, added; v2: decomposed relative positions, a layer
+    positions   v1: learned tables of space and of time, added; v2: decomposed relative positions in every layer
     attention   softmax over pooled keys; the first block of a stage pools its queries too, and halves the grid
     head        norm, then the class token or the mean of the last grid, then a linear layer
 
 Four stages; each has half the rows and columns of the one before and twice its width and heads. An image has the shape
-(Y, X), a clip (T, Y, X); other sizes than the trained one are read by stretching what was learned of positions.
+(Y, X), a clip (T, Y, X); for other sizes than in training, positions are interpolated.
 
 Fan, Xiong, Mangalam, Li, Yan, Malik, Feichtenhofer: Multiscale Vision Transformers. ICCV 2021. arXiv:2104.11227
 Li, Wu, Fan, Mangalam, Xiong, Malik, Feichtenhofer: MViTv2: Improved Multiscale Vision Transformers for Classification
@@ -34,27 +34,29 @@ from regard.tokens.overlapping_patches import OverlappingPatchEmbedding
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that shapes an MViT; the defaults are MViTv2-T."""
+    """Hyperparameters of an MViT; the defaults are MViTv2-T."""
 
-    num_classes: int = field(1000, low=0)  # 0: no head, the pooled vector
-    image_size: int | tuple[int, int] = 224  # rows and columns it was trained at
-    num_frames: int | None = None  # of a clip; None: it reads images
+    num_classes: int = field(1000, low=0)  # 0: no head, return the pooled vector
+    image_size: int | tuple[int, int] = 224  # size in training; any other works
+    num_frames: int | None = None  # of a clip; None: images
     channels: int = 3
-    patch_size: int = 4  # pixels from one token to the next; each sees nearly two of them
+    patch_size: int = 4  # stride in pixels; the kernel is nearly twice as wide
     width: int = 96  # of the first stage
     heads: int = 1  # of the first stage
     layers: tuple[int, ...] = (1, 2, 5, 2)  # of each stage
-    kv_stride: int = 4  # the stride of keys and values in the first stage; half of it in the next, down to 1
-    pooling: str = "conv"  # of blocks.pooled.POOLINGS
+    kv_stride: int = 4  # stride of keys and values in the first stage, halved in each next, down to 1
+    pooling: str = "conv"  # a spec of blocks.POOLINGS
     positions: Literal["relative", "added"] = "relative"
     widen_in: Literal["attention", "feedforward"] = (
         "attention"  # of a stage's first block, or feedforward of the last block before it
     )
-    residual_pooling: Literal["all", "patches", "none"] = "all"  # what pooled queries are added to; none: v1
+    residual_pooling: Literal["all", "patches", "none"] = (
+        "all"  # where pooled queries are added to the output; none: v1
+    )
     class_token: bool = False
     dropout: float = field(0.0, low=0, below=1)  # before the head
     drop_path: float = field(0.0, low=0, below=1)
-    attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module of one's own
+    attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module
 
 
 _SMALL, _BASE, _LARGE = {"layers": (1, 2, 11, 2)}, {"layers": (2, 3, 16, 3)}, {"layers": (2, 6, 36, 4), "heads": 2}
@@ -68,7 +70,7 @@ _V1: dict[str, Any] = {
 _CLIPS: dict[str, Any] = {"num_classes": 400, "num_frames": 16, "kv_stride": 8}
 
 # MViTv2 on images (t to h), MViT on images (v1-b), and both on clips of 16 frames, as they were trained on Kinetics.
-# Those called tiny and cifar are nobody's: for images of 32 x 32, a token for every second pixel.
+# Tiny and cifar are for images of 32 x 32, with a token for every second pixel.
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"num_classes": 10, "image_size": 32, "patch_size": 2, "width": 24, "layers": (1, 1, 2, 1), "kv_stride": 2},
     "cifar": {
@@ -94,10 +96,10 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 class MViT(nn.Module):
-    """Images or clips in, scores of classes out."""
+    """Images or clips to logits of classes."""
 
-    forward_methods = ("pooled", "grid", "features")  # what is called on a model beside itself
-    no_weight_decay = ("prefix_tokens",)  # from weight decay
+    forward_methods = ("pooled", "grid", "features")  # methods besides forward that FSDP must wrap
+    no_weight_decay = ("prefix_tokens",)
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -122,30 +124,29 @@ class MViT(nn.Module):
         self.reset()
 
     def forward(self, images: Float[Tensor, "B I *S"]) -> Float[Tensor, "B K"]:
-        """Scores of the classes."""
+        """Return the logits of the classes, or the pooled vector if there are none."""
         out: Tensor = self.head(self.drop(self.pooled(images)))
         return out
 
     def pooled(self, images: Float[Tensor, "B I *S"]) -> Float[Tensor, "B C"]:
-        """The class token, where there is one; else the mean of the last grid."""
+        """Return the class token or, without one, the mean of the last grid."""
         *_, (x, _) = self.pyramid(images)
         return self.norm(x[:, 0]) if self.num_prefix_tokens else self.norm(x).mean(1)
 
     def grid(self, images: Float[Tensor, "B I *S"]) -> Float[Tensor, "B *G C"]:
-        """The last tokens in their places, normed: B Y X C, of clips B T Y X C."""
+        """Return the normed tokens of the last layer on their grid: B Y X C, of clips B T Y X C."""
         *_, (x, shape) = self.pyramid(images)
         return self.norm(split_prefix(x, shape)[0])
 
     def features(self, images: Float[Tensor, "B I *S"]) -> list[Tensor]:
-        """What each stage ends with, B C Y X (B C T Y X), at strides of 1, 2, 4 and 8 patches.
+        """Return the output of each stage, B C Y X (B C T Y X), at strides of 1, 2, 4 and 8 patches.
 
-        In the published sizes these are strides of 4, 8, 16 and 32 pixels; in those called tiny and cifar, with patches
-        of 2 pixels, of 2, 4, 8 and 16.
+        In the published sizes these are strides of 4, 8, 16 and 32 pixels.
         """
         return [split_prefix(x, shape)[0].movedim(-1, 1) for x, shape in self.pyramid(images)]
 
     def pyramid(self, images: Float[Tensor, "B I *S"]) -> Iterator[tuple[Float[Tensor, "B N C"], Shape]]:
-        """The tokens after each stage, and the shape of their grid."""
+        """Return the tokens after each stage, and the shape of their grid."""
         x = self.stem(images)
         shape = tuple(x.shape[1:-1])
         x = join_prefix(x, None if self.prefix_tokens is None else self.prefix_tokens.expand(x.shape[0], -1, -1))
@@ -157,7 +158,7 @@ class MViT(nn.Module):
 
     @torch.no_grad()
     def reset(self) -> None:
-        """Fresh weights, as the paper's: truncated normal with 0.02, biases 0; filters as torch makes them."""
+        """Initialise as in the paper: truncated normal with std 0.02, biases 0; convolutions as in torch."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.trunc_normal_(module.weight, std=0.02)
@@ -167,9 +168,9 @@ class MViT(nn.Module):
 
 
 class SeparablePositions(nn.Module):
-    """A vector for each place, one for each frame, and one for each token before the grid; resized where asked for."""
+    """Learned positions of space, of time and of the prefix tokens; interpolated for other sizes."""
 
-    no_weight_decay = ("space", "time", "before")  # from weight decay
+    no_weight_decay = ("space", "time", "before")
 
     def __init__(self, width: int, shape: Shape, before: int) -> None:
         super().__init__()
@@ -181,7 +182,7 @@ class SeparablePositions(nn.Module):
             nn.init.trunc_normal_(table, std=0.02)
 
     def forward(self, shape: Shape) -> Float[Tensor, "N C"]:
-        """The sum for every token of a grid of this shape."""
+        """Return the positions of every token of a grid of this shape."""
         *frames, rows, columns = shape
         table = self.space.unflatten(0, (self.rows, self.columns))  # Y X C
         if (rows, columns) != (self.rows, self.columns):
@@ -194,7 +195,7 @@ class SeparablePositions(nn.Module):
 
 
 def _block(config: Config, stage: int, layer: int, shape: Shape) -> MultiScaleBlock:
-    """Block `layer` of a stage; `shape` is the grid that the stage is given."""
+    """Build block `layer` of a stage; `shape` is the grid at its input."""
     first, last = layer == 0, layer == config.layers[stage] - 1
     own, feeds = config.width * 2**stage, config.widen_in == "feedforward"
     before = sum(config.layers[:stage]) + layer

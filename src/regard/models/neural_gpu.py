@@ -1,19 +1,18 @@
-"""Neural GPU: the input is laid into an image, and one small convolutional unit works on all of it, again and again.
+"""Neural GPU: a convolutional gated recurrent unit transforms an image of the input, step by step.
 
-    tokens      laid side by side into the first row of a "mental image" of Y rows, n columns and C maps
-    positions   none: a convolution knows what stands where
-    attention   none; the memory is active: all of it changes at every step, in as many steps as it has columns
+    tokens      the first row of a "mental image" of Y rows, n columns and C channels
+    positions   none: convolutions are ordered
+    attention   none; active memory: all of it changes at every step, in as many steps as it has columns
     head        linear, on the first row
 
     unit        s' = u ∘ s + (1 - u) ∘ tanh(U * (r ∘ s) + B)       u = σ'(U' * s + B')     r = σ'(U" * s + B")
-    gates       σ'(x) = 1.2 σ(x) - 0.1, cut to [0, 1]: a gate can be wholly open or shut, so that nothing leaks away
-    image       the plain Neural GPU: output t is read off column t of the last image, all of them at once
-    tape        the Extended Neural GPU: a second unit goes on for a step each output and reads a tape too, on which
-                what was written stands: output t is read off column t of the image after step t, and depends on those
-                before it
+    gates       σ'(x) = 1.2 σ(x) - 0.1, clamped to [0, 1]: a gate can be fully open or closed
+    image       the plain Neural GPU: output t is column t of the last image, all in parallel
+    tape        the Extended Neural GPU: a second unit runs one step for each output and also reads a tape of the tokens
+                written so far: output t is column t of the image after step t, and depends on the outputs before it
 
-An image has a |s| + b columns. A tape that is full is written over from its beginning; a plain image that is at its end
-has nothing more to say. Relaxed sharing of parameters and gradient noise, tricks of the first paper, are left out.
+An image has a |s| + b columns. A full tape is overwritten from its beginning; beyond the end of a plain image, outputs
+are zeros. Relaxed parameter sharing and gradient noise of the first paper are left out.
 
 Kaiser, Sutskever: Neural GPUs Learn Algorithms. ICLR 2016. arXiv:1511.08228
 Kaiser, Bengio: Can Active Memory Replace Attention? NeurIPS 2016. arXiv:1610.08613
@@ -41,18 +40,18 @@ from regard.core.validation import validate
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that shapes a Neural GPU; the defaults are those of the first paper, with the second's tape."""
+    """Hyperparameters of a Neural GPU; the defaults are those of the first paper, with the second's tape."""
 
     vocab: int
-    width: int = 24  # maps
+    width: int = 24  # channels
     rows: int = 4  # of the image
-    layers: int = 2  # units a step
+    layers: int = 2  # units applied in each step
     kernel: int = 3
     decoder: str = "tape"  # or image
-    length_ratio: float = field(1.0, above=0)  # a: columns a source token takes
-    length_offset: float = field(4.0, low=0)  # b: columns beyond that
+    length_ratio: float = field(1.0, above=0)  # a: columns for each source token
+    length_offset: float = field(4.0, low=0)  # b: further columns
     dropout: float = field(0.0, low=0, below=1)  # of the image, before every step
-    tied: bool = False  # one table for what is written and the output
+    tied: bool = False  # one embedding table for target and output
     pad: int = field(0, low=0, below="vocab")
     bos: int = field(1, low=0)
     eos: int = field(2, low=0)
@@ -78,7 +77,7 @@ class NeuralGPU(CapturableDecodable, nn.Module):
         super().__init__()
         validate(config)
         if config.kernel % 2 == 0:
-            raise BadInput(f"kernel={config.kernel}: an even kernel has no middle; give an odd one")
+            raise BadInput(f"kernel must be odd, got {config.kernel}")
         self.config = config
         self.embed = nn.Embedding(config.vocab, config.width, padding_idx=config.pad)
         self.units = ConvGRU(config, 0)
@@ -98,14 +97,14 @@ class NeuralGPU(CapturableDecodable, nn.Module):
         source_lengths: Int[Tensor, " B"] | None = None,
         target_lengths: Int[Tensor, " B"] | None = None,
     ) -> Float[Tensor, "B T V"]:
-        """Logits of the token after each target token. Padding of the target stands on the right, unseen."""
+        """Return the logits of the token after each target token; targets are padded on the right."""
         return self.head(self.decoder(target, *self.encode(source, source_lengths)))
 
-    @disable_compile  # a loop as long as the input, of the same small step
+    @disable_compile  # a loop as long as the input
     def encode(
         self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
     ) -> tuple[Float[Tensor, "B C Y X"], Int[Tensor, " B"]]:
-        """The image after as many steps as it has columns, and how many columns each input has."""
+        """Return the image after as many steps as it has columns, and the number of columns of each input."""
         if source_lengths is None:
             source_lengths = torch.full(source.shape[:1], source.shape[1], device=source.device)
         columns, each = unfolded_lengths(
@@ -113,30 +112,30 @@ class NeuralGPU(CapturableDecodable, nn.Module):
         )
         x = self.embed(source) * PaddingMask(source_lengths).real(source.shape[1])[..., None]
         x = F.pad(x.mT, (0, columns - source.shape[1]))[:, :, None, :columns]
-        image = F.pad(x, (0, 0, 0, self.config.rows - 1))  # the other rows begin empty
+        image = F.pad(x, (0, 0, 0, self.config.rows - 1))  # the other rows start as zeros
         assert each is not None
         real = PaddingMask(each).real(columns)
         for step in range(columns):
             moved = self.units(self.drop(image), real)
-            image = torch.where((step < each)[:, None, None, None], moved, image)  # whoever is done waits
+            image = torch.where((step < each)[:, None, None, None], moved, image)  # finished inputs do not change
         return image, each
 
-    # -- writing, one token after another ------------------------------------------------------------------------------
+    # -- decoding, one token at a time ---------------------------------------------------------------------------------
 
     def initial_state(
         self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
     ) -> DecoderState:
-        """The image, worked on, and the tape that is to be written."""
+        """Return the encoded image and an empty tape."""
         image, each = self.encode(source, source_lengths)
         return DecoderState(TensorMemory(each), self.decoder.initial_state(image), time=initial_time(source))
 
     def step(self, tokens: Int[Tensor, "B K"], state: DecoderState) -> tuple[Float[Tensor, "B K V"], DecoderState]:
-        """Logits of the next token of every beam. With a tape, all of its image is computed anew: that is a step."""
+        """Return the logits of the next token for every beam; with a tape, a step recomputes the whole image."""
         column, image, tape = self.decoder.step(tokens, *state.hidden, state.memory.values, state.time)
         return self.head(column), state.updated((image, tape), time=state.time + 1)
 
     def select(self, state: DecoderState, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> DecoderState:
-        """Keep the inputs `rows` (None: all), of each the beams `beams`: where there is a tape, a beam is an image."""
+        """Keep the inputs `rows` (None: all) and, of each, the beams `beams`; with a tape, a beam is an image."""
         _, tape = state.hidden
         return super().select(state, rows, beams if tape.shape[-1] else torch.zeros_like(beams[:, :1]))
 
@@ -145,7 +144,7 @@ class NeuralGPU(CapturableDecodable, nn.Module):
 
 
 class ConvGRU(nn.Module):
-    """One step: a few convolutional gated units, one after the other; `compare_outputs` is the width of a tape they read too."""
+    """One step: `layers` convolutional gated units in sequence; `tape_width` is the width of a tape they also read."""
 
     def __init__(self, config: Config, tape_width: int) -> None:
         super().__init__()
@@ -162,7 +161,7 @@ class ConvGRU(nn.Module):
         real: Bool[Tensor, "B X"],
         tape: Float[Tensor, "B D Y X"] | None = None,
     ) -> Float[Tensor, "B C Y X"]:
-        """The next image; a column that is not real stays empty."""
+        """Return the next image; columns of padding stay zero."""
         inside = real[:, None, None, :]
         for gates, new in zip(self.gates, self.new, strict=True):
             keep, reset = _hard_sigmoid(gates(_concat_tape(image, tape))).chunk(2, 1)
@@ -179,11 +178,11 @@ def _concat_tape(image: Tensor, tape: Tensor | None) -> Tensor:
     return image if tape is None else torch.cat([image, tape], 1)
 
 
-# -- two ways to write -------------------------------------------------------------------------------------------------
+# -- decoders ----------------------------------------------------------------------------------------------------------
 
 
 class ImageDecoder(nn.Module):
-    """Everything at once: output t is column t, whatever is written before it."""
+    """The plain decoder: output t is column t, independent of other outputs."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -191,24 +190,24 @@ class ImageDecoder(nn.Module):
     def forward(
         self, target: Int[Tensor, "B T"], image: Float[Tensor, "B C Y X"], columns: Int[Tensor, " B"]
     ) -> Float[Tensor, "B T C"]:
-        """The first row, as far as the target goes."""
+        """Return the first row, as long as the target."""
         t = target.shape[1]
         return F.pad(image[:, :, 0], (0, max(0, t - image.shape[-1])))[:, :, :t].mT
 
     def initial_state(self, image: Float[Tensor, "B C Y X"]) -> tuple[Tensor, Tensor]:
-        """The image, one column of nothing behind it, and no tape."""
+        """Return the image with a column of zeros after it, and no tape."""
         return F.pad(image[:, None, :, :1], (0, 1)), image.new_zeros(len(image), 1, image.shape[1], 0)
 
     def step(
         self, tokens: Int[Tensor, "B K"], image: Tensor, tape: Tensor, columns: Int[Tensor, " B"], time: Int[Tensor, ""]
     ) -> tuple[Float[Tensor, "B K C"], Tensor, Tensor]:
-        """The next column, for every beam the same."""
+        """Return the next column, the same for every beam."""
         column = image[:, 0, :, 0].index_select(2, time.clamp(max=image.shape[-1] - 1)[None]).mT
         return column.expand(-1, tokens.shape[1], -1), image, tape
 
 
 class TapeDecoder(nn.Module):
-    """One output a step: its word is laid on the tape, the second unit works on image and tape, its column is read."""
+    """The tape decoder: write a token to the tape, run the second unit on image and tape, read a column."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -223,7 +222,7 @@ class TapeDecoder(nn.Module):
     def forward(
         self, target: Int[Tensor, "B T"], image: Float[Tensor, "B C Y X"], columns: Int[Tensor, " B"]
     ) -> Float[Tensor, "B T C"]:
-        """A step for every word of the target."""
+        """Run a step for every token of the target."""
         found, (images, tape) = [], self.initial_state(image)
         for time, word in enumerate(target.split(1, 1)):
             at = torch.full((), time, device=target.device)
@@ -232,15 +231,15 @@ class TapeDecoder(nn.Module):
         return torch.cat(found, 1)
 
     def initial_state(self, image: Float[Tensor, "B C Y X"]) -> tuple[Tensor, Tensor]:
-        """The image and an empty tape, for one beam."""
+        """Return the image and an empty tape, for one beam."""
         return image[:, None], torch.zeros_like(image[:, None, :, 0])
 
     def step(
         self, tokens: Int[Tensor, "B K"], image: Tensor, tape: Tensor, columns: Int[Tensor, " B"], time: Int[Tensor, ""]
     ) -> tuple[Float[Tensor, "B K C"], Tensor, Tensor]:
-        """The column that is read, the next image and the tape with the last word; beams are so many images more."""
+        """Return the output column, the next image and the tape with the last token; every beam has its own image."""
         b, k = tokens.shape
-        at = time % columns.clamp(min=1)  # B: a full tape begins again
+        at = time % columns.clamp(min=1)  # B: a full tape is overwritten
         here = torch.arange(tape.shape[-1], device=tape.device) == at[:, None]  # B X
         tape = torch.where(here[:, None, None], self.embed(tokens)[..., None].to(tape.dtype), tape)
         real = PaddingMask(columns).real(tape.shape[-1]).repeat_interleave(k, 0)

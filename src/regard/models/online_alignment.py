@@ -1,35 +1,39 @@
-"""Online: reads one input after another and decides at each whether to write a token now or to read on.
+"""Online alignment: read the source one token at a time and decide after each whether to emit an output token.
 
-    tokens      an embedding table for each side, or frames of numbers as source (`inputs`, `stack` of them at a time)
-    positions   none: recurrence in the order of reading
-    attention   hard and online: a Bernoulli unit at each place; what was written there saw nothing that comes later
+    tokens      an embedding table for each side, or frames as source (`input_dim`, `frame_stack` of them at a time)
+    positions   none: recurrence reads in order
+    attention   hard and online: a Bernoulli unit at each source position; outputs do not depend on later positions
     head        linear, on the state
 
     s_i = cell(h_i, y_last, b_{i-1}; s_{i-1})        b_i ~ Bernoulli(σ(u · s_i))        b_i = 1: y_t ~ softmax(W s_i)
 
-h_i is what a network that only goes forwards has heard up to place i. At most one token is written at a place. When all
-is read, what is left to be said is written one token after another, up to the end token. The choices b have no
-derivative: they are taught by the log-likelihood of the tokens written from then on (tasks/reinforce.py). In training
-they are drawn, in eval mode a token is written where that is the likelier choice.
+h_i is the output of a unidirectional encoder at position i. At most one token is emitted at a position; after the last
+position, the remaining tokens are emitted one after another, up to the end token. The choices b are discrete: they are
+trained by REINFORCE, the reward being the log-likelihood of the tokens emitted from then on (tasks/reinforce.py). In
+training they are sampled, in eval mode the likelier choice is taken.
 
 Luo, Chiu, Jaitly, Sutskever: Learning Online Alignments with Continuous Rewards Policy Gradient. 2016. arXiv:1608.01281
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
 import torch
 from torch import nn
 
+from regard.attention.aligners.hard import ForcedChoices
+from regard.attention.masked_softmax import upcast
 from regard.blocks import CELLS, RNN_ENCODERS
 from regard.blocks.decoder_state import DecoderState, StatefulDecodable, tree_map
-from regard.blocks.emitter import Emitter, EmitterMemory
 from regard.blocks.rnn import RNNCellStack, States, undecorated
 from regard.blocks.rnn_decoder import make_embedding
 from regard.core.config import field
 from regard.core.errors import RegardError
+from regard.core.layer_state import LayerState, PassState
 from regard.core.lazy_dynamo import disable_compile
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import build_part, resolve
@@ -39,24 +43,24 @@ from regard.models.ctc import AcousticEncoder
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that shapes an online model."""
+    """Hyperparameters of an online alignment model."""
 
     vocab: int
     width: int = 256  # of the embeddings
-    hidden: int = 256  # of the states
-    layers: int = 2  # of the network that hears, below the cell that decides
-    cell: str = "lstm"  # of both: rnn, lstm, gru
-    # log-odds of writing at a place before anything is learned: the lower, the more is heard first
+    hidden: int = 256  # units of the recurrent layers
+    layers: int = 2  # of the encoder, below the deciding cell
+    cell: str = "lstm"  # of encoder and deciding cell: rnn, lstm, gru
+    # initial log-odds of emitting at a position: the lower, the later
     emission_bias: float = field(0.0, low=-30, high=30)
-    dropout: float = field(0.0, low=0, below=1)  # of embeddings, between layers, and of what the head reads
-    input_dim: int | None = None  # numbers in a frame, where the source is frames and not tokens
-    frame_stack: int = 1  # so many frames are heard at a time
+    dropout: float = field(0.0, low=0, below=1)  # of embeddings, between layers, and before the head
+    input_dim: int | None = None  # features of a frame; None: the source is tokens
+    frame_stack: int = 1  # so many frames are one source position
     pad: int = field(0, low=0, below="vocab")
     bos: int = field(1, low=0)
     eos: int = field(2, low=0)
 
 
-# Of our own choice: small for some hundred thousand words or a few hours of speech, tiny for a laptop.
+# Small is for some hundred thousand words or a few hours of speech, tiny for a laptop.
 SIZES: dict[str, dict[str, Any]] = {
     "base": {},
     "small": {"dropout": 0.2},
@@ -65,31 +69,27 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 class OnlineAlignment(StatefulDecodable, nn.Module):
-    """A source and target tokens in, logits of the next target token out, each from where it would be written."""
+    """A source and target tokens to logits of the next target token, each at its emission."""
 
-    encodes_source_once = (
-        True  # a source may have several targets, which stand together: it is heard once, and read for each
-    )
+    encodes_source_once = True  # a source with several adjacent targets is encoded once
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         validate(config)
         self.config = c = config
         if c.frame_stack > 1 and c.input_dim is None:
-            raise RegardError(
-                "frame_stack is for frames: set input_dim, or read tokens one at a time with frame_stack=1"
-            )
+            raise RegardError("frame_stack needs frames: set input_dim, or use frame_stack=1 with tokens")
         self.embed = make_embedding(c.vocab, c.width, c.pad) if c.input_dim is None else None
         forwards = f"{c.cell}(directions=1)"
         if c.input_dim is None:
             self.token_encoder = build_part(
                 RNN_ENCODERS, forwards, "encoder", width=c.width, hidden=c.hidden, layers=c.layers, dropout=c.dropout
             )
-        else:  # as CTC's, so that it may begin with what was learned by CTC
+        else:  # CTC's encoder, so that it can start from a CTC model
             self.encoder = AcousticEncoder(
                 c.input_dim, 0, c.width, c.hidden, c.layers, forwards, c.dropout, c.frame_stack
             )
-        self.end_of_source = nn.Parameter(torch.zeros(c.hidden))  # heard when there is nothing more to read
+        self.end_of_source = nn.Parameter(torch.zeros(c.hidden))  # input after the last position
         self.embed_target = make_embedding(c.vocab, c.width, c.pad)
         self.cells = RNNCellStack(c.cell, c.hidden, c.width + 1, c.hidden)
         self.emitter = Emitter(c.hidden, c.emission_bias)
@@ -103,16 +103,19 @@ class OnlineAlignment(StatefulDecodable, nn.Module):
         target: Int[Tensor, "B T"],
         source_lengths: Int[Tensor, " sources"] | None = None,
         target_lengths: Int[Tensor, " B"] | None = None,
+        pass_state: PassState | None = None,
     ) -> Float[Tensor, "B T V"]:
-        """Logits of the token after each target token. Padding of the target stands on the right, after all it could
-        disturb. The source is tokens N or frames N F, B of them or fewer (`encodes_source_once`)."""
+        """Return the logits of the token after each target token; targets are padded on the right.
+
+        The source is tokens B N or frames B N F; it may have fewer rows than the target (`encodes_source_once`).
+        """
         heard = self.encode(source, source_lengths).repeat(target.shape[0] // max(source.shape[0], 1))
         read = undecorated(self.unroll) if torch.compiler.is_exporting() else self.unroll
-        logits: Tensor = self.head(self.drop(read(heard, target)))
+        logits: Tensor = self.head(self.drop(read(heard, target, pass_state)))
         return logits
 
     def encode(self, source: Tensor, source_lengths: Int[Tensor, " B"] | None = None) -> EmitterMemory:
-        """What is heard at each place, and after the last of them."""
+        """Return the encoder's output at each position, and after the last."""
         if self.embed is None:
             states, last = self.encoder(source, source_lengths)
         else:
@@ -129,20 +132,22 @@ class OnlineAlignment(StatefulDecodable, nn.Module):
         )
 
     def encode_step(self, source: Tensor, states: States) -> States:
-        """What is known after one more place: a token B 1, or as many frames B N F as are heard at a time."""
+        """Encode one more position: a token B 1, or `frame_stack` frames B N F."""
         if self.embed is None:
             return self.encoder.rnn.step(self.encoder.stack_frames(source), states)
         return self.token_encoder.step(self.embed(source), states)
 
     def initial_states(self, layers: int, like: Tensor) -> States:
-        """States of cells that have not heard anything: one beam of every input."""
+        """Return the initial states of the deciding cell, for one beam of every input."""
         zero = like.new_zeros(like.shape[0], 1, self.config.hidden, dtype=self.end_of_source.dtype)
         parts: int = resolve(CELLS, self.config.cell, "cell").parts  # type: ignore[attr-defined]
         return tuple((zero,) * parts for _ in range(layers))
 
-    @disable_compile(recursive=False)  # the loop stays in Python: one small graph, compiled once, for every step
-    def unroll(self, heard: EmitterMemory, target: Int[Tensor, "B T"]) -> Float[Tensor, "B T F"]:
-        """The states from which each token is written; all rows go through the places side by side."""
+    @disable_compile(recursive=False)  # the loop stays in Python; its step is compiled once
+    def unroll(
+        self, heard: EmitterMemory, target: Int[Tensor, "B T"], pass_state: PassState | None = None
+    ) -> Float[Tensor, "B T F"]:
+        """Return the states at which each token is emitted; all rows advance in parallel."""
         rows, tokens = target.shape
         if not tokens:
             return heard.input_gates.new_zeros(rows, 0, self.config.hidden)
@@ -150,32 +155,37 @@ class OnlineAlignment(StatefulDecodable, nn.Module):
         place = torch.arange(steps, device=target.device)
         place = torch.where(place < heard.num_places[:, None], place, heard.input_gates.shape[1] - 1)  # B S
         deciding = self.emitter.start_decisions(place, heard, tokens)
-        # taken for all steps at once and split: a gradient of each step's own would be as large as all that was heard
+        # gathered for all steps at once and split: the gradient of each step alone would be as large as the memory
         known = heard.input_gates.gather(1, place[..., None].expand(-1, -1, heard.input_gates.shape[2])).split(1, 1)
         hidden, states = self.initial_states(1, heard.input_gates), []
-        at, wrote = target.new_zeros(rows, 1), heard.input_gates.new_zeros(rows, 1, 1)  # the token waited for; b_{i-1}
+        at, wrote = (
+            target.new_zeros(rows, 1),
+            heard.input_gates.new_zeros(rows, 1, 1),
+        )  # the next token to emit; b_{i-1}
         for step in range(steps):
             words = self.drop(self.embed_target(target.gather(1, at.clamp(max=tokens - 1))))
             hidden = self.cells(known[step], torch.cat([words, wrote.to(words.dtype)], -1), hidden)
             states.append(hidden[-1][0])
             emits = deciding.step(states[-1], at)  # B 1
             at, wrote = at + emits, emits[..., None].to(wrote.dtype)
-        when = deciding.end()  # B T: the step at which each token was written
+        layer_state = (PassState() if pass_state is None else pass_state).layer(0)
+        when = deciding.end(layer_state)  # B T: the step at which each token was emitted
         found = torch.cat(states, 1).gather(1, when[..., None].expand(-1, -1, self.config.hidden))
-        self.emitter.record_queries(found)
-        self.emitter(heard.at(when), heard.input_gates)  # to be watched
+        if self.emitter.training:  # for a baseline: the state after the previous token
+            layer_state.publish("choice_query", nn.functional.pad(found.detach()[:, :-1], (0, 0, 1, 0)))
+        self.emitter(heard.at(when), heard.input_gates)  # so that it can be watched
         return found
 
-    # -- writing, one token after another ------------------------------------------------------------------------------
+    # -- decoding, one token at a time ---------------------------------------------------------------------------------
 
     def initial_state(self, source: Tensor, source_lengths: Int[Tensor, " B"] | None = None) -> DecoderState:
-        """All is heard, nothing is decided: the state, how far was read, and whether a token was just written."""
+        """Return the encoded source, the initial states, the position, and whether a token was just emitted."""
         heard = self.encode(source, source_lengths)
         none = torch.zeros(source.shape[0], 1, dtype=torch.long, device=source.device)
         return DecoderState(heard, (self.initial_states(1, heard.input_gates), none, none))
 
     def step(self, tokens: Int[Tensor, "B K"], state: DecoderState) -> tuple[Float[Tensor, "B K V"], DecoderState]:
-        """Every beam reads on until it would write; logits of what it would write there."""
+        """Advance every beam to its next emission; return the logits of the token to emit."""
         heard, (hidden, step, wrote) = state.memory, state.hidden
         words, waits = self.embed_target(tokens), torch.ones_like(tokens, dtype=torch.bool)
         spot = step
@@ -196,6 +206,116 @@ class OnlineAlignment(StatefulDecodable, nn.Module):
         wrote: Float[Tensor, "B K 1"],
         hidden: States,
     ) -> tuple[States, Bool[Tensor, "B K"]]:
-        """One place further: the new states, and whether to write there, by the likelier choice."""
+        """Advance one position; return the new states and whether to emit there (the likelier choice)."""
         hidden = self.cells(input_gates, torch.cat([words, wrote], -1), hidden)
         return hidden, self.emitter.unit(hidden[-1][0]).squeeze(-1) >= 0
+
+
+@dataclass(frozen=True, eq=False)
+class EmitterMemory:
+    """The encoded source as input to the gates of the deciding cell, shared by the beams of an input."""
+
+    input_gates: Float[Tensor, "B M1 gates"]  # the last column is for after the source
+    num_places: Int[Tensor, " B"]  # source positions
+
+    def select_rows(self, rows: Int[Tensor, " R"]) -> EmitterMemory:
+        return EmitterMemory(self.input_gates[rows], self.num_places[rows])
+
+    def repeat(self, many: int) -> EmitterMemory:
+        """Repeat every input `times` times, copies adjacent."""
+        if many <= 1:
+            return self
+        every = torch.arange(self.num_places.shape[0], device=self.num_places.device)
+        return self.select_rows(every.repeat_interleave(many))
+
+    def row(self, step: Int[Tensor, "B K"]) -> Int[Tensor, "B K"]:
+        """Return the column of `input_gates` for a step."""
+        return torch.where(step < self.num_places[:, None], step, self.input_gates.shape[1] - 1)
+
+    def at(self, step: Int[Tensor, "B K"]) -> Int[Tensor, "B K"]:
+        """Return the source position reached at a step."""
+        return torch.minimum(step, (self.num_places[:, None] - 1).clamp(min=0))
+
+
+class Emitter(ForcedChoices, nn.Module):
+    """The Bernoulli unit: write a token now, or read on.
+
+        b_i ~ Bernoulli(σ(u · s_i))        in training
+        b_i = [u · s_i ≥ 0]                in eval mode
+
+    A token must be written when everything is read, and none may be when all are written; such choices are not sampled
+    and not taught. All choices made while waiting for a token get the same reward, that token's and those after it, so
+    they are published together, one number for each token. Calling the unit returns the places at which tokens were
+    written as an alignment B K M.
+    """
+
+    def __init__(self, hidden: int, offset: float = 0.0) -> None:
+        super().__init__()
+        self.unit = nn.Linear(hidden, 1)
+        nn.init.zeros_(self.unit.weight)
+        nn.init.constant_(self.unit.bias, offset)
+
+    def start_decisions(self, place: Int[Tensor, "B S"], heard: EmitterMemory, tokens: int) -> EmitDecisions:
+        """Return the choices of one pass, none of them made yet."""
+        forced = place >= heard.num_places[:, None]
+        draws = torch.rand(place.shape, device=place.device) if self.training and self._path is None else None
+        return EmitDecisions(self, forced, draws, self._path, tokens)
+
+    def all_paths(self, places: int, tokens: int) -> Iterator[tuple[int, ...]]:
+        """Yield every path: the source position of each token, or `places` for tokens after the last position."""
+        for many in range(min(places, tokens) + 1):
+            for early in combinations(range(places), many):
+                yield early + (places,) * (tokens - many)
+
+    def keys(self, memory: Float[Tensor, "B M C"]) -> Float[Tensor, "B M C"]:
+        """Return the memory itself, which is all that an emitter needs."""
+        return memory
+
+    def weights(self, place: Int[Tensor, "B K"], heard: Float[Tensor, "B M1 C"]) -> tuple[Float[Tensor, "B K M"], None]:
+        """Return one at the place up to which the source was read when a token was written."""
+        return nn.functional.one_hot(place, max(heard.shape[1] - 1, 1)).to(self.unit.weight.dtype), None
+
+    def forward(self, place: Int[Tensor, "B K"], heard: Float[Tensor, "B M1 C"]) -> tuple[Float[Tensor, "B K M"], None]:
+        """Return `weights(...)`; the model calls the module, so that it can be watched."""
+        return self.weights(place, heard)
+
+
+class EmitDecisions:
+    """The choices of one pass over a batch, one place after another."""
+
+    def __init__(self, emit: Emitter, forced: Tensor, draws: Tensor | None, path: Tensor | None, tokens: int) -> None:
+        self.emit, self.forced, self.draws, self.path, self.tokens = emit, forced, draws, path, tokens
+        self.scores: list[Tensor] = []
+        self.emits: list[Tensor] = []
+        self.token_index: list[Tensor] = []  # for which token
+
+    def step(self, state: Float[Tensor, "B 1 F"], at: Int[Tensor, "B 1"]) -> Int[Tensor, "B 1"]:
+        """Return 1 to write or 0 to read on: 0 when all tokens are written, else 1 when everything is read."""
+        step, score = len(self.scores), upcast(self.emit.unit(state).squeeze(-1))
+        if self.path is not None:
+            emits = self.path.gather(1, at.clamp(max=self.tokens - 1)) == step
+        elif self.draws is not None:
+            emits = self.draws[:, step : step + 1] < score.detach().sigmoid()
+        else:
+            emits = score >= 0
+        emits = (emits | self.forced[:, step : step + 1]) & (at < self.tokens)
+        self.scores.append(score)
+        self.emits.append(emits)
+        self.token_index.append(at)
+        return emits.long()
+
+    def end(self, layer_state: LayerState) -> Int[Tensor, "B T"]:
+        """Return the step at which each token was written; in training, publish the log-probability and entropy."""
+        emits, token_index = torch.cat(self.emits, 1), torch.cat(self.token_index, 1)
+        to = token_index.clamp(max=self.tokens - 1)
+        zeros = to.new_zeros(to.shape[0], self.tokens)
+        when = zeros.scatter_add(1, to, torch.arange(emits.shape[1], device=to.device) * emits)
+        if self.emit.training:
+            scores = torch.cat(self.scores, 1)
+            log_p = nn.functional.logsigmoid(torch.where(emits, scores, -scores))
+            p = scores.sigmoid()
+            entropy = p * nn.functional.softplus(-scores) + (1 - p) * nn.functional.softplus(scores)
+            free = ~self.forced & (token_index < self.tokens)
+            for name, x in (("choice_log_prob", log_p), ("choice_entropy", entropy)):
+                layer_state.publish(name, zeros.to(x.dtype).scatter_add(1, to, x * free))
+        return when

@@ -1,13 +1,13 @@
-"""ResNet: convolutions that add to what they were given; what Vision Transformers are measured against.
+"""ResNet: residual convolutional blocks; the baseline of Vision Transformers.
 
-    tokens      none: a grid of channels, halved three times (and twice by the stem of large images)
-    positions   none: a convolution knows its neighbours by their places
-    attention   none: every cell sees those around it
+    tokens      none: a grid of channels, halved three times (and twice by the large stem)
+    positions   none: convolutions are local
+    attention   none
     head        linear, on the mean of the last grid
 
-Everything is normed by the mean and variance of a batch, in evaluation by those of training. Two stems: a convolution
-of 7 x 7 and a pool for images of 224, and one of 3 x 3 for those of 32, where a quarter of the rows would be too few.
-The last norm of every block begins at zero, so that at first each block is the identity (Goyal et al. 2017).
+Norms are batch norms. Two stems: a 7 x 7 convolution with stride 2 and max-pooling for images of 224, and a 3 x 3
+convolution for images of 32. The last norm of every block is initialised with 0, so that blocks start as the identity
+(Goyal et al. 2017).
 
 He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition. CVPR 2016. arXiv:1512.03385; Goyal et al.: Accurate,
 Large Minibatch SGD. 2017. arXiv:1706.02677
@@ -32,15 +32,15 @@ from regard.tokens.patches import check_images
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that shapes a ResNet; the defaults are ResNet-18."""
+    """Hyperparameters of a ResNet; the defaults are ResNet-18."""
 
-    num_classes: int = field(1000, low=0)  # 0: no head, the pooled vector itself
-    image_size: int | tuple[int, int] = 224  # what it is trained at; any other size works
+    num_classes: int = field(1000, low=0)  # 0: no head, return the pooled vector
+    image_size: int | tuple[int, int] = 224  # size in training; any other works
     channels: int = 3
     block: Literal["basic", "bottleneck"] = "basic"
     layers: tuple[int, ...] = (2, 2, 2, 2)  # blocks of each stage
-    width: int = 64  # of the first stage; each doubles it, and a bottleneck ends four times as wide
-    stem: Literal["large", "small"] = "large"  # 7 x 7 with stride 2 and a pool, or 3 x 3
+    width: int = 64  # of the first stage, doubled in each next; a bottleneck's output is 4 times as wide
+    stem: Literal["large", "small"] = "large"  # 7 x 7 with stride 2 and max-pooling, or 3 x 3
     dropout: float = field(0.0, low=0, below=1)
     drop_path: float = field(0.0, low=0, below=1)
 
@@ -48,7 +48,7 @@ class Config:
 _SMALL: dict[str, Any] = {"stem": "small", "image_size": 32, "num_classes": 10}
 
 # The paper's table 1. `cifar` ones have the stem for small images; 18-cifar-narrow has as many weights as a small ViT.
-# The one called tiny is nobody's: to try things.
+# Tiny is for tests.
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": {**_SMALL, "width": 8, "layers": (1, 1, 1, 1)},
     "18": {},
@@ -63,10 +63,10 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 class ResNet(nn.Module):
-    """Images in, logits of classes out."""
+    """Images to logits of classes."""
 
     num_prefix_tokens = 0  # tokens before those of the grid
-    forward_methods = ("pooled", "grid", "features")  # what is called on a model beside itself
+    forward_methods = ("pooled", "grid", "features")  # methods besides forward that FSDP must wrap
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -81,22 +81,22 @@ class ResNet(nn.Module):
         self.reset()
 
     def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B K"]:
-        """Logits of the classes; the pooled vector where there are none."""
+        """Return the logits of the classes, or the pooled vector if there are none."""
         x = self.drop(self.pooled(images))
         return x if self.head is None else self.head(x)
 
     def pooled(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B E"]:
-        """The mean of the last grid."""
+        """Return the mean of the last grid."""
         return self.features(images)[-1].mean((2, 3))
 
     def grid(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B Z W E"]:
-        """The last grid: Y/32 x X/32, with the small stem Y/8 x X/8."""
+        """Return the last grid: Y/32 x X/32, with the small stem Y/8 x X/8."""
         return self.features(images)[-1].movedim(1, -1)
 
     def features(self, images: Float[Tensor, "B C Y X"]) -> list[Tensor]:
-        """What each stage gives, B C Y X, at strides 4, 8, 16 and 32; with the small stem at 1, 2, 4 and 8."""
+        """Return the output of each stage, B C Y X, at strides 4, 8, 16 and 32; with the small stem 1, 2, 4 and 8."""
         check_images(images, self.config.channels)
-        x = self.stem(images.contiguous(memory_format=torch.channels_last))  # the order that convolutions are fast in
+        x = self.stem(images.contiguous(memory_format=torch.channels_last))  # faster convolutions
         found = []
         for stage in self.stages:
             x = stage(x)
@@ -105,7 +105,7 @@ class ResNet(nn.Module):
 
     @torch.no_grad()
     def reset(self) -> None:
-        """Fresh weights: normal, keeping the size of gradients (He et al. 2015); blocks begin as identities."""
+        """Initialise the weights after He et al. 2015; blocks start as the identity."""
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -117,7 +117,7 @@ class ResNet(nn.Module):
 
 
 class Stem(nn.Module):
-    """What stands before the stages."""
+    """The layers before the stages."""
 
     def __init__(self, channels: int, width: int, large: bool) -> None:
         super().__init__()
@@ -126,7 +126,6 @@ class Stem(nn.Module):
         self.pool = nn.MaxPool2d(3, 2, 1) if large else nn.Identity()
 
     def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B E Z W"]:
-        """A quarter of the rows and columns, or all of them."""
         out: Tensor = self.pool(F.relu(self.norm(self.conv(images)), inplace=True))
         return out
 

@@ -1,21 +1,21 @@
-"""RNNsearch: before each word it writes, a recurrent decoder looks over the whole source for where to read.
+"""RNNsearch: a recurrent encoder-decoder with additive attention (Bahdanau attention).
 
     tokens      an embedding table for each side (or one for both and the output, tied)
     positions   none: recurrence reads in order, the source in both directions
-    attention   additive: the state before a word against every place of the source, one step at a time
-    head        maxout over state, context and last word, then linear
+    attention   additive: from the previous decoder state over all source positions, one step at a time
+    head        maxout over state, context and last token, then linear
 
-The reader, the cell and the aligner are parts. What the lecture tries out are other values of them:
+Encoder, cell and aligner are parts. The variants of the lecture:
 
-    encoder="gru(directions=1)"      the source read forwards only
-    encoder="none"                   bare embeddings as memory
-    encoder="lstm(layers=2)"         deeper, with other units
-    aligner="neural_coverage"           past alignments, read by a recurrent network, enter the score
+    encoder="gru(directions=1)"      unidirectional encoder
+    encoder="none"                   embeddings as memory
+    encoder="lstm(layers=2)"         a deeper LSTM
+    aligner="neural_coverage"        a recurrent summary of past alignments enters the score
 
 Bahdanau, Cho, Bengio: Neural Machine Translation by Jointly Learning to Align and Translate. ICLR 2015. arXiv:1409.0473
 
-Two details are as is usual now and not as in the paper's appendix: the reset gate acts after the product (as in
-PyTorch), and the output sees the state that has read the context, s_i as in the paper's equation 4, not s_{i-1}.
+Two details follow current practice, not the paper's appendix: the reset gate acts after the product (as in PyTorch),
+and the output reads the new state s_i, as in the paper's equation 4, not s_{i-1}.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from regard.blocks import RNN_ENCODERS
 from regard.blocks.decoder_state import CapturableDecodable, DecoderState
 from regard.blocks.rnn_decoder import RNNDecoder, make_embedding
 from regard.core.config import field
+from regard.core.layer_state import PassState
 from regard.core.shapes import Bool, Float, Int, Tensor, check_token_ids
 from regard.core.spec import build_part
 from regard.core.validation import validate
@@ -37,19 +38,19 @@ from regard.core.validation import validate
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that shapes an RNNsearch; the defaults are the paper's (which has no dropout)."""
+    """Hyperparameters of an RNNsearch; the defaults are the paper's (which has no dropout)."""
 
     vocab: int
     width: int = 620  # of the embeddings
-    hidden: int = 1000  # of the decoder's state, and of the reader's in each direction
-    align_width: int | None = None  # hidden units of the aligner's score; None: as `hidden`
-    readout: int | None = 500  # maxout units before the head; None: as `width`
+    hidden: int = 1000  # units of the decoder, and of the encoder in each direction
+    align_width: int | None = None  # hidden units of the aligner's score; None: `hidden`
+    readout: int | None = 500  # maxout units before the head; None: `width`
     layers: int = 1  # of the decoder
-    dropout: float = field(0.0, low=0, below=1)  # of embeddings, between layers, and of what the head reads
+    dropout: float = field(0.0, low=0, below=1)  # of embeddings, between layers, and before the head
     encoder: Any = "gru"  # a spec: rnn, lstm, gru, none; with (layers=..., directions=..., hidden=...)
     cell: str = "gru"  # of the decoder: rnn, lstm, gru
-    aligner: Any = "additive"  # a spec, or a module of one's own
-    tied: bool = False  # one table for source, target and output
+    aligner: Any = "additive"  # a spec, or a module
+    tied: bool = False  # one embedding table for source, target and output
     pad: int = field(0, low=0, below="vocab")
     bos: int = field(1, low=0)
     eos: int = field(2, low=0)
@@ -98,29 +99,33 @@ class RNNSearch(CapturableDecodable, nn.Module):
         source_lengths: Int[Tensor, " B"] | None = None,
         target_lengths: Int[Tensor, " B"] | None = None,
         sampling_mask: Bool[Tensor, "B T"] | None = None,
+        pass_state: PassState | None = None,
     ) -> Float[Tensor, "B T V"]:
-        """Logits of the token after each target token. Padding of the target stands on the right, after all it could
-        disturb. Where `sampling_mask` is True, what is read is a word drawn from the model's last output, not the target's."""
-        return self.decoder(target, self.initial_state(source, source_lengths), sampling_mask)
+        """Return the logits of the token after each target token; targets are padded on the right.
+
+        Where `sampling_mask` is True, the decoder reads a sample of its last output instead of the target token.
+        """
+        return self.decoder(target, self.initial_state(source, source_lengths), sampling_mask, pass_state)
 
     def encode(
         self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
     ) -> tuple[Float[Tensor, "B N C"], Bool[Tensor, "B N"] | None, Float[Tensor, "B F"]]:
-        """What the decoder looks at, where it may look, and what its first state is made of: the state in which the way
-        back ended, at the first word (read forwards only, that of the last)."""
+        """Return the memory, which of it is real, and the vector for the first state.
+
+        The vector is the final state of the backward direction or, if there is none, of the forward one.
+        """
         keys = PaddingMask.from_lengths(check_token_ids(source, "source tokens"), source_lengths)
         values = self.encoder(self.drop(self.embed(source)), source_lengths)
         mask = None if keys is None else keys.real(source.shape[1])
         return values, mask, self.encoder.final_states(values, source_lengths)[:, -1]
 
-    # -- writing, one token after another ------------------------------------------------------------------------------
+    # -- decoding, one token at a time ---------------------------------------------------------------------------------
 
     def initial_state(
         self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
     ) -> DecoderState:
-        """What is carried before the first token."""
+        """Return the decoder state before the first token."""
         return self.decoder.initial_state(*self.encode(source, source_lengths))
 
     def step(self, tokens: Int[Tensor, "B K"], state: DecoderState) -> tuple[Float[Tensor, "B K V"], DecoderState]:
-        """Logits of the next token of every beam."""
         return self.decoder.step(tokens, state)

@@ -1,19 +1,18 @@
-"""Sequence to sequence: a recurrent network reads the source into one vector, another writes the target out of it.
+"""Sequence to sequence: a recurrent encoder compresses the source into one vector for a recurrent decoder.
 
     tokens      an embedding table for each side (or one for both and the output, tied)
     positions   none: recurrence reads in order
-    attention   none: all that is known of the source is one vector of `hidden` numbers, however long the source is
+    attention   none: the source is one vector of width `hidden`, whatever its length
     head        maxout over state, vector and last word, then linear
 
-    v = tanh(W [ends of the reader])     s_t = cell([y_{t-1}; v], s_{t-1})      logits_t = V maxout(R [s_t; y_{t-1}; v])
+    v = tanh(W [final states])     s_t = cell([y_{t-1}; v], s_{t-1})      logits_t = V maxout(R [s_t; y_{t-1}; v])
 
-The baseline of everything that looks back. As no input depends on the state, a whole target is read by one fused call,
-without a loop. `vector` says where v enters: "always", at every step and in the output (Cho), or "first", in the first
-state alone (Sutskever).
+The baseline of attention. As no input depends on the state, a whole target is one fused call, without a loop. `context`
+says where v enters: "every_step", in every step and the output (Cho), or "initial_state", only there (Sutskever).
 
 Cho et al.: Learning Phrase Representations using RNN Encoder-Decoder. EMNLP 2014. arXiv:1406.1078. Sutskever, Vinyals,
-Le: Sequence to Sequence Learning with Neural Networks. NIPS 2014. arXiv:1409.3215 (four layers of LSTM, and the source
-turned round, for which reading in both directions stands here)
+Le: Sequence to Sequence Learning with Neural Networks. NIPS 2014. arXiv:1409.3215 (four LSTM layers, and the source
+reversed; here the encoder is bidirectional instead)
 """
 
 from __future__ import annotations
@@ -36,18 +35,18 @@ from regard.core.validation import validate
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that shapes the model; the defaults are Cho's (which has no dropout), with Bahdanau's output."""
+    """Hyperparameters of the model; the defaults are Cho's (which has no dropout), with Bahdanau's output."""
 
     vocab: int
     width: int = 620  # of the embeddings
-    hidden: int = 1000  # of the decoder's state, of the vector, and of the reader's state in each direction
-    readout: int | None = 500  # maxout units before the head; None: as `width`
+    hidden: int = 1000  # units of the decoder, of the vector, and of the encoder in each direction
+    readout: int | None = 500  # maxout units before the head; None: `width`
     layers: int = 1  # of the decoder
-    dropout: float = field(0.0, low=0, below=1)  # of embeddings, between layers, and of what the head reads
+    dropout: float = field(0.0, low=0, below=1)  # of embeddings, between layers, and before the head
     encoder: Any = "gru(directions=1)"  # a spec: rnn, lstm, gru, none; with (layers=..., directions=..., hidden=...)
     cell: str = "gru"  # of the decoder: rnn, lstm, gru
     context: str = "every_step"  # where the context vector enters: every_step, initial_state
-    tied: bool = False  # one table for source, target and output
+    tied: bool = False  # one embedding table for source, target and output
     pad: int = field(0, low=0, below="vocab")
     bos: int = field(1, low=0)
     eos: int = field(2, low=0)
@@ -95,8 +94,10 @@ class Seq2Seq(CapturableDecodable, nn.Module):
         target_lengths: Int[Tensor, " B"] | None = None,
         sampling_mask: Bool[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T V"]:
-        """Logits of the token after each target token. Padding of the target stands on the right, after all it could
-        disturb. Where `sampling_mask` is True, what is read is a word drawn from the model's last output, not the target's."""
+        """Return the logits of the token after each target token; targets are padded on the right.
+
+        Where `sampling_mask` is True, the decoder reads a sample of its last output instead of the target token.
+        """
         state = self.initial_state(source, source_lengths)
         if sampling_mask is not None and sampling_mask.shape[1]:
             return scheduled_sampling(self.step, target, state, sampling_mask)
@@ -107,45 +108,42 @@ class Seq2Seq(CapturableDecodable, nn.Module):
     def encode(
         self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
     ) -> Float[Tensor, "B F"]:
-        """The one vector of a source, out of the states in which its readings ended."""
+        """Return the context vector of a source, from the final states of the encoder."""
         states = self.encoder(self.drop(self.embed(source)), source_lengths)
         return torch.tanh(self.context_projection(self.encoder.final_states(states, source_lengths).flatten(1)))
 
-    # -- writing, one token after another ------------------------------------------------------------------------------
+    # -- decoding, one token at a time ---------------------------------------------------------------------------------
 
     def initial_state(
         self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
     ) -> DecoderState:
-        """What is carried before the first token."""
+        """Return the decoder state before the first token."""
         vector = self.encode(source, source_lengths)
         return DecoderState(TensorMemory(vector[:, None]), self.start_from(vector))
 
     def step(self, tokens: Int[Tensor, "B K"], state: DecoderState) -> tuple[Float[Tensor, "B K V"], DecoderState]:
-        """Logits of the next token of every beam."""
         given = self.context(self.drop(self.embed_target(tokens)), state.memory.values)
         hidden: States = self.network.step(given, state.hidden)
         return self.output(hidden[-1][0], given), state.updated(hidden)
 
 
 class EveryStepContext(nn.Module):
-    """The vector stands beside every word."""
+    """Concatenate the vector to every token embedding."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.width = width
 
     def forward(self, words: Float[Tensor, "B T C"], vector: Float[Tensor, "B 1 F"]) -> Float[Tensor, "B T both"]:
-        """Both, side by side."""
         return torch.cat([words, vector.to(words.dtype).expand(-1, words.shape[1], -1)], -1)
 
 
 class InitialStateContext(nn.Module):
-    """The vector is in the first state and nowhere else."""
+    """The vector enters the first state only."""
 
     width = 0
 
     def forward(self, words: Float[Tensor, "B T C"], vector: Float[Tensor, "B 1 F"]) -> Float[Tensor, "B T C"]:
-        """The words alone."""
         return words
 
 

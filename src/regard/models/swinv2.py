@@ -1,13 +1,12 @@
-"""Swin v2: Swin, made stable at great size and movable between resolutions.
+"""Swin v2: Swin, stable at large sizes and transferable between resolutions.
 
-    tokens      patches of 4 x 4 pixels, normed; four neighbours become one between the stages, normed after
-    positions   continuous: a small network knows the bias of any step (positions.biased.continuous)
-    attention   cosine of q and k within windows, times a learned number a head; windows shifted as before
-    head        a linear map of the mean of the last tokens
+    tokens      patches of 4 x 4 pixels, normed; between stages 2 x 2 tokens are merged, then normed
+    positions   continuous: a small network computes the bias of any relative position (positions.bias.continuous)
+    attention   cosine similarity within windows, times a learned scale for each head; shifted windows as in Swin
+    head        linear, on the mean of the last tokens
 
-Each sublayer is normed after it and before the sum (res-post-norm), so that what is added stays of one size at any
-depth. A model trained with small windows is given larger ones for larger images by `change_window`; nothing is resized,
-since the network that gives the bias can be asked for steps it has not seen.
+Each sublayer's output is normed before the sum (res-post-norm), which bounds activations at any depth. `change_window`
+gives a model larger windows for larger images without resizing anything: the bias network extrapolates.
 
 Liu et al.: Swin Transformer V2: Scaling Up Capacity and Resolution. CVPR 2022. arXiv:2111.09883
 """
@@ -34,12 +33,12 @@ from regard.tokens.patch_merging import PatchMergingV2
 
 @dataclass(frozen=True)
 class Config(swin.Config):
-    """A Swin's, and the windows it was moved from; the defaults are the paper's SwinV2-T with windows of 8."""
+    """Hyperparameters of a Swin v2; the defaults are the paper's SwinV2-T with windows of 8."""
 
-    image_size: int | tuple[int, int] = 256  # rows and columns it is trained at; others are read too
-    window_size: int = 8  # cells on a side
+    image_size: int | tuple[int, int] = 256  # size in training; any other works
+    window_size: int = 8  # side in tokens
     positions: str = "continuous"  # a spec of WINDOW_BIASES
-    # the windows of an earlier training, stage by stage; None, 0: this one
+    # windows of the pretraining, for each stage; None, 0: as window_size
     pretrained_window_sizes: tuple[int, ...] | None = field(None, low=0)
 
 
@@ -47,8 +46,7 @@ _B = {"width": 128, "heads": (4, 8, 16, 32), "layers": (2, 2, 18, 2), "drop_path
 _L = {"width": 192, "heads": (6, 12, 24, 48), "layers": (2, 2, 18, 2)}
 
 # The paper's, section 4 and its code (drop path); the number is the window where it is not 8. L was trained with 12 at
-# 192 pixels, and so were those with 24 before they were moved. The one called tiny is nobody's: for small images, and
-# to try things.
+# 192 pixels, and so were those with 24 in pretraining. Tiny is for small images and tests.
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": swin.SIZES["tiny"],
     "t": {},
@@ -69,19 +67,19 @@ class ResPostNormBlock(EncoderBlock):
     def residual(
         self, x: Tensor, norm: nn.Module, f: Callable[[Tensor], Tensor], scale: nn.Module | None = None
     ) -> Tensor:
-        """One sublayer with its residual path."""
         return x + self._branch(norm(f(x)), scale)
 
 
 class SwinV2(Swin):
-    """Images in; out, the logits of the classes."""
+    """Images to logits of classes."""
 
     merging, mixing, block = PatchMergingV2, CosineWindowAttention, ResPostNormBlock
 
     def __init__(self, config: Config) -> None:
         if config.pretrained_window_sizes is not None and len(config.pretrained_window_sizes) != len(config.layers):
             raise RegardError(
-                f"pretrained_window_sizes={config.pretrained_window_sizes} and layers={config.layers} must name as many stages"
+                f"pretrained_window_sizes={config.pretrained_window_sizes} and layers={config.layers} must have "
+                "one value for each stage"
             )
         super().__init__(config)
 
@@ -90,7 +88,7 @@ class SwinV2(Swin):
         return super()._positions(stage, pretrained_window=None if trained is None else trained[stage] or None)
 
     def reset(self) -> None:
-        """Fresh weights: normal with 0.02 and cut off; blocks add nothing at first, since their norms are zero."""
+        """Initialise the weights: truncated normal with std 0.02; norms of residual branches 0."""
         super().reset()
         for module in self.modules():
             if isinstance(module, ResPostNormBlock):
@@ -99,10 +97,10 @@ class SwinV2(Swin):
 
 
 def change_window(model: Swin, image_size: int | tuple[int, int], window_size: int) -> SwinV2:
-    """The same weights with other windows, for images of another size; steps keep the measure of the first training."""
+    """Return the model with other windows, for images of another size; offsets keep the unit of the first training."""
     if not isinstance(model, SwinV2):
         given = type(model).__name__
-        raise Unsupported(f"only a SwinV2 can be given other windows: the positions of a {given} are of those it has")
+        raise Unsupported(f"change_window needs a SwinV2, got a {given}, whose positions depend on the window")
     config: Config = model.config
     before = config.pretrained_window_sizes or tuple(
         _square_side(model._window(stage)) for stage in range(len(config.layers))
@@ -118,5 +116,5 @@ def change_window(model: Swin, image_size: int | tuple[int, int], window_size: i
 def _square_side(window: tuple[int, int]) -> int:
     down, right = window
     if down != right:
-        raise Unsupported(f"steps are measured by a square window; this model was trained with {down} x {right}")
+        raise Unsupported(f"change_window needs a model with square windows, got {down} x {right}")
     return down

@@ -1,11 +1,11 @@
-"""T5: every task is text in, text out, by one encoder and one decoder.
+"""T5: text-to-text, an encoder-decoder Transformer for every task.
 
-    tokens      one embedding table for source and target, and in v1.0 for the output too
-    positions   a learned number for each head and bucket of distances, added to the scores; one table a stack
-    attention   softmax of q·k, not divided by √D; the heads' widths need not add up to C
-    head        linear; where it is tied to the embedding, of x / √C
+    tokens      one embedding table for source and target, in v1.0 for the output too
+    positions   a learned bias for each head and bucket of distances (positions.bias.relative); one table for each stack
+    attention   softmax of q·k, not divided by √D; H D need not equal C
+    head        linear; if tied to the embedding, of x / √C
 
-No biases, RMSNorm first, ReLU (v1.0) or gated GELU (v1.1). The √D that other models divide by is in the fresh weights.
+No biases, pre-norm with RMSNorm, ReLU (v1.0) or gated GELU (v1.1). The factor 1/√D is in the initial weights instead.
 
 Raffel et al.: Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer. JMLR 2020.
 arXiv:1910.10683
@@ -33,33 +33,33 @@ from regard.core.spec import build_part, layer_spec
 from regard.core.validation import validate
 from regard.positions.bias.relative import RelativePositions
 
-Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # vectors B T C, the head's matrix V C, wanted tokens B T -> a sum
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # hidden B T C, the head's weight V C, targets B T -> a sum
 
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that shapes a T5; the defaults are the smallest of v1.0."""
+    """Hyperparameters of a T5; the defaults are the smallest of v1.0."""
 
     vocab: int
     width: int = 512
     heads: int = 8
-    head_dim: int = 64  # of a head; need not be width / heads
+    head_dim: int = 64  # need not be width / heads
     ffn: int = 2048
     encoder_layers: int = 6
     decoder_layers: int = 6
     num_buckets: int = 32
-    max_distance: int = 128  # from here on all distances share a bucket
+    max_distance: int = 128  # all distances from here on share a bucket
     dropout: float = field(0.1, low=0, below=1)
     attention_dropout: float = field(0.1, low=0, below=1)
     activation_dropout: float = field(0.1, low=0, below=1)
     norm_kind: str = "rms"
     eps: float = field(1e-6, above=0)
     feedforward: str = "relu"
-    attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module of one's own
+    attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module
     tied: bool = True
-    scale_decoder_outputs: bool | None = None  # whether the head sees x / √C; None: where it is tied
+    scale_decoder_outputs: bool | None = None  # whether the head reads x / √C; None: if tied
     pad: int = field(0, low=0, below="vocab")
-    bos: int = field(0, low=0)  # T5 begins to write with its padding token
+    bos: int = field(0, low=0)  # T5 starts decoding with its padding token
     eos: int = field(1, low=0)
 
 
@@ -67,7 +67,7 @@ def _v1_1(**sizes: Any) -> dict[str, Any]:
     return {"vocab": 32128, "feedforward": "geglu_tanh", "tied": False, **sizes}
 
 
-# Table of section 3.7 and the published files, whose vocabulary is padded to 32,128; tiny is for trying things out.
+# Section 3.7 and the published files, whose vocabulary is padded to 32,128; tiny is for tests.
 SIZES: dict[str, dict[str, Any]] = {
     "small": {"vocab": 32128},
     "base": {
@@ -97,7 +97,7 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 class T5(EncoderDecoder):
-    """Source and target tokens in, logits of the next target token out; written step by step (blocks.steps)."""
+    """Source and target tokens to logits of the next target token; decodes step by step (blocks.autoregressive)."""
 
     config: Config
 
@@ -114,7 +114,7 @@ class T5(EncoderDecoder):
             [_decoder_block(config, layer) for layer in range(config.decoder_layers)],
             *_positions_norm_dropout(config, causal=True),
         )
-        self.drop = nn.Dropout(config.dropout)  # of what leaves a stack
+        self.drop = nn.Dropout(config.dropout)  # of the output of a stack
         self.head = nn.Linear(config.width, config.vocab, bias=False)
         self.reset()
 
@@ -127,8 +127,10 @@ class T5(EncoderDecoder):
         targets: Int[Tensor, "B T"] | None = None,
         loss: Loss | None = None,
     ) -> Float[Tensor, "..."]:
-        """Logits B T V of the token after each target token; with a loss, its value for these targets, so that it alone
-        knows whether there ever are as many logits. Padding stands on the right, where causality hides it."""
+        """Return the logits B T V of the token after each target token; texts are padded on the right.
+
+        With `loss`, return `loss(hidden, head.weight, targets)`; the full logits are never materialised.
+        """
         memory = self.encode(source, source_lengths)
         mask = PaddingMask.from_lengths(source, source_lengths)
         x = self._last(self.decoder(self.embed(check_token_ids(target, "target tokens")), memory, memory_mask=mask))
@@ -140,28 +142,28 @@ class T5(EncoderDecoder):
     def encode(
         self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
     ) -> Float[Tensor, "B N C"]:
-        """The source as vectors that know one another."""
+        """Return the encoder's output."""
         vectors = self.embed(check_token_ids(source, "source tokens"))
         out: Tensor = self.drop(self.encoder(vectors, PaddingMask.from_lengths(source, source_lengths)))
         return out
 
     def logits(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T V"]:
-        """Scores of the next token."""
+        """Return the logits of the next token."""
         return self.head(self._last(x))
 
     def _last(self, x: Tensor) -> Tensor:
-        """What the head sees."""
+        """Return the input of the head."""
         x = self.drop(x)
         return x * self.config.width**-0.5 if self.scale_decoder_outputs else x
 
     @property
     def scale_decoder_outputs(self) -> bool:
-        """Whether the head sees x / √C."""
+        """Whether the head reads x / √C."""
         return self.config.tied if self.config.scale_decoder_outputs is None else self.config.scale_decoder_outputs
 
     @torch.no_grad()
     def reset(self) -> None:
-        """Fresh weights, as the paper's: matrices by what goes in, queries smaller by the √D that scores lack."""
+        """Initialise the weights as in the paper: matrices by fan-in, queries also by 1/√D."""
         width, head_dim = self.config.width, self.config.head_dim
         for module in self.modules():
             if isinstance(module, nn.Linear):
@@ -215,6 +217,6 @@ def _norm(config: Config) -> nn.Module:
 
 
 def _positions_norm_dropout(config: Config, causal: bool) -> tuple[nn.Module, nn.Module, float]:
-    """Positions, last norm and dropout of a stack."""
+    """Return positions, last norm and dropout of a stack."""
     positions = RelativePositions(config.heads, config.num_buckets, config.max_distance, causal)
     return positions, _norm(config), config.dropout

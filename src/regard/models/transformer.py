@@ -1,8 +1,8 @@
-"""Transformer: an encoder reads the source, a decoder writes the target, attention is all between them.
+"""Transformer: an encoder-decoder with attention only, no recurrence.
 
-    tokens      one embedding table for source, target and output (scaled by √C on the way in)
-    positions   sinusoids added to the tokens; any other by name
-    attention   softmax with H heads: source to source, target to what was written, target to source
+    tokens      one embedding table for source, target and output (inputs are scaled by √C)
+    positions   sinusoids added to the tokens; others by name
+    attention   softmax with H heads: encoder self-attention, causal decoder self-attention, cross-attention
     head        linear, tied to the embedding
 
 Vaswani et al.: Attention Is All You Need. NeurIPS 2017. arXiv:1706.03762
@@ -30,12 +30,12 @@ from regard.core.validation import validate
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that shapes a Transformer; the defaults are the paper's base model."""
+    """Hyperparameters of a Transformer; the defaults are the paper's base model."""
 
     vocab: int
     width: int = 512
     heads: int = 8
-    kv_heads: int | None = None  # key heads; None: as many as query heads
+    kv_heads: int | None = None  # None: as many as query heads
     ffn: int = 2048
     encoder_layers: int = 6
     decoder_layers: int = 6
@@ -44,11 +44,11 @@ class Config:
     activation_dropout: float = field(0.0, low=0, below=1)
     norm: Literal["post", "pre"] = "post"
     norm_kind: str = "layer"
-    final_norm: bool | None = None  # None: only where the norm comes first
+    final_norm: bool | None = None  # None: if norm is "pre"
     feedforward: str = "relu"
-    attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module of one's own
+    attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module
     positions: str = "sinusoidal"
-    length: int = 512  # the longest input that learned positions know
+    length: int = 512  # maximum length with learned positions
     tied: bool = True
     head_bias: bool = False
     pad: int = field(0, low=0, below="vocab")
@@ -56,7 +56,7 @@ class Config:
     eos: int = field(2, low=0)
 
 
-# Table 3 of the paper; tiny is the Multi30k model of Wu et al. 2021, small is what a laptop trains.
+# Table 3 of the paper; tiny is the Multi30k model of Wu et al. 2021, small is for training on a laptop.
 SIZES: dict[str, dict[str, Any]] = {
     "base": {},
     "big": {"width": 1024, "heads": 16, "ffn": 4096, "dropout": 0.3},
@@ -66,7 +66,7 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 class Transformer(EncoderDecoder):
-    """Source and target tokens in, logits of the next target token out; written step by step (blocks.steps)."""
+    """Source and target tokens to logits of the next target token; decodes step by step (blocks.autoregressive)."""
 
     config: Config
 
@@ -93,7 +93,7 @@ class Transformer(EncoderDecoder):
         source_lengths: Int[Tensor, " B"] | None = None,
         target_lengths: Int[Tensor, " B"] | None = None,
     ) -> Float[Tensor, "B T V"]:
-        """Logits of the token after each target token. Padding stands on the right, where causality hides it."""
+        """Return the logits of the token after each target token; texts are padded on the right."""
         memory = self.encode(source, source_lengths)
         mask = PaddingMask.from_lengths(source, source_lengths)
         return self.head(
@@ -103,18 +103,18 @@ class Transformer(EncoderDecoder):
     def encode(
         self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
     ) -> Float[Tensor, "B N C"]:
-        """The source as vectors that know one another."""
+        """Return the encoder's output."""
         return self.encoder(
             self.embed_tokens(check_token_ids(source, "source tokens")),
             PaddingMask.from_lengths(source, source_lengths),
         )
 
     def embed_tokens(self, tokens: Int[Tensor, "B N"]) -> Float[Tensor, "B N C"]:
-        """Token embeddings, scaled so that positions do not drown them."""
+        """Return token embeddings scaled by √C."""
         return self.embed(tokens) * self.config.width**0.5
 
     def reset(self) -> None:
-        """Fresh weights: Xavier for matrices, so that one qkv matrix starts as three smaller ones would."""
+        """Initialise matrices by Xavier; a fused qkv matrix is initialised as three."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
@@ -169,6 +169,6 @@ def _norm(config: Config) -> nn.Module:
 
 
 def _positions_norm_dropout(config: Config, causal: bool) -> tuple[nn.Module, nn.Module | None, float]:
-    """Positions, last norm and dropout of a stack."""
+    """Return positions, last norm and dropout of a stack."""
     last = config.norm == "pre" if config.final_norm is None else config.final_norm
     return build_positions(config, causal), _norm(config) if last else None, config.dropout

@@ -1,14 +1,13 @@
-"""ViT: an image is a sequence of patches, and a Transformer reads it like a text.
+"""ViT: a Transformer encoder over the patches of an image.
 
-    tokens      patches of P × P pixels, each mapped to a vector (tokens.patches; or any stem that gives B Y X C), and
-                before them one learned token that belongs to no place: the class
-    positions   a learned grid, added; drawn larger or smaller where the image has another size or shape
+    tokens      patches of P × P pixels through one linear map (tokens.patches; or another stem), plus a class token
+    positions   a learned grid, added; interpolated for images of another size
     attention   softmax with H heads, every patch sees every patch; norm before each sublayer
-    head        a linear map of the class token, or of the mean of the patches
+    head        linear, on the class token or the mean of the patches
 
-``model(images)`` are the classes' logits, ``model.pooled(images)`` what the head reads, ``model.grid(images)`` the last
-tokens in their places, ``model.features(images)`` a pyramid of four. An image of any size is read; where the patch does
-not divide it, zeros fill it up.
+``model(images)`` returns the logits of the classes, ``model.pooled(images)`` the input of the head,
+``model.grid(images)`` the last tokens on their grid, ``model.features(images)`` a feature pyramid. Images of any size
+work; those that patches do not divide are padded with zeros.
 
 Dosovitskiy et al.: An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale. ICLR 2021.
 arXiv:2010.11929; Zhai, Kolesnikov, Houlsby, Beyer: Scaling Vision Transformers (g, G). CVPR 2022. arXiv:2106.04560;
@@ -42,10 +41,10 @@ from regard.tokens.patches import grid_size
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that shapes a ViT; the defaults are the paper's ViT-B/16."""
+    """Hyperparameters of a ViT; the defaults are the paper's ViT-B/16."""
 
-    num_classes: int = field(1000, low=0)  # 0: no head, the pooled vector itself
-    image_size: int | tuple[int, int] = 224  # rows and columns it is trained at; others are read too
+    num_classes: int = field(1000, low=0)  # 0: no head, return the pooled vector
+    image_size: int | tuple[int, int] = 224  # size in training; any other works
     channels: int = 3
     patch_size: int | tuple[int, int] = 16
     width: int = 768
@@ -55,15 +54,15 @@ class Config:
     num_prefix_tokens: int = field(
         1, low=0
     )  # learned tokens before the patches: the first is the class, further ones are registers
-    pool: Literal["token", "mean", "mean_norm"] = "token"  # of normed tokens; mean_norm: the norm is of the mean
-    representation_size: int | None = None  # the width of a tanh layer before the head, as in the paper's pre-training
-    layer_scale: float | None = field(None, low=0)  # where the factors of every channel start; None: there are none
+    pool: Literal["token", "mean", "mean_norm"] = "token"  # of normed tokens; mean_norm: norm of the mean
+    representation_size: int | None = None  # width of a tanh layer before the head, as in the paper's pretraining
+    layer_scale: float | None = field(None, low=0)  # initial factor of every channel; None: no layer scale
     dropout: float = field(0.0, low=0, below=1)
     attention_dropout: float = field(0.0, low=0, below=1)
-    drop_path: float = field(0.0, low=0, below=1)  # of the last layer; the first is never left out
-    attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module of one's own
+    drop_path: float = field(0.0, low=0, below=1)  # of the last layer; 0 at the first, linear between
+    attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module
     positions: str = "learned"  # a spec of GRID_POSITIONS
-    stem: Any = "patches"  # a spec of STEMS, or a module of one's own that gives B Y X C and knows its stride
+    stem: Any = "patches"  # a spec of STEMS, or a module from images to B Y X C with a stride
     feedforward: str = "gelu"
     eps: float = field(1e-6, above=0)
 
@@ -73,7 +72,7 @@ def _size(width: int, heads: int, layers: int, patch: int, **more: Any) -> dict[
 
 
 # Ti and S are DeiT's; B, L and H the paper's, table 1; g and G those of Zhai et al., table 2. The number is the patch.
-# The one called tiny is nobody's: for small images, and to try things.
+# Tiny is for small images and tests.
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": _size(96, 3, 4, 4, image_size=32, num_classes=10),
     "ti32": _size(192, 3, 12, 32),
@@ -112,16 +111,16 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 class ViT(nn.Module):
-    """Images in; out, the logits of the classes."""
+    """Images to logits of classes."""
 
-    forward_methods: tuple[str, ...] = ("pooled", "grid", "features")  # what is called on a model beside itself
-    no_weight_decay = ("prefix_tokens",)  # from weight decay
+    forward_methods: tuple[str, ...] = ("pooled", "grid", "features")  # methods besides forward that FSDP must wrap
+    no_weight_decay = ("prefix_tokens",)
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         validate(config)
         if config.pool == "token" and not config.num_prefix_tokens:
-            raise RegardError("pool='token' reads a class token: give num_prefix_tokens=1, or pool='mean'")
+            raise RegardError("pool='token' needs a class token: set num_prefix_tokens=1, or pool='mean'")
         self.config, self.num_prefix_tokens = config, config.num_prefix_tokens
         self.stem = build_part(
             STEMS, config.stem, "stem", channels=config.channels, width=config.width, patch=config.patch_size
@@ -149,33 +148,30 @@ class ViT(nn.Module):
         self.reset()
 
     def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B classes"]:
-        """The lecture's pseudocode, line by line."""
-        patches = self.stem(images)  # created and embedded: B Y X C
+        """Return the logits of the classes, or the pooled vector if there are none; as the lecture's pseudocode."""
+        patches = self.stem(images)  # B Y X C
         sequence = self.sequence(patches)  # concat(class token, patches) + positions
         hidden = self.encoder(sequence)
         return self.classify(self.pool(hidden))
 
     def pooled(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B R"]:
-        """What the head reads."""
+        """Return the input of the head."""
         return self.pool(self.encoder(self.sequence(self.stem(images))))
 
     def grid(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B y x D"]:
-        """The last tokens of the patches in their places, normed."""
+        """Return the normed patch tokens of the last layer on their grid."""
         patches = self.stem(images)
         return self._placed(self._normed(self.encoder(self.sequence(patches))), patches.shape[1:3])
 
     def features(self, images: Float[Tensor, "B C Y X"]) -> list[Float[Tensor, "B D y x"]]:
-        """A pyramid at strides 4, 8, 16 and 32: the tokens of four depths, the last the deepest, normed and resampled.
-
-        All depths of a ViT have one grid, so that the maps are drawn larger or smaller (bilinear) without parameters.
-        """
+        """Return a pyramid at strides 4, 8, 16 and 32: normed tokens of four depths, resampled bilinearly."""
         patches = self.stem(images)
         found = self.encoder.intermediate_layers(self.sequence(patches), pyramid_layers(self.config.layers))
         grids = [self._placed(self._normed(self.encoder.final_norm(x)), patches.shape[1:3]) for x in found]
         return resample_to_strides(grids, (images.shape[2], images.shape[3]))
 
     def sequence(self, patches: Float[Tensor, "B y x D"]) -> Float[Tensor, "B N D"]:
-        """The learned tokens and the patches after them, row by row, told where they are."""
+        """Concatenate the prefix tokens and the patches, row by row, and add positions."""
         tokens = patches.flatten(1, 2)
         if self.prefix_tokens is not None:
             tokens = torch.cat([self.prefix_tokens.to(tokens.dtype).expand(tokens.shape[0], -1, -1), tokens], 1)
@@ -183,17 +179,17 @@ class ViT(nn.Module):
         return placed
 
     def pool(self, hidden: Float[Tensor, "B N D"]) -> Float[Tensor, "B R"]:
-        """One vector of the whole image."""
+        """Return one vector of the image."""
         x = hidden[:, 0] if self.config.pool == "token" else hidden[:, self.num_prefix_tokens :].mean(1)
         x = x if self.pool_norm is None else self.pool_norm(x)
         return x if self.pre_logits is None else torch.tanh(self.pre_logits(x))
 
     def classify(self, pooled: Float[Tensor, "B R"]) -> Float[Tensor, "B classes"]:
-        """The head's answer to pooled vectors; without a head, these themselves."""
+        """Apply the head to pooled vectors; without a head, return them."""
         return pooled if self.head is None else self.head(pooled)
 
     def _normed(self, hidden: Tensor) -> Tensor:
-        """Tokens normed, where the last norm stands behind the mean."""
+        """Norm the tokens, unless the norm is after the mean."""
         return hidden if self.pool_norm is None else self.pool_norm(hidden)
 
     def _placed(self, tokens: Float[Tensor, "B N D"], grid: Any) -> Float[Tensor, "B y x D"]:
@@ -201,7 +197,7 @@ class ViT(nn.Module):
 
     @torch.no_grad()
     def reset(self) -> None:
-        """Fresh weights, as DeiT's: normal with 0.02, cut off at 2, biases 0; patches by their pixels."""
+        """Initialise the weights as DeiT: truncated normal with std 0.02, biases 0; patches by fan-in."""
         for name, module in self.named_modules():
             if isinstance(module, nn.Linear) and not name.startswith("stem."):
                 nn.init.trunc_normal_(module.weight, std=0.02)

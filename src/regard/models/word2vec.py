@@ -1,20 +1,20 @@
-"""word2vec: a word is known by the company it keeps. One vector a word, whatever the sentence.
+"""word2vec: one vector a word, learned from the words near it.
 
-    tokens      words; a table of vectors, and a second one for the words that are predicted
-    positions   none: which words are near, not where
-    skip-gram   the vector of a word predicts each word near it
+    tokens      words; a table of input vectors and one of output vectors
+    positions   none: a window is a bag of words
+    skip-gram   a word predicts each word near it
     cbow        the mean of the words near it predicts the word
-    head        negative sampling: tell the word that was there from K that were drawn by their frequency^0.75
+    head        negative sampling: distinguish the target from K words sampled by frequency^0.75
 
-    -log σ(h · u_wanted) - Σ_k log σ(-h · u_k)        instead of        -log softmax(h Uᵀ)[wanted]
+    -log σ(h · u_target) - Σ_k log σ(-h · u_k)        instead of        -log softmax(h Uᵀ)[target]
 
-The cost of a word is 1 + K scores instead of V. Here the K drawn words are shared by all words of a window, each
-counted as often as there are words to predict (less those it happens to be): the same objective in expectation, with
-fewer products.
+The cost of a word is 1 + K scores instead of V. Here the K negatives are shared by all targets of a window, each
+weighted by the number of targets (other than itself): the same objective in expectation, with fewer products.
 
 Mikolov, Chen, Corrado, Dean: Efficient Estimation of Word Representations in Vector Space. 2013. arXiv:1301.3781
 Mikolov, Sutskever, Chen, Corrado, Dean: Distributed Representations of Words and Phrases. NeurIPS 2013. arXiv:1310.4546
-Ji, Satish, Li, Dubey: Parallelizing Word2Vec in Shared and Distributed Memory (shared draws). 2016. arXiv:1604.04661
+Ji, Satish, Li, Dubey: Parallelizing Word2Vec in Shared and Distributed Memory (shared negatives). 2016.
+arXiv:1604.04661
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import Registry, build_part
 from regard.core.validation import validate
 
-NO_WORD = -1  # a place of a window where there is no word
+NO_WORD = -1  # padding of a window
 
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that shapes a word2vec; the defaults are those of the authors' program but for the width."""
+    """Hyperparameters of a word2vec; the defaults are those of the authors' program but for the width."""
 
     vocab: int
     width: int = 128
-    algorithm: str = "skipgram"  # who predicts whom: skipgram or cbow
+    algorithm: str = "skipgram"  # skipgram or cbow
 
 
 SIZES: dict[str, dict[str, Any]] = {
     "skipgram": {},
     "cbow": {"algorithm": "cbow"},
-    "paper": {"width": 300},  # of the vectors that were published, for three million words
+    "paper": {"width": 300},  # the published vectors, of three million words
     "tiny": {"width": 32},
 }
 
 
 class Word2Vec(nn.Module):
-    """Words in, vectors out; windows in, the loss of telling their words from drawn ones."""
+    """Words to vectors; windows to the loss of negative sampling."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -70,28 +70,28 @@ class Word2Vec(nn.Module):
         contexts: Int[Tensor, "B W"] | None = None,
         negatives: Int[Tensor, "B K"] | None = None,
     ) -> Float[Tensor, "..."]:
-        """The vectors of words; with the words around each (-1 where there is none) and drawn ones, the summed loss."""
+        """Return the vectors of words or, with their contexts (-1 is padding) and negatives, the summed loss."""
         if contexts is None or negatives is None:
             return self.embed(centres)
         return self.loss(centres, contexts, negatives)
 
-    @disable_compile  # sparse products over as many pairs as there happen to be
+    @disable_compile  # the number of pairs varies
     def loss(
         self, centres: Int[Tensor, " B"], contexts: Int[Tensor, "B W"], negatives: Int[Tensor, "B K"]
     ) -> Float[Tensor, ""]:
-        """Negative sampling, summed over all words to be predicted."""
+        """Return the loss of negative sampling, summed over all targets."""
         with torch.autocast(centres.device.type, enabled=False):
             read, wanted = self.algorithm(self.embed.weight, centres, contexts)
             real = wanted != NO_WORD
             weight = torch.cat([real.to(read.dtype), -_negative_counts(wanted, real, negatives).to(read.dtype)], 1)
             used = weight != 0
             scores = pair_scores(read, self.output.weight, Pairs.from_mask(torch.cat([wanted, negatives], 1), used))
-            weight = weight[used]  # 1 where the word was there, -n where it was drawn against n words
+            weight = weight[used]  # 1 for a target, -n for a negative of n targets
             return -(weight.abs() * F.logsigmoid(weight.sign() * scores)).sum()
 
     @torch.no_grad()
     def reset(self) -> None:
-        """Fresh vectors, small; those of the output are zero, as in the authors' program."""
+        """Initialise the vectors as the authors: small; output vectors 0."""
         self.embed.weight.uniform_(-0.5, 0.5).div_(self.config.width)
         self.output.weight.zero_()
 
@@ -102,17 +102,17 @@ class SkipGram(nn.Module):
     def forward(
         self, table: Float[Tensor, "V C"], centres: Int[Tensor, " B"], contexts: Int[Tensor, "B W"]
     ) -> tuple[Float[Tensor, "B C"], Int[Tensor, "B W"]]:
-        """What is read, and the words it is to predict."""
+        """Return the inputs and their targets."""
         return F.embedding(centres, table), contexts
 
 
 class CBOW(nn.Module):
-    """The mean of the words near it predicts a word; a word that stands alone is not predicted."""
+    """The mean of the words near it predicts a word; a word without context is not predicted."""
 
     def forward(
         self, table: Float[Tensor, "V C"], centres: Int[Tensor, " B"], contexts: Int[Tensor, "B W"]
     ) -> tuple[Float[Tensor, "B C"], Int[Tensor, "B 1"]]:
-        """What is read, and the words it is to predict."""
+        """Return the inputs and their targets."""
         near = contexts != NO_WORD
         return pair_means(table, Pairs.from_mask(contexts, near)), torch.where(near.any(1), centres, NO_WORD)[:, None]
 
@@ -124,7 +124,7 @@ ALGORITHMS: Registry = {
 
 
 def _negative_counts(wanted: Tensor, real: Tensor, negatives: Tensor) -> Int[Tensor, "B K"]:
-    """How often each drawn word counts: once for every word to be predicted that it is not."""
+    """Return the weight of each negative: the number of targets that differ from it."""
     same = torch.zeros_like(negatives)
     for each in wanted.unbind(1):  # W small comparisons instead of one of B W K
         same += each[:, None] == negatives

@@ -1,11 +1,12 @@
-"""Positions: attention is blind to order, so each token has to be told where it is. Three places to tell it:
+"""Positions: attention alone does not see order. There are four places to add it:
 
-    added     x_n + p_n                    to the tokens, once
-    turned    (R_n q_n) · (R_m k_m)        to queries and keys, in every layer
-    biased    q_n · k_m + b(m - n)         to the scores, in every layer
+    added           x_n + p_n                    to the tokens, once
+    per_layer       W (x_n + p_n)                to the inputs of queries and keys, in every layer
+    qk_transforms   (R_n q_n) · (R_m k_m)        to queries and keys, in every layer
+    bias            q_n · k_m + b(m - n)         to the scores, in every layer
 
-Every part takes explicit indices (#B N), so that decoding one token, a cache and a whole sentence are the same call.
-Only what is learned is a parameter and is saved; what is a formula is computed where it is needed, for any index.
+Every part takes explicit indices (#B N), so that decoding one token, with a cache, and a whole sentence are the same
+call. Learned tables are parameters; formulas are computed where they are needed, for any index, and not saved.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ POSITIONS: Registry = {
     "rotary": ("regard.positions.qk_transforms.rotary", "RotaryPositions"),
     "relative": ("regard.positions.bias.relative", "RelativePositions"),
     "alibi": ("regard.positions.bias.alibi", "AlibiPositions"),
+    "per_layer": ("regard.positions.per_layer", "PerLayerPositions"),
     "none": ("regard.positions.none", "NoPositions"),
 }
 
-# Of tokens on a grid of rows and columns: told by the grid's size, not by an index.
+# For tokens on a grid of rows and columns, by the size of the grid.
 GRID_POSITIONS: Registry = {
     "learned": ("regard.positions.added.grid", "GridPositions"),
 }
 
-# Between the cells of a window of rows and columns: a bias for every step, told by the window's size.
+# For the cells of a window: a bias for every relative position, by the size of the window.
 WINDOW_BIASES: Registry = {
     "table": ("regard.positions.bias.window", "TableWindowBias"),
     "continuous": ("regard.positions.bias.continuous", "ContinuousWindowBias"),

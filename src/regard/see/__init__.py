@@ -1,24 +1,24 @@
-"""Arrays and traces -> pictures. Never takes a model: what to look at was decided by whoever made the traces.
+"""Arrays and traces -> figures, HTML pages, text. Nothing here takes a model; the traces are recorded elsewhere.
 
-    heads, alignment, layers, mask     grids of maps, as matplotlib figures          grid.py
-    path, compare                      where an aligner walks; several side by side  walks.py
-    page                               one HTML file to explore, needs no network    page.py
-    draw, shade                        an alignment, a map in the terminal           text.py
-    rollout, through                   several layers as one map                     rollout.py
-    whole                              a map over words, out of one over pieces      whole.py
-    curve                              a training run's losses and scores            curve.py
-    lengths                            a score over the length of the input          lengths.py
-    reach                              how far a gradient reaches                    reach.py
-    encoding                           vectors of positions, place by place          encoding.py
-    estimates                          estimates of a gradient: spread and bias      estimates.py
-    plane                              vectors with names, in two dimensions         plane.py
-    strokes                            handwriting, and what was read at each point  strokes.py
-    lattice, listened                  what was heard in a sound, where in time      sound.py
-    overlay, overlays                  maps over a photo                             overlay.py
-    PixelAttribution                              a model's look at an image, on its pixels     sight.py
-    save                               a figure or a page to disk, whole or not      save.py
+    heads, alignment, layers, mask         grids of maps, as matplotlib figures             grid.py
+    alignment_path, compare_alignments     the path of an aligner; several side by side     alignment_paths.py
+    page                                   one HTML file to explore, works offline          page.py
+    text_map, text_heatmap                 a map in the terminal                            terminal.py
+    rollout, cross_rollout                 several layers as one map                        rollout.py
+    merge_subwords                         a map over words from one over subwords          merge_subwords.py
+    training_curve                         losses and scores of a training run              training_curve.py
+    score_by_length                        a score over the length of the input             score_by_length.py
+    gradient_by_distance                   gradient norm over distance                      gradient_by_distance.py
+    positional_encoding                    position vectors, a row per position             positional_encoding.py
+    gradient_estimators                    variance and bias of gradient estimators         gradient_estimators.py
+    pca                                    named vectors in two dimensions                  pca.py
+    strokes                                handwriting with its attention window            strokes.py
+    ctc_lattice, audio_alignment           labels and attention over time                   audio.py
+    overlay, overlay_grid                  maps over a photo                                overlay.py
+    PixelAttribution                       attention of an image model on its pixels        pixel_attribution.py
+    save                                   write a figure or a page to disk                 save.py
 
-Importing this room never imports matplotlib; the first figure does.
+Importing this package does not import matplotlib; the first figure does.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from regard.see.score_by_length import score_by_length
 from regard.see.strokes import strokes
 from regard.see.terminal import text_heatmap, text_map
 
-# A function that shares its file's name is bound here at once: a later import of the file would take the name from it.
+# Functions named like their module are imported here eagerly: a later import of the module would shadow them.
 from regard.see.training_curve import training_curve
 
 if TYPE_CHECKING:
@@ -84,9 +84,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'regard.see' has no attribute '{name}'")
-    return getattr(
-        import_module(
-            "regard.see.alignment_paths" if name in ("alignment_path", "compare_alignments") else "regard.see.grid"
-        ),
-        name,
-    )
+    paths = ("alignment_path", "compare_alignments")
+    return getattr(import_module("regard.see.alignment_paths" if name in paths else "regard.see.grid"), name)

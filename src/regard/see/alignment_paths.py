@@ -1,8 +1,8 @@
-"""How aligners walk over their input: the path of one, several side by side.
+"""Paths of aligners over their input: one in detail, or several side by side.
 
-Rows are output steps from the top down, columns are places of the input. Where an aligner has centres of its own (the κ
-of a Gaussian mixture, the middle of a window) their paths are drawn over its weights; where it has none, its path is
-the mean place it looks at, Σ m w_m / Σ w_m, with a gap where it looks at nothing.
+Rows are output steps from the top down, columns are input positions. Where an aligner has centres of its own (the κ of
+a Gaussian mixture, the middle of a window) they are drawn over its weights; otherwise the path is the mean position
+Σ m w_m / Σ w_m, with a gap where all weights are zero.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from regard.see.layout import MARGIN, MUTED_INK, Layout, draw_map, font, label_c
 from regard.see.maps import AttentionMaps, MapLike, to_maps
 from regard.see.token_display import visible
 
-_CELL, _LEAST, _MOST = 0.3, 1.6, 9.0  # inches: of a cell with room to spare, and of a side
-_LINES = ("#4fd1ff", "#8dff8a", "#ffd24f", "#ff8ad8", "#b9a5ff", "#ffffff")  # bright on the dark of small weights
+_CELL, _MIN_SIDE, _MAX_SIDE = 0.3, 1.6, 9.0  # inches: a cell at most, a side at least and at most
+_LINES = ("#4fd1ff", "#8dff8a", "#ffd24f", "#ff8ad8", "#b9a5ff", "#ffffff")  # bright: small weights are dark
 
 
 def alignment_path(seen: MapLike, title: str | None = None) -> Figure:
-    """Where an aligner stands at each step, over what it looks at; one line for each of its centres."""
+    """Draw the path of an aligner over its weights, one line per centre."""
     maps = to_maps(seen)
     weights = maps.map()
     n, m = weights.shape
@@ -39,24 +39,22 @@ def alignment_path(seen: MapLike, title: str | None = None) -> Figure:
     _draw_paths(axes, maps, 1.4)
     label_rows(axes, maps.rows, height / n)
     label_columns(axes, maps.columns, width / m, above=False)
-    looks, at = axis_labels(maps.kind)
-    axes.set_ylabel(looks, font=font(8), color=MUTED_INK)
-    axes.set_xlabel(at, font=font(8), color=MUTED_INK)
+    row_label, column_label = axis_labels(maps.kind)
+    axes.set_ylabel(row_label, font=font(8), color=MUTED_INK)
+    axes.set_xlabel(column_label, font=font(8), color=MUTED_INK)
     layout.colorbar(left + width + 0.15, top, height, norm)
     layout.text(MARGIN, MARGIN, visible(title) if title else _title(maps), 11)
     return layout.figure
 
 
 def compare_alignments(seen: Mapping[str, MapLike], title: str | None = None, lines: bool = False) -> Figure:
-    """Several aligners side by side under their names, on one scale; `lines` draws their paths too."""
+    """Draw several aligners side by side on one colour scale; with `lines`, their paths too."""
     if not isinstance(seen, Mapping) or not seen:
-        raise BadInput("this picture takes a dict, name -> trace, with at least one in it")
+        raise BadInput(f"Expected a non-empty dict of name -> trace, got {type(seen).__name__}.")
     every = {visible(name): to_maps(one) for name, one in seen.items()}
     n, m = (max(maps.weights.shape[axis] for maps in every.values()) for axis in (1, 2))
     width, height, columns = max(panel_size(m), 1.4), max(panel_size(n), 1.4), grid_columns(len(every))
-    lefts = (
-        MARGIN + max(max_label_width(maps.rows, 7) for maps in every.values()) + 0.12
-    )  # every map has names of its own
+    lefts = MARGIN + max(max_label_width(maps.rows, 7) for maps in every.values()) + 0.12  # each map has its own labels
     below = max(max_label_width(maps.columns, 7) for maps in every.values()) + 0.2
     top, line = MARGIN + 0.4, 0.24  # line: the caption over each map
     full = columns * (lefts + width)
@@ -76,12 +74,12 @@ def compare_alignments(seen: Mapping[str, MapLike], title: str | None = None, li
         if lines:
             _draw_paths(axes, maps, 0.9)
     layout.colorbar(full + 0.18, top + line, height, norm)
-    layout.text(MARGIN, MARGIN, visible(title) if title else "the same output, aligned by each", 11)
+    layout.text(MARGIN, MARGIN, visible(title) if title else "the same output, aligned by each aligner", 11)
     return layout.figure
 
 
 def centre_paths(maps: AttentionMaps) -> np.ndarray:
-    """N P: the centres at each step, in columns from 0; NaN where nothing was looked at."""
+    """Return the centres at each step (N P), in columns from 0; NaN where all weights are zero."""
     if maps.centres is not None:
         centres: np.ndarray = maps.centres.mean(0)
         return centres
@@ -92,7 +90,7 @@ def centre_paths(maps: AttentionMaps) -> np.ndarray:
 
 
 def _draw_paths(axes: Axes, maps: AttentionMaps, wide: float) -> None:
-    """A line down the rows for each centre; the frame stays where the map ends."""
+    """Draw a line down the rows for each centre, without changing the limits of the axes."""
     n, m = maps.weights.shape[1:]
     for p, line in enumerate(centre_paths(maps).T):
         dot = "o" if n <= 60 else ""
@@ -103,9 +101,9 @@ def _draw_paths(axes: Axes, maps: AttentionMaps, wide: float) -> None:
 
 def _title(maps: AttentionMaps) -> str:
     count = 0 if maps.centres is None else maps.centres.shape[-1]
-    what = "the mean place" if not count else "its centre" if count == 1 else f"its {count} centres"
+    what = "mean position" if not count else "centre" if count == 1 else f"{count} centres"
     return f"{maps.name or 'aligner'}, {what}"
 
 
 def _side(count: int) -> float:
-    return float(np.clip(count * _CELL, _LEAST, _MOST))
+    return float(np.clip(count * _CELL, _MIN_SIDE, _MAX_SIDE))

@@ -1,10 +1,10 @@
-"""Sounds as pictures: what was heard, where in time.
+"""Speech recognition over time.
 
-    lattice    the spectrum, the probability of every label, and all ways of saying a text with the likeliest of them
-    listened   the spectrum, and where a decoder listened for each word it wrote
+    ctc_lattice        the spectrogram, the probability of every label, and the CTC lattice with its best path
+    audio_alignment    the spectrogram, and the attention of every output word over the frames
 
-All panels share one axis of seconds. The lattice has a row a state, blanks and labels in turn from the top; its shade
-is the share of all ways that are there at that time (γ of losses.ctc), its line the likeliest way.
+All panels share one axis in seconds. The lattice has a row per state, blanks and labels in turn from the top; its
+colour is the posterior of the state (γ of losses.ctc), its line the most likely path.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from regard.see.layout import Layout
 
-_WAY = "#38c7b4"  # the likeliest way, on magma
-MAX_WORDS = 60  # words that are named above the spectrum; more would hide it
-_LEAST = 0.02  # labels that are never likelier are not drawn
+_PATH_COLOUR = "#38c7b4"  # stands out on magma
+MAX_WORDS = 60  # words labelled above the spectrogram
+_MIN_PROBABILITY = 0.02  # labels that never reach it are not drawn
 _SPECTRUM, _GAP = 1.3, 0.42  # inches
 
 
@@ -43,37 +43,39 @@ def ctc_lattice(
     title: str = "",
     file: str | os.PathLike[str] | None = None,
 ) -> Figure:
-    """The figure of one sound by CTC; also written to `page_file` where one is given.
+    """Draw the CTC lattice of one recording; also save it to `file` if given.
 
-    `spectrogram` T F; `probabilities` N V of the labels; `share` N L and `alignment_path` N of the states; `seconds` is how long one
-    of the N frames lasts. T is N times a whole number, or a few less.
+    Args:
+        spectrum: T F; T is a multiple of N, or a few frames less.
+        probabilities: N V, of the labels.
+        share: N L, posterior of the states.
+        path: N, the state at each frame of the most likely path; -1 for none.
+        states, labels: their names.
+        seconds: duration of one of the N frames.
     """
     from matplotlib.colors import Normalize, PowerNorm
 
     n, many = share.shape
     if probabilities.shape != (n, len(labels)) or path.shape != (n,) or len(states) != many or not n:
         raise BadInput(
-            f"a lattice of {n} frames and {many} states does not fit probabilities {probabilities.shape}, "
-            f"a path {path.shape} and {len(states)} names"
+            f"Shapes do not match: share {share.shape}, probabilities {probabilities.shape}, path {path.shape}, "
+            f"{len(states)} state names, {len(labels)} labels."
         )
-    shown = [k for k in range(len(labels)) if probabilities[:, k].max() >= _LEAST] or [len(labels) - 1]
+    shown = [k for k in range(len(labels)) if probabilities[:, k].max() >= _MIN_PROBABILITY] or [len(labels) - 1]
     heights = [_SPECTRUM, max(0.5, 0.17 * len(shown)), max(0.5, min(0.17 * many, 8.0))]
     layout, panels = _panels([*(labels[k] for k in shown), *states], heights, n, title)
     end = n * seconds
     _spectrum(panels[0], spectrum, n, end)
     begins = _begins(states, path)
     for word, at in begins if len(begins) <= MAX_WORDS else ():
-        panels[0].axvline(at * seconds, color=_WAY, linewidth=0.8)
-        _note(panels[0], at * seconds, word)
-    _map(
-        panels[1], probabilities[:, shown].T, end, [labels[k] for k in shown], Normalize(0, 1), "probability of a label"
-    )
-    _map(panels[2], share.T, end, list(states), PowerNorm(0.5, 0, 1), "share of all ways of saying it; the likeliest")
+        panels[0].axvline(at * seconds, color=_PATH_COLOUR, linewidth=0.8)
+        _annotate(panels[0], at * seconds, word)
+    _map(panels[1], probabilities[:, shown].T, end, [labels[k] for k in shown], Normalize(0, 1), "label probability")
+    _map(panels[2], share.T, end, list(states), PowerNorm(0.5, 0, 1), "state posterior; best path")
     inside = path >= 0
-    panels[2].plot(
-        (np.flatnonzero(inside) + 0.5) * seconds, path[inside], color=_WAY, linewidth=1.2, marker=".", markersize=3
-    )
-    return _done(layout, panels, file)
+    times = (np.flatnonzero(inside) + 0.5) * seconds
+    panels[2].plot(times, path[inside], color=_PATH_COLOUR, linewidth=1.2, marker=".", markersize=3)
+    return _finish(layout, panels, file)
 
 
 def audio_alignment(
@@ -84,26 +86,26 @@ def audio_alignment(
     title: str = "",
     file: str | os.PathLike[str] | None = None,
 ) -> Figure:
-    """The figure of one sound by attention: `map_rows` N M, a row a word, a column a frame of so many seconds."""
+    """Draw attention over a recording: `weights` N M has a row per word and a column per frame of `seconds` seconds."""
     from matplotlib.colors import PowerNorm
 
     if weights.ndim != 2 or len(weights) != len(words) or not weights.size:
-        raise BadInput(f"{len(words)} words do not name the rows of weights {weights.shape}")
+        raise BadInput(f"Expected weights with one row per word, got {len(words)} words and shape {weights.shape}.")
     n = weights.shape[1]
     layout, panels = _panels(words, [_SPECTRUM, max(0.5, min(0.24 * len(words), 8.0))], n, title)
     end = n * seconds
     _spectrum(panels[0], spectrum, n, end)
-    _map(panels[1], weights, end, list(words), PowerNorm(0.5, 0, float(weights.max()) or 1.0), "where it listened")
-    return _done(layout, panels, file)
+    _map(panels[1], weights, end, list(words), PowerNorm(0.5, 0, float(weights.max()) or 1.0), "attention")
+    return _finish(layout, panels, file)
 
 
 def _panels(names: Sequence[str], heights: Sequence[float], n: int, title: str) -> tuple[Layout, list[Axes]]:
-    """A sheet with panels one under the other, wide enough for the names beside them."""
-    from regard.see.layout import MARGIN, Layout, max_label_width
+    """Stack panels vertically, with a left margin wide enough for the labels."""
+    from regard.see.layout import MARGIN, Layout, max_label_width, truncate_to_width
 
     left, width = MARGIN + max_label_width(names, 8) + 0.2, min(11.0, max(5.0, 0.08 * n))
     layout = Layout(left + width + MARGIN, MARGIN + 0.72 + sum(heights) + _GAP * len(heights))
-    layout.text(MARGIN, MARGIN, _fitting(visible(title), left + width - MARGIN), 11)
+    layout.text(MARGIN, MARGIN, truncate_to_width(visible(title), left + width - MARGIN), 11)
     top, panels = MARGIN + 0.72, []
     for height in heights:
         panels.append(layout.axes(left, top, width, height))
@@ -111,16 +113,8 @@ def _panels(names: Sequence[str], heights: Sequence[float], n: int, title: str) 
     return layout, panels
 
 
-def _fitting(title: str, room: float) -> str:
-    """A title that goes into so many inches."""
-    from regard.see.layout import max_label_width
-
-    many = int(room / max_label_width(["n"], 11))
-    return title if len(title) <= many else f"{title[: many - 1].rstrip()}…"
-
-
 def _spectrum(axes: Axes, spectrum: np.ndarray, n: int, end: float) -> None:
-    own = -(-len(spectrum) // n)  # frames of the spectrum to each that is left; the last may be short of some
+    own = -(-len(spectrum) // n)  # spectrogram frames per output frame; the last may have fewer
     span = (0.0, end * len(spectrum) / (own * n), -0.5, spectrum.shape[1] - 0.5)
     axes.imshow(spectrum.T, cmap="Greys", aspect="auto", origin="lower", extent=span, interpolation="antialiased")
 
@@ -144,7 +138,7 @@ def _begins(states: Sequence[str], path: np.ndarray) -> list[tuple[str, int]]:
     return found
 
 
-def _note(axes: Axes, x: float, word: str) -> None:
+def _annotate(axes: Axes, x: float, word: str) -> None:
     from regard.see.layout import INK, font, label
 
     axes.annotate(
@@ -159,7 +153,7 @@ def _note(axes: Axes, x: float, word: str) -> None:
     )
 
 
-def _done(layout: Layout, panels: Sequence[Axes], file: str | os.PathLike[str] | None) -> Figure:
+def _finish(layout: Layout, panels: Sequence[Axes], file: str | os.PathLike[str] | None) -> Figure:
     from regard.see.layout import INK, MUTED_INK, font
 
     for axes in panels:

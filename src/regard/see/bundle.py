@@ -1,16 +1,14 @@
-"""The page's modules as one script, for a file that is opened from disk, where a browser loads no modules.
+"""Bundle the explorer's JavaScript modules into one script: browsers load no modules from a file on disk.
 
-Every module becomes a function of its own, called once, in the order in which they need one another; what it exports is
-what the function gives back:
+Every module becomes a function that is called once, in dependency order, and returns what the module exports:
 
     import { row } from "./store.js";          const { row } = modules["store.js"];
     import * as remote from "./remote.js";     const remote = modules["remote.js"];
     import("./lab.js")                         Promise.resolve(modules["lab.js"])
     export function mount(...) { ... }         function mount(...) { ... }   ...   return { mount };
 
-This is no parser of JavaScript: it knows the forms that the page uses, at the beginning of a line, and refuses others.
-Names are snapshots, so what is exported must not be assigned again (`export let` is refused), and modules must not need
-one another in a circle.
+This is not a JavaScript parser: it handles the forms that the page uses, at the beginning of a line, and rejects
+others. Exports are copied, so they must not be reassigned (`export let` is rejected); import cycles are rejected.
 """
 
 from __future__ import annotations
@@ -31,34 +29,34 @@ _OTHER = re.compile(r"^(?:import|export)\b.*|\bimport\s*\(.*|\bimport\.meta\b.*"
 
 
 def bundle(entry: str, read: Read) -> str:
-    """One script that does what the module `entry` does."""
+    """Return one script equivalent to the module `entry`."""
     parts: dict[str, str] = {}
-    given: dict[str, set[str]] = {}
-    _add(entry, read, parts, given, ())
+    exported: dict[str, set[str]] = {}
+    _add(entry, read, parts, exported, ())
     lines = [f"modules[{name!r}] = await (async () => {{\n{body}\n}})();" for name, body in parts.items()]
     text = '"use strict";\n(async () => {\nconst modules = {};\n' + "\n".join(lines) + "\n})();\n"
     if re.search(r"</script|<!--", text, re.IGNORECASE):
-        raise ValueError("a module of the page holds the end of a script, so it cannot stand in one")
+        raise ValueError("A module contains '</script' or '<!--' and cannot be inlined.")
     return text
 
 
-def _add(name: str, read: Read, parts: dict[str, str], given: dict[str, set[str]], above: tuple[str, ...]) -> None:
-    """This module behind all that it needs; what it takes of another is what that one gives."""
+def _add(name: str, read: Read, parts: dict[str, str], exported: dict[str, set[str]], above: tuple[str, ...]) -> None:
+    """Add a module after its dependencies; check that every imported name is exported."""
     if name in parts:
         return
     if name in above:
-        raise ValueError(f"modules of the page need one another in a circle: {' -> '.join([*above, name])}")
-    body, needs, gives = module_body(name, read(name))
-    for other, wanted in needs:
-        _add(other, read, parts, given, (*above, name))
-        if missing := wanted - given[other]:
-            raise ValueError(f"{name} wants {', '.join(sorted(missing))} of {other}, which has no such thing")
-    parts[name], given[name] = body, gives
+        raise ValueError(f"Import cycle: {' -> '.join([*above, name])}")
+    body, needs, exports = module_body(name, read(name))
+    for other, names in needs:
+        _add(other, read, parts, exported, (*above, name))
+        if missing := names - exported[other]:
+            raise ValueError(f"{name} imports {', '.join(sorted(missing))} from {other}, which does not export it.")
+    parts[name], exported[name] = body, exports
 
 
 def module_body(name: str, text: str) -> tuple[str, list[tuple[str, set[str]]], set[str]]:
-    """A module as the body of a function, the modules that it needs with what it takes of each, and what it gives."""
-    needs, gives = list[tuple[str, set[str]]](), dict[str, str]()
+    """Return a module as a function body, its imports as (module, names), and the names it exports."""
+    needs, exports = list[tuple[str, set[str]]](), dict[str, str]()
 
     def imported(found: re.Match[str]) -> str:
         _, whole, some, other = found.groups()
@@ -71,15 +69,15 @@ def module_body(name: str, text: str) -> tuple[str, list[tuple[str, set[str]]], 
 
     def again(found: re.Match[str]) -> str:
         needs.append((found[2], {inner for inner, _ in _pairs(found[1])}))
-        gives.update((outer, f"modules[{found[2]!r}].{inner}") for inner, outer in _pairs(found[1]))
+        exports.update((outer, f"modules[{found[2]!r}].{inner}") for inner, outer in _pairs(found[1]))
         return ""
 
     def names(found: re.Match[str]) -> str:
-        gives.update((outer, inner) for inner, outer in _pairs(found[1]))
+        exports.update((outer, inner) for inner, outer in _pairs(found[1]))
         return ""
 
     def declared(found: re.Match[str]) -> str:
-        gives[found[2]] = found[2]
+        exports[found[2]] = found[2]
         return f"{found[1]} {found[2]}"
 
     def later(found: re.Match[str]) -> str:
@@ -87,14 +85,14 @@ def module_body(name: str, text: str) -> tuple[str, list[tuple[str, set[str]]], 
         return f"Promise.resolve(modules[{found[1]!r}])"
 
     body = text
-    for form, said in (
+    for form, replace in (
         (_IMPORT, imported), (_BARE, bare), (_AGAIN, again), (_NAMES, names), (_DECLARED, declared), (_LATER, later),
     ):  # fmt: skip
-        body = form.sub(said, body)
+        body = form.sub(replace, body)
     if left := _OTHER.search(_without_comments(body)):
-        raise ValueError(f"{name} uses a form that cannot be put into one script: {left[0].strip()[:80]}")
-    given = ", ".join(f"{outer}: {inner}" for outer, inner in gives.items())
-    return f"{body.strip()}\nreturn {{ {given} }};", needs, set(gives)
+        raise ValueError(f"{name} uses an import or export form that cannot be bundled: {left[0].strip()[:80]}")
+    returned = ", ".join(f"{outer}: {inner}" for outer, inner in exports.items())
+    return f"{body.strip()}\nreturn {{ {returned} }};", needs, set(exports)
 
 
 def _pairs(braces: str) -> list[tuple[str, str]]:

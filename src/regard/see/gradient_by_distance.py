@@ -1,4 +1,4 @@
-"""How large a gradient is over the distance that it has come (interpret.gradient_reach), one line a network, sizes as logarithms."""
+"""Gradient norm over the distance it has travelled (interpret.gradient_reach), one line per network, log scale."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def gradient_by_distance(
     path: str | os.PathLike[str] | None = None,
     title: str = "How far a gradient reaches",
 ) -> Figure:
-    """The figure of networks, each with a size for every distance from 0 on; also written to `alignment_path` where one is given.
+    """Draw the gradient norm of each network at distances 0, 1, ...; also save the figure to `path` if given.
 
-    Sizes of zero (nothing arrives) cannot stand on a logarithm: a line ends there.
+    Norms of zero are left out: a logarithmic axis has no zero.
     """
     from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
@@ -31,7 +31,7 @@ def gradient_by_distance(
 
     lines = {name: np.asarray(sizes, dtype=float) for name, sizes in networks.items()}
     if not any((sizes > 0).any() for sizes in lines.values()):
-        raise BadInput("nothing to draw: give at least one network with a gradient above zero")
+        raise BadInput("Nothing to draw: at least one network needs a gradient norm above 0.")
     layout = Layout(8.0, 4.9)
     layout.text(0.2, 0.16, visible(title), 11)
     axes = layout.axes(0.85, 0.75, 6.85, 3.5)
@@ -44,8 +44,8 @@ def gradient_by_distance(
     axes.xaxis.set_major_locator(MaxNLocator(10, integer=True))
     axes.yaxis.set_major_locator(LogLocator(numticks=8))
     axes.yaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel("places between the input and the output", font=font(8), color=MUTED_INK)
-    axes.set_ylabel("size of the gradient", font=font(8), color=MUTED_INK)
+    axes.set_xlabel("distance between input and output, in positions", font=font(8), color=MUTED_INK)
+    axes.set_ylabel("gradient norm", font=font(8), color=MUTED_INK)
     style_axes(axes)
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, prop=font(8), borderaxespad=0.1)
     if path is not None:

@@ -1,9 +1,9 @@
-"""Estimates of one gradient: how far each spreads, and whether it comes to the exact one as draws are averaged.
+"""Gradient estimators: variance of each, and convergence to the exact gradient as samples are averaged.
 
-    left     the variance of a single draw, in squares of the exact gradient's length
-    right    the distance of the mean of n draws from the exact gradient, in its length; 1/√n where nothing is biased
+    left     variance of a single sample, divided by |exact gradient|²
+    right    distance of the mean of n samples from the exact gradient, divided by its norm; 1/√n if unbiased
 
-Both axes of size are logarithmic. A line that levels off has a bias, and shows how large it is.
+All axes are logarithmic. A line that levels off shows a bias, and its size.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Points = Sequence[tuple[int, float]]  # draws and distance
+Points = Sequence[tuple[int, float]]  # samples and distance
 
 
 def gradient_estimators(
@@ -29,14 +29,13 @@ def gradient_estimators(
     path: str | os.PathLike[str] | None = None,
     title: str = "",
 ) -> Figure:
-    """The figure; also written to `alignment_path` (.png or .svg) where one is given. Names are the estimators, the same in both
-    panels; numbers must be above zero."""
+    """Draw both panels; also save the figure to `path` (.png or .svg) if given. All numbers must be above 0."""
     from regard.see.layout import MUTED_INK, PALETTE, Layout, font, replace_missing_glyphs
 
     names = list(dict.fromkeys([*variances, *errors]))
-    numbers = [*variances.values(), *(far for points in errors.values() for _, far in points)]
+    numbers = [*variances.values(), *(distance for points in errors.values() for _, distance in points)]
     if not names or any(not number > 0 for number in numbers):
-        raise BadInput("nothing to draw: give estimators with variances and distances above zero")
+        raise BadInput("Nothing to draw: estimators need variances and distances above 0.")
     colours = {name: PALETTE[number % len(PALETTE)] for number, name in enumerate(names)}
     height = max(3.0, 0.36 * len(names))
     layout = Layout(10.4, height + 1.35)
@@ -51,24 +50,24 @@ def gradient_estimators(
     left.set_xlim(min(variances.values(), default=1.0) / 3, max(variances.values(), default=1.0) * 6)
     left.set_yticks(range(len(names)), [replace_missing_glyphs(visible(name)) for name in names], font=font(8))
     left.set_ylim(len(names) - 0.4, -0.6)
-    left.set_xlabel("variance of one draw / |exact gradient|²", font=font(8), color=MUTED_INK)
+    left.set_xlabel("variance of one sample / |exact gradient|²", font=font(8), color=MUTED_INK)
 
     right = layout.axes(5.75, 0.75, 4.35, height)
     for name, points in errors.items():
-        draws, far = zip(*points, strict=True)
-        right.plot(draws, far, color=colours[name], marker="o", markersize=2.5, linewidth=1.4, label=name)
+        samples, distances = zip(*points, strict=True)
+        right.plot(samples, distances, color=colours[name], marker="o", markersize=2.5, linewidth=1.4, label=name)
     right.set_xscale("log")
     right.set_yscale("log")
-    right.set_xlabel("draws averaged", font=font(8), color=MUTED_INK)
+    right.set_xlabel("samples averaged", font=font(8), color=MUTED_INK)
     right.set_ylabel("distance from the exact gradient", font=font(8), color=MUTED_INK)
     for axes in (left, right):
-        _plain(axes)
+        _log_axes(axes)
     if path is not None:
         save(layout.figure, path)
     return layout.figure
 
 
-def _plain(axes: Axes) -> None:
+def _log_axes(axes: Axes) -> None:
     from matplotlib.ticker import LogLocator, NullLocator
 
     from regard.see.layout import style_axes

@@ -1,8 +1,8 @@
 """Grids of maps as matplotlib figures: all heads of a layer, one large alignment, all layers, a mask.
 
-Rows are the words that look, columns the words looked at; bright is much. A figure of several maps shares one scale,
-so that colours can be compared; there it grows with the square root of the weight, which keeps the faint looks of a
-broad head visible beside the sharp ones. Returns a `Figure`: show it in a notebook, or `regard.see.save` it.
+Rows are queries, columns are keys; bright means a large weight. The maps of one figure share one colour scale, so that
+colours can be compared; it grows with the square root of the weight, which keeps the small weights of a broad head
+visible next to a sharp one. Returns a `Figure`: show it in a notebook, or `regard.see.save` it.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from regard.see.layout import (
 from regard.see.maps import AttentionMaps, MapLike, to_all_maps, to_maps
 from regard.see.token_display import visible
 
-_CELL = 0.36  # of a cell with room to spare
-_MOST = 11.0  # the longest side of one map
+_CELL = 0.36  # inches: a cell at most
+_MAX_SIDE = 11.0  # inches
 
 
 def alignment(seen: MapLike, head: int | None = None, title: str | None = None) -> Figure:
-    """One large map with every word named; `head` by its number in the model, None for the mean over heads."""
+    """Draw one large map with every row and column labelled; `head` None: the mean over heads."""
     maps = to_maps(seen)
     weights = maps.map(head)
     n, m = weights.shape
-    wide, high = min(_CELL, _MOST / m), min(_CELL, _MOST / n)
+    wide, high = min(_CELL, _MAX_SIDE / m), min(_CELL, _MAX_SIDE / n)
     width, height = max(m * wide, 0.8), max(n * high, 0.8)
     wide, high = width / m, height / n
     left = MARGIN + max_label_width(maps.rows) + 0.32
     names = max_label_width(maps.columns)
-    slant = 0.72 if label_stride(wide) == 1 else 1.0  # sin 45°, and the height of the letters
+    slant = 0.72 if label_stride(wide) == 1 else 1.0  # sin 45° plus the letter height
     top = MARGIN + 0.34 + names * slant + 0.22
-    right = max(0.85, names * slant + 0.1 if slant < 1 else 0.0)  # a slanted last word leans over the edge
+    right = max(0.85, names * slant + 0.1 if slant < 1 else 0.0)  # the last slanted label extends past the map
     layout = Layout(left + width + right + MARGIN, top + height + 0.35)
 
     norm = linear_norm([weights])
@@ -55,13 +55,13 @@ def alignment(seen: MapLike, head: int | None = None, title: str | None = None) 
     draw_map(axes, weights, norm)
     label_rows(axes, maps.rows, high)
     label_columns(axes, maps.columns, wide)
-    looks, at = axis_labels(maps.kind)
-    axes.set_ylabel(looks, font=font(8), color=MUTED_INK)
-    axes.set_xlabel(at, font=font(8), color=MUTED_INK)
+    row_label, column_label = axis_labels(maps.kind)
+    axes.set_ylabel(row_label, font=font(8), color=MUTED_INK)
+    axes.set_xlabel(column_label, font=font(8), color=MUTED_INK)
     if min(wide, high) >= 0.28:
         for i, j in np.argwhere(np.abs(weights) >= 0.005):
             share = norm(weights[i, j])
-            ink = INK if share > 0.6 else "white" if share > 0.12 else "#8d8aa8"  # faint numbers for faint looks
+            ink = INK if share > 0.6 else "white" if share > 0.12 else "#8d8aa8"  # faint numbers for small weights
             axes.text(j, i, _number(weights[i, j]), ha="center", va="center", font=font(7), color=ink)
     layout.colorbar(left + width + 0.15, top, height, norm)
     layout.text(MARGIN, MARGIN, visible(title) if title else _title(maps, head), 11)
@@ -69,7 +69,7 @@ def alignment(seen: MapLike, head: int | None = None, title: str | None = None) 
 
 
 def heads(seen: MapLike, title: str | None = None) -> Figure:
-    """Every head of one layer side by side, on one scale."""
+    """Draw every head of one layer side by side, on one colour scale."""
     maps = to_maps(seen)
     count, n, m = maps.weights.shape
     across = grid_columns(count)
@@ -97,7 +97,7 @@ def heads(seen: MapLike, title: str | None = None) -> Figure:
 
 
 def layers(seen: Sequence[MapLike], title: str | None = None) -> Figure:
-    """Layers down, heads across, a small map each, on one scale."""
+    """Draw a small map per layer (down) and head (across), on one colour scale."""
     all_maps = to_all_maps(seen)
     most = max(len(maps.weights) for maps in all_maps)
     side = float(np.clip(11 / most, 0.45, 1.1))
@@ -124,21 +124,21 @@ def mask(
     allow: Bool[Tensor, "N M"] | np.ndarray,
     rows: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
-    title: str = "mask: who may look at whom",
+    title: str = "mask: which keys a query may attend to",
 ) -> Figure:
-    """A dense mask, True = may attend: filled cells may be looked at."""
+    """Draw a dense mask; filled cells (True) may be attended to."""
     dense = torch.as_tensor(allow)
     while dense.ndim > 2 and dense.shape[0] == 1:
         dense = dense[0]
     if dense.ndim != 2 or dense.dtype != torch.bool or not dense.numel():
-        raise BadInput(f"a mask to draw is a bool matrix N M, not {dense.dtype} of shape {tuple(dense.shape)}")
+        raise BadInput(f"Expected a bool matrix N M, got {dense.dtype} of shape {tuple(dense.shape)}.")
     n, m = dense.shape
     names = [
-        [visible(t) for t in given] if given is not None else list(map(str, range(k)))
-        for given, k in ((rows, n), (columns, m))
+        [visible(t) for t in labels] if labels is not None else list(map(str, range(k)))
+        for labels, k in ((rows, n), (columns, m))
     ]
     if (len(names[0]), len(names[1])) != (n, m):
-        raise BadInput(f"{len(names[0])} and {len(names[1])} names were given for {n} rows and {m} columns")
+        raise BadInput(f"Got {len(names[0])} row names and {len(names[1])} column names for a {n} x {m} mask.")
     wide, high = min(0.26, 8 / m), min(0.26, 8 / n)
     left, top = MARGIN + max_label_width(names[0]) + 0.32, MARGIN + 0.34 + max_label_width(names[1]) + 0.22
     layout = Layout(left + max(m * wide, 2.2) + 0.5, top + n * high + 0.4)
@@ -147,9 +147,9 @@ def mask(
     draw_map(axes, dense.cpu().numpy().astype(np.float32), Normalize(0, 1), ListedColormap(["#eceef3", "#3b6fb6"]))
     label_rows(axes, names[0], high)
     label_columns(axes, names[1], wide)
-    axes.set_ylabel("looks", font=font(8), color=MUTED_INK)
-    axes.set_xlabel("at (filled: may be seen)", font=font(8), color=MUTED_INK)
-    if min(wide, high) >= 0.08:  # white lines between cells that are large enough to count
+    axes.set_ylabel("query", font=font(8), color=MUTED_INK)
+    axes.set_xlabel("key (filled: may be attended to)", font=font(8), color=MUTED_INK)
+    if min(wide, high) >= 0.08:  # white lines between cells that are large enough
         axes.set_xticks(np.arange(m - 1) + 0.5, minor=True)
         axes.set_yticks(np.arange(n - 1) + 0.5, minor=True)
         axes.grid(which="minor", color="white", linewidth=0.8)
@@ -159,13 +159,13 @@ def mask(
 
 
 def linear_norm(weights: list[np.ndarray]) -> Normalize:
-    """From 0 (or below, where weights may be negative) to the largest."""
+    """Return a linear colour scale from 0 (or the smallest weight, if negative) to the largest weight."""
     low, high = min(0.0, *(w.min() for w in weights)), max(w.max() for w in weights)
     return Normalize(low, high if high > low else low + 1.0)
 
 
 def sqrt_norm(weights: list[np.ndarray]) -> Normalize:
-    """The same, growing with the square root; even where there are negative weights, which have no root."""
+    """Return a square-root colour scale from 0 to the largest weight; linear if any weight is negative."""
     plain = linear_norm(weights)
     return plain if plain.vmin else PowerNorm(0.5, 0.0, plain.vmax)
 
@@ -175,19 +175,19 @@ def _number(weight: float) -> str:
 
 
 def panel_size(count: int) -> float:
-    """The side in inches of a small map of so many cells."""
+    """Return the side in inches of a small map of `count` cells."""
     return float(np.clip(count * 0.14, 1.1, 2.6))
 
 
 def grid_columns(count: int) -> int:
-    """Panels in a line: a whole number of lines of at most 6 where that exists, else 4."""
+    """Return the number of panels per row: the first of 4, 6, 5, 3 that divides `count`, else 4."""
     if count <= 3:
         return count
     return next((k for k in (4, 6, 5, 3) if count % k == 0), 4)
 
 
 def axis_labels(kind: str) -> tuple[str, str]:
-    """What stands beside the rows and the columns of a map."""
+    """Return the axis labels of rows and columns."""
     return ("word", "looks at") if kind == "self" else ("output word", "looks at input word")
 
 

@@ -1,8 +1,7 @@
-"""A sheet of paper measured in inches: where every map, label and colour bar of a figure stands.
+"""Figure layout in inches: axes, labels and colour bars at computed positions.
 
-Figures are made without pyplot, so there is no display, no global state and nothing to close. Places are computed, not
-negotiated: the same input gives the same picture. Only characters that some font at hand can draw are drawn, the
-others become □, so a token never costs a warning.
+Figures are made without pyplot: no display, no global state, nothing to close. Positions are computed, so the same
+input gives the same picture. Characters that no installed font can draw become □, without a warning.
 """
 
 from __future__ import annotations
@@ -22,12 +21,13 @@ from matplotlib.textpath import TextToPath
 from regard.see.token_display import truncate_middle
 
 INK, MUTED_INK = "#1d2433", "#6b7285"
-COLORMAP = "magma"  # even steps in lightness, and safe for colour-blind eyes
-PALETTE = ("#2a6fb0", "#d8721e", "#2a8f6b", "#a33b5a", "#6a51a3", "#8a6d1d", "#3a9aa8", "#6b7285")  # safe for them too
-MARGIN = 0.15  # inches of paper around everything
+COLORMAP = "magma"  # perceptually uniform, safe for colour-blind readers
+# safe for colour-blind readers
+PALETTE = ("#2a6fb0", "#d8721e", "#2a8f6b", "#a33b5a", "#6a51a3", "#8a6d1d", "#3a9aa8", "#6b7285")
+MARGIN = 0.15  # inches
 DPI = 150
 
-# Asked in this order where installed; DejaVu comes with matplotlib, so there is always one.
+# Tried in this order where installed; DejaVu comes with matplotlib.
 _FAMILIES = (
     "DejaVu Sans",
     "Noto Sans CJK JP",
@@ -51,14 +51,14 @@ _FAMILIES = (
 
 
 class Layout:
-    """A figure of a size in inches, filled from the top left corner."""
+    """A figure with its size and positions in inches from the top left corner."""
 
     def __init__(self, width: float, height: float) -> None:
         self.width, self.height = width, height
         self.figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
 
     def axes(self, left: float, top: float, width: float, height: float) -> Axes:
-        """Axes at a place, measured from the top left, with a thin frame and no ticks."""
+        """Add axes with a thin frame and no ticks."""
         box = (left / self.width, 1 - (top + height) / self.height, width / self.width, height / self.height)
         axes = self.figure.add_axes(box)
         axes.set(xticks=[], yticks=[])
@@ -67,7 +67,7 @@ class Layout:
         return axes
 
     def text(self, left: float, top: float, text: str, size: float = 9, colour: str = INK, align: str = "left") -> None:
-        """A line of text whose top edge is at `fast_topk`."""
+        """Add a line of text whose upper edge is at `top`."""
         self.figure.text(
             left / self.width,
             1 - top / self.height,
@@ -88,7 +88,6 @@ class Layout:
         label: str = "attention weight",
         colours: str = COLORMAP,
     ) -> None:
-        """A colour bar."""
         axes = self.axes(left, top, 0.12, height)
         bar = self.figure.colorbar(ScalarMappable(norm, colours), cax=axes)
         bar.outline.set(linewidth=0.5, edgecolor=MUTED_INK)
@@ -97,8 +96,8 @@ class Layout:
 
 
 def draw_map(axes: Axes, weights: np.ndarray, norm: Normalize, colours: object = COLORMAP) -> AxesImage:
-    """One map, row 0 at the top, a cell per weight."""
-    crowded = max(weights.shape) > 400  # several cells a pixel: average them rather than drop some
+    """Draw one map, row 0 at the top."""
+    crowded = max(weights.shape) > 400  # several cells per pixel: average them
     return axes.imshow(
         weights,
         norm=norm,
@@ -109,14 +108,14 @@ def draw_map(axes: Axes, weights: np.ndarray, norm: Normalize, colours: object =
 
 
 def label_rows(axes: Axes, words: Sequence[str], cell: float, size: float = 9) -> None:
-    """Words to the left of the rows, every k-th where rows are too close."""
+    """Label rows on the left, every k-th where rows are too close."""
     at = range(0, len(words), label_stride(cell, size))
     axes.set_yticks(list(at), [label(words[i]) for i in at], font=font(size), color=INK, parse_math=False)
     axes.tick_params(axis="y", length=2, width=0.5, color=MUTED_INK, pad=3)
 
 
 def label_columns(axes: Axes, words: Sequence[str], cell: float, size: float = 9, above: bool = True) -> None:
-    """Words above (slanted where there is room) or below the columns, every k-th where columns are too close."""
+    """Label columns above (slanted if all fit) or below, every k-th where columns are too close."""
     step = label_stride(cell, size)
     slanted = above and step == 1
     style = {"rotation": 45, "ha": "left", "rotation_mode": "anchor"} if slanted else {"rotation": 90}
@@ -137,36 +136,42 @@ def label_columns(axes: Axes, words: Sequence[str], cell: float, size: float = 9
 
 
 def style_axes(axes: Axes, size: float = 8) -> None:
-    """Numbers along both sides, and faint lines across, behind what is drawn."""
+    """Style tick labels and draw a faint grid behind the data."""
     axes.tick_params(labelsize=size, width=0.5, color=MUTED_INK, labelcolor=INK)
     axes.grid(color="#e4e7ee", linewidth=0.6)
     axes.set_axisbelow(True)
 
 
 def label_stride(cell: float, size: float = 9) -> int:
-    """Every how manieth label fits, for cells of so many inches and letters of so many points."""
+    """Return the label stride that avoids overlap, for a cell in inches and a font size in points."""
     return max(1, int(np.ceil(size * 1.15 / 72 / cell)))
 
 
 def label(word: str) -> str:
-    """A token as a label: drawable, and not too long."""
+    """Return a token as a label: truncated, without missing glyphs."""
     return replace_missing_glyphs(truncate_middle(word))
 
 
 def max_label_width(words: Sequence[str], size: float = 9) -> float:
-    """The width in inches of the longest label."""
+    """Return the width in inches of the widest label."""
     measure, style = TextToPath(), font(size)
     long = sorted({label(word) for word in words}, key=len)[-40:]  # the widest is among the longest
     return max((measure.get_text_width_height_descent(w, style, ismath=False)[0] for w in long), default=0.0) / 72
 
 
+def truncate_to_width(text: str, width: float, size: float = 11) -> str:
+    """Cut a line of text, with an ellipsis, to about `width` inches at a font size in points."""
+    count = int(width / max_label_width(["n"], size))
+    return text if len(text) <= count else f"{text[: count - 1].rstrip()}…"
+
+
 def font(size: float) -> FontProperties:
-    """The fonts at hand, in order, at a size in points."""
+    """Return the installed fonts, in order, at a size in points."""
     return FontProperties(family=list(_families()), size=size)
 
 
 def replace_missing_glyphs(text: str) -> str:
-    """The text with □ for every character that no font at hand can draw."""
+    """Replace every character that no installed font can draw with □."""
     known = _glyphs()
     return "".join(c if ord(c) in known else "" if c in "\u200d\ufe0e\ufe0f" else "□" for c in text)
 

@@ -1,7 +1,7 @@
-"""What is done to weights before they are shown: fewer of them, in eight bits, and without the keys that heads rest on.
+"""Prepare weights for display: max-pool columns, quantise to 8 bits, remove attention sinks.
 
-A sink is a key that a quarter of the queries see and to which they give a third of their weight, as a mean, and twice
-an equal share: with even attention among few tokens every key would get a third.
+A sink is a key visible to at least a quarter of the queries that gets, on average, at least a third of their weight and
+at least twice a uniform share (uniform attention over three tokens would give every key a third).
 """
 
 from __future__ import annotations
@@ -9,20 +9,18 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-SINK_MIN_WEIGHT, SINK_MIN_RATIO = (
-    1 / 3,
-    2.0,
-)  # what makes a key a sink: this share of the weight, so many times an equal share
+SINK_MIN_WEIGHT = 1 / 3  # mean weight
+SINK_MIN_RATIO = 2.0  # times a uniform share
 
 
 def to_numpy(x: torch.Tensor) -> np.ndarray:
-    """A tensor as float32 numbers."""
+    """Return a tensor as a float32 array."""
     found: np.ndarray = x.detach().float().cpu().numpy()
     return found
 
 
 def max_pool_columns(w: np.ndarray, size: int) -> np.ndarray:
-    """At most `size` columns: of each bin the largest."""
+    """Max-pool the columns of H N M to at most `size`."""
     m = w.shape[2]
     if m <= size:
         return w
@@ -31,12 +29,12 @@ def max_pool_columns(w: np.ndarray, size: int) -> np.ndarray:
 
 
 def nearest_columns(m: int, size: int) -> np.ndarray:
-    """Which of m columns each of `size` pixels shows."""
+    """Return which of m columns each of `size` pixels shows."""
     return np.arange(size) * m // size
 
 
 def to_uint8(w: np.ndarray) -> tuple[np.ndarray, list[float]]:
-    """Weights H N M as uint8, and for each head the weight that 255 is."""
+    """Return weights H N M as uint8, and for each head the weight that 255 stands for."""
     w = np.maximum(w, 0)
     scales = w.max(axis=(1, 2))
     pixels = np.rint(w * (255 / np.where(scales == 0, 1, scales))[:, None, None])
@@ -44,7 +42,7 @@ def to_uint8(w: np.ndarray) -> tuple[np.ndarray, list[float]]:
 
 
 def remove_sinks(line: np.ndarray, sinks: list[int]) -> np.ndarray:
-    """A row without its sinks, scaled to sum to what it did."""
+    """Set the sinks of a row to zero and rescale the rest to the same sum."""
     total, out = line.sum(), line.copy()
     out[sinks] = 0
     rest = out.sum()
@@ -53,9 +51,9 @@ def remove_sinks(line: np.ndarray, sinks: list[int]) -> np.ndarray:
 
 
 def find_sinks(w: np.ndarray, own: np.ndarray | None) -> list[int]:
-    """The sinks of one head, of some of its rows; `own` are the keys that are those queries themselves."""
+    """Return the sinks among the keys of one head N M; `own` is the key at each query's own position, not counted."""
     sees = w > 0
-    share = sees / np.maximum(sees.sum(1, keepdims=True), 1)  # an equal share of what a query sees
+    share = sees / np.maximum(sees.sum(1, keepdims=True), 1)  # a uniform share of the visible keys
     if own is not None:
         sees[np.arange(len(own)), own] = False
     many = sees.sum(0)

@@ -1,7 +1,7 @@
-"""What every picture is drawn from: the maps of one input, H N M, with a name for each row and column.
+"""The common input of all figures: the maps of one input, H N M, with a name for each row and column.
 
-A bare array is taken too: N M is one map, H N M are heads, 1 H N M is a batch of one. Regrouped layers (windows,
-pooling) are read on the input grid, through `Trace.operator`.
+Arrays are accepted too: N M is one map, H N M are heads, 1 H N M is a batch of one. Regrouped layers (windows, pooling)
+are converted to the input grid by `Trace.operator`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MapLike = Trace | Tensor | np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class AttentionMaps:
-    """The attention maps of one layer for one input, finite float32 numbers ready to be drawn."""
+    """The attention maps of one layer for one input: finite float32."""
 
     name: str
     kind: str
@@ -35,12 +35,12 @@ class AttentionMaps:
     centres: np.ndarray | None = None  # H N P, in columns from 0
 
     def map(self, head: int | None = None) -> np.ndarray:
-        """N M of one head, by the number it has in the model; None: the mean over heads."""
+        """Return the map N M of one head, by its number in the model; None: the mean over heads."""
         if head is None:
             mean: np.ndarray = self.weights.mean(0)
             return mean
         if head not in self.heads:
-            raise BadInput(f"'{self.name}' has no head {head}; it has {', '.join(map(str, self.heads))}")
+            raise BadInput(f"'{self.name}' has no head {head}; available: {', '.join(map(str, self.heads))}.")
         one: np.ndarray = self.weights[self.heads.index(head)]
         return one
 
@@ -52,27 +52,27 @@ class AttentionMaps:
 
 
 def as_trace(seen: MapLike) -> Trace:
-    """A trace as it is; a bare array as a trace without a name."""
+    """Return a trace unchanged, an array as a trace named "attention"."""
     if isinstance(seen, Trace):
         return seen
     weights = torch.as_tensor(seen)
     if not 2 <= weights.ndim <= 4:
-        raise BadInput(f"a map has 2 to 4 axes (N M, H N M or B H N M), this one has {weights.ndim}")
+        raise BadInput(f"Expected a map with 2 to 4 axes (N M, H N M or B H N M), got {weights.ndim}.")
     real = torch.promote_types(weights.dtype, torch.float32)
     return Trace("attention", weights[(None,) * (4 - weights.ndim)].to(real))
 
 
 def to_maps(seen: MapLike) -> AttentionMaps:
-    """The maps of one input; a batch of several, an empty map or a NaN is refused."""
+    """Return the maps of one input; raise for a batch of several, an empty map or NaN."""
     trace = as_trace(seen)
     weights = trace.operator().detach().to("cpu", torch.float32).numpy()
     batch, heads, n, m = weights.shape
     if batch != 1:
-        raise BadInput(f"'{trace.name}' holds {batch} inputs; a picture shows one: take trace.only(0)")
+        raise BadInput(f"'{trace.name}' holds {batch} inputs; a figure shows one: use trace.only(0).")
     if not heads * n * m:
-        raise BadInput(f"'{trace.name}' is empty ({heads} heads, {n} rows, {m} columns): there is nothing to draw")
+        raise BadInput(f"Nothing to draw: '{trace.name}' is empty ({heads} heads, {n} rows, {m} columns).")
     if not np.isfinite(weights).all():
-        raise BadInput(f"'{trace.name}' holds NaN or infinite weights; look for what made them before drawing")
+        raise BadInput(f"'{trace.name}' contains NaN or infinite weights.")
     numbers = trace.heads if trace.heads is not None and len(trace.heads) == heads else tuple(range(heads))
     return AttentionMaps(
         trace.name,
@@ -87,21 +87,21 @@ def to_maps(seen: MapLike) -> AttentionMaps:
 
 
 def to_all_maps(seen: Sequence[MapLike]) -> list[AttentionMaps]:
-    """`read` for several layers; at least one."""
+    """Apply `to_maps` to a list of at least one trace."""
     if isinstance(seen, Trace | Tensor | np.ndarray):
-        raise BadInput("this picture takes a list of traces, one a layer")
+        raise BadInput(f"Expected a list of traces, one per layer, got a single {type(seen).__name__}.")
     if not seen:
-        raise BadInput("no traces were given; did the pass run inside `with regard.watch(model) as seen:`?")
+        raise BadInput("The list of traces is empty; did the pass run inside `with regard.watch(model) as seen:`?")
     return [to_maps(s) for s in seen]
 
 
-def _names(given: tuple[str, ...] | None, count: int, picked: tuple[int, ...] | None) -> tuple[str, ...]:
-    """A visible name for each of `count` slots: the given ones, else their numbers."""
-    asked = picked if picked is not None and len(picked) == count else tuple(range(count))
-    if given is None:
-        return tuple(map(str, asked))
-    if len(given) != count:
-        if picked is None or len(given) <= max(asked):
-            raise BadInput(f"{len(given)} names were given for {count} rows or columns; label the trace again")
-        given = tuple(given[i] for i in asked)
-    return tuple(visible(t) for t in given)
+def _names(labels: tuple[str, ...] | None, count: int, queries: tuple[int, ...] | None) -> tuple[str, ...]:
+    """Return a printable name for each of `count` rows or columns: its label, else its number."""
+    indices = queries if queries is not None and len(queries) == count else tuple(range(count))
+    if labels is None:
+        return tuple(map(str, indices))
+    if len(labels) != count:
+        if queries is None or len(labels) <= max(indices):
+            raise BadInput(f"Got {len(labels)} labels for {count} rows or columns; use `Trace.with_labels`.")
+        labels = tuple(labels[i] for i in indices)
+    return tuple(visible(t) for t in labels)

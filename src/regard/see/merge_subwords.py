@@ -1,13 +1,13 @@
-"""Whole words: a map over the words of a text, out of the map over the pieces that a vocabulary cuts them into.
+"""Merge subwords: a map over the words of a text from the map over subword tokens.
 
-    columns    w'_nj = Σ_m w_nm        over the pieces m of word j: it is looked at as much as all its pieces are
-    rows       w''_ij = mean_n w'_nj   over the pieces n of word i: it looks where its pieces look, as a mean
+    columns    w'_nj = Σ_m w_nm        over the subwords m of word j
+    rows       w''_ij = mean_n w'_nj   over the subwords n of word i
 
-So a row still sums to what it did: where every piece gives away one, every word does. Heads stay apart. A rollout is
-taken over pieces and joined then, which is not the product of joined layers.
+Rows keep their sum; heads are merged separately. Compute a rollout over subwords first and merge it then: it is not the
+product of merged layers.
 
-A word is what the tokens room calls one (tokens.word_tokenizer): "don't" and "Hu-Li" are words, a sign is one by itself. Where a
-vocabulary forgets spaces (BERT's), what it cut apart at a sign stays apart: don ' t.
+Words are those of tokens.word_tokenizer: "don't" and "Hu-Li" are words, a punctuation mark is one by itself. A
+vocabulary that does not store spaces (BERT's) stays split at punctuation: don ' t.
 
 Clark, Khandelwal, Levy, Manning: What Does BERT Look At? BlackboxNLP 2019. arXiv:1906.04341
 """
@@ -30,45 +30,45 @@ if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
 
 SPACE = "▁"
-SPACE_MARKING_KINDS = ("bytes", "bpe", "unigram", "char")  # vocabularies whose pieces say where a space is
-_LONE = re.compile(r"⟨([0-9a-f]{2})⟩")  # a byte that is no character by itself
+SPACE_MARKING_KINDS = ("bytes", "bpe", "unigram", "char")  # vocabularies whose tokens mark spaces
+_LONE = re.compile(r"⟨([0-9a-f]{2})⟩")  # a byte that is not a character by itself
 
 
 def merge_subwords(trace: Trace, text: Tokenizer) -> Trace:
-    """A trace whose rows and columns are named by pieces of this vocabulary, over whole words."""
+    """Merge the rows and columns of a trace, labelled with subwords of this vocabulary, into words."""
     if trace.rows is None or trace.columns is None:
-        raise BadInput(f"'{trace.name}' has no names, so nothing says which pieces make a word; label it")
+        raise BadInput(f"'{trace.name}' has no labels, so its words are unknown; use `Trace.with_labels`.")
     rows, columns = word_spans(trace.rows, text), word_spans(trace.columns, text)
     named = [
-        tuple(_name(side[word.start : word.stop], text) for word in of)
-        for side, of in ((trace.rows, rows), (trace.columns, columns))
+        tuple(_name(labels[word.start : word.stop], text) for word in words)
+        for labels, words in ((trace.rows, rows), (trace.columns, columns))
     ]
     return replace(merge_tokens(trace, rows, columns), rows=named[0], columns=named[1])
 
 
 def merge_tokens(trace: Trace, rows: Sequence[range], columns: Sequence[range]) -> Trace:
-    """A trace with neighbouring rows made one by their mean, neighbouring columns by their sum; its names are gone.
+    """Average groups of neighbouring rows and sum groups of neighbouring columns; labels and gradient are dropped.
 
-    Where an aligner had centres, they stand as far into a word as they stood into its pieces. A gradient is dropped.
+    The centres of an aligner move to the same relative position within the merged column.
     """
     weights = trace.operator()
     weights = weights.to(torch.promote_types(weights.dtype, torch.float32))
     down, across = ([len(group) for group in groups] for groups in (rows, columns))
     if (sum(down), sum(across)) != tuple(weights.shape[-2:]):
         raise BadInput(
-            f"'{trace.name}' has {weights.shape[-2]} rows and {weights.shape[-1]} columns, the words have {sum(down)} "
-            f"and {sum(across)} pieces: label it with all of them"
+            f"'{trace.name}' has {weights.shape[-2]} rows and {weights.shape[-1]} columns, but the groups cover "
+            f"{sum(down)} and {sum(across)}; label all rows and columns."
         )
     summed = torch.stack([some.sum(-1) for some in weights.split(across, -1)], -1)
-    centres = None if trace.centres is None else _mean(_within(trace.centres.to(weights.dtype), across), down)
+    centres = None if trace.centres is None else _mean(_move_centres(trace.centres.to(weights.dtype), across), down)
     bare = replace(trace, rows=None, columns=None, geometry=None, queries=None, gradient=None)
     return replace(bare, weights=_mean(summed, down), centres=centres)
 
 
 def word_spans(pieces: Sequence[str], text: Tokenizer) -> list[range]:
-    """Which of these pieces (as `Text.pieces` names them) make each word: stretches that cover all. Marks stand alone.
+    """Group subwords (as `Tokenizer.pieces` names them) into words: consecutive ranges that cover all of them.
 
-    A piece begins a word where its first letter does; one that is only a space goes with what comes after it.
+    Special tokens stand alone; a token that is only a space belongs to the word after it.
     """
     from regard.tokens.word_tokenizer import split_words
 
@@ -79,8 +79,8 @@ def word_spans(pieces: Sequence[str], text: Tokenizer) -> list[range]:
         at = spelled.index(word, at)
         starts.add(at)
         at += len(word)
-    marks = {i for i, piece in enumerate(pieces) if piece in _marks(text)}
-    edges = {0, len(pieces)} | marks | {i + 1 for i in marks}
+    special = {i for i, piece in enumerate(pieces) if piece in _special_tokens(text)}
+    edges = {0, len(pieces)} | special | {i + 1 for i in special}
     for owner in (i for i, at in first.items() if at in starts):
         while owner and text.kind in SPACE_MARKING_KINDS and pieces[owner - 1] == SPACE:
             owner -= 1
@@ -89,13 +89,13 @@ def word_spans(pieces: Sequence[str], text: Tokenizer) -> list[range]:
 
 
 def _spelled(pieces: Sequence[str], text: Tokenizer) -> tuple[str, list[int]]:
-    """The text that pieces spell, and for each of its letters the piece in which it begins.
+    """Return the text that the tokens spell, and for each character the token in which it begins.
 
-    Lone bytes are put together, over as many pieces as a letter has. What is unknown is spelled as a letter: it goes on
-    with its word where letters are unknown, and is a word where words are.
+    Byte tokens are joined into characters. The unknown token is spelled as a letter, so that an unknown character stays
+    inside its word.
     """
-    marks, unknown = _marks(text), text.pieces([text.unk])[0]
-    read = [" " if piece in marks else _bare("x" if piece == unknown else piece, text) for piece in pieces]
+    special, unknown = _special_tokens(text), text.pieces([text.unk])[0]
+    read = [" " if piece in special else _bare("x" if piece == unknown else piece, text) for piece in pieces]
     raw = [part.encode("utf-8", "surrogateescape") for part in read]
     holder = [i for i, part in enumerate(raw) for _ in part]  # of each byte
     spelled, owners, at = "", list[int](), 0
@@ -107,7 +107,7 @@ def _spelled(pieces: Sequence[str], text: Tokenizer) -> tuple[str, list[int]]:
 
 
 def _bare(piece: str, text: Tokenizer) -> str:
-    """A piece with a space where it has a mark of one, or where its vocabulary means one; lone bytes as such."""
+    """Return the text of a token with its spaces; single bytes as surrogates."""
     piece = _LONE.sub(lambda byte: chr(0xDC00 + int(byte[1], 16)), piece)
     if text.kind in SPACE_MARKING_KINDS:
         return piece.replace(SPACE, " ")
@@ -115,8 +115,8 @@ def _bare(piece: str, text: Tokenizer) -> str:
 
 
 def _name(pieces: Sequence[str], text: Tokenizer) -> str:
-    """A word as it can be read."""
-    if len(pieces) == 1 and pieces[0] in _marks(text):
+    """Return the readable text of a word."""
+    if len(pieces) == 1 and pieces[0] in _special_tokens(text):
         return pieces[0]
     read = "".join(_bare(piece, text) for piece in pieces).encode("utf-8", "surrogateescape")
     letters = read.decode("utf-8", "surrogateescape").strip()
@@ -127,8 +127,8 @@ def _is_lone(letter: str) -> bool:
     return 0xDC80 <= ord(letter) <= 0xDCFF
 
 
-def _marks(text: Tokenizer) -> set[str]:
-    """The tokens that stand for no text; the unknown one does."""
+def _special_tokens(text: Tokenizer) -> set[str]:
+    """Return the special tokens that stand for no text (all but the unknown token)."""
     return set(text.pieces(sorted(text._special_ids - ({text.unk} - {text.eos}))))
 
 
@@ -136,8 +136,8 @@ def _mean(values: Float[Tensor, "B H N M"], sizes: Sequence[int]) -> Float[Tenso
     return torch.stack([some.mean(-2) for some in values.split(list(sizes), -2)], -2)
 
 
-def _within(centres: Float[Tensor, "B H N P"], sizes: Sequence[int]) -> Float[Tensor, "B H N P"]:
-    """Places among pieces as places among words: a word reaches half a column to either side, as its pieces did."""
+def _move_centres(centres: Float[Tensor, "B H N P"], sizes: Sequence[int]) -> Float[Tensor, "B H N P"]:
+    """Convert positions among subword columns to positions among word columns (column k spans k ± 0.5)."""
     width = centres.new_tensor(sizes)
     begins = width.cumsum(0) - width - 0.5
     word = (torch.searchsorted(begins, centres.contiguous(), right=True) - 1).clamp(0, len(sizes) - 1)

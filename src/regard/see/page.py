@@ -1,9 +1,8 @@
-"""One HTML file to explore, out of traces alone: the explorer's page (see.exported) with the maps of one input.
+"""One HTML file to explore, made from traces alone: the explorer's page (see.html_export) with the maps of one input.
 
-Encoder, decoder and cross-attention as they were seen, and what they come to: the layers multiplied, up to each of
-them (`rollout_maps`), with three ways to fuse the heads where heads stand elsewhere. Words come as they are named: traces do
-not know where in a text they stood, nor values and gradients. A look does (interpret.inspection), and its file is the same page
-with all that in it (serve.export).
+It shows encoder, decoder and cross-attention, and their rollout up to every layer (`rollout_maps`) with three ways to
+fuse the heads. Traces hold no text positions, values or gradients; an inspection does (interpret.inspection), and its
+export (serve.explorer.export) is the same page with those included.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ from regard.see.token_display import visible
 
 HEAD_FUSIONS = {"mean": mean_of_heads, "max": max_of_heads, "min": min_of_heads}
 
-MapEntry = tuple[dict[str, Any], np.ndarray]  # what there is to say about a map, and its weights H N M
+MapEntry = tuple[dict[str, Any], np.ndarray]  # the description of a map, and its weights H N M
 
 
 def page(
     traces: Sequence[MapLike],
     path: str | os.PathLike[str] | None = None,
-    title: str = "What the model looks at",
+    title: str = "Attention of the model",
     note: str = "",
 ) -> str:
-    """The page for the traces of one input, in the order they were seen; also written to `alignment_path` where one is given.
+    """Return the page for the traces of one input, in layer order; also save it to `path` if given.
 
     A layer of kind "self" belongs to the decoder where its name begins with "decoder"; other kinds are cross-attention.
     """
-    to_all_maps(traces)  # refuses what cannot be shown, with one line, before anything is made
+    to_all_maps(traces)  # raises for traces that cannot be shown
     text = html_export.render_html(_snapshot([as_trace(t) for t in traces], visible(title), note), visible(title))
     if path is not None:
         save(text, path)
@@ -46,12 +45,13 @@ def page(
 
 
 def rollout_maps(traces: Sequence[Trace], sides: Sequence[tuple[str, str]]) -> list[MapEntry]:
-    """The layers multiplied, as maps more: those whose layers chain. `axis_labels`: the names of each trace's rows, columns.
+    """Return the rollout of every stack whose layers chain, as further maps.
 
-    Of the encoder and of the decoder up to every layer; of cross-attention back to the input, through the encoder.
+    Of the encoder and the decoder up to every layer; of cross-attention through the encoder back to the input. `sides`
+    names the rows and columns of each trace.
     """
-    encoder, decoder, cross = _sorted(traces)
-    of = dict(zip(map(id, traces), sides, strict=True))
+    encoder, decoder, cross = _split_stacks(traces)
+    side = dict(zip(map(id, traces), sides, strict=True))
     alone = not decoder and not cross
     found = list[MapEntry]()
     for stack, part in ((encoder, "" if alone else "encoder"), (decoder, "decoder")):
@@ -59,20 +59,22 @@ def rollout_maps(traces: Sequence[Trace], sides: Sequence[tuple[str, str]]) -> l
             for last, *fused in zip(
                 stack, *(rollout_per_layer(stack, fuse) for fuse in HEAD_FUSIONS.values()), strict=True
             ):
-                found.append(_fused(part, to_maps(last), (of[id(last)][0], of[id(stack[0])][1]), fused))
+                found.append(_fused(part, to_maps(last), (side[id(last)][0], side[id(stack[0])][1]), fused))
     if _chains(encoder):
         wrote = encoder[-1].operator().shape[-2]
         below = [(fuse, rollout(encoder, fuse)) for fuse in HEAD_FUSIONS.values()]
         for last in cross:
             if last.operator().shape[-1] == wrote:
                 back = [cross_rollout(last, roll, fuse) for fuse, roll in below]
-                found.append(_fused("cross to input", to_maps(last), (of[id(last)][0], of[id(encoder[0])][1]), back))
+                found.append(
+                    _fused("cross to input", to_maps(last), (side[id(last)][0], side[id(encoder[0])][1]), back)
+                )
     return found
 
 
 def _snapshot(traces: Sequence[Trace], title: str, note: str) -> Snapshot:
-    """What the file holds of traces."""
-    encoder, decoder, cross = _sorted(traces)
+    """Return the contents of the file for these traces."""
+    encoder, decoder, cross = _split_stacks(traces)
     alone = not decoder and not cross
     sides = _Sides()
     found, named = list[MapEntry](), list[tuple[str, str]]()
@@ -85,44 +87,44 @@ def _snapshot(traces: Sequence[Trace], title: str, note: str) -> Snapshot:
         found.append((_about(maps, named[-1]), maps.weights))
     found += rollout_maps(traces, named)
     arrays = {}
-    for (told, weights), (rows, columns) in zip(found, fit_sizes([told for told, _ in found]), strict=True):
-        some: np.ndarray = np.take(weights, sample_rows(told["n"], rows), axis=1)
-        arrays[told["name"]] = {"raw": max_pool_columns(some, columns)}
+    for (entry, weights), (rows, columns) in zip(found, fit_sizes([entry for entry, _ in found]), strict=True):
+        some: np.ndarray = np.take(weights, sample_rows(entry["n"], rows), axis=1)
+        arrays[entry["name"]] = {"raw": max_pool_columns(some, columns)}
     about = {
         "id": "traces",
         "model": title,
         "task": "",
         "note": "\n".join(visible(line) if line else "" for line in note.splitlines()),
         "given": {},
-        "sides": sides.told,
+        "sides": sides.by_name,
         "input": found[0][0]["columns"],
         "output": {},
         "picture": False,
         "sound": None,
         "rollout": None,
         "relevance": [],
-        "maps": [told for told, _ in found],
+        "maps": [entry for entry, _ in found],
     }
     return Snapshot(about, arrays)
 
 
 class _Sides:
-    """Lists of words, each told once however many maps share it, under the name that was wished for if it is free."""
+    """Token lists of rows and columns; equal lists are stored once, under one name."""
 
     def __init__(self) -> None:
-        self.told: dict[str, dict[str, Any]] = {}
+        self.by_name: dict[str, dict[str, Any]] = {}
 
-    def name(self, words: tuple[str, ...], wish: str) -> str:
-        """The name of a list of words."""
-        for known, side in self.told.items():
-            if side["tokens"] == list(words):
+    def name(self, tokens: tuple[str, ...], preferred: str) -> str:
+        """Return the name of a token list, adding it if it is new."""
+        for known, side in self.by_name.items():
+            if side["tokens"] == list(tokens):
                 return known
-        name, many = wish, len(words)
-        while name in self.told:
-            name = f"{wish} {len(self.told) + 1}"
-        self.told[name] = {
+        name, many = preferred, len(tokens)
+        while name in self.by_name:
+            name = f"{preferred} {len(self.by_name) + 1}"
+        self.by_name[name] = {
             "name": name,
-            "tokens": list(words),
+            "tokens": list(tokens),
             "places": [{"none": True}] * many,
             "special": [False] * many,
         }
@@ -130,9 +132,9 @@ class _Sides:
 
 
 def _about(maps: AttentionMaps, sides: tuple[str, str]) -> dict[str, Any]:
-    """One map, as a look tells about its own; heads have their numbers in the model where only some were watched."""
+    """Describe one map, as `Inspection.about` does; with head numbers if only some heads were watched."""
     heads, n, m = maps.weights.shape
-    told = {
+    entry = {
         "name": visible(maps.name),
         "kind": maps.kind,
         "layer": maps.layer,
@@ -144,11 +146,11 @@ def _about(maps: AttentionMaps, sides: tuple[str, str]) -> dict[str, Any]:
         "exact": maps.exact,
         "views": ["raw"],
     }
-    return told if maps.heads == tuple(range(heads)) else told | {"named": [str(head) for head in maps.heads]}
+    return entry if maps.heads == tuple(range(heads)) else entry | {"named": [str(head) for head in maps.heads]}
 
 
 def _fused(part: str, last: AttentionMaps, sides: tuple[str, str], traces: Sequence[Trace]) -> MapEntry:
-    """One line of a rollout: the ways to fuse heads stand where heads stand elsewhere."""
+    """Return the rollout up to one layer as a map whose heads are the ways to fuse heads."""
     each = [to_maps(trace) for trace in traces]
     weights = np.concatenate([maps.weights for maps in each])
     about = _about(last, sides) | {
@@ -164,14 +166,14 @@ def _fused(part: str, last: AttentionMaps, sides: tuple[str, str], traces: Seque
     return about, weights
 
 
-def _sorted(traces: Sequence[Trace]) -> tuple[list[Trace], list[Trace], list[Trace]]:
+def _split_stacks(traces: Sequence[Trace]) -> tuple[list[Trace], list[Trace], list[Trace]]:
     own = [t for t in traces if t.kind == "self"]
     decoder = [t for t in own if t.name.startswith("decoder")]
     return [t for t in own if t not in decoder], decoder, [t for t in traces if t.kind != "self"]
 
 
 def _chains(stack: Sequence[Trace]) -> bool:
-    """Whether the layers hold all rows and each reads what the one before wrote."""
+    """Whether every layer has all rows and as many columns as the layer before has rows."""
     if not stack or any(t.queries is not None for t in stack):
         return False
     shapes = [t.operator().shape[-2:] for t in stack]

@@ -1,6 +1,6 @@
-"""Vectors with names as points of a plane: the two directions in which they differ most (principal components).
+"""Named vectors on their first two principal components.
 
-What is near in the plane need not be near in all dimensions; the title says how much of the spread the plane shows.
+Points that are close in the plane need not be close in all dimensions; the title gives the explained variance.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ def pca(
     groups: Sequence[str] | None = None,
     path: str | os.PathLike[str] | None = None,
 ) -> Figure:
-    """The figure of vectors N C (scaled to length one) with a name each, a colour a group; also written to `alignment_path`."""
+    """Draw named vectors N C, scaled to unit length, with a colour per group; also save it to `path` if given."""
     from regard.see.layout import INK, PALETTE, Layout, font, replace_missing_glyphs
 
     if len(vectors) != len(names) or len(vectors) < 2 or vectors.ndim != 2:
-        raise BadInput(f"{len(names)} names for vectors of shape {vectors.shape}: give a name each, and at least two")
-    places, shown = principal_components(vectors)
+        raise BadInput(
+            f"Expected at least 2 vectors N C and one name each, got shape {vectors.shape} and {len(names)} names."
+        )
+    places, explained = principal_components(vectors)
     layout = Layout(7.0, 6.2)
-    layout.text(0.2, 0.16, f"two directions of {vectors.shape[1]}: {shown:.0%} of the spread", 10)
+    layout.text(0.2, 0.16, f"first two of {vectors.shape[1]} components: {explained:.0%} of the variance", 10)
     axes = layout.axes(0.3, 0.6, 6.4, 5.3)
     owners = list(groups) if groups is not None else [""] * len(names)
     order = list(dict.fromkeys(owners))
@@ -54,13 +56,13 @@ def pca(
 
 
 def principal_components(vectors: np.ndarray) -> tuple[np.ndarray, float]:
-    """Places N 2 of vectors of length one, and the share of their spread that these show; the same for equal input."""
+    """Project vectors, scaled to unit length, to N 2; also return the explained fraction of the variance."""
     units = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     middle = units - units.mean(0)
     u, sizes, _ = np.linalg.svd(middle, full_matrices=False)
     places = np.zeros((len(vectors), 2))
     for i in range(min(2, len(sizes))):
         axis = u[:, i] * sizes[i]
-        places[:, i] = axis * (1 if axis[np.abs(axis).argmax()] >= 0 else -1)  # an axis has no sign of its own
+        places[:, i] = axis * (1 if axis[np.abs(axis).argmax()] >= 0 else -1)  # fix the arbitrary sign
     total = float((sizes**2).sum())
     return places, float((sizes[:2] ** 2).sum() / total) if total else 1.0

@@ -1,4 +1,4 @@
-"""Vectors of positions as the lectures draw them: a row for each place, a column for each feature."""
+"""Position vectors as a heat map: a row per position, a column per feature."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from regard.see.token_display import visible
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLORMAP = "RdBu_r"  # white is nothing, safe for colour-blind eyes
+COLORMAP = "RdBu_r"  # white is 0; safe for colour-blind readers
 
 
 def positional_encoding(vectors: Any, path: str | os.PathLike[str] | None = None, title: str = "positions") -> Figure:
-    """The figure of N vectors of C features; also written to `alignment_path` (.png or .svg) where one is given."""
+    """Draw N vectors of C features; also save the figure to `path` (.png or .svg) if given."""
     from matplotlib.colors import Normalize
     from matplotlib.ticker import MaxNLocator
 
@@ -26,7 +26,7 @@ def positional_encoding(vectors: Any, path: str | os.PathLike[str] | None = None
 
     numbers = np.asarray(vectors.detach().cpu() if hasattr(vectors, "detach") else vectors, dtype=float)
     if numbers.ndim != 2 or not numbers.size or not np.isfinite(numbers).all():
-        raise BadInput(f"an encoding is drawn of finite numbers, places by features, not of {numbers.shape}")
+        raise BadInput(f"Expected finite numbers of shape N C (positions, features), got shape {numbers.shape}.")
     n, c = numbers.shape
     width, height = (min(6.0, max(2.0, 0.12 * count)) for count in (c, n))
     layout = Layout(0.75 + width + 1.1, 0.55 + height + 0.6)
@@ -36,7 +36,7 @@ def positional_encoding(vectors: Any, path: str | os.PathLike[str] | None = None
     norm = Normalize(-most, most)
     draw_map(axes, numbers, norm, COLORMAP)
     axes.set_xlabel("feature", font=font(8), color=MUTED_INK)
-    axes.set_ylabel("place", font=font(8), color=MUTED_INK)
+    axes.set_ylabel("position", font=font(8), color=MUTED_INK)
     for side in (axes.xaxis, axes.yaxis):
         side.set_major_locator(MaxNLocator(8, integer=True))
     style_axes(axes)

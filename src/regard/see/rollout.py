@@ -1,12 +1,12 @@
 """Attention rollout: several layers as one map from the input to the output of the stack.
 
-    one layer     A_l = rows_to_one( share · S + (1 − share) · fuse_h W_l,h )       S: the way around, the identity
+    one layer     A_l = rows_to_one( share · S + (1 − share) · fuse_h W_l,h )       S: the residual path, the identity
     the stack     R   = A_L ⋯ A_2 A_1                                               N × N, rows sum to one
     cross         R   = rows_to_one( fuse_h W_cross,h ) · R_encoder                 output words × input words
 
-It counts paths through attention and the residual connection, nothing else: what a value vector holds and what the
-feed-forward layers do to it stays outside. `fuse` is one of `mean_of_heads` (default), `max_of_heads`, `min_of_heads`
-or any function from B H N M to B N M. Windowed or pooled layers take part through `Trace.operator`.
+It follows attention and the residual connection only; value vectors and feed-forward layers are ignored. `fuse` is one
+of `mean_of_heads` (default), `max_of_heads`, `min_of_heads` or any function from B H N M to B N M. Windowed or pooled
+layers take part through `Trace.operator`.
 
 Abnar, Zuidema: Quantifying Attention Flow in Transformers. ACL 2020. arXiv:2005.00928
 """
@@ -26,22 +26,22 @@ HeadFusion = Callable[[Tensor], Tensor]
 
 
 def mean_of_heads(weights: Float[Tensor, "B H N M"]) -> Float[Tensor, "B N M"]:
-    """Every head counts alike."""
+    """Average over heads."""
     return weights.mean(1)
 
 
 def max_of_heads(weights: Float[Tensor, "B H N M"]) -> Float[Tensor, "B N M"]:
-    """What any head looks at; sharper, and kinder to heads that do one thing well."""
+    """Take the maximum over heads: what any head attends to."""
     return weights.amax(1)
 
 
 def min_of_heads(weights: Float[Tensor, "B H N M"]) -> Float[Tensor, "B N M"]:
-    """Only what all heads look at."""
+    """Take the minimum over heads: what all heads attend to."""
     return weights.amin(1)
 
 
 def rollout(layers: Sequence[MapLike], fuse: HeadFusion = mean_of_heads, residual: float = 0.5) -> Trace:
-    """The product of the layers, first layer first; `residual` is the share of the way around attention, 0 to 1.
+    """Multiply the layers, given first to last; `residual` is the weight of the residual path, 0 to 1.
 
     Returns a trace B 1 N N named "rollout" with the rows of the last layer and the columns of the first.
     """
@@ -51,19 +51,19 @@ def rollout(layers: Sequence[MapLike], fuse: HeadFusion = mean_of_heads, residua
 def rollout_per_layer(
     layers: Sequence[MapLike], fuse: HeadFusion = mean_of_heads, residual: float = 0.5
 ) -> list[Trace]:
-    """The rollout after each layer: of the first, of the first two, ... of all."""
+    """Return the rollout after each layer: of the first, of the first two, ... of all."""
     if not 0 <= residual <= 1:
-        raise BadInput(f"the residual share lies between 0 and 1, not at {residual}")
+        raise BadInput(f"`residual` must be 0 to 1, got {residual}.")
     if not layers:
-        raise BadInput("rollout needs at least one layer")
+        raise BadInput("Rollout needs at least one layer, got none.")
     traces = [as_trace(layer) for layer in layers]
     product, exact, out = None, True, []
     for trace in traces:
         step = _step(trace, fuse, residual)
         if product is not None and step.shape[-1] != product.shape[-2]:
             raise BadInput(
-                f"'{trace.name}' reads {step.shape[-1]} cells but the layer before it wrote {product.shape[-2]}; "
-                "give the layers of one stack, in order, with all their rows"
+                f"'{trace.name}' has {step.shape[-1]} columns, but the layer before it has {product.shape[-2]} rows; "
+                "give the layers of one stack, in order, with all their rows."
             )
         product = step if product is None else step @ product
         exact = exact and trace.exact
@@ -72,36 +72,36 @@ def rollout_per_layer(
 
 
 def cross_rollout(cross: MapLike, below: MapLike, fuse: HeadFusion = mean_of_heads) -> Trace:
-    """A cross map read back to the input: `bits_to_range`, the encoder's rollout, says which words its columns came from.
+    """Multiply a cross-attention map by the encoder's rollout `below`, so that its columns are input tokens.
 
-    The cross map gets no way around: an output word is not made of itself. Returns a trace B 1 T N.
+    Cross-attention has no residual path from the input. Returns a trace B 1 T N.
     """
     top, base = as_trace(cross), as_trace(below)
-    step, roll = _normalise_rows(fuse(_at_least_float32(top.operator()))), _at_least_float32(base.weights)
+    step, roll = _normalise_rows(fuse(at_least_float32(top.operator()))), at_least_float32(base.weights)
     if step.shape[-1] != roll.shape[-2]:
         raise BadInput(
-            f"'{top.name}' reads {step.shape[-1]} words but the encoder wrote {roll.shape[-2]}; "
-            "give both for the same input"
+            f"'{top.name}' has {step.shape[-1]} columns, but the encoder's rollout has {roll.shape[-2]} rows; "
+            "give both for the same input."
         )
     exact = top.exact and base.exact
     return Trace("rollout", step[:, None] @ roll, "cross", exact=exact, rows=top.rows, columns=base.columns)
 
 
 def _step(trace: Trace, fuse: HeadFusion, residual: float) -> Float[Tensor, "B out inn"]:
-    """One layer with its way around."""
+    """Return the matrix of one layer, attention and residual path together."""
     if trace.queries is not None:
-        raise BadInput(f"'{trace.name}' holds only some rows; rollout needs all of them (watch without queries=)")
-    fused = fuse(_at_least_float32(trace.operator()))
+        raise BadInput(f"'{trace.name}' holds only some rows; rollout needs all of them: watch without queries=.")
+    fused = fuse(at_least_float32(trace.operator()))
     return _normalise_rows(residual * _residual_matrix(trace.geometry, fused) + (1 - residual) * fused)
 
 
 def _residual_matrix(geometry: Geometry | None, fused: Tensor) -> Tensor:
-    """The residual path as a matrix: the identity, or the pooling the geometry names."""
+    """Return the residual path as a matrix: the identity, or the pooling given by the geometry."""
     rows, columns = fused.shape[-2:]
     if geometry is None or geometry.skip is None:
         if rows != columns:
             raise BadInput(
-                f"a map of {rows} rows and {columns} columns has no residual path; rollout takes self-attention"
+                f"Rollout needs self-attention (as many rows as columns), got {rows} rows and {columns} columns."
             )
         return torch.eye(rows, dtype=fused.dtype, device=fused.device)
     shares = geometry.skip.shares(fused.dtype).flatten(1, 2).to(fused.device)  # #B out P
@@ -111,11 +111,11 @@ def _residual_matrix(geometry: Geometry | None, fused: Tensor) -> Tensor:
 
 
 def _normalise_rows(weights: Tensor) -> Tensor:
-    """Rows divided by their sum; a row that sees nothing stays zero."""
+    """Divide rows by their sum; rows of zeros stay zero."""
     total = weights.sum(-1, keepdim=True)
     return weights / torch.where(total == 0, 1.0, total)
 
 
-def _at_least_float32(weights: Tensor) -> Tensor:
-    """At least float32: products of half-precision rows would not sum to one."""
+def at_least_float32(weights: Tensor) -> Tensor:
+    """Cast to at least float32, detached: products of half-precision rows would not sum to one."""
     return weights.detach().to(torch.promote_types(weights.dtype, torch.float32))

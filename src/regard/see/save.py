@@ -1,7 +1,6 @@
-"""Pictures and pages to disk, whole or not at all (core.files).
+"""Save figures (.png, .svg) and pages (.html) atomically (core.files).
 
-The suffix decides: .png and .svg for figures, .html for pages. A full disk, a missing or a locked folder is one line
-of `BadInput`, and an older file of that name is left as it was.
+A full disk, or a missing or read-only folder, raises `BadInput` and leaves an existing file unchanged.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ def save(picture: Figure | str, path: str | os.PathLike[str]) -> Path:
         _check(path, "a page", (".html", ".htm"))
         return atomic_write(picture.encode("utf-8"), path)
     _check(path, "a picture", (".png", ".svg"))
-    return atomic_write(_drawn(picture, path.suffix.lower().lstrip(".")), path)
+    return atomic_write(_render(picture, path.suffix.lower().lstrip(".")), path)
 
 
 def _check(path: Path, what: str, known: tuple[str, ...]) -> None:
     if path.suffix.lower() not in known:
         got = f"'{path.suffix}'" if path.suffix else "a name without a suffix"
-        raise BadInput(f"cannot save {what} as {got}; end the name in {' or '.join(known)}")
+        raise BadInput(f"Cannot save {what} as {got}; expected {' or '.join(known)}.")
 
 
-def _drawn(figure: Figure, format: str) -> bytes:
-    """The figure's file in memory; no date inside, so that the same picture is the same file."""
+def _render(figure: Figure, format: str) -> bytes:
+    """Return the figure as bytes, without a date: equal figures give equal files."""
     buffer = BytesIO()
     metadata = {"Date": None} if format == "svg" else {"Software": None}
     figure.savefig(buffer, format=format, metadata=metadata)

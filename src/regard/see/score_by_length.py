@@ -1,8 +1,7 @@
-"""A score over the length of the input, one line a system: whether quality falls with length shows at a glance.
+"""A score over the length of the input, one line per system.
 
-Each line is drawn over the same buckets, in the order in which they first come; a system that lacks one leaves a gap.
-How many inputs a bucket holds stands under its name where that is known, since few of them make a score that means
-little. Where many systems do much the same, most of them are better drawn behind: thin, pale, under one name.
+All lines share the same buckets, in order of first appearance; a missing bucket leaves a gap. The number of inputs per
+bucket stands under its name if `counts` are given. Systems in `background` are drawn thin and pale, under one name.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from regard.see.token_display import visible
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-DASHES = ("-", "--", ":", "-.")  # when the colours have all been used
+DASHES = ("-", "--", ":", "-.")  # used after all colours
 
 
 def score_by_length(
@@ -29,30 +28,27 @@ def score_by_length(
     score: str = "BLEU",
     unit: str = "words in the source",
     counts: Mapping[str, int] | None = None,
-    behind: Mapping[str, Mapping[str, float]] | None = None,
-    rest: str = "others",
+    background: Mapping[str, Mapping[str, float]] | None = None,
+    background_label: str = "others",
 ) -> Figure:
-    """The figure of systems, each bucket -> score; also written to `alignment_path` (.png or .svg) where one is given.
-
-    Those `behind` stand in the legend once, as the `rest`.
-    """
+    """Draw systems, each a dict of bucket -> score; also save the figure to `path` (.png or .svg) if given."""
     from matplotlib.ticker import MaxNLocator
 
     from regard.see.layout import MUTED_INK, PALETTE, Layout, font, replace_missing_glyphs, style_axes
 
-    behind = behind or {}
-    every = [*systems.values(), *behind.values()]
+    background = background or {}
+    every = [*systems.values(), *background.values()]
     buckets = list(dict.fromkeys(bucket for points in every for bucket in points))
     if not buckets:
-        raise BadInput("nothing to draw: give at least one system with a score for some length")
-    rows = math.ceil((len(systems) + bool(behind)) / 3)
+        raise BadInput("Nothing to draw: give at least one system with a score.")
+    rows = math.ceil((len(systems) + bool(background)) / 3)
     top = 0.55 + 0.2 * rows
     layout = Layout(8.0, top + 3.6 + 0.85)
     layout.text(0.2, 0.16, visible(title), 11)
     axes = layout.axes(0.75, top, 6.95, 3.6)
-    for number, points in enumerate(behind.values()):
+    for number, points in enumerate(background.values()):
         values = [points.get(bucket, math.nan) for bucket in buckets]
-        label = replace_missing_glyphs(visible(rest)) if number == 0 else None
+        label = replace_missing_glyphs(visible(background_label)) if number == 0 else None
         axes.plot(range(len(buckets)), values, color=MUTED_INK, alpha=0.5, linewidth=0.8, label=label)
     for number, (name, points) in enumerate(systems.items()):
         values = [points.get(bucket, math.nan) for bucket in buckets]
@@ -63,7 +59,9 @@ def score_by_length(
     under = [f"\n({many[bucket]:,})" if bucket in many else "" for bucket in buckets]
     names = [replace_missing_glyphs(visible(bucket)) + more for bucket, more in zip(buckets, under, strict=True)]
     axes.set_xticks(range(len(buckets)), names, font=font(8))
-    axes.set_xlabel(replace_missing_glyphs(f"{unit}{' (how many)' if counts else ''}"), font=font(8), color=MUTED_INK)
+    axes.set_xlabel(
+        replace_missing_glyphs(f"{unit}{' (number of inputs)' if counts else ''}"), font=font(8), color=MUTED_INK
+    )
     axes.set_ylabel(replace_missing_glyphs(score), font=font(8), color=MUTED_INK)
     axes.yaxis.set_major_locator(MaxNLocator(7))
     axes.set_ylim(bottom=min(0.0, *_finite(every)))

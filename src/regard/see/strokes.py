@@ -1,8 +1,8 @@
-"""Handwriting as a picture: the pen's strokes, coloured by the character that was looked at, and the window's weights.
+"""Handwriting: pen strokes, coloured by the attended character, and the weights of the attention window.
 
-    strokes(lines)                           ink, one line below the other, all to one scale
-    strokes(lines, texts, windows)           every point in the colour of the character its window was on; below each
-                                             line a map: characters downwards, points of the pen to the right
+    strokes(lines)                           ink, one line below the other, on one scale
+    strokes(lines, texts, windows)           every point in the colour of its attended character; below each line its
+                                             map: characters down, pen points across
 
 A line is an array T 3 of offsets (dx, dy, 1 where the pen is lifted after the point), y pointing down.
 """
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_MARGIN, _WIDE, _TALLEST = 0.2, 7.5, 0.9  # inches: around the ink, the widest line, a character's height at most
-_ROW = 0.17  # inches of the map, for a character
-_INK = 1.6  # points: the width of a stroke that stands alone
+_MARGIN, _MAX_WIDTH, _MAX_SCALE = 0.2, 7.5, 0.9  # inches: around the ink, of a line, per unit of the strokes
+_ROW = 0.17  # inches: a row of the map
+_INK = 1.6  # points: stroke width
 
 
 def strokes(
@@ -34,16 +34,18 @@ def strokes(
     windows: Sequence[np.ndarray] | None = None,
     path: str | os.PathLike[str] | None = None,
 ) -> Figure:
-    """The figure of some lines; `windows` are arrays T U, a row for each point, a column for each character of the text
-    (and, where there is one more, for its end). Also written to `alignment_path`."""
+    """Draw lines of handwriting; also save the figure to `path` if given.
+
+    `windows` are arrays T U: a row per point, a column per character (and optionally one more for the end of the text).
+    """
     from regard.see.layout import Layout
 
     placed = [_places(line) for line in lines]
     _check(placed, texts, windows)
     low, high = (np.array([fold(p, axis=0) for p in placed]) for fold in (np.min, np.max))  # lines 2
     span = np.maximum(high - low, 1e-6)
-    scale = min(_TALLEST, _WIDE / span[:, 0].max())
-    ink = (_INK if windows is None else 1.4) * max(0.3, min(1.0, 3 * scale / _TALLEST))  # thinner where it is small
+    scale = min(_MAX_SCALE, _MAX_WIDTH / span[:, 0].max())
+    ink = (_INK if windows is None else 1.4) * max(0.3, min(1.0, 3 * scale / _MAX_SCALE))  # thinner where it is small
     left = _MARGIN if windows is None else _MARGIN + 0.35
     each = span[:, 1] * scale + 0.1
     maps = [0.0 if windows is None else _ROW * w.shape[1] + 0.35 for w in windows or [np.zeros((1, 1))] * len(lines)]
@@ -68,28 +70,30 @@ def strokes(
 
 
 def _places(line: np.ndarray) -> np.ndarray:
-    """Where the pen is at each point: T 2."""
+    """Return the pen position at each point: T 2."""
     if line.ndim != 2 or line.shape[1] != 3 or not len(line):
-        raise BadInput(f"a line to draw is an array of points and 3 columns (dx, dy, lifted), not of {line.shape}")
+        raise BadInput(f"Expected a line of shape T 3 (dx, dy, pen lifted), got {line.shape}.")
     if not np.isfinite(line).all():
-        raise BadInput("a line to draw has numbers that are not finite")
+        raise BadInput("A line contains NaN or infinite numbers.")
     found: np.ndarray = line[:, :2].cumsum(0)
     return found
 
 
 def _check(lines: list[np.ndarray], texts: Sequence[str] | None, windows: Sequence[np.ndarray] | None) -> None:
     if not lines:
-        raise BadInput("there is no line to draw")
-    for what, given in (("texts", texts), ("windows", windows)):
-        if given is not None and len(given) != len(lines):
-            raise BadInput(f"{len(given)} {what} for {len(lines)} lines: give one each")
+        raise BadInput("Nothing to draw: `lines` is empty.")
+    for name, values in (("texts", texts), ("windows", windows)):
+        if values is not None and len(values) != len(lines):
+            raise BadInput(f"Expected one of `{name}` per line, got {len(values)} for {len(lines)} lines.")
     for line, window in zip(lines, windows or (), strict=False):
         if window.ndim != 2 or len(window) != len(line) or not window.shape[1]:
-            raise BadInput(f"a window of shape {window.shape} for {len(line)} points: give a row for each point")
+            raise BadInput(
+                f"Expected a window with one row per point, got shape {window.shape} for {len(line)} points."
+            )
 
 
 def _owners(window: np.ndarray, texts: Sequence[str] | None, i: int) -> np.ndarray:
-    """Which character each point belongs to; the end owns none."""
+    """Return the most attended character of each point, the end of the text excluded."""
     many = window.shape[1] if texts is None else min(len(texts[i]), window.shape[1])
     owners: np.ndarray = window[:, : max(many, 1)].argmax(1)
     return owners
@@ -101,16 +105,16 @@ def _names(window: np.ndarray, texts: Sequence[str] | None, i: int) -> list[str]
 
 
 def _ink(axes: Axes, places: np.ndarray, lifted: np.ndarray, owners: np.ndarray | None, wide: float) -> None:
-    """Strokes; a piece between two points has the colour of the point it leads to."""
+    """Draw strokes; a segment has the colour of the point it leads to."""
     from matplotlib.collections import LineCollection
 
     from regard.see.layout import INK, PALETTE
 
     colours = np.array([INK] * len(places) if owners is None else [PALETTE[o % len(PALETTE)] for o in owners])
     down = ~lifted[:-1]
-    pieces = np.stack([places[:-1], places[1:]], 1)[down]
-    axes.add_collection(LineCollection(list(pieces), colors=colours[1:][down], linewidths=wide, capstyle="round"))
-    dots = lifted & np.concatenate([[True], lifted[:-1]])  # the pen came down and went up again
+    segments = np.stack([places[:-1], places[1:]], 1)[down]
+    axes.add_collection(LineCollection(list(segments), colors=colours[1:][down], linewidths=wide, capstyle="round"))
+    dots = lifted & np.concatenate([[True], lifted[:-1]])  # strokes of a single point
     axes.scatter(places[dots, 0], places[dots, 1], s=2 * wide, c=colours[dots], linewidths=0)
 
 
@@ -121,5 +125,5 @@ def _map(axes: Axes, window: np.ndarray, names: list[str]) -> None:
 
     draw_map(axes, window.T, Normalize(0, max(float(window.max()), 1e-6)))
     label_rows(axes, names, _ROW, 8)
-    axes.set_xlabel("points of the pen", font=font(7), color=MUTED_INK, labelpad=2)
+    axes.set_xlabel("pen points", font=font(7), color=MUTED_INK, labelpad=2)
     axes.xaxis.label.set_color(INK)

@@ -1,8 +1,8 @@
-"""An alignment in the terminal, in plain characters: something to look at before any file is opened.
+"""Attention maps as text for the terminal.
 
-Each output word is a row, each input word a column of shaded cells, and the best match stands at the end of the row.
-Column names are written downwards. Where the matrix is wider than the terminal, each row lists its best three instead.
-`text_heatmap` draws a map over an image the same way, without names.
+Each query is a row, each key a column of shaded cells; the best match stands at the end of the row. Column names are
+written downwards. If the map is wider than the terminal, each row lists its three best matches instead. `text_heatmap`
+draws a map over an image, without names.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SHADES = " ·░▒▓█"
 
 
 def text_map(seen: MapLike, head: int | None = None, width: int = 80) -> str:
-    """The drawing as lines of text; `head` by its number, None for the mean over heads; `width` in characters."""
+    """Return a map as text, at most `width` characters wide; `head` None: the mean over heads."""
     maps = to_maps(seen)
     weights = maps.map(head)
     rows, columns = [truncate_middle(t, 16) for t in maps.rows], [truncate_middle(t, 12) for t in maps.columns]
@@ -30,29 +30,29 @@ def text_map(seen: MapLike, head: int | None = None, width: int = 80) -> str:
     return "\n".join([*_heading(columns, left), *_shaded(rows, columns, weights, left)])
 
 
-def text_heatmap(weights: np.ndarray, most: int = 14) -> str:
-    """A map Y X as shaded cells, at most so many in a row, from where least is to where most is.
+def text_heatmap(weights: np.ndarray, max_columns: int = 14) -> str:
+    """Return a map Y X as shaded cells, at most `max_columns` on a side, from the smallest to the largest value.
 
-    Where that comes near enough, a cell is a whole number of rows and columns, so that patches stay of one size.
+    If possible a cell covers a whole number of rows and columns.
     """
     array = np.asarray(weights, dtype=np.float64)
-    fold = max(1.0, max(array.shape) / most)
+    fold = max(1.0, max(array.shape) / max_columns)
     whole = (k for k in range(ceil(fold), int(2 * fold) + 1) if not any(n % k for n in array.shape))
     fold = next(whole, fold)
     rows, columns = (max(1, round(n / fold)) for n in array.shape)
-    means = _thinned(_thinned(array, rows).T, columns).T
+    means = _average_rows(_average_rows(array, rows).T, columns).T
     low, high = float(means.min()), float(means.max())
     level = np.round((means - low) / ((high - low) or 1.0) * (len(_SHADES) - 1)).astype(int)
     return "\n".join(f"│{''.join(_SHADES[k] * 2 for k in row)}│" for row in level)
 
 
-def _thinned(array: np.ndarray, many: int) -> np.ndarray:
-    """The means of so many groups of neighbouring rows."""
-    return np.stack([some.mean(0) for some in np.array_split(array, many)])
+def _average_rows(array: np.ndarray, count: int) -> np.ndarray:
+    """Average neighbouring rows into `count` groups."""
+    return np.stack([some.mean(0) for some in np.array_split(array, count)])
 
 
 def _heading(columns: list[str], left: int) -> list[str]:
-    """The column names, written downwards and resting on the matrix."""
+    """Return the column names written downwards, bottom-aligned."""
     letters = [_cells(name) for name in columns]
     high = max(map(len, letters))
     lines = []
@@ -63,25 +63,24 @@ def _heading(columns: list[str], left: int) -> list[str]:
 
 
 def _shaded(rows: list[str], columns: list[str], weights: np.ndarray, left: int) -> list[str]:
-    """A line a row: its name, its cells, its best match."""
+    """Return a line per row: its name, its cells, its best match."""
     lines = []
     for name, row in zip(rows, weights, strict=True):
         level = np.clip(np.ceil(row * (len(_SHADES) - 1)), 0, len(_SHADES) - 1).astype(int)
         level[row < 0.02] = 0
         j = int(row.argmax())
-        lines.append(
-            f"{pad_to_width(name, left, right=True)} │{''.join(_SHADES[k] * 2 for k in level)}│ {_match(columns[j], row[j])}"
-        )
+        cells = "".join(_SHADES[k] * 2 for k in level)
+        lines.append(f"{pad_to_width(name, left, right=True)} │{cells}│ {_match(columns[j], row[j])}")
     return lines
 
 
 def _listed(rows: list[str], columns: list[str], weights: np.ndarray, left: int) -> list[str]:
-    """A line a row: its name and its best three matches."""
+    """Return a line per row: its name and its three best matches."""
     lines = []
     for name, row in zip(rows, weights, strict=True):
         top = [int(j) for j in np.argsort(-row, kind="stable")[:3] if row[j] >= 0.01]
-        said = "  ".join(_match(columns[j], row[j]) for j in top) or "nothing above 1 %"
-        lines.append(f"{pad_to_width(name, left, right=True)} → {said}")
+        matches = "  ".join(_match(columns[j], row[j]) for j in top) or "nothing above 1 %"
+        lines.append(f"{pad_to_width(name, left, right=True)} → {matches}")
     return lines
 
 
@@ -90,7 +89,7 @@ def _match(name: str, weight: float) -> str:
 
 
 def _cells(text: str) -> list[str]:
-    """The text in characters, marks kept with the letter they stand on."""
+    """Split a text into characters, combining marks kept with their letter."""
     cells: list[str] = []
     for c in text:
         if cells and (combining(c) or c in "\u200d\ufe0e\ufe0f"):
@@ -101,11 +100,11 @@ def _cells(text: str) -> list[str]:
 
 
 def display_width(text: str) -> int:
-    """How many columns of a terminal the text takes."""
+    """Return the number of terminal columns a text takes."""
     return sum(2 if east_asian_width(cell[0]) in "WF" else 1 for cell in _cells(text))
 
 
 def pad_to_width(text: str, width: int, right: bool = False) -> str:
-    """The text with spaces after it, or before it, as wide as that."""
+    """Pad a text with spaces after it (`right`: before it) to `width` terminal columns."""
     space = " " * max(0, width - display_width(text))
     return space + text if right else text + space

@@ -1,19 +1,18 @@
-"""Tokens as they can be shown: nothing invisible, nothing that turns the line around, nothing that cannot be encoded.
+"""Printable tokens: control, bidirectional-override and unencodable characters are spelled out.
 
-A tokenizer may hand over any string of characters, half an emoji included. `visible` keeps letters of every script
-and makes the rest readable: a newline becomes \\n, a lone surrogate \\ud83d, an empty token ∅.
+`visible` keeps letters of every script: a newline becomes \\n, a lone surrogate \\ud83d, an empty token ∅.
 """
 
 from __future__ import annotations
 
 from unicodedata import category
 
-_JOINER = "\u200d"  # holds emoji families together; harmless
+_JOINER = "\u200d"  # joins emoji; harmless
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def visible(token: str) -> str:
-    """The token with control, format and lone surrogate characters spelled out."""
+    """Return the token with control, format and lone surrogate characters spelled out."""
     if not token:
         return "∅"
     if token.isspace():
@@ -21,12 +20,12 @@ def visible(token: str) -> str:
     return "".join(_spell(c) for c in token)
 
 
-def truncate_middle(token: str, most: int = 24) -> str:
-    """The token, its middle cut out where it is longer than `most` characters."""
-    if len(token) <= most:
+def truncate_middle(token: str, max_length: int = 24) -> str:
+    """Cut the middle out of a token that is longer than `max_length` characters."""
+    if len(token) <= max_length:
         return token
-    head = (most - 1) * 2 // 3
-    return token[:head] + "…" + token[head + 1 - most :]
+    head = (max_length - 1) * 2 // 3
+    return token[:head] + "…" + token[head + 1 - max_length :]
 
 
 def _spell(c: str) -> str:

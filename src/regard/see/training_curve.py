@@ -1,7 +1,7 @@
-"""A training run as curves: losses above, each score in its own panel, learning rate and speed below.
+"""Curves of a training run: losses on top, each score in its own panel, learning rate and speed below.
 
-Takes the rows of metrics.jsonl as they are: any key may be missing from any row, and numbers that are not finite are
-left out (and counted in the title of their panel), so that a run that went wrong can be looked at too.
+Takes the rows of metrics.jsonl: any key may be missing from any row, and numbers that are not finite are left out and
+counted in the legend.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_AXIS_KEYS = ("step", "epoch", "time", "seconds", "tokens", "updates")  # what runs along, not what is measured
-SYSTEM_METRICS = ("lr", "grad_norm", "tokens_per_second", "skipped_updates")  # drawn last, and lower
-_NOISY = ("loss", "tokens_per_second")  # one number a step: drawn with its moving mean
+_AXIS_KEYS = ("step", "epoch", "time", "seconds", "tokens", "updates")  # not metrics
+SYSTEM_METRICS = ("lr", "grad_norm", "tokens_per_second", "skipped_updates")  # drawn last, in lower panels
+_NOISY = ("loss", "tokens_per_second")  # one value per step: drawn with its moving mean
 
 
 def training_curve(
@@ -31,13 +31,16 @@ def training_curve(
     title: str = "training",
     unit: str = "tokens",
 ) -> Figure:
-    """The figure of a run; also written to `alignment_path` (.png or .svg) where one is given. `bits_to_unit` is what it counts."""
+    """Draw the curves of a run; also save the figure to `path` (.png or .svg) if given.
+
+    `unit` is what the speed counts: tokens, images, ...
+    """
     from regard.see.layout import Layout
 
     found = series(rows)
     drawn = panels(found)
     if not drawn:
-        raise BadInput("nothing to draw: rows need a 'step' and a number such as 'loss', 'val_loss' or 'bleu'")
+        raise BadInput("Nothing to draw: rows need a 'step' and a number such as 'loss', 'val_loss' or 'bleu'.")
 
     heights = [1.2 if panel[0] in SYSTEM_METRICS else 3.2 if is_loss(panel[0]) else 2.0 for panel in drawn]
     layout = Layout(8.0, 0.55 + sum(heights) + 0.42 * len(drawn) + 0.3)
@@ -57,9 +60,9 @@ Series = dict[str, tuple[np.ndarray, np.ndarray, int]]  # key -> steps, values, 
 
 
 def series(rows: Iterable[Mapping[str, Any]]) -> Series:
-    """Every numeric key with its finite values, in the order of steps; a step told twice keeps the later word.
+    """Return every numeric key with its finite values in the order of steps; the last value of a step counts.
 
-    Whole numbers that never change count what was evaluated (3,750 lines each time), and are no curve.
+    Integers that never change (the size of the evaluation set) are left out.
     """
     points: dict[str, dict[float, float]] = {}
     for row in rows:
@@ -69,9 +72,9 @@ def series(rows: Iterable[Mapping[str, Any]]) -> Series:
         for key, value in numeric_metrics(row).items():
             points.setdefault(key, {})[float(step)] = value  # type: ignore[arg-type]
     found: Series = {}
-    for key, said in points.items():
-        steps = np.array(sorted(said))
-        values = np.array([said[s] for s in steps])
+    for key, by_step in points.items():
+        steps = np.array(sorted(by_step))
+        values = np.array([by_step[s] for s in steps])
         good = np.isfinite(values)
         if good.any() and (key in SYSTEM_METRICS or is_loss(key) or not _is_count(values)):
             found[key] = (steps[good], values[good], int((~good).sum()))
@@ -79,12 +82,12 @@ def series(rows: Iterable[Mapping[str, Any]]) -> Series:
 
 
 def numeric_metrics(row: Mapping[str, Any]) -> dict[str, float]:
-    """What of a row of metrics.jsonl is a curve: its numbers, but for those that only run along."""
+    """Return the metrics of a row of metrics.jsonl: its numbers except step, time and the like."""
     return {key: float(value) for key, value in row.items() if key not in _AXIS_KEYS and _is_number(value)}
 
 
 def is_loss(key: str) -> bool:
-    """Whether a curve belongs into the panel of losses."""
+    """Whether a key belongs in the panel of losses."""
     return key == "loss" or key.endswith("_loss")
 
 
@@ -106,23 +109,19 @@ _HIGHER_IS_BETTER = (
 
 
 def best_index(key: str, values: np.ndarray) -> int | None:
-    """Where a curve is best: at its least or its greatest value; None for the parts of a loss and what has no best."""
-    return (
-        int(values.argmin())
-        if lower_is_better(key)
-        else int(values.argmax())
-        if key.endswith(_HIGHER_IS_BETTER)
-        else None
-    )
+    """Return the index of the best value of a curve; None if the key has no known direction."""
+    if lower_is_better(key):
+        return int(values.argmin())
+    return int(values.argmax()) if key.endswith(_HIGHER_IS_BETTER) else None
 
 
 def lower_is_better(key: str) -> bool:
-    """Whether a metric is the better the lower it is."""
+    """Whether lower values of a metric are better."""
     return key.endswith(_LOWER_IS_BETTER)
 
 
 def panels(found: Iterable[str]) -> list[list[str]]:
-    """Which curves stand together, in the order they are drawn: losses, each score by itself, then the machine's."""
+    """Group keys into panels, in drawing order: losses, each score by itself, then the system metrics."""
     keys = list(found)
     losses = [key for key in keys if is_loss(key)]
     scores = [[key] for key in keys if key not in losses and key not in SYSTEM_METRICS]
@@ -144,12 +143,12 @@ def _draw(axes: Axes, series: Series, end: float, unit: str, last: bool) -> None
 
     for key, (steps, values, lost) in series.items():
         colour = _colour(key)
-        said = f"{unit}_per_second" if key == "tokens_per_second" else key
-        name = replace_missing_glyphs(visible(said)).replace("_", " ") + (
+        label = f"{unit}_per_second" if key == "tokens_per_second" else key
+        name = replace_missing_glyphs(visible(label)).replace("_", " ") + (
             f" ({lost} not finite, left out)" if lost else ""
         )
         few = len(steps) <= 60
-        if key in _NOISY and len(steps) > 120:  # a noisy line: faint as it was, strong as it went
+        if key in _NOISY and len(steps) > 120:  # raw values faint, moving mean strong
             axes.plot(steps, values, color=colour, alpha=0.25, linewidth=0.8)
             values = _smooth(values)
         axes.plot(steps, values, color=colour, linewidth=1.6, marker="o" if few else None, markersize=2.5, label=name)
@@ -188,7 +187,7 @@ def _mark_best(axes: Axes, key: str, steps: np.ndarray, values: np.ndarray, colo
 
 
 def _smooth(values: np.ndarray) -> np.ndarray:
-    """The mean over a window of a fortieth of the run, cut short at the ends; centred, so that it does not lag."""
+    """Return the centred moving mean over a fortieth of the run, shorter at the ends."""
     half = max(1, len(values) // 80)
     total = np.concatenate([[0.0], np.cumsum(values)])
     at = np.arange(len(values))

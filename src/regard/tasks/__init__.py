@@ -19,6 +19,7 @@ TASKS: Registry = {
     "chunking": ("regard.tasks.text.chunking", "Chunking"),
     "masked_lm": ("regard.tasks.text.masked_lm", "MaskedLM"),
     "classification": ("regard.tasks.text.classification", "TextClassification"),
+    "pair_classification": ("regard.tasks.text.classification", "TextClassification"),
     "tagging": ("regard.tasks.text.tagging", "Tagging"),
     "extractive_qa": ("regard.tasks.text.extractive_qa", "ExtractiveQA"),
     "word2vec": ("regard.tasks.text.word2vec", "WordVectors"),
@@ -34,22 +35,30 @@ TASKS: Registry = {
 
 # What a saved model of each task is used with: model and vocabulary in, something to call out.
 PREDICTORS: Registry = {
-    "translation": ("regard.tasks.text.translator", "Translator"),
+    "translation": ("regard.tasks.text.translation", "Translator"),
     "language_modeling": ("regard.tasks.text.text_generator", "TextGenerator"),
-    "text_to_text": ("regard.tasks.text.text_to_text_generator", "TextToTextGenerator"),
+    "text_to_text": ("regard.tasks.text.text_to_text", "TextToTextGenerator"),
     "embedding": ("regard.tasks.text.embedder", "TextEmbedder"),
-    "masked_lm": ("regard.tasks.text.fill_mask", "FillMask"),
+    "masked_lm": ("regard.tasks.text.masked_lm", "FillMask"),
     "decision": ("regard.tasks.episodes.decision", "DecisionAgent"),
-    "chunking": ("regard.tasks.text.chunker", "Chunker"),
-    "classification": ("regard.tasks.text.classifier", "TextClassifier"),
-    "tagging": ("regard.tasks.text.tagger", "Tagger"),
-    "extractive_qa": ("regard.tasks.text.question_answerer", "QuestionAnswerer"),
-    "word2vec": ("regard.tasks.text.nearest_words", "NearestWords"),
-    "bidirectional_lm": ("regard.tasks.text.contextual_embeddings", "ContextualEmbedder"),
-    "handwriting": ("regard.tasks.strokes.handwriting_synthesizer", "HandwritingSynthesizer"),
-    "pronunciation": ("regard.tasks.text.pronouncer", "Pronouncer"),
-    "ctc_speech_recognition": ("regard.tasks.audio.ctc_speech_recognizer", "CTCSpeechRecognizer"),
-    "speech_recognition": ("regard.tasks.audio.speech_recognizer", "SpeechRecognizer"),
+    "chunking": ("regard.tasks.text.chunking", "Chunker"),
+    "classification": ("regard.tasks.text.classification", "TextClassifier"),
+    "pair_classification": ("regard.tasks.text.classification", "TextPairClassifier"),
+    "tagging": ("regard.tasks.text.tagging", "Tagger"),
+    "extractive_qa": ("regard.tasks.text.extractive_qa", "QuestionAnswerer"),
+    "word2vec": ("regard.tasks.text.word2vec", "NearestWords"),
+    "bidirectional_lm": ("regard.tasks.text.bidirectional_lm", "ContextualEmbedder"),
+    "handwriting": ("regard.tasks.strokes.handwriting", "HandwritingSynthesizer"),
+    "pronunciation": ("regard.tasks.text.pronunciation", "Pronouncer"),
+    "ctc_speech_recognition": ("regard.tasks.audio.ctc_speech_recognition", "CTCSpeechRecognizer"),
+    "speech_recognition": ("regard.tasks.audio.speech_recognition", "SpeechRecognizer"),
     "arithmetic": ("regard.tasks.text.arithmetic", "Calculator"),
     "image_classification": ("regard.tasks.image.image_classifier", "ImageClassifier"),
 }
+
+
+def task_name(predictor: object) -> str:
+    """Return the name under which `PREDICTORS` has a predictor or its class; "" where it is not registered."""
+    cls = predictor if isinstance(predictor, type) else type(predictor)
+    where = cls.__module__, cls.__qualname__
+    return next((name for name, entry in PREDICTORS.items() if entry == where), "")

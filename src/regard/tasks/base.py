@@ -11,8 +11,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import torch
 from torch import nn
 
+from regard.core.shapes import Tensor
 from regard.data.batching import BatchStream
 from regard.tasks.stateless import Stateless
 
@@ -23,13 +25,26 @@ Part = TypeVar("Part")
 
 
 class SplitTask(Stateless, Generic[Part]):
-    """A task over data that come in parts. Left to do: `fit`, `count`, `training_loss`, `describe`, `card`, `evaluate`."""
+    """A task over data that come in splits. To write: `loss`, `evaluate`, `describe`; and `fit`, `count`, `card`."""
 
     name: str
 
     def __init__(self, data: Any, seed: int = 0) -> None:
         self.data, self.seed = data, seed
         self._parts: dict[str, Part] = {}
+
+    def fit(self, config: Any) -> Any:
+        """Return the model's config with the fields that only the data determine; by default there are none."""
+        return config
+
+    def count(self, batch: Any) -> int:
+        """Return what the loss of a batch is divided by: its rows, unless the task says otherwise."""
+        return len(batch[0])
+
+    def card(self) -> str:
+        """Return one line about the data."""
+        train: Any = self.dataset("train")
+        return f"{type(self.data).__name__}, {len(train):,} examples to train on"
 
     def batches(self) -> BatchStream[Any]:
         """The training batches."""
@@ -61,9 +76,20 @@ class SplitTask(Stateless, Generic[Part]):
         """Raise now if there is no validation part."""
         self.dataset("val")
 
-    def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
-        """How good a model is on a part of the data."""
+    def measure(self, model: nn.Module, batch: Any) -> dict[str, Tensor]:
+        """Return the metrics of a batch, each summed over its rows; a task with an `evaluate` of its own needs none."""
         raise NotImplementedError
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
+        """Return the means of `measure` over a split, and how many examples it has (named by `unit`)."""
+        part: Any = self.dataset(split)
+        model.eval()
+        device, sums = next(model.parameters()).device, dict[str, float]()
+        for batch in part.eval_batches():
+            for name, value in self.measure(model, batch.to(device)).items():
+                sums[name] = sums.get(name, 0.0) + float(value)
+        return {name: value / len(part) for name, value in sums.items()} | {self.unit: len(part)}
 
     def report(self, model: nn.Module, split: str = "test", **search: Any) -> dict[str, Any]:
         """Everything there is to say about a model on one part; nothing is searched for."""

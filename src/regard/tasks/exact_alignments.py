@@ -15,7 +15,9 @@ from itertools import islice
 import torch
 from torch import nn
 
+from regard.attention.aligners.hard import collect_choices
 from regard.core.errors import BadInput, RegardError
+from regard.core.layer_state import PassState
 from regard.core.shapes import Float, Int, Tensor
 from regard.tasks.reinforce import stochastic_modules, token_log_probs
 
@@ -62,8 +64,10 @@ def enumerate_alignments(model: nn.Module, source: Int[Tensor, " M"], target: In
     parts[0].training = True  # it follows and tells in training mode; all else is as in eval
     try:
         with parts[0].force_path(paths):
-            logits = model(source.expand(len(paths), -1), target[:-1].expand(len(paths), -1))
-            log_s, _ = parts[0].log_probs()
+            pass_state = PassState()
+            rows = source.expand(len(paths), -1), target[:-1].expand(len(paths), -1)
+            logits = model(*rows, pass_state=pass_state)
+            log_s = collect_choices(pass_state).log_probs
     finally:
         for part, mode in was.items():
             part.training = mode

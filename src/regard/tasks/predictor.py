@@ -22,6 +22,7 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from torch import nn
@@ -100,8 +101,9 @@ class Predictor:
             try:
                 found[name] = read(kind, values[name])
             except BadInput as error:
-                label = f"{name} {number}"
-                raise BadInput(str(error) if str(values[name]) in str(error) else f"{label}: {error}") from None
+                is_file = kind.media_types and isinstance(values[name], (str, Path))
+                label = str(values[name]) if is_file else f"{name} {number}"
+                raise BadInput(str(error) if label in str(error) else f"{label}: {error}") from None
         return found if len(cls.inputs) > 1 else next(iter(found.values()))
 
     # -- options -------------------------------------------------------------------------------------------------------

@@ -26,8 +26,10 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
+from regard.attention.aligners.hard import ForcedChoices, collect_choices
 from regard.core.config import field
 from regard.core.errors import RegardError, UnknownName, did_you_mean
+from regard.core.layer_state import PassState
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import build_part
 from regard.losses.reinforce_baselines import BASELINES, Baseline
@@ -134,13 +136,13 @@ class ReinforceMixin:
         heard, batch = batch, batch if many == 1 else type(batch)(*(x.repeat_interleave(many, 0) for x in batch))
         source, lengths = heard[:2] if getattr(model, "encodes_source_once", False) else batch[:2]
         target, target_lengths = batch[2:]
-        logits = model(source, target[:, :-1], lengths, target_lengths - 1)
+        pass_state = PassState()
+        logits = model(source, target[:, :-1], lengths, target_lengths - 1, pass_state=pass_state)
         wanted = shift_targets(batch)
         likely = self.objective(logits, wanted, self.config.label_smoothing) / many
-        parts = stochastic_modules(model)
-        states = parts[0].queries() if self.choices.baseline.module is not None else None
-        told = [part.log_probs() for part in parts]
-        log_s, entropy = (torch.stack(each).sum(0) for each in zip(*told, strict=True))
+        stochastic_modules(model)
+        log_s, entropy, queries = collect_choices(pass_state)
+        states = queries if self.choices.baseline.module is not None else None
         taught = self.choices.loss(log_s, entropy, token_log_probs(logits, wanted), wanted >= 0, step, states) / many
         seen = (entropy.detach() * (wanted >= 0)).sum() / many
         return likely + taught, {"loss": likely.detach(), "entropy": seen}
@@ -194,7 +196,7 @@ class Config(ReinforceConfigMixin, translation.Config):
 
 def stochastic_modules(model: nn.Module) -> list[Any]:
     """The parts of a model that draw where to look."""
-    found = [part for part in model.modules() if callable(getattr(part, "log_probs", None))]
+    found = [part for part in model.modules() if isinstance(part, ForcedChoices)]
     if not found:
         raise RegardError("this model draws no choices to be taught: set model.aligner=hard, or take the plain task")
     return found

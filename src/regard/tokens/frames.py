@@ -7,8 +7,8 @@
     log         L_{t,f} = log max(M_{t,f}, ε max M)        ε: 80 dB below the loudest; silence has no logarithm
     normal      (L_{t,f} - mean_t) / deviation_t           of each feature, over the recording
 
-The last two lines make frames independent of the loudness of a recording. Deltas are slopes over five frames, and slopes
-of slopes: d_t = Σ_n n (c_{t+n} - c_{t-n}) / 2Σ_n n², n = 1, 2.
+The last two lines make frames independent of the loudness of a recording. Deltas are slopes over five frames, and
+slopes of slopes: d_t = Σ_n n (c_{t+n} - c_{t-n}) / 2Σ_n n², n = 1, 2.
 
 Davis, Mermelstein: Comparison of Parametric Representations for Monosyllabic Word Recognition. IEEE ASSP 1980
 Furui: Speaker-Independent Isolated Word Recognition Using Dynamic Features of Speech Spectrum. IEEE ASSP 1986
@@ -54,7 +54,9 @@ class LogMelSpectrogram:
                 "window_ms and hop_ms must span samples"
             )
         if not 0 <= self.f_min < self.sample_rate / 2:
-            raise BadInput(f"f_min must be at least 0 and below half the rate of {self.sample_rate} Hz, got {self.f_min}")
+            raise BadInput(
+                f"f_min must be at least 0 and below half the rate of {self.sample_rate} Hz, got {self.f_min}"
+            )
 
     @property
     def win_length(self) -> int:

@@ -4,10 +4,12 @@
     embed     z = W pixels + b                        W: width × C P², the same for every patch
 
 The two together are a convolution whose stride is its kernel: `PatchEmbedding.forward`; `forward_unfolded` is the same
-in two steps. Where the patch does not divide the image, it is padded with zeros (the mean colour, once normalised) below
-and at the right. `NormalizedPatchEmbedding` norms the pixels of a patch before W and the token after it (vit-pytorch).
+in two steps. Where the patch does not divide the image, it is padded with zeros (the mean colour, once normalised)
+below and at the right. `NormalizedPatchEmbedding` norms the pixels of a patch before W and the token after it
+(vit-pytorch).
 
-A stem is a module from images to tokens, B C Y X -> B Y X C, that has a `stride`: the pixels from one token to the next.
+A stem is a module from images to tokens, B C Y X -> B Y X C, that has a `stride`: the pixels from one token to the
+next.
 
 Dosovitskiy et al.: An Image is Worth 16x16 Words. ICLR 2021. arXiv:2010.11929
 """

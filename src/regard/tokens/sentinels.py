@@ -4,8 +4,8 @@
     input     Thank you <extra_id_0> me to your party <extra_id_1> week
     output    <extra_id_0> for inviting <extra_id_1> last
 
-They have T5's names and are part of its vocabularies; to one trained here they are appended. Unlike other special tokens
-they may be parsed from text: `encode_with_sentinels`.
+They have T5's names and are part of its vocabularies; to one trained here they are appended. Unlike other special
+tokens they may be parsed from text: `encode_with_sentinels`.
 
 Raffel et al. 2020 (T5), arXiv:1910.10683
 """

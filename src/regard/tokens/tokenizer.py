@@ -1,21 +1,21 @@
-"""Text: lines -> whole numbers -> lines, by a vocabulary learned from data.
+"""Tokenizers: text to token ids and back, with a vocabulary trained here or loaded.
 
-    kind        pieces are                           what they keep              unseen characters
-    bytes       byte pairs, merged by frequency      the text, to the last byte  cannot happen
-    bpe         character pairs, merged likewise     the text, spaces tidied     <unk>
-    unigram     the likeliest split of a word        the text, spaces tidied     <unk>
-    wordpiece   the longest known start of a word    the text, spaces tidied     <unk> (the word)
-    word        words and signs                      the text, spaces tidied     <unk> (the word)
+    kind        pieces are                           decoding restores           unseen characters
+    bytes       byte pairs, merged by frequency      the text, byte for byte     cannot happen
+    bpe         character pairs, merged likewise     the text, spaces normalised <unk>
+    unigram     the likeliest split of a word        the text, spaces normalised <unk>
+    wordpiece   the longest known start of a word    the text, spaces normalised <unk> (the word)
+    word        words and punctuation                the text, spaces normalised <unk> (the word)
     char        characters                           the text                    <unk>
-    bert        the longest known start of a word    its words, signs apart      [UNK] (the word)
+    bert        the longest known start of a word    words, separated by spaces  [UNK] (the word)
 
-How a space survives: `bytes`, `bpe` and `unigram` write it into the piece that follows ("▁dog"), and put one before the
-first word too, so that a word has one piece wherever it stands. `word` and `wordpiece` keep words bare and mark the
-signs instead: "￭" on the side where a sign touches its neighbour, so "(so-so)." is read as (￭ so ￭-￭ so ￭) ￭. and comes
-back as it was. `bert` is BERT's own WordPiece (tokens/wordpiece.py): it forgets spaces, and its special tokens have
-BERT's names. All of it is written in the saved file, a Hugging Face tokenizer.json, which other programs read as is.
+Spaces: `bytes`, `bpe` and `unigram` put a space into the piece that follows ("▁dog"), and one before the first word
+too, so that a word has the same piece everywhere. `word` and `wordpiece` mark punctuation instead: "￭" on the side
+where a sign touches its neighbour, so "(so-so)." becomes (￭ so ￭-￭ so ￭) ￭. and decodes exactly. `bert` is BERT's own
+WordPiece (tokens/wordpiece.py): it loses spaces, and its special tokens have BERT's names. The saved file is a Hugging
+Face tokenizer.json, which other programs can load.
 
-A special token is never read out of the text: the characters "</s>" in a line are characters, not the end of it.
+Special tokens are never parsed from text: "</s>" in a line is four characters, not the end of it.
 
 Sennrich, Haddow, Birch: Neural Machine Translation of Rare Words with Subword Units. ACL 2016. arXiv:1508.07909
 Kudo: Subword Regularization. ACL 2018. arXiv:1804.10959
@@ -43,7 +43,7 @@ SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")  # ids 0 1 2 3 of every vocab
 ROLES = ("pad", "bos", "eos", "unk")
 OPTIONAL_ROLES = ("mask",)  # not every vocabulary has one
 
-# What others call them, best known first: (ours, RoBERTa, BART, T5, Marian, Llama), BERT, Gemma, GPT-2 and its kin.
+# Usual names, best known first: (Regard, RoBERTa, BART, T5, Marian, Llama), BERT, Gemma, GPT-2 and its relatives.
 SPECIAL_NAMES = {
     "pad": ("<pad>", "[PAD]", "<|pad|>", "<|padding|>", "<|finetune_right_pad_id|>", "<PAD>"),
     "bos": ("<s>", "[CLS]", "<bos>", "[BOS]", "<|begin_of_text|>", "<|startoftext|>", "<|endoftext|>", "<BOS>"),
@@ -56,11 +56,10 @@ SPACE, JOINER = "▁", "￭"
 
 
 class Tokenizer:
-    """A vocabulary, and the way from text to its numbers and back.
+    """A vocabulary that encodes text to token ids and decodes them; made by `Tokenizer.train` or `Tokenizer.load`.
 
-    `pad`, `bos`, `eos` and `unk` are the numbers of the special tokens (of a BERT: [PAD], [CLS], [SEP], [UNK]), `mask`
-    that of [MASK] where there is one, `size` is how many rows a table of vectors needs, `image_format` one of `KINDS`. Make one
-    with `Tokenizer.train` or `Tokenizer.load`.
+    `pad`, `bos`, `eos` and `unk` are the ids of the special tokens (of BERT: [PAD], [CLS], [SEP], [UNK]), `mask` that
+    of [MASK] or None, `size` the number of embeddings that are needed, `kind` one of `KINDS`.
     """
 
     kind: str
@@ -78,30 +77,27 @@ class Tokenizer:
         self.mask = self._special.get("mask")
         self.kind = _kind(layout)
         self.size = 1 + max(tokenizer.get_vocab(with_added_tokens=True).values())
-        marks = {token["id"] for token in layout["added_tokens"] if token["special"]}
-        # Some files hold them as plain words; declared special, they are left out of decoded text.
-        tokenizer.add_special_tokens([tokenizer.id_to_token(i) for i in set(self._special.values()) - marks])
+        declared = {token["id"] for token in layout["added_tokens"] if token["special"]}
+        # Some files have them as plain words; declared special, they are skipped when decoding.
+        tokenizer.add_special_tokens([tokenizer.id_to_token(i) for i in set(self._special.values()) - declared])
         tokenizer.encode_special_tokens = True  # "</s>" in a line is four characters
         tokenizer.no_padding()
         tokenizer.no_truncation()
         self._tokenizer = tokenizer
-        self._special_ids = marks | set(self._special.values())
+        self._special_ids = declared | set(self._special.values())
         self._render = _renderer(layout)
 
-    # -- making one -------------------------------------------------------------------------------------------------
+    # -- train, load, save ------------------------------------------------------------------------------------------
 
     @classmethod
     def train(cls, lines: Iterable[str], kind: str = "bytes", size: int = 8000, lower: bool = False) -> Tokenizer:
-        """Learn a vocabulary of at most `size` pieces (fewer where the text holds no more); `lower` forgets case.
-
-        The same lines give the same vocabulary on every run.
-        """
+        """Train a vocabulary of at most `size` pieces, deterministically; `lower` converts text to lower case."""
         if kind not in KINDS:
             raise UnknownName(f"no vocabulary is of kind '{kind}'; {did_you_mean(kind, KINDS)}")
         names = wordpiece.BERT_SPECIAL_TOKENS if kind == "bert" else SPECIAL_TOKENS
-        least = len(names) + (256 if kind == "bytes" else 1)
-        if size < least:
-            raise BadInput(f"a vocabulary of kind '{kind}' needs size >= {least}, not {size}")
+        min_size = len(names) + (256 if kind == "bytes" else 1)
+        if size < min_size:
+            raise BadInput(f"size of a vocabulary of kind '{kind}' must be at least {min_size}, got {size}")
         try:
             tokenizer = _TRAIN[kind](_lines(lines), size, lower)
         except UnicodeEncodeError as error:
@@ -111,10 +107,10 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | Path, special: Mapping[str, str] | None = None) -> Tokenizer:
-        """Read a tokenizer.json, ours or another's, or the vocab.txt of a BERT; `alignment_path` is the file or its folder.
+        """Load a tokenizer.json or the vocab.txt of a BERT; `path` is the file or its folder.
 
-        The special tokens are those that tokenizer_config.json beside it names, else those with a usual name; `special`
-        overrides both: ``special={"pad": "<blank>", "eos": "<end>"}``.
+        Special tokens are those that tokenizer_config.json in that folder names, else those with a usual name;
+        `special` overrides both: ``special={"pad": "<blank>", "eos": "<end>"}``.
         """
         path = Path(path)
         file = path / "tokenizer.json" if path.is_dir() else path
@@ -123,25 +119,25 @@ class Tokenizer:
         if not file.is_file():
             raise BadInput(f"there is no tokenizer at {file}; give a tokenizer.json or the folder that holds one")
         if file.suffix == ".txt":
-            beside = file.with_name("tokenizer_config.json")
-            config = json.loads(_read_json(beside)) if beside.is_file() else {}
+            config_file = file.with_name("tokenizer_config.json")
+            config = json.loads(_read_json(config_file)) if config_file.is_file() else {}
             return cls(wordpiece.read_vocab(file, config), special)
-        written = _read_json(file)
+        text = _read_json(file)
         try:
-            tokenizer = HFTokenizer.from_str(written)
-        except Exception as error:  # the library raises plain Exception for whatever it cannot read
+            tokenizer = HFTokenizer.from_str(text)
+        except Exception as error:  # tokenizers raises plain Exception
             raise BadInput(f"{file} is not a tokenizer that can be read: {_first_line(error)}") from None
         return cls(tokenizer, _special_from_config(file) | dict(special or {}))
 
     def save(self, path: str | Path) -> None:
-        """Write tokenizer.json, and into a folder also the tokenizer_config.json that names the special tokens.
+        """Write tokenizer.json and, into a folder, a tokenizer_config.json that names the special tokens.
 
-        A path that ends in .json is the file itself; any other is a folder, made where missing.
+        A path that ends in .json is a file; any other is a folder, created if missing.
         """
         path = Path(path)
         if path.suffix == ".json":
             if not self._has_usual_names():
-                raise BadInput(f"cannot write {path} alone: its special tokens have unusual names; save into a folder")
+                raise BadInput(f"cannot write {path} alone: its special tokens have unusual names; save to a folder")
             _write(path, self._tokenizer.to_str(pretty=True))
             return
         names = {f"{role}_token": self._tokenizer.id_to_token(i) for role, i in self._special.items()}
@@ -151,50 +147,52 @@ class Tokenizer:
         _write(path / "tokenizer_config.json", json.dumps(config, indent=2, ensure_ascii=False) + "\n")
         _write(path / "tokenizer.json", self._tokenizer.to_str(pretty=True))
 
-    # -- using it ---------------------------------------------------------------------------------------------------
+    # -- encode, decode ---------------------------------------------------------------------------------------------
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """The numbers of every line, no special tokens added."""
+        """Return the token ids of every line, without special tokens."""
         if isinstance(lines, str):
             raise BadInput("encode takes a list of lines; for a single line use encode_one")
         try:
             return [e.ids for e in self._tokenizer.encode_batch_fast(list(lines), add_special_tokens=False)]
         except (TypeError, UnicodeEncodeError):
             raise BadInput(_not_text(lines)) from None
-        except Exception as error:  # a vocabulary of another's without a token for the unknown
-            raise BadInput(f"this vocabulary cannot write the text: {_first_line(error)}") from None
+        except Exception as error:  # a loaded vocabulary without an unknown token
+            raise BadInput(f"this vocabulary cannot encode the text: {_first_line(error)}") from None
 
     def encode_one(self, line: str) -> list[int]:
-        """The numbers of one line, no special tokens added."""
+        """Return the token ids of one line, without special tokens."""
         return self.encode([line])[0]
 
     def offsets(self, line: str) -> list[tuple[int, int]]:
-        """Where each of the numbers of a line stands in it, from which character to which: a space before a word is no
-        part of it. Pieces of one character (bytes) stand in the same place."""
-        self.encode([line])  # refuses what is no text
+        """Return the characters (begin, end) of each token of a line, without the space before a word.
+
+        The bytes of one character have the same offsets.
+        """
+        self.encode([line])  # raises if this is no text
         found = self._tokenizer.encode(line, add_special_tokens=False).offsets
         return [(end - len(line[begin:end].lstrip() or line[begin:end]), end) for begin, end in found]
 
     def with_special_tokens(
         self, first: Sequence[int], second: Sequence[int] | None = None
     ) -> tuple[list[int], list[int]]:
-        """One text or two between their marks, and which of the two each token belongs to.
+        """Return one text or two with special tokens, and the segment of each token.
 
-        ``[CLS] first [SEP]`` is of segment 0 throughout, ``second [SEP]`` of segment 1.
+        ``[CLS] first [SEP]`` is segment 0, ``second [SEP]`` segment 1.
         """
         tokens = [self.bos, *first, self.eos]
         more = [] if second is None else [*second, self.eos]
         return tokens + more, [0] * len(tokens) + [1] * len(more)
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """The text of every row; special tokens are left out, the unknown one too."""
+        """Return the text of every row, without special tokens (the unknown token included)."""
         try:
             return self._tokenizer.decode_batch([list(row) for row in ids], skip_special_tokens=True)
         except (TypeError, OverflowError):
-            raise BadInput("decode takes rows of token numbers: lists of whole numbers from 0 up") from None
+            raise BadInput("decode takes rows of token ids: lists of integers from 0 up") from None
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Every token as something to read under a picture: "▁dog", "##s", "⟨e2⟩" for a lone byte, "<s>"."""
+        """Return a readable form of every token, as a label: "▁dog", "##s", "⟨e2⟩" for a single byte, "<s>"."""
         return [self._piece(int(i)) for i in ids]
 
     def _piece(self, i: int) -> str:
@@ -204,7 +202,7 @@ class Tokenizer:
         return token if i in self._special_ids else self._render(token)
 
     def _has_usual_names(self) -> bool:
-        """Whether the special tokens would be found again by their names alone."""
+        """Whether the special tokens can be identified by their names alone."""
         try:
             return _find_special(self._tokenizer, json.loads(self._tokenizer.to_str()), {}) == self._special
         except BadInput:
@@ -216,24 +214,24 @@ class Tokenizer:
     def __repr__(self) -> str:
         return f"Tokenizer(kind={self.kind!r}, size={self.size})"
 
-    def __reduce__(self) -> tuple[Any, ...]:  # worker processes get the same reading of special tokens
+    def __reduce__(self) -> tuple[Any, ...]:  # with the roles of special tokens
         names = {role: self._tokenizer.id_to_token(i) for role, i in self._special.items()}
         return _rebuild, (self._tokenizer.to_str(), names)
 
 
-def _rebuild(written: str, special: dict[str, str]) -> Tokenizer:
-    return Tokenizer(HFTokenizer.from_str(written), special)
+def _rebuild(serialized: str, special: dict[str, str]) -> Tokenizer:
+    return Tokenizer(HFTokenizer.from_str(serialized), special)
 
 
 # -- training, one function a kind ----------------------------------------------------------------------------------
 
-# A word with the space before it, or a run of signs with it. No piece then reaches across "<s>" or "</s>".
+# A word or a run of punctuation, with the space before it. No piece then crosses "<s>" or "</s>".
 WORDS_AND_PUNCTUATION = rf"{SPACE}?[\p{{L}}\p{{M}}\p{{N}}]+|{SPACE}?[^\p{{L}}\p{{M}}\p{{N}}{SPACE}]+|{SPACE}+"
 
 
 def _train_bytes(lines: Iterator[str], size: int, lower: bool) -> HFTokenizer:
     tokenizer = HFTokenizer(models.BPE())
-    # Always one space more in front, and on the way back one less: unlike "a space where there is none", this is exact.
+    # Always prepend a space and strip one when decoding: unlike "prepend where there is none", this is exact.
     tokenizer.normalizer = _chain([normalizers.Lowercase()] * lower + [normalizers.Prepend(" ")])
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
@@ -263,7 +261,7 @@ def _train_unigram(lines: Iterator[str], size: int, lower: bool) -> HFTokenizer:
     tokenizer = HFTokenizer(models.Unigram())
     _use_metaspace(tokenizer, lower)
     kept, _ = _known_characters(tokenizer, lines, size - len(SPECIAL_TOKENS))
-    # Asked for more than is wanted, and cut here: the trainer's own cut falls on a different one of equals each run.
+    # Train more pieces than needed and cut here: the trainer's own cut among equal scores differs from run to run.
     trainer = trainers.UnigramTrainer(
         vocab_size=size + size // 8 + 8, special_tokens=list(SPECIAL_TOKENS), unk_token="<unk>", show_progress=False
     )
@@ -276,29 +274,29 @@ def _train_unigram(lines: Iterator[str], size: int, lower: bool) -> HFTokenizer:
 
 
 def _stable_pieces(scored: list[tuple[str, float]], capacity: int) -> list[tuple[str, float]]:
-    """The best pieces and all characters, with scores that are the same each run.
+    """Return the best pieces and all characters, with scores that are the same in every run.
 
-    The trainer adds in the order of a hash table. It shows in the last digits of every score, and in the characters
-    that no likely split uses: it gives them the lowest score plus 0, 1, 2, ... times 0.0001. Here all get the lowest.
+    The trainer sums in the order of a hash table: the last digits of scores vary, and characters that no likely split
+    uses get the lowest score plus 0, 1, 2, ... times 0.0001 in varying order. Here all of these get the lowest.
     """
     floor = min((score for _, score in scored), default=0.0)
-    settled = []
+    stable = []
     for piece, score in scored:
         steps = (score - floor) / 0.0001
-        counted_off = len(piece) == 1 and abs(steps - round(steps)) < 1e-5 and round(steps) < len(scored)
-        settled.append((piece, round(floor if counted_off else score, 5)))
-    settled.sort(key=lambda item: (-item[1], item[0]))
-    left = capacity - sum(len(piece) == 1 for piece, _ in settled)  # without its characters a word could not be spelled
-    longer = {piece for piece, _ in [item for item in settled if len(item[0]) > 1][: max(0, left)]}
-    return [item for item in settled if len(item[0]) == 1 or item[0] in longer]
+        unused = len(piece) == 1 and abs(steps - round(steps)) < 1e-5 and round(steps) < len(scored)
+        stable.append((piece, round(floor if unused else score, 5)))
+    stable.sort(key=lambda item: (-item[1], item[0]))
+    left = capacity - sum(len(piece) == 1 for piece, _ in stable)  # all characters stay: they spell rare words
+    longer = {piece for piece, _ in [item for item in stable if len(item[0]) > 1][: max(0, left)]}
+    return [item for item in stable if len(item[0]) == 1 or item[0] in longer]
 
 
 def _train_wordpiece(lines: Iterator[str], size: int, lower: bool) -> HFTokenizer:
     tokenizer = HFTokenizer(models.WordPiece(unk_token="<unk>"))
     _use_joiners(tokenizer, lower)
     kept, characters = _known_characters(tokenizer, lines, (size - len(SPECIAL_TOKENS)) // 2)
-    # Given as special tokens the characters have fixed numbers, by which the trainer settles draws; by itself it would
-    # number them in the order of a hash table, anew each run. Signs with their marks are pieces from the start.
+    # As special tokens the characters get fixed ids, by which the trainer breaks ties; otherwise it numbers them in the
+    # order of a hash table, which varies. Punctuation with joiners is a piece from the start.
     letters = characters + [f"##{c}" for c in characters]
     signs = Counter(word for text in kept for word in text.split() if JOINER in word)
     common = sorted((s for s, n in signs.items() if n > 1), key=lambda s: (-signs[s], s))
@@ -317,7 +315,7 @@ def _train_wordpiece(lines: Iterator[str], size: int, lower: bool) -> HFTokenize
 def _train_bert(lines: Iterator[str], size: int, lower: bool) -> HFTokenizer:
     tokenizer = wordpiece.bert_tokenizer(lower=lower)
     kept, characters = _known_characters(tokenizer, lines, (size - len(wordpiece.BERT_SPECIAL_TOKENS)) // 2)
-    letters = characters + [f"##{c}" for c in wordpiece.inner_characters(characters)]  # with fixed numbers, as above
+    letters = characters + [f"##{c}" for c in wordpiece.inner_characters(characters)]  # fixed ids, as above
     trainer = trainers.WordPieceTrainer(
         vocab_size=size, min_frequency=2, special_tokens=[*wordpiece.BERT_SPECIAL_TOKENS, *letters], show_progress=False
     )
@@ -346,7 +344,7 @@ def _train_word_level(tokenizer: HFTokenizer, lines: Iterator[str], size: int) -
 
 
 def _train_normalised(tokenizer: HFTokenizer, texts: list[str], trainer: Any) -> None:
-    """Train on texts that have been through the normalizer already."""
+    """Train on texts that are normalised already."""
     normalizer, tokenizer.normalizer = tokenizer.normalizer, None
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.normalizer = normalizer
@@ -368,7 +366,7 @@ def _chain(parts: list[Any]) -> Any:
 
 
 def _normalizers(lower: bool) -> list[Any]:
-    """One spelling for each letter, one space between words, none at the ends."""
+    """NFC, lower case if `lower`, single spaces, none at the ends."""
     spaces = [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
     return [normalizers.NFC(), *([normalizers.Lowercase()] * lower), *spaces]
 
@@ -391,12 +389,12 @@ def _use_joiners(tokenizer: HFTokenizer, lower: bool) -> None:
 
 
 def _known_characters(tokenizer: HFTokenizer, lines: Iterator[str], capacity: int) -> tuple[list[str], list[str]]:
-    """The lines without the characters there is no room for (the rarest), and the characters there is room for."""
+    """Return the lines without the rarest characters, beyond `capacity`, and the characters that remain."""
     texts = [tokenizer.normalizer.normalize_str(line) for line in lines]
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(text)
-    del counts[" "], counts[SPACE]  # to the pieces they are the same, and always known
+    del counts[" "], counts[SPACE]  # the same in pieces, and always known
     ranked = sorted(counts, key=lambda c: (-counts[c], c))
     known, rare = ranked[: capacity - 1], ranked[capacity - 1 :]
     dropped = str.maketrans(dict.fromkeys([SPACE, *rare], " "))
@@ -405,22 +403,22 @@ def _known_characters(tokenizer: HFTokenizer, lines: Iterator[str], capacity: in
 
 def _lines(lines: Iterable[str]) -> Iterator[str]:
     if isinstance(lines, (str, bytes)):
-        raise BadInput("train takes many lines, not one string; for a file give open(path, encoding='utf-8')")
+        raise BadInput("train takes an iterable of lines, not one string; for a file: open(path, encoding='utf-8')")
     seen = False
     for line in lines:
         if not isinstance(line, str):
-            raise BadInput(f"a line to train on is a {type(line).__name__}, not text")
+            raise BadInput(f"lines to train on must be strings, got a {type(line).__name__}")
         seen = seen or bool(line.strip())
         yield line
     if not seen:
         raise BadInput("there is no text to train on")
 
 
-# -- reading what others wrote --------------------------------------------------------------------------------------
+# -- loading --------------------------------------------------------------------------------------------------------
 
 
 def _types(part: Any) -> set[str]:
-    """The types of a part of a tokenizer.json and of the parts inside it."""
+    """Return the types of a part of a tokenizer.json and of the parts inside it."""
     if isinstance(part, list):
         return set().union(*map(_types, part))
     if isinstance(part, dict):
@@ -440,7 +438,7 @@ def _kind(layout: dict[str, Any]) -> str:
 
 
 def _find_special(tokenizer: HFTokenizer, layout: dict[str, Any], named: Mapping[str, str]) -> dict[str, int]:
-    """The numbers of pad, bos, eos and unk: as named, else by the usual names, else by what stands in for them."""
+    """Return the ids of pad, bos, eos and unk: as named, else by the usual names, else by a substitute."""
     for role, name in named.items():
         if role not in (*ROLES, *OPTIONAL_ROLES):
             raise UnknownName(f"no special token is called '{role}'; {did_you_mean(role, (*ROLES, *OPTIONAL_ROLES))}")
@@ -450,7 +448,7 @@ def _find_special(tokenizer: HFTokenizer, layout: dict[str, Any], named: Mapping
     found: dict[str, int] = {}
     for role in (*ROLES, *OPTIONAL_ROLES):
         names = (named[role],) if role in named else SPECIAL_NAMES[role]
-        # Those declared as special come first: a large vocabulary may hold "</s>" as a piece of some web page.
+        # Declared special tokens first: a large vocabulary may have "</s>" as a piece of some web page.
         known = [added[n] for n in names if n in added] + [
             i for i in map(tokenizer.token_to_id, names) if i is not None
         ]
@@ -462,65 +460,65 @@ def _find_special(tokenizer: HFTokenizer, layout: dict[str, Any], named: Mapping
     if "unk" not in found and (i := tokenizer.token_to_id(model.get("unk_token") or "")) is not None:
         found["unk"] = i
     if "eos" in found:
-        found.setdefault("bos", found.get("pad", found["eos"]))  # T5 and Marian begin to write with <pad>
-        found.setdefault("pad", found["eos"])  # GPT-2 has one mark for everything
+        found.setdefault("bos", found.get("pad", found["eos"]))  # T5 and Marian start decoding with <pad>
+        found.setdefault("pad", found["eos"])  # GPT-2 has one special token
         if _kind(layout) == "bytes" or model.get("byte_fallback"):
             found.setdefault("unk", found["eos"])  # nothing is unknown to bytes
     if missing := [role for role in ROLES if role not in found]:
-        wanted = ", ".join(f"{role!r}: '...'" for role in missing)
+        example = ", ".join(f"{role!r}: '...'" for role in missing)
         have = ", ".join(list(added)[:8]) or "none"
         raise BadInput(
-            f"cannot tell which token is {' or '.join(missing)}; pass special={{{wanted}}} (its special tokens: {have})"
+            f"cannot tell which token is {' or '.join(missing)}; pass special={{{example}}} (special tokens: {have})"
         )
     return found
 
 
 def _special_from_config(file: Path) -> dict[str, str]:
-    """The special tokens that a tokenizer_config.json in the same folder names."""
-    beside = file.with_name("tokenizer_config.json")
-    if file.name != "tokenizer.json" or not beside.is_file():
+    """Return the special tokens that a tokenizer_config.json in the same folder names."""
+    config_file = file.with_name("tokenizer_config.json")
+    if file.name != "tokenizer.json" or not config_file.is_file():
         return {}
-    config = json.loads(_read_json(beside))
+    config = json.loads(_read_json(config_file))
     vocabulary = json.loads(_read_json(file))
     known = {token["content"] for token in vocabulary.get("added_tokens") or ()}
     named: dict[str, str] = {}
     for role in (*ROLES, *OPTIONAL_ROLES):
-        other = {"bos": "cls", "eos": "sep"}.get(role, role)  # what BERT calls them
+        other = {"bos": "cls", "eos": "sep"}.get(role, role)  # BERT's names
         value: Any = config.get(f"{role}_token") or config.get(f"{other}_token")
         name: Any = value.get("content") if isinstance(value, dict) else value
-        if name in known:  # some files name tokens that only their program adds later
+        if name in known:  # some files name tokens that transformers adds at load time
             named[role] = name
     return named
 
 
 def _read_json(file: Path) -> str:
-    """The text of a file that holds one JSON object."""
+    """Return the text of a file that is one JSON object."""
     try:
-        written = file.read_text(encoding="utf-8")
-        value = json.loads(written)
+        text = file.read_text(encoding="utf-8")
+        value = json.loads(text)
     except OSError as error:
         raise BadInput(f"cannot read {file}: {error.strerror}") from None
     except ValueError:  # not UTF-8, or not JSON
         raise BadInput(f"{file} is damaged: it is not JSON") from None
     if not isinstance(value, dict):
         raise BadInput(f"{file} is damaged: it holds no JSON object")
-    return written
+    return text
 
 
-def _write(file: Path, written: str) -> None:
-    """Write all of it or nothing, into a folder made for it where there is none."""
+def _write(file: Path, text: str) -> None:
+    """Write a file atomically; create its folder if missing."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise BadInput(f"cannot make the folder {file.parent}: {error.strerror}") from None
-    atomic_write(written.encode("utf-8"), file)
+        raise BadInput(f"cannot create the folder {file.parent}: {error.strerror}") from None
+    atomic_write(text.encode("utf-8"), file)
 
 
-# -- reading pieces -------------------------------------------------------------------------------------------------
+# -- labels of tokens -----------------------------------------------------------------------------------------------
 
 
 def _renderer(layout: dict[str, Any]) -> Callable[[str], str]:
-    """How a token of this vocabulary is shown to people."""
+    """Return the function from a token of this vocabulary to its readable form."""
     suffix = layout["model"].get("end_of_word_suffix") or ""
     if _kind(layout) == "bytes":
         return lambda token: _visible(
@@ -528,17 +526,17 @@ def _renderer(layout: dict[str, Any]) -> Callable[[str], str]:
         )
     joined = _kind(layout) in ("word", "wordpiece")
 
-    def read(token: str) -> str:
-        if token.startswith("<0x") and token.endswith(">") and len(token) == 6:  # a byte, where characters ran out
+    def render(token: str) -> str:
+        if token.startswith("<0x") and token.endswith(">") and len(token) == 6:  # byte fallback
             return _visible(bytes.fromhex(token[3:5]).decode("utf-8", "surrogateescape"))
         bare = token.replace(JOINER, "") if joined else token.removesuffix(suffix)
         return _visible(token if bare in ("", "##") else bare)
 
-    return read
+    return render
 
 
 def _byte_letters() -> dict[str, bytes]:
-    """The 256 letters that stand for bytes: a printable byte stands for itself, the others are counted off from 256."""
+    """Return GPT-2's 256 letters for bytes: a printable byte is its own letter, the others are numbered from 256."""
     printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)]
     others = (b for b in range(256) if b not in printable)
     return {chr(b): bytes([b]) for b in printable} | {chr(256 + i): bytes([b]) for i, b in enumerate(others)}
@@ -552,7 +550,7 @@ def _byte(letter: str) -> bytes:
 
 
 def _visible(text: str) -> str:
-    """Spaces as ▁, line ends as ↵, lone bytes and whatever has no shape as a number in brackets."""
+    """Show spaces as ▁, line ends as ↵, single bytes and unprintable characters as numbers in brackets."""
     return "".join(map(_visible_char, text))
 
 

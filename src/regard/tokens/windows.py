@@ -3,7 +3,7 @@
     partition  B Y X ... -> (B G) N ...   G windows of N = wy wx cells, row by row; `window_reverse` undoes it
     shift      before it the grid is rolled by (sy, sx) cells, up and to the left, so that windows cross the borders of
                the unshifted ones
-    regions    which cells of a window were neighbours before the roll: only those of one region may attend to each other
+    regions    cells of a window that were neighbours before the roll: only those may attend to each other
 
 Cost: Y X N scores of a grid of Y x X cells, instead of (Y X)². Every function is plain indexing, so cell indices are
 partitioned by the same code as tokens: that gives the geometry of a map.

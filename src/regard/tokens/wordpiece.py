@@ -2,9 +2,9 @@
 
     "Déjà-vu, unaffable!"  ->  deja - vu , una ##ffa ##ble !
 
-Control characters are removed, Chinese characters are words, and an uncased vocabulary strips accents too. A word of over
-100 characters, or one that pieces cannot spell, is [UNK] as a whole. Published vocabularies are a vocab.txt, one piece a
-line; its tokenizer_config.json says whether it is cased (default: uncased).
+Control characters are removed, Chinese characters are words, and an uncased vocabulary strips accents too. A word of
+over 100 characters, or one that pieces cannot spell, is [UNK] as a whole. Published vocabularies are a vocab.txt, one
+piece a line; its tokenizer_config.json says whether it is cased (default: uncased).
 
 Wu et al.: Google's Neural Machine Translation System (WordPiece). 2016. arXiv:1609.08144
 Devlin, Chang, Lee, Toutanova: BERT. NAACL 2019. arXiv:1810.04805

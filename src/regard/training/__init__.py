@@ -1,12 +1,13 @@
 """Training: one loop for every task, from a recipe, resumable to the bit.
 
-    train       a recipe into a folder                           loop.py
-    evaluate    how good the model in such a folder is           evaluation.py
-    recipe      recipes found, loaded, overridden, made quick    recipe.py
-    task        what the loop asks of a task                     task.py
-    optimiser   rules, clipping, skipping; schedules             optimiser.py, optimisers/, schedule.py
-    checkpoint  everything a run needs to go on, checksummed     checkpoint.py
-    world       one process or many, and how they share a model  world.py, spread.py
+    train         train a recipe into a folder                     loop.py
+    evaluate      measure the model in such a folder               evaluation.py
+    recipe        find, load, override and shrink recipes          recipe.py
+    task          what the loop needs from a task                  task.py
+    optimizers/   update rules, clipping; learning rate schedules  optimizers/, schedule.py
+    checkpoint/   everything a run needs to resume, checksummed    checkpoint/
+    parallel/     several processes and devices                    parallel/
+    loggers/      metrics.jsonl, TensorBoard, Weights & Biases     loggers/
 
 From a shell: ``python -m regard.training RECIPE key=value ... --out FOLDER``, or the same under torchrun.
 """
@@ -29,11 +30,11 @@ def train(
     command: str | None = None,
     watch: bool = False,
 ) -> dict[str, Any]:
-    """Train a recipe (its name, its file, or a `Recipe`) into a folder; what comes back is also in result.json there.
+    """Train a recipe (its name, its file, or a `Recipe`) into a folder and return the content of its result.json.
 
-    `make_generation_config` are overrides, ``"train.steps=200"``. With `resume` the run in the folder goes on, by its own stored
-    recipe; the name of another one is refused. `command` is printed as the way to go on when the run is interrupted.
-    `watch` draws the curve in the terminal while it grows.
+    `settings` are overrides, ``"train.steps=200"``. With `resume` the run in the folder continues, by its own stored
+    recipe; the name of another recipe is an error. `command` is printed as the way to resume when the run is
+    interrupted. `watch` plots the curve in the terminal.
     """
     from regard.core.errors import BadInput
     from regard.training.loop import run_training
@@ -46,16 +47,16 @@ def train(
         recipe_name,
     )
 
-    known = (Path(out) / "recipe.json").is_file()
-    if recipe is None and not known:
-        raise BadInput(f"{out} holds no run to go on with; say which recipe to train")
+    has_run = (Path(out) / "recipe.json").is_file()
+    if recipe is None and not has_run:
+        raise BadInput(f"{out} holds no run to resume; name a recipe to train")
     if isinstance(recipe, Recipe):
         chosen = recipe
-    elif recipe is None or (resume and known):  # its own settings, not those of the recipe as it is today
+    elif recipe is None or (resume and has_run):  # the stored recipe, which may differ from the recipe file of today
         chosen, quick = load_saved_recipe(Path(out)), False
-        if recipe is not None and (asked := recipe_name(recipe)) != chosen.name:
+        if recipe is not None and (name := recipe_name(recipe)) != chosen.name:
             raise BadInput(
-                f"{out} holds a run of {chosen.name}, not of {asked}; leave the recipe out, or name another folder"
+                f"{out} holds a run of {chosen.name}, not of {name}; leave the recipe out, or use another folder"
             )
     else:
         chosen = load_recipe(recipe)
@@ -64,7 +65,7 @@ def train(
 
 
 def evaluate(folder: str | Path, splits: list[str] | tuple[str, ...] | None = None, **settings: Any) -> dict[str, Any]:
-    """Measure the model of a run (or a saved model, given `data`) on parts of its data; see evaluation.evaluate."""
+    """Evaluate the model of a run (or a saved model, given `data`) on splits of its data; see evaluation.evaluate."""
     from regard.training.evaluation import evaluate
 
     return evaluate(Path(folder), splits, **settings)

@@ -1,4 +1,4 @@
-"""Train or measure from a shell, where the ``regard`` command is not installed (on a borrowed GPU machine, say).
+"""Train or evaluate from a shell, where the ``regard`` command is not installed (on a borrowed GPU machine, say).
 
 python -m regard.training RECIPE [key=value ...] --out FOLDER [--quick]
 python -m regard.training --resume --out FOLDER [key=value ...]
@@ -22,49 +22,47 @@ from regard.training.recipe import list_recipes, recipe_card
 
 
 def main(words: list[str] | None = None) -> int:
-    """Read the command line, do what it says, and give the exit status."""
+    """Parse the command line, run it, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m regard.training", description=__doc__.split("\n", 1)[0])
     parser.add_argument("words", nargs="*", metavar="RECIPE | key=value", help="a recipe, then settings")
     parser.add_argument("--out", type=Path, help="the folder of the run")
-    parser.add_argument("--resume", action="store_true", help="go on with the run in that folder")
+    parser.add_argument("--resume", action="store_true", help="resume the run in that folder")
     parser.add_argument("--quick", action="store_true", help="shrink the recipe to seconds")
-    parser.add_argument("--list", action="store_true", help="say which recipes there are")
-    parser.add_argument("--evaluate", action="store_true", help="measure the run in that folder instead")
-    parser.add_argument("--split", action="append", help="a part of the data to measure on (default: the test parts)")
+    parser.add_argument("--list", action="store_true", help="list the recipes")
+    parser.add_argument("--evaluate", action="store_true", help="evaluate the run in that folder instead")
+    parser.add_argument("--split", action="append", help="a split to evaluate on (default: the test splits)")
     parser.add_argument("--weights", default="final", help="final, best, last, ema, average or a checkpoint's name")
-    parser.add_argument("--beam-size", type=int, help="beams to search with (default: the recipe's)")
-    asked = parser.parse_intermixed_args(words)
+    parser.add_argument("--beam-size", type=int, help="beam size (default: the recipe's)")
+    args = parser.parse_intermixed_args(words)
     try:
-        return _do(asked)
+        return _run(args)
     except RegardError as error:
         who = f"process {os.environ['RANK']}: " if "RANK" in os.environ else ""
         print(f"error: {who}{error}", file=sys.stderr)
         return 1
 
 
-def _do(asked: argparse.Namespace) -> int:
-    if asked.list:
+def _run(args: argparse.Namespace) -> int:
+    if args.list:
         for name in list_recipes():
             print(f"{name:30} {recipe_card(name).splitlines()[0]}")
         return 0
-    names = [word for word in asked.words if "=" not in word]
-    settings = [word for word in asked.words if "=" in word]
-    if asked.out is None or len(names) > 1 or (not names and not asked.resume and not asked.evaluate):
-        raise RegardError(
-            "say what to do: RECIPE key=value ... --out FOLDER (--list names the recipes, --help the rest)"
-        )
-    if asked.evaluate:
-        search = {} if asked.beams is None else {"beam_size": asked.beams}
-        found = evaluate(asked.out, asked.split, weights=asked.weights, **search)
+    names = [word for word in args.words if "=" not in word]
+    settings = [word for word in args.words if "=" in word]
+    if args.out is None or len(names) > 1 or (not names and not args.resume and not args.evaluate):
+        raise RegardError("give RECIPE key=value ... --out FOLDER (--list shows the recipes, --help all options)")
+    if args.evaluate:
+        search = {} if args.beam_size is None else {"beam_size": args.beam_size}
+        found = evaluate(args.out, args.split, weights=args.weights, **search)
         text = json.dumps(found, indent=2, ensure_ascii=False)
-        atomic_write((text + "\n").encode(), asked.out / "evaluation.json")
+        atomic_write((text + "\n").encode(), args.out / "evaluation.json")
         print(text)
         return 0
-    command = f"python -m regard.training --resume --out {shlex.quote(str(asked.out))}"
-    result = train(names[0] if names else None, asked.out, asked.resume, settings, asked.quick, command)
+    command = f"python -m regard.training --resume --out {shlex.quote(str(args.out))}"
+    result = train(names[0] if names else None, args.out, args.resume, settings, args.quick, command)
     if result["stop_reason"] == "interrupted":
         return 130
-    if os.environ.get("RANK", "0") == "0":  # of the processes that torchrun started, one speaks
+    if os.environ.get("RANK", "0") == "0":  # of the processes that torchrun started, only the first prints
         print(json.dumps(result, indent=2, ensure_ascii=False))
     return 0
 

@@ -1,8 +1,8 @@
-"""The compiled form of a model and of its task's loss, and the way back where the compiler fails.
+"""Compile the model and its task's loss, and undo it where the compiler fails.
 
-With FSDP the blocks are compiled one by one, since their weights come and go between them; otherwise the whole model
-is, with every method that tasks call on it (`read_entries`). A task whose batches all have one shape says `ragged = False`
-and gets kernels made for that shape.
+With FSDP the blocks are compiled one by one, since their weights are gathered and freed between them; otherwise the
+whole model is, with every method in its `forward_methods`. A task whose batches all have one shape sets `ragged =
+False` and gets kernels specialised to that shape.
 """
 
 from __future__ import annotations
@@ -16,22 +16,21 @@ from regard.training.task import Task
 
 
 class CompiledTask:
-    """Compiled parts put in place; `undo` takes them out again."""
+    """Compiled parts in place of eager ones; `undo` restores the eager ones."""
 
-    def __init__(self, task: Task, spread: ParallelModel) -> None:
-        self.task, self.parallel = task, spread
+    def __init__(self, task: Task, parallel: ParallelModel) -> None:
+        self.task, self.parallel = task, parallel
         dynamic = True if getattr(task, "ragged", True) else None
-        if spread.mode == "fsdp":
-            for block in transformer_blocks(spread.model):
+        if parallel.mode == "fsdp":
+            for block in transformer_blocks(parallel.model):
                 block.compile(dynamic=dynamic)
         else:
-            spread.objective.use(_CompiledModel(spread.model, dynamic))
-        self.objective = getattr(task, "objective", None)  # the heavy end of the loss
+            parallel.objective.use(_CompiledModel(parallel.model, dynamic))
+        self.objective = getattr(task, "objective", None)  # the expensive last part of the loss
         if self.objective is not None:
             setattr(task, "objective", torch.compile(self.objective, dynamic=dynamic))  # noqa: B010
 
     def undo(self) -> None:
-        """Everything as it was."""
         for block in transformer_blocks(self.parallel.model):
             block._compiled_call_impl = None
         self.parallel.objective.use(self.parallel.model)
@@ -40,7 +39,7 @@ class CompiledTask:
 
 
 class _CompiledModel:
-    """A model of which the calls are compiled and everything else is as it is."""
+    """A model whose calls are compiled; all other attributes are the model's."""
 
     def __init__(self, model: torch.nn.Module, dynamic: bool | None) -> None:
         self.model = model
@@ -56,5 +55,5 @@ class _CompiledModel:
 
 
 def is_compiler_error(error: Exception) -> bool:
-    """Whether torch's compiler raised this, and not the model."""
+    """Return whether torch's compiler raised this, and not the model."""
     return type(error).__module__.startswith(("torch._dynamo", "torch._inductor"))

@@ -1,4 +1,4 @@
-"""Where and how a run computes: device, precision, compiled or not; chosen once, and said in the run's first line."""
+"""Choose device, precision and compilation of a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from regard.runtime.hardware import supports_dtype
 
 
 def select_device(name: str) -> torch.device:
-    """The device a setting means; auto is the GPU where there is one."""
+    """Return the device of a setting; auto is the GPU if there is one."""
     if name == "auto":
         return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
     try:
@@ -22,30 +22,30 @@ def select_device(name: str) -> torch.device:
             device = torch.device("cuda", torch.cuda.current_device())
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError):
-        raise Unsupported(f"there is no device '{name}' here; give auto, cpu, cuda, cuda:1 or the like") from None
+        raise Unsupported(f"there is no device '{name}' on this machine; use auto, cpu, cuda or cuda:1") from None
     if device.type == "meta":
-        raise Unsupported("on the device 'meta' nothing is computed; choose cpu or cuda (for counting: regard cost)")
+        raise Unsupported("the device 'meta' computes nothing; use cpu or cuda (to count operations: regard cost)")
     return device
 
 
 def select_precision(name: str, device: torch.device) -> str:
-    """The precision of matrix products; bfloat16 is for GPUs that have it, and on a CPU only where it is asked for."""
+    """Return the precision of matrix products; auto is bfloat16 on GPUs that support it, else float32."""
     able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    if device.type == "cpu" and name == "bfloat16":  # asked for: only where a trial in a child process survives it
+    if device.type == "cpu" and name == "bfloat16":  # probed in a child process, since it may crash
         able = supports_dtype("bfloat16")
     if name == "auto":
         return "bfloat16" if able else "float32"
     if name == "bfloat16" and not able:
-        raise Unsupported(f"train.precision=bfloat16 does not work on {device} (regard doctor says why); use float32")
+        raise Unsupported(f"train.precision=bfloat16 does not work on {device} (see regard doctor); use float32")
     return name
 
 
-def eager_reason(asked: bool | None, device: torch.device) -> str | None:
-    """Why the model is not compiled, in a few words; None where it is."""
-    if asked is False:
+def eager_reason(compile: bool | None, device: torch.device) -> str | None:
+    """Return why the model is not compiled, in a few words; None if it is."""
+    if compile is False:
         return "train.compile=false"
-    if asked is None and device.type != "cuda":
-        return f"on {device.type} compiling is left to train.compile=true"
+    if compile is None and device.type != "cuda":
+        return f"compiling on {device.type} needs train.compile=true"
     if not any(shutil.which(name) for name in (os.environ.get("CXX", ""), "c++", "g++", "clang++") if name):
         return "no C++ compiler found"
     if device.type == "cuda" and find_spec("triton") is None:
@@ -54,12 +54,12 @@ def eager_reason(asked: bool | None, device: torch.device) -> str | None:
 
 
 def device_name(device: torch.device) -> str:
-    """The device in words."""
+    """Return a description of the device."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{device.type}, {format_threads(torch.get_num_threads())}"
 
 
 def format_threads(count: int) -> str:
-    """So many threads, in words."""
+    """Return "1 thread" or "n threads"."""
     return f"{count} thread{'s' if count != 1 else ''}"

@@ -1,8 +1,8 @@
-"""How good a trained model is, on parts of its data that training never saw.
+"""Evaluate a trained model on splits of its data that training did not see.
 
-evaluate("runs/tiny")                               every test part, with the weights the run chose
-evaluate("runs/tiny", ["val"], weights="average")   another part, other weights
-evaluate("model folder", data=Parallel(...))        a saved model, on data of your choice; their name will do
+evaluate("runs/tiny")                               every test split, with the run's final weights
+evaluate("runs/tiny", ["val"], weights="average")   another split, other weights
+evaluate("model folder", data=ParallelCorpus(...))  a saved model, on data of your choice (an object or a corpus name)
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def evaluate(
     data: Any = None,
     **search: Any,
 ) -> dict[str, Any]:
-    """Measure a run's model (or a saved model) on parts of its data, by default all its test parts.
+    """Evaluate a run's model (or a saved model) on splits of its data, by default all test splits.
 
-    `map_rows` of a run: final, best, last, ema, average, or the name of a checkpoint. `search` goes to the task's
-    decoding (beams, length_penalty) or reading (stride). Gives plain values: machine, versions, and under "results" a
-    report for each part.
+    `weights` of a run: final, best, last, ema, average, or the name of a checkpoint. `search` goes to the task's
+    decoding (beam_size, length_penalty) or evaluation (stride). Returns plain values: machine, versions, and under
+    "results" a report for each split.
     """
-    place = select_device(device)
+    target_device = select_device(device)
     if (folder / "recipe.json").is_file():
         recipe = load_saved_recipe(folder)
         task = recipe.task.build(data or recipe.data, folder=folder)
@@ -49,18 +49,16 @@ def evaluate(
         name = recipe.name
     else:
         model, task, name = *_load_saved_model(folder, data), folder.name
-    model = model.to(place).float().eval()
+    model = model.to(target_device).float().eval()
     parts = list(splits) if splits else [part for part in task.data.splits() if part.startswith("test")]
     if not parts:
-        raise BadInput(
-            f"the data have no test part; say which to measure on (--split): {', '.join(task.data.splits())}"
-        )
+        raise BadInput(f"the data have no test split; choose one with --split: {', '.join(task.data.splits())}")
     return {
         "model": str(folder),
         "recipe": name,
         "weights": weights,
         "parameters": sum(p.numel() for p in model.parameters()),
-        "machine": device_name(place),
+        "machine": device_name(target_device),
         "torch": torch.__version__,
         "regard": regard.__version__,
         "results": {task.data.split(part): _evaluate_split(task, model, part, search) for part in parts},
@@ -69,13 +67,13 @@ def evaluate(
 
 def _evaluate_split(task: Any, model: nn.Module, part: str, search: dict[str, Any]) -> dict[str, Any]:
     beams = "with fewer beams (--beam-size), or " if hasattr(getattr(task, "config", None), "beam_size") else ""
-    with oom_advice(f"measure it {beams}on another device (--device cpu)"):
+    with oom_advice(f"evaluate it {beams}on another device (--device cpu)"):
         found: dict[str, Any] = task.report(model, part, **search)
     return found
 
 
 def _weights(folder: Path, which: str, keep: int, average: int) -> dict[str, Any]:
-    """Weights of a run by what they are called at its end."""
+    """Return weights of a run by name."""
     checkpoints = Checkpoints(folder / "checkpoints", keep, average)
     if which in ("final", "best"):
         return read_weights(checkpoints.folder / f"{which}.safetensors")
@@ -93,34 +91,38 @@ def _weights(folder: Path, which: str, keep: int, average: int) -> dict[str, Any
 
 
 def _load_saved_model(folder: Path, data: Any) -> tuple[nn.Module, Any]:
-    """A model saved without its run, and the task it was saved for on these data (a name will do)."""
+    """Load a model saved without its run, and the task it was saved for on these data."""
     if data is None:
-        raise RegardError(f"{folder} is a saved model without a recipe: say which data to measure it on")
+        raise RegardError(f"{folder} is a saved model without a recipe: give the data to evaluate it on")
     saved = load_image_model(folder)
     name = _task_name(folder, saved.task)
     if saved.text is None and name != "image_classification":
-        raise BadInput(f"{folder} holds no vocabulary, so its model cannot be measured on text")
+        raise BadInput(f"{folder} has no vocabulary, so its model cannot be evaluated on text")
     if isinstance(data, str):
         data = dataset_for_model(folder, data)
     return saved.model, task_config_class(name)().build(data, folder=folder)
 
 
 def dataset_for_model(folder: Path, corpus: str, **changes: Any) -> Any:
-    """The data of a name as a saved model needs them: in its languages, in rows of its length."""
+    """Return the dataset of a name as a saved model needs it: in its languages, in rows of its length."""
     saved = load_image_model(folder).config if find_image_importer(folder) else read_json(folder / CONFIG)
     name = _task_name(folder, saved.get("task"))
     task = task_config_class(name)
     if not hasattr(task, "eval_data"):
-        raise BadInput(f"a model of the task '{name}' is measured in the folder of its run; {folder} is not one")
+        raise BadInput(
+            f"a model of the task '{name}' can only be evaluated in the folder of its run; {folder} is not one"
+        )
     return task.eval_data(corpus, saved, **changes)
 
 
 def _task_name(folder: Path, task: Mapping[str, Any] | None) -> str:
-    """The name of the task that a saved model is measured by."""
+    """Return the name of the task that a saved model is evaluated by."""
     if not task and read_json(folder / CONFIG).get("model_type"):
-        raise BadInput(f"{folder} is someone else's and no model of images; measure what regard.save makes of it")
+        raise BadInput(
+            f"{folder} is a checkpoint of another library; load it and evaluate the folder that regard.save writes"
+        )
     if not task or "name" not in task:
-        raise BadInput(f"{folder} was saved without a task, so there is nothing to measure it by")
+        raise BadInput(f"{folder} was saved without a task, so it cannot be evaluated")
     if task.get("labels") == []:
-        raise BadInput(f"the model in {folder} has no classes, so there is nothing to measure it by")
+        raise BadInput(f"the model in {folder} has no classes, so it cannot be evaluated")
     return str(task["name"])

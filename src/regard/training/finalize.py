@@ -1,4 +1,4 @@
-"""How a run ends: last, best and averaged weights are measured on validation, and one of them is saved as a model."""
+"""The end of a run: evaluate last, best and averaged weights on validation, and save one of them as a model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Weights = Mapping[str, Tensor]
 
 
 def finalize(run: TrainingRun, stopped: str, progress: Progress) -> dict[str, Any]:
-    """Measure the candidates, keep one, save it as a model; what comes back is also in result.json."""
+    """Evaluate the candidates, choose one, save it as a model; return the content of result.json."""
     s = run.settings
     measured: dict[str, dict[str, Any]] = {}
     candidates = _candidates(run)
@@ -38,12 +38,12 @@ def finalize(run: TrainingRun, stopped: str, progress: Progress) -> dict[str, An
             continue
         try:
             copy_weights(run.model, _cast_to_save_dtype(weights(), s.save_dtype))
-        except BadInput as error:  # a damaged file; there are others
-            progress.print_line(f"{name} weights are passed over: {error}")
+        except BadInput as error:  # a damaged file; the other candidates remain
+            progress.print_line(f"{name} weights are skipped: {error}")
             continue
         measured[name] = run.measure(2 if s.score_interval else 0)
-        said = "  ".join(f"{key} {value:.4g}" for key, value in measured[name].items() if isinstance(value, float))
-        progress.print_line(f"{name}: {said}")
+        scores = "  ".join(f"{key} {value:.4g}" for key, value in measured[name].items() if isinstance(value, float))
+        progress.print_line(f"{name}: {scores}")
     chosen = (
         s.final_weights
         if s.final_weights in measured
@@ -53,24 +53,24 @@ def finalize(run: TrainingRun, stopped: str, progress: Progress) -> dict[str, An
         progress.print_line(f"the run was too short for train.final_weights={s.final_weights}")
     copy_weights(run.model, _cast_to_save_dtype(candidates[chosen](), s.save_dtype))
     final = {name: to_full(x) for name, x in named_tensors(run.model).items()}
-    found = build_result(run, stopped, measured, chosen)
+    result = build_result(run, stopped, measured, chosen)
     if run.world.is_main_process:
         half = s.save_dtype == "float16"
         stored = {name: x.half() if half and x.is_floating_point() else x for name, x in final.items()}
         about = {"step": str(run.step), "chosen": chosen}
         save_weights(run.checkpoints.folder / "final.safetensors", stored, about)
-        atomic_write((json.dumps(found, indent=2, ensure_ascii=False) + "\n").encode(), run.out / "result.json")
-        _export(run, final, found)
+        atomic_write((json.dumps(result, indent=2, ensure_ascii=False) + "\n").encode(), run.out / "result.json")
+        _export(run, final, result)
     progress.print_line(
         f"done: {run.step} updates in {format_seconds(run.seconds)} ({stopped}), "
-        f"{run.tokens / max(run.seconds, 1e-9):,.0f} {run.task.unit}/s; kept '{chosen}' in {run.out / 'model'}"
+        f"{run.tokens / max(run.seconds, 1e-9):,.0f} {run.task.unit}/s; saved '{chosen}' to {run.out / 'model'}"
     )
     run.world.barrier()
-    return found
+    return result
 
 
 def _candidates(run: TrainingRun) -> dict[str, Callable[[], Weights]]:
-    """The weights a run may end with, each fetched when asked for."""
+    """Return the weights a run may end with, each loaded when called."""
     last = {name: x.detach().clone() for name, x in named_tensors(run.model).items()}
     found: dict[str, Callable[[], Weights]] = {"last": lambda: last}
     best = run.checkpoints.folder / "best.safetensors"
@@ -85,11 +85,11 @@ def _candidates(run: TrainingRun) -> dict[str, Callable[[], Weights]]:
 
 
 def _belongs_to_run(best: Path, step: int) -> bool:
-    """Whether the best weights come from an update of this run, not from one that a killed run had reached."""
+    """Return whether the best weights come from an update of this run, not from one that a killed run had reached."""
     try:
         return int(read_header(best)[0]["__metadata__"]["step"]) <= step
     except (BadInput, KeyError, ValueError):
-        return True  # what is wrong with it is said when it is read
+        return True  # reading it reports the problem
 
 
 def _best_candidate(measured: dict[str, dict[str, Any]], by: str) -> str:
@@ -102,12 +102,12 @@ def _best_candidate(measured: dict[str, dict[str, Any]], by: str) -> str:
 
 
 def is_better(metric: str, value: float, best: float) -> bool:
-    """Whether a number is better than the best so far: losses, perplexities and errors count down."""
+    """Return whether a value is better than the best so far: losses, perplexities and errors go down."""
     return value < best if lower_is_better(metric) else value > best
 
 
 def _cast_to_save_dtype(weights: Weights, dtype: str) -> dict[str, Tensor]:
-    """Weights as they will be once stored."""
+    """Return weights as they will be after saving and loading."""
     if dtype == "float32":
         return dict(weights)
     if dtype == "int8":
@@ -130,19 +130,19 @@ def _export(run: TrainingRun, final: Weights, found: dict[str, Any]) -> None:
 
 
 def _card(run: TrainingRun, found: dict[str, Any]) -> str:
-    kept = found["validation"].get(found["final_weights"], {})
-    scores = "\n".join(f"- {key}: {value}" for key, value in kept.items())
+    chosen = found["validation"].get(found["final_weights"], {})
+    scores = "\n".join(f"- {key}: {value}" for key, value in chosen.items())
     return (
         f"# {run.recipe.name}\n\n{run.task.card()}\n\nTrained {found['steps']} updates "
         f"({found['epochs']} epochs, {found['tokens']:,} {run.task.unit}, {format_seconds(found['seconds'])}) on "
-        f"{found['machine']}; kept weights: {found['final_weights']}.\n\nOn the validation part:\n\n{scores}\n"
+        f"{found['machine']}; weights: {found['final_weights']}.\n\nOn the validation split:\n\n{scores}\n"
     )
 
 
 def build_result(
-    run: TrainingRun, stopped: str, measured: dict[str, dict[str, Any]], averages: str | None
+    run: TrainingRun, stopped: str, measured: dict[str, dict[str, Any]], chosen: str | None
 ) -> dict[str, Any]:
-    """The run in numbers."""
+    """Return the run in numbers, as in result.json."""
     return {
         "recipe": run.recipe.name,
         "stop_reason": stopped,
@@ -159,12 +159,12 @@ def build_result(
         "compiled": run.eager is None,
         "torch": torch.__version__,
         "seed": run.settings.seed,
-        "final_weights": averages,
+        "final_weights": chosen,
         "validation": measured,
         "out": str(run.out),
     }
 
 
 def count_parameters(model: nn.Module) -> int:
-    """How many there are, on all devices together."""
+    """Return the number of parameters over all devices."""
     return sum(p.numel() for p in model.parameters())

@@ -1,8 +1,8 @@
-"""Ctrl-C that does not lose work: the first asks the run to stop after the update at hand, the second stops it now.
+"""Ctrl-C that does not lose work: the first one stops the run after the current update, the second one at once.
 
-While a model is compiled, in its first update, there is nothing to lose yet and the end of the update may be minutes
-away: SIGTERM then does what it does to any process. (A batch system sends it to all processes of a job, the compiler's
-too; who waited for those would wait for ever.)
+While the model is compiled, in the first update, there is nothing to lose yet and the end of the update may be minutes
+away: SIGTERM then has its default effect. (A batch system sends it to all processes of a job, including the compiler's;
+waiting for those would never end.)
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any
 
 
 class Interrupt:
-    """``with Interrupt() as asked:`` ... ``if asked:`` — true once SIGINT or SIGTERM has come."""
+    """``with Interrupt() as interrupted:`` ... ``if interrupted:`` is true once SIGINT or SIGTERM was received."""
 
     def __init__(self, compiling: bool = False) -> None:
-        self.came = False
+        self.received = False
         self.compiling = compiling
         self.before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interrupt:
-        if threading.current_thread() is threading.main_thread():  # only there may handlers be set
+        if threading.current_thread() is threading.main_thread():  # handlers can be set only there
             for which in (signal.SIGINT, signal.SIGTERM):
-                self.before[which] = signal.signal(which, self._asked)
+                self.before[which] = signal.signal(which, self._handle)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -33,13 +33,13 @@ class Interrupt:
             signal.signal(which, handler)
 
     def __bool__(self) -> bool:
-        return self.came
+        return self.received
 
-    def _asked(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.compiling and number == signal.SIGTERM:
             signal.signal(number, self.before[signal.SIGTERM])
             os.kill(os.getpid(), number)
             return
-        if self.came:
+        if self.received:
             raise KeyboardInterrupt
-        self.came = True
+        self.received = True

@@ -1,14 +1,14 @@
-"""The one training loop. It knows tasks only by their protocol (task.py), and every recipe goes through it.
+"""The training loop. It knows tasks only by their protocol (task.py), and every recipe goes through it.
 
     batches -> loss -> gradient -> clip -> update -> moving average    every update; nothing waits for the device
     metrics.jsonl                                                      every `log_interval` updates
     validation, best so far, patience                                  every `eval_interval` updates or each epoch
     checkpoint                                                         every `save_interval` updates or each epoch
-    last, best, moving average, mean of the last k: choose, save       at the end (ending.py)
+    last, best, moving average, mean of the last k: choose, save       at the end (finalize.py)
 
 The gradient is that of (sum of the losses) / (sum of the counts) over all accumulated batches of all processes, so that
-a token weighs the same whatever batch it is in. Train n, stop, resume to m equals train m, to the bit on a CPU:
-weights, moments, averages, the place in the data and every random stream are in the checkpoint.
+a token has the same weight in whatever batch it is. Training n updates, stopping and resuming to m equals training m,
+to the bit on a CPU: weights, moments, averages, the position in the data and every random stream are in the checkpoint.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from regard.attention.aligners.hard import ForcedChoices
 from regard.core.errors import BadInput, RegardError, is_out_of_memory
 from regard.core.shapes import Tensor
 from regard.data.batching import StreamItem, StreamPosition, prefetch
@@ -49,18 +50,16 @@ from regard.training.schedule import learning_rate_factor
 from regard.training.task import Task
 from regard.training.weight_averaging import ExponentialMovingAverage, named_tensors
 
-LOCK_FILE = ".lock"  # in the folder of a run, held by the process that trains into it
-SYNC_INTERVAL = (
-    10  # updates between two looks at the clock and the keyboard, where several processes must agree on them
-)
+LOCK_FILE = ".lock"  # in the folder of a run, locked by the process that trains into it
+SYNC_INTERVAL = 10  # updates between checks whether to stop, where several processes must agree
 
 
 def run_training(
     recipe: Recipe, out: Path, resume: bool = False, command: str | None = None, watch: bool = False
 ) -> dict[str, Any]:
-    """Train a recipe into a folder and say how it went; `resume` goes on with the run that is there, if one is.
+    """Train a recipe into a folder and return its result; `resume` continues the run that is there, if any.
 
-    `watch` draws the curve in the terminal meanwhile. Started by torchrun, this is one of the processes of the run.
+    `watch` plots the curve in the terminal. Started by torchrun, this is one of the processes of the run.
     """
     settings = recipe.train
     with (
@@ -72,20 +71,20 @@ def run_training(
     ):
         checkpoints = Checkpoints(out / "checkpoints", settings.keep_checkpoints, settings.average_checkpoints, world)
         if world.is_main_process:
-            checkpoints.clear(out)  # what a killed process left half-written
+            checkpoints.clear(out)  # files that a killed process left half-written
         latest = world.broadcast(checkpoints.newest(_print_stderr) if world.is_main_process else None)
         if latest is not None and not resume:
-            raise BadInput(f"{out} already holds a run ({latest.name}); resume it, or choose another folder")
-        if latest is not None:  # the vocabulary is the data's to say, later
-            known = load_saved_recipe(out)
-            _check_unchanged(known, replace(recipe, model=known.model))
-        going = TrainingRun(recipe, out, world, checkpoints, latest)
-        going.command = command or f"regard train {recipe.name} --out {shlex.quote(str(out))} --resume"
-        return going.train(watch)
+            raise BadInput(f"{out} already holds a run ({latest.name}); resume it, or use another folder")
+        if latest is not None:  # the vocabulary size is set from the data, later
+            saved = load_saved_recipe(out)
+            _check_unchanged(saved, replace(recipe, model=saved.model))
+        run = TrainingRun(recipe, out, world, checkpoints, latest)
+        run.command = command or f"regard train {recipe.name} --out {shlex.quote(str(out))} --resume"
+        return run.train(watch)
 
 
 class TrainingRun:
-    """One run: what it is made of, in the order it is needed."""
+    """One run: its parts, in the order they are needed, and the loop."""
 
     command = ""
     say: Callable[[str], None] = staticmethod(print)
@@ -95,9 +94,9 @@ class TrainingRun:
     ) -> None:
         s = self.settings = recipe.train
         self.out, self.world, self.device, self.checkpoints = out, world, world.device, checkpoints
-        begun = None if s.init_from is None or latest is not None else init_from.resolve_source(s.init_from)
+        source = None if s.init_from is None or latest is not None else init_from.resolve_source(s.init_from)
         self.task: Task = recipe.task.build(
-            recipe.data, seed=rng.derive_seed(s.seed, "data"), folder=begun if latest is None else out
+            recipe.data, seed=rng.derive_seed(s.seed, "data"), folder=source if latest is None else out
         )
         self.task.ready(bool(s.score_interval))
         self.fingerprint = self.task.fingerprint()
@@ -108,7 +107,7 @@ class TrainingRun:
         torch.manual_seed(rng.derive_seed(s.seed, "init"))
         self.model = build(fitted.model).to(self.device)
         _check_samplers_are_trained(self.model, self.task)
-        self.begun = "" if begun is None else init_from.load_initial_weights(self.model, begun)
+        self.init_message = "" if source is None else init_from.load_initial_weights(self.model, source)
         for module in self.task.modules().values():
             module.to(self.device)
         self.precision = select_precision(s.precision, self.device)
@@ -117,7 +116,7 @@ class TrainingRun:
         self.eager = eager_reason(s.compile, self.device)
         self.compiled = None if self.eager is not None else CompiledTask(self.task, self.parallel)
         self.optimizer = Optimizer(
-            self._trained(),
+            self._trained_parameters(),
             s.optimizer,
             betas=s.betas,
             eps=s.eps,
@@ -129,7 +128,7 @@ class TrainingRun:
         )
         self.ema = ExponentialMovingAverage(self.model, s.ema_decay) if s.ema_decay else None
         self._seed(latest=0)
-        # what the checkpoint carries beside weights and moments
+        # the rest of the checkpoint
         self.step, self.position, self.tokens, self.seconds = 0, StreamPosition(), 0, 0.0
         self.evaluations, self.evals_without_improvement = 0, 0
         self.best: float | None = None
@@ -144,34 +143,34 @@ class TrainingRun:
         self.metrics = MetricsFile(out / "metrics.jsonl", self.step, world.is_main_process)
         self.loggers = Loggers(out, s.loggers if world.is_main_process else (), to_json(fitted))
         self.drawn_at, self.clock = -math.inf, 0.0
-        self.stop = ""  # why the run ends before its last update
+        self.stop = ""  # why the run ends early
         world.barrier()
 
-    def _trained(self) -> dict[str, torch.nn.Parameter]:
-        """Everything that is trained, by name."""
-        beside = {f"{key}:{name}": p for key, m in self.task.modules().items() for name, p in m.named_parameters()}
-        return dict(self.model.named_parameters()) | beside
+    def _trained_parameters(self) -> dict[str, torch.nn.Parameter]:
+        """Return every trained parameter by name, the model's and the task's."""
+        task = {f"{key}:{name}": p for key, m in self.task.modules().items() for name, p in m.named_parameters()}
+        return dict(self.model.named_parameters()) | task
 
     def _seed(self, latest: int) -> None:
-        """Streams of dropout and sampling: of this part of the batch, from this update on."""
-        share, seed = self.world.replica, self.settings.seed
-        suffix = f"/{share}/{latest}" if share or latest else ""
+        """Seed the streams of dropout and sampling for this replica, from this update on."""
+        replica, seed = self.world.replica, self.settings.seed
+        suffix = f"/{replica}/{latest}" if replica or latest else ""
         torch.manual_seed(rng.derive_seed(seed, f"dropout{suffix}"))
         self.sampling = torch.Generator().manual_seed(rng.derive_seed(seed, f"sampling{suffix}"))
 
     def train(self, watch: bool = False) -> dict[str, Any]:
-        """Train to the end, or until something says stop."""
+        """Train until the last update, or until the run is stopped."""
         s, began = self.settings, time.monotonic()
         pin = (lambda d: replace(d, batch=d.batch.pin())) if self.device.type == "cuda" else None
         stream = self.task.batches().start(self.position, self.world.replica, self.world.num_replicas)
         self.model.train()
         with (
-            Interrupt(compiling=self.compiled is not None) as asked,
+            Interrupt(compiling=self.compiled is not None) as interrupt,
             closing(self.loggers),
             self._progress(watch) as progress,
         ):
             self.say = progress.print_line
-            for line in (self._first_line(), self.begun):
+            for line in (self._first_line(), self.init_message):
                 if line:
                     progress.print_line(line)
             with prefetch(stream, prepare=pin, workers=s.num_workers) as batches:
@@ -179,17 +178,17 @@ class TrainingRun:
                 while self.step < s.steps and not self._out_of_patience() and not self.stop:
                     epoch = self.position.epoch
                     self._update(batches)
-                    asked.compiling = False
-                    ended = self.position.epoch > epoch  # an epoch did
-                    look = self.step % s.eval_interval == 0 if s.eval_interval else ended
-                    regular = self.step % s.save_interval == 0 if s.save_interval else ended
+                    interrupt.compiling = False
+                    epoch_ended = self.position.epoch > epoch
+                    evaluate = self.step % s.eval_interval == 0 if s.eval_interval else epoch_ended
+                    regular = self.step % s.save_interval == 0 if s.save_interval else epoch_ended
                     late = bool(s.max_minutes) and time.monotonic() - began > 60 * s.max_minutes
-                    self.stop = self._agree_on_stop("interrupted" if asked else "minutes" if late else "")
-                    if self.step % s.log_interval == 0 or look or regular or self.stop or self.step == s.steps:
+                    self.stop = self._agree_on_stop("interrupted" if interrupt else "minutes" if late else "")
+                    if self.step % s.log_interval == 0 or evaluate or regular or self.stop or self.step == s.steps:
                         self._stop_clock()
                         if self.step % s.log_interval == 0:
                             self._write_row(progress)
-                        if look:
+                        if evaluate:
                             self._evaluate(progress)
                         if regular or self.stop or self._out_of_patience() or self.step == s.steps:
                             self._save(regular)
@@ -198,7 +197,9 @@ class TrainingRun:
                         self._show(progress)
             self._draw(force=True)
             if self.stop == "interrupted":
-                progress.print_line(f"stopped after update {self.step}, all is saved. To go on:\n  {self.command}")
+                progress.print_line(
+                    f"stopped after update {self.step}, everything is saved. To resume:\n  {self.command}"
+                )
                 result = finalize.build_result(self, self.stop, {}, None)
             else:
                 result = finalize.finalize(
@@ -216,21 +217,21 @@ class TrainingRun:
         return Progress(self.settings.steps, self.step)
 
     def _agree_on_stop(self, stop: str) -> str:
-        """Why to stop, the same for all processes: they compare notes every few updates."""
+        """Return why to stop, the same on all processes, which synchronise every few updates."""
         reasons = ("", "minutes", "interrupted")
         if self.world.size == 1:
             return stop
         return reasons[self.world.max_over_ranks(reasons.index(stop))] if self.step % SYNC_INTERVAL == 0 else ""
 
     def _out_of_patience(self) -> bool:
-        """Whether there have been too many looks without a new best."""
+        """Return whether there were too many evaluations without improvement."""
         return bool(self.settings.patience) and self.evals_without_improvement >= self.settings.patience
 
     def _start_clock(self) -> None:
         self.clock = time.monotonic()
 
     def _stop_clock(self) -> None:
-        """Let the device catch up, so that clocks and numbers are true, and add the time since the clock's start."""
+        """Wait for the device, so that times are true, and add the time since the clock was started."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         spent = time.monotonic() - self.clock
@@ -240,12 +241,12 @@ class TrainingRun:
     # -- one update ----------------------------------------------------------------------------------------------------
 
     def _update(self, batches: Iterator[StreamItem[Any]]) -> None:
-        drawn = [next(batches) for _ in range(self.settings.gradient_accumulation_steps)]
-        count = max(1, self.world.sum_over_replicas(sum(d.count for d in drawn)))
-        for d in drawn:
-            with self.parallel.accumulating(last=d is drawn[-1]):
+        items = [next(batches) for _ in range(self.settings.gradient_accumulation_steps)]
+        count = max(1, self.world.sum_over_replicas(sum(d.count for d in items)))
+        for d in items:
+            with self.parallel.accumulating(last=d is items[-1]):
                 total, parts = self._loss(d.batch)
-                # a process with nothing in this batch was lent a row; gradients are averaged over the parts of a batch
+                # a replica without rows in this batch got a dummy row; gradients are averaged over replicas
                 weight = (self.world.num_replicas if d.count else 0) / count
                 (total / count if self.world.size == 1 else total * weight).backward()
             for name, part in parts.items():
@@ -262,7 +263,7 @@ class TrainingRun:
         self.task.after_update(self.model, self.step)
         if self.ema is not None:
             self.ema.update(self.step)
-        self.position = drawn[-1].next_position
+        self.position = items[-1].next_position
         self.tokens += count
         self.since_log["updates"] += 1
         self.since_log["count"] += count
@@ -286,15 +287,15 @@ class TrainingRun:
             return self.parallel.loss(batch.to(self.device), self.step, self.sampling)
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Products in the run's precision."""
+        """Return a context in which products run in the run's precision."""
         if self.precision == "bfloat16":
             return torch.autocast(self.device.type, dtype=torch.bfloat16)
         return nullcontext()
 
-    # -- looking -------------------------------------------------------------------------------------------------------
+    # -- logging and evaluation ----------------------------------------------------------------------------------------
 
     def _totals(self) -> dict[str, Tensor]:
-        """The sums of all processes; norms and losses of updates are the same for all."""
+        """Return the sums over all processes; norms and skipped updates are the same on all."""
         return {
             name: x if name.startswith("_") else self.world.all_reduce_sum(x.clone()) for name, x in self.sums.items()
         }
@@ -321,35 +322,35 @@ class TrainingRun:
         if skipped == updates:
             newest = self.checkpoints.newest()
             raise RegardError(
-                f"the gradient was not finite in all of the last {updates} updates (up to {self.step}); nothing was "
-                f"learned from them. Last checkpoint: {newest or 'none'}. Lower train.learning_rate, lengthen train.warmup_steps, or "
+                f"the gradient was not finite in all of the last {updates} updates (up to {self.step}), which were "
+                f"skipped. Last checkpoint: {newest or 'none'}. Lower train.learning_rate, raise train.warmup_steps or "
                 f"set train.clip_grad_norm=1"
             )
         if skipped:
             progress.print_line(
-                f"step {self.step}  left out {skipped} of {updates} updates, whose gradient was not finite"
+                f"step {self.step}  skipped {skipped} of {updates} updates, whose gradient was not finite"
             )
 
     def _show(self, progress: Progress) -> None:
-        """Move the bar; with numbers only on a CPU, where reading them costs nothing."""
+        """Advance the progress bar; with numbers only on a CPU, where reading them costs nothing."""
         if self.device.type != "cpu":
             progress.advance(self.step)
             return
         count = max(1, self.since_log["count"])
         speed = count / max(self.since_log["seconds"] + time.monotonic() - self.clock, 1e-9)
-        own = count / self.world.num_replicas  # about: this process's part stands for all
+        own = count / self.world.num_replicas  # approximately: this replica stands for all
         progress.update(self.step, {"loss": float(self.sums["loss"]) / max(own, 1), f"{self.task.unit}/s": speed})
 
     def _evaluate(self, progress: Progress) -> None:
-        """Measure on the validation part; remember the best, count the looks without one."""
+        """Evaluate on the validation split; save the best weights, count evaluations without improvement."""
         s = self.settings
         self.evaluations += 1
         effort = 1 if s.score_interval and self.evaluations % s.score_interval == 0 else 0
         with self._averaged():
             found = self.measure(effort)
-            words = {key: value for key, value in found.items() if isinstance(value, float)}
+            numbers = {key: value for key, value in found.items() if isinstance(value, float)}
             if s.metric not in found and effort == (1 if s.score_interval else 0):
-                raise RegardError(f"train.metric is '{s.metric}', but the task measures {', '.join(words)}")
+                raise RegardError(f"train.metric is '{s.metric}', but the task reports {', '.join(numbers)}")
             if s.metric in found:
                 value = float(found[s.metric])
                 if math.isfinite(value) and (self.best is None or finalize.is_better(s.metric, value, self.best)):
@@ -360,29 +361,29 @@ class TrainingRun:
                     )
                 else:
                     self.evals_without_improvement += 1
-        counts = ("tokens", self.task.unit)  # of what was measured on: no curve
+        counts = ("tokens", self.task.unit)  # sizes of the split, not metrics
         row = {("val_loss" if key == "loss" else key): value for key, value in found.items() if key not in counts}
         row = {"step": self.step, "epoch": self.position.epoch, **row}
         self.metrics.add(row)
         self.loggers.add(row)
-        said = "  ".join(f"{name} {value:.4g}" for name, value in words.items())
+        scores = "  ".join(f"{name} {value:.4g}" for name, value in numbers.items())
         signature = "".join(f"  [{value}]" for key, value in found.items() if key.endswith("signature"))
         progress.print_line(
-            f"step {self.step}  validation: {said}{signature if self.evaluations == s.score_interval else ''}"
+            f"step {self.step}  validation: {scores}{signature if self.evaluations == s.score_interval else ''}"
         )
         self._draw()
 
     def measure(self, effort: int) -> dict[str, Any]:
-        """Measure the model as it is, leaving every random stream and its mode as they were."""
+        """Evaluate the model as it is, without changing its mode or any random stream."""
         with rng.isolated_rng(self.device), self.parallel.unsharded(effort > 0):
             found = self.task.evaluate(self.model, "val", effort)
         self.model.train()
-        heard: dict[str, Any] = self.world.broadcast(found)  # every process measures; they go by the leader's numbers
-        return heard
+        result: dict[str, Any] = self.world.broadcast(found)  # all processes use the main process's numbers
+        return result
 
     @contextmanager
     def _averaged(self) -> Iterator[None]:
-        """The model with the moving average as its weights, where there is one."""
+        """Use the moving average as the model's weights inside the block, if there is one."""
         if self.ema is None:
             yield
             return
@@ -394,7 +395,7 @@ class TrainingRun:
             _copy(self.ema.parameters, own)
 
     def _draw(self, force: bool = False) -> None:
-        """The curve so far; while training at most every five minutes."""
+        """Plot the curve so far; while training at most every five minutes."""
         if (
             not self.world.is_main_process
             or not self.metrics.rows
@@ -408,10 +409,10 @@ class TrainingRun:
         training_curve(self.metrics.rows, self.out / "curve.png", self.recipe.name, self.task.unit)
         self.drawn_at = time.monotonic()
 
-    # -- stopping and going on -----------------------------------------------------------------------------------------
+    # -- saving and resuming -------------------------------------------------------------------------------------------
 
     def _groups(self) -> dict[str, Mapping[str, Tensor]]:
-        """All tensors of the run, by what they are."""
+        """Return all tensors of the run by group."""
         groups: dict[str, Mapping[str, Tensor]] = {
             "model": named_tensors(self.model),
             "optimizer": self.optimizer.tensors(),
@@ -444,7 +445,7 @@ class TrainingRun:
         state, own = restore_checkpoint(checkpoint, self._groups(), self.world)
         if state.get("data") != self.fingerprint:
             raise BadInput(
-                f"{checkpoint} was trained on other data than are there now, though their settings are equal"
+                f"{checkpoint} was trained on other data than there are now, though the settings are the same"
             )
         try:
             self.task.load_state_dict(state["task"])
@@ -457,9 +458,9 @@ class TrainingRun:
             )
             self.since_log = dict(state["since_log"])
             self.sums = {name: x.to(self.device) for name, x in state["sums"].items()}
-            if self.world.replica:  # they hold all processes' sums: one of them goes on with those
+            if self.world.replica:  # the sums are totals over processes: only the first replica continues them
                 self.sums = {name: x if name[0] == "_" else torch.zeros_like(x) for name, x in self.sums.items()}
-            if own is not None:  # as many processes as there were: each goes on with its own
+            if own is not None:  # the same number of processes: each continues with its own
                 self.sums = {name: x.to(self.device) for name, x in own["sums"].items()}
                 rng.set_rng_state(own["random"], self.device, self.sampling)
             else:
@@ -469,41 +470,41 @@ class TrainingRun:
 
     def _first_line(self) -> str:
         how = "compiled" if self.eager is None else f"eager: {self.eager}"
-        spread = self.parallel.describe()
-        again = ", blocks recomputed" if self.settings.gradient_checkpointing else ""
-        going = f"; going on from update {self.step}" if self.step else ""
+        parallel = self.parallel.describe()
+        checkpointing = ", gradient checkpointing" if self.settings.gradient_checkpointing else ""
+        resumed = f"; resumed from update {self.step}" if self.step else ""
         return (
-            f"{self.recipe.name} on {device_name(self.device)}, {f'{spread}, ' if spread else ''}{self.precision}, "
-            f"{self.optimizer.describe()}, {how}{again}, {finalize.count_parameters(self.model):,} parameters; "
-            f"{self.task.card()}{going}"
+            f"{self.recipe.name} on {device_name(self.device)}, {f'{parallel}, ' if parallel else ''}{self.precision}, "
+            f"{self.optimizer.describe()}, {how}{checkpointing}, {finalize.count_parameters(self.model):,} parameters; "
+            f"{self.task.card()}{resumed}"
         )
 
 
-# -- small parts -------------------------------------------------------------------------------------------------------
+# -- helpers -----------------------------------------------------------------------------------------------------------
 
 
 def _check_unchanged(old: Recipe, new: Recipe) -> None:
-    """A run goes on with the model, the task and the data it began with; how it is trained may change."""
+    """Raise if model, task or data changed; the training settings of a run may change."""
     found = changed_settings(old, new)
     fixed = {key: pair for key, pair in found.items() if not key.startswith("train.")}
     if fixed:
-        said = "; ".join(f"{key} was {a!r}, is {b!r}" for key, (a, b) in fixed.items())
-        raise BadInput(f"the run was begun with another recipe: {said}")
+        changes = "; ".join(f"{key} was {a!r}, is {b!r}" for key, (a, b) in fixed.items())
+        raise BadInput(f"the run was started with another recipe: {changes}; undo the change, or use another folder")
 
 
 def _make_folder(out: Path) -> bool:
-    """Make the folder of a run; whether it was not there."""
+    """Create the folder of a run; return whether it is new."""
     fresh = not out.exists()
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise BadInput(f"cannot make the folder {out}: {error.strerror}") from None
+        raise BadInput(f"cannot create the folder {out}: {error.strerror}") from None
     return fresh
 
 
 def _remove_folder(out: Path) -> None:
-    """Take away the folder of a run that came to nothing; whoever does so holds its lock."""
-    with suppress(OSError):  # someone else may have put something there at this very moment
+    """Remove the folder of a run that wrote nothing; the caller holds its lock."""
+    with suppress(OSError):  # another process may have written there just now
         if {entry.name for entry in out.iterdir()} <= {LOCK_FILE}:
             (out / LOCK_FILE).unlink(missing_ok=True)
             out.rmdir()
@@ -511,9 +512,9 @@ def _remove_folder(out: Path) -> None:
 
 @contextmanager
 def _locked_folder(out: Path, world: DistributedContext) -> Iterator[None]:
-    """Nobody else trains into this folder meanwhile; the lock goes with the process, however it ends.
+    """Lock the folder of a run, so that no other process trains into it; the lock ends with the process.
 
-    The folder is made where it is not there, and goes away again with a run that was refused before it wrote anything.
+    The folder is created if needed, and removed again if the run fails before it writes anything.
     """
     fresh = _make_folder(out)
     try:
@@ -545,7 +546,7 @@ def _locked_folder(out: Path, world: DistributedContext) -> Iterator[None]:
 
 @contextmanager
 def _report_lost_process(world: DistributedContext, out: Path) -> Iterator[None]:
-    """Say in one line that another process went away, which the engine says in fifty."""
+    """Raise one line where another process of the run has died."""
     try:
         yield
     except (dist.DistError, RuntimeError) as error:
@@ -553,16 +554,16 @@ def _report_lost_process(world: DistributedContext, out: Path) -> Iterator[None]
         if world.size == 1 or not any(sign in str(error).lower() for sign in gone):
             raise
         raise RegardError(
-            f"process {world.rank} of {world.size} lost touch with another one, which has ended or hangs; nothing is "
-            f"lost but the updates since the last checkpoint in {out}: start again with --resume (torchrun "
+            f"process {world.rank} of {world.size} lost the connection to another one, which has died or hangs; only "
+            f"the updates since the last checkpoint in {out} are lost: start again with --resume (torchrun "
             f"--max-restarts 3 does so by itself)"
         ) from error
 
 
 @contextmanager
-def _deterministic(asked: bool) -> Iterator[None]:
-    """Only algorithms whose result is always the same, where that was asked for; slower on a GPU."""
-    if not asked:
+def _deterministic(enabled: bool) -> Iterator[None]:
+    """Use only deterministic algorithms inside the block; slower on a GPU."""
+    if not enabled:
         yield
         return
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -585,9 +586,9 @@ def _copy(to: Mapping[str, Tensor], source: Mapping[str, Tensor]) -> None:
 
 
 def _check_samplers_are_trained(model: nn.Module, task: Task) -> None:
-    """Draws have no derivative: where no rewards teach them, they would stay as they began, and nobody would notice."""
-    drawn = [type(part).__name__ for part in model.modules() if callable(getattr(part, "log_probs", None))]
-    if drawn and not hasattr(task, "choices"):
+    """Raise if the model samples but the task gives no reward, so that its samplers would never learn."""
+    samplers = [type(part).__name__ for part in model.modules() if isinstance(part, ForcedChoices)]
+    if samplers and not hasattr(task, "choices"):
         raise RegardError(
-            f"{drawn[0]} draws what nothing here teaches: take a reinforced task, or model.aligner=gumbel"
+            f"{samplers[0]} samples, but the task does not train it: use a REINFORCE task, or model.aligner=gumbel"
         )

@@ -1,7 +1,7 @@
-"""A batch that does not fit: how much of it would, found by trying.
+"""Advice for a batch that does not fit into memory: how many of its rows would, found by trying.
 
-Estimates of memory are wrong where they matter (fragments, kernels' workspace), so rows are halved until one pass
-forward and back goes through on this very device, with this very model.
+Estimates of memory are wrong where they matter (fragmentation, kernel workspace), so the batch is halved until one
+forward and backward pass succeeds on this device with this model.
 """
 
 from __future__ import annotations
@@ -18,28 +18,33 @@ if TYPE_CHECKING:
 
 
 def suggest_batch_size(run: TrainingRun, batch: Any, error: Exception) -> str:
-    """One line: what did not fit, what would, and what to do. Nothing of the run is changed by trying."""
-    error.__traceback__ = None  # it holds on to everything the pass had made
-    every = rows = len(batch[0])
-    said = f"a batch of {every} rows does not fit on {run.device}"
-    advice = "train.gradient_checkpointing=true saves most of what a pass keeps, at a fifth more time"
-    if run.world.size > 1:  # the others wait in the middle of a pass: nothing can be tried here
-        return f"{said}; halve it and double train.gradient_accumulation_steps, or slice the model (train.data_parallel=fsdp); {advice}"
+    """Return one line: what did not fit, what would, and what to do. The run is not changed."""
+    error.__traceback__ = None  # it references all tensors of the failed pass
+    total = rows = len(batch[0])
+    problem = f"a batch of {total} rows does not fit on {run.device}"
+    advice = "train.gradient_checkpointing=true saves most activation memory, at a fifth more time"
+    if run.world.size > 1:  # the other processes wait in the middle of a pass: nothing can be tried here
+        return (
+            f"{problem}; halve it and double train.gradient_accumulation_steps, or shard the model "
+            f"(train.data_parallel=fsdp); {advice}"
+        )
     images = run.task.unit == "images"
     rows //= 2
     while rows and not _fits(run, batch.rows(rows)):
         rows //= 2
     if not rows:
         smaller = "smaller images (data.image_size)" if images else "shorter rows"
-        return f"{said}, and neither does a single row; {advice}; or take a smaller model or {smaller}"
-    times = -(-every // rows) * run.settings.gradient_accumulation_steps
-    so_small = f"set data.batch_size={rows}" if images else "make batches so small"
-    return f"{said}, but {rows} rows do: {so_small} and set train.gradient_accumulation_steps={times}; or {advice}"
+        return f"{problem}, and neither does a single row; {advice}; or use a smaller model or {smaller}"
+    times = -(-total // rows) * run.settings.gradient_accumulation_steps
+    batch_advice = f"set data.batch_size={rows}" if images else "make batches this small"
+    return (
+        f"{problem}, but {rows} rows do: {batch_advice} and set train.gradient_accumulation_steps={times}; or {advice}"
+    )
 
 
 def _fits(run: TrainingRun, batch: Any) -> bool:
-    """Whether one pass forward and back goes through."""
-    state, kept = run.sampling.get_state(), torch.get_rng_state()
+    """Return whether one forward and backward pass succeeds."""
+    sampling_state, rng_state = run.sampling.get_state(), torch.get_rng_state()
     try:
         with run.autocast():
             total, _ = run.task.loss(run.model, batch.to(run.device), run.step, run.sampling)
@@ -50,8 +55,8 @@ def _fits(run: TrainingRun, batch: Any) -> bool:
             raise
         return False
     finally:
-        run.sampling.set_state(state)
-        torch.set_rng_state(kept)
+        run.sampling.set_state(sampling_state)
+        torch.set_rng_state(rng_state)
         run.model.zero_grad(set_to_none=True)
         gc.collect()
         if run.device.type == "cuda":

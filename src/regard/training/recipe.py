@@ -1,11 +1,11 @@
-"""Recipes: a model, a task, data and a way of training, as one frozen value that a file can hold.
+"""Recipes: a model, a task, data and training settings, as one frozen value that a file can hold.
 
-    recipe = load("transformer_multi30k")                              # recipes/transformer_multi30k.py
-    recipe = override(recipe, ["train.steps=200", "model.attention=softmax", "data.target=fr"])
+    recipe = load_recipe("transformer_multi30k")                       # recipes/transformer_multi30k.py
+    recipe = override_recipe(recipe, ["train.steps=200", "model.attention=softmax", "data.target=fr"])
 
-A recipe file has a docstring (its card) and a function ``recipe() -> Recipe``. What was resolved is written beside the
-checkpoints as JSON, from which `from_json` builds it again without the recipe file: each part is named by the table it
-stands in (MODELS, TASKS, DATA) and its fields are plain values.
+A recipe file has a docstring (its card) and a function ``recipe() -> Recipe``. The resolved recipe is stored with the
+checkpoints as JSON, from which `from_json` builds it again without the recipe file: each part is named by its registry
+(MODELS, TASKS, DATA) and its fields are plain values.
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal
 
 from torch import nn
 
 import regard
-from regard.core import config
+from regard.core import config, spec
 from regard.core.config import field
 from regard.core.errors import BadInput, RegardError, UnknownName, did_you_mean
 from regard.core.files import atomic_write
+from regard.core.plugins import load_plugins
 from regard.core.spec import Registry, resolve
 from regard.core.validation import Range, validate
 from regard.data import DATA
@@ -37,50 +39,50 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Train:
-    """How to train. Updates are counted from 1; "each epoch" means: after the update that finished one."""
+    """Training settings. Updates are counted from 1; "each epoch" means after the update that finished one."""
 
     steps: int = 10_000  # updates
     max_minutes: float = field(0.0, low=0)  # stop after so many of this session, whatever the step; 0: no limit
     seed: int = field(1, low=-(2**63), below=2**64)
-    init_from: str | None = None  # weights to begin from: a run, a saved model's folder, or one that ships (begin.py)
-    device: str = "auto"  # auto: the GPU where there is one
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 autocast on a GPU, float32 elsewhere
-    compile: bool | None = None  # None: on a GPU, where there is a C++ compiler
-    deterministic: bool = False  # only algorithms that always give the same bits; a CPU has no others
-    data_parallel: Literal["auto", "ddp", "fsdp"] = (
-        "auto"  # over the processes of torchrun: copies, or slices of every tensor
+    init_from: str | None = (
+        None  # initial weights: a run, the folder of a saved model, or a shipped model (init_from.py)
     )
+    device: str = "auto"  # auto: the GPU if there is one
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 autocast on a GPU, float32 elsewhere
+    compile: bool | None = None  # None: on a GPU with a C++ compiler
+    deterministic: bool = False  # use deterministic algorithms only (on a CPU all are)
+    data_parallel: Literal["auto", "ddp", "fsdp"] = "auto"  # over the processes of torchrun: copies or shards
     tensor_parallel: int = 1  # processes that share the heads and hidden units of every block
-    gradient_checkpointing: bool = False  # keep only what enters a block, and run it again for its gradient
-    num_workers: int = 1  # makers of batches
+    gradient_checkpointing: bool = False  # store only the inputs of blocks and recompute the rest in the backward pass
+    num_workers: int = 1  # threads that make batches
     gradient_accumulation_steps: int = 1  # batches an update
     optimizer: str = "adamw"  # a spec: adamw, muon, adafactor, sgd
     learning_rate: float = field(1e-3, low=0)  # the peak
     schedule: Literal["inverse_sqrt", "cosine", "linear", "wsd", "one_cycle", "constant"] = "inverse_sqrt"
     warmup_steps: int = field(4000, low=0)
-    min_learning_rate_ratio: float = field(0.0, low=0, high=1)  # where cosine ends, as a share of the peak
+    min_learning_rate_ratio: float = field(0.0, low=0, high=1)  # end of the schedule, relative to the peak
     betas: tuple[float, float] = field((0.9, 0.98), low=0, below=1)
     eps: float = field(1e-9, low=0)
-    weight_decay: float = field(0.0, low=0)  # of matrices
+    weight_decay: float = field(0.0, low=0)  # of matrices only
     layer_decay: float = field(1.0, above=0, high=1)  # the rate of a layer, as a share of that of the layer above it
     clip_grad_norm: float = field(0.0, low=0)  # the largest norm of a gradient; 0: none
-    ema_decay: float = field(0.0, low=0, below=1)  # decay of the moving average of the weights; 0: none is kept
-    average_checkpoints: int = 1  # so many last regular checkpoints are averaged at the end
-    eval_interval: int = field(0, low=0)  # updates between looks at the validation part; 0: each epoch
-    score_interval: int = field(1, low=0)  # every so many looks, decode and score too; 0: never, the loss alone decides
-    metric: str = "loss"  # what "best" and patience go by
-    patience: int = field(0, low=0)  # stop after so many looks without a new best; 0: never
+    ema_decay: float = field(0.0, low=0, below=1)  # decay of the moving average of the weights; 0: none
+    average_checkpoints: int = 1  # number of last regular checkpoints averaged at the end
+    eval_interval: int = field(0, low=0)  # updates between evaluations on the validation split; 0: each epoch
+    score_interval: int = field(1, low=0)  # decode and score at every n-th evaluation; 0: never, the loss alone decides
+    metric: str = "loss"  # metric of "best" and patience
+    patience: int = field(0, low=0)  # stop after this many evaluations without improvement; 0: never
     save_interval: int = field(0, low=0)  # updates between checkpoints; 0: each epoch
-    keep_checkpoints: int = field(2, low=0)  # newest checkpoints that a run could go on from
+    keep_checkpoints: int = field(2, low=0)  # number of newest checkpoints to keep for resuming
     log_interval: int = 50  # updates between rows of metrics.jsonl
-    loggers: tuple[str, ...] = ()  # who else is told: tensorboard, wandb
-    final_weights: Literal["auto", "last", "best", "ema", "average"] = "auto"  # auto: what does best on validation
-    save_dtype: Literal["float32", "float16", "int8"] = "float32"  # the saved model; it is scored as it is stored
+    loggers: tuple[str, ...] = ()  # tensorboard, wandb
+    final_weights: Literal["auto", "last", "best", "ema", "average"] = "auto"  # auto: the best on validation
+    save_dtype: Literal["float32", "float16", "int8"] = "float32"  # of the saved model; it is evaluated as it is stored
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What to train: a model's Config, a task's Config, data, and how."""
+    """What to train and how: the configs of a model, a task and data, and training settings."""
 
     model: Any
     task: Any
@@ -98,44 +100,55 @@ class Recipe:
 
 
 def recipe_folders() -> list[Path]:
-    """Where recipes are: in the installed package, or beside it in a checkout."""
+    """Return the folders of recipes: in the installed package, or next to it in a checkout."""
     package = Path(regard.__file__).resolve().parent
     return [path for path in (package / "recipes", package.parents[1] / "recipes") if path.is_dir()]
 
 
 def list_recipes() -> dict[str, Path]:
-    """Every recipe by name."""
+    """Return the files of all recipes by name."""
     found = {file.stem: file for folder in reversed(recipe_folders()) for file in folder.glob("*.py")}
     return {name: found[name] for name in sorted(found) if not name.startswith("_")}
 
 
 def recipe_name(name: str | Path) -> str:
-    """The name that a run of a recipe goes by: its own, or that of its file."""
+    """Return the name of a recipe, or of the recipe in a file."""
     return Path(name).stem if Path(name).suffix == ".py" else str(name)
 
 
 def recipe_card(name: str | Path) -> str:
-    """A recipe's docstring, read without running the file."""
+    """Return a recipe's docstring, without running the file."""
     return ast.get_docstring(ast.parse(_recipe_file(name).read_text(encoding="utf-8"))) or ""
 
 
 def load_recipe(name: str | Path) -> Recipe:
-    """The recipe of a name, or of a file of one's own."""
+    """Load a recipe by name or from a file."""
     file = _recipe_file(name)
-    spec = importlib.util.spec_from_file_location(f"regard_recipe_{file.stem}", file)
-    if spec is None or spec.loader is None:
-        raise BadInput(f"{file} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
-        found = module.recipe()
+        found = _recipe_module(file).recipe()
     except RegardError:
         raise
-    except Exception as error:  # whatever the file does wrong is the file's
-        raise BadInput(f"the recipe {file} cannot be used: {type(error).__name__}: {error}") from error
+    except Exception as error:  # any error in the user's file
+        raise BadInput(f"cannot load the recipe {file}: {type(error).__name__}: {error}") from error
     if not isinstance(found, Recipe):
-        raise BadInput(f"{file}: recipe() gave a {type(found).__name__}, not a Recipe")
+        raise BadInput(f"{file}: recipe() returned a {type(found).__name__}, expected a Recipe")
     return replace(found, name=file.stem)
+
+
+def _recipe_module(file: Path) -> ModuleType:
+    """Run a recipe file; one that is also a plugin is not run twice, so that its classes stay those registered."""
+    load_plugins()
+    name, path = f"regard_recipe_{file.stem}", str(file.resolve())
+    for module in list(sys.modules.values()):
+        if module.__name__ != name and str(getattr(module, "__file__", "")) == path:
+            return module
+    found = importlib.util.spec_from_file_location(name, file)
+    if found is None or found.loader is None:
+        raise BadInput(f"{file} is not a Python file")
+    made = importlib.util.module_from_spec(found)
+    sys.modules[name] = made  # dataclasses and registries find it by name
+    found.loader.exec_module(made)
+    return made
 
 
 def _recipe_file(name: str | Path) -> Path:
@@ -156,7 +169,7 @@ GROUPS = ("model", "task", "data", "train")
 
 
 def override_recipe(recipe: Recipe, settings: Iterable[str]) -> Recipe:
-    """The recipe with ``group.key=value`` settings applied, each name and type checked."""
+    """Return the recipe with ``group.key=value`` settings applied; names and types are checked."""
     settings = list(settings)
     for setting in settings:
         group = setting.split("=")[0].split(".")[0].strip()
@@ -173,9 +186,9 @@ QUICK_SIZES["conv_width"] = QUICK_SIZES["width"]  # attention_asr's encoder then
 
 
 def quick_recipe(recipe: Recipe) -> Recipe:
-    """The same recipe shrunk to seconds: a tiny model, a few hundred rows, a dozen updates; every part still runs."""
-    given = {f.name: getattr(recipe.model, f.name) for f in fields(recipe.model) if f.name in QUICK_SIZES}
-    sizes = {name: _shrink(size, QUICK_SIZES[name]) for name, size in given.items() if size is not None}
+    """Return the recipe shrunk to seconds: a tiny model, a few hundred rows, a dozen updates; every part still runs."""
+    sizes_in_config = {f.name: getattr(recipe.model, f.name) for f in fields(recipe.model) if f.name in QUICK_SIZES}
+    sizes = {name: _shrink(size, QUICK_SIZES[name]) for name, size in sizes_in_config.items() if size is not None}
     if getattr(recipe.model, "kv_heads", None):
         sizes["kv_heads"] = 1
     train = replace(
@@ -192,16 +205,16 @@ def quick_recipe(recipe: Recipe) -> Recipe:
     return replace(recipe, model=replace(recipe.model, **sizes), task=task, data=data, train=train)
 
 
-def _shrink(size: Any, most: int) -> Any:
-    """A size, or one a stage, made small."""
-    return tuple(min(each, most) for each in size) if isinstance(size, (tuple, list)) else min(size, most)
+def _shrink(size: Any, limit: int) -> Any:
+    """Limit a size, or each size of a tuple."""
+    return tuple(min(each, limit) for each in size) if isinstance(size, (tuple, list)) else min(size, limit)
 
 
 # -- to and from JSON --------------------------------------------------------------------------------------------------
 
 
 def to_json(recipe: Recipe) -> dict[str, Any]:
-    """The recipe as plain values."""
+    """Return the recipe as plain values."""
     return {
         "format": FORMAT,
         "regard": regard.__version__,
@@ -214,7 +227,7 @@ def to_json(recipe: Recipe) -> dict[str, Any]:
 
 
 def from_json(values: Mapping[str, Any], where: object = "the recipe") -> Recipe:
-    """The recipe again; a file of a newer format is refused."""
+    """Build a recipe from plain values; a newer format is an error."""
     if not isinstance(values, Mapping) or not {"format", *GROUPS} <= values.keys():
         raise BadInput(f"{where} is not a stored recipe")
     if values["format"] > FORMAT:
@@ -222,7 +235,7 @@ def from_json(values: Mapping[str, Any], where: object = "the recipe") -> Recipe
     model, task, data = (dict(values[group]) for group in GROUPS[:3])
     return Recipe(
         config.from_dict(config_class(model.pop("family")), model),
-        config.from_dict(_config_of(TASKS, task.pop("name"), "task"), task),
+        config.from_dict(spec.config_class(TASKS, task.pop("name"), "task"), task),
         config.from_dict(resolve(DATA, data.pop("name"), "data"), data),
         config.from_dict(Train, values["train"]),
         str(values.get("name", "recipe")),
@@ -235,7 +248,7 @@ def save_recipe(recipe: Recipe, folder: Path) -> None:
 
 
 def load_saved_recipe(folder: Path) -> Recipe:
-    """The recipe of a run."""
+    """Load the recipe of a run."""
     file = folder / "recipe.json"
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
@@ -245,7 +258,7 @@ def load_saved_recipe(folder: Path) -> Recipe:
 
 
 def changed_settings(old: Recipe, new: Recipe) -> dict[str, tuple[Any, Any]]:
-    """The settings in which two recipes differ: name -> (old, new)."""
+    """Return the settings in which two recipes differ: name -> (old, new)."""
     a, b = to_json(old), to_json(new)
     pairs = {f"{g}.{key}": (a[g].get(key), b[g].get(key)) for g in GROUPS for key in {*a[g], *b[g]}}
     return {key: pair for key, pair in sorted(pairs.items()) if pair[0] != pair[1]}
@@ -255,40 +268,38 @@ def changed_settings(old: Recipe, new: Recipe) -> dict[str, tuple[Any, Any]]:
 
 
 def model_family(model: Any) -> str:
-    """The name of the model that a Config belongs to."""
+    """Return the registered name of the model that a config belongs to."""
     return _registered_name(MODELS, model, "model")
 
 
 def config_class(name: str) -> type:
-    """The Config of a model."""
-    return _config_of(MODELS, name, "model")
+    """Return the config class of a model."""
+    return spec.config_class(MODELS, name, "model")
 
 
 def task_config_class(name: str) -> Any:
-    """The Config of a task."""
-    return _config_of(TASKS, name, "task")
+    """Return the config class of a task."""
+    return spec.config_class(TASKS, name, "task")
 
 
 def build(model: Any) -> nn.Module:
-    """The model of a Config."""
+    """Build the model of a config."""
     built: nn.Module = resolve(MODELS, model_family(model), "model")(model)
     return built
 
 
 def _registered_name(table: Registry, value: Any, kind: str) -> str:
-    """Under which name a table holds a Config, or the module it stands in."""
-    if is_dataclass(value):
-        for name, (module, _) in table.items():
-            if module == type(value).__module__:
-                return name
+    """Return the name under which a registry holds a config: its own class or, of several in a module, its owner."""
+    where = type(value).__module__
+    names = [name for name, (module, _) in table.items() if module == where] if is_dataclass(value) else []
+    for name in names:
+        cls = resolve(table, name, kind)
+        if type(value) in (cls, getattr(cls, "Config", None)):
+            return name
+    if names:
+        return names[0]
+    registry = "DATA" if kind == "data" else f"{kind.upper()}S"
     raise RegardError(
-        f"a recipe's {kind} is a {type(value).__module__}.{type(value).__name__}, which no table names; put its module "
-        f"into the table of that room, so that a file can name it"
+        f"the {kind} of a recipe is a {where}.{type(value).__name__}, which is not registered; add its module to "
+        f"{registry}, so that a file can name it"
     )
-
-
-def _config_of(table: Registry, name: str, kind: str) -> type:
-    """The Config in the module that a table names."""
-    resolve(table, name, kind)
-    found: type = import_module(table[name][0]).Config
-    return found

@@ -1,8 +1,8 @@
-"""Weights averaged over time: a moving average while training, and the mean of the last checkpoints after it.
+"""Averages of weights: an exponential moving average during training, and the mean of the last checkpoints after it.
 
-Both stand in for a lower learning rate at the end. The moving average is kept in float32 beside the model and starts
-short: at update n its decay is at most (1 + n) / (10 + n), so that the first weights are soon forgotten. Of weights
-that are spread over processes each averages its own slice.
+Both stand in for a lower learning rate at the end. The moving average is in float32 and has a warmup: at update n its
+decay is at most (1 + n) / (10 + n), so that the first weights are soon forgotten. Sharded weights are averaged shard by
+shard.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from regard.training.parallel.sharded_tensor import copy_values, to_local
 
 
 class ExponentialMovingAverage:
-    """The exponential moving average of a model's weights."""
+    """Exponential moving average of a model's weights."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
@@ -28,16 +28,16 @@ class ExponentialMovingAverage:
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Move towards the weights after update `replay_step`, counted from 1."""
+        """Move towards the weights after update `step`, counted from 1."""
         decay = min(self.decay, (1 + step) / (10 + step))
         pairs = [(to_local(self.averages[name]), to_local(x).float()) for name, x in self.parameters.items()]
-        pairs = [pair for pair in pairs if pair[0].numel()]  # of a short tensor a process may have nothing
+        pairs = [pair for pair in pairs if pair[0].numel()]  # a process may have no part of a short tensor
         if pairs:
-            torch._foreach_lerp_([kept for kept, _ in pairs], [x for _, x in pairs], 1 - decay)
+            torch._foreach_lerp_([average for average, _ in pairs], [x for _, x in pairs], 1 - decay)
 
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """The parameters and persistent buffers of a model by name, those that are tied under their first name only."""
+    """Return parameters and persistent buffers by name; tied ones under their first name only."""
     stored = model.state_dict(keep_vars=True)
     buffers = {name: x for name, x in model.named_buffers() if name in stored}
     return dict(model.named_parameters()) | buffers
@@ -45,7 +45,7 @@ def named_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def copy_weights(model: nn.Module, weights: Mapping[str, Tensor], where: object = "weights") -> None:
-    """Copy weights into a model; a name on one side only is an error that lists both."""
+    """Copy weights into a model; names that are missing on either side raise an error that lists both."""
     own = named_tensors(model)
     missing, unknown = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
     if missing or unknown:
@@ -57,7 +57,7 @@ def copy_weights(model: nn.Module, weights: Mapping[str, Tensor], where: object 
 
 
 def average_weights(files: Sequence[Path]) -> dict[str, Tensor]:
-    """The mean of the weights in several files or checkpoints; what is not a float is taken from the last."""
+    """Return the mean of the weights in several files or checkpoints; non-float tensors come from the last."""
     from regard.training.checkpoint.checkpoints import read_weights
 
     total: dict[str, Tensor] = {}

@@ -1,23 +1,21 @@
-"""Weights: other people's checkpoints in and out as tables of rows, and the folder a model of ours is saved in.
+"""Weights: the folder format of saved models, and checkpoints of other libraries, imported and exported by tables.
 
 | file | what |
 |---|---|
-| table | rows, operations, `read` and `write` |
-| folder | safetensors, config.json, tokenizer.json and a card, written all or nothing |
-| theirs | what folders of transformers and timm have in common |
-| bert, gpt2, marian, t5, torch_transformer | one peer each |
-| timm_vit, timm_deit, hf_vit, hf_deit, google_vit, vit_pytorch | ViT and DeiT as four others name them |
-| timm_hybrid | a ResNet before a ViT |
-| timm_swin, timm_swinv2, hf_swin, hf_swinv2 | Swin and Swin v2 of timm and of transformers |
-| timm_mvitv2, torchvision_mvit | MViT of images and of clips |
-| timm_resnet, vit_pytorch_cct | what ViT is measured against, and what is smaller |
+| folder | safetensors, config.json, tokenizer.json and a card, written atomically |
+| int8 | weights stored in 8 bits |
+| table | rows and operations; `import_state_dict`, `export_state_dict` |
+| checkpoint_formats | shared by folders of transformers and timm |
+| hf | bert, gpt2, t5, marian, decision_transformer, vit, deit, swin, swinv2, sentence_transformers |
+| timm | vit, deit, vit_hybrid, swin, swinv2, mvitv2, resnet |
+| other | torch_transformer, google_vit, vit_pytorch, vit_pytorch_cct, torchvision_mvit |
 """
 
 from __future__ import annotations
 
 from regard.core.spec import Registry
 
-# Each is a function: our Config -> rows.
+# Functions from a Config to rows.
 TABLES: Registry = {
     "hf_bert": ("regard.weights.hf.bert", "table"),
     "hf_gpt2": ("regard.weights.hf.gpt2", "table"),

@@ -1,5 +1,4 @@
-"""What all folders of Hugging Face transformers have in common, a config.json that says more than ours or less; and
-what all folders of image models have, theirs and timm's."""
+"""Shared parts of the importers and exporters of Hugging Face transformers and timm: config.json, labels, preprocessing."""
 
 from __future__ import annotations
 
@@ -29,59 +28,59 @@ from regard.weights.folder import (
 )
 from regard.weights.table import Row, export_state_dict, import_state_dict
 
-Requirement = tuple[Any, bool]  # what a field must be, and whether it is
+Requirement = tuple[Any, bool]  # the required value of a field, and whether it has it
 
-# what a folder of a model that writes holds
+# files of a text generation model of transformers
 FILES = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
-# and that of one that reads images, of transformers
+# files of an image model of transformers
 IMAGE_FILES = {"config.json", "model.safetensors", "preprocessor_config.json"}
-RESAMPLE = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers, which transformers writes
+RESAMPLE = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}  # Pillow's constants
 
 
 def fill_defaults(
     theirs: Mapping[str, Any], kind: str, defaults: Mapping[str, Any], fixed: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What a config.json of this kind says, with what it leaves open; refuses one that differs in what is fixed."""
+    """Return a config.json of this kind with defaults filled in; raise `Unsupported` if a fixed value differs."""
     if (other := theirs.get("model_type")) != kind:
-        raise Unsupported(f"their config.json is that of a {other!r} model; this table reads '{kind}' ones")
-    said = {**defaults, **theirs}
+        raise Unsupported(f"config.json must have model_type '{kind}', got {other!r}")
+    raw = {**defaults, **theirs}
     for name, wanted in fixed.items():
-        if said[name] != wanted:
-            raise Unsupported(f"their config has {name}={said[name]!r}; only {wanted!r} can be read")
-    return said
+        if raw[name] != wanted:
+            raise Unsupported(f"their config has {name}={raw[name]!r}; only {wanted!r} can be read")
+    return raw
 
 
 def feedforward_for(activation: str, feeds: Mapping[str, str]) -> str:
-    """Our feed-forward with their activation."""
+    """Return the feed-forward with this activation."""
     if activation not in feeds:
-        raise Unsupported(f"their activation '{activation}' is not among: {', '.join(feeds)}")
+        raise Unsupported(f"activation '{activation}' is not supported; choose one of: {', '.join(feeds)}")
     return feeds[activation]
 
 
 def single_token(token: Any) -> Any:
-    """A token, where it stands alone in a list."""
+    """Return a token id that may be a list of one."""
     return token[0] if isinstance(token, list) and len(token) == 1 else token
 
 
 def check_requirements(whose: str, config: Any, needed: Mapping[str, Requirement]) -> None:
-    """Refuse a model of ours that theirs have no place for: the first field that is not what it must be."""
+    """Raise `Unsupported` for the first field of a Config that does not have the required value."""
     for name, (wanted, fits) in needed.items():
         if not fits:
             raise Unsupported(f"{whose} has {name}={wanted!r}, this model {name}={getattr(config, name)!r}")
 
 
 def requires_softmax(config: Any) -> Requirement:
-    """Attention as theirs have it."""
+    """Require softmax attention."""
     return "softmax", isinstance(config.attention, str) and Spec.parse(config.attention).name == "softmax"
 
 
 def requires_feedforward(feeds: Mapping[str, str], config: Any) -> Requirement:
-    """A feed-forward that theirs have."""
+    """Require a feed-forward that the format has."""
     return " or ".join(dict.fromkeys(feeds.values())), config.feedforward in feeds.values()
 
 
 def is_hf_folder(kind: str, files: set[str]) -> Callable[[Path], bool]:
-    """Whether a folder is one of theirs of this kind, and holds nothing else."""
+    """Return a check that a folder is one of transformers of this kind, with no other files."""
 
     def is_replaceable(folder: Path) -> bool:
         with suppress(BadInput):
@@ -93,8 +92,7 @@ def is_hf_folder(kind: str, files: set[str]) -> Callable[[Path], bool]:
 
 # -- images ----------------------------------------------------------------------------------------------------------
 
-# Folders of image models -> what reads them: by the model_type of transformers, and by how an architecture of timm
-# begins, the longest such beginning that is known.
+# Importers of image models: by model_type of transformers, and by the longest known prefix of an architecture of timm.
 HF_IMAGE_IMPORTERS = {
     "vit": "regard.weights.hf.vit",
     "deit": "regard.weights.hf.deit",
@@ -118,9 +116,9 @@ TIMM_IMAGE_IMPORTERS = {
 
 
 def find_image_importer(folder: Path) -> str | None:
-    """The module whose `load` reads a folder of someone's image model; None where it is no such folder."""
+    """Return the module that loads an image model of transformers or timm; None for other folders."""
     config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
-    if "format" in config:  # one of ours
+    if "format" in config:  # saved by Regard
         return None
     if (kind := config.get("model_type")) in HF_IMAGE_IMPORTERS:
         return HF_IMAGE_IMPORTERS[str(kind)]
@@ -129,12 +127,12 @@ def find_image_importer(folder: Path) -> str | None:
     known = [each for each in TIMM_IMAGE_IMPORTERS if name == each or name.startswith(f"{each}_")]
     if not known:
         families = "ViT, DeiT, Swin, Swin v2, MViT v2, ResNet-18 to -152 and the hybrids of both (vit_..._r50_...)"
-        raise BadInput(f"{folder} holds timm's '{name}'; of timm can be read: {families}")
+        raise BadInput(f"timm's '{name}' in {folder} is not supported; supported: {families}")
     return TIMM_IMAGE_IMPORTERS[max(known, key=len)]
 
 
 def load_image_model(folder: Path) -> SavedModel:
-    """A saved model with the task it is for: one of ours, or someone's image model, which is for images."""
+    """Load a saved model with its task: one of Regard, or an image model of transformers or timm."""
     module = find_image_importer(folder)
     if module is None:
         return load_model(folder)
@@ -143,9 +141,7 @@ def load_image_model(folder: Path) -> SavedModel:
     return SavedModel(model, None, task, None, {"task": task})
 
 
-ReadPreprocessing = Callable[
-    [Path, Mapping[str, Any], Any], dict[str, Any]
-]  # folder, what its config.json says, our Config
+ReadPreprocessing = Callable[[Path, Mapping[str, Any], Any], dict[str, Any]]  # folder, config.json, Config
 
 
 def load_image_folder(
@@ -154,84 +150,83 @@ def load_image_folder(
     make: Callable[[Any], Any],
     table: Callable[[Any], list[Row]],
     preprocessing: ReadPreprocessing,
-    ready: Callable[[dict[str, Tensor]], Mapping[str, Tensor]] = dict,
+    normalize: Callable[[dict[str, Tensor]], Mapping[str, Tensor]] = dict,
 ) -> tuple[Any, dict[str, Any]]:
-    """The model of a folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ...
+    """Load the model of a folder, in eval mode, and its labels and preprocessing.
 
-    `import_config` makes our Config of what their config.json says and their tensors, `ready` their tensors fit for the table.
+    `import_config` makes a Config from config.json and the tensors; `normalize` prepares the tensors for the table.
     """
     folder = Path(folder)
-    said, state = read_json(folder / "config.json"), read_tensors(folder)
-    config = import_config(said, state)
+    raw, state = read_json(folder / "config.json"), read_tensors(folder)
+    config = import_config(raw, state)
     with skip_init():
         model = make(config)
-    import_state_dict(table(config), ready(state), model)
-    return model.eval(), preprocessing(folder, said, config)
+    import_state_dict(table(config), normalize(state), model)
+    return model.eval(), preprocessing(folder, raw, config)
 
 
 @runtime_checkable
 class Classifier(Protocol):
-    """A model with its labels and the way it is shown images: tasks.ImageClassifier, as seen from this room."""
+    """The attributes of tasks.ImageClassifier that are exported."""
 
     model: nn.Module
     labels: list[str]
     preprocess: Preprocess
 
 
-ExportConfig = Callable[[Any], dict[str, Any]]  # our Config -> what their config.json says
+ExportConfig = Callable[[Any], dict[str, Any]]  # Config -> config.json
 BuildTable = Callable[[Any], list[Row]]
 
 
 def save_for_transformers(
     folder: str | Path, what: Any, kind: type[nn.Module], export_config: ExportConfig, table: BuildTable
 ) -> None:
-    """Write a folder that transformers reads, all of it or nothing: a model of this kind, or a classifier around one.
+    """Write a folder for transformers, atomically: a model of this kind, or a classifier with labels and preprocessing.
 
-    Of a classifier it says the labels, and how images are shown to it. What stands there is replaced only where it is
-    such a folder, too.
+    An existing folder is replaced only if it is one of transformers.
     """
     model, classifier = _unwrap(what, kind, "transformers")
-    said = export_config(model.config)
-    files = {"config.json": said}
+    raw = export_config(model.config)
+    files = {"config.json": raw}
     if classifier is not None:
         files = {
-            "config.json": said | label_maps(classifier.labels),
+            "config.json": raw | label_maps(classifier.labels),
             "preprocessor_config.json": _preprocessor_config(classifier.preprocess),
         }
     _write_folder(
-        folder, files, export_state_dict(table(model.config), model), is_hf_folder(said["model_type"], IMAGE_FILES)
+        folder, files, export_state_dict(table(model.config), model), is_hf_folder(raw["model_type"], IMAGE_FILES)
     )
 
 
 def save_for_timm(
     folder: str | Path, what: Any, kind: type[nn.Module], export_config: ExportConfig, table: BuildTable
 ) -> None:
-    """The same for timm, which keeps labels and the way images are shown in its config.json."""
+    """Write a folder for timm, atomically; labels and preprocessing are in its config.json."""
     model, classifier = _unwrap(what, kind, "timm")
-    said = export_config(model.config)
+    raw = export_config(model.config)
     if classifier is not None:
-        said = said | {
+        raw = raw | {
             "label_names": classifier.labels,
-            "pretrained_cfg": said["pretrained_cfg"] | _pretrained_cfg(classifier.preprocess),
+            "pretrained_cfg": raw["pretrained_cfg"] | _pretrained_cfg(classifier.preprocess),
         }
-    _write_folder(folder, {"config.json": said}, export_state_dict(table(model.config), model), is_timm_folder)
+    _write_folder(folder, {"config.json": raw}, export_state_dict(table(model.config), model), is_timm_folder)
 
 
 def _unwrap(what: Any, kind: type[nn.Module], whose: str) -> tuple[Any, Classifier | None]:
-    """The model to be written, which must be of this kind, and the classifier around it, where there is one."""
+    """Return the model, which must be of this kind, and the classifier or None."""
     model: Any = what.model if isinstance(what, Classifier) else what
     if not isinstance(model, kind):
         holds, given = kind.__name__, type(model).__name__
-        raise Unsupported(f"this format of {whose} holds a {holds}, not a {given}; regard.save writes any model")
+        raise Unsupported(f"this format of {whose} needs a {holds}, got a {given}; regard.save saves any model")
     if not isinstance(what, Classifier):
         return model, None
     config: Any = model.config
     if len(what.labels) != config.num_classes:
-        raise BadInput(f"{len(what.labels):,} labels are not those of a model of {config.num_classes:,} classes")
+        raise BadInput(f"expected {config.num_classes:,} labels, one for each class, got {len(what.labels):,}")
     if what.preprocess.size != pair(config.image_size):
         preprocessing, made = (f"{y} x {x}" for y, x in (what.preprocess.size, pair(config.image_size)))
         raise Unsupported(
-            f"a folder of {whose} has one size of images; this model is made for {made}, shown {preprocessing}"
+            f"{whose} needs preprocessing to the size of the model ({made}), got {preprocessing}"
         )
     return model, what
 
@@ -242,7 +237,7 @@ def _write_folder(
     state: Mapping[str, Tensor],
     is_replaceable: Callable[[Path], bool],
 ) -> None:
-    """Write a folder of theirs; all of it or nothing. What stands there is replaced only where it `is_theirs`."""
+    """Write a folder atomically; an existing one is replaced only if it `is_replaceable`."""
     with atomic_folder(Path(folder), is_replaceable) as new:
         for name, values in files.items():
             write_json(new / name, values)
@@ -250,30 +245,30 @@ def _write_folder(
 
 
 def int_if_square(size: Pair) -> Size:
-    """A square by one number."""
+    """Return one number for a square."""
     return size[0] if size[0] == size[1] else size
 
 
-# -- images in transformers' folders
+# -- image models of transformers
 
 
-def count_labels(said: Mapping[str, Any]) -> int:
-    """How many classes the head of a model of transformers tells apart."""
-    return len(said.get("id2label") or ()) or int(said.get("num_labels", 2))
+def count_labels(raw: Mapping[str, Any]) -> int:
+    """Return the number of classes in a config.json of transformers."""
+    return len(raw.get("id2label") or ()) or int(raw.get("num_labels", 2))
 
 
 def label_maps(labels: Sequence[str] | int) -> dict[str, Any]:
-    """Classes as a config.json of transformers names them; where nobody knows more than how many, as it would."""
+    """Return id2label and label2id; without names, those that transformers would generate."""
     labels = [f"LABEL_{n}" for n in range(labels)] if isinstance(labels, int) else labels
     names = {str(n): name for n, name in enumerate(labels)}
     return {"id2label": names, "label2id": {name: int(n) for n, name in names.items()}} if names else {}
 
 
 def _preprocessor_config(how: Preprocess) -> dict[str, Any]:
-    """A preprocessor_config.json. That of BiT cuts the middle out as ours does; theirs of ViT squeezes.
+    """Return a preprocessor_config.json.
 
-    An image that is not square is squeezed, for want of a better one. `crop_pct` is for whoever computes the crop back,
-    since sizes are whole numbers.
+    BiT's processor crops the centre as Regard does; ViT's resizes to the exact size, which is used for images that are not
+    square. `crop_pct` is the exact crop fraction, since sizes are integers.
     """
     y, x = how.size
     grown = [math.floor(side / how.crop) for side in (y, x)]
@@ -295,7 +290,7 @@ def _preprocessor_config(how: Preprocess) -> dict[str, Any]:
 
 
 def rename_keys(state: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """What the modules of transformers 5 hold, under the names that files have: `names`, new -> old."""
+    """Rename tensors of modules of transformers 5 to the names of files: `names`, new -> old."""
     found = {}
     for name, value in state.items():
         for new, old in names.items():
@@ -305,39 +300,39 @@ def rename_keys(state: Mapping[str, Any], names: Mapping[str, str]) -> dict[str,
 
 
 def add_zero_biases(state: Mapping[str, Tensor], *names: str) -> dict[str, Tensor]:
-    """Their tensors, with zeros for the biases of linear maps of these names where the model was made without."""
+    """Add zeros for missing biases of linear layers with these names."""
     last = tuple(f".{name}.weight" for name in names)
     there = {name: value for name, value in state.items() if name.endswith(last)}
     absent = {name.removesuffix("weight") + "bias": value.new_zeros(len(value)) for name, value in there.items()}
     return {**absent, **state}
 
 
-# -- images in timm's folders
+# -- image models of timm
 
 
-def timm_architecture(said: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The name of an architecture of timm that a config.json gives, and what its constructor is told beside it."""
-    name, arguments = said.get("architecture"), said.get("model_args") or {}
+def timm_architecture(raw: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the architecture and its arguments from a config.json of timm."""
+    name, arguments = raw.get("architecture"), raw.get("model_args") or {}
     if not isinstance(name, str) or not isinstance(arguments, dict):
-        raise BadInput("their config.json names no architecture of timm")
+        raise BadInput("config.json has no 'architecture' of timm")
     return name, dict(arguments)
 
 
 def check_model_args(name: str, arguments: Mapping[str, Any], known: set[str]) -> None:
-    """Refuse an architecture of timm whose constructor is told of more than these."""
+    """Raise `Unsupported` if an architecture of timm has other arguments than these."""
     if other := arguments.keys() - known:
-        raise Unsupported(f"timm's {name} was made with {min(other)}={arguments[min(other)]!r}, which cannot be read")
+        raise Unsupported(f"timm's {name} with {min(other)}={arguments[min(other)]!r} is not supported")
 
 
-def timm_image_size(said: Mapping[str, Any], default: int = 224) -> Pair:
-    """The rows and columns of the images that a model of timm was made for."""
-    shape = (said.get("pretrained_cfg") or {}).get("input_size") or []
-    size = (said.get("model_args") or {}).get("img_size") or list(shape)[1:] or default
+def timm_image_size(raw: Mapping[str, Any], default: int = 224) -> Pair:
+    """Return rows and columns of the images of a model of timm."""
+    shape = (raw.get("pretrained_cfg") or {}).get("input_size") or []
+    size = (raw.get("model_args") or {}).get("img_size") or list(shape)[1:] or default
     return pair(size if isinstance(size, int) else (int(size[0]), int(size[-1])))
 
 
 def timm_config(architecture: str, config: Any, width: int, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """A config.json of timm: an architecture with these arguments, whose head reads vectors so wide."""
+    """Return a config.json of timm: an architecture, its arguments, and the width of its features."""
     return {
         "architecture": architecture,
         "num_classes": config.num_classes,
@@ -351,7 +346,7 @@ def timm_config(architecture: str, config: Any, width: int, arguments: Mapping[s
 
 
 def _pretrained_cfg(how: Preprocess) -> dict[str, Any]:
-    """What timm keeps in `pretrained_cfg` of the way that images are shown."""
+    """Return the preprocessing as in timm's `pretrained_cfg`."""
     return {
         "input_size": [how.channels, *how.size],
         "mean": list(how.mean),
@@ -362,11 +357,11 @@ def _pretrained_cfg(how: Preprocess) -> dict[str, Any]:
     }
 
 
-def timm_preprocessing(folder: Path, said: Mapping[str, Any], config: Any) -> dict[str, Any]:
-    """How images are shown to a model of timm, as an ImageClassifier takes it; what is not said is timm's default."""
-    how = said.get("pretrained_cfg") or {}
-    names = said.get("label_names") or how.get("label_names") or range(config.num_classes)
-    words = said.get("label_descriptions") or how.get("label_descriptions") or {}
+def timm_preprocessing(folder: Path, raw: Mapping[str, Any], config: Any) -> dict[str, Any]:
+    """Return labels and preprocessing of a model of timm, with timm's defaults."""
+    how = raw.get("pretrained_cfg") or {}
+    names = raw.get("label_names") or how.get("label_names") or range(config.num_classes)
+    words = raw.get("label_descriptions") or how.get("label_descriptions") or {}
     labels = labels_in_order(names) if isinstance(names, dict) else list(names)
     return {
         "labels": [str(words.get(label, label)) for label in labels],
@@ -381,15 +376,14 @@ def timm_preprocessing(folder: Path, said: Mapping[str, Any], config: Any) -> di
     }
 
 
-def hf_preprocessing(folder: Path, said: Mapping[str, Any], config: Any) -> dict[str, Any]:
-    """How images are shown to a model of transformers, as an ImageClassifier takes it.
+def hf_preprocessing(folder: Path, raw: Mapping[str, Any], config: Any) -> dict[str, Any]:
+    """Return labels and preprocessing of a model of transformers, from preprocessor_config.json if present.
 
-    preprocessor_config.json says it where it is there. Theirs may squeeze an image into a square; ours cuts its middle
-    out.
+    A processor that resizes to a square becomes resize and centre crop.
     """
     file = folder / "preprocessor_config.json"
     how = read_json(file) if file.is_file() else {}
-    names = said.get("id2label") or {n: f"LABEL_{n}" for n in range(config.num_classes)}
+    names = raw.get("id2label") or {n: f"LABEL_{n}" for n in range(config.num_classes)}
     return {
         "labels": [str(name) for name in labels_in_order(names)],
         "preprocess": {
@@ -404,42 +398,42 @@ def hf_preprocessing(folder: Path, said: Mapping[str, Any], config: Any) -> dict
 
 
 def labels_in_order(names: Mapping[Any, Any]) -> list[Any]:
-    """Labels by their numbers, in order."""
+    """Return labels in the order of their ids."""
     try:
         return [names[key] for key in sorted(names, key=int)]
     except (TypeError, ValueError):
-        raise BadInput("the labels of their config.json are not numbered 0, 1, 2, ...") from None
+        raise BadInput("the labels in config.json must be numbered 0, 1, 2, ...") from None
 
 
 def is_timm_folder(folder: Path) -> bool:
-    """Whether a folder is one of timm's, and holds nothing else."""
+    """Whether a folder is one of timm, with no other files."""
     with suppress(BadInput):
         own = {"config.json", "model.safetensors"}
         return contains_only(folder, own) and "architecture" in read_json(folder / "config.json")
     return False
 
 
-_IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and deviation of the photos most models are trained on
+_IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and std
 
 
 def _per_channel(values: Any, channels: int) -> list[float]:
-    """A number for every channel; their mean, where a model was told of three colours and reads another number."""
+    """Return a value for every channel; the mean of three, if the model has another number of channels."""
     return list(values) if len(values) == channels else [sum(values) / len(values)] * channels
 
 
 def _crop_fraction(how: Mapping[str, Any]) -> float:
-    """The share of an image's shorter side that a preprocessor_config.json cuts out."""
+    """Return the fraction of the shorter side that a preprocessor_config.json crops."""
     size, cut = _side_length(how.get("size")), _side_length(how.get("crop_size"))
     if not how.get("do_center_crop") or not size or not cut:
         return 1.0
-    if isinstance(said := how.get("crop_pct"), float) and 0 < said <= 1 and math.floor(cut / said) == size:
-        return said
+    if isinstance(raw := how.get("crop_pct"), float) and 0 < raw <= 1 and math.floor(cut / raw) == size:
+        return raw
     crop = min(cut / size, 1.0)
-    return crop if math.floor(cut / crop) >= size else math.nextafter(crop, 0)  # so that it gives their size again
+    return crop if math.floor(cut / crop) >= size else math.nextafter(crop, 0)  # so that rounding gives the same size
 
 
 def _side_length(size: Any) -> int | None:
-    """The pixels of a side, which are written down in three ways."""
+    """Return the pixels of a side, which is written in one of three ways."""
     if isinstance(size, Mapping):
         size = size.get("shortest_edge") or size.get("height")
     return size if isinstance(size, int) else None

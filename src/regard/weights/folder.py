@@ -1,13 +1,13 @@
 """A model in a folder.
 
     config.json         format number, version, the model's name and Config, its task, a sha256 of every file below
-    model.safetensors   the weights, tied tensors once; perhaps in float16 or int8 (weights.rounded), and then float32
-                        again when loaded
-    tokenizer.json      the vocabulary, where there is one (with tokenizer_config.json, which names its special tokens)
-    README.md           the card, where there is one
+    model.safetensors   the weights, tied tensors once; float16 and int8 (weights.int8) are converted to float32 on
+                        loading
+    tokenizer.json      the tokenizer, if any (with tokenizer_config.json, which names its special tokens)
+    README.md           the model card, if any
 
-The folder is written beside its place under another name and moved there when it is complete: a full disk or a crash
-leaves the old folder as it was. A folder that holds anything else is never replaced. Nothing in it is ever executed.
+A folder is written under a temporary name and renamed when it is complete: a full disk or a crash leaves the old folder
+unchanged. A folder with other files is never replaced. Nothing in it is ever executed.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from regard.tokens.tokenizer import Tokenizer
 from regard.weights.int8 import dequantize_int8, quantize_int8
 from regard.weights.table import mismatch_message
 
-# folders of transformers that a table of ours reads: model_type -> the table
+# folders of transformers that can be read: model_type -> module
 HF_IMPORTERS = {
     **{kind: f"hf.{kind}" for kind in ("bert", "gpt2", "marian", "t5")},
     **{kind: f"hf.{kind}" for kind in ("deit", "swin", "swinv2", "vit")},
 }
-NOT_AUTOLOADED = ("marian",)  # of them, what regard.load does not read: its folders hold no vocabulary that we know
+NOT_AUTOLOADED = ("marian",)  # regard.load does not read these: their folders have no supported tokenizer
 FORMAT = 3
-CONVERTED = (1, 2)  # formats from before the names of fields and tensors changed, which a script converts
+CONVERTED = (1, 2)  # formats with old names of fields and tensors; a script converts them
 
-# What makes a config.json of format n one of format n + 1; tests/weights/formats keeps an example of every format.
+# Migrations of a config.json from format n to n + 1; tests/weights/formats has an example of every format.
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
@@ -56,13 +56,13 @@ FILES = {CONFIG, WEIGHTS, CARD, "tokenizer.json", "tokenizer_config.json"}
 
 @dataclass(frozen=True, eq=False)
 class SavedModel:
-    """What a folder held."""
+    """The content of a folder."""
 
     model: nn.Module  # in eval mode
     text: Tokenizer | None
-    task: dict[str, Any] | None  # {"name": ..., and what its class is made with}
+    task: dict[str, Any] | None  # {"name": ..., and the arguments of its class}
     card: str | None
-    config: dict[str, Any]  # config.json as it was (after migration)
+    config: dict[str, Any]  # config.json after migration
 
 
 def save_model(
@@ -73,8 +73,8 @@ def save_model(
     card: str | None = None,
     dtype: torch.dtype | str | None = None,
 ) -> None:
-    """Save a model; `dtype` ("float16" or "int8", say) is how its weights are stored, not how they come back."""
-    model = getattr(model, "_orig_mod", model)  # what torch.compile wrapped
+    """Save a model; `dtype` ("float16", "int8") is that of the stored weights, which are loaded as float32."""
+    model = getattr(model, "_orig_mod", model)  # of torch.compile
     name = _name(model)
     settings = to_dict(model.config)
     _check_rebuilds(name, settings, model)
@@ -98,7 +98,7 @@ def save_model(
     try:
         json.dumps(config, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise BadInput(f"the task or the Config holds something that JSON cannot: {error}") from None
+        raise BadInput(f"the task or the Config has a value that JSON cannot represent: {error}") from None
     with atomic_folder(Path(folder), _is_saved_model) as new:
         write_tensors(new / WEIGHTS, tensors)
         if text is not None:
@@ -110,7 +110,7 @@ def save_model(
 
 
 def load_model(folder: str | Path, device: str | torch.device = "cpu") -> SavedModel:
-    """The model of a folder, in eval mode, with all that was saved beside it."""
+    """Load the model of a folder, in eval mode, with everything that was saved with it."""
     folder = Path(folder)
     if folder.is_file():
         raise BadInput(f"{folder} is a file; give the folder that holds {CONFIG} and {WEIGHTS}")
@@ -124,7 +124,7 @@ def load_model(folder: str | Path, device: str | torch.device = "cpu") -> SavedM
     _load_weights(model, tensors, config, folder)
     try:
         model = model.to(device)
-    except (RuntimeError, AssertionError) as error:  # no such device, or torch was built without it
+    except (RuntimeError, AssertionError) as error:  # no such device, or no support for it
         raise BadInput(f"cannot put the model on '{device}': {str(error).splitlines()[0]}") from None
     text = Tokenizer.load(folder) if "tokenizer.json" in config["files"] else None
     card = (folder / CARD).read_text(encoding="utf-8", errors="replace") if (folder / CARD).is_file() else None
@@ -132,7 +132,7 @@ def load_model(folder: str | Path, device: str | torch.device = "cpu") -> SavedM
 
 
 def model_folder(folder: Path) -> Path:
-    """The folder of the model that a folder means: a run keeps it inside, once it has ended."""
+    """Return the folder of the model; in a run, it is inside, once the run has ended."""
     if (folder / CONFIG).is_file():
         return folder
     if (folder / "model" / CONFIG).is_file():
@@ -148,19 +148,19 @@ def model_folder(folder: Path) -> Path:
 
 
 def _name(model: nn.Module) -> str:
-    """The name under which the table of models knows this class."""
+    """Return the name of a class in MODELS."""
     cls = type(model)
     for name, (module, attribute) in MODELS.items():
         if (cls.__module__, cls.__qualname__) == (module, attribute):
             return name
     raise BadInput(
-        f"{cls.__name__} is not in the table of models, so a file could not say how to build it again; register it: "
+        f"{cls.__name__} is not registered, so it could not be loaded again; register it: "
         f"regard.models.MODELS['{cls.__name__.lower()}'] = ('{cls.__module__}', '{cls.__qualname__}')"
     )
 
 
 def _check_rebuilds(name: str, settings: dict[str, Any], model: nn.Module) -> None:
-    """Refuse to save what could not be loaded: the Config must build the tensors that the model has."""
+    """Raise `BadInput` unless the Config builds the tensors that the model has."""
     with torch.device("meta"), skip_init():
         rebuilt = build(name, **settings).state_dict()
     mine = model.state_dict()
@@ -168,12 +168,12 @@ def _check_rebuilds(name: str, settings: dict[str, Any], model: nn.Module) -> No
     missing = [n for n in rebuilt if n not in mine]
     if extra or missing:
         raise BadInput(
-            f"the model was changed after its Config built it, and could not be loaded: {mismatch_message(extra, missing)}"
+            f"the model differs from its Config and could not be loaded again: {mismatch_message(extra, missing)}"
         )
 
 
 def _deduplicate(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Every tensor under its first name, row by row in memory; and the other names of each."""
+    """Return every tensor once, under its first name and contiguous, and the other names of each."""
     first: dict[Any, str] = {}
     tensors: dict[str, Tensor] = {}
     tied: dict[str, str] = {}
@@ -184,17 +184,17 @@ def _deduplicate(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[s
         else:
             first[key] = name
             tensors[name] = value.detach().cpu()
-    # A weight may lie column by column (some products are faster so) or be part of a larger one; a copy is neither.
+    # A weight may be stored column by column or be a view of a larger one; the copy is neither.
     return {n: v.clone(memory_format=torch.contiguous_format) for n, v in tensors.items()}, tied
 
 
 def _dtype(tensors: Mapping[str, Tensor]) -> torch.dtype:
-    """The one floating type of a model."""
+    """Return the one floating-point dtype of a model."""
     found = {value.dtype for value in tensors.values() if value.is_floating_point()}
     if len(found) > 1:
         kinds = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in found))
         raise BadInput(
-            f"the model's weights are of several types ({kinds}); make them one first, as with model.float()"
+            f"the model's weights have several dtypes ({kinds}); convert them to one first, as with model.float()"
         )
     return found.pop() if found else torch.get_default_dtype()
 
@@ -211,7 +211,7 @@ def _cast(name: str, value: Tensor, storage: torch.dtype) -> Tensor:
         return value
     cast, most = value.to(storage), torch.finfo(storage).max
     low, high = value.aminmax() if value.numel() else (value.new_zeros(()), value.new_zeros(()))
-    beyond = float(low) < -most or float(high) > most  # an infinite weight stays one; a large one would become one
+    beyond = float(low) < -most or float(high) > most  # a large finite weight would become infinite
     if beyond and not torch.equal(cast.isinf(), value.isinf()):
         kind = str(storage).removeprefix("torch.")
         raise BadInput(f"'{name}' has values too large for {kind}; store it as bfloat16 or float32")
@@ -219,15 +219,15 @@ def _cast(name: str, value: Tensor, storage: torch.dtype) -> Tensor:
 
 
 @contextmanager
-def atomic_folder(folder: Path, ours: Callable[[Path], bool]) -> Iterator[Path]:
-    """A new folder to write into, which takes the place of `folder` if all goes well and vanishes if not.
+def atomic_folder(folder: Path, is_replaceable: Callable[[Path], bool]) -> Iterator[Path]:
+    """Yield a temporary folder that replaces `folder` on success and is removed on failure.
 
-    What stands there already must be an empty folder or one for which `ours` is true.
+    An existing folder must be empty or satisfy `is_replaceable`.
     """
     folder = folder.resolve()
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"{folder} is a file; give a folder to save into")
-    if folder.is_dir() and any(folder.iterdir()) and not ours(folder):
+    if folder.is_dir() and any(folder.iterdir()) and not is_replaceable(folder):
         raise BadInput(f"{folder} holds other things, which would be lost; save into a new folder")
     mark = secrets.token_hex(4)
     new, old = folder.with_name(f".{folder.name}.{mark}.new"), folder.with_name(f".{folder.name}.{mark}.old")
@@ -246,9 +246,9 @@ def atomic_folder(folder: Path, ours: Callable[[Path], bool]) -> Iterator[Path]:
             if old.exists():
                 os.rename(old, folder)
             raise
-        with suppress(OSError):  # it has its place; only the disk may not have noted it yet
+        with suppress(OSError):  # it is renamed; only the sync failed
             _fsync(folder.parent)
-    except (OSError, SafetensorError) as error:  # safetensors has a name of its own for a failed write
+    except (OSError, SafetensorError) as error:  # safetensors raises its own error for a failed write
         why = getattr(error, "strerror", None) or str(error)
         left = f"what was there is now {old}" if old.exists() else "nothing was changed"
         raise BadInput(f"cannot save into {folder}: {why}; {left}") from None
@@ -265,23 +265,21 @@ def contains_only(folder: Path, names: set[str]) -> bool:
 
 
 def write_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write a safetensors file, readable by whoever may read its folder (safetensors itself shuts out all others)."""
+    """Write a safetensors file with the usual permissions (safetensors itself allows only the owner)."""
     save_file({name: value.contiguous() for name, value in tensors.items()}, file, metadata={"format": "pt"})
     file.chmod(file.parent.stat().st_mode & 0o666)
 
 
 def write_json(file: Path, value: Mapping[str, Any]) -> None:
-    """Write a JSON object."""
     write_text(file, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def write_text(file: Path, text: str) -> None:
-    """Write text as UTF-8."""
     file.write_text(text, encoding="utf-8", newline="\n")
 
 
 def _fsync(path: Path) -> None:
-    """Wait until it is on the disk (a folder can be asked only on POSIX)."""
+    """Flush a file or, on POSIX, a folder to disk."""
     if path.is_dir() and os.name != "posix":
         return
     handle = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
@@ -302,7 +300,7 @@ def _is_saved_model(folder: Path) -> bool:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """The object that a JSON file holds."""
+    """Return the object of a JSON file."""
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -317,7 +315,7 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """The tensors of a folder that another program wrote; a pickle is opened only in the way that cannot run code."""
+    """Return the tensors of a folder of another library; pickles are read with weights_only."""
     for name in (WEIGHTS, "pytorch_model.bin"):
         file = folder / name
         if not file.is_file():
@@ -328,7 +326,7 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
             found = torch.load(file, map_location="cpu", weights_only=True)
         except OSError as error:
             raise BadInput(f"cannot read {file}: {error.strerror or error}") from None
-        except (SafetensorError, Exception) as error:  # torch.load raises what it likes for a damaged file
+        except (SafetensorError, Exception) as error:  # torch.load raises various errors for a damaged file
             raise BadInput(f"{file} is damaged or no file of tensors: {str(error).splitlines()[0]}") from None
         if not isinstance(found, dict):
             raise BadInput(f"{file} holds a {type(found).__name__}, not named tensors")
@@ -337,7 +335,7 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
 
 
 def _migrate(config: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The configuration in today's format."""
+    """Return the configuration in the current format."""
     if "format" not in config and "model_type" in config:
         kind = config["model_type"]
         if kind not in HF_IMPORTERS:
@@ -374,7 +372,7 @@ def _migrate(config: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _check_files(folder: Path, config: dict[str, Any]) -> None:
-    """Every file there, and as it was written."""
+    """Raise `BadInput` if a file is missing or differs from its hash."""
     for name in (WEIGHTS, *(name for name in config["files"] if name != WEIGHTS)):
         file = folder / name
         if name not in FILES or name not in config["files"]:
@@ -405,18 +403,18 @@ def _tensors(file: Path) -> dict[str, Tensor]:
 
 
 def _build(config: dict[str, Any], folder: Path) -> nn.Module:
-    """The model, its weights not drawn: they are read next."""
+    """Build the model without random initialisation."""
     dtype = _named_dtype(config["dtype"])
     try:
         with skip_init():
             return build(config["model"], **config["config"]).to(dtype)
-    except (TypeError, ValueError, RuntimeError, AssertionError) as error:  # as torch complains of impossible sizes
+    except (TypeError, ValueError, RuntimeError, AssertionError) as error:  # torch's errors for impossible sizes
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise BadInput(f"{folder / CONFIG} does not describe a model that can be built: {reason}") from None
 
 
 def _load_weights(model: nn.Module, tensors: dict[str, Tensor], config: dict[str, Any], folder: Path) -> None:
-    """Copy the weights in: all names and shapes must be the model's."""
+    """Copy the weights; all names and shapes must match the model."""
     stored = dict(tensors)
     for name, first in config["tied"].items():
         if first in tensors:

@@ -1,10 +1,9 @@
-"""Weights in eight bits: every row of a matrix as whole numbers, and one scale for the row.
+"""Weights stored in int8, with one scale for each row of a matrix.
 
-    s_r = max_c |w_rc| / 127        q_rc = round(w_rc / s_r)        w_rc ≈ s_r q_rc, off by at most s_r / 2
+    s_r = max_c |w_rc| / 127        q_rc = round(w_rc / s_r)        w_rc ≈ s_r q_rc, error at most s_r / 2
 
-Stored, a matrix w is q under its own name and s as "w.scale"; vectors (norms, biases) are float16: there are few of
-them. A quarter of the size of float32. Only how weights are stored: they come back as float32 and compute as such
-(products in eight bits are runtime.inference.quantize_int8).
+A matrix w is stored as q under its own name and s as "w.scale"; vectors (norms, biases) as float16. A quarter of the
+size of float32. Only storage is int8: loaded weights are float32 (int8 products are runtime.inference.quantize_int8).
 """
 
 from __future__ import annotations
@@ -17,31 +16,31 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Float, Int, Tensor
 
 SCALE_SUFFIX = ".scale"
-MAX_INT8 = 127  # symmetric: -128 is left out
+MAX_INT8 = 127  # symmetric: -128 is not used
 
 
 def quantize_int8(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors as they are stored: matrices as q and s, vectors in float16, what is not a float as it is."""
+    """Return the stored tensors: matrices as q and s, vectors in float16, others unchanged."""
     stored: dict[str, Tensor] = {}
     for name, x in tensors.items():
         if not x.is_floating_point():
             stored[name] = x
             continue
         if not torch.isfinite(x).all():
-            raise BadInput(f"'{name}' holds values that are not finite, which eight bits cannot; store it as float16")
+            raise BadInput(f"'{name}' has values that are not finite, which int8 cannot store; use float16")
         if x.ndim < 2:
             stored[name] = _to_float16(name, x)
             continue
         if f"{name}{SCALE_SUFFIX}" in tensors:
             raise BadInput(
-                f"the model has a tensor '{name}{SCALE_SUFFIX}', the name that the scales of '{name}' would have"
+                f"the model has a tensor '{name}{SCALE_SUFFIX}', which is the name of the scales of '{name}'; rename it"
             )
         stored[name], stored[f"{name}{SCALE_SUFFIX}"] = _quantize_rows(x)
     return stored
 
 
 def dequantize_int8(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Stored tensors as float32 again."""
+    """Return stored tensors as float32."""
     found: dict[str, Tensor] = {}
     for name, x in stored.items():
         base = name.removesuffix(SCALE_SUFFIX)

@@ -1,22 +1,22 @@
-"""Other people's checkpoints in and out, as tables of rows.
+"""Tables of rows that import and export checkpoints of other libraries.
 
     Row("h.{}.attn.c_proj.weight", "blocks.{}.mix.join.out.weight", transpose)
     Row(("layers.{}.q_proj.weight", "layers.{}.k_proj.weight", "layers.{}.v_proj.weight"),
         "blocks.{}.mix.project.qkv.weight", stack("three (h d) ... -> (h three d) ...", h=8))
-    Row("lm_head.extra", None, reason="an index that only their program reads")
+    Row("lm_head.extra", None, reason="an index that only transformers reads")
 
-A row names a tensor of theirs (or several), a tensor of ours (or several), and what lies between. ``{}`` stands for an
-index; several may be named, ``layers.{s}.blocks.{b}``. The same rows load (`read`) and save (`write`), since every
-operation has an inverse:
+A row names an external tensor (or several), an internal tensor (or several), and the operation between them. ``{}`` is
+an index; several have names, ``layers.{s}.blocks.{b}``. The same rows import and export, since every operation has an
+inverse:
 
-    same         as it is                                   transpose    rows and columns changed over
-    view         an einops pattern, back by its mirror      stack        several of theirs, laid on a new first axis
-    concat       several of theirs, laid end to end         split        one of theirs, cut into several of ours
-    tie          many names of one tensor                   zero         a bias that the other side lacks
-    computed     a table we compute: compared, not loaded
+    same         no change                                  transpose    swap rows and columns
+    view         an einops pattern                          stack        several external tensors on a new first axis
+    concat       several external tensors, concatenated     split        one external tensor into several internal ones
+    tie          several names of one tensor                zero         a bias that the other side lacks
+    computed     a table that a module computes: compared, not loaded
 
-Nothing is guessed. A name that no row places, on either side, or a shape that does not fit raises with all such names,
-and the model is left as it was.
+A name without a row, on either side, or a shape that does not fit raises an error with all such names, and the model is
+not changed.
 """
 
 from __future__ import annotations
@@ -35,80 +35,72 @@ from torch import nn
 from regard.core.errors import BadInput
 from regard.core.shapes import Tensor
 
-# -- operations: load makes ours of theirs, save makes theirs of ours ------------------------------------------------
+# -- operations: load external to internal, save internal to external -----------------------------------------------
 
 
 @dataclass(frozen=True)
 class Op:
-    """What lies between their tensors and ours; `save` undoes `load`."""
+    """The operation between external and internal tensors; `save` inverts `load`."""
 
     def load(self, external: list[Tensor]) -> list[Tensor]:
-        """Theirs to ours."""
+        """Convert external tensors to internal ones."""
         raise NotImplementedError
 
     def save(self, internal: list[Tensor]) -> list[Tensor]:
-        """Ours to theirs."""
+        """Convert internal tensors to external ones."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Same(Op):
-    """As it is."""
+    """No change."""
 
     def load(self, external: list[Tensor]) -> list[Tensor]:
-        """Nothing to do."""
         return external
 
     def save(self, internal: list[Tensor]) -> list[Tensor]:
-        """Nothing to do."""
         return internal
 
 
 @dataclass(frozen=True)
 class Transpose(Op):
-    """Rows and columns changed over."""
+    """Swap rows and columns."""
 
     def load(self, external: list[Tensor]) -> list[Tensor]:
-        """Each matrix transposed."""
         return [each.mT for each in external]
 
     def save(self, internal: list[Tensor]) -> list[Tensor]:
-        """Each matrix transposed."""
         return [each.mT for each in internal]
 
 
 @dataclass(frozen=True)
 class View(Op):
-    """One tensor seen otherwise."""
+    """Rearrange one tensor by an einops pattern."""
 
     pattern: str
     sizes: Mapping[str, int]
 
     def load(self, external: list[Tensor]) -> list[Tensor]:
-        """The pattern, left to right."""
         return [_rearrange(each, self.pattern, self.sizes) for each in external]
 
     def save(self, internal: list[Tensor]) -> list[Tensor]:
-        """The pattern, right to left."""
         return [_rearrange(each, _inverse_pattern(self.pattern), self.sizes) for each in internal]
 
 
 @dataclass(frozen=True)
 class Stack(View):
-    """Several tensors of one shape laid on a new first axis, and the whole seen otherwise."""
+    """Stack several tensors of one shape on a new first axis, then rearrange."""
 
     def load(self, external: list[Tensor]) -> list[Tensor]:
-        """Stack, then the pattern."""
         return super().load([torch.stack(external)])
 
     def save(self, internal: list[Tensor]) -> list[Tensor]:
-        """The pattern backwards, then apart."""
         return list(super().save(internal)[0].unbind(0))
 
 
 @dataclass(frozen=True)
 class Concat(Op):
-    """Several tensors, each seen by its own pattern, laid end to end along an axis, and the whole seen otherwise."""
+    """Rearrange several tensors, each by its own pattern, concatenate them along an axis, then rearrange."""
 
     parts: tuple[str, ...]
     lengths: tuple[int, ...]  # of each part along the axis
@@ -117,13 +109,11 @@ class Concat(Op):
     sizes: Mapping[str, int]
 
     def load(self, external: list[Tensor]) -> list[Tensor]:
-        """Together."""
         sizes = {**self.sizes, self.along: sum(self.lengths)}
         parts = [_rearrange(t, pattern, self.sizes) for t, pattern in zip(external, self.parts, strict=True)]
         return [_rearrange(torch.cat(parts, self._axis()), self.then, sizes)]
 
     def save(self, internal: list[Tensor]) -> list[Tensor]:
-        """Apart."""
         sizes = {**self.sizes, self.along: sum(self.lengths)}
         parts = _rearrange(internal[0], _inverse_pattern(self.then), sizes).split(self.lengths, self._axis())
         return [
@@ -136,40 +126,38 @@ class Concat(Op):
 
 @dataclass(frozen=True)
 class Inverse(Op):
-    """Another operation, read from its other side."""
+    """The inverse of another operation."""
 
     of: Op
 
     def load(self, external: list[Tensor]) -> list[Tensor]:
-        """What the other does to save."""
         return self.of.save(external)
 
     def save(self, internal: list[Tensor]) -> list[Tensor]:
-        """What the other does to load."""
         return self.of.load(internal)
 
 
 @dataclass(frozen=True)
 class Tie(Op):
-    """Many names of one tensor. Files keep it under one of them or under all; those that are there must be equal."""
+    """Several names of one tensor. Files have it under one of them or all; those present must be equal."""
 
 
 @dataclass(frozen=True)
 class Zero(Op):
-    """A tensor that one side lacks: zeros for the side that has it, and nothing but zeros from it."""
+    """A tensor that one side lacks: imported as zeros, and exported only if it is zero."""
 
-    shape: tuple[int, ...] = ()  # of theirs, where it is ours that lacks it
+    shape: tuple[int, ...] = ()  # of the external tensor, if the internal one is missing
 
 
 @dataclass(frozen=True)
 class Computed(Op):
-    """A table that a module of ours computes: theirs is compared where it is there, and written from ours."""
+    """A table that an internal module computes: compared on import, written on export."""
 
-    rows: int  # how many are written
+    rows: int  # exported
     method: str = "vectors"  # of the module: (index 1 N, dtype) -> 1 N C
 
     def table(self, module: nn.Module, like: Tensor, rows: int) -> Tensor:
-        """Ours, of as many rows as asked for."""
+        """Return `rows` rows of the internal table."""
         index = torch.arange(rows, device=like.device)[None]
         made: Tensor = getattr(module, self.method)(index, like.dtype)[0]
         return made
@@ -179,32 +167,32 @@ same, transpose, tie = Same(), Transpose(), Tie()
 
 
 def view(pattern: str, **sizes: int) -> View:
-    """See one tensor otherwise: ``view("(three h d) c -> (h three d) c", three=3, h=8)``."""
+    """Rearrange one tensor: ``view("(three h d) c -> (h three d) c", three=3, h=8)``."""
     return View(pattern, sizes)
 
 
 def stack(pattern: str, **sizes: int) -> Stack:
-    """Several of theirs into one of ours; the pattern's first axis counts them and needs its size."""
+    """Stack several external tensors into an internal one; the pattern's first axis counts them and needs its size."""
     return Stack(pattern, sizes)
 
 
 def concat(*parts: str, lengths: Sequence[int], along: str, then: str, **sizes: int) -> Concat:
-    """Several of theirs, end to end along an axis of `then`, into one of ours; lengths are those of the parts there."""
+    """Concatenate several external tensors along an axis of `then` into an internal one; `lengths` are along it."""
     return Concat(parts, tuple(lengths), along, then, sizes)
 
 
 def split(*parts: str, lengths: Sequence[int], along: str, then: str, **sizes: int) -> Inverse:
-    """One of theirs into several of ours: `concat` read backwards, so the patterns go from ours to theirs."""
+    """Split one external tensor into several internal ones: the inverse of `concat`, patterns internal to external."""
     return Inverse(Concat(parts, tuple(lengths), along, then, sizes))
 
 
 def zero(*shape: int) -> Zero:
-    """A bias that one side lacks; the shape is theirs, where ours lacks it."""
+    """A bias that one side lacks; `shape` is that of the external tensor, if the internal one is missing."""
     return Zero(shape)
 
 
 def computed(rows: int, method: str = "vectors") -> Computed:
-    """A table that a module of ours computes; `rows` are written."""
+    """A table that an internal module computes; `rows` are exported."""
     return Computed(rows, method)
 
 
@@ -225,9 +213,9 @@ Names = str | tuple[str | None, ...] | None
 
 @dataclass(frozen=True)
 class Row:
-    """Their name or names, ours, what lies between; None with a reason for what has no counterpart on purpose.
+    """External name or names, internal ones, and the operation; None with a reason for a tensor without a counterpart.
 
-    None among several of their names is a bias they lack (zeros). For `computed`, ours is the path of the module.
+    None among several external names is a missing bias (zeros). For `computed`, the internal name is the module's path.
     """
 
     external: Names
@@ -242,7 +230,7 @@ class Row:
                 f"{self}: a row with one side needs a reason or zero(), a row with two sides takes neither"
             )
         if self.internal is None and isinstance(self.op, Zero) and "{" in str(self.external):
-            raise ValueError(f"{self}: how many there would be to write cannot be told; give the names one by one")
+            raise ValueError(f"{self}: the number of tensors to export is unknown; give the names one by one")
         holes = {
             frozenset(n for _, n in _placeholders(p) if n)
             for p in (*_as_tuple(self.external), *_as_tuple(self.internal))
@@ -253,15 +241,15 @@ class Row:
 
 
 def linear(external: str, internal: str, op: Op = same) -> list[Row]:
-    """The rows of a linear map, a convolution or a norm: a weight and a bias."""
+    """Return the rows of the weight and the bias of a linear layer, a convolution or a norm."""
     return [Row(f"{external}.{part}", f"{internal}.{part}", op) for part in ("weight", "bias")]
 
 
 def import_state_dict(table: Sequence[Row], external: Mapping[str, Tensor], model: nn.Module) -> None:
-    """Load their tensors into our model: all of them or, if anything does not fit, none."""
+    """Load external tensors into a model: all of them or, if anything does not fit, none."""
     for name, value in external.items():
         if not isinstance(name, str) or not isinstance(value, Tensor):
-            raise BadInput(f"{name!r} is a {type(value).__name__}; give a plain state dict, tensors under their names")
+            raise BadInput(f"{name!r} is a {type(value).__name__}; expected a state dict of tensors")
     internal = model.state_dict(keep_vars=True)
     matches = list(_matches(table, external, internal))
     _check_names(matches, external, internal)
@@ -288,46 +276,46 @@ def import_state_dict(table: Sequence[Row], external: Mapping[str, Tensor], mode
 
 
 def export_state_dict(table: Sequence[Row], model: nn.Module) -> dict[str, Tensor]:
-    """Our model as their tensors, under all their names; some may share memory with the model or with one another."""
+    """Return the external tensors of a model under all their names; some may share memory."""
     internal = model.state_dict()
     matches = list(_matches(table, None, internal))
     filled = {name for match in matches for name in match.internal}
     if unknown := [name for name in internal if name not in filled]:
-        raise BadInput(f"their format has no place for: {', '.join(collapse_indices(unknown))}")
+        raise BadInput(f"the format has no tensors for: {', '.join(collapse_indices(unknown))}")
     external: dict[str, Tensor] = {}
     for match in matches:
         try:
             external.update(_save_row(match, internal, model))
         except (EinopsError, RuntimeError):
-            raise BadInput(f"their format cannot hold {_describe_shapes(match.internal, internal)}") from None
+            raise BadInput(f"the format cannot represent {_describe_shapes(match.internal, internal)}") from None
     return external
 
 
-# -- how names meet --------------------------------------------------------------------------------------------------
+# -- names -----------------------------------------------------------------------------------------------------------
 
 
 Indices = tuple[tuple[str, int], ...]
 
 
 class Match(NamedTuple):
-    """A row with its indices filled in, and only those of its names that are there."""
+    """A row with its indices filled in, and those of its names that are present."""
 
     row: Row
     external: tuple[str | None, ...]
     internal: tuple[str, ...]
-    path: str = ""  # of the module that computes
+    path: str = ""  # of the computing module
 
 
 def _matches(
     table: Sequence[Row], external: Mapping[str, Tensor] | None, internal: Mapping[str, Tensor]
 ) -> Iterator[Match]:
-    """Every row at every index, where both sides are complete; to save (theirs is None), where ours is."""
+    """Yield every row at every index where both sides are complete or, for export (`external` None), the internal one."""
     for row in table:
         they, we = _as_tuple(row.external), tuple(name for name in _as_tuple(row.internal) if name)
         for at in sorted(_indices(they, external or ()) | _indices(we, internal)):
             named = [name and _fill_pattern(name, at) for name in they]
             match = Match(row, tuple(named), tuple(_fill_pattern(name, at) for name in we))
-            if isinstance(row.op, (Tie, Computed)) and external is not None:  # some of their names are enough
+            if isinstance(row.op, (Tie, Computed)) and external is not None:  # some of the names are enough
                 match = match._replace(external=tuple(name for name in named if name in external))
             if isinstance(row.op, Computed):
                 match = match._replace(internal=(), path=match.internal[0])
@@ -338,7 +326,7 @@ def _matches(
 
 
 def _indices(patterns: Iterable[str | None], names: Iterable[str]) -> set[Indices]:
-    """The indices at which any of these patterns is the name of something; a name without holes has the empty one."""
+    """Return the indices at which any pattern is a name; a pattern without placeholders has the empty one."""
     found: set[Indices] = set()
     for pattern in patterns:
         if pattern and "{" not in pattern:
@@ -359,15 +347,16 @@ def _check_names(matches: list[Match], external: Mapping[str, Tensor], internal:
 
 
 def mismatch_message(extra: Sequence[str], missing: Sequence[str]) -> str:
-    """The message for weights and a model that are not of one kind, with both lists."""
+    """Return the message for weights that do not fit a model, with both lists."""
     return (
-        f"the weights do not fit the model; weights without a place in it: {', '.join(collapse_indices(extra)) or 'none'}; "
-        f"its tensors that are not among the weights: {', '.join(collapse_indices(missing)) or 'none'}"
+        "the weights do not fit the model; unexpected tensors: "
+        f"{', '.join(collapse_indices(extra)) or 'none'}; "
+        f"missing tensors: {', '.join(collapse_indices(missing)) or 'none'}"
     )
 
 
 def collapse_indices(names: Iterable[str]) -> list[str]:
-    """Names that differ in their first index only, as one: ``blocks.{0-5}.mix.join.out.bias``."""
+    """Merge names that differ only in their first index: ``blocks.{0-5}.mix.join.out.bias``."""
 
     def shape(name: str) -> str:
         return re.sub(r"(^|\.)\d+(?=\.|$)", r"\1{}", name, count=1)
@@ -397,7 +386,7 @@ def _as_tuple(names: Names) -> tuple[str | None, ...]:
 
 
 def _placeholders(pattern: str) -> Iterator[tuple[str, str | None]]:
-    """The literal pieces of a pattern, each with the name of the index after it (None after the last)."""
+    """Yield the literal pieces of a pattern, each with the name of the index after it (None after the last)."""
     count = 0
     for text, name, _, _ in Formatter().parse(pattern):
         if name == "":
@@ -425,13 +414,13 @@ def _fill_pattern(pattern: str, at: Indices) -> str:
     return "".join(text + (str(numbers[name]) if name is not None else "") for text, name in _placeholders(pattern))
 
 
-# -- how tensors meet ------------------------------------------------------------------------------------------------
+# -- tensors ---------------------------------------------------------------------------------------------------------
 
 
 def _load_row(
     match: Match, external: Mapping[str, Tensor], internal: Mapping[str, Tensor], model: nn.Module
 ) -> list[Tensor]:
-    """What our tensors of this place become."""
+    """Return the new values of the internal tensors of a match."""
     row, op = match.row, match.row.op
     if isinstance(op, Computed):
         for name in match.external:
@@ -443,7 +432,7 @@ def _load_row(
         for name in match.external:
             _check_zero(str(name), external[str(name)], "the model")
         return []
-    if row.external is None or row.internal is None:  # kept, or dropped, on purpose
+    if row.external is None or row.internal is None:  # without a counterpart
         return [internal[name].detach() for name in match.internal]
     there = [external[name] for name in match.external if name]
     if isinstance(op, Tie):
@@ -457,7 +446,7 @@ def _load_row(
 
 
 def _save_row(match: Match, internal: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
-    """Their tensors of this place."""
+    """Return the external tensors of a match."""
     row, op = match.row, match.row.op
     like = next(iter(internal.values()))
     if isinstance(op, Computed):
@@ -473,7 +462,7 @@ def _save_row(match: Match, internal: Mapping[str, Tensor], model: nn.Module) ->
     if isinstance(op, Tie):
         for name, value in zip(match.internal, mine, strict=True):
             if value is not mine[0] and not torch.equal(value, mine[0]):
-                raise BadInput(f"'{name}' and '{match.internal[0]}' are one tensor in their format, but differ here")
+                raise BadInput(f"'{name}' and '{match.internal[0]}' are one tensor in this format, but differ in the model")
         return {str(name): mine[0] for name in match.external}
     made_of = list(zip(match.external, op.save(mine), strict=True))
     for lacking in (value for name, value in made_of if name is None):
@@ -489,10 +478,10 @@ def _check_zero(name: str, value: Tensor, other: str) -> None:
 def _check_computed(op: Computed, name: str, value: Tensor, module: nn.Module) -> None:
     mine = op.table(module, value, len(value))
     if mine.shape != value.shape:
-        raise BadInput(f"'{name}' is {tuple(value.shape)}, our {type(module).__name__} computes {tuple(mine.shape)}")
+        raise BadInput(f"'{name}' is {tuple(value.shape)}, {type(module).__name__} computes {tuple(mine.shape)}")
     far = (mine.double() - value.double()).abs().max().item() if value.numel() else 0.0
     if far > max(1e-6, 4 * torch.finfo(value.dtype).eps):
-        raise BadInput(f"'{name}' is not the table that our {type(module).__name__} computes: they differ by {far:.2g}")
+        raise BadInput(f"'{name}' is not the table that {type(module).__name__} computes: they differ by {far:.2g}")
 
 
 def _describe_shapes(names: Iterable[str], tensors: Mapping[str, Any]) -> str:

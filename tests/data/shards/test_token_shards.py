@@ -217,7 +217,7 @@ def test_parts_are_known_by_the_beginning_of_their_names(packed):
     shards = TokenShards(str(packed))
     assert shards.splits() == ["train", "val"]
     assert shards.split("v") == "val"
-    with pytest.raises(UnknownName, match="no part 'test'"):
+    with pytest.raises(UnknownName, match="no split 'test'"):
         shards.load("test")
 
 

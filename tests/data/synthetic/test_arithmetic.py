@@ -64,5 +64,5 @@ def test_bad_settings_are_refused():
     ):
         with pytest.raises(BadInput, match=said):
             Arithmetic(**settings)
-    with pytest.raises(UnknownName, match="no part 'dev'"):
+    with pytest.raises(UnknownName, match="no split 'dev'"):
         Arithmetic().split("dev")

@@ -105,12 +105,12 @@ def test_a_line_that_is_no_word_with_sounds_is_named(tmp_path, line):
 
 
 def test_parts_that_are_not_there_are_said(folder, tmp_path):
-    with pytest.raises(UnknownName, match="has no part 'vall'; did you mean 'val'"):
+    with pytest.raises(UnknownName, match="has no split 'vall'; did you mean 'val'"):
         CMUDict(str(folder)).read("vall")
     (tmp_path / "empty").mkdir()
     with pytest.raises(BadInput, match="holds no words to train on"):
         CMUDict(str(tmp_path / "empty")).splits()
-    with pytest.raises(BadInput, match="has no part 'dev'"):
+    with pytest.raises(BadInput, match="has no split 'dev'"):
         read_entries(folder, "dev")
     with pytest.raises(BadInput, match="9 words with one pronunciation, too few for strings of 50"):
         CMUDict(str(folder), words_per_row=50).read("test")

@@ -37,7 +37,7 @@ def test_a_pair_of_languages_can_be_read_backwards(folder):
 
 def test_a_part_is_known_by_the_beginning_of_its_name(folder):
     assert data(folder).split("test_2016") == "test_2016_flickr"
-    with pytest.raises(UnknownName, match="no part 'tests'"):
+    with pytest.raises(UnknownName, match="no split 'tests'"):
         data(folder).split("tests")
 
 

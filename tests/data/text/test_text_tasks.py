@@ -95,7 +95,7 @@ def test_labels_are_words(home):
 
 
 def test_parts_and_data_that_are_not_there_are_said_so(home, tmp_path, monkeypatch):
-    with pytest.raises(UnknownName, match="no part 'dev'"):
+    with pytest.raises(UnknownName, match="no split 'dev'"):
         read_examples(Summarize(), "dev")
     monkeypatch.setenv("REGARD_DATA", str(tmp_path / "nowhere"))
     for spec in TEXT_TASKS:

@@ -59,9 +59,11 @@ def test_translations_are_those_of_the_library(client):
     found = client.post("/v1/translate", json={"text": texts, "to": "de", "num_candidates": 2}).json()
     wanted = translate(texts, num_candidates=2)
     assert found["model"] == "en-de"
-    assert [[c["text"] for c in each["candidates"]] for each in found["translations"]] == wanted
+    assert [[c["text"] for c in each["candidates"]] for each in found["translations"]] == [
+        [c.text for c in each.candidates] for each in wanted
+    ]
     one = client.post("/v1/translate", json={"text": texts[0], "beam_size": 1}).json()["translations"]
-    assert [each["text"] for each in one] == translate(texts[:1], 1)
+    assert [each["text"] for each in one] == translate(texts[:1], beam_size=1)
 
 
 def test_requests_that_run_together_are_answered_as_if_they_were_alone(pool):
@@ -91,7 +93,7 @@ def test_drawn_texts_keep_their_random_numbers_in_company(pool):
 
 
 def test_streamed_pieces_make_up_the_text_that_a_call_gives(client):
-    body = {"prompt": ["ROMEO:", "First"], "max_new_tokens": 15, "num_samples": 2, "seed": 4, "stop": ["\n\n"]}
+    body = {"prompt": ["ROMEO:", "First"], "max_new_tokens": 15, "num_candidates": 2, "seed": 4, "stop": ["\n\n"]}
     whole = client.post("/v1/generate", json=body).json()["texts"]
     response = client.post("/v1/generate", json=body | {"stream": True})
     assert response.headers["content-type"].startswith("text/event-stream")
@@ -112,7 +114,7 @@ def test_a_stream_that_cannot_begin_is_an_error_with_a_status(client):
 def test_filling_classifying_and_pronouncing_are_those_of_the_library(client):
     text = "A man is riding a [MASK] on the [MASK]."
     found = client.post("/v1/fill", json={"text": text, "top_k": 2}).json()["filled"][0]
-    wanted = regard.load("fill-en")([text], k=2)[0]
+    wanted = regard.load("fill-en")(text, top_k=2).masks
     assert [[g["word"] for g in mask] for mask in found["masks"]] == [[g.word for g in mask] for mask in wanted]
     assert found["text"] == f"A man is riding a {wanted[0][0].word} on the {wanted[1][0].word}."
     classes = client.post("/v1/classify", json={"text": ["Zwei Hunde spielen.", "Two dogs."]}).json()["classes"]
@@ -120,7 +122,8 @@ def test_filling_classifying_and_pronouncing_are_those_of_the_library(client):
     sounds = client.post("/v1/pronounce", json={"word": ["xylophone", "read"], "num_candidates": 2}).json()[
         "pronunciations"
     ]
-    assert sounds == regard.load("sounds-en")(["xylophone", "read"], num_candidates=2)
+    wanted = regard.load("sounds-en")(["xylophone", "read"], num_candidates=2)
+    assert sounds == [[c.text for c in each.candidates] for each in wanted]
 
 
 def test_embeddings_are_those_of_the_library(tmp_path):

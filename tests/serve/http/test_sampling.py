@@ -13,7 +13,7 @@ from regard.models.t5 import T5, Config
 from regard.serve.http.app import make_app
 from regard.serve.http.model_pool import ModelPool
 from regard.serve.http.settings import Settings
-from regard.tasks.text.text_to_text_generator import TextToTextGenerator
+from regard.tasks.text.text_to_text import TextToTextGenerator
 from regard.tokens.tokenizer import Tokenizer
 from tests.serve.conftest import HERE
 
@@ -76,19 +76,21 @@ def test_inspect_takes_the_same_sampling_names():
 
 def test_prompts_are_answered_by_search_or_drawn_as_asked(answers, folder):
     answer, asked = regard.load(folder), {"prompt": ["one two", "red cat"], "max_new_tokens": 5}
-    found = answers.post("/v1/generate", json=asked | {"beam_size": 4, "num_samples": 2}).json()["texts"]
+    found = answers.post("/v1/generate", json=asked | {"beam_size": 4, "num_candidates": 2}).json()["texts"]
     assert [each["text"] for each in found] == [
-        text for texts in answer(asked["prompt"], 4, max_new_tokens=5, num_candidates=2) for text in texts
+        candidate.text
+        for each in answer(asked["prompt"], beam_size=4, max_new_tokens=5, num_candidates=2)
+        for candidate in each.candidates
     ]
     assert [(each["prompt"], each["sample"]) for each in found] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     greedy = [each["text"] for each in answers.post("/v1/generate", json=asked).json()["texts"]]
-    assert greedy == answer(asked["prompt"], 1, max_new_tokens=5)
+    assert greedy == answer(asked["prompt"], beam_size=1, max_new_tokens=5)
     drawn = {"temperature": 3.0, "seed": 4}
     texts = [
         [each["text"] for each in answers.post("/v1/generate", json=asked | drawn | more).json()["texts"]]
         for more in ({}, {"min_p": 1.0})
     ]
-    assert texts[0] == answer(asked["prompt"], 1, max_new_tokens=5, sample=True, **drawn)
+    assert texts[0] == answer(asked["prompt"], beam_size=1, max_new_tokens=5, sample=True, **drawn)
     assert texts[1] == greedy
     assert texts[0] != greedy
 

@@ -44,7 +44,8 @@ def folder(tmp_path_factory):
     torch.manual_seed(0)
     sizes = {"image_size": (24, 32), "patch_size": 8, "width": 12, "heads": 3, "layers": 2, "ffn": 20}
     place = tmp_path_factory.mktemp("secret") / "pets"
-    regard.save(ImageClassifier(regard.build("vit", num_classes=2, **sizes), ["cat", SCRIPT], Preprocess((24, 32))), place)
+    model = regard.build("vit", num_classes=2, **sizes)
+    regard.save(ImageClassifier(model, ["cat", SCRIPT], Preprocess((24, 32))), place)
     return place
 
 
@@ -183,7 +184,8 @@ def test_bodies_that_are_too_large_are_refused_by_their_header_and_while_they_co
         b"", b"{", b"[]", b"null", b'"text"', b"\xff\xfe\x00", b"{'text': 1}",
         b'{"text": NaN}', b'{"text": "\xc3\x28"}',
         b'{"text": ["a", 1]}', b'{"text": null}', b'{"text": {}}', b'{"text": "[MASK]", "top_k": 1e400}',
-        b'{"text": "[MASK]", "top_k": 99999999999999999999}', b'{"text": "[MASK]", "top_k": -1}', b'{"text": "[MASK]", "x": 1}',
+        b'{"text": "[MASK]", "top_k": 99999999999999999999}', b'{"text": "[MASK]", "top_k": -1}',
+        b'{"text": "[MASK]", "x": 1}',
         b"[" * 9000, b'{"a":' * 3000, b'{"text": "\\ud83d [MASK]"}', b'{"text": "[MASK]", "model": "../../etc/passwd"}',
         b'{"text": "[MASK]", "model": "\\u0000"}', b'{"text": []}', b'{"text": ""}', b"0" * 5000,
         b'{"text": "[MASK]", "text": 3}',

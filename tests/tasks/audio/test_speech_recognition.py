@@ -9,14 +9,14 @@ from regard.core.errors import BadInput
 from regard.decoding.beam_search import Hypothesis
 from regard.decoding.ngram_lm import NGramLM
 from regard.losses.ctc import ctc_loss, required_frames
+from regard.modalities import Audio, Transcript
 from regard.models.attention_asr import AttentionASR
 from regard.models.attention_asr import Config as ListenerConfig
 from regard.models.ctc import CTC
 from regard.models.ctc import Config as CTCConfig
 from regard.tasks.audio import ctc_speech_recognition, speech_recognition
-from regard.tasks.audio.ctc_speech_recognition import ctc_targets
-from regard.tasks.audio.ctc_speech_recognizer import CTCSpeechRecognizer, Transcript
-from regard.tasks.audio.speech_recognizer import SpeechRecognizer, _half_peak_range
+from regard.tasks.audio.ctc_speech_recognition import CTCSpeechRecognizer, ctc_targets
+from regard.tasks.audio.speech_recognition import SpeechRecognizer, _half_peak_range
 from tests.tasks.audio_data import FRONT, WORDS, Songs, sung, taught
 
 
@@ -111,6 +111,7 @@ def test_sounds_are_transcribed_in_order_whatever_their_company(hear):
     assert [one.text for one in heard] == said
     for wave, one in zip(waves, heard, strict=True):
         alone = hear([wave])[0]
+        assert hear(wave) == alone
         assert (alone.text, alone.words) == (one.text, one.words)
         assert alone.score == pytest.approx(one.score, abs=1e-3)
     assert [one.text for one in hear(waves, beam_size=6)] == said
@@ -131,7 +132,7 @@ def test_silence_and_one_sample_say_nothing(hear):
     for wave in SILENT:
         assert hear([wave]) == hear([wave], beam_size=4) == [Transcript("", 0.0)]
         seen = hear.analyze(wave)
-        assert seen.heard.text == ""
+        assert seen.transcript.text == ""
         assert seen.share.shape[0] == seen.path.shape[0] == seen.probabilities.shape[0]
     assert hear([]) == []
     mixed = [sung("low"), torch.zeros(4000), sung("mid high"), torch.zeros(1)]
@@ -159,55 +160,66 @@ def test_numpy_arrays_are_sounds(hear):
 
 def test_a_sound_that_is_none_is_refused_in_a_line(hear):
     for sound in (torch.full((8000,), float("nan")), np.array([1.0, float("inf")] * 400)):
-        for ask in (lambda x: hear([x]), hear.analyze):
-            with pytest.raises(BadInput, match="sound 1 holds samples that are not finite numbers"):
-                ask(sound)
-    for sound, said in (([0.1, 0.2], "is a list"), (np.array(["a"]), "is an array of <U1"), (None, "is a NoneType")):
-        with pytest.raises(BadInput, match=f"sound 2 {said}; give a file"):
+        with pytest.raises(BadInput, match="audio 1: Samples must be finite numbers"):
+            hear([sound])
+        with pytest.raises(BadInput, match="Samples must be finite numbers"):
+            hear.analyze(sound)
+    with pytest.raises(BadInput, match="audio 1: frames must be finite"):
+        hear.analyze(torch.full((9, FRONT.features), float("nan")))
+    for sound, problem in (
+        ([0.1, 0.2], "Expected a recording .*, got list"),
+        (np.array(["a"]), "Samples have dtype <U1; expected floating-point"),
+        (None, "Expected a recording .*, got NoneType"),
+        (np.zeros((2, 800), np.float32), "one row of floating-point numbers, got float32 of \\(2, 800\\)"),
+        (np.zeros(800, np.int16), "one row of floating-point numbers, got int16"),
+    ):
+        with pytest.raises(BadInput, match=f"audio 2: {problem}"):
             hear([sung("low"), sound])
-    with pytest.raises(BadInput, match="1-D float tensor"):
-        hear([np.zeros((2, 800), np.float32)])
-    with pytest.raises(BadInput, match="give a list of sounds"):
-        hear(np.zeros(800, np.float32))
 
 
 def test_a_language_model_judges_what_is_heard(hear, task):
     never = NGramLM.of(task.text.encode(["mid mid mid"] * 50), task.text.size, task.text.bos, task.text.eos)
     wave = sung("low")
     assert hear([wave], beam_size=8)[0].text == "low"
-    assert hear([wave], beam_size=8, scorer=never, lm_weight=30.0, eos=task.text.eos)[0].text != "low"
+    search = {"scorer": never, "lm_weight": 30.0, "eos": task.text.eos}
+    assert hear.transcribe_frames([hear.frames(wave)], beam_size=8, **search)[0].text != "low"
 
 
 def test_looking_shows_all_ways_and_the_likeliest(hear):
     seen = hear.analyze(sung("low low"))
-    assert seen.heard.text == "low low"
+    assert seen.transcript.text == "low low"
     assert seen.states == ("-", "low", "-", "low", "-")
     torch.testing.assert_close(seen.share.sum(-1), torch.ones(len(seen.share)))
     assert seen.path[0] in (0, 1)
     assert ((seen.path[1:] - seen.path[:-1]) >= 0).all()
     assert seen.labels[-1] == "-"
-    other = hear.analyze(sung("low low"), said="low mid")
-    assert other.heard.text == "low mid"
-    assert other.heard.score < seen.heard.score
+    other = hear.analyze(sung("low low"), transcript="low mid")
+    assert other.transcript.text == "low mid"
+    assert other.transcript.score < seen.transcript.score
     with pytest.raises(BadInput, match="too few to say"):
-        hear.analyze(torch.zeros(50), said="low low low low low low")
+        hear.analyze(torch.zeros(50), transcript="low low low low low low")
 
 
 def test_it_comes_back_from_a_folder(hear, tmp_path):
     regard.save(hear, tmp_path / "songs", dtype="int8")
     found = regard.load(tmp_path / "songs")
     assert type(found) is CTCSpeechRecognizer
-    assert found.front == FRONT
+    assert found.preprocess == FRONT
     assert found([sung("high mid")])[0].text == "high mid"
 
 
-def test_what_is_no_list_of_sounds_is_refused(hear, task, model):
-    with pytest.raises(BadInput, match="give a list of sounds"):
-        hear(sung("low"))
+def test_a_recording_has_the_models_rate_or_its_own(hear):
+    wave = sung("low")
+    assert hear(wave) == hear(Audio(wave, FRONT.sample_rate)) == hear(Audio.read(wave))
+    slow = Audio(wave.repeat_interleave(2), 2 * FRONT.sample_rate)
+    assert hear([slow, wave])[0].text == "low"
+
+
+def test_a_model_of_frames_takes_no_audio(hear, task, model):
     with pytest.raises(BadInput, match="made elsewhere"):
-        CTCSpeechRecognizer(model, task.text)(["a.wav"])
+        CTCSpeechRecognizer(model, task.text)(sung("low"))
     assert CTCSpeechRecognizer(model, task.text).transcribe_frames([FRONT(sung("low"))])[0].text == "low"
-    with pytest.raises(BadInput, match="0 beams"):
+    with pytest.raises(BadInput, match="beam_size must be"):
         hear([sung("low")], beam_size=0)
 
 
@@ -279,7 +291,7 @@ def test_what_a_listener_shows_is_what_it_says(listener, monkeypatch):
     hear = SpeechRecognizer(model, task.text, to_dict(FRONT))
     odd = [task.text.unk, *task.text.encode_one("mid"), task.text.unk]
     monkeypatch.setattr(
-        "regard.tasks.audio.speech_recognizer.search_recordings", lambda *a, **k: [Hypothesis(odd, -1.0, -1.0, True)]
+        "regard.tasks.audio.speech_recognition.search_recordings", lambda *a, **k: [Hypothesis(odd, -1.0, -1.0, True)]
     )
     (heard,) = hear([sung("mid")])
     text, (trace,) = hear.analyze(sung("mid"))

@@ -11,6 +11,7 @@ from regard.core.errors import BadInput
 from regard.data.batching import StreamPosition
 from regard.data.episodes import pendulum
 from regard.data.episodes.pendulum_episodes import PendulumEpisodes
+from regard.modalities import Episode
 from regard.models.decision_transformer import Config, DecisionTransformer, Predictions
 from regard.tasks.episodes import decision
 from regard.training import train
@@ -69,7 +70,7 @@ def test_a_clone_is_not_told_the_return():
     m, batch = model(of), next(of.batches().start(StreamPosition())).batch
     other = batch._replace(returns=batch.returns + 5)
     torch.testing.assert_close(of.loss(m, batch)[0], of.loss(m, other)[0] * 1.0)
-    low, high = (of.play(m, "test", [wanted] * 2) for wanted in (0.0, 60.0))
+    low, high = (of.rollout_returns(m, "test", [wanted] * 2) for wanted in (0.0, 60.0))
     torch.testing.assert_close(low, high)
 
 
@@ -91,7 +92,9 @@ class Controller(torch.nn.Module):
 
 def test_playing_asks_for_what_is_left():
     controller = Controller()
-    found = decision.DecisionAgent(controller, context=5)([60.0, 10.0, 60.0])
+    agent = decision.DecisionAgent(controller, context=5)
+    episodes = agent.rollout([60.0, 10.0, 60.0], agent.environment.initial_states("test", 3))
+    found = Episode(*(torch.stack(each) for each in zip(*(vars(one).values() for one in episodes), strict=True)))
     returns = found.rewards.sum(1)
     assert returns[0] > 55 > 15 > returns[1]
     torch.testing.assert_close(found.returns[:, 1:], found.returns[:, :1] - found.rewards[:, :-1].cumsum(1))
@@ -106,9 +109,12 @@ def test_an_episode_does_not_depend_on_its_company(levels):
     of = task(levels)
     play = decision.DecisionAgent(model(of), 6, levels)
     places = of.data.initial_states("test", 3)
-    whole = play([50.0, 10.0, 30.0], places)
-    single = play([10.0], places[1:2])
-    torch.testing.assert_close(whole.rewards[1:2], single.rewards, rtol=1e-4, atol=1e-4)
+    whole = play.rollout([50.0, 10.0, 30.0], places)
+    (single,) = play.rollout([10.0], places[1:2])
+    torch.testing.assert_close(whole[1].rewards, single.rewards, rtol=1e-4, atol=1e-4)
+    together, alone = play([50.0, 10.0, 30.0], seed=2), play(10.0, seed=2)
+    torch.testing.assert_close(together[1].rewards, alone.rewards, rtol=1e-4, atol=1e-4)
+    assert not torch.equal(play(10.0, seed=3).states[0], alone.states[0])
 
 
 def test_it_is_measured_on_the_record_and_by_playing():
@@ -118,7 +124,7 @@ def test_it_is_measured_on_the_record_and_by_playing():
     batches = list(of.dataset("val").eval_batches(512))
     assert quick["actions"] == sum(b.returns.numel() for b in batches) == 10 * 13 * 6
     assert "return" not in quick
-    assert whole["return"] == pytest.approx(float(of.play(m, "val", [of.best] * 4).mean()))
+    assert whole["return"] == pytest.approx(float(of.rollout_returns(m, "val", [of.best] * 4).mean()))
     report = of.report(m)
     assert [row["target_return"] for row in report["rollouts"]] == sorted(
         row["target_return"] for row in report["rollouts"]
@@ -149,14 +155,18 @@ def test_a_run_goes_on_exactly_and_what_it_saved_plays(tmp_path, levels):
         assert torch.equal(value, players[1].model.state_dict()[name]), name
     assert isinstance(players[0], decision.DecisionAgent)
     assert (players[0].levels, players[0].context) == (levels, 6)
-    assert players[0]([40.0, 20.0]).rewards.shape == (2, 80)
+    assert [one.rewards.shape for one in players[0]([40.0, 20.0])] == [(80,), (80,)]
     regard.save(players[0], tmp_path / "again")
-    assert torch.equal(regard.load(tmp_path / "again")([40.0]).states, players[0]([40.0]).states)
+    assert torch.equal(regard.load(tmp_path / "again")(40.0).states, players[0](40.0).states)
 
 
 def test_what_cannot_be_played_is_refused():
     play = decision.DecisionAgent(model(task()), 6)
+    assert play([]) == []
     with pytest.raises(BadInput, match="at least one"):
-        play([])
-    with pytest.raises(BadInput, match="2 returns are wanted of 1"):
-        play([1.0, 2.0], torch.zeros(1, 2))
+        play.rollout([], torch.zeros(0, 2))
+    with pytest.raises(BadInput, match="2 target returns have 1 initial states"):
+        play.rollout([1.0, 2.0], torch.zeros(1, 2))
+    for wrong in (float("nan"), "sixty", True):
+        with pytest.raises(BadInput, match="Expected a finite number"):
+            play(wrong)

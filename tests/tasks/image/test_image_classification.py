@@ -121,7 +121,7 @@ def test_a_small_vit_learns_left_from_right_and_is_measured(trained):
     assert found["images"] == 16
     assert found["top5"] == 1.0
     assert 0 < found["loss"] < 0.5
-    with pytest.raises(BadInput, match="no test part"):
+    with pytest.raises(BadInput, match="no test split"):
         evaluate(out)
     assert evaluate(out, ["val"])["results"]["val"]["accuracy"] == found["accuracy"]
 
@@ -198,7 +198,7 @@ def test_what_a_saved_model_lacks_to_be_measured_is_one_line(trained, shapes, tm
     assert "has no classes" in said(tmp_path / "none")
     (tmp_path / "gpt2").mkdir()
     (tmp_path / "gpt2" / "config.json").write_text('{"model_type": "gpt2"}')
-    assert "someone else's and no model of images" in said(tmp_path / "gpt2")
+    assert "a checkpoint of another library" in said(tmp_path / "gpt2")
 
 
 def test_a_model_of_a_named_set_is_shown_the_set_in_its_own_order_and_crop(monkeypatch):
@@ -207,7 +207,8 @@ def test_a_model_of_a_named_set_is_shown_the_set_in_its_own_order_and_crop(monke
     monkeypatch.setattr("regard.data.images.image_dataset._load_array", lambda file, name: parts[name])
     monkeypatch.setattr("pathlib.Path.is_file", lambda self: True)
     plain = ImageDataset("mnist")
-    task = {"image": 24, "labels": plain.labels()[::-1], "channels": 1, "mean": [0.5], "std": [0.5], "crop": 24 / 28}
+    shown = {"size": [24, 24], "channels": 1, "mean": [0.5], "std": [0.5], "crop": 24 / 28}
+    task = {"labels": plain.labels()[::-1], "preprocess": shown}
     seen = image_classification.evaluation_images("mnist", {"task": task}, {})
     held = seen.load("test")
     assert torch.equal(held.pixels[:, 0], torch.from_numpy(pixels[:, 2:26, 2:26]))
@@ -272,10 +273,10 @@ def test_company_does_not_change_what_is_seen(classify, shapes, monkeypatch):
 
 def test_what_is_shown_is_what_is_read(classify, shapes):
     file = shapes / "left" / "05.png"
-    shown, values = classify.shown(file), classify.prepare(file)
+    shown, values = classify.preprocess.view(file), classify.preprocess(file)
     assert shown.size == (12, 12)
     assert values.shape == (1, 3, 12, 12)
-    mean, std = (torch.tensor(x)[:, None, None] for x in (classify.mean, classify.std))
+    mean, std = (torch.tensor(x)[:, None, None] for x in (classify.preprocess.mean, classify.preprocess.std))
     pixels = torch.from_numpy(np.array(shown)).permute(2, 0, 1) / 255
     assert torch.allclose(values[0], (pixels - mean) / std, atol=1e-5)
 
@@ -286,7 +287,7 @@ def test_training_and_predicting_see_the_same_numbers(classify, recipe, shapes):
     values = made.normalised(held.pixels)
     found = {tuple(x.flatten().tolist()) for x in values}
     files = sorted(shapes.rglob("*.png"))
-    assert sum(tuple(classify.prepare(file).flatten().tolist()) in found for file in files) == len(held)
+    assert sum(tuple(classify.preprocess(file).flatten().tolist()) in found for file in files) == len(held)
 
 
 @pytest.mark.parametrize("shape", [(20, 14, 3), (20, 14), (20, 14, 1), (20, 14, 4)])
@@ -297,31 +298,31 @@ def test_an_array_and_a_tensor_are_what_their_png_is(classify, tmp_path, shape):
     tensor = torch.from_numpy(pixels)
     tensor = tensor if tensor.ndim == 2 else tensor.permute(2, 0, 1)
     for given in (pixels, pixels[::-1][::-1], tensor, tensor / 255, (tensor / 255).double().requires_grad_()):
-        assert classify(given) == classify([given]) == wanted
-    assert classify.shown(tensor).tobytes() == classify.shown(tmp_path / "same.png").tobytes()
+        assert [classify(given)] == classify([given]) == wanted
+    assert classify.preprocess.view(tensor).tobytes() == classify.preprocess.view(tmp_path / "same.png").tobytes()
     assert len(classify.attention(pixels)) == 1
 
 
-def test_a_single_image_is_a_list_of_one(classify, shapes):
+def test_a_single_image_gives_a_single_output(classify, shapes):
     file = shapes / "left" / "05.png"
     for given in (file, str(file), file.read_bytes(), Image.open(file)):
-        assert classify(given) == classify([file])
+        assert classify(given) == classify(file)
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (np.zeros((3, 20, 14), np.uint8), r"an array of shape \(3, 20, 14\) is no image: wanted is Y X C"),
-        (np.zeros((2, 20, 14, 3), np.uint8), r"give a list: \[\*batch\]"),
+        (np.zeros((3, 20, 14), np.uint8), r"Array of shape \(3, 20, 14\) is no image; expected Y X C"),
+        (np.zeros((2, 20, 14, 3), np.uint8), r"Pass a batch as a list: \[\*batch\]"),
         (np.zeros((20, 0, 3), np.uint8), r"shape \(20, 0, 3\)"),
-        (np.zeros((20, 14, 3)), "an array of float64 is no image: wanted is uint8"),
-        (torch.zeros(20, 14, 3), r"a tensor of shape \(20, 14, 3\) is no image: wanted is C Y X"),
-        (torch.zeros(3, 20, 14, dtype=torch.long), "a tensor of int64 is no image: wanted is uint8, or floating point"),
-        (torch.full((3, 20, 14), 255.0), "numbers from 0 to 1; this tensor holds others"),
-        (torch.full((3, 20, 14), float("nan")), "numbers from 0 to 1; this tensor holds others"),
+        (np.zeros((20, 14, 3)), "Array has dtype float64; expected uint8"),
+        (torch.zeros(20, 14, 3), r"Tensor of shape \(20, 14, 3\) is no image; expected C Y X"),
+        (torch.zeros(3, 20, 14, dtype=torch.long), "Tensor has dtype int64; expected uint8, or floating point"),
+        (torch.full((3, 20, 14), 255.0), "image must have values from 0 to 1"),
+        (torch.full((3, 20, 14), float("nan")), "image must have values from 0 to 1"),
         (7, "give a list of images, not a int"),
         (None, "give a list of images, not None"),
-        ([None], "image 1: a NoneType is no image; give a path, .*an array or a tensor"),
+        ([None], "image 1: Expected an image .*an array or a tensor.*got NoneType"),
     ],
 )
 def test_what_is_no_image_is_one_line(classify, given, said):

@@ -10,9 +10,10 @@ from regard.blocks.mixture_density import GaussianMixture
 from regard.core.errors import BadInput
 from regard.data.batching import StreamPosition
 from regard.data.strokes.handwriting import HandwritingLines, StrokeBatch
+from regard.modalities import Strokes
 from regard.models.handwriting import Config, Handwriting, shift_right
 from regard.tasks.strokes import handwriting
-from regard.tasks.strokes.handwriting_synthesizer import HandwritingSynthesizer, HandwrittenLine, point_noise
+from regard.tasks.strokes.handwriting import HandwritingSynthesizer, point_noise
 from regard.training import train
 from regard.training.recipe import load_recipe
 from tests.data.strokes.pen_files import pens
@@ -90,17 +91,17 @@ def test_what_is_measured_adds_up_and_is_reported_line_by_line():
 def test_the_same_line_whatever_is_written_with_it():
     of = task()
     scribe = HandwritingSynthesizer(network(of).double(), unit=0.12)
-    together = scribe(["314", "15", "9"], num_samples=2, bias=0.5, seed=3, max_points=40)
+    together = scribe.samples(["314", "15", "9"], 2, bias=0.5, seed=3, max_points=40)
     assert [line.text for line in together] == ["314", "314", "15", "15", "9", "9"]
     for i, text in enumerate(["314", "15", "9"]):
         for mine, other in zip(
-            scribe(text, num_samples=2, bias=0.5, seed=3, max_points=40), together[2 * i :], strict=False
+            scribe.samples([text], 2, bias=0.5, seed=3, max_points=40), together[2 * i :], strict=False
         ):
             torch.testing.assert_close(mine.points, other.points)
             torch.testing.assert_close(mine.window, other.window)
     assert not torch.equal(together[0].points, together[1].points)
     assert not torch.equal(
-        scribe("314", seed=4, max_points=40)[0].points, scribe("314", seed=3, max_points=40)[0].points
+        scribe("314", seed=4, max_points=40).points, scribe("314", seed=3, max_points=40).points
     )
 
 
@@ -152,9 +153,9 @@ def test_writing_stops_when_the_window_is_on_the_end_and_the_pen_is_up():
     assert all(line.finished for line in lines)
     torch.testing.assert_close(lines[1].points[:, 0], torch.full((6,), 0.5))
     assert lines[1].points[:, 2].tolist() == [0, 1, 0, 1, 0, 1]
-    assert lines[1].read.tolist() == [0, 0, 1, 1, 2, 2]
+    assert lines[1].character_index.tolist() == [0, 0, 1, 1, 2, 2]
     assert [[len(s) for s in strokes] for strokes in lines[1].characters()] == [[2], [2], [2]]
-    cut = HandwritingSynthesizer(Ruler())("123", max_points=5)[0]
+    cut = HandwritingSynthesizer(Ruler())("123", max_points=5)
     assert (len(cut.points), cut.finished) == (5, False)
     assert [len(s) for s in cut.strokes()] == [2, 2, 1]
 
@@ -162,28 +163,28 @@ def test_writing_stops_when_the_window_is_on_the_end_and_the_pen_is_up():
 def test_a_prime_is_read_first_and_is_not_part_of_the_line():
     ruler = Ruler()
     scribe = HandwritingSynthesizer(ruler, unit=0.5)
-    hand = scribe("45", bias=0.0)[0]
-    line = scribe("123", bias=0.0, prime=hand)[0]
+    hand = scribe("45", bias=0.0)
+    line = scribe.samples(["123"], bias=0.0, prime=hand)[0]
     points, text, _ = ruler.began[-1]
     assert text.tolist() == [[4, 5, 1, 2, 3, 10]]
     torch.testing.assert_close(points[0, 1:, :2] * 0.5, hand.points[:, :2])
-    assert (len(line.points), line.read.tolist(), line.window.shape) == (6, [0, 0, 1, 1, 2, 2], (6, 4))
+    assert (len(line.points), line.character_index.tolist(), line.window.shape) == (6, [0, 0, 1, 1, 2, 2], (6, 4))
 
 
 def test_a_prime_that_no_scribe_wrote_is_refused():
-    with pytest.raises(BadInput, match="the prime is a str, not a line that was written"):
-        HandwritingSynthesizer(Ruler())("1", prime="x")
+    with pytest.raises(BadInput, match="prime must be Strokes, .* got str"):
+        HandwritingSynthesizer(Ruler()).samples(["1"], prime="x")
 
 
 def test_a_primed_network_goes_on_as_if_it_had_written_the_prime():
     of = task()
     scribe = HandwritingSynthesizer(network(of).double(), unit=0.12)
-    whole = scribe("12", bias=1.0, seed=5, max_points=30)[0]
-    cut = HandwrittenLine("1", whole.points[:10], whole.window[:10])
+    whole = scribe("12", bias=1.0, seed=5, max_points=30)
+    cut = Strokes("1", whole.points[:10], whole.window[:10])
     prepared = scribe.model.start(whole.points[None].double(), torch.tensor([[1, 2, 10]]), torch.tensor([3]))
     units = whole.points.double() / torch.tensor([0.12, 0.12, 1.0])
     _, state = scribe.model.read(shift_right(units[None, :11]), prepared)
-    primed = scribe("2", bias=1.0, seed=5, max_points=5, prime=cut)[0]
+    primed = scribe.samples(["2"], bias=1.0, seed=5, max_points=5, prime=cut)[0]
     torch.testing.assert_close(primed.window[0].double(), state.window_weights[0, 0, 1:], rtol=1e-5, atol=1e-7)
 
 
@@ -196,12 +197,15 @@ def test_a_primed_network_goes_on_as_if_it_had_written_the_prime():
         (["1", ""], {}, "empty"),
         ("1", {"bias": -1.0}, "bias"),
         ("1", {"bias": float("nan")}, "bias"),
-        ("1", {"num_samples": 0}, "samples"),
+        ("1", {"num_samples": 0}, "num_samples must be at least 1"),
     ],
 )
 def test_what_cannot_be_written_is_one_line(texts, settings, match):
     with pytest.raises(BadInput, match=match):
-        HandwritingSynthesizer(Ruler())(texts, **settings)
+        HandwritingSynthesizer(Ruler()).samples([texts] if isinstance(texts, str) else texts, **settings)
+    if texts and "num_samples" not in settings:
+        with pytest.raises(BadInput, match=match):
+            HandwritingSynthesizer(Ruler())(texts, **settings)
 
 
 def test_a_run_goes_on_exactly_and_what_it_saved_writes(tmp_path):
@@ -219,7 +223,7 @@ def test_a_run_goes_on_exactly_and_what_it_saved_writes(tmp_path):
     assert isinstance(scribes[0], HandwritingSynthesizer)
     assert (scribes[0].letters, scribes[0].unit) == ("0123456789", DATA.unit)
     regard.save(scribes[0], tmp_path / "again")
-    mine, other = (s("31", max_points=20)[0] for s in (scribes[0], regard.load(tmp_path / "again")))
+    mine, other = (s("31", max_points=20) for s in (scribes[0], regard.load(tmp_path / "again")))
     assert torch.equal(mine.points, other.points)
 
 
@@ -235,5 +239,6 @@ def test_without_a_text_it_writes_so_many_points(tmp_path):
     torch.testing.assert_close(scribe.sample_unconditional(17, num_samples=1, seed=1)[0].points, lines[0].points)
     with pytest.raises(BadInput, match="without a text"):
         scribe("12")
+    torch.testing.assert_close(scribe("", max_points=17, seed=1).points, lines[0].points)
     with pytest.raises(BadInput, match="give it one"):
         HandwritingSynthesizer(Ruler()).sample_unconditional(3)

@@ -12,7 +12,7 @@ from regard.data.batching import StreamPosition
 from regard.data.text.word_sentences import WordSentences
 from regard.models.elmo import Config, ELMo
 from regard.tasks.text import bidirectional_lm
-from regard.tasks.text.contextual_embeddings import ContextualEmbedder
+from regard.tasks.text.bidirectional_lm import ContextualEmbedder
 from regard.training import train
 from regard.training.recipe import Recipe, Train
 
@@ -126,11 +126,14 @@ def test_layer_0_knows_the_word_alone_and_the_others_its_sentence(reader):
     torch.testing.assert_close(a[0, 3], b[0, 1])
     assert (a[1:, 3] - b[1:, 1]).abs().amax(-1).min() > 1e-3
     assert torch.equal(reader.vectors(["One saw."], 2)[0], reader.layers(["One saw."])[0][2])
-    torch.testing.assert_close(reader(["One saw."])[0], reader.layers(["One saw."])[0].mean(0))
+    found = reader("One saw.")
+    assert found.words == ("One", "saw", ".")
+    torch.testing.assert_close(found.vectors, reader.layers(["One saw."])[0].mean(0))
+    assert torch.equal(reader("One saw.", layer=2).vectors, reader.layers(["One saw."])[0][2])
 
 
 def test_near_finds_the_same_place_first(reader):
-    found = reader.nearest("One saw the dog.", "dog", SENTENCES, k=3)
+    found = reader.nearest("One saw the dog.", "dog", SENTENCES, top_k=3)
     assert found[0].word == "dog"
     assert found[0].sentence == "One saw the dog ."
     assert found[0].cosine == pytest.approx(1.0, abs=1e-5)
@@ -144,5 +147,5 @@ def test_what_cannot_be_read_is_one_clear_line(reader):
         reader.nearest("One saw the dog.", "dgo", SENTENCES)
     with pytest.raises(BadInput, match="no layer 3"):
         reader.vectors(SENTENCES, 3)
-    with pytest.raises(BadInput, match="1 place or more"):
-        reader.nearest("One saw.", "saw", SENTENCES, k=0)
+    with pytest.raises(BadInput, match="top_k must be at least 1, got 0"):
+        reader.nearest("One saw.", "saw", SENTENCES, top_k=0)

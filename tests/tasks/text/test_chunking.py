@@ -11,7 +11,7 @@ from regard.data.shards.token_shards import IGNORE_INDEX
 from regard.data.text.chunking_seq2seq import CLOSE, OPEN, ChunkedSentence, ChunkingSeq2Seq, ChunkingSplit
 from regard.models.transformer import Config, Transformer
 from regard.tasks.text import chunking
-from regard.tasks.text.chunker import Chunker, bracket_chunks
+from regard.tasks.text.chunking import Chunker, bracket_chunks
 from regard.training import train
 from regard.training.recipe import load_recipe
 
@@ -84,7 +84,8 @@ def test_writing_depends_on_the_sentence_alone(folder, pos_column):
         assert whole[n] == parse.tags([words], None if tagged is None else [tagged[n]])[0]
         assert len(whole[n]) == len(words)
     assert len({tuple(tags) for tags in whole}) > 1
-    assert parse([], []) == []
+    assert parse.brackets([], []) == []
+    assert parse([]) == []
 
 
 def test_each_decision_is_the_likeliest_given_all_before_it(folder):
@@ -119,9 +120,11 @@ def test_a_run_learns_goes_on_exactly_and_what_it_saved_parses(folder, tmp_path,
     for name, value in parsers[0].model.state_dict().items():
         assert torch.equal(value, parsers[1].model.state_dict()[name]), name
     asked = (["the dog sees a cat ."], ["DT NN VB DT NN ."] if pos_column else None)
-    assert parsers[0](*asked) == ["(NP the dog ) (VP sees ) (NP a cat ) ."]
+    assert parsers[0].brackets(*asked) == ["(NP the dog ) (VP sees ) (NP a cat ) ."]
+    if not pos_column:
+        assert str(parsers[0](asked[0][0])) == "the/B-NP dog/I-NP sees/B-VP a/B-NP cat/I-NP ./O"
     regard.save(parsers[0], tmp_path / "again")
-    assert regard.load(tmp_path / "again")(*asked) == parsers[0](*asked)
+    assert regard.load(tmp_path / "again").brackets(*asked) == parsers[0].brackets(*asked)
 
 
 def test_brackets_stand_round_chunks():
@@ -135,10 +138,12 @@ def test_what_cannot_be_parsed_is_refused(folder):
     for asked, said in (
         (("the dog",), "list of sentences"),
         ((["the dog", " "],), "sentence 2 has no words"),
-        ((["the dog"],), "parts of speech too"),
+        ((["the dog"],), "also reads parts of speech"),
         ((["the dog"], ["DT"]), "do not fit"),
     ):
         with pytest.raises(BadInput, match=said):
-            parse(*asked)
+            parse.brackets(*asked)
+    with pytest.raises(BadInput, match="also reads parts of speech"):
+        parse("the dog")
     with pytest.raises(BadInput, match="beam_size"):
         of.report(parse.model, beam_size=3)

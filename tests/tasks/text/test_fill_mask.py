@@ -6,7 +6,7 @@ import torch
 import regard
 from regard.core.errors import BadInput, Unsupported
 from regard.models import build
-from regard.tasks.text.fill_mask import FillMask, fill_masks
+from regard.tasks.text.masked_lm import FillMask, fill_masks
 from regard.tokens.tokenizer import Tokenizer
 from regard.weights.hf import bert
 
@@ -30,7 +30,7 @@ def small(head="masked", **settings):
 @pytest.mark.parametrize("head", ["masked", "pretraining"])
 def test_guesses_are_the_likeliest_words_of_the_whole_vocabulary(head):
     fill = small(head)
-    (found,) = fill(["The old [MASK] barks at the [MASK]."], k=fill.text.size)
+    found = fill("The old [MASK] barks at the [MASK].", top_k=fill.text.size).masks
     assert len(found) == 2
     ids = torch.tensor([fill.encode("The old [MASK] barks at the [MASK].")])
     assert (ids == fill.text.mask).sum() == 2
@@ -52,10 +52,11 @@ def test_a_batch_equals_its_singles():
         "[MASK]",
         "Two dogs [MASK] in the snow.",
     ]
-    for mine, line in zip(fill(lines, 3), lines, strict=True):
-        (alone,) = fill([line], 3)
-        assert [[g.token for g in mask] for mask in mine] == [[g.token for g in mask] for mask in alone]
-        for a, b in zip(mine, alone, strict=True):
+    for mine, line in zip(fill(lines, top_k=3), lines, strict=True):
+        alone = fill(line, top_k=3)
+        assert mine.text == alone.text
+        assert [[g.token for g in mask] for mask in mine.masks] == [[g.token for g in mask] for mask in alone.masks]
+        for a, b in zip(mine.masks, alone.masks, strict=True):
             assert [g.probability for g in a] == pytest.approx([g.probability for g in b], rel=1e-4)
     assert fill([]) == []
 
@@ -68,7 +69,7 @@ def test_guesses_are_those_of_transformers_pipeline(tmp_path):
     fill = regard.load(tmp_path / "m")
     assert isinstance(fill, FillMask)
     for line in ("The old [MASK] barks.", "[MASK] dogs", "a[MASK]b, c"):
-        (mine,) = fill([line], 4)[0]
+        (mine,) = fill(line, top_k=4).masks
         for guess, wanted in zip(mine, theirs(line), strict=True):
             assert guess.token == wanted["token"]
             assert guess.probability == pytest.approx(wanted["score"], rel=1e-4)
@@ -81,7 +82,7 @@ def test_guesses_are_those_of_transformers_pipeline(tmp_path):
         (["a [MASK]", "The [mask] barks."], r"text 2 has no \[MASK\]"),
         ([""], "text 1 is empty"),
         (["[MASK] " * 30], r"text 1 has 32 tokens with its marks, this model reads 24"),
-        ("[MASK]", "give a list"),
+        (["[MASK]", 7], "text 2: Expected a text"),
     ],
 )
 def test_what_cannot_be_filled_in_is_refused(texts, said):
@@ -90,8 +91,8 @@ def test_what_cannot_be_filled_in_is_refused(texts, said):
 
 
 def test_other_bad_input():
-    with pytest.raises(BadInput, match="1 or more"):
-        small()(["[MASK]"], 0)
+    with pytest.raises(BadInput, match="top_k must be at least 1, got 0"):
+        small()(["[MASK]"], top_k=0)
     text = Tokenizer.train(LINES * 3, kind="wordpiece", size=120)
     with pytest.raises(BadInput, match="no token for a hidden word"):
         FillMask(build("bert", size="tiny", vocab=text.size), text)

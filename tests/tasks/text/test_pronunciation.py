@@ -11,7 +11,7 @@ from regard.models.rnnsearch import Config, RNNSearch
 from regard.models.transformer import Config as TransformerConfig
 from regard.models.transformer import Transformer
 from regard.tasks.text import pronunciation
-from regard.tasks.text.pronouncer import Pronouncer, normalize_spelling
+from regard.tasks.text.pronunciation import Pronouncer, normalize_spelling
 from regard.tasks.text.translation import label_smoothed_cross_entropy, shift_targets
 from regard.training import evaluate, train
 from regard.training.recipe import Recipe, Train
@@ -89,7 +89,7 @@ def test_a_words_company_does_not_change_its_sounds(task, model, beams):
 
 
 def test_several_pronunciations_come_best_first(task, model):
-    (found,) = Pronouncer(model, task.text).candidates(["tab"], 4, num_candidates=3)
+    (found,) = Pronouncer(model, task.text).candidates(["tab"], beam_size=4, num_candidates=3)
     assert [c.score for c in found] == sorted((c.score for c in found), reverse=True)
     assert len({c.text for c in found}) == 3
 
@@ -118,7 +118,7 @@ def test_capitals_accents_hyphens_and_marks_around_do_not_count():
         ("b3", "'b3' holds '3', for which this model has no sound; it reads ' a b i s t"),
         ("bat tab", "more than one word"),
         ("дом", "holds 'д'"),
-        (7, "line 1 is a int, not text"),
+        (7, "text 1: Expected a text"),
     ],
 )
 def test_what_has_no_sound_is_refused_by_name(task, model, word, says):

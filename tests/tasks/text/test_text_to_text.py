@@ -13,11 +13,11 @@ from regard.data.batching import StreamPosition
 from regard.data.text.span_corruption import SpanCorruption
 from regard.data.text.task_mixture import TaskMixture
 from regard.data.text.text_tasks import Example
+from regard.decoding.generation_config import GenerationConfig
 from regard.losses.fused_linear_cross_entropy import fused_linear_cross_entropy
 from regard.models.t5 import T5, Config
 from regard.tasks.text.text_to_text import Config as TaskConfig
-from regard.tasks.text.text_to_text_generator import TextToTextGenerator
-from regard.tasks.text.translator import SearchConfig
+from regard.tasks.text.text_to_text import TextToTextGenerator
 from regard.tokens.sentinels import sentinel_ids
 
 WORDS = ["red", "one", "two", "cat", "dog"]
@@ -141,7 +141,11 @@ def test_a_batch_gives_what_singles_give_in_every_way_of_searching(trained):
         {"must": ["two"]},
     ):
         how = how | short
-        assert write(prompts, **how) == [write([prompt], **how)[0] for prompt in prompts], how
+        batch, singles = write(prompts, **how), [write(prompt, **how) for prompt in prompts]
+        assert batch == singles, how
+        assert [[c.text for c in each.candidates] for each in batch] == [
+            [c.text for c in each.candidates] for each in singles
+        ]
     drawn = write(prompts, sample=True, seed=3, temperature=2.0, **short)
     assert drawn == write(prompts, sample=True, seed=3, temperature=2.0, **short)
     assert write(prompts[:1], sample=True, seed=3, temperature=2.0, **short) == drawn[:1]
@@ -181,7 +185,7 @@ def test_an_answer_has_at_most_as_many_tokens_as_asked_for(trained):
     task, model = trained
     write = TextToTextGenerator(model, task.text)
     assert write(["back: red one dog"], max_new_tokens=2)[0].split() == write(["back: red one dog"])[0].split()[:2]
-    with pytest.raises(BadInput, match="0 tokens"):
+    with pytest.raises(BadInput, match="max_new_tokens must be at least 1, got 0"):
         write(["back: red"], max_new_tokens=0)
 
 
@@ -193,8 +197,7 @@ def test_a_vocabulary_larger_than_the_model_is_refused_and_spare_rows_are_never_
     with torch.no_grad():
         spare.embed.weight[task.text.size :] *= 50  # what it would like to write most
     write = TextToTextGenerator(spare, task.text)
-    write._limit = 8
-    found = write._search([[5, 6]], SearchConfig(3), 64, [0])
+    found = write._search([[5, 6]], GenerationConfig(3, max_new_tokens=8), 64, [0])
     assert all(token < task.text.size for row in found for h in row for token in h.tokens)
 
 

@@ -8,7 +8,7 @@ from regard.data.text.parallel_corpus import PairBatch, ParallelCorpus
 from regard.models.transformer import Config, Transformer
 from regard.tasks.text import translation
 from regard.tasks.text.translation import Translation, label_smoothed_cross_entropy, shift_targets
-from regard.tasks.text.translator import Translator
+from regard.tasks.text.translation import Translator
 from regard.tokens.tokenizer import Tokenizer
 
 WORDS = {"one": "eins", "two": "zwei", "red": "rot", "blue": "blau", "dog": "Hund", "cat": "Katze"}
@@ -142,7 +142,7 @@ def test_a_batch_gives_what_single_lines_give_in_their_order(translator):
         singly = [translator([line], beam_size=beams)[0] for line in lines]
         assert len(set(singly)) > 2  # else the test says nothing
         assert translator(lines, beam_size=beams) == singly
-        assert translator(lines, beam_size=beams, batch_tokens=1) == singly
+        assert [c[0].text for c in translator.candidates(lines, beam_size=beams, batch_tokens=1)] == singly
         assert list(translator.stream(lines, window=4, beam_size=beams)) == singly
 
 
@@ -177,7 +177,7 @@ def test_strange_characters_never_crash_and_give_one_line(translator, line):
 
 
 def test_something_that_is_not_text_is_an_error_that_names_the_line(translator):
-    with pytest.raises(BadInput, match="line 2 is a int"):
+    with pytest.raises(BadInput, match="text 2: Expected a text"):
         translator(["one", 7])
 
 
@@ -212,8 +212,10 @@ def test_nbest_gives_ranked_different_translations(translator):
     assert [len(line) for line in found] == [3, 1, 3]
     for line in (found[0], found[2]):
         assert [c.score for c in line] == sorted((c.score for c in line), reverse=True)
-    assert translator(LINES[:1], beam_size=4, num_candidates=3)[0] == [c.text for c in found[0]]
-    with pytest.raises(BadInput, match="beams"):
+    best = translator(LINES[0], beam_size=4, num_candidates=3)
+    assert (best, best.score) == (found[0][0].text, found[0][0].score)
+    assert list(best.candidates) == found[0]
+    with pytest.raises(BadInput, match=r"num_candidates must be at most beam_size \(2\), got 3"):
         translator(LINES, beam_size=2, num_candidates=3)
 
 
@@ -305,7 +307,7 @@ def test_prefix_and_phrases_are_in_the_translations(translator):
 
 
 def test_what_does_not_go_together_is_refused(translator):
-    with pytest.raises(RegardError, match="plain beams only"):
+    with pytest.raises(RegardError, match="plain beam search only"):
         translator(["a"], must=["b"], prefix="c")
     with pytest.raises(RegardError, match="did you mean 'temperature'"):
         translator(["a"], temprature=2)

@@ -9,7 +9,7 @@ from regard.data.batching import StreamPosition
 from regard.data.text.word_sentences import WordSentences
 from regard.models.word2vec import Config, Word2Vec
 from regard.tasks.text import word2vec
-from regard.tasks.text.nearest_words import NearestWords
+from regard.tasks.text.word2vec import NearestWords
 from regard.tokens.word_tokenizer import build_vocabulary
 from regard.training import train
 from regard.training.recipe import Recipe, Train
@@ -112,7 +112,7 @@ def test_neighbours_are_those_of_the_largest_cosine(toy):
     assert [each.word for each in found] == sorted(cosines, key=cosines.get, reverse=True)
     for each in found:
         assert each.cosine == pytest.approx(cosines[each.word], abs=1e-6)
-    assert toy(["king", "bread"], 2)[0] == toy.nearest("King", 2)
+    assert list(toy(["king", "bread"], top_k=2)[0].neighbors) == toy.nearest("King", 2)
 
 
 def test_an_analogy_is_a_difference_of_unit_vectors_added(toy):
@@ -149,7 +149,7 @@ def test_what_is_not_a_known_word_is_one_clear_line(toy):
         toy.nearest(" ")
     with pytest.raises(BadInput, match="list of words"):
         toy.vectors("king")
-    with pytest.raises(BadInput, match="1 neighbour or more"):
+    with pytest.raises(BadInput, match="top_k must be at least 1, got 0"):
         toy.nearest("king", 0)
     with pytest.raises(BadInput, match="is 4 words"):
         toy.nearest("</s>")  # the characters, not the token

@@ -225,7 +225,7 @@ def test_projections_are_those_that_the_model_computes():
     project = model["cross"].project
     maps = muon.split_fused(project.kv.weight, rows["cross.project.kv.weight"])
     biases = muon.split_fused(project.kv.bias[:, None], rows["cross.project.kv.weight"])
-    for heads, w, b in zip(project.keys(x), maps, biases, strict=True):
+    for heads, w, b in zip(project.project_kv(x), maps, biases, strict=True):
         torch.testing.assert_close(heads.transpose(1, 2).flatten(2), x @ w.T + b[:, 0])
 
 

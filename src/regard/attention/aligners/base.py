@@ -1,11 +1,11 @@
-"""What aligners share.
+"""Base classes of aligners.
 
-    Looking     any aligner: a file writes `keys` and `map_rows`
-    Scored      one that has a score for every place and remembers nothing: a file writes `keys` and `scores`
+    AlignerBase         any aligner: a file writes `keys` and `weights`
+    StatelessAligner    one with a score for every place and no state: a file writes `keys` and `scores`
 
-        w_m = exp(e_m) / Σ_m' exp(e_m')      over the places the mask allows; zeros where it allows none
+        w_m = exp(e_m) / Σ_m' exp(e_m')      over the places that the mask allows; zeros where it allows none
 
-Models call the module, so that what an aligner gives can be watched.
+Models call the module (through `align`), so that `watch` sees its weights.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ from torch import nn
 
 from regard.attention.masked_softmax import masked_softmax
 from regard.core.errors import Unsupported
+from regard.core.layer_state import LayerState
 from regard.core.shapes import Bool, Float, Tensor
 
 
 class AlignerBase(nn.Module):
-    """An aligner: `keys` once for each input, `map_rows` at each step; calling it gives the weights."""
+    """An aligner: `keys` once for each input, `weights` at each step; calling it returns the weights."""
 
-    normalised: ClassVar[bool] = True  # rows sum to one, where there is a place to look at
-    monotonic: ClassVar[bool] = False  # where it looks only moves forward
+    normalised: ClassVar[bool] = True  # rows sum to one, unless everything is masked
+    monotonic: ClassVar[bool] = False  # the attended place only moves forward
+    takes_layer_state: ClassVar[bool] = False  # `weights` and calls take a LayerState, whose depth is the step
 
     def keys(self, memory: Float[Tensor, "B M C"]) -> Float[Tensor, "B M A"]:
-        """What the scores need of the memory, once for each input."""
+        """Return what the scores need of the memory, once for each input."""
         raise NotImplementedError
 
     def weights(
@@ -36,7 +38,7 @@ class AlignerBase(nn.Module):
         mask: Bool[Tensor, "B M"] | None = None,
         state: Any = None,
     ) -> tuple[Float[Tensor, "B K M"], Any]:
-        """Where each query looks, and the state for the next step."""
+        """Return the weights of each query over the memory, and the state for the next step."""
         raise NotImplementedError
 
     def forward(
@@ -46,15 +48,15 @@ class AlignerBase(nn.Module):
         mask: Bool[Tensor, "B M"] | None = None,
         state: Any = None,
     ) -> tuple[Float[Tensor, "B K M"], Any]:
-        """The same as `map_rows`; models call the module, so that what it gives can be watched."""
+        """Return `weights(...)`; models call the module, so that it can be watched."""
         return self.weights(query, keys, mask, state)
 
 
 class StatelessAligner(AlignerBase):
-    """An aligner that compares the query with every key and remembers nothing."""
+    """An aligner that compares the query with every key and has no state."""
 
     def scores(self, query: Float[Tensor, "B K Q"], keys: Float[Tensor, "B M A"]) -> Float[Tensor, "B K M"]:
-        """How well every place suits each query."""
+        """Return the score of every place for each query."""
         raise NotImplementedError
 
     def weights(
@@ -64,13 +66,28 @@ class StatelessAligner(AlignerBase):
         mask: Bool[Tensor, "B M"] | None = None,
         state: Any = None,
     ) -> tuple[Float[Tensor, "B K M"], Any]:
-        """Where each query looks: rows sum to one over what the mask allows, to zero where it allows nothing."""
         weights = masked_softmax(self.scores(query, keys), None if mask is None else mask[:, None])
         return weights.to(keys.dtype), state
 
 
+def align(
+    aligner: Any,
+    query: Float[Tensor, "B K Q"],
+    keys: Float[Tensor, "B M A"],
+    mask: Bool[Tensor, "B M"] | None,
+    state: Any,
+    layer_state: LayerState | None,
+) -> tuple[Float[Tensor, "B K M"], Any]:
+    """Call an aligner, with the layer state if it takes one."""
+    if getattr(aligner, "takes_layer_state", False):
+        weights, state = aligner(query, keys, mask, state, layer_state)
+    else:
+        weights, state = aligner(query, keys, mask, state)
+    return weights, state
+
+
 def check_same_width(name: str, query_width: int, memory_width: int) -> None:
-    """Refuse a product of vectors that differ in width."""
+    """Raise `Unsupported` unless query and memory have the same width."""
     if query_width != memory_width:
         raise Unsupported(
             f"'{name}' multiplies query and memory, which are {query_width} and {memory_width} wide here; "

@@ -81,16 +81,17 @@ class MapStore(Mapping[str, LazyMap]):
 
 @contextmanager
 def watch_lazy(
-    model: nn.Module, only: str = "*", *, values: bool = False, max_bytes: int = MAX_BYTES
+    model: nn.Module, only: str = "*", *, values: bool = False, max_bytes: int = MAX_BYTES, required: bool = True
 ) -> Iterator[MapStore]:
-    """Hold what the maps of everything in `model` are made of that attends and whose path matches `only`.
+    """Keep what the attention maps of `model` are computed from, for the parts whose path matches `only`.
 
-    With `import_fields`, the lengths of the values behind the output projection too; more than `most` bytes are refused.
+    With `values`, also the lengths of the values behind the output projection. More than `max_bytes` bytes are refused.
+    A model in which nothing attends raises, unless `required` is False: then the store stays empty.
     """
     store = MapStore()
-    with observe_attention(model, only, _MapRecorder(store, values, max_bytes)):
+    with observe_attention(model, only, _MapRecorder(store, values, max_bytes), required):
         yield store
-    if not store:
+    if not store and required:
         raise RegardError(
             f"the model did not run inside the block, so nothing was kept{nothing_captured_hint(model, only)}"
         )

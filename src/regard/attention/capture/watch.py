@@ -118,7 +118,7 @@ def watch(
 
 
 @contextmanager
-def observe_attention(model: nn.Module, only: str, observer: AttentionObserver) -> Iterator[None]:
+def observe_attention(model: nn.Module, only: str, observer: AttentionObserver, required: bool = True) -> Iterator[None]:
     """Tell somebody of everything in `model` that attends and whose path matches `only`, as long as the block lasts."""
     geometries = list[Geometry | None]()
     inner = getattr(model, "_orig_mod", model)  # what torch.compile wrapped
@@ -184,7 +184,7 @@ def observe_attention(model: nn.Module, only: str, observer: AttentionObserver) 
             stack.callback(handle.remove)
         if any(is_external(module) for module in modules.values()):
             stack.enter_context(TorchFunctionObserver(modules, only, observer))
-        elif not watched:
+        elif not watched and required:
             what = "nothing attends" if only == "*" else f"nothing that attends matches '{only}'"
             raise RegardError(f"{what} in this {type(inner).__name__}")
         if inner is not model or any(getattr(m, "_compiled_call_impl", None) is not None for m in modules.values()):

@@ -6,4 +6,6 @@ from regard.core.spec import Registry
 
 MECHANISMS: Registry = {
     "softmax": ("regard.attention.mechanisms.softmax", "SoftmaxAttention"),
+    "linear": ("regard.attention.mechanisms.linear", "LinearAttention"),
+    "realformer": ("regard.attention.mechanisms.realformer", "RealFormerAttention"),
 }

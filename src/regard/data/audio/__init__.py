@@ -1,1 +1,1 @@
-"""Audio data sets."""
+"""Audio datasets."""

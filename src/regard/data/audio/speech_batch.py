@@ -1,7 +1,7 @@
-"""What all recordings share: batches of frames and what is said in them, and stripes that hide some.
+"""Batches of recordings with their transcripts, and SpecAugment.
 
-    batch     frames B T F of recordings, padded with zeros, and targets <s> ... </s>, padded as well
-    masked    stripes of time and of features set to the mean, which is zero (SpecAugment without its warping)
+    batch          frames B T F, padded with zeros, and targets <s> ... </s>, padded as well
+    spec_augment   stripes of time and of features set to the mean, which is zero (without time warping)
 
 Park, Chan, Zhang, Chiu, Zoph, Cubuk, Le: SpecAugment. Interspeech 2019. arXiv:1904.08779
 """
@@ -24,7 +24,7 @@ PAD_TO_MULTIPLE_OF = 8  # padded lengths are multiples of this
 
 
 class SpeechBatch(NamedTuple):
-    """A batch of recordings as frames and what is said in them, padded on the right."""
+    """Recordings as frames, and their transcripts, padded on the right."""
 
     frames: Float[Tensor, "B T F"]
     frame_lengths: Int[Tensor, " B"]
@@ -32,30 +32,29 @@ class SpeechBatch(NamedTuple):
     target_lengths: Int[Tensor, " B"]
 
     def to(self, device: torch.device | str) -> SpeechBatch:
-        """The same batch on a device; from pinned memory without waiting for it."""
         return SpeechBatch(*(x.to(device, non_blocking=True) for x in self))
 
     def pin(self) -> SpeechBatch:
-        """The same batch in page-locked memory, from which a GPU copies while it computes."""
         return SpeechBatch(*(x.pin_memory() for x in self))
 
     def rows(self, n: int) -> SpeechBatch:
-        """Only the first n recordings (the padding stays)."""
         return SpeechBatch(*(x[:n] for x in self))
 
 
-def collate_speech(frames: Sequence[Float[Tensor, "_ F"]], said: Sequence[str], tokenizer: Tokenizer) -> SpeechBatch:
-    """Recordings and what is said in them as one batch."""
-    ids = [[tokenizer.bos, *numbers, tokenizer.eos] for numbers in tokenizer.encode(list(said))]
-    many = torch.tensor([len(row) for row in ids])
-    target = torch.full((len(ids), int(many.max())), tokenizer.pad)
+def collate_speech(
+    frames: Sequence[Float[Tensor, "_ F"]], transcripts: Sequence[str], tokenizer: Tokenizer
+) -> SpeechBatch:
+    """Collate recordings and transcripts."""
+    ids = [[tokenizer.bos, *numbers, tokenizer.eos] for numbers in tokenizer.encode(list(transcripts))]
+    lengths = torch.tensor([len(row) for row in ids])
+    target = torch.full((len(ids), int(lengths.max())), tokenizer.pad)
     for place, row in zip(target, ids, strict=True):
         place[: len(row)] = torch.tensor(row)
-    return SpeechBatch(*pad_frames(frames), target, many)
+    return SpeechBatch(*pad_frames(frames), target, lengths)
 
 
 def pad_frames(frames: Sequence[Float[Tensor, "_ F"]]) -> tuple[Float[Tensor, "B T F"], Int[Tensor, " B"]]:
-    """Recordings padded on the right to the longest (rounded up), and their lengths."""
+    """Return recordings padded on the right to the longest (rounded up), and their lengths."""
     lengths = torch.tensor([len(one) for one in frames])
     wide = frames[0].new_zeros(len(frames), round_up(int(lengths.max()), PAD_TO_MULTIPLE_OF), frames[0].shape[1])
     for row, one in zip(wide, frames, strict=True):
@@ -66,26 +65,26 @@ def pad_frames(frames: Sequence[Float[Tensor, "_ F"]]) -> tuple[Float[Tensor, "B
 def batch_by_frames(
     rows: Sequence[tuple[Tensor, str]], frames: int, batch: Callable[[Sequence[tuple[Tensor, str]]], SpeechBatch]
 ) -> Iterator[SpeechBatch]:
-    """Rows that are sorted by length, longest first, about so many frames at a time."""
+    """Batch rows that are sorted by length, longest first, about `frames` frames per batch."""
     at = 0
     while at < len(rows):
-        many = max(1, frames // round_up(len(rows[at][0]), PAD_TO_MULTIPLE_OF))
-        yield batch(rows[at : at + many])
-        at += many
+        rows_per_batch = max(1, frames // round_up(len(rows[at][0]), PAD_TO_MULTIPLE_OF))
+        yield batch(rows[at : at + rows_per_batch])
+        at += rows_per_batch
 
 
 def count_targets(batch: SpeechBatch) -> int:
-    """What a loss is divided by: the words (or letters) that are said, and the end of each recording."""
+    """Return the number of targets: the words (or letters) and the end of each recording."""
     return int(batch.target_lengths.sum()) - len(batch.target_lengths)
 
 
 def spec_augment(
     x: Float[Tensor, "T F"], times: int, width: int, mels: int, high: int, rng: np.random.Generator
 ) -> Float[Tensor, "T F"]:
-    """Frames with stripes set to the mean, which is zero: of time, together a fifth at most, and of features."""
+    """Set stripes to zero: of time, together at most a fifth, and of features."""
     x = x.clone()
-    for many, widest, side in ((times, min(width, len(x) // (5 * max(times, 1))), x), (mels, high, x.T)):
-        for _ in range(many):
+    for count, widest, side in ((times, min(width, len(x) // (5 * max(times, 1))), x), (mels, high, x.T)):
+        for _ in range(count):
             size = int(rng.integers(0, min(widest, len(side)) + 1))
             start = int(rng.integers(0, len(side) - size + 1))
             side[start : start + size] = 0.0

@@ -1,11 +1,10 @@
-"""Images changed at random so that a model sees none of them twice: a whole batch at a time, on the device it lies on.
+"""Random image augmentation: a whole batch at a time, on its device.
 
-    AUGMENTATIONS    bytes B C Y X in, bytes of the same shape out       each image changed in a way of its own
-    BLENDS      how much of itself each image keeps, B 1 Y X        the rest is another image of the batch (pairs.py)
+    AUGMENTATIONS    bytes B C Y X in, bytes of the same shape out                each image changed independently
+    MIX_METHODS      weight of each image, B 1 Y X; the rest is another image     (batch_mixing.py)
 
-All random numbers come from the generator handed in; drawing them never waits for the device, and what is done with
-them has the same shape whatever was drawn. So a batch costs the same every time, and a run that is taken up again draws
-what it would have drawn.
+All random numbers come from the given generator; sampling them never waits for the device, and shapes do not depend on
+them. So every batch costs the same, and a resumed run samples what it would have sampled.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Each image turned, sheared, magnified and moved a little, all at once: how hands and cameras differ.
+"""Rotate, shear, scale and translate each image a little, in one pass.
 
-    turn     by up to so many degrees              grow    by a factor of up to 1 + so much, or its inverse
-    shear    by up to so much                      move    by up to so much of a side
+    degrees   largest rotation                     scale       factor from 1 / (1 + scale) to 1 + scale
+    shear     largest shear                        translate   largest shift, relative to the side
 
-What comes in from outside is as dark as `outside` says: 0 for digits on black, 128 for photographs.
+Pixels from outside the image are `fill`: 0 for digits on black, 128 for photographs.
 
 Simard, Steinkraus, Platt: Best Practices for Convolutional Neural Networks Applied to Visual Document Analysis.
 ICDAR 2003
@@ -22,7 +22,7 @@ from regard.data.augment.warp import affine_matrices, warp_images
 
 
 class Affine:
-    """A little turned, sheared, magnified and moved."""
+    """Random affine transformation."""
 
     def __init__(
         self, degrees: float = 10.0, shear: float = 0.1, scale: float = 0.1, translate: float = 0.1, fill: float = 0.0
@@ -35,13 +35,12 @@ class Affine:
         self.degrees, self.shear, self.scale, self.translate, self.fill = degrees, shear, scale, translate, fill
 
     def __call__(self, pixels: UInt8[Tensor, "B C Y X"], generator: torch.Generator) -> UInt8[Tensor, "B C Y X"]:
-        """Each image in its own way."""
         b, _, y, x = pixels.shape
-        turn = uniform(b, -math.radians(self.degrees), math.radians(self.degrees), generator)
+        angle = uniform(b, -math.radians(self.degrees), math.radians(self.degrees), generator)
         shear = uniform(b, -self.shear, self.shear, generator)
-        grow = log_uniform(b, 1 / (1 + self.scale), 1 + self.scale, generator)
+        factor = log_uniform(b, 1 / (1 + self.scale), 1 + self.scale, generator)
         right, down = (uniform(b, -self.translate * side, self.translate * side, generator) for side in (x, y))
-        cos, sin = grow * turn.cos(), grow * turn.sin()
+        cos, sin = factor * angle.cos(), factor * angle.sin()
         return warp_images(
             pixels, affine_matrices(cos, shear * cos - sin, right, sin, shear * sin + cos, down), self.fill
         )

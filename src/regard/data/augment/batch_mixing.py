@@ -1,9 +1,9 @@
-"""Two images in one: each keeps a part of itself and takes the rest from another of its batch, and so does its label.
+"""Mix two images: each keeps a part of itself and takes the rest from another of its batch, and so does its label.
 
-    x  <-  kept · x + (1 - kept) · x[other]        t  <-  λ t + (1 - λ) t[other],    λ the mean of kept
+    x  <-  w · x + (1 - w) · x[other]        t  <-  λ t + (1 - λ) t[other],    λ the mean of w
 
-Mixup and CutMix differ in `kept` alone. Where both are on, a coin decides for each image. Who goes with whom is drawn
-anew for every batch; an image may meet itself.
+Mixup and CutMix differ only in the weights w. With both on, one is chosen at random for each image. Partners are
+sampled anew for every batch; an image may be its own partner.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ MixMethod = Callable[[int, int, int, torch.Generator], Tensor]
 def mix_batch(
     values: Float[Tensor, "B C Y X"],
     targets: Float[Tensor, "B K"],
-    blends: Sequence[MixMethod],
+    methods: Sequence[MixMethod],
     generator: torch.Generator,
 ) -> tuple[Float[Tensor, "B C Y X"], Float[Tensor, "B K"]]:
-    """Images and labels mixed; as they are where there is no way to."""
-    if not blends:
+    """Mix images and labels; return them unchanged without methods."""
+    if not methods:
         return values, targets
     b, _, y, x = values.shape
-    which = random_integers(b, len(blends), generator)
-    kept = torch.ones(b, 1, y, x, device=values.device)
-    for number, blend in enumerate(blends):
-        kept = torch.where((which == number)[:, None, None, None], blend(b, y, x, generator), kept)
+    which = random_integers(b, len(methods), generator)
+    weight = torch.ones(b, 1, y, x, device=values.device)
+    for number, method in enumerate(methods):
+        weight = torch.where((which == number)[:, None, None, None], method(b, y, x, generator), weight)
     other = torch.rand(b, generator=generator, device=generator.device).argsort()
-    share = kept.mean((1, 2, 3))[:, None]
-    kept = kept.to(values.dtype)
-    return torch.lerp(values[other], values, kept), share * targets + (1 - share) * targets[other]
+    share = weight.mean((1, 2, 3))[:, None]
+    weight = weight.to(values.dtype)
+    return torch.lerp(values[other], values, weight), share * targets + (1 - share) * targets[other]

@@ -1,9 +1,9 @@
-"""Light, contrast, saturation and hue of each image changed by factors of its own, in this order.
+"""Change brightness, contrast, saturation and hue of each image at random, in this order.
 
-    brightness, contrast, saturation    factors from 1 - given to 1 + given
-    hue                                 the circle of colours turned by up to so much of it, at most 0.5
+    brightness, contrast, saturation    factors from 1 - x to 1 + x
+    hue                                 rotation by up to this part of the colour circle, at most 0.5
 
-Images in grey have no saturation and no hue.
+Grey images have no saturation and no hue.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Pixels = UInt8[Tensor, "B C Y X"]
 
 
 class ColorJitter:
-    """Colours changed a little."""
+    """Random change of colours."""
 
     def __init__(
         self, brightness: float = 0.4, contrast: float = 0.4, saturation: float = 0.4, hue: float = 0.0
@@ -32,7 +32,6 @@ class ColorJitter:
         self.brightness, self.contrast, self.saturation, self.hue = brightness, contrast, saturation, hue
 
     def __call__(self, pixels: Pixels, generator: torch.Generator) -> Pixels:
-        """Each image in other colours."""
         b = len(pixels)
         light, contrast, colour = (
             uniform(b, max(0.0, 1 - by), 1 + by, generator) for by in (self.brightness, self.contrast, self.saturation)
@@ -46,15 +45,15 @@ class ColorJitter:
 
 
 def rotate_hue(pixels: UInt8[Tensor, "B 3 Y X"], by: Float[Tensor, " B"]) -> UInt8[Tensor, "B 3 Y X"]:
-    """Every hue moved on the circle of colours by a share of it, lightness and saturation as they were."""
+    """Rotate every hue by a part of the colour circle; lightness and saturation stay."""
     values = pixels.float() / 255
     high, low = values.amax(1), values.amin(1)
     wide = (high - low).clamp(min=1e-8)
     r, g, b = values.unbind(1)
     sixth = torch.where(
         high == r, (g - b) / wide % 6, torch.where(high == g, (b - r) / wide + 2, (r - g) / wide + 4)
-    )  # of the circle, from red
+    )  # sixths of the circle, from red
     sixth = sixth + 6 * by[:, None, None]
-    channels = [(sixth + at) % 6 for at in (5, 3, 1)]  # red, green, blue: how far each is from its peak
+    channels = [(sixth + at) % 6 for at in (5, 3, 1)]  # red, green, blue: distance from the peak of each
     made = [high - (high - low) * torch.minimum(k, 4 - k).clamp(0, 1) for k in channels]
     return (torch.stack(made, 1) * 255).round_().clamp_(0, 255).byte()

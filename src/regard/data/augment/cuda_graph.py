@@ -1,11 +1,11 @@
-"""What is done to a batch on a GPU, recorded once and played for every batch of that shape.
+"""Augmentation captured as a CUDA graph, once per batch shape.
 
-    launched    RandAugment behind a crop and a flip: some 500 small kernels, each asked for by the host
-    recorded    one CUDA graph: the host asks once
+    eager    RandAugment after a crop and a flip: some 500 small kernels, each launched by the host
+    graph    one launch
 
 A graph repeats the same kernels on the same memory, so batches are copied in and results copied out. Its random numbers
-come from a generator of its own that is seeded before it is played: the same seed gives the same numbers as without the
-graph, to the bit.
+come from its own generator, seeded before each replay: the same seed gives the same numbers as without the graph, to
+the bit.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ Prepare = Callable[[tuple[Tensor, ...], torch.Generator], tuple[Tensor, ...]]
 
 
 class GraphedAugmentation:
-    """A function of tensors and a generator that neither waits for the device nor changes shapes by what is drawn."""
+    """A captured function of tensors and a generator; it must not wait for the device nor have random shapes."""
 
-    def __init__(self, function: Prepare, given: tuple[Tensor, ...]) -> None:
-        device = given[0].device
-        self.given = tuple(x.clone() for x in given)
+    def __init__(self, function: Prepare, inputs: tuple[Tensor, ...]) -> None:
+        device = inputs[0].device
+        self.inputs = tuple(x.clone() for x in inputs)
         self.generator = torch.Generator(device)
-        now, aside = torch.cuda.current_stream(device), torch.cuda.Stream(device)
-        aside.wait_stream(now)
-        with torch.cuda.stream(aside):  # once for nothing: kernels are loaded, constants copied
-            function(self.given, self.generator)
-        now.wait_stream(aside)
+        stream, side_stream = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+        side_stream.wait_stream(stream)
+        with torch.cuda.stream(side_stream):  # warmup: kernels are loaded, constants copied
+            function(self.inputs, self.generator)
+        stream.wait_stream(side_stream)
         self.graph = torch.cuda.CUDAGraph()
         self.graph.register_generator_state(self.generator)
-        # thread_local: another thread may be pinning the next batch's memory meanwhile
+        # thread_local: another thread may be pinning memory meanwhile
         with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
-            self.found = function(self.given, self.generator)
+            self.outputs = function(self.inputs, self.generator)
 
-    def __call__(self, given: tuple[Tensor, ...], seed: int) -> tuple[Tensor, ...]:
-        """What the function gives for these tensors and a generator of this seed."""
-        for mine, each in zip(self.given, given, strict=True):
-            mine.copy_(each, non_blocking=True)
+    def __call__(self, inputs: tuple[Tensor, ...], seed: int) -> tuple[Tensor, ...]:
+        """Return the function's result for these tensors and a generator with this seed."""
+        for static_input, each in zip(self.inputs, inputs, strict=True):
+            static_input.copy_(each, non_blocking=True)
         self.generator.manual_seed(seed)
         self.graph.replay()
-        return tuple(x.clone() for x in self.found)
+        return tuple(x.clone() for x in self.outputs)

@@ -1,8 +1,8 @@
-"""CutMix: a rectangle of one image put into another, and the label in the parts of the areas.
+"""CutMix: paste a rectangle of one image into another, and mix the labels by area.
 
-    kept = 0 in a rectangle of the area 1 - λ, 1 around it,    λ ~ Beta(α, α) for each image
+    weight = 0 in a rectangle of the area 1 - λ, 1 around it,    λ ~ Beta(α, α) for each image
 
-The rectangle has the image's shape and lies inside it. The label goes by the pixels that were really kept.
+The rectangle has the image's aspect ratio and lies inside it. Labels are mixed by the actual area in pixels.
 
 Yun, Han, Oh, Chun, Choe, Yoo: CutMix. ICCV 2019. arXiv:1905.04899
 """
@@ -18,14 +18,14 @@ from regard.data.augment.sampling import box_mask, random_boxes
 
 
 class CutMix:
-    """How much of itself an image keeps: all of it or nothing, pixel by pixel."""
+    """Weights of an image: 1 or 0, pixel by pixel."""
 
     def __init__(self, alpha: float = 1.0) -> None:
         if not 0 < alpha <= MAX_ALPHA:
-            raise BadInput(f"cutmix(alpha={alpha}): alpha is above 0 and at most {MAX_ALPHA}")
+            raise BadInput(f"cutmix(alpha={alpha}): alpha must be above 0 and at most {MAX_ALPHA}")
         self.alpha = alpha
 
     def __call__(self, b: int, y: int, x: int, generator: torch.Generator) -> Float[Tensor, "b 1 y x"]:
-        """One around a rectangle of each image, zero in it."""
+        """Return 0 in a rectangle of each image, 1 around it."""
         side = (1 - sample_beta(b, self.alpha, generator)).sqrt()
         return 1 - box_mask(random_boxes(side * y, side * x, y, x, generator), y, x).float()

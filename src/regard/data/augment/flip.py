@@ -1,4 +1,4 @@
-"""Half of the images as in a mirror: left and right exchanged.
+"""Mirror half of the images.
 
 Not for what reads from left to right: digits, letters, traffic signs.
 """
@@ -13,13 +13,12 @@ from regard.data.augment.sampling import bernoulli, check_range
 
 
 class Flip:
-    """Left and right exchanged, with a chance."""
+    """Random horizontal flip."""
 
     def __init__(self, p: float = 0.5) -> None:
         check_range("flip(p", p, 0, 1)
         self.p = p
 
     def __call__(self, pixels: UInt8[Tensor, "B C Y X"], generator: torch.Generator) -> UInt8[Tensor, "B C Y X"]:
-        """Each image as it is or mirrored."""
-        turned = bernoulli(len(pixels), self.p, generator)
-        return torch.where(turned[:, None, None, None], pixels.flip(-1), pixels)
+        flipped = bernoulli(len(pixels), self.p, generator)
+        return torch.where(flipped[:, None, None, None], pixels.flip(-1), pixels)

@@ -1,16 +1,16 @@
-"""What is done to a pixel whatever its neighbours are: a table of 256 bytes for each image and channel.
+"""Pixelwise operations as lookup tables: 256 bytes for each image and channel.
 
     brightness     f i                                        i the byte, f a factor for each image
-    contrast       f i + (1 - f) mean                         mean of the image in grey
+    contrast       f i + (1 - f) mean                         mean of the grey image
     posterize      i without its lowest bits
     solarize       255 - i from a threshold on
-    solarize_add   i + so much below 128
+    solarize_add   i + an amount below 128
     invert         255 - i
     autocontrast   (i - lowest) · 255 / (highest - lowest)    of the channel
     equalize       the share of the channel's pixels below i, · 255
 
-One look-up then does any of them, another to every image of the batch. Bytes are cut off and not rounded, as Pillow's
-and torchvision's are.
+One lookup then applies a different operation to every image of the batch. Bytes are truncated, not rounded, as in
+Pillow and torchvision.
 """
 
 from __future__ import annotations
@@ -25,47 +25,47 @@ LUMA = (0.2989, 0.587, 0.114)
 
 
 def apply_tables(pixels: UInt8[Tensor, "B C Y X"], tables: Tables) -> UInt8[Tensor, "B C Y X"]:
-    """Each pixel as its table says."""
+    """Look up each pixel in the table of its image and channel."""
     full = tables.expand(*pixels.shape[:2], 256)
     return full.gather(2, pixels.flatten(2).long()).view_as(pixels)
 
 
 def brightness(factor: Float[Tensor, " B"]) -> Tables:
-    """Lighter by a factor."""
+    """Return tables that scale by a factor."""
     return _bytes(factor[:, None, None] * byte_values(factor))
 
 
 def contrast(pixels: UInt8[Tensor, "B C Y X"], factor: Float[Tensor, " B"]) -> Tables:
-    """Further from the mean by a factor."""
+    """Return tables that scale the distance from the mean by a factor."""
     mean = gray(pixels).mean((1, 2, 3))
     return _bytes(factor[:, None, None] * byte_values(factor) + ((1 - factor) * mean)[:, None, None])
 
 
 def posterize(bits: Int[Tensor, " B"], like: Tensor) -> Tables:
-    """Only so many of the highest bits."""
+    """Return tables that keep only the highest bits."""
     low = 2 ** (8 - bits)[:, None, None]
     return (byte_values(like).long() // low * low).byte()
 
 
 def solarize(threshold: Float[Tensor, " B"]) -> Tables:
-    """From a threshold on what is light becomes dark."""
+    """Return tables that invert values from a threshold on."""
     i = byte_values(threshold)
     return torch.where(i >= threshold[:, None, None], 255 - i, i).byte()
 
 
 def solarize_add(add: Float[Tensor, " B"]) -> Tables:
-    """What is dark becomes lighter."""
+    """Return tables that add to values below 128."""
     i = byte_values(add)
     return _bytes(torch.where(i < 128, i + add[:, None, None].floor(), i))
 
 
 def invert(like: Tensor) -> Tables:
-    """Light is dark."""
+    """Return the table that inverts."""
     return (255 - byte_values(like)).byte()
 
 
 def autocontrast(pixels: UInt8[Tensor, "B C Y X"]) -> Tables:
-    """From black to white, in every channel."""
+    """Return tables that stretch every channel to 0 to 255."""
     flat = pixels.flatten(2).float()
     low, high = flat.amin(-1, keepdim=True), flat.amax(-1, keepdim=True)
     i, wide = byte_values(flat), high - low
@@ -73,7 +73,7 @@ def autocontrast(pixels: UInt8[Tensor, "B C Y X"]) -> Tables:
 
 
 def equalize(pixels: UInt8[Tensor, "B C Y X"]) -> Tables:
-    """Every value about as often as any other, in every channel."""
+    """Return tables that equalise the histogram of every channel."""
     b, c, y, x = pixels.shape
     flat = pixels.flatten(2).long()
     channel = torch.arange(b * c, device=pixels.device).view(b, c, 1) * 256
@@ -87,7 +87,7 @@ def equalize(pixels: UInt8[Tensor, "B C Y X"]) -> Tables:
 
 
 def gray(pixels: UInt8[Tensor, "B C Y X"]) -> Float[Tensor, "B 1 Y X"]:
-    """How light each pixel is."""
+    """Return the luminance of each pixel."""
     if pixels.shape[1] == 1:
         return pixels.float()
     r, g, b = pixels.float().unbind(1)
@@ -95,7 +95,7 @@ def gray(pixels: UInt8[Tensor, "B C Y X"]) -> Float[Tensor, "B 1 Y X"]:
 
 
 def byte_values(like: Tensor) -> Float[Tensor, " 256"]:
-    """All bytes in order."""
+    """Return all bytes in order."""
     return torch.arange(256, dtype=torch.float32, device=like.device)
 
 

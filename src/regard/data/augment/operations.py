@@ -1,14 +1,14 @@
-"""What can be done to a picture and how strongly: the fifteen operations of RandAugment, any of them to any image.
+"""The fifteen operations of RandAugment, a different one for each image of a batch.
 
-    tables     autocontrast, equalize, invert, posterize, solarize, solarize_add, contrast, brightness    (tables.py)
-    warps      rotate, shear_x, shear_y, translate_x, translate_y                                         (warp.py)
-    with       colour: the image in grey;  sharpness: the image blurred                f x + (1 - f) that
+    tables     autocontrast, equalize, invert, posterize, solarize, solarize_add, contrast, brightness   (lookup_tables)
+    warps      rotate, shear_x, shear_y, translate_x, translate_y                                        (warp)
+    blends     color: with the grey image;  sharpness: with the blurred image          f x + (1 - f) other
 
-Every operation is one of three kinds, so a batch in which each image has another one is three passes: one look-up, one
-warp, one sum. An image whose operation is of another kind keeps its pixels, to the bit.
+Every operation is one of three kinds, so a batch takes three passes: one lookup, one warp, one blend. An image whose
+operation is of another kind keeps its pixels, to the bit.
 
-Strengths run from 0 to 10 and have these meanings at 10: turned 30 degrees, sheared 0.3, moved 0.45 of a side, factors
-1 ± 0.9, one bit left, everything solarized, 110 added; signs are drawn.
+Strengths run from 0 to 10; at 10: rotation 30 degrees, shear 0.3, shift 0.45 of a side, factors 1 ± 0.9, one bit left,
+everything solarized, 110 added; signs are random.
 
 Cubuk, Zoph, Shlens, Le: RandAugment. 2019. arXiv:1909.13719; ranges that increase with the strength as in timm
 """
@@ -37,14 +37,14 @@ Pixels = UInt8[Tensor, "B C Y X"]
 def apply_operations(
     pixels: Pixels, which: Int[Tensor, " B"], strength: Float[Tensor, " B"], sign: Float[Tensor, " B"]
 ) -> Pixels:
-    """To each image its operation (a number in OPERATIONS; -1: none) with a strength from 0 to 10 and a sign ±1."""
+    """Apply to each image its operation (index into OPERATIONS; -1: none) with strength 0 to 10 and sign ±1."""
     pixels = _table(pixels, which, strength, sign)
     pixels = _warp(pixels, which - len(TABLE_OPERATIONS), strength * sign / 10)
     return _blend(pixels, which - len(TABLE_OPERATIONS) - len(WARP_OPERATIONS), enhance_factor(strength, sign))
 
 
 def enhance_factor(strength: Float[Tensor, " B"], sign: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
-    """1 ± 0.9 at the most."""
+    """Return the factor of an enhancement: 1 ± 0.9 at most."""
     return (1 + 0.09 * strength * sign).clamp(min=0.1)
 
 
@@ -84,13 +84,13 @@ def _blend(pixels: Pixels, which: Tensor, f: Tensor) -> Pixels:
 
 
 def blend(pixels: Pixels, other: Float[Tensor, "B #C Y X"], f: Float[Tensor, " B"]) -> Pixels:
-    """f of each image and 1 - f of another: less of that where f is above 1."""
+    """Return f · pixels + (1 - f) · other."""
     f = f[:, None, None, None]
     return (f * pixels.float() + (1 - f) * other).clamp(0, 255).byte()
 
 
 def blur(pixels: Pixels) -> Float[Tensor, "B C Y X"]:
-    """Five of each pixel and one of each neighbour, over 13; the outermost as they are."""
+    """Smooth with weight 5 for each pixel and 1 for each neighbour, over 13; the border stays."""
     values = pixels.float()
     if min(pixels.shape[2:]) < 3:
         return values

@@ -1,9 +1,9 @@
-"""RandAugment: a few operations for each image, drawn from fifteen, all of about one strength.
+"""RandAugment: a few operations for each image, sampled from fifteen, all of about one strength.
 
-    strength    normal around one number, from 0 to 10        the only two things to choose: it and how many
-    chance      each operation is left out with 1 - chance    (0.5 in timm's "rand-m9-mstd0.5-inc1", 1 in the paper)
+    magnitude   mean strength, from 0 to 10; with num_ops the only two settings to choose
+    p           probability of each operation    (0.5 in timm's "rand-m9-mstd0.5-inc1", 1 in the paper)
 
-Which operation an image gets differs from image to image; ranges.py does all of them in three passes.
+Operations differ from image to image; operations.py applies all of them in three passes.
 
 Cubuk, Zoph, Shlens, Le: RandAugment: Practical automated data augmentation with a reduced search space. NeurIPS 2020.
 arXiv:1909.13719
@@ -20,7 +20,7 @@ from regard.data.augment.sampling import bernoulli, check_range, random_integers
 
 
 class RandAugment:
-    """So many operations of about one strength."""
+    """`num_ops` operations of about one strength."""
 
     def __init__(self, num_ops: int = 2, magnitude: float = 9.0, magnitude_std: float = 0.5, p: float = 0.5) -> None:
         check_range("randaugment(num_ops", num_ops, 1, len(OPERATIONS))
@@ -30,7 +30,6 @@ class RandAugment:
         self.num_ops, self.magnitude, self.magnitude_std, self.p = num_ops, magnitude, magnitude_std, p
 
     def __call__(self, pixels: UInt8[Tensor, "B C Y X"], generator: torch.Generator) -> UInt8[Tensor, "B C Y X"]:
-        """Each image with its operations done, one after another."""
         b = len(pixels)
         for _ in range(self.num_ops):
             which = random_integers(b, len(OPERATIONS), generator)

@@ -1,7 +1,7 @@
-"""Each image moved by up to so many pixels either way: a border is put around it, and a piece of its size cut out.
+"""Shift each image by up to `padding` pixels: pad it and cut out a piece of its size.
 
-All pieces there are of a padded image are views of it, (2 p + 1)² of them; one for each image is picked by its number,
-so nothing is copied but what is taken.
+All (2 p + 1)² crops of a padded image are views of it; one for each image is selected by index, so only the result is
+copied.
 
 He, Zhang, Ren, Sun: Deep Residual Learning. CVPR 2016. arXiv:1512.03385, section 4.2
 """
@@ -21,25 +21,26 @@ from regard.data.augment.sampling import random_integers
 
 
 class RandomCrop:
-    """A piece of the padded image, as large as the image was."""
+    """Random crop of the padded image, of the image's size."""
 
-    def __init__(self, padding: Annotated[int, Range(low=0)] = 4, padding_mode: Literal["constant", "reflect"] = "constant") -> None:
+    def __init__(
+        self, padding: Annotated[int, Range(low=0)] = 4, padding_mode: Literal["constant", "reflect"] = "constant"
+    ) -> None:
         if padding_mode not in ("constant", "reflect"):
-            raise BadInput(f"random_crop(padding_mode={padding_mode!r}): padding_mode is constant or reflect")
+            raise BadInput(f"random_crop(padding_mode={padding_mode!r}): padding_mode must be constant or reflect")
         if padding < 0:
             raise BadInput(f"random_crop(padding={padding}): at least 0 is needed")
         self.padding, self.padding_mode = padding, padding_mode
 
     def fits(self, y: int, x: int) -> None:
-        """Refuse images that could be moved out of sight."""
+        """Raise if images could be shifted out of sight."""
         if self.padding >= min(y, x):
             raise BadInput(
-                f"random_crop(padding={self.padding}): images of {y} x {x} could be moved out of sight; "
-                f"at most {min(y, x) - 1} is possible"
+                f"random_crop(padding={self.padding}): images of {y} x {x} could be shifted out of sight; "
+                f"give at most {min(y, x) - 1}"
             )
 
     def __call__(self, pixels: UInt8[Tensor, "B C Y X"], generator: torch.Generator) -> UInt8[Tensor, "B C Y X"]:
-        """Each image moved."""
         b, _, y, x = pixels.shape
         p = self.padding
         if self.padding_mode == "constant":
@@ -53,6 +54,6 @@ class RandomCrop:
 
 
 def _reflect_indices(side: int, padding: int, device: torch.device) -> Tensor:
-    """Where the pixels of a padded side come from, the border in a mirror; any width of it."""
+    """Return the source index of each pixel of a side with reflected borders of any width."""
     places = torch.arange(-padding, side + padding, device=device) % max(2 * side - 2, 1)
     return torch.minimum(places, 2 * side - 2 - places) if side > 1 else torch.zeros_like(places)

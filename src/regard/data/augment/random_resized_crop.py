@@ -1,9 +1,9 @@
-"""A piece of each image, magnified to the size of the whole: its area and its shape drawn at random.
+"""Crop a random piece of each image and resize it to the image's size.
 
-    area     between `least` and `most` of the image's, evenly
-    shape    width over height between 3/4 and 4/3, its logarithm evenly; a side is never longer than the image's
+    area     between `min_area` and `max_area` of the image's, uniform
+    ratio    width over height between 1 / ratio and ratio, log-uniform; a side is never longer than the image's
 
-Pixels are interpolated and never averaged over, so shrink images to about the size the model reads beforehand.
+Pixels are interpolated without antialiasing, so shrink images to about the model's size beforehand.
 
 Szegedy et al.: Going Deeper with Convolutions. CVPR 2015. arXiv:1409.4842, section 6
 """
@@ -24,23 +24,24 @@ from regard.data.augment.warp import affine_matrices, warp_images
 
 
 class RandomResizedCrop:
-    """A magnified piece."""
+    """Random crop, resized to the image's size."""
 
-    def __init__(self, min_area: float = 0.08, max_area: float = 1.0, ratio: Annotated[float, Range(above=0)] = 4 / 3) -> None:
+    def __init__(
+        self, min_area: float = 0.08, max_area: float = 1.0, ratio: Annotated[float, Range(above=0)] = 4 / 3
+    ) -> None:
         if not 0 < min_area <= max_area <= 1:
             raise BadInput(
-                f"random_resized_crop(min_area={min_area}, max_area={max_area}): both are shares of the area, least first"
+                f"random_resized_crop(min_area={min_area}, max_area={max_area}): needs 0 < min_area <= max_area <= 1"
             )
         if not 1 <= ratio < math.inf:
-            raise BadInput(f"random_resized_crop(ratio={ratio}): the longer side over the shorter, 1 or more")
+            raise BadInput(f"random_resized_crop(ratio={ratio}): the longest side over the shortest, 1 or more")
         self.min_area, self.max_area, self.ratio = min_area, max_area, ratio
 
     def __call__(self, pixels: UInt8[Tensor, "B C Y X"], generator: torch.Generator) -> UInt8[Tensor, "B C Y X"]:
-        """A piece of each image."""
         b, _, y, x = pixels.shape
         area = uniform(b, self.min_area, self.max_area, generator)
         shape = log_uniform(b, 1 / self.ratio, self.ratio, generator)
         wide, tall = (area * shape).sqrt().clamp(max=1), (area / shape).sqrt().clamp(max=1)  # shares of the sides
-        left = (uniform(b, -1, 1, generator) * (1 - wide)) * (x / 2)  # of the middle of the piece from the image's
+        left = (uniform(b, -1, 1, generator) * (1 - wide)) * (x / 2)  # offset of the crop's centre from the image's
         top = (uniform(b, -1, 1, generator) * (1 - tall)) * (y / 2)
         return warp_images(pixels, affine_matrices(wide, 0.0, left, 0.0, tall, top), outside=None)

@@ -1,4 +1,4 @@
-"""TrivialAugment: one operation for each image, of a strength drawn evenly. Nothing to choose.
+"""TrivialAugment: one operation for each image, of uniformly sampled strength. Nothing to tune.
 
 The operations and their ranges are those of RandAugment here; the paper's "wide" ranges reach further.
 
@@ -16,10 +16,9 @@ from regard.data.augment.sampling import bernoulli, random_integers, uniform
 
 
 class TrivialAugment:
-    """One operation of any strength."""
+    """One operation of random strength, or none."""
 
     def __call__(self, pixels: UInt8[Tensor, "B C Y X"], generator: torch.Generator) -> UInt8[Tensor, "B C Y X"]:
-        """Each image with one operation done, or none: that is one of them too."""
         b = len(pixels)
         which = random_integers(b, len(OPERATIONS) + 1, generator) - 1
         sign = 1 - 2 * bernoulli(b, 0.5, generator).float()

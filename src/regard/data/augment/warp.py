@@ -1,8 +1,8 @@
-"""Images turned, sheared, moved and magnified: each by a matrix of its own, all in one pass.
+"""Affine warps of images: each by its own matrix, all in one pass.
 
-    pixel (y, x) of the result  =  the image at  matrix · (x, y, 1),    both counted from the middle, in pixels
+    pixel (y, x) of the result  =  the image at  matrix · (x, y, 1),    both relative to the centre, in pixels
 
-Between pixels the value is interpolated; what lies outside is grey.
+Values are interpolated bilinearly; outside the image they are grey.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GRAY = 128.0
 def warp_images(
     pixels: UInt8[Tensor, "B C Y X"], matrices: Float[Tensor, "B 2 3"], outside: float | None = GRAY
 ) -> UInt8[Tensor, "B C Y X"]:
-    """Each image through its matrix; `outside` None: as at the nearest edge."""
+    """Warp each image by its matrix; `outside` None: repeat the nearest edge."""
     y, x = pixels.shape[2:]
     rows = torch.arange(y, device=pixels.device) - (y - 1) / 2
     columns = torch.arange(x, device=pixels.device) - (x - 1) / 2
@@ -35,7 +35,7 @@ def warp_images(
 def affine_matrices(
     a: Tensor | float, b: Tensor | float, c: Tensor | float, d: Tensor | float, e: Tensor | float, f: Tensor | float
 ) -> Float[Tensor, "B 2 3"]:
-    """Matrices [[a, b, c], [d, e, f]] of numbers for each image or for all; one at least is for each."""
+    """Return matrices [[a, b, c], [d, e, f]]; each number is per image or for all, at least one per image."""
     some = next(value for value in (a, b, c, d, e, f) if isinstance(value, Tensor))
     full = [value if isinstance(value, Tensor) else torch.full_like(some, value) for value in (a, b, c, d, e, f)]
     return torch.stack(full, -1).unflatten(-1, (2, 3))

@@ -1,1 +1,1 @@
-"""Episodes of states, actions and rewards."""
+"""Recorded episodes of states, actions and rewards."""

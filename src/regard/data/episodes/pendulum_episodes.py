@@ -1,15 +1,13 @@
-"""Offline trajectories of a pendulum (data.pendulum): what controllers of very different skill did, to learn from.
+"""Offline episodes of a pendulum (pendulum.py) by controllers of very different skill.
 
-    random    torque drawn anew at every second action                                     3 in 10 episodes
-    medium    swings up to a height of its own, from 0 to 1                                5
-    expert    swings up and stays there                                                    2
+    random    a new random torque at every second action                                   3 in 10 episodes
+    medium    swings up to a random height from 0 to 1                                     5
+    expert    swings up and balances                                                       2
 
-A quarter of what the latter two do is random as well: so the record shows how to come back after a slip.
+A quarter of the actions of the latter two is random as well, so that the data show how to recover.
 
-A row is a window of `context` actions out of an episode: at each the return that was still to come, the state, the
-action taken. Nothing is read from a disk: episodes are made when they are asked for, always the same for a seed.
-
-    train, val, test      episodes of their own, and beginnings of their own to be played from
+A row is a window of `context_length` actions of an episode: return-to-go, state and action at each. Nothing is read
+from disk: episodes are generated, always the same for a seed. Each split has its own episodes and initial states.
 """
 
 from __future__ import annotations
@@ -30,76 +28,71 @@ from regard.data.shards.token_shards import resolve_split
 from regard.data.shuffle import Shuffle
 
 SPLITS = ("train", "val", "test")
-# share of the episodes, heights swung to (from, to), share of the actions that are random
+# share of the episodes, range of heights (from, to), share of random actions
 SKILLS = {"random": (0.3, 0.0, 0.0, 1.0), "medium": (0.5, 0.0, 1.0, 0.25), "expert": (0.2, 1.0, 1.0, 0.25)}
-RANDOM_ACTION_REPEAT = 2  # actions for which a random torque stays
+RANDOM_ACTION_REPEAT = 2  # actions for which a random torque is held
 
 
 class EpisodeBatch(NamedTuple):
-    """A batch of windows out of episodes."""
+    """A batch of windows of episodes."""
 
-    returns: Float[Tensor, "B T"]  # still to come, before the action
+    returns: Float[Tensor, "B T"]  # return-to-go, before the action
     states: Float[Tensor, "B T S"]
-    actions: Tensor  # B T A, or B T whole numbers where actions are classes
+    actions: Tensor  # B T A, or class numbers B T
     timesteps: Int[Tensor, "B T"]
 
     def to(self, device: torch.device | str) -> EpisodeBatch:
-        """The same batch on a device; from pinned memory without waiting for it."""
         return EpisodeBatch(*(x.to(device, non_blocking=True) for x in self))
 
     def pin(self) -> EpisodeBatch:
-        """The same batch in page-locked memory, from which a GPU copies while it computes."""
         return EpisodeBatch(*(x.pin_memory() for x in self))
 
     def rows(self, n: int) -> EpisodeBatch:
-        """Only the first n rows."""
         return EpisodeBatch(*(x[:n] for x in self))
 
 
 @dataclass(frozen=True)
 class PendulumEpisodes:
-    """How many episodes, how they are cut into rows, and how many go into a batch."""
+    """Settings of the dataset."""
 
-    episodes: int = 1000  # to train on; a tenth as many for validation and for test
-    torque_levels: int = 0  # actions are one of so many torques from -1 to 1; 0: any torque
-    context_length: int = 20  # actions a row
-    batch_size: int = 64  # in a batch, all processes together
+    episodes: int = 1000  # training episodes; a tenth as many for validation and for test
+    torque_levels: int = 0  # number of discrete torques from -1 to 1; 0: continuous
+    context_length: int = 20  # actions per row
+    batch_size: int = 64  # rows per batch over all processes
     seed: int = 0  # of the episodes
 
     def __post_init__(self) -> None:
         if not 1 <= self.context_length <= pendulum.EPISODE_STEPS:
             raise BadInput(
-                f"data.context_length={self.context_length}: an episode has {pendulum.EPISODE_STEPS} actions"
+                f"data.context_length must be 1 to {pendulum.EPISODE_STEPS}, the 80 actions of an episode; got "
+                f"{self.context_length}"
             )
         if self.torque_levels == 1:
             raise BadInput("data.torque_levels=1 leaves no choice; give 2 or more torques, or 0 for any")
 
     def quick(self) -> PendulumEpisodes:
-        """A few episodes: enough to see that everything runs."""
         return replace(
             self, episodes=20, context_length=min(self.context_length, 6), batch_size=min(self.batch_size, 8)
         )
 
     def splits(self) -> list[str]:
-        """The parts there are."""
         return sorted(SPLITS)
 
     def split(self, name: str) -> str:
-        """The full name of a part; the beginning of it will do where it is the only one."""
         return resolve_split(name, self.splits(), "control")
 
     def load(self, split: str) -> EpisodeSplit:
-        """The episodes of a part."""
+        """Generate the episodes of a split."""
         part = self.split(split)
         many = self.episodes if part == "train" else max(10, self.episodes // 10)
         return EpisodeSplit(self, *_generate_episodes(many, self.torque_levels, self._generator(part)))
 
     def initial_states(self, split: str, episodes: int) -> Float[Tensor, "B 2"]:
-        """Where episodes of a part begin that are to be played: none that was learned from."""
+        """Return initial states for evaluating a policy; none of them is in the training data."""
         return pendulum.initial_states(episodes, self._generator(f"{self.split(split)}, played"))
 
     def torque(self, actions: Tensor) -> Float[Tensor, " B"]:
-        """What the motor does for actions B A, or for classes B."""
+        """Return the torque of actions B A, or of classes B."""
         if not self.torque_levels:
             return actions[..., 0]
         return actions * (2.0 / (self.torque_levels - 1)) - 1
@@ -110,7 +103,7 @@ class PendulumEpisodes:
 
 
 class EpisodeSplit:
-    """Some episodes, all of one length."""
+    """Episodes of one length."""
 
     def __init__(
         self, settings: PendulumEpisodes, states: Tensor, actions: Tensor, rewards: Tensor, skill: Tensor
@@ -124,27 +117,26 @@ class EpisodeSplit:
         return len(self.states)
 
     def fingerprint(self) -> str:
-        """A few letters that change when the episodes do."""
         found = blake2b(digest_size=8)
         for x in (self.states, self.actions, self.rewards):
             found.update(x.numpy().data)
         return found.hexdigest()
 
     def stream(self, seed: int) -> BatchStream[EpisodeBatch]:
-        """Windows without end, every one once an epoch."""
+        """Return endless batches of windows, every window once per epoch."""
         return BatchStream(
             lambda epoch: _Epoch(self, mix_seed(seed, epoch)), self.collate, lambda batch: batch.returns.numel()
         )
 
     def eval_batches(self, rows: int) -> Iterator[EpisodeBatch]:
-        """Every episode in windows that follow one another: for measuring."""
+        """Yield every episode in consecutive windows."""
         starts = torch.arange(0, self.windows, self.settings.context_length)
         every = (torch.arange(len(self))[:, None] * self.windows + starts).flatten()
         for some in every.split(rows):
             yield self.collate(some)
 
     def collate(self, windows: Int[Tensor, " B"]) -> EpisodeBatch:
-        """These windows, numbered through all episodes."""
+        """Return these windows, numbered through all episodes."""
         episode, start = windows // self.windows, windows % self.windows
         at = start[:, None] + torch.arange(self.settings.context_length)
         where = episode[:, None], at
@@ -152,7 +144,7 @@ class EpisodeSplit:
 
 
 class _Epoch:
-    """The batches of one epoch; windows left over at the end wait for another."""
+    """Batches of one epoch; leftover windows are dropped."""
 
     def __init__(self, episodes: EpisodeSplit, key: int) -> None:
         self.batch_size = episodes.settings.batch_size
@@ -167,18 +159,18 @@ class _Epoch:
 
 
 def _generate_episodes(episodes: int, levels: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """States B T S, actions B T A (or classes B T), rewards B T, and of which skill each episode is."""
+    """Return states B T S, actions B T A (or classes B T), rewards B T, and the skill of each episode."""
     shares = torch.tensor([share for share, *_ in SKILLS.values()])
     skill = torch.searchsorted(shares.cumsum(0), (torch.arange(episodes) + 0.5) / episodes)
-    _, low, high, slips = torch.tensor(list(SKILLS.values()))[skill].unbind(-1)
+    _, low, high, random_share = torch.tensor(list(SKILLS.values()))[skill].unbind(-1)
     height = low + (high - low) * torch.rand(episodes, generator=generator)
     place, drawn = pendulum.initial_states(episodes, generator), torch.zeros(episodes)
     states, actions, rewards = [], [], []
     for step in range(pendulum.EPISODE_STEPS):
         if step % RANDOM_ACTION_REPEAT == 0:
             drawn = 2 * torch.rand(episodes, generator=generator) - 1
-            slip = torch.rand(episodes, generator=generator) < slips
-        torque = torch.where(slip, drawn, pendulum.swing_up_torque(place, height))
+            is_random = torch.rand(episodes, generator=generator) < random_share
+        torque = torch.where(is_random, drawn, pendulum.swing_up_torque(place, height))
         action = torque[:, None]
         if levels:
             action = ((torque + 1) / 2 * (levels - 1)).round().long()

@@ -1,1 +1,1 @@
-"""Image data sets."""
+"""Image datasets."""

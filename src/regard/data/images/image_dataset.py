@@ -1,14 +1,14 @@
-"""Sets of images with labels, whole in memory as bytes: MNIST, Fashion-MNIST, CIFAR-10, or a folder of image files.
+"""Image classification datasets, whole in memory as bytes: MNIST, Fashion-MNIST, CIFAR-10, or a folder of images.
 
-    ImageDataset("cifar10")            50,000 images of 32 x 32, a tenth of them for validation, and 10,000 for the test
-    ImageDataset("pets", image_size=64)      pets/train/cat/*.jpg and pets/val/..., or pets/cat/*.jpg, a tenth for validation
+    ImageDataset("cifar10")              50,000 images of 32 x 32, a tenth of them for validation, and 10,000 for test
+    ImageDataset("pets", image_size=64)  pets/train/cat/*.jpg and pets/val/..., or pets/cat/*.jpg (a tenth is val)
 
-A set of this size fits on the device whole (CIFAR-10: 150 MB). So what is drawn ahead and sent there is a batch of row
-numbers, 8 bytes an image; `to(device)` takes the pixels out of the copy that lies there, and everything that is done to
-them (data.augment) is done there: the host has nothing to do with pixels.
+A dataset of this size fits on the device (CIFAR-10: 150 MB). So only a batch of row numbers is sent there; `to(device)`
+gathers the pixels from the copy on the device, and augmentation (data.augment) runs there: the host does not touch
+pixels.
 
-With `repeats` every image stands so often in its batch, augmented anew each time, and an epoch takes as many batches as
-before: fewer images, seen more often side by side.
+With `repeats` every image occurs several times in its batch, augmented anew each time, and an epoch has as many batches
+as before: fewer images, seen more often together.
 
 LeCun et al. 1998 (MNIST); Xiao, Rasul, Vollgraf: Fashion-MNIST. arXiv:1708.07747; Krizhevsky 2009 (CIFAR-10)
 Hoffer et al.: Augment Your Batch. CVPR 2020. arXiv:1901.09335 (repeats)
@@ -41,18 +41,18 @@ from regard.modalities.decode_image import describe_skipped, list_image_files, l
 
 log = logging.getLogger("regard")
 
-MAX_PIXEL_BYTES = 8 * 2**30  # bytes of pixels that are held in memory; larger sets are packed (data.pictures)
+MAX_PIXEL_BYTES = 8 * 2**30  # largest dataset in memory; larger ones are packed (data.images.image_shards)
 SPLITS = ("train", "val", "test")
 
 
 @dataclass(frozen=True)
 class ImageDatasetInfo:
-    """What a set of a name is like."""
+    """Properties of a known dataset."""
 
     file: str
     labels: tuple[str, ...]
     size: int
-    mean: tuple[float, ...]  # of a channel, of values from 0 to 1
+    mean: tuple[float, ...]  # per channel, of values from 0 to 1
     std: tuple[float, ...]
 
 
@@ -70,53 +70,50 @@ IMAGE_DATASETS = {
 
 
 class LazyImageBatch(NamedTuple):
-    """A batch that is not there yet: which images it holds, and of what."""
+    """A batch as row numbers; the images are gathered by `to`."""
 
     indices: Int[Tensor, " B"]
     split: ImageSplit
 
     def to(self, device: torch.device | str) -> ImageBatch:
-        """The images themselves, taken where they lie on the device."""
+        """Gather the images on the device."""
         whole = self.split.on(device)
         numbers = self.indices.to(device, non_blocking=True)
         return ImageBatch(whole.pixels[numbers], whole.labels[numbers])
 
     def pin(self) -> LazyImageBatch:
-        """The same batch in page-locked memory."""
         return LazyImageBatch(self.indices.pin_memory(), self.split)
 
     def rows(self, n: int) -> LazyImageBatch:
-        """Only the first n images."""
         return LazyImageBatch(self.indices[:n], self.split)
 
 
 @dataclass(frozen=True)
 class ImageDataset:
-    """Which images, how large, which of them are for validation, and how many go into a batch."""
+    """Settings of the dataset."""
 
     path: str = "cifar10"  # mnist, fashion_mnist, cifar10; or a folder of images
-    image_size: int | None = None  # pixels a side; None: as they are, of a folder 224
-    batch_size: int = 128  # in a batch, all processes together
-    repeats: int = 1  # times an image stands in its batch
-    val_fraction: float = 0.1  # the share of the training images that is for validation, where there is no part for it
-    train_fraction: float = 1.0  # of what is left, so much of every class is trained on
-    seed: int = 0  # by which both are drawn
-    limit: int | None = None  # only so many images of every part
+    image_size: int | None = None  # pixels per side; None: the dataset's, 224 for a folder
+    batch_size: int = 128  # rows per batch over all processes
+    repeats: int = 1  # copies of an image in its batch
+    val_fraction: float = 0.1  # share of the training images used for validation, if there is no such split
+    train_fraction: float = 1.0  # share of the remaining images of every class to train on
+    seed: int = 0  # of both shares
+    limit: int | None = None  # use only this many images of every split
 
     def __post_init__(self) -> None:
         if not 0 < self.val_fraction < 1:
-            raise BadInput(f"data.val_fraction={self.val_fraction}: a share, more than 0 and less than 1")
+            raise BadInput(f"data.val_fraction={self.val_fraction}: a share above 0 and below 1 is expected")
         if not 0 < self.train_fraction <= 1:
-            raise BadInput(f"data.train_fraction={self.train_fraction}: a share, more than 0 and at most 1")
+            raise BadInput(f"data.train_fraction={self.train_fraction}: a share above 0 and at most 1 is expected")
         if self.image_size is not None and self.image_size < 1:
-            raise BadInput(f"data.image_size={self.image_size}: the side of an image is at least 1 pixel")
+            raise BadInput(f"data.image_size must be 1 or more, got {self.image_size}")
         if self.batch_size < 1 or (self.limit is not None and self.limit < 1):
-            raise BadInput(f"data.batch_size={self.batch_size} and data.limit={self.limit}: at least 1 image is needed")
+            raise BadInput(f"data.batch_size={self.batch_size} and data.limit={self.limit} must be 1 or more")
         if self.repeats < 1 or self.batch_size % self.repeats:
             raise BadInput(f"data.repeats={self.repeats} does not divide the {self.batch_size} rows of a batch")
 
     def quick(self) -> ImageDataset:
-        """A few images: enough to see that everything runs."""
         rows = min(self.batch_size, 4 * self.repeats)
         return replace(
             self, batch_size=rows, limit=48, image_size=None if self.known else min(self.image_size or 32, 32)
@@ -124,64 +121,60 @@ class ImageDataset:
 
     @property
     def known(self) -> ImageDatasetInfo | None:
-        """What is known of the set, where it is one of a name."""
+        """Properties of the dataset, if it is a known one."""
         return IMAGE_DATASETS.get(self.path)
 
     @property
     def pixels(self) -> int:
-        """The side of an image."""
         return self.image_size or (self.known.size if self.known else 224)
 
     @property
     def mean(self) -> tuple[float, ...]:
-        """The mean of every channel; of a folder, that of photographs."""
+        """Mean of every channel; ImageNet's for a folder."""
         return self.known.mean if self.known else MEAN
 
     @property
     def std(self) -> tuple[float, ...]:
-        """The spread of every channel."""
+        """Standard deviation of every channel; ImageNet's for a folder."""
         return self.known.std if self.known else STD
 
     @property
     def crop(self) -> float:
-        """The share of the shorter side that is cut out of the middle."""
+        """Share of the shorter side in the centre crop."""
         return 1.0
 
     @property
     def resample(self) -> str:
-        """How files are brought to their size."""
+        """Interpolation of resizing."""
         return "bicubic"
 
     def labels(self) -> list[str]:
-        """What the images are of."""
+        """Return the class names."""
         return (
             [*self.known.labels] if self.known else _classes(_split_folders(data_dir.find_dataset(self.path))["train"])
         )
 
     def splits(self) -> list[str]:
-        """The parts there are."""
         folder = data_dir.find_dataset(self.path)
         return sorted(SPLITS) if self.known else sorted(_split_folders(folder).keys() | {"val"})
 
     def split(self, name: str) -> str:
-        """The full name of a part; the beginning of it will do where it is the only one."""
         return resolve_split(name, self.splits(), self.path)
 
     def load(self, split: str) -> ImageSplit:
-        """The images of a part."""
         part = self.split(split)
-        held = self._named(part) if self.known else self._folder(part)
-        if not len(held):
-            raise BadInput(f"the part '{part}' of {self.path} holds no image")
-        return held
+        loaded = self._named(part) if self.known else self._folder(part)
+        if not len(loaded):
+            raise BadInput(f"the split '{part}' of {self.path} has no image")
+        return loaded
 
-    # -- sets of a name ------------------------------------------------------------------------------------------------
+    # -- known datasets ------------------------------------------------------------------------------------------------
 
     def _named(self, part: str) -> ImageSplit:
         known = IMAGE_DATASETS[self.path]
         file = data_dir.find_dataset(self.path) / known.file
         if not file.is_file():
-            raise BadInput(f"there is no {file}; the set '{self.path}' is read out of it")
+            raise BadInput(f"there is no {file}, which the dataset '{self.path}' is read from")
         stored = "test" if part == "test" else "train"
         labels = _load_array(file, f"{stored}_labels").astype(np.int64)
         rows = self._rows(labels, part, own=part == "test")
@@ -195,14 +188,14 @@ class ImageDataset:
         return ImageSplit(self, split, torch.from_numpy(numbers[labels[rows]]))
 
     def _cut(self, pixels: UInt8[Tensor, "N C Y X"]) -> UInt8[Tensor, "N C S S"]:
-        """Square images as they are shown: in another size, their middle."""
+        """Resize square images and crop the centre."""
         grown = math.floor(self.pixels / self.crop)
         pixels = pixels if grown == pixels.shape[-1] else _resized(pixels, grown)
         at = round((grown - self.pixels) / 2)
         return pixels[..., at : at + self.pixels, at : at + self.pixels].contiguous()
 
     def _rows(self, labels: np.ndarray, part: str, own: bool) -> np.ndarray:
-        """Which images of a file (or a folder) belong to a part, `own` where all of them do."""
+        """Return which images of a file (or folder) belong to a split; `own`: it has only images of this split."""
         order = Shuffle(len(labels), self.seed)(np.arange(len(labels)))
         many = 0 if own else max(1, round(self.val_fraction * len(labels)))
         rows = (order[:many] if part == "val" and not own else order[many:])[: self.limit]
@@ -218,39 +211,39 @@ class ImageDataset:
         classes, own = self.labels(), part in parts and (part != "train" or "val" in parts)
         folder = parts.get(part, parts["train"])
         if strange := set(_classes(folder)) - set(classes):
-            raise BadInput(f"{folder} has a class '{min(strange)}' that {parts['train']} has not")
+            raise BadInput(f"{folder} has a class '{min(strange)}' that {parts['train']} does not have")
         files = [(path, classes.index(name)) for name in _classes(folder) for path in list_image_files(folder / name)]
         if not files:
-            raise BadInput(f"{folder} holds no image ({', '.join(_classes(folder)[:3])}, ...)")
+            raise BadInput(f"{folder} has no image ({', '.join(_classes(folder)[:3])}, ...)")
         rows = self._rows(np.array([label for _, label in files]), part, own)
         side = self.pixels
         if (size := len(rows) * 3 * side * side) > MAX_PIXEL_BYTES:
             raise BadInput(
-                f"{len(rows):,} images of {side} x {side} are {size / 2**30:.0f} GiB, more than are held in memory: "
-                f"pack them (regard data pack {self.path} --images) and train on Pictures, or lower data.image_size"
+                f"{len(rows):,} images of {side} x {side} are {size / 2**30:.0f} GiB, too much for memory: pack them "
+                f"(regard data pack {self.path} --images) and train on ImageShards, or lower data.image_size"
             )
         if not len(rows):
             many = f"{len(files):,} image{'s' if len(files) > 1 else ''}"
-            raise BadInput(f"{folder} holds {many}, of which none is left for the part '{part}': give more of them")
-        wanted = [files[row][0] for row in rows]
+            raise BadInput(f"{folder} has {many}, of which none is left for the split '{part}': add more")
+        paths = [files[row][0] for row in rows]
         good, skipped = load_images(
-            wanted, lambda image: np.asarray(resize_center_crop(image, (side, side), self.crop, self.resample))
+            paths, lambda image: np.asarray(resize_center_crop(image, (side, side), self.crop, self.resample))
         )
         if not good:
-            first = next(describe_skipped(skipped, len(wanted)))
-            raise BadInput(f"no image of the part '{part}' of {folder} can be read: {first}")
-        for line in describe_skipped(skipped, len(wanted)) if skipped else ():
+            first = next(describe_skipped(skipped, len(paths)))
+            raise BadInput(f"no image of the split '{part}' of {folder} can be read: {first}")
+        for line in describe_skipped(skipped, len(paths)) if skipped else ():
             log.warning(line)
         there = {files[rows[number]][1] for number, _ in good}
         if part == "train" and (unseen := [name for label, name in enumerate(classes) if label not in there]):
-            log.warning(f"there is no image to train on of {', '.join(unseen)}")
+            log.warning(f"there is no training image of {', '.join(unseen)}")
         pixels = torch.from_numpy(np.stack([x for _, x in good])).permute(0, 3, 1, 2).contiguous()
         return ImageSplit(self, pixels, torch.tensor([files[rows[number]][1] for number, _ in good]), skipped)
 
 
 @dataclass(frozen=True)
 class ModelImageDataset(ImageDataset):
-    """The same images as a saved model is shown them: in its order of labels, with its mean, spread and crop."""
+    """The images as a saved model expects them: its order of labels, mean, std, crop and resampling."""
 
     class_names: tuple[str, ...] = ()
     model_mean: tuple[float, ...] = MEAN
@@ -260,31 +253,26 @@ class ModelImageDataset(ImageDataset):
 
     @property
     def mean(self) -> tuple[float, ...]:
-        """The model's."""
         return self.model_mean
 
     @property
     def std(self) -> tuple[float, ...]:
-        """The model's."""
         return self.model_std
 
     @property
     def crop(self) -> float:
-        """The model's."""
         return self.model_crop
 
     @property
     def resample(self) -> str:
-        """The model's."""
         return self.model_resample
 
     def labels(self) -> list[str]:
-        """The model's, which are those of the images in its own order."""
         return [*self.class_names]
 
 
 class ImageSplit:
-    """The images of one part, all of one size, with their labels."""
+    """The images of one split, all of one size, with their labels."""
 
     def __init__(
         self,
@@ -294,20 +282,19 @@ class ImageSplit:
         skipped: dict[Path, str] | None = None,
     ) -> None:
         self.settings, self.pixels, self.labels = settings, pixels, labels
-        self.skipped = skipped or {}  # files that could not be read, and why
-        self._there: dict[str, ImageBatch] = {}
+        self.skipped = skipped or {}  # unreadable files and the reasons
+        self._on_device: dict[str, ImageBatch] = {}
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def on(self, device: torch.device | str) -> ImageBatch:
-        """All of them on a device; they are copied there once."""
-        if str(device) not in self._there:
-            self._there[str(device)] = ImageBatch(self.pixels.to(device), self.labels.to(device))
-        return self._there[str(device)]
+        """Return all images on a device; they are copied there once."""
+        if str(device) not in self._on_device:
+            self._on_device[str(device)] = ImageBatch(self.pixels.to(device), self.labels.to(device))
+        return self._on_device[str(device)]
 
     def stream(self, seed: int) -> BatchStream[LazyImageBatch]:
-        """Training batches without end."""
         rows, repeats = self.settings.batch_size, self.settings.repeats
 
         def order(epoch: int) -> RowBatches | RepeatedBatches:
@@ -317,12 +304,10 @@ class ImageSplit:
         return BatchStream(order, lambda indices: LazyImageBatch(indices, self), lambda batch: len(batch.indices))
 
     def eval_batches(self, rows: int) -> Iterator[LazyImageBatch]:
-        """Every image once, so many in a batch."""
         for numbers in torch.arange(len(self)).split(rows):
             yield LazyImageBatch(numbers, self)
 
     def fingerprint(self) -> str:
-        """A few letters that change when the images or their labels do."""
         found = blake2b(digest_size=8)
         for x in (self.pixels, self.labels):
             found.update(x.numpy().data)
@@ -330,7 +315,7 @@ class ImageSplit:
 
 
 class RepeatedBatches:
-    """The batches of one epoch with every image several times in its batch, and no more batches than without that."""
+    """Batches of one epoch with every image several times in its batch, and no more batches than without."""
 
     def __init__(self, once: RowBatches, times: int) -> None:
         self.once, self.times = once, times
@@ -347,20 +332,20 @@ class RepeatedBatches:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=4)  # of a large file: train and val come out of one member, and unpacking takes seconds
+@lru_cache(maxsize=4)  # train and val come from one array, and decompressing it takes seconds
 def _load_array(file: Path, name: str) -> np.ndarray:
     try:
         with np.load(file) as stored:
             found: np.ndarray = stored[name]
     except (OSError, ValueError, KeyError, EOFError) as error:
         raise BadInput(f"{file} cannot be read: {error}") from None
-    except Exception as error:  # a damaged archive raises what its decompressor does
+    except Exception as error:  # a damaged archive raises its decompressor's errors
         raise BadInput(f"{file} is damaged: {type(error).__name__}: {error}") from None
     return found
 
 
 def _decode_jpeg_scans(file: Path, part: str, rows: np.ndarray) -> np.ndarray:
-    """Images that are stored as JPEG scans which share one header."""
+    """Decode images stored as JPEG scans that share one header."""
     from PIL import Image
 
     head, ends = _load_array(file, "jpeg_header").tobytes(), _load_array(file, f"{part}_offsets")
@@ -373,7 +358,7 @@ def _decode_jpeg_scans(file: Path, part: str, rows: np.ndarray) -> np.ndarray:
 
 
 def _resized(pixels: UInt8[Tensor, "N C Y X"], side: int) -> UInt8[Tensor, "N C S S"]:
-    """All images in another size, a few at a time."""
+    """Resize all images, in chunks."""
     some = [
         torch.nn.functional.interpolate(x.float(), (side, side), mode="bicubic", antialias=True, align_corners=False)
         for x in pixels.split(1000)
@@ -382,14 +367,14 @@ def _resized(pixels: UInt8[Tensor, "N C Y X"], side: int) -> UInt8[Tensor, "N C 
 
 
 def _split_folders(folder: Path) -> dict[str, Path]:
-    """The parts of a folder of images; one without train/ is all training data."""
+    """Return the splits of a folder of images; without train/ all of it is training data."""
     found = {part: folder / part for part in SPLITS if (folder / part).is_dir()}
     return found if "train" in found else {"train": folder}
 
 
 def _classes(folder: Path) -> list[str]:
-    """The classes of a part: its folders, in order."""
+    """Return the classes of a split: its subfolders, sorted."""
     found = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     if not found:
-        raise BadInput(f"{folder} has no folders; give one folder of images for each class")
+        raise BadInput(f"{folder} has no subfolders; make one folder of images for each class")
     return found

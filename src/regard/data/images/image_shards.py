@@ -1,10 +1,10 @@
-"""Images that do not fit into memory: sample shards, which hold the files' own bytes, read through a memory map.
+"""Images that do not fit into memory: shards of image files, read through a memory map.
 
     record    label (int32, -1 for none) | length of the name (uint32) | name | the bytes of the image file
     row       a record, in an order computed from (seed, epoch) as for tokens (data.shuffle)
-    batch     decoded in the threads that make batches, cut square in the middle and resized: B 3 Y X, bytes
+    batch     decoded in the batching threads, centre-cropped and resized: B 3 Y X, bytes
 
-Nothing of a file is run: it is decoded by Pillow, which refuses images of absurd size, as one of a few formats.
+Files are decoded by Pillow, restricted to a few formats and to reasonable sizes.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 RECORD_HEADER = struct.Struct("<iI")
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of photographs, values from 0 to 1: those of ImageNet
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, values from 0 to 1
 
 
 class ImageRecord(NamedTuple):
-    """One image as it was packed."""
+    """One packed image."""
 
-    content: bytes  # of the image file
+    content: bytes  # the image file
     label: int  # -1: none
     name: str
 
@@ -50,82 +50,73 @@ class ImageBatch(NamedTuple):
     labels: Int[Tensor, " B"]  # -1 where there is none
 
     def to(self, device: torch.device | str) -> ImageBatch:
-        """The same batch on a device; from pinned memory without waiting for it."""
         return ImageBatch(*(x.to(device, non_blocking=True) for x in self))
 
     def pin(self) -> ImageBatch:
-        """The same batch in page-locked memory, from which a GPU copies while it computes."""
         return ImageBatch(*(x.pin_memory() for x in self))
 
     def rows(self, n: int) -> ImageBatch:
-        """Only the first n images."""
         return ImageBatch(*(x[:n] for x in self))
 
 
 @dataclass(frozen=True)
 class ImageShards:
-    """Which sample shards, how large the images are, and how many go into a batch."""
+    """Settings of the dataset."""
 
-    path: str = "pictures"  # the folder that regard data pack --images made, or its name among the datasets
-    image_size: int = 224  # pixels a side
-    batch_size: int = 64  # in a batch, all processes together
-    limit: int | None = None  # only the first so many images of every part
+    path: str = "pictures"  # a folder made by regard data pack --images, or the name of a dataset
+    image_size: int = 224  # pixels per side
+    batch_size: int = 64  # rows per batch over all processes
+    limit: int | None = None  # use only the first images of every split
 
     def quick(self) -> ImageShards:
-        """A few small images: enough to see that everything runs."""
         return replace(self, image_size=min(self.image_size, 32), batch_size=min(self.batch_size, 4), limit=16)
 
     @property
     def folder(self) -> Path:
-        """Where they are."""
         return find_shards(self.path)
 
     def index(self) -> ShardIndex:
-        """What is known of them."""
         index = ShardIndex.read(self.folder)
         if index.kind != "images":
-            raise BadInput(f"{self.folder} holds {index.kind}, not images; images are packed with --images")
+            raise BadInput(f"{self.folder} holds {index.kind}, not images; pack images with --images")
         return index
 
     def labels(self) -> list[str]:
-        """What the images are of: the folders they were packed from."""
+        """Return the class names: the folders the images were packed from."""
         if not (found := self.index().classes):
-            raise BadInput(f"{self.folder} was packed without labels; pack one folder for each class")
+            raise BadInput(f"{self.folder} was packed without labels; pack a folder with one subfolder for each class")
         return [*found]
 
     @property
     def pixels(self) -> int:
-        """The side of an image."""
         return self.image_size
 
     @property
     def mean(self) -> tuple[float, ...]:
-        """The mean of every channel: that of photographs."""
+        """Mean of every channel: ImageNet's."""
         return MEAN
 
     @property
     def std(self) -> tuple[float, ...]:
-        """The spread of every channel."""
+        """Standard deviation of every channel: ImageNet's."""
         return STD
 
     def splits(self) -> list[str]:
-        """The parts there are."""
         return sorted(self.index().splits)
 
     def split(self, name: str) -> str:
-        """The full name of a part; the beginning of it will do where it is the only one."""
         return resolve_split(name, self.splits(), self.path)
 
     def load(self, split: str) -> ImageShardsSplit:
-        """A part, opened but not read."""
+        """Open a split without reading it."""
         index = self.index()
         return ImageShardsSplit(self, resolve_split(split, sorted(index.splits), self.path), index)
 
 
 class ImageShardsSplit:
-    """The images of one part: ``album[i]`` is the i-th as it was packed."""
+    """The images of one split: ``split[i]`` is the i-th packed record."""
 
-    skipped: dict[Path, str] = {}  # noqa: RUF012  those were left out when it was packed
+    skipped: dict[Path, str] = {}  # noqa: RUF012  unreadable files were left out when packing
 
     def __init__(self, settings: ImageShards, split: str, index: ShardIndex) -> None:
         self.settings, self.split, self.index = settings, split, index
@@ -136,7 +127,7 @@ class ImageShardsSplit:
         self.begins = np.cumsum([0, *(s.items for s in shards)]).tolist()
         self.size = min(self.begins[-1], self.begins[-1] if settings.limit is None else settings.limit)
         if not self.size:
-            raise BadInput(f"the part '{split}' of {settings.path} holds no image")
+            raise BadInput(f"the split '{split}' of {settings.path} has no image")
 
     def __len__(self) -> int:
         return self.size
@@ -155,51 +146,47 @@ class ImageShardsSplit:
         return ImageRecord(record[RECORD_HEADER.size + length :], label, name)
 
     def image(self, i: int) -> Image:
-        """The i-th image, decoded: upright, in RGB."""
+        """Return the i-th image, decoded: upright, in RGB."""
         return self._decoded(self[i])
 
-    def _decoded(self, picture: ImageRecord) -> Image:
+    def _decoded(self, record: ImageRecord) -> Image:
         try:
-            return decode_image(picture.content)
+            return decode_image(record.content)
         except BadInput as error:
             raise BadInput(
-                f"{picture.name} in {self.settings.path}: {error}; is a shard damaged? {_CHECK_HINT}"
+                f"{record.name} in {self.settings.path}: {error}; is a shard damaged? {_CHECK_HINT}"
             ) from None
 
     def stream(self, seed: int) -> BatchStream[ImageBatch]:
-        """Training batches without end."""
         return BatchStream(
             lambda epoch: _Epoch(self, mix_seed(seed, epoch)), self.collate, lambda batch: len(batch.labels)
         )
 
     def eval_batches(self, rows: int) -> Iterator[ImageBatch]:
-        """Every image once, so many in a batch."""
         for at in range(0, self.size, rows):
             yield self.collate(torch.arange(at, min(at + rows, self.size)))
 
     def collate(self, rows: Int[Tensor, " B"]) -> ImageBatch:
-        """These images as one batch."""
         from PIL import ImageOps
 
         side = self.settings.image_size
         pixels = np.empty((len(rows), side, side, 3), np.uint8)
         labels = torch.empty(len(rows), dtype=torch.int64)
         for row, i in enumerate(rows.tolist()):
-            picture = self[i]
-            labels[row] = picture.label
-            pixels[row] = np.asarray(ImageOps.fit(self._decoded(picture), (side, side)))
+            record = self[i]
+            labels[row] = record.label
+            pixels[row] = np.asarray(ImageOps.fit(self._decoded(record), (side, side)))
         return ImageBatch(torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous(), labels)
 
     def fingerprint(self) -> str:
-        """A few letters that change when the images do; from the index alone."""
         return self.index.fingerprint(self.split)
 
 
 class _Epoch:
-    """The batches of one epoch; images left over at the end wait for another."""
+    """Batches of one epoch; leftover images are dropped."""
 
-    def __init__(self, album: ImageShardsSplit, key: int) -> None:
-        self.rows, self.shuffle = album.settings.batch_size, Shuffle(len(album), key)
+    def __init__(self, split: ImageShardsSplit, key: int) -> None:
+        self.rows, self.shuffle = split.settings.batch_size, Shuffle(len(split), key)
 
     def __len__(self) -> int:
         return max(1, self.shuffle.size // self.rows)
@@ -210,10 +197,10 @@ class _Epoch:
         return torch.from_numpy(self.shuffle(np.arange(i * self.rows, min((i + 1) * self.rows, self.shuffle.size))))
 
 
-_CHECK_HINT = "regard data check looks at every file"
+_CHECK_HINT = "run regard data check"
 
 
-def pack_record(picture: ImageRecord) -> bytes:
-    """An image as it stands in a shard."""
-    name = picture.name.encode("utf-8", "replace")
-    return RECORD_HEADER.pack(picture.label, len(name)) + name + picture.content
+def pack_record(record: ImageRecord) -> bytes:
+    """Return the bytes of a record."""
+    name = record.name.encode("utf-8", "replace")
+    return RECORD_HEADER.pack(record.label, len(name)) + name + record.content

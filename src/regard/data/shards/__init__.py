@@ -1,1 +1,1 @@
-"""Token shards: packing, writing, reading."""
+"""Token and image shards: packing, index, reading."""

@@ -1,15 +1,15 @@
-"""Text files and folders of images, packed into shards once, so that training reads them without looking.
+"""Pack text files and folders of images into shards, so that training reads them without decoding.
 
-    source     a file, a folder, or .gz of text; .jsonl with a "text" in every line; PART=PATH says which part it is
-    document   a file, a paragraph or a line; its tokens end in the vocabulary's end token
-    part       val where the hash of a document's beginning says so, else train: the same on every run and machine, and
-               two equal documents are never on both sides
+    source     a file, a folder, or .gz of text; .jsonl with a "text" in every line; SPLIT=PATH sets its split
+    document   a file, a paragraph or a line; its tokens end with the end token
+    split      val if the hash of a document's beginning says so, else train: the same on every run and machine, and
+               equal documents are never in both
     piece      what is encoded at a time: a document, or some 100,000 characters of one, cut at a space between words
                where that does not change its tokens
 
-Everything is read once beforehand, so that what cannot be used is said at once and not hours later. The vocabulary is
-learned from the training part, or from an evenly drawn sample of it. Memory stays constant whatever is packed, and the
-same sources give the same bytes, with any number of processes.
+Everything is read once beforehand, so that unusable files are reported at once and not hours later. The tokenizer is
+trained on the training split, or on an even sample of it. Memory stays constant whatever is packed, and the same
+sources give the same bytes, with any number of processes.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
 
 DocumentUnit = Literal["file", "paragraph", "line"]
-ProgressCallback = Callable[[str, int, int], None]  # what is being done, how much of it is done, how much there is
+ProgressCallback = Callable[[str, int, int], None]  # phase, done, total
 
-SHARD_BYTES = 1 << 28  # bytes
-SAMPLE_CHARACTERS = 50_000_000  # characters to learn a vocabulary from
+SHARD_BYTES = 1 << 28
+SAMPLE_CHARACTERS = 50_000_000  # characters to train a tokenizer on
 VAL_FRACTION = 0.01
 PIECE_CHARACTERS = 100_000  # characters encoded at a time
-BATCH_CHARACTERS = 10 * PIECE_CHARACTERS  # characters handed to a process at a time
-MAX_IMAGE_BYTES = 1 << 29  # bytes of an image file
-MIN_PARALLEL_CHARACTERS = 20_000_000  # characters from which on it is worth while to start processes
+BATCH_CHARACTERS = 10 * PIECE_CHARACTERS  # characters sent to a process at a time
+MAX_IMAGE_BYTES = 1 << 29  # largest image file
+MIN_PARALLEL_CHARACTERS = 20_000_000  # fewer characters are encoded in one process
 
 _SEPARATORS: dict[str, re.Pattern[str] | None] = {
     "file": None,
@@ -63,7 +63,7 @@ _SEPARATORS: dict[str, re.Pattern[str] | None] = {
 
 
 class SourceFile(NamedTuple):
-    """A file to pack: where it is, its part where that was said, its class, and whether it was named itself."""
+    """A file to pack: its path, its split if given, its class, and whether the user named the file itself."""
 
     path: Path
     part: str | None = None
@@ -72,7 +72,7 @@ class SourceFile(NamedTuple):
 
 
 class TextPiece(NamedTuple):
-    """Some text of a document: whether it goes on from the piece before it, and whether the document ends with it."""
+    """A part of a document: whether it continues the piece before it, and whether it ends the document."""
 
     part: str
     text: str
@@ -82,10 +82,10 @@ class TextPiece(NamedTuple):
 
 @dataclass(frozen=True)
 class PackResult:
-    """What came of a packing."""
+    """Result of packing."""
 
     index: ShardIndex
-    skipped: dict[str, str]  # file -> why it was left out
+    skipped: dict[str, str]  # file -> why it was skipped
 
 
 # -- text --------------------------------------------------------------------------------------------------------------
@@ -100,30 +100,28 @@ def pack_text(
     shard: int = SHARD_BYTES,
     sample: int = SAMPLE_CHARACTERS,
     workers: int = 1,
-    told: ProgressCallback = lambda what, done, total: None,
+    progress: ProgressCallback = lambda what, done, total: None,
     every: float = JOURNAL_SECONDS,
 ) -> PackResult:
     """Pack text into token shards.
 
-    `tokens` is a kind of vocabulary to learn, ``"bpe(8000)"``, or the path of one to use (a tokenizer.json or its
-    folder). `val` is the share of documents that are kept for validation: by default one in a hundred, or none where a
-    source is given as ``"val=PATH"``. With more than one worker, call this under ``if __name__ == "__main__":``.
+    `tokens` is a kind of tokenizer to train, ``"bpe(8000)"``, or the path of one to use (a tokenizer.json or its
+    folder). `val` is the share of validation documents: by default one in a hundred, or none if a source is given as
+    ``"val=PATH"``. With more than one worker, call this under ``if __name__ == "__main__":``.
     """
     out = Path(out)
     if documents not in get_args(DocumentUnit):
-        raise UnknownName(
-            f"documents cannot be cut by '{documents}'; {did_you_mean(documents, get_args(DocumentUnit))}"
-        )
+        raise UnknownName(f"unknown document unit '{documents}'; {did_you_mean(documents, get_args(DocumentUnit))}")
     files = _files(sources, out, lambda path: True)
     val = _val_fraction(val, files)
     vocabulary = _parse_tokenizer(tokens)
     settings = {"tokens": tokens, "documents": documents, "val": val, "sample": sample, "shard": shard}
     with ShardWriter(out, _settings(files, settings), shard, every) as packing:
         if "vocabulary" not in packing.notes:
-            _prepare(packing, files, documents, val, vocabulary, sample, told)
+            _prepare(packing, files, documents, val, vocabulary, sample, progress)
         notes = packing.notes
         if _fingerprint(out) != notes["vocabulary"]:
-            raise BadInput(f"{out / 'tokenizer.json'} has changed since; delete the folder {out} and pack anew")
+            raise BadInput(f"{out / 'tokenizer.json'} has changed since; delete the folder {out} and pack again")
         files = [file for file in files if str(file.path) not in notes["skipped"]]
         upto, many = packing.pieces_done, notes["characters"] >= MIN_PARALLEL_CHARACTERS
         left = ((number, piece) for number, piece in enumerate(_pieces(files, documents, val), 1) if number > upto)
@@ -136,7 +134,7 @@ def pack_text(
                     at += length
                 notes["done"] += sum(len(piece.text) for _, piece in batch)
                 packing.reached(batch[-1][0])
-                told("packing", notes["done"], notes["characters"])
+                progress("packing", notes["done"], notes["characters"])
         text = _load_tokenizer(out)
         about = {"size": text.size, "kind": text.kind, "eos": text.eos, "fingerprint": notes["vocabulary"]}
         made: dict[str, Any] = {"by": f"regard {regard.__version__}", "tokens": Path(tokens).name}
@@ -154,14 +152,14 @@ def _prepare(
     val: float,
     vocabulary: tuple[str, int] | Tokenizer,
     sample: int,
-    told: ProgressCallback,
+    progress: ProgressCallback,
 ) -> None:
-    """Read everything once, and come by the vocabulary."""
-    characters, skipped = _scan_files(files, documents, told)
+    """Read everything once, and train or load the tokenizer."""
+    characters, skipped = _scan_files(files, documents, progress)
     if isinstance(vocabulary, tuple):
         usable = [file for file in files if str(file.path) not in skipped]
-        learned = _sample_pieces(_pieces(usable, documents, val), sample, characters, told)
-        told(f"learning {vocabulary[0]}({vocabulary[1]})", 0, 0)
+        learned = _sample_pieces(_pieces(usable, documents, val), sample, characters, progress)
+        progress(f"learning {vocabulary[0]}({vocabulary[1]})", 0, 0)
         vocabulary = _train_tokenizer(learned, *vocabulary)
     vocabulary.save(packing.folder)
     made = _fingerprint(packing.folder)
@@ -174,19 +172,19 @@ def _dtype(size: int) -> str:
 
 
 def _parse_tokenizer(tokens: str) -> tuple[str, int] | Tokenizer:
-    """The kind and size of a vocabulary to learn, or one that is there."""
+    """Return the kind and size of a tokenizer to train, or an existing one."""
     from regard.tokens.tokenizer import KINDS, Tokenizer
 
     found = re.fullmatch(r"(\w+)(?:\(\s*(?:size\s*=\s*)?([\d_]+)\s*\))?", tokens.strip())
     if found and found[1] in KINDS:
         kind, size = found[1], int(found[2] or 8000)
-        Tokenizer.train(["a b"], kind, size)  # an impossible size is said now, and not after everything has been read
+        Tokenizer.train(["a b"], kind, size)  # raises for an impossible size now, not after everything has been read
         return kind, size
     if Path(tokens).expanduser().exists():
         return Tokenizer.load(Path(tokens).expanduser())
     name = found[1] if found else tokens
     raise UnknownName(
-        f"'{tokens}' is neither a kind of vocabulary, like bpe(8000), nor a tokenizer.json or its folder; "
+        f"'{tokens}' is neither a kind of tokenizer, like bpe(8000), nor a tokenizer.json or its folder; "
         f"{did_you_mean(name, KINDS)}"
     )
 
@@ -210,29 +208,29 @@ def _train_tokenizer(texts: list[str], kind: str, size: int) -> Tokenizer:
     return Tokenizer.train(texts, kind=kind, size=size)
 
 
-def _sample_pieces(pieces: Iterable[TextPiece], room: int, characters: int, told: ProgressCallback) -> list[str]:
-    """Training pieces with at most `room` characters, drawn evenly: all whose number hashes below a bar that sinks."""
-    bar, size, done = 1.0, 0, 0
-    kept: list[tuple[float, str]] = []
+def _sample_pieces(pieces: Iterable[TextPiece], limit: int, characters: int, progress: ProgressCallback) -> list[str]:
+    """Return an even sample of training pieces with at most `limit` characters, by a hash of their number."""
+    threshold, size, done = 1.0, 0, 0
+    sample: list[tuple[float, str]] = []
     for number, piece in enumerate(pieces):
         done += len(piece.text)
         if number % 256 == 0:
-            told("sampling", done, characters)
-        luck = _hash_fraction(number.to_bytes(8, "little"))
-        if piece.part != "train" or luck >= bar:
+            progress("sampling", done, characters)
+        hash_value = _hash_fraction(number.to_bytes(8, "little"))
+        if piece.part != "train" or hash_value >= threshold:
             continue
-        kept.append((luck, piece.text))
+        sample.append((hash_value, piece.text))
         size += len(piece.text)
-        while size > room and len(kept) > 1:
-            bar /= 2
-            kept = [one for one in kept if one[0] < bar] or kept[:1]
-            size = sum(len(text) for _, text in kept)
-    return [text for _, text in kept]
+        while size > limit and len(sample) > 1:
+            threshold /= 2
+            sample = [one for one in sample if one[0] < threshold] or sample[:1]
+            size = sum(len(text) for _, text in sample)
+    return [text for _, text in sample]
 
 
 def _pieces(files: Sequence[SourceFile], documents: str, val: float) -> Iterator[TextPiece]:
-    """The text of all files in order, piece by piece."""
-    first = None  # the first document's hash: training data there always are
+    """Yield the text of all files in order, piece by piece."""
+    first = None  # hash of the first document, which is always training data
     for file in files:
         part, inside = file.part, False
         for text, ends in _documents(file.path, documents):
@@ -240,15 +238,15 @@ def _pieces(files: Sequence[SourceFile], documents: str, val: float) -> Iterator
                 if not text.strip():
                     continue
                 if file.part is None:
-                    luck = _hash_fraction(text.encode("utf-8"))
-                    first = luck if first is None else first
-                    part = "val" if luck < val and luck != first else "train"
+                    hash_value = _hash_fraction(text.encode("utf-8"))
+                    first = hash_value if first is None else first
+                    part = "val" if hash_value < val and hash_value != first else "train"
             yield TextPiece(part or "train", text, inside, ends)
             inside = not ends
 
 
 def _documents(path: Path, by: str) -> Iterator[tuple[str, bool]]:
-    """The documents of a file as (text, whether the document ends with it): long ones come in several."""
+    """Yield the documents of a file as (text, whether it ends the document): long ones come in several parts."""
     with _open_text(path) as file:
         if path.name.removesuffix(".gz").endswith(".jsonl"):
             for number, line in enumerate(file, 1):
@@ -282,7 +280,7 @@ def _split_long(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _split_position(text: str) -> int:
-    """Where to cut: at the last space between two letters; where there is none, after a line; else anywhere."""
+    """Return where to cut: at the last space between two letters, else after a line, else anywhere."""
     at = PIECE_CHARACTERS
     while (at := text.rfind(" ", PIECE_CHARACTERS // 2, at)) > 0:
         if text[at - 1].isalnum() and text[at + 1].isalnum():
@@ -291,27 +289,27 @@ def _split_position(text: str) -> int:
 
 
 def _jsonl_text(line: str, number: int) -> str:
-    """The text of a line of JSON."""
+    """Return the text of a line of JSON."""
     try:
         value = json.loads(line)
         text = value["text"]
     except (ValueError, KeyError, TypeError):
-        raise BadInput(f'line {number} is not JSON with a "text" in it') from None
+        raise BadInput(f'line {number} is not JSON with a "text"') from None
     try:
-        text.encode("utf-8")  # "\\ud800" is JSON, but no text
+        text.encode("utf-8")  # "\\ud800" is valid JSON but not text
     except (AttributeError, UnicodeEncodeError):
         raise BadInput(f'line {number}: its "text" is not text') from None
     return str(text)
 
 
 def _open_text(path: Path) -> io.TextIOWrapper:
-    """A text file; only a line feed ends a line. A mark at its very beginning is no text."""
+    """Open a text file; only a line feed ends a line, and a byte order mark is dropped."""
     raw: Any = gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")  # noqa: SIM115
     return io.TextIOWrapper(raw, encoding="utf-8-sig", newline="\n")
 
 
-def _scan_files(files: Sequence[SourceFile], documents: str, told: ProgressCallback) -> tuple[int, dict[str, str]]:
-    """Read everything: how many characters there are, and what cannot be used (an error where it was asked for)."""
+def _scan_files(files: Sequence[SourceFile], documents: str, progress: ProgressCallback) -> tuple[int, dict[str, str]]:
+    """Read everything; return the number of characters and the unusable files (an error if the user named one)."""
     characters, skipped, done = 0, {}, 0
     total = sum(file.path.stat().st_size for file in files)
     for file in files:
@@ -319,10 +317,10 @@ def _scan_files(files: Sequence[SourceFile], documents: str, told: ProgressCallb
         try:
             for number, (text, _) in enumerate(_documents(file.path, documents)):
                 if "\0" in text:
-                    raise BadInput("it holds zero bytes, which no text does")
+                    raise BadInput("it has zero bytes, so it is not text")
                 found += len(text) if text.strip() else 0
                 if number % 64 == 0:
-                    told("reading", done + min(found, size), total)  # about: characters are not bytes
+                    progress("reading", done + min(found, size), total)  # approximately: characters are not bytes
             why = "" if found else "it is empty"
         except UnicodeDecodeError as error:
             why = f"it is not UTF-8 ({error.reason}); convert it first (iconv -t UTF-8)"
@@ -337,12 +335,10 @@ def _scan_files(files: Sequence[SourceFile], documents: str, told: ProgressCallb
         else:
             characters += found
         done += size
-        told("reading", done, total)
+        progress("reading", done, total)
     if not characters:
         reasons = "; ".join(f"{Path(path).name}: {why}" for path, why in list(skipped.items())[:3])
-        raise BadInput(
-            f"there is no text in {_format_sources([f.path for f in files])}: {reasons or 'nothing was found'}"
-        )
+        raise BadInput(f"there is no text in {_format_sources([f.path for f in files])}: {reasons or 'no files found'}")
     return characters, skipped
 
 
@@ -355,13 +351,13 @@ _TOKENIZER: Any = None
 def _encoded(
     pieces: Iterator[NumberedPiece], folder: Path, workers: int
 ) -> Generator[tuple[list[NumberedPiece], tuple[bytes, list[int]]], None, None]:
-    """Batches of pieces, in order, with their tokens as bytes and how many tokens each has."""
-    if workers <= 1:  # the vocabulary has threads of its own: on 2 cores that was as fast as 2 processes
+    """Yield batches of pieces, in order, with their tokens as bytes and the number of tokens of each."""
+    if workers <= 1:  # the tokenizer has its own threads: as fast as 2 processes on 2 cores
         text = _load_tokenizer(folder)
         for batch in _batches(pieces):
             yield batch, _encode(text, [piece for _, piece in batch])
         return
-    # Processes that are started and not forked: what threads this one has is not known here.
+    # Spawn instead of fork: this process may have threads.
     pool = ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (str(folder),))
     try:
         waiting: deque[tuple[list[NumberedPiece], Future[tuple[bytes, list[int]]]]] = deque()
@@ -373,7 +369,7 @@ def _encoded(
         for batch, future in waiting:
             yield batch, future.result()
     except BrokenProcessPool:
-        raise RegardError("a process that encoded text was killed; give the same command again: it goes on") from None
+        raise RegardError("an encoding process was killed; run the same command again to continue") from None
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -392,7 +388,7 @@ def _batches(pieces: Iterator[NumberedPiece]) -> Iterator[list[NumberedPiece]]:
 
 
 def _start_worker(folder: str) -> None:
-    """A process of the pool: it encodes in one thread, leaves Ctrl-C to its parent, and ends when that does."""
+    """Initialise a worker: it encodes in one thread, ignores Ctrl-C, and exits with its parent."""
     global _TOKENIZER
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -402,7 +398,7 @@ def _start_worker(folder: str) -> None:
 
 def _exit_with_parent() -> None:
     if (parent := parent_process()) is not None:
-        parent.join()  # a parent that is killed tells nobody
+        parent.join()  # also returns when the parent is killed
         os._exit(1)
 
 
@@ -411,7 +407,7 @@ def _encode_in_worker(pieces: list[TextPiece]) -> tuple[bytes, list[int]]:
 
 
 def _encode(text: Tokenizer, pieces: list[TextPiece]) -> tuple[bytes, list[int]]:
-    """The tokens of some pieces, end to end, and their numbers."""
+    """Return the tokens of some pieces, end to end, and their lengths."""
     drops = _drops_space(text)
     rows = text.encode([p.text[1:] if p.goes_on and drops and p.text[:1] == " " else p.text for p in pieces])
     for piece, row in zip(pieces, rows, strict=True):
@@ -423,7 +419,7 @@ def _encode(text: Tokenizer, pieces: list[TextPiece]) -> tuple[bytes, list[int]]
 
 
 def _drops_space(text: Tokenizer) -> bool:
-    """Whether this vocabulary puts a space before every text, so that one at a cut must not be given to it."""
+    """Return whether this tokenizer puts a space before every text, so that one at a cut must be dropped."""
     return text.encode_one("a b") == [*text.encode_one("a"), *text.encode_one("b")]
 
 
@@ -436,12 +432,12 @@ def pack_images(
     val: float | None = None,
     shard: int = SHARD_BYTES,
     workers: int = 1,
-    told: ProgressCallback = lambda what, done, total: None,
+    progress: ProgressCallback = lambda what, done, total: None,
     every: float = JOURNAL_SECONDS,
 ) -> PackResult:
-    """Pack image files into sample shards: their own bytes, with a label where every class has its folder.
+    """Pack image files into shards: their bytes, with a label if every class has its folder.
 
-    What Pillow cannot read, or refuses for its size, is left out and named.
+    Files that Pillow cannot read, or that are too large, are skipped and reported.
     """
     from regard.data.images.image_shards import ImageRecord, pack_record
     from regard.modalities.decode_image import is_image_file
@@ -451,7 +447,7 @@ def pack_images(
     val = _val_fraction(val, files)
     classes = sorted({file.label for file in files if file.label is not None})
     if classes and (bare := next((file for file in files if file.label is None), None)) is not None:
-        raise BadInput(f"{bare.path} stands beside folders of classes; put every image into the folder of its class")
+        raise BadInput(f"{bare.path} is next to folders of classes; put every image into the folder of its class")
     labels = {name: number for number, name in enumerate(classes)}
     with ShardWriter(out, _settings(files, {"val": val, "shard": shard}), shard, every) as packing:
         if not packing.width:
@@ -466,22 +462,22 @@ def pack_images(
             else:
                 part = file.part
                 if part is None:
-                    luck = _hash_fraction(content)
-                    notes["first"] = luck if notes["first"] is None else notes["first"]
-                    part = "val" if luck < val and luck != notes["first"] else "train"
+                    hash_value = _hash_fraction(content)
+                    notes["first"] = hash_value if notes["first"] is None else notes["first"]
+                    part = "val" if hash_value < val and hash_value != notes["first"] else "train"
                 label = -1 if file.label is None else labels[file.label]
                 packing.add(part, pack_record(ImageRecord(content, label, file.path.name)), True)
             packing.reached(number)
-            told("packing", number, len(files))
+            progress("packing", number, len(files))
         if not packing.parts:
             reasons = "; ".join(f"{Path(path).name}: {why}" for path, why in list(notes["skipped"].items())[:3])
-            raise BadInput(f"no image of {_format_sources(sources)} can be used: {reasons or 'there is none'}")
+            raise BadInput(f"no image of {_format_sources(sources)} can be used: {reasons or 'no images found'}")
         made = {"by": f"regard {regard.__version__}", "val": val, "skipped": len(notes["skipped"])}
         return PackResult(packing.finish(ShardIndex("images", "uint8", {}, {}, tuple(classes), made)), notes["skipped"])
 
 
 def _verify_images(paths: Sequence[Path], workers: int) -> Iterator[tuple[bytes, str]]:
-    """The bytes of each image file, or why they cannot be used; some files ahead, in order."""
+    """Yield the bytes of each image file, or why it cannot be used; some files ahead, in order."""
     with ThreadPoolExecutor(max(1, workers)) as pool:
         waiting: deque[Future[tuple[bytes, str]]] = deque()
         for path in paths:
@@ -507,15 +503,15 @@ def _verify_image(path: Path) -> tuple[bytes, str]:
         return b"", str(error)
 
 
-# -- sources and parts -------------------------------------------------------------------------------------------------
+# -- sources and splits ------------------------------------------------------------------------------------------------
 
 
-def _files(sources: str | Path | Sequence[str | Path], out: Path, wanted: Callable[[Path], bool]) -> list[SourceFile]:
-    """All files the sources name, in an order of their own: sources as given, files by their paths."""
+def _files(sources: str | Path | Sequence[str | Path], out: Path, accepts: Callable[[Path], bool]) -> list[SourceFile]:
+    """Return all files of the sources: sources in the given order, files sorted by path."""
     own = out.resolve()
     sources = [sources] if isinstance(sources, (str, Path)) else sources
     if not sources:
-        raise BadInput("there is nothing to pack; name a file or a folder")
+        raise BadInput("there is nothing to pack; give a file or a folder")
     found: list[SourceFile] = []
     for source in sources:
         part, path = _parse_source(str(source))
@@ -524,7 +520,7 @@ def _files(sources: str | Path | Sequence[str | Path], out: Path, wanted: Callab
             continue
         if not path.is_dir():
             raise BadInput(f"there is no file or folder {path}")
-        for file in sorted(p for p in path.rglob("*") if wanted(p) and p.is_file()):
+        for file in sorted(p for p in path.rglob("*") if accepts(p) and p.is_file()):
             under = file.relative_to(path).parts
             if any(name.startswith(".") for name in under) or own in file.resolve().parents:
                 continue
@@ -542,21 +538,21 @@ def _parse_source(source: str) -> tuple[str | None, Path]:
 
 
 def _val_fraction(val: float | None, files: Sequence[SourceFile]) -> float:
-    """The share of documents that go to val: none where a source is val already."""
+    """Return the share of validation documents: none if a source is val already."""
     if val is None:
         return 0.0 if any(file.part == "val" for file in files) else VAL_FRACTION
     if not 0 <= val < 1:
-        raise BadInput(f"the share of val is {val}; give 0 or more, and less than 1")
+        raise BadInput(f"the validation share must be at least 0 and below 1, got {val}")
     return val
 
 
 def _hash_fraction(content: bytes) -> float:
-    """A number from 0 to 1 that depends on the content alone."""
+    """Return a number from 0 to 1 that depends on the content alone."""
     return int.from_bytes(blake2b(content, digest_size=8).digest(), "big") / 2**64
 
 
 def _settings(files: Sequence[SourceFile], settings: dict[str, Any]) -> dict[str, Any]:
-    """What must be the same for a packing to be taken up again."""
+    """Return everything that must be the same to continue an interrupted packing."""
     facts = blake2b(digest_size=16)
     for file in files:
         stat = file.path.stat()

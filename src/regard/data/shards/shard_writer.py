@@ -1,12 +1,11 @@
-"""Shards under way: a packing that is broken off, by whatever, can be taken up again and ends as if nothing had been.
+"""Writing shards so that an interrupted packing can be continued and ends with the same bytes.
 
-    packing.json           what is packed and how, and how far everything is on the disk; renewed now and then
-    train-00003.bin.part   the open shard of a part; cut back to what packing.json knows before it is gone on with
-    train-00003.bin        a finished one: filled, flushed to the disk, and only then called that
-    index.json             written when all is there; packing.json goes
+    packing.json           what is packed and how, and how much of it is on disk; updated now and then
+    train-00003.bin.part   the open shard of a split; truncated to what packing.json records before it is continued
+    train-00003.bin        a finished shard: full, flushed to disk, and then renamed
+    index.json             written at the end; packing.json is then removed
 
-So a name that ends in .bin is a whole shard, and a folder with index.json is a whole set. A folder that holds anything
-else is never written into.
+So a .bin file is always complete, and so is a folder with index.json. A folder with other content is never written to.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ from regard.core.files import atomic_write
 from regard.data.shards.index import DTYPES, INDEX_FILE, JOURNAL_FILE, READ_BYTES, Shard, ShardIndex
 
 LOCK = ".lock"
-JOURNAL_SECONDS = 30.0  # seconds after which what has been written is put on record
+JOURNAL_SECONDS = 30.0  # seconds between updates of packing.json
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
 
 class ShardWriter:
-    """A folder that shards are being packed into; nobody else writes there meanwhile.
+    """A folder that shards are packed into, locked by this process.
 
-    `facts` are the sources and settings, as plain values. Where the folder holds a packing of the same that was broken
-    off, `upto` is how many pieces of it are there, and `notes` what it had noted down.
+    `facts` are the sources and settings, as plain values. If the folder has an interrupted packing of the same facts,
+    `pieces_done` is the number of its pieces, and `notes` its notes.
     """
 
     def __init__(self, folder: Path, facts: Mapping[str, Any], limit: int, every: float = JOURNAL_SECONDS) -> None:
@@ -51,41 +50,41 @@ class ShardWriter:
         self.made = _check_output_folder(self.folder)
         self.lock = _lock_folder(self.folder)
         try:
-            _check_output_folder(self.folder)  # still: another process may just have finished
-            self._take_up()
+            _check_output_folder(self.folder)  # again: another process may just have finished
+            self._resume()
         except BaseException:
-            self._let_go()
+            self._unlock()
             raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for part in self.parts.values():
-            part.let_go()
-        if not self.whole and not self.pieces_done:  # nothing worth keeping
+            part.close_files()
+        if not self.whole and not self.pieces_done:  # nothing to continue from
             names = [JOURNAL_FILE, *TOKENIZER_FILES, *(name for part in self.parts.values() for name in part.names())]
             _remove_files(self.folder, names)
-        self._let_go()
+        self._unlock()
         if self.made:
-            with suppress(OSError):  # not empty: something worth keeping
+            with suppress(OSError):  # not empty
                 self.folder.rmdir()
 
-    def _let_go(self) -> None:
+    def _unlock(self) -> None:
         _remove_files(self.folder, [LOCK])
         self.lock.close()
 
-    def _take_up(self) -> None:
+    def _resume(self) -> None:
         try:
             journal = json.loads((self.folder / JOURNAL_FILE).read_bytes())
             facts, notes, upto, parts = (journal[key] for key in ("facts", "notes", "upto", "parts"))
         except FileNotFoundError:
-            return self.save(0)  # from now on this folder is known as ours
+            return self.save(0)  # marks the folder as ours
         except (OSError, ValueError, KeyError, TypeError):
-            raise BadInput(f"{self.folder / JOURNAL_FILE} is damaged; delete the folder and pack anew") from None
+            raise BadInput(f"{self.folder / JOURNAL_FILE} is damaged; delete the folder and pack again") from None
         if facts != self.facts:
             other = ", ".join(key for key in facts if facts.get(key) != self.facts.get(key)) or "something"
             raise BadInput(
-                f"a packing into {self.folder} was broken off, and it is not this one (other: {other}); "
-                f"give that command again to finish it, or delete the folder"
+                f"{self.folder} has an interrupted packing with other settings (different: {other}); run its command "
+                f"again to finish it, or delete the folder"
             )
         self.notes, self.pieces_done = notes, upto
         self.width = int(journal["width"])
@@ -93,31 +92,31 @@ class ShardWriter:
             self.parts[name] = _SplitWriter(self.folder, name, self.width, self.limit, state)
 
     def begin(self, dtype: str, **notes: Any) -> None:
-        """What the values are, and what is to be known when the packing is taken up again."""
+        """Set the dtype of the values, and notes for continuing the packing."""
         self.width, self.notes = np.dtype(DTYPES[dtype]).itemsize, self.notes | notes
         self.save(self.pieces_done)
 
     def add(self, part: str, content: bytes, end: bool) -> None:
-        """More values for a part; `end`: a document or record ends with them."""
+        """Add values to a split; `end`: a document or record ends with them."""
         if part not in self.parts:
             self.parts[part] = _SplitWriter(self.folder, part, self.width, self.limit, None)
         self.parts[part].add(content, end)
 
     def reached(self, piece: int) -> None:
-        """All up to this piece has been added; every now and then that is put on record."""
+        """Record that everything up to this piece was added, if the last record is old enough."""
         if time.monotonic() - self.saved >= self.every:
             self.save(piece)
 
     def save(self, piece: int) -> None:
-        """Put on record how far everything is."""
+        """Record the progress in packing.json."""
         parts = {name: part.state() for name, part in self.parts.items()}
         journal = {"facts": self.facts, "notes": self.notes, "upto": piece, "width": self.width, "parts": parts}
-        _sync_folder(self.folder)  # the names of finished shards, before anything says that they are there
+        _sync_folder(self.folder)  # finished shards, before the journal names them
         atomic_write(json.dumps(journal).encode(), self.folder / JOURNAL_FILE)
         self.pieces_done, self.saved = piece, time.monotonic()
 
     def finish(self, index: ShardIndex) -> ShardIndex:
-        """Close all shards, write the index with them in it, and forget the rest."""
+        """Close all shards, write the index and remove the journal."""
         shards = {name: tuple(part.finish()) for name, part in sorted(self.parts.items())}
         index = ShardIndex(index.kind, index.dtype, shards, index.vocabulary, index.classes, index.created)
         _sync_folder(self.folder)
@@ -129,7 +128,7 @@ class ShardWriter:
 
 
 class _SplitWriter:
-    """The shards of one part, the last of them still open."""
+    """The shards of one split, the last of them open."""
 
     def __init__(self, folder: Path, name: str, width: int, limit: int, state: dict[str, Any] | None) -> None:
         self.folder, self.name, self.width, self.limit = folder, name, width, limit
@@ -140,12 +139,12 @@ class _SplitWriter:
             self._open(state["values"], state["items"])
 
     def names(self) -> list[str]:
-        """Every file that may be there."""
+        """Return the names of all files that may exist."""
         finished = [name for shard in self.shards for name in (shard.file, shard.ends)]
         return [*finished, *(path.name for path in self._paths(True))]
 
     def add(self, content: bytes, end: bool) -> None:
-        """More values; a shard that is full is finished."""
+        """Add values; a full shard is finished."""
         if not self.files:
             self._open(0, 0)
         assert self.files is not None
@@ -158,7 +157,7 @@ class _SplitWriter:
             self._close()
 
     def state(self) -> dict[str, Any]:
-        """What has been written, all of it now on the disk."""
+        """Flush to disk and return the state."""
         if self.files:
             for file, path in zip(self.files, self._paths(True), strict=True):
                 with _disk_errors(path):
@@ -167,27 +166,27 @@ class _SplitWriter:
         return {"shards": [asdict(s) for s in self.shards], "values": self.values, "items": self.items}
 
     def finish(self) -> list[Shard]:
-        """All shards, none of them open."""
+        """Close the last shard and return all."""
         if self.files:
             self._close()
         return self.shards
 
-    def let_go(self) -> None:
+    def close_files(self) -> None:
         """Close the files as they are."""
         for file in self.files or ():
-            with suppress(OSError):  # a full disk again
+            with suppress(OSError):  # the disk is full
                 file.close()
         self.files = None
 
     def _open(self, values: int, items: int) -> None:
-        """Begin a shard, or go on with one that has so much on record."""
+        """Open a new shard, or continue one with this much on record."""
         self.values, self.items = values, items
         self.hashes = [blake2b(digest_size=16), blake2b(digest_size=16)]
         opened = []
         for path, size, found in zip(self._paths(True), (values * self.width, items * 8), self.hashes, strict=True):
             with _disk_errors(path):
                 final = path.with_suffix("")
-                if size and final.exists():  # finished, but that was not put on record
+                if size and final.exists():  # finished, but not recorded
                     os.replace(final, path)
                 file = open(path, "r+b" if size else "wb")  # noqa: SIM115
                 opened.append(file)
@@ -196,13 +195,13 @@ class _SplitWriter:
                     found.update(block)
                     left -= len(block)
                 if left:
-                    raise BadInput(f"{path} is shorter than {JOURNAL_FILE} says; delete the folder and pack anew")
+                    raise BadInput(f"{path} is shorter than {JOURNAL_FILE} records; delete the folder and pack again")
                 file.truncate(size)
         self.files = opened[0], opened[1]
 
     def _close(self) -> None:
         self.state()
-        self.let_go()
+        self.close_files()
         for path, final in zip(self._paths(True), self._paths(False), strict=True):
             with _disk_errors(path):
                 os.replace(path, final)
@@ -212,7 +211,7 @@ class _SplitWriter:
 
     def _write(self, which: int, content: bytes) -> None:
         assert self.files is not None
-        try:  # a million times: nothing is made here that is not needed
+        try:  # called millions of times, so without a context manager
             self.files[which].write(content)
         except OSError as error:
             raise _write_error(self._paths(True)[which], error) from None
@@ -226,7 +225,7 @@ class _SplitWriter:
 
 @contextmanager
 def _disk_errors(path: Path) -> Iterator[None]:
-    """What the disk has to say, as one line."""
+    """Turn disk errors into a one-line `BadInput`."""
     try:
         yield
     except OSError as error:
@@ -235,29 +234,29 @@ def _disk_errors(path: Path) -> Iterator[None]:
 
 def _write_error(path: Path, error: OSError) -> BadInput:
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    hint = "; make room and give the same command again: it goes on from there" if full else ""
+    hint = "; free some space and run the same command again to continue" if full else ""
     return BadInput(f"cannot write {path}: {(error.strerror or str(error)).lower()}{hint}")
 
 
 def _check_output_folder(folder: Path) -> bool:
-    """See that a folder may be packed into; whether it was made for that."""
+    """Check that a folder may be packed into, and create it; return whether it is new."""
     if (folder / INDEX_FILE).exists():
-        raise BadInput(f"{folder} already holds shards; choose another folder, or delete it first")
+        raise BadInput(f"{folder} already has shards; use another folder, or delete it first")
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"{folder} is a file, not a folder")
     if folder.is_dir():
         if not (folder / JOURNAL_FILE).exists() and any(path.name != LOCK for path in folder.iterdir()):
-            raise BadInput(f"{folder} is not empty; choose another folder")
+            raise BadInput(f"{folder} is not empty; use another folder")
         return False
     try:
         folder.mkdir(parents=True)
     except OSError as error:
-        raise BadInput(f"cannot make the folder {folder}: {(error.strerror or str(error)).lower()}") from None
+        raise BadInput(f"cannot create the folder {folder}: {(error.strerror or str(error)).lower()}") from None
     return True
 
 
 def _lock_folder(folder: Path) -> BinaryIO:
-    """Hold the folder; the lock goes with the process, however it ends."""
+    """Lock the folder; the lock ends with the process."""
     try:
         file = open(folder / LOCK, "wb")  # noqa: SIM115
     except OSError as error:
@@ -277,7 +276,7 @@ def _lock_folder(folder: Path) -> BinaryIO:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Names on the disk, and not only files."""
+    """Flush a folder's entries to disk."""
     with suppress(OSError):  # not every system opens folders
         handle = os.open(folder, os.O_RDONLY)
         try:

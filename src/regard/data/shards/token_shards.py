@@ -1,13 +1,13 @@
 """Running text that does not fit into memory: rows are windows over token shards, read through a memory map.
 
-    documents   the whale </s> a dog runs </s> ...               end to end over all shards of a part
-    row         context + 1 tokens from offset + i · context    inputs are all but the last, targets all but the first
-    order       Shuffle(rows, key of (seed, epoch))              computed, not held (data.shuffle)
-    state       Place(epoch, position)                           two numbers, see data.batching
+    documents   the whale </s> a dog runs </s> ...               end to end over all shards of a split
+    row         context + 1 tokens from offset + i · context     inputs are all but the last, targets all but the first
+    order       Shuffle(rows, key of (seed, epoch))              computed, not stored (data.shuffle)
+    state       StreamPosition(epoch, position)                  two numbers, see data.batching
 
-The offset is another one in every epoch, so that the windows are too; within an epoch no token is predicted twice. Rows
-depend on seed, epoch and the tokens alone: not on how those are cut into shards, on the number of processes that share
-a batch, or on the number of threads that make it. What is held in memory is the index and the batches under way.
+The offset changes with every epoch, so that the windows do too; within an epoch no token is predicted twice. Rows
+depend on seed, epoch and the tokens alone: not on the shard boundaries, the number of processes that share a batch, or
+the number of threads that make it. Memory holds only the index and the current batches.
 """
 
 from __future__ import annotations
@@ -32,67 +32,59 @@ from regard.data.shuffle import Shuffle
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
 
-IGNORE_INDEX = -100  # a target that is not to be predicted; cross-entropy passes it over
+IGNORE_INDEX = -100  # target that cross-entropy ignores
 
 
 class TokenBatch(NamedTuple):
-    """A batch of running text: at each place a token and the one that follows it."""
+    """A batch of running text: at each position a token and the next one."""
 
     inputs: Int[Tensor, "B N"]
-    targets: Int[Tensor, "B N"]  # IGNORE_INDEX where there is none
+    targets: Int[Tensor, "B N"]  # IGNORE_INDEX where there is no target
 
     def to(self, device: torch.device | str) -> TokenBatch:
-        """The same batch on a device; from pinned memory without waiting for it."""
         return TokenBatch(*(x.to(device, non_blocking=True) for x in self))
 
     def pin(self) -> TokenBatch:
-        """The same batch in page-locked memory, from which a GPU copies while it computes."""
         return TokenBatch(*(x.pin_memory() for x in self))
 
     def rows(self, n: int) -> TokenBatch:
-        """Only the first n rows."""
         return TokenBatch(*(x[:n] for x in self))
 
 
 @dataclass(frozen=True)
 class TokenShards:
-    """Which token shards, how long a row is, and how many rows go into a batch."""
+    """Settings of the dataset."""
 
-    path: str = "shards"  # the folder that regard data pack made, or its name among the datasets
-    context_length: int = 1024  # tokens a row
-    batch_size: int = 16  # in a batch, all processes together
-    limit: int | None = None  # only the first so many rows of every part
+    path: str = "shards"  # a folder made by regard data pack, or the name of a dataset
+    context_length: int = 1024  # tokens per row
+    batch_size: int = 16  # rows per batch over all processes
+    limit: int | None = None  # use only the first rows of every split
 
     def quick(self) -> TokenShards:
-        """A few short rows: enough to see that everything runs."""
         return replace(self, context_length=min(self.context_length, 64), batch_size=min(self.batch_size, 4), limit=16)
 
     @property
     def folder(self) -> Path:
-        """Where they are."""
         return find_shards(self.path)
 
     def index(self) -> ShardIndex:
-        """What is known of them."""
         index = ShardIndex.read(self.folder)
         if index.kind != "tokens":
-            raise BadInput(f"{self.folder} holds {index.kind}, not tokens; text is packed without --images")
+            raise BadInput(f"{self.folder} holds {index.kind}, not tokens; pack text without --images")
         return index
 
     def splits(self) -> list[str]:
-        """The parts there are."""
         return sorted(self.index().splits)
 
     def split(self, name: str) -> str:
-        """The full name of a part; the beginning of it will do where it is the only one."""
         return resolve_split(name, self.splits(), self.path)
 
     def load(self, split: str) -> TokenWindows:
-        """A part, opened but not read."""
+        """Open a split without reading it."""
         index = self.index()
         name = resolve_split(split, sorted(index.splits), self.path)
-        if said := index.tokenizer_error(self.folder):
-            raise BadInput(said)
+        if problem := index.tokenizer_error(self.folder):
+            raise BadInput(problem)
         shards = index.part(name)
         return TokenWindows(
             [memory_map(self.folder / s.file, index.dtype, s.values) for s in shards],
@@ -105,10 +97,10 @@ class TokenShards:
         )
 
     def document(self, split: str, number: int) -> np.ndarray:
-        """The tokens of one document, its end token with them."""
+        """Return the tokens of one document, with its end token."""
         index = self.index()
         name = resolve_split(split, sorted(index.splits), self.path)
-        start = tokens = documents = 0  # where the next document begins; what the shards so far hold
+        start = tokens = documents = 0  # start of the next document; totals of the shards so far
         for shard in index.part(name):
             ends = memory_map(self.folder / shard.ends, "<u8", shard.items)
             at = number - documents
@@ -121,23 +113,22 @@ class TokenShards:
                 )
             start = tokens + int(ends[-1]) if shard.items else start
             tokens, documents = tokens + shard.values, documents + shard.items
-        raise BadInput(f"{self.path} has {documents} documents in {name}, numbered from 0; there is no {number}")
+        raise BadInput(f"{self.path} has {documents} documents in {name}, numbered from 0; got {number}")
 
     def bytes(self, split: str) -> int:
-        """How long the text of a part is in UTF-8, to count a loss by the byte; the breaks between documents aside."""
+        """Return the length of a split's text in UTF-8 bytes, without document breaks, for bits per byte."""
         index = self.index()
         name = resolve_split(split, sorted(index.splits), self.path)
         return int(index.created.get("bytes", {}).get(name, 0))
 
     def build_tokenizer(self) -> Tokenizer:
-        """The vocabulary the tokens are numbers of."""
         from regard.tokens.tokenizer import Tokenizer
 
         return Tokenizer.load(self.folder)
 
 
 class TokenWindows:
-    """Rows over arrays of tokens that stand for one long text, which may be memory maps; see above for how."""
+    """Rows over arrays of tokens that form one long text; the arrays may be memory maps."""
 
     def __init__(
         self,
@@ -154,20 +145,19 @@ class TokenWindows:
         self.begins = np.cumsum([0, *map(len, self.parts)]).tolist()
         self.context_length, self.batch_size, self.vocab_size = context_length, batch_size, vocab_size
         if context_length < 1 or batch_size < 1:
-            raise BadInput(
-                f"a batch of {batch_size} rows of {context_length} tokens holds nothing; give 1 or more of both"
-            )
+            raise BadInput(f"data.batch_size={batch_size} and data.context_length={context_length} must be 1 or more")
         self.tokens = int(self.begins[-1])
         if limit is not None:
             self.tokens = min(self.tokens, limit * context_length + 1)
         if self.tokens <= context_length:
             raise BadInput(
-                f"there are {self.tokens} tokens, but a row takes {context_length + 1}: lower data.context_length, or pack more text"
+                f"there are {self.tokens} tokens, but a row takes {context_length + 1}: lower data.context_length, or "
+                "pack more text"
             )
         self._fingerprint = fingerprint
 
     def __len__(self) -> int:
-        """The rows of an epoch; one less in some, since the offset differs."""
+        """Return the rows of an epoch; some epochs have one less, since the offset differs."""
         return (self.tokens - 1) // self.context_length
 
     @cached_property
@@ -181,37 +171,33 @@ class TokenWindows:
         return found.hexdigest()
 
     def fingerprint(self) -> str:
-        """A few letters that change when the tokens do; of shards, from the index alone."""
         return self._fingerprint or self._read
 
     def stream(self, seed: int) -> BatchStream[TokenBatch]:
-        """Training batches without end."""
         return BatchStream(lambda epoch: _Epoch(self, mix_seed(seed, epoch)), self.collate, count_predicted_tokens)
 
     def eval_batches(self, tokens: int, max_rows: int | None = None, stride: int | None = None) -> Iterator[TokenBatch]:
-        """Every token once, in order, some `tokens` in a batch: for measuring, where luck is to play no part.
+        """Yield every token once, in order, about `tokens` tokens per batch.
 
-        With a `stride` a row begins so many tokens after the one before, and only its last `stride` are predicted (of
-        the first row all): each from at least context - stride tokens before it. The last row is filled up with
-        nothing to be predicted. With `most`, only so many rows, spread evenly.
+        With a `stride` a row begins that many tokens after the one before, and only its last `stride` tokens are
+        predicted (in the first row all): each from at least context - stride tokens before it. The last row is padded
+        with ignored targets. With `max_rows`, only that many rows, spread evenly.
         """
         step = self.context_length if stride is None else stride
         if not 1 <= step <= self.context_length:
-            raise BadInput(
-                f"a stride of {step} tokens does not go with rows of {self.context_length}; give 1 to {self.context_length}"
-            )
+            raise BadInput(f"stride must be 1 to {self.context_length} (data.context_length), got {step}")
         count = 1 + max(0, -(-(self.tokens - 1 - self.context_length) // step))
         rows = np.arange(count) if max_rows is None or max_rows >= count else np.arange(max_rows) * count // max_rows
         some = max(1, tokens // self.context_length)
         for at in range(0, len(rows), some):
             batch = self.collate(torch.from_numpy(rows[at : at + some] * step))
             batch.targets[int(rows[at] == 0) :, : self.context_length - step] = (
-                IGNORE_INDEX  # measured in the row before
+                IGNORE_INDEX  # predicted in the row before
             )
             yield batch
 
     def collate(self, starts: Int[Tensor, " B"]) -> TokenBatch:
-        """The rows that begin at these tokens."""
+        """Return the rows that begin at these tokens."""
         n = self.context_length
         inputs = np.zeros((len(starts), n), np.int64)
         targets = np.full((len(starts), n), IGNORE_INDEX, np.int64)
@@ -220,22 +206,22 @@ class TokenWindows:
             inputs[row, : len(window)] = window[:n]
             targets[row, : len(window) - 1] = window[1:]
         if self.vocab_size is not None and max(inputs.max(), targets.max()) >= self.vocab_size:
-            self._complain(starts)
+            self._raise_bad_token(starts)
         return TokenBatch(torch.from_numpy(inputs), torch.from_numpy(targets))
 
-    def _complain(self, starts: Int[Tensor, " B"]) -> None:
-        """A token that is none: better said here than by a device that has lost its head."""
+    def _raise_bad_token(self, starts: Int[Tensor, " B"]) -> None:
+        """Raise for a token outside the vocabulary, before it crashes the device."""
         for start in starts.tolist():
             worst = int(self.window(start, min(start + self.context_length + 1, self.tokens)).max())
             if worst >= (self.vocab_size or 0):
                 where = self.names[self._part(start)] if self.names else "the array"
                 raise BadInput(
-                    f"{where} holds the token {worst}, but the vocabulary has {self.vocab_size}: it is damaged; "
-                    f"regard data check looks at every file"
+                    f"{where} has the token {worst}, but the vocabulary has {self.vocab_size}: it is damaged; "
+                    f"run regard data check"
                 )
 
     def window(self, start: int, end: int) -> np.ndarray:
-        """The tokens from start to end, out of one part or several."""
+        """Return the tokens from start to end, from one part or several."""
         part = self._part(start)
         first = self.parts[part][start - self.begins[part] : end - self.begins[part]]
         if len(first) == end - start:
@@ -247,16 +233,16 @@ class TokenWindows:
 
 
 class _Epoch:
-    """The batches of one epoch, as the tokens their rows begin at; those left over at the end wait for another."""
+    """Batches of one epoch, as the start tokens of their rows; leftover rows are dropped."""
 
     def __init__(self, windows: TokenWindows, key: int) -> None:
         n = windows.context_length
         self.batch_size, self.context_length = windows.batch_size, n
-        self.offset = key % min(n, windows.tokens - n)  # whatever it is, a row is left
+        self.offset = key % min(n, windows.tokens - n)  # always leaves at least one row
         self.shuffle = Shuffle((windows.tokens - 1 - self.offset) // n, key)
 
     def __len__(self) -> int:
-        return max(1, self.shuffle.size // self.batch_size)  # all there are, where that is less than a batch
+        return max(1, self.shuffle.size // self.batch_size)  # one smaller batch if there are fewer rows
 
     def __getitem__(self, i: int) -> Int[Tensor, " B"]:
         if not 0 <= i < len(self):
@@ -266,39 +252,39 @@ class _Epoch:
 
 
 def count_predicted_tokens(batch: TokenBatch) -> int:
-    """How many tokens the model is asked to predict."""
+    """Return the number of predicted tokens."""
     return count_targets(batch.targets)
 
 
 def count_targets(targets: Tensor) -> int:
-    """How many targets are to be predicted."""
+    """Return the number of targets that are not ignored."""
     host = targets.device.type == "cpu"
     there = (targets.numpy() if host else targets) != IGNORE_INDEX
-    return int(there.sum())  # by NumPy on the host: torch would start threads of its own in each that makes batches
+    return int(there.sum())  # NumPy on the host: torch would start its own threads in each batching thread
 
 
 def find_shards(path: str) -> Path:
-    """The folder of some shards: a path, or a name among the datasets."""
+    """Return a folder of shards by path or dataset name."""
     folder = Path(path).expanduser()
     try:
         return folder if folder.is_dir() else data_dir.find_dataset(path)
     except BadInput:
         raise BadInput(
-            f"there is no folder of shards '{path}', here or among the datasets; regard data pack makes one"
+            f"there is no folder of shards '{path}', here or among the datasets; make one with regard data pack"
         ) from None
 
 
 def resolve_split(name: str, known: Sequence[str], where: str) -> str:
-    """The part meant by a name or by the beginning of one."""
+    """Return the split with a name, or with a unique beginning of its name."""
     found = [name] if name in known else [k for k in known if k.startswith(name)]
     if len(found) != 1:
         hint = f"which of {', '.join(found)}?" if found else did_you_mean(name, known)
-        raise UnknownName(f"{where} has no part '{name}'; {hint}")
+        raise UnknownName(f"{where} has no split '{name}'; {hint}")
     return found[0]
 
 
 def memory_map(file: Path, dtype: str, values: int) -> np.ndarray:
-    """So many values of a file, read when they are looked at."""
+    """Memory-map a file of `values` numbers."""
     if not values:  # an empty file cannot be mapped
         return np.zeros(0, DTYPES.get(dtype, dtype))
     try:

@@ -1,1 +1,1 @@
-"""Data sets of pen strokes."""
+"""Handwriting as pen strokes."""

@@ -1,11 +1,11 @@
-"""Lines of handwriting as pen offsets: (dx, dy, pen lifted after this point), with the text that they say.
+"""Lines of handwriting as pen offsets (dx, dy, pen lifted after this point), with their text.
 
-    uji         digit strings, set from the digits of one writer each (UJIpenchars2: 60 writers, every digit twice)
-    omniglot    lines of drawn characters out of 50 alphabets, without a text (30,000 drawings to train on)
+    uji         digit strings, composed from the digits of one writer each (UJIpenchars2: 60 writers, every digit twice)
+    omniglot    lines of drawn characters out of 50 alphabets, without text (30,000 training drawings)
 
-A row is made when it is asked for, from (seed, epoch, its number) alone: which characters, whose hand, which gaps, and
-in training a slant, size and width of its own. Offsets are counted in units of `bits_to_unit` character heights, so that most
-are about 1 long. The parts share no writer (uji) or are the source's (omniglot).
+A row is composed on demand from (seed, epoch, row) alone: characters, writer, gaps, and in training a random slant,
+size and width. Offsets are in units of `unit` character heights, so that most are about 1 long. Splits share no writer
+(uji) or are those of the source (omniglot).
 
 Llorens et al.: The UJIpenchars Database. LREC 2008 (CC BY 4.0). Lake, Salakhutdinov, Tenenbaum: Human-level Concept
 Learning through Probabilistic Program Induction. Science 2015; as strokes by Ha and Eck, arXiv:1704.03477
@@ -31,7 +31,7 @@ from regard.data.shards.token_shards import resolve_split
 from regard.data.strokes.pen_strokes import Character, HandwritingStyle, compose_line, read_omniglot, read_uji
 
 CORPORA = {"uji": read_uji, "omniglot": read_omniglot}
-ALPHABETS = {"uji": "0123456789", "omniglot": ""}  # what a text can be made of
+ALPHABETS = {"uji": "0123456789", "omniglot": ""}  # characters of the texts
 SPLITS = ("train", "val", "test")
 
 
@@ -40,45 +40,45 @@ class StrokeBatch(NamedTuple):
 
     points: Float[Tensor, "B T 3"]  # dx, dy, 1 where the pen is lifted after the point
     lengths: Int[Tensor, " B"]
-    text: Int[Tensor, "B U"]  # numbers of letters, then one more, the end
-    text_lengths: Int[Tensor, " B"]  # the end included; 0 where there is no text
+    text: Int[Tensor, "B U"]  # letter numbers, then the end
+    text_lengths: Int[Tensor, " B"]  # with the end; 0 where there is no text
 
     def to(self, device: torch.device | str) -> StrokeBatch:
-        """The same batch on a device; from pinned memory without waiting for it."""
         return StrokeBatch(*(x.to(device, non_blocking=True) for x in self))
 
     def pin(self) -> StrokeBatch:
-        """The same batch in page-locked memory, from which a GPU copies while it computes."""
         return StrokeBatch(*(x.pin_memory() for x in self))
 
     def rows(self, n: int) -> StrokeBatch:
-        """Only the first n lines (the padding stays)."""
         return StrokeBatch(*(x[:n] for x in self))
 
 
 @dataclass(frozen=True)
 class HandwritingLines:
-    """Which characters, how lines are made of them, and how many go into a batch."""
+    """Settings of the dataset."""
 
     corpus: str = "uji"
-    spacing: float = 0.12  # character heights between two points of a stroke; 0: as they were recorded
-    unit: float = 0.12  # character heights that count as 1 in a batch
-    min_length: int = 1  # characters a line
+    spacing: float = 0.12  # distance of points along a stroke, in character heights; 0: as recorded
+    unit: float = 0.12  # unit of the offsets, in character heights
+    min_length: int = 1  # characters per line
     max_length: int = 6
-    lines_per_epoch: int = 2048  # an epoch; an eighth as many for validation and for test
-    batch_size: int = 32  # in a batch, all processes together
-    variation: float = 1.0  # how much slant, size and width of a training line vary; 0: as they were written
+    lines_per_epoch: int = 2048  # an eighth as many for validation and for test
+    batch_size: int = 32  # rows per batch over all processes
+    variation: float = 1.0  # random variation of slant, size and width in training; 0: none
 
     def __post_init__(self) -> None:
         if self.corpus not in CORPORA:
-            raise UnknownName(f"no strokes are called '{self.corpus}'; {did_you_mean(self.corpus, CORPORA)}")
+            raise UnknownName(f"there is no stroke corpus '{self.corpus}'; {did_you_mean(self.corpus, CORPORA)}")
         if not 1 <= self.min_length <= self.max_length:
-            raise BadInput(f"data.min_length={self.min_length}, data.max_length={self.max_length}: give 1 <= min_length <= max_length")
+            raise BadInput(
+                f"data.min_length={self.min_length}, data.max_length={self.max_length}: need 1 <= min <= max"
+            )
         if self.spacing < 0 or self.unit <= 0:
-            raise BadInput(f"spacing={self.spacing}, unit={self.unit}: a distance of 0 or more, and one above 0")
+            raise BadInput(
+                f"data.spacing={self.spacing}, data.unit={self.unit}: spacing must be 0 or more, unit above 0"
+            )
 
     def quick(self) -> HandwritingLines:
-        """A few short lines: enough to see that everything runs."""
         return replace(
             self,
             lines_per_epoch=16,
@@ -89,24 +89,21 @@ class HandwritingLines:
 
     @property
     def letters(self) -> str:
-        """What a text can be made of; nothing where lines have no text."""
+        """The characters of the texts; empty if lines have no text."""
         return ALPHABETS[self.corpus]
 
     def splits(self) -> list[str]:
-        """The parts there are."""
         self.characters("val")
         return sorted(SPLITS)
 
     def split(self, name: str) -> str:
-        """The full name of a part; the beginning of it will do where it is the only one."""
         return resolve_split(name, sorted(SPLITS), self.corpus)
 
     def characters(self, split: str) -> list[Character]:
-        """The characters of a part, one by one."""
+        """Return the characters of a split."""
         return _read(data_dir.find_dataset("pen_strokes"), self.corpus, self.split(split), self.spacing)
 
     def load(self, split: str) -> HandwritingSplit:
-        """A part, to make lines of."""
         part = self.split(split)
         training = part == "train"
         many = self.lines_per_epoch if training else max(4, self.lines_per_epoch // 8)
@@ -116,23 +113,22 @@ class HandwritingLines:
 
 
 class HandwritingSplit:
-    """The lines of a part. Row number epoch · lines + i is the i-th of an epoch."""
+    """The lines of a split. Row epoch · lines + i is the i-th line of an epoch."""
 
     def __init__(self, settings: HandwritingLines, part: str) -> None:
         self.settings, self.key = settings, SPLITS.index(part)
         self.all = settings.characters(part)
-        # of which hand which characters there are: writer -> label -> numbers
-        self.by_hand: dict[int, dict[int, list[int]]] = {}
+        # writer -> label -> character indices
+        self.by_writer: dict[int, dict[int, list[int]]] = {}
         for i, each in enumerate(self.all):
-            self.by_hand.setdefault(each.writer, {}).setdefault(each.label, []).append(i)
+            self.by_writer.setdefault(each.writer, {}).setdefault(each.label, []).append(i)
         self.points = np.array([len(each.points) for each in self.all])
-        self._epoch = lru_cache(maxsize=2)(self._chosen)
+        self._epoch = lru_cache(maxsize=2)(self._choose_characters)
 
     def __len__(self) -> int:
         return self.settings.lines_per_epoch
 
     def fingerprint(self) -> str:
-        """A few letters that change when the strokes do."""
         found = blake2b(digest_size=8)
         for each in self.all:
             found.update(each.points.tobytes())
@@ -140,30 +136,29 @@ class HandwritingSplit:
         return found.hexdigest()
 
     def stream(self, seed: int) -> BatchStream[StrokeBatch]:
-        """Training batches without end, other lines in every epoch."""
+        """Return endless training batches, with new lines in every epoch."""
         count = lambda batch: int(batch.lengths.sum())  # noqa: E731
         return BatchStream(lambda epoch: _Epoch(self, seed, epoch), lambda rows: self.collate(rows, seed), count)
 
     def eval_batches(self, rows: int) -> Iterator[StrokeBatch]:
-        """Every line of the first epoch once: for measuring."""
+        """Yield every line of the first epoch once."""
         for some in torch.arange(len(self)).split(rows):
             yield self.collate(some)
 
     def collate(self, rows: Int[Tensor, " B"], seed: int = 0) -> StrokeBatch:
-        """These lines as one padded batch."""
         made = [self.line(row, seed) for row in rows.tolist()]
         end = len(self.settings.letters)
         lengths = torch.tensor([len(points) for points, _ in made])
         text_lengths = torch.tensor([len(text) for _, text in made])
         points = torch.zeros(len(made), int(lengths.max()), 3)
         text = torch.full((len(made), int(text_lengths.max())), end)
-        for i, (drawn, said) in enumerate(made):
+        for i, (drawn, letter_ids) in enumerate(made):
             points[i, : len(drawn)] = torch.from_numpy(drawn)
-            text[i, : len(said)] = torch.tensor(said, dtype=torch.long)
+            text[i, : len(letter_ids)] = torch.tensor(letter_ids, dtype=torch.long)
         return StrokeBatch(points, lengths, text, text_lengths)
 
     def line(self, row: int, seed: int = 0) -> tuple[np.ndarray, list[int]]:
-        """One line: offsets T 3, and the numbers of its text with the end (none where there is no text)."""
+        """Return one line: offsets T 3, and its letter numbers with the end (empty without text)."""
         epoch, i = divmod(row, len(self))
         characters = [self.all[j] for j in self._epoch((seed, epoch))[i]]
         rng = np.random.default_rng([self.key, mix_seed(seed, epoch), i])
@@ -173,31 +168,31 @@ class HandwritingSplit:
         return offsets, [*text, len(self.settings.letters)] if self.settings.letters else []
 
     def lengths(self, seed: int, epoch: int) -> Int[Tensor, " rows"]:
-        """The points of every line of an epoch, without making them."""
+        """Return the number of points of every line of an epoch, without composing them."""
         return torch.tensor([1 + self.points[chosen].sum() for chosen in self._epoch((seed, epoch))])
 
-    def _chosen(self, when: tuple[int, int]) -> list[Sequence[int]]:
-        """The characters of each line of an epoch: a hand, a length, letters, and one of the times each was written."""
+    def _choose_characters(self, when: tuple[int, int]) -> list[Sequence[int]]:
+        """Choose the characters of each line of an epoch: a writer, a length, letters, and one sample of each."""
         s = self.settings
         rng = np.random.default_rng([self.key, mix_seed(*when)])
-        hands = sorted(self.by_hand)
+        writers = sorted(self.by_writer)
         found: list[Sequence[int]] = []
         for _ in range(len(self)):
-            own = self.by_hand[hands[rng.integers(len(hands))]]
+            own = self.by_writer[writers[rng.integers(len(writers))]]
             labels = sorted(own)
-            wanted = rng.integers(len(labels), size=rng.integers(s.min_length, s.max_length + 1))
-            found.append([own[labels[w]][rng.integers(len(own[labels[w]]))] for w in wanted])
+            letters = rng.integers(len(labels), size=rng.integers(s.min_length, s.max_length + 1))
+            found.append([own[labels[w]][rng.integers(len(own[labels[w]]))] for w in letters])
         return found
 
 
 class _Epoch:
-    """The batches of one epoch, lines alike in length."""
+    """Batches of one epoch, of lines of similar length."""
 
-    def __init__(self, written: HandwritingSplit, seed: int, epoch: int) -> None:
+    def __init__(self, split: HandwritingSplit, seed: int, epoch: int) -> None:
         self.batches = LengthBucketedBatches(
-            written.lengths(seed, epoch), written.settings.batch_size, mix_seed(seed, epoch)
+            split.lengths(seed, epoch), split.settings.batch_size, mix_seed(seed, epoch)
         )
-        self.before = epoch * len(written)
+        self.before = epoch * len(split)
 
     def __len__(self) -> int:
         return len(self.batches)

@@ -1,8 +1,8 @@
-"""What a pen did, as arrays: characters read from the recordings, points at even distances, characters set in a line.
+"""Pen strokes as arrays: read characters, resample them at even distances, compose them to lines.
 
     Character    points N 2 (x to the right, y down, baseline and left edge at 0, about 1 high), and after which of them
-                 the pen was lifted (always after the last)
-    resampled    the same with a point at every so much of a stroke, however fast the hand was
+                 the pen is lifted (always after the last)
+    resampled    the same with points at even distances along a stroke, however fast the hand was
     line         characters side by side -> offsets (dx, dy, pen lifted after this point)
 
 A line begins and ends on the baseline: its first offset leads from the left edge to the first character, its last from
@@ -21,11 +21,11 @@ import numpy as np
 
 from regard.core.errors import BadInput
 
-# UJI: of the 120 times each digit was written, two in a row are one writer's (sizes of 2k and 2k + 1 correlate by 0.76,
-# of 2k + 1 and 2k + 2 by 0.20), so that these parts share no writer.
+# UJI: of the 120 samples of each digit, two in a row are by one writer (sizes of 2k and 2k + 1 correlate by 0.76,
+# of 2k + 1 and 2k + 2 by 0.20), so these splits share no writer.
 UJI_SPLITS = {"train": range(80), "val": range(80, 100), "test": range(100, 120)}
 OMNIGLOT_SPLITS = {"train": "train", "val": "valid", "test": "test"}
-OMNIGLOT_HEIGHT = 400.0  # of Omniglot's numbers are about the height of a character
+OMNIGLOT_HEIGHT = 400.0  # height of a character in Omniglot's units, approximately
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,32 +39,32 @@ class Character:
 
 
 def read_uji(folder: Path, part: str, spacing: float) -> list[Character]:
-    """The digits of a part, each writer's scaled to a median height of 1, points `spacing` apart (0: as recorded)."""
+    """Return the digits of a split, scaled to a median height of 1 per writer, points `spacing` apart (0: all)."""
     found = _load_arrays(folder / "uji_digits.npz")
     ends, label, sample = found["offsets"], found["digit"], found["sample"]
     raw: list[Character] = []
     for i in np.flatnonzero(np.isin(sample, UJI_SPLITS[part])):
         own = slice(ends[i], ends[i + 1])
         raw.append(Character(found["points"][own] * 1.0, found["pen_up"][own], int(label[i]), int(sample[i]) // 2))
-    tall = {
+    height = {
         w: float(np.median([np.ptp(c.points[:, 1]) for c in raw if c.writer == w])) for w in {c.writer for c in raw}
     }
-    return [_normalize_character(c, tall[c.writer], spacing) for c in raw]
+    return [_normalize_character(c, height[c.writer], spacing) for c in raw]
 
 
 def read_omniglot(folder: Path, part: str, spacing: float) -> list[Character]:
-    """The drawn characters of a part; who drew which is not known."""
+    """Return the drawn characters of a split; writers are unknown."""
     found, name = _load_arrays(folder / "omniglot_strokes.npz"), OMNIGLOT_SPLITS[part]
     ends = found[f"{name}_offsets"]
-    steps, lifted = found[f"{name}_strokes"].astype(np.float64), found[f"{name}_pen_up"]
+    steps, pen_up_flags = found[f"{name}_strokes"].astype(np.float64), found[f"{name}_pen_up"]
     return [
-        _normalize_character(Character(steps[a:b].cumsum(0), lifted[a:b]), OMNIGLOT_HEIGHT, spacing)
+        _normalize_character(Character(steps[a:b].cumsum(0), pen_up_flags[a:b]), OMNIGLOT_HEIGHT, spacing)
         for a, b in pairwise(ends)
     ]
 
 
 def resample_strokes(points: np.ndarray, pen_up: np.ndarray, spacing: float) -> tuple[np.ndarray, np.ndarray]:
-    """Points at even distances along each stroke, as near to `spacing` as its length allows; the ends stay."""
+    """Return points at even distances along each stroke, about `spacing` apart; end points stay."""
     found, ups = [], []
     for stroke in np.split(points, np.flatnonzero(pen_up)[:-1] + 1):
         along = np.concatenate([[0.0], np.hypot(*np.diff(stroke, axis=0).T).cumsum()])
@@ -77,7 +77,7 @@ def resample_strokes(points: np.ndarray, pen_up: np.ndarray, spacing: float) -> 
 
 @dataclass(frozen=True, eq=False)
 class HandwritingStyle:
-    """How a line is set: one matrix for all its characters, sizes and heights over the baseline of each, and gaps."""
+    """How a line is composed: one matrix for all characters, sizes and vertical offsets of each, and gaps."""
 
     matrix: np.ndarray  # 2 2
     sizes: np.ndarray  # n
@@ -86,36 +86,36 @@ class HandwritingStyle:
 
     @classmethod
     def random(cls, rng: np.random.Generator, many: int, vary: float) -> HandwritingStyle:
-        """A hand by chance: slant, width, size and a slight climb, `vary` times as different as a few writers are."""
-        slant, wide, tall, climb = rng.normal(size=4) * vary * np.array([0.15, 0.10, 0.08, 0.02])
-        turn = np.array([[np.exp(wide), -slant], [climb, 1.0]]) * np.exp(tall)
+        """Return a random style: slant, width, size and slope, with `vary` times the variation of a few writers."""
+        slant, wide, height, climb = rng.normal(size=4) * vary * np.array([0.15, 0.10, 0.08, 0.02])
+        matrix = np.array([[np.exp(wide), -slant], [climb, 1.0]]) * np.exp(height)
         sizes, rise = np.exp(rng.normal(size=many) * 0.05 * vary), rng.normal(size=many) * 0.03 * vary
-        return cls(turn, sizes, rise, rng.uniform(0.15, 0.4, many + 1))
+        return cls(matrix, sizes, rise, rng.uniform(0.15, 0.4, many + 1))
 
 
-def compose_line(characters: Sequence[Character], hand: HandwritingStyle) -> np.ndarray:
-    """Characters set side by side, as offsets T 3; the last is the jump to where the next line could begin."""
-    edge, places, lifted = 0.0, [np.zeros((1, 2))], []
-    for each, size, rise, gap in zip(characters, hand.sizes, hand.offsets, hand.gaps, strict=False):
-        own = each.points @ hand.matrix.T * size
+def compose_line(characters: Sequence[Character], style: HandwritingStyle) -> np.ndarray:
+    """Compose characters side by side to offsets T 3; the last is the jump to where the next line could begin."""
+    edge, places, pen_up_flags = 0.0, [np.zeros((1, 2))], []
+    for each, size, rise, gap in zip(characters, style.sizes, style.offsets, style.gaps, strict=False):
+        own = each.points @ style.matrix.T * size
         own = own - [own[:, 0].min() - edge - gap / 2, rise]
         edge = own[:, 0].max() + gap / 2
         places.append(own)
-        lifted.append(each.pen_up)
+        pen_up_flags.append(each.pen_up)
     places.append(np.array([[edge, 0.0]]))
     steps = np.diff(np.concatenate(places), axis=0)
-    return np.column_stack([steps, np.concatenate([*lifted, [True]])])
+    return np.column_stack([steps, np.concatenate([*pen_up_flags, [True]])])
 
 
-def _normalize_character(raw: Character, tall: float, spacing: float) -> Character:
-    """Scaled, set on the baseline and against the left edge."""
-    points = raw.points / tall
+def _normalize_character(raw: Character, height: float, spacing: float) -> Character:
+    """Scale a character and move it to the baseline and the left edge."""
+    points = raw.points / height
     points = points - [points[:, 0].min(), points[:, 1].max()]
-    lifted = raw.pen_up.copy()
-    lifted[-1] = True
+    pen_up_flags = raw.pen_up.copy()
+    pen_up_flags[-1] = True
     if spacing:
-        points, lifted = resample_strokes(points, lifted, spacing)
-    return Character(points, lifted, raw.label, raw.writer)
+        points, pen_up_flags = resample_strokes(points, pen_up_flags, spacing)
+    return Character(points, pen_up_flags, raw.label, raw.writer)
 
 
 @lru_cache(maxsize=2)

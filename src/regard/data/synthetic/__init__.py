@@ -1,1 +1,1 @@
-"""Data sets made from seeds."""
+"""Generated datasets."""

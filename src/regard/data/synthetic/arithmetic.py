@@ -1,15 +1,15 @@
-"""Sums of long numbers, made when they are asked for: short ones first, then longer (a curriculum).
+"""Sums of long numbers, generated: short ones first, then longer (a curriculum).
 
     aligned    source  <11> <01> <10> </s>        target  <s> 0 0 0 1 </s>        both numbers side by side
     line       source  1 0 1 + 1 1 0 </s>         target  <s> 0 0 0 1 </s>        one after the other
 
-The lowest digit comes first, both numbers have as many digits, the sum has one more: here 5 + 3 = 8 in base 2.
+The lowest digit comes first, both numbers have equally many digits, the sum has one more: here 5 + 3 = 8 in base 2.
 
-Nothing is read from a disk. A row is a number that says how many digits there are and which sum it is; its digits are
-computed from it, always the same. All sums of a batch have as many digits. In epoch e they have up to first + e · more,
-and never more than `digits`: half of the batches as many as allowed, the others any smaller number.
+A row is a number that encodes the number of digits and the index of the sum; its digits are computed from it. All sums
+of a batch have equally many digits: in epoch e up to initial_digits + e · digits_per_epoch, at most `digits`; half of
+the batches have the largest number, the others any smaller one.
 
-    train        up to `digits` digits          val    the same, other sums          test    as many as `longer` says
+    train        up to `digits` digits          val    the same, other sums          test    `test_digits` digits
 
 Kaiser, Sutskever 2016, arXiv:1511.08228; Price, Zaremba, Sutskever 2016 (aligned), arXiv:1611.00736
 """
@@ -32,28 +32,28 @@ from regard.data.shuffle import random_bits
 from regard.data.text.parallel_corpus import PairBatch, count_target_tokens
 
 SPLITS = ("train", "val", "test")
-PAD, BOS, EOS, FIRST_DIGIT = 0, 1, 2, 3  # the first digit's number
-MAX_DIGITS = 1 << 16  # digits that a row's number has room for
-EVAL_EXAMPLES = 200  # sums of each length that are measured
+PAD, BOS, EOS, FIRST_DIGIT = 0, 1, 2, 3  # FIRST_DIGIT is the token of digit 0
+MAX_DIGITS = 1 << 16  # limit of the digits encoded in a row number
+EVAL_EXAMPLES = 200  # evaluated sums of each length
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """How long the numbers are, how they are written, and how many sums go into a batch."""
+    """Settings of the dataset."""
 
     base: int = 2
-    digits: int = 20  # of the longest numbers that are learned from
+    digits: int = 20  # of the longest training numbers
     layout: Literal["aligned", "line"] = "aligned"
-    initial_digits: int = 3  # digits at most in the first epoch
-    digits_per_epoch: float = 1.0  # digits more with every epoch
-    batch_size: int = 32  # in a batch, all processes together
-    batches_per_epoch: int = 100  # in an epoch
-    test_digits: tuple[int, ...] = (20, 40, 100)  # digits of the numbers to be tested on
+    initial_digits: int = 3  # largest number of digits in the first epoch
+    digits_per_epoch: float = 1.0  # added with every epoch
+    batch_size: int = 32  # rows per batch over all processes
+    batches_per_epoch: int = 100
+    test_digits: tuple[int, ...] = (20, 40, 100)  # digits of the test numbers
     seed: int = 0  # of the sums
 
     def __post_init__(self) -> None:
         if not 2 <= self.base <= 10:
-            raise BadInput(f"data.base={self.base}: digits are written as 0 to 9; give a base from 2 to 10")
+            raise BadInput(f"data.base={self.base}: give a base from 2 to 10")
         sizes = {
             "digits": self.digits,
             "initial_digits": self.initial_digits,
@@ -67,7 +67,6 @@ class Arithmetic:
             raise BadInput(f"numbers have at most {MAX_DIGITS - 1} digits")
 
     def quick(self) -> Arithmetic:
-        """A few short sums: enough to see that everything runs."""
         return replace(
             self,
             digits=min(self.digits, 4),
@@ -77,24 +76,21 @@ class Arithmetic:
         )
 
     def splits(self) -> list[str]:
-        """The parts there are."""
         return sorted(SPLITS)
 
     def split(self, name: str) -> str:
-        """The full name of a part; the beginning of it will do where it is the only one."""
         return resolve_split(name, self.splits(), "arithmetic")
 
     def load(self, split: str) -> ArithmeticSplit:
-        """The sums of a part."""
         return ArithmeticSplit(self, self.split(split))
 
     @property
     def vocab_size(self) -> int:
-        """How many different tokens there are: three special ones, and digits with a sign, or pairs of digits."""
+        """The number of tokens: three special ones, and digits with a plus sign, or pairs of digits."""
         return FIRST_DIGIT + (self.base**2 if self.layout == "aligned" else self.base + 1)
 
     def source(self, a: Int[Tensor, "B D"], b: Int[Tensor, "B D"]) -> Int[Tensor, "B N"]:
-        """Two numbers each, digits lowest first, as a model reads them."""
+        """Return the source tokens of two numbers each, digits lowest first."""
         end = torch.full((len(a), 1), EOS)
         if self.layout == "aligned":
             return torch.cat([FIRST_DIGIT + self.base * a + b, end], 1)
@@ -103,7 +99,7 @@ class Arithmetic:
 
 
 class ArithmeticSplit:
-    """The sums of one part."""
+    """The sums of one split."""
 
     def __init__(self, settings: Arithmetic, part: str) -> None:
         self.settings, self.part = settings, part
@@ -111,28 +107,26 @@ class ArithmeticSplit:
         self.key = int.from_bytes(digest, "big")
 
     def fingerprint(self) -> str:
-        """A few letters that change when the sums do."""
         s = self.settings
         return blake2b(
             f"{self.key} {s.digits} {s.layout} {s.initial_digits} {s.digits_per_epoch}".encode(), digest_size=8
         ).hexdigest()
 
     def stream(self, seed: int) -> BatchStream[PairBatch]:
-        """Training batches without end."""
         return BatchStream(lambda epoch: _Epoch(self.settings, seed, epoch), self.collate, count_target_tokens)
 
     def lengths(self) -> Sequence[int]:
-        """How many digits the sums have that are measured."""
+        """Return the numbers of digits that are evaluated."""
         s = self.settings
         return s.test_digits if self.part == "test" else sorted({s.digits, (s.digits + 1) // 2})
 
     def eval_batches(self, digits: int, most: int = EVAL_EXAMPLES) -> Iterator[PairBatch]:
-        """Sums of so many digits, always the same, some at a time: for measuring."""
+        """Yield fixed sums of this many digits."""
         for some in torch.arange(most).split(max(1, min(50, 5000 // digits))):
             yield self.collate(some * MAX_DIGITS + digits)
 
     def collate(self, rows: Int[Tensor, " B"]) -> PairBatch:
-        """These sums as a batch; all of them have as many digits as the first."""
+        """Return these sums as a batch; all have as many digits as the first."""
         digits, settings = int(rows[0]) % MAX_DIGITS, self.settings
         a, b = self._digits(rows // MAX_DIGITS, digits)
         total, carry = [], torch.zeros(len(rows), dtype=torch.long)
@@ -147,7 +141,7 @@ class ArithmeticSplit:
         return PairBatch(source, _full_lengths(source), target, _full_lengths(target))
 
     def _digits(self, which: Int[Tensor, " B"], digits: int) -> tuple[Tensor, Tensor]:
-        """The digits of both numbers, lowest first; of the same sums with more digits they would be others."""
+        """Return the digits of both numbers, lowest first; they depend on the number of digits."""
         place = which.numpy().astype(np.uint64)[:, None] * np.uint64(2 * MAX_DIGITS) + np.arange(
             2 * digits, dtype=np.uint64
         )
@@ -157,15 +151,17 @@ class ArithmeticSplit:
 
 
 class _Epoch:
-    """The batches of one epoch: how many digits, and which sums."""
+    """Batches of one epoch: their numbers of digits, and which sums."""
 
     def __init__(self, settings: Arithmetic, seed: int, epoch: int) -> None:
         self.settings, self.epoch = settings, epoch
         most = min(settings.digits, int(settings.initial_digits + epoch * settings.digits_per_epoch))
-        luck = random_bits(mix_seed(seed, epoch), np.arange(2 * settings.batches_per_epoch, dtype=np.uint64)).reshape(
-            2, -1
+        random_values = random_bits(
+            mix_seed(seed, epoch), np.arange(2 * settings.batches_per_epoch, dtype=np.uint64)
+        ).reshape(2, -1)
+        self.digits = np.where(random_values[0] % np.uint64(2), most, 1 + random_values[1] % np.uint64(most)).astype(
+            np.int64
         )
-        self.digits = np.where(luck[0] % np.uint64(2), most, 1 + luck[1] % np.uint64(most)).astype(np.int64)
 
     def __len__(self) -> int:
         return self.settings.batches_per_epoch

@@ -1,1 +1,1 @@
-"""Text data sets."""
+"""Text datasets."""

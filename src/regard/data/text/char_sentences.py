@@ -1,11 +1,11 @@
 """Sentences with the letters of their words: batches for models that read words by their spelling.
 
-    sentence    <s>  the  dog  runs  </s>            of every word its number in the batch's list of different words
-    spelled     the different words of the batch, each once, as bytes between two marks
-    targets     the sentence in numbers of the vocabulary; -100 beyond its end
+    sentence    <s>  the  dog  runs  </s>            each word as its index in the batch's list of distinct words
+    char_ids    the distinct words of the batch, each once, as bytes between two marks
+    targets     the sentence as token ids; -100 beyond its end
 
-Sentences of about the same length stand together (data.batching.TokenBatches). A batch has three to four times fewer
-different words than words.
+Sentences of similar length are batched together (data.batching.TokenBatches). A batch has three to four times fewer
+distinct words than words.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from regard.data.shards.token_shards import IGNORE_INDEX
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
 
-CharEncoder = Callable[[Sequence[str]], Tensor]  # words -> their letters in numbers, U L
+CharEncoder = Callable[[Sequence[str]], Tensor]  # words -> character ids, U L
 
 BEGIN, END = "<s>", "</s>"
 
@@ -32,25 +32,23 @@ class CharBatch(NamedTuple):
     """A batch of sentences, padded on the right."""
 
     char_ids: Int[Tensor, "U L"]
-    words: Int[Tensor, "B N"]  # rows of `spelled_words`
+    words: Int[Tensor, "B N"]  # rows of `char_ids`
     lengths: Int[Tensor, " B"]
     targets: Int[Tensor, "B N"]
 
     def to(self, device: torch.device | str) -> CharBatch:
-        """The same batch on a device; from pinned memory without waiting for it."""
         return CharBatch(*(x.to(device, non_blocking=True) for x in self))
 
     def pin(self) -> CharBatch:
-        """The same batch in page-locked memory, from which a GPU copies while it computes."""
         return CharBatch(*(x.pin_memory() for x in self))
 
     def rows(self, n: int) -> CharBatch:
-        """Only the first n sentences (the list of words stays as it is)."""
+        """Return the first n sentences (the list of words stays)."""
         return CharBatch(self.char_ids, self.words[:n], self.lengths[:n], self.targets[:n])
 
 
 class CharSentences:
-    """Sentences as numbers of their different words, and both readings of each word: its letters, its number."""
+    """Sentences as indices of their distinct words, with the character ids and token id of each word."""
 
     def __init__(
         self, sentences: Sequence[Sequence[str]], spelling: CharEncoder, tokenizer: Tokenizer | None, lower: bool
@@ -71,7 +69,7 @@ class CharSentences:
         return len(self.flat)
 
     def stream(self, tokens: int, seed: int) -> BatchStream[CharBatch]:
-        """Training batches without end, of about so many words."""
+        """Return endless training batches of about `tokens` words."""
         lengths = self.flat.lengths
         return BatchStream(
             lambda epoch: TokenBatches(lengths, tokens=tokens, seed=seed, epoch=epoch),
@@ -80,7 +78,7 @@ class CharSentences:
         )
 
     def eval_batches(self, tokens: int, max_rows: int | None = None) -> Iterator[CharBatch]:
-        """Every sentence once, batches of like lengths, in an order that is always the same."""
+        """Yield every sentence once, in batches of similar length, in a fixed order."""
         rows = (
             torch.arange(len(self))
             if max_rows is None or max_rows >= len(self)
@@ -90,7 +88,6 @@ class CharSentences:
             yield self.collate(rows[some])
 
     def collate(self, rows: Int[Tensor, " B"]) -> CharBatch:
-        """These sentences as a batch."""
         types, lengths = self.flat.pad(rows, 0)
         beyond = torch.arange(types.shape[1]) >= lengths[:, None]
         different, words = types.unique(return_inverse=True)
@@ -100,5 +97,5 @@ class CharSentences:
 
 
 def count_predicted_words(batch: CharBatch) -> int:
-    """How many words are predicted: all but the first forwards, all but the last backwards."""
+    """Return the number of predicted words: all but the first forwards, all but the last backwards."""
     return 2 * int((batch.lengths - 1).sum())

@@ -1,21 +1,21 @@
-"""Chunks as brackets around copied words: the parse of a sentence, written down from left to right.
+"""Chunking as sequence to sequence: a sentence with brackets around its chunks.
 
     words     He       reckons     the   deficit     will   narrow
     tags      B-NP     B-VP        B-NP  I-NP        B-VP   I-VP
     source    #0 He #1 reckons #2 the #3 deficit #4 will #5 narrow </s>
     target    #0 (NP He #1 ) (VP reckons #2 ) (NP the #3 deficit #4 ) (VP will #5 narrow ) </s>
 
-#n is the place of the word that is next, in both: a decoder that has just written it looks for the same token in the
-source and finds the word it has to decide about, where it would have to count otherwise.
+#n marks the next word, in both: a decoder that has just written it finds the same token in the source right before the
+word it has to decide about, and need not count.
 
-The words of a target are those of the source, in order, so they are not to be said again: a decoder that is at the
-beginning of a word *decides* between "copy the next word", "open a bracket of kind k" and "close this one", among those
-that make sense there. Everything else follows: a bracket that was just opened takes a word, a word's later pieces come
-after its first, at the end brackets close and the sentence ends. `Walk` is that little machine; it writes targets for
-training and keeps to the rules when a model writes.
+The words of a target are those of the source, in order. So at the beginning of a word the decoder only *decides*
+between "copy the next word", "open a bracket of kind k" and "close this one", among those that are valid there.
+Everything else is forced: a bracket that was just opened takes a word, a word's later pieces follow its first, and at
+the end brackets close and the sentence ends. `BracketParser` is that state machine; it writes targets for training and
+enforces the rules when a model decodes.
 
-    at                       may be decided                    a token of its own for each decision; words as in the
-    outside a bracket        copy, open k                      source, so that one vocabulary serves both sides
+    state                    decisions                         every decision is a token; words are the same tokens as
+    outside a bracket        copy, open k                      in the source, so that both sides share a vocabulary
     inside, after a word     copy, close
 
 Vinyals, Kaiser, Koo, Petrov, Sutskever, Hinton: Grammar as a Foreign Language. NeurIPS 2015. arXiv:1412.7449
@@ -41,8 +41,8 @@ from regard.data.text.tagged_sentences import TaggedSentences
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
 
-NUM_WORD_MARKERS = 128  # tokens for the places of words; in a longer sentence they come round again
-COPY, CLOSE, OPEN = 0, 1, 2  # decisions; open the kind k is OPEN + k
+NUM_WORD_MARKERS = 128  # marker tokens; in longer sentences they repeat
+COPY, CLOSE, OPEN = 0, 1, 2  # decisions; opening a bracket of kind k is OPEN + k
 
 
 class ChunkingBatch(NamedTuple):
@@ -52,50 +52,44 @@ class ChunkingBatch(NamedTuple):
     source_lengths: Int[Tensor, " B"]
     target: Int[Tensor, "B T"]  # <s> ... </s>
     target_lengths: Int[Tensor, " B"]
-    outside: Int[Tensor, "B T"]  # what is decided after this token, outside a bracket; IGNORE_INDEX: nothing
+    outside: Int[Tensor, "B T"]  # decision after this token, outside a bracket; IGNORE_INDEX: none
     inside: Int[Tensor, "B T"]  # the same, inside one
 
     def to(self, device: torch.device | str) -> ChunkingBatch:
-        """The same batch on a device; from pinned memory without waiting for it."""
         return ChunkingBatch(*(x.to(device, non_blocking=True) for x in self))
 
     def pin(self) -> ChunkingBatch:
-        """The same batch in page-locked memory, from which a GPU copies while it computes."""
         return ChunkingBatch(*(x.pin_memory() for x in self))
 
     def rows(self, n: int) -> ChunkingBatch:
-        """Only the first n sentences (the padding stays)."""
         return ChunkingBatch(*(x[:n] for x in self))
 
 
 @dataclass(frozen=True)
 class ChunkingSeq2Seq:
-    """Which sentences, whether their parts of speech are read too, and how many go into a batch."""
+    """Settings of the dataset."""
 
-    corpus: str = "conll2000"  # a name, or the path of a file or a folder, see data.tagged
+    corpus: str = "conll2000"  # name of a dataset, or path of a file or folder, see tagged_sentences
     column: int = -1  # of the chunk tags, words being column 0
-    pos_column: int | None = None  # the column of parts of speech, read after each word; None: words alone
-    tokenizer: str = "bytes"  # of vocabulary, see tokens.tokenizer
+    pos_column: int | None = None  # column of part-of-speech tags, added to the source; None: words only
+    tokenizer: str = "bytes"  # kind of tokenizer, see tokens.tokenizer
     vocab_size: int = 6000
-    batch_tokens: int = 4096  # in a batch: rows x the longest of either side
+    batch_tokens: int = 4096  # rows x the longest of either side, per batch
     max_length: int = 256  # longer training sentences are left out
-    pad_to_multiple_of: int = 8  # padded lengths are multiples of this
-    limit: int | None = None  # only the first so many sentences of every part
+    pad_to_multiple_of: int = 8  # of padded lengths
+    limit: int | None = None  # use only the first sentences of every split
 
     def quick(self) -> ChunkingSeq2Seq:
-        """A few sentences and a small vocabulary: enough to see that everything runs."""
         return replace(self, limit=24, vocab_size=min(self.vocab_size, 400), batch_tokens=min(self.batch_tokens, 512))
 
     def splits(self) -> list[str]:
-        """The parts there are."""
         return self._tagged(self.column).splits()
 
     def split(self, name: str) -> str:
-        """The full name of a part; the beginning of it will do where it is the only one."""
         return self._tagged(self.column).split(name)
 
     def read(self, split: str) -> list[ChunkedSentence]:
-        """The sentences of a part: words, chunk tags, and parts of speech (none where they are not read)."""
+        """Return the sentences of a split: words, chunk tags, and parts of speech (empty if not used)."""
         rows = self._tagged(self.column).read(split)
         if self.pos_column is None:
             return [ChunkedSentence(words, tags, ()) for words, tags in rows]
@@ -103,22 +97,22 @@ class ChunkingSeq2Seq:
         return [ChunkedSentence(words, tags, kinds) for (words, tags), (_, kinds) in zip(rows, speech, strict=True)]
 
     def symbols(self, tokenizer: Tokenizer) -> ChunkingSymbols:
-        """The tokens beside the vocabulary: what the training part's tags need."""
+        """Return the tokens added to the vocabulary, for the tags of the training split."""
         kinds = sorted({tag[2:] for tag in self._tagged(self.column).labels() if tag[:2] in ("B-", "I-")})
         if not kinds:
-            raise BadInput(f"column {self.column} of {self.corpus} marks no chunks; wanted tags like B-NP, I-NP, O")
+            raise BadInput(f"column {self.column} of {self.corpus} has no chunk tags; expected tags like B-NP, I-NP, O")
         speech = [] if self.pos_column is None else self._tagged(self.pos_column).labels()
         return ChunkingSymbols(tokenizer.size, tuple(kinds), tuple(speech))
 
     def build_tokenizer(self) -> Tokenizer:
-        """A vocabulary of the words of the training part."""
+        """Train a tokenizer on the training split."""
         from regard.tokens.tokenizer import Tokenizer
 
         lines = (" ".join(words) for words, *_ in self.read("train"))
         return Tokenizer.train(lines, kind=self.tokenizer, size=self.vocab_size)
 
     def load(self, split: str, tokenizer: Tokenizer) -> ChunkingSplit:
-        """A part as numbers."""
+        """Return a split as token ids."""
         return ChunkingSplit(self, tokenizer, self.symbols(tokenizer), self.read(split))
 
     def _tagged(self, column: int) -> TaggedSentences:
@@ -126,7 +120,7 @@ class ChunkingSeq2Seq:
 
 
 class ChunkedSentence(NamedTuple):
-    """Words, their chunk tags, their parts of speech (where these are read)."""
+    """Words, their chunk tags, their parts of speech (if used)."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
@@ -135,7 +129,7 @@ class ChunkedSentence(NamedTuple):
 
 @dataclass(frozen=True)
 class ChunkingSymbols:
-    """Tokens that are no words, numbered from the vocabulary's end on: decisions, places, then parts of speech."""
+    """Tokens besides words, after the vocabulary: decisions, word markers, then parts of speech."""
 
     base: int
     kinds: tuple[str, ...]
@@ -143,55 +137,53 @@ class ChunkingSymbols:
 
     @property
     def decisions(self) -> int:
-        """How many things may be decided."""
+        """The number of decisions."""
         return OPEN + len(self.kinds)
 
     @property
     def size(self) -> int:
-        """Rows that a table of vectors needs."""
-        return (
-            self.place(0) + NUM_WORD_MARKERS + len(self.speech) + 1
-        )  # the last stands for a part of speech never seen
+        """The size of the embedding table."""
+        return self.marker(0) + NUM_WORD_MARKERS + len(self.speech) + 1  # the last is an unseen part of speech
 
-    def place(self, word: int) -> int:
-        """The token that says which word is next."""
+    def marker(self, word: int) -> int:
+        """Return the marker token of a word."""
         return self.base + self.decisions + word % NUM_WORD_MARKERS
 
     def source(self, pieces: Sequence[Sequence[int]], speech: Sequence[str], eos: int) -> list[int]:
-        """A sentence as it is read: each word after its place, before its part of speech where there is one."""
-        number = {kind: self.place(0) + NUM_WORD_MARKERS + n for n, kind in enumerate(self.speech)}
+        """Return the source tokens: each word after its marker, before its part of speech if used."""
+        number = {kind: self.marker(0) + NUM_WORD_MARKERS + n for n, kind in enumerate(self.speech)}
         tokens = []
         for n, word in enumerate(pieces):
-            tokens += [self.place(n), *word]
+            tokens += [self.marker(n), *word]
             tokens += [number.get(speech[n], self.size - 1)] if self.speech else []
         return [*tokens, eos]
 
 
 @dataclass
 class BracketParser:
-    """A parse while it is written: what may be decided now, and what follows from a decision."""
+    """State of a parse while it is written: valid decisions, and the tokens that follow from them."""
 
     symbols: ChunkingSymbols
-    pieces: Sequence[Sequence[int]]  # of each word
+    pieces: Sequence[Sequence[int]]  # tokens of each word
     eos: int
-    word: int = 0  # the next one
-    kind: int | None = None  # of the bracket one is in
-    fresh: bool = False  # it was just opened
+    word: int = 0  # index of the next word
+    kind: int | None = None  # of the open bracket
+    fresh: bool = False  # the bracket was just opened
     tags: list[str] = field(default_factory=list)
     ended: bool = False
-    _waiting: list[int] = field(default_factory=list)  # tokens that follow without a decision
+    _forced: list[int] = field(default_factory=list)  # tokens that follow without a decision
 
     def __post_init__(self) -> None:
-        self._point()
+        self._add_marker()
 
-    def _point(self) -> None:
-        """The place of the next word is written before anything is decided about it."""
+    def _add_marker(self) -> None:
+        """Queue the marker of the next word."""
         if self.word < len(self.pieces):
-            self._waiting.append(self.symbols.place(self.word))
+            self._forced.append(self.symbols.marker(self.word))
 
     def options(self) -> list[int]:
-        """What may be decided here; a single thing, or nothing, is no decision."""
-        if self._waiting or self.ended:
+        """Return the valid decisions; with one or none, the next token is forced."""
+        if self._forced or self.ended:
             return []
         left = self.word < len(self.pieces)
         if self.kind is not None:
@@ -199,9 +191,9 @@ class BracketParser:
         return [COPY, *range(OPEN, self.symbols.decisions)] if left else []
 
     def next_forced(self) -> int | None:
-        """The token that follows without a decision, which is thereby written; None where one has to be made."""
-        if self._waiting:
-            return self._waiting.pop(0)
+        """Return the next token if it is forced, and advance; None if a decision is needed."""
+        if self._forced:
+            return self._forced.pop(0)
         options = self.options()
         if len(options) == 1:
             return self.decide(options[0])
@@ -211,45 +203,45 @@ class BracketParser:
         return None
 
     def decide(self, decision: int) -> int:
-        """Write what was decided; the token of it."""
+        """Apply a decision and return its token."""
         if decision == COPY:
             mark = "O" if self.kind is None else f"{'B' if self.fresh else 'I'}-{self.symbols.kinds[self.kind]}"
             self.tags.append(mark)
-            first, *self._waiting = self.pieces[self.word]
+            first, *self._forced = self.pieces[self.word]
             self.word, self.fresh = self.word + 1, False
-            self._point()
+            self._add_marker()
             return first
         self.kind, self.fresh = (None, False) if decision == CLOSE else (decision - OPEN, True)
         return self.symbols.base + decision
 
 
-def encode_parse(walk: BracketParser, tags: Sequence[str]) -> tuple[list[int], list[int], list[int]]:
-    """The tokens of a sentence's parse, and what is decided before each: outside a bracket, and inside one."""
+def encode_parse(parser: BracketParser, tags: Sequence[str]) -> tuple[list[int], list[int], list[int]]:
+    """Return the tokens of a parse, and the decision before each: outside a bracket, and inside one."""
     tokens, outside, inside = [], [], []
-    while not walk.ended:
-        decided, within = IGNORE_INDEX, walk.kind is not None
-        token = walk.next_forced()
+    while not parser.ended:
+        decided, within = IGNORE_INDEX, parser.kind is not None
+        token = parser.next_forced()
         if token is None:
-            decided = _gold_decision(walk, tags)
-            token = walk.decide(decided)
+            decided = _gold_decision(parser, tags)
+            token = parser.decide(decided)
         tokens.append(token)
         outside.append(IGNORE_INDEX if within else decided)
         inside.append(decided if within else IGNORE_INDEX)
     return tokens, outside, inside
 
 
-def _gold_decision(walk: BracketParser, tags: Sequence[str]) -> int:
-    """What has to be decided for these tags to come out. I- after another kind, or after nothing, begins a chunk."""
-    mark, _, name = tags[walk.word].partition("-")
-    if walk.kind is not None:
-        return COPY if mark == "I" and name == walk.symbols.kinds[walk.kind] else CLOSE
-    if mark == "O" or name not in walk.symbols.kinds:  # a kind that was never seen in training
+def _gold_decision(parser: BracketParser, tags: Sequence[str]) -> int:
+    """Return the decision that leads to these tags. I- after another kind or outside a chunk begins a chunk."""
+    mark, _, name = tags[parser.word].partition("-")
+    if parser.kind is not None:
+        return COPY if mark == "I" and name == parser.symbols.kinds[parser.kind] else CLOSE
+    if mark == "O" or name not in parser.symbols.kinds:  # a kind not in the training split
         return COPY
-    return OPEN + walk.symbols.kinds.index(name)
+    return OPEN + parser.symbols.kinds.index(name)
 
 
 class ChunkingSplit:
-    """One part as numbers."""
+    """One split as token ids."""
 
     def __init__(
         self,
@@ -268,7 +260,7 @@ class ChunkingSplit:
             tokens, outside, inside = encode_parse(BracketParser(symbols, pieces, tokenizer.eos), sentence.tags)
             rows[0].append(symbols.source(pieces, sentence.speech, tokenizer.eos))
             rows[1].append([tokenizer.bos, *tokens])
-            rows[2].append(outside)  # at the token before
+            rows[2].append(outside)  # aligned with the token before
             rows[3].append(inside)
         self.source, self.target, self.outside, self.inside = map(RaggedTensor.from_rows, rows)
 
@@ -276,19 +268,17 @@ class ChunkingSplit:
         return len(self.source)
 
     def usable(self) -> Int[Tensor, " rows"]:
-        """The rows to train on: neither side longer than `longest`."""
+        """Return the rows to train on: neither side longer than `max_length`."""
         longest = torch.maximum(self.source.lengths, self.target.lengths)
         return (longest <= self.settings.max_length).nonzero()[:, 0]
 
     def fingerprint(self) -> str:
-        """A few letters that change when the sentences, their parses or the vocabulary do."""
         found = blake2b(digest_size=8)
         for side in (self.source, self.target, self.outside, self.inside):
             found.update(side.values.numpy().data)
         return found.hexdigest()
 
     def collate(self, rows: Int[Tensor, " B"]) -> ChunkingBatch:
-        """These rows as one padded batch."""
         pad, multiple = self.tokenizer.pad, self.settings.pad_to_multiple_of
         target, lengths = self.target.pad(rows, pad)
         more = round_up(target.shape[1] - 1, multiple) + 1 - target.shape[1]  # the decoder reads all but the last token
@@ -297,7 +287,6 @@ class ChunkingSplit:
         return ChunkingBatch(*self.source.pad(rows, pad, multiple), target, lengths, *decided)
 
     def stream(self, seed: int) -> BatchStream[ChunkingBatch]:
-        """Training batches without end."""
         rows = self.usable()
         source, target = self.source.lengths[rows], self.target.lengths[rows] - 1
 
@@ -310,7 +299,7 @@ class ChunkingSplit:
         return BatchStream(order, lambda picked: self.collate(rows[picked]), count_decisions)
 
     def eval_batches(self, tokens: int) -> Iterator[ChunkingBatch]:
-        """Every row once, sorted by length: for measuring."""
+        """Yield every row once, longest first."""
         order = torch.sort(self.target.lengths, descending=True, stable=True).indices
         at = 0
         while at < len(order):
@@ -320,11 +309,11 @@ class ChunkingSplit:
 
 
 def count_decisions(batch: ChunkingBatch) -> int:
-    """How many decisions a batch holds."""
+    """Return the number of decisions in a batch."""
     return count_targets(batch.outside) + count_targets(batch.inside)
 
 
 def encode_sentence_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> list[list[list[int]]]:
-    """The pieces of every word of every sentence; a word of none is the unknown one."""
+    """Return the tokens of every word of every sentence, at least the unknown token."""
     pieces = iter(tokenizer.encode([word for words in sentences for word in words]))
     return [[next(pieces) or [tokenizer.unk] for _ in words] for words in sentences]

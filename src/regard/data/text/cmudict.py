@@ -1,15 +1,15 @@
-"""Words and how they sound: the CMU pronouncing dictionary, or a folder of the user's own in its layout.
+"""Words and their pronunciations: the CMU pronouncing dictionary, or a folder in its layout.
 
-    <name>.<part>.tsv[.gz]    word<TAB>sounds[<TAB>other sounds ...]     tomato  T AH0 M EY1 T OW2  T AH0 M AA1 T OW2
+    <name>.<split>.tsv[.gz]   word<TAB>phonemes[<TAB>other phonemes ...]    tomato  T AH0 M EY1 T OW2  T AH0 M AA1 T OW2
 
-Letters are the source and sounds the target, so every model that translates learns it unchanged. Both sides share one
-vocabulary of whole letters and sounds: letters are small, the ARPAbet's sounds are capital, so none means two things.
+Letters are the source and phonemes the target, so every translation model can be trained on it. Both sides share one
+vocabulary: letters are lower case, ARPAbet phonemes upper case.
 
     source   t o m a t o </s>        target   <s> T AH M EY T OW </s>
 
-Published scores leave the digits of stress out and count a word as right when it is any of its listed pronunciations;
-the first of them is the one to train on. `words_per_row` makes longer sources of short ones: several words with a mark between
-them, of which only words with one pronunciation are taken, so that one string has one right answer.
+Published scores leave out the stress digits and count any listed pronunciation as correct; the first one is used for
+training. `words_per_row` joins several words with a separator; only words with a single pronunciation are used, so that
+each row has one correct answer.
 
     source   c a t _ n a p </s>      target   <s> K AE T _ N AE P </s>
 
@@ -36,11 +36,11 @@ from regard.data.text.parallel_corpus import EncodedPairs, encode_lines, read_li
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
 
-WORD_SEPARATOR = "_"  # the mark between words that are strung together, on both sides
+WORD_SEPARATOR = "_"  # between joined words, on both sides
 
 
 class Entry(NamedTuple):
-    """A word and all its pronunciations, each once; the first is the usual one. Sounds have spaces between them."""
+    """A word and all its pronunciations, each once, the usual one first; phonemes are separated by spaces."""
 
     word: str
     pronunciations: tuple[str, ...]
@@ -48,36 +48,33 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class CMUDict:
-    """Which words, what is kept of their sounds, and how many go into a batch."""
+    """Settings of the dataset."""
 
-    corpus: str = "cmudict"  # the dataset's name, or the path of a folder
-    stress: bool = False  # keep the digits that say which vowel is stressed; published scores leave them out
-    all_pronunciations: bool = False  # train on every listed pronunciation, not on the first alone
-    words_per_row: int = 1  # words a row: in training 1 to so many in turn, elsewhere always so many
-    batch_tokens: int = 8192  # in a batch: rows x the longest of either side
+    corpus: str = "cmudict"  # name of a dataset, or path of a folder
+    stress: bool = False  # keep the stress digits; published scores leave them out
+    all_pronunciations: bool = False  # train on every listed pronunciation, not only on the first
+    words_per_row: int = 1  # words per row: in training 1 to this many in turn, elsewhere always this many
+    batch_tokens: int = 8192  # rows x the longest of either side, per batch
     max_length: int = 64  # longer training rows are left out
-    pad_to_multiple_of: int = 4  # padded lengths are multiples of this; words are short
-    limit: int | None = None  # only the first so many words of every part
+    pad_to_multiple_of: int = 4  # of padded lengths
+    limit: int | None = None  # use only the first words of every split
 
     def quick(self) -> CMUDict:
-        """A few words: enough to see that everything runs."""
         return replace(self, limit=128, batch_tokens=min(self.batch_tokens, 512))
 
     def splits(self) -> list[str]:
-        """The parts there are."""
         return sorted(_files(data_dir.find_dataset(self.corpus)))
 
     def split(self, name: str) -> str:
-        """A part by name, or an error that says which there are."""
         return resolve_split(name, self.splits(), self.corpus)
 
     def read(self, split: str) -> list[Entry]:
-        """The words of a part with their sounds; strings of words where that is asked for."""
+        """Return the words of a split with their pronunciations; joined words if words_per_row > 1."""
         found = read_entries(data_dir.find_dataset(self.corpus), self.split(split), self.stress)[: self.limit]
         return found if self.words_per_row == 1 else _join_words(found, self.words_per_row, upto=split == "train")
 
     def load(self, split: str, tokenizer: Tokenizer | None = None) -> CMUDictSplit:
-        """A part as numbers; makes the vocabulary of it where none is given."""
+        """Return a split as token ids; without a tokenizer one is built from it."""
         found = self.read(split)
         if tokenizer is None:
             tokenizer = self._vocabulary(found)
@@ -91,12 +88,12 @@ class CMUDict:
         from regard.tokens.tokenizer import Tokenizer
 
         sides = [line for e in found for line in (" ".join(e.word), *e.pronunciations)]
-        return Tokenizer.train(sides, kind="word", size=1000)  # all there are: some seventy, with stress a hundred
+        return Tokenizer.train(sides, kind="word", size=1000)  # all symbols: about seventy, with stress a hundred
 
 
 @dataclass(frozen=True, eq=False)
 class CMUDictSplit(EncodedPairs):
-    """One part of the data as numbers, and as words with all that counts as right."""
+    """One split as token ids, and as words with all accepted pronunciations."""
 
     settings: CMUDict
     split: str
@@ -107,10 +104,10 @@ class CMUDictSplit(EncodedPairs):
 
 
 def read_entries(folder: Path, split: str, stress: bool = False) -> list[Entry]:
-    """The words of one file and their pronunciations, each once; stress is taken away unless it is asked for."""
+    """Return the words of one file and their pronunciations, each once; stress digits are removed unless `stress`."""
     files = _files(folder)
     if split not in files:
-        raise BadInput(f"{folder} has no part '{split}' of words and sounds; there is {', '.join(sorted(files))}")
+        raise BadInput(f"{folder} has no split '{split}'; it has {', '.join(sorted(files))}")
     return list(_entries(files[split], stress))
 
 
@@ -118,28 +115,30 @@ def _entries(file: Path, stress: bool) -> Iterator[Entry]:
     for number, line in enumerate(read_lines(file), 1):
         word, *sounds = (cell.strip() for cell in line.split("\t"))
         if not word or " " in word or not sounds or not all(sounds):
-            raise BadInput(f"{file}, line {number}: wanted word<TAB>sounds[<TAB>other sounds], not {line!r:.60}")
-        said = sounds if stress else [re.sub(r"\d", "", each) for each in sounds]
-        yield Entry(word.lower(), tuple(dict.fromkeys(" ".join(each.split()) for each in said)))
+            raise BadInput(f"{file}, line {number}: expected word<TAB>phonemes[<TAB>other phonemes], got {line!r:.60}")
+        pronunciations = sounds if stress else [re.sub(r"\d", "", each) for each in sounds]
+        yield Entry(word.lower(), tuple(dict.fromkeys(" ".join(each.split()) for each in pronunciations)))
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    """Part -> file; ``train.tsv`` and ``cmudict.train.tsv.gz`` are both the part "train"."""
+    """Return split -> file; ``train.tsv`` and ``cmudict.train.tsv.gz`` are both the split "train"."""
     found = {}
     for path in sorted(folder.iterdir()):
         stem = path.name.removesuffix(".gz")
         if stem.endswith(".tsv"):
             found[stem.removesuffix(".tsv").split(".")[-1]] = path
     if "train" not in found:
-        raise BadInput(f"{folder} holds no words to train on; wanted: train.tsv[.gz], word<TAB>sounds in each line")
+        raise BadInput(f"{folder} has no training words; expected train.tsv[.gz] with word<TAB>phonemes in each line")
     return found
 
 
 def _join_words(found: Sequence[Entry], many: int, upto: bool) -> list[Entry]:
-    """Words with one pronunciation, in an order of chance that is always the same, so many to a string; `upto`: 1, 2,
-    ... and so many, in turn. Words that are left over at the end are left out."""
+    """Join words with one pronunciation, in a fixed random order, `many` per row; `upto`: 1, 2, ... `many` in turn.
+
+    Leftover words are dropped.
+    """
     if many < 1:
-        raise BadInput(f"data.words_per_row={many}: a row holds one word or more")
+        raise BadInput(f"data.words_per_row must be 1 or more, got {many}")
     single = [e for e in found if len(e.pronunciations) == 1]
     single = [single[i] for i in Shuffle(len(single), 0)(np.arange(len(single)))]
     made, at, size = list[Entry](), 0, 1 if upto else many
@@ -153,5 +152,7 @@ def _join_words(found: Sequence[Entry], many: int, upto: bool) -> list[Entry]:
         at += size
         size = size % many + 1 if upto else many
     if not made:
-        raise BadInput(f"there are {len(single)} words with one pronunciation, too few for strings of {many}")
+        raise BadInput(
+            f"there are only {len(single)} words with one pronunciation, too few for data.words_per_row={many}"
+        )
     return made

@@ -1,15 +1,15 @@
-"""Running text as documents of sentences: the corpora at hand by name, or a text file of one's own.
+"""Running text as documents of sentences: known corpora by name, or a text file.
 
-    name       a document is                          sentences follow one another
+    name       a document is                          consecutive sentences
     brown      one of 500 samples of prose of 1961    yes
-    ptb        32 lines of the Wall Street Journal    yes; where articles begin is not known, so 32 lines at a time
+    ptb        32 lines of the Wall Street Journal    yes; article boundaries are unknown, so 32 lines at a time
     bbc        an article                             yes
-    tatoeba    an everyday English sentence           no; each stands alone
-    a path     what stands between blank lines        yes; a file, or a folder with train.txt and valid.txt
+    tatoeba    an everyday English sentence           no; each is independent
+    a path     text between blank lines               yes; a file, or a folder with train.txt and valid.txt
 
-Of ptb's training part the last 2,012 lines are left out: they are section 20 of the Journal, with which the chunks of
-conll2000 are tested. Tatoeba's English sides of both pairs of languages are put together, each sentence once and in one
-part only, in an order without meaning. Articles of the BBC quote one another across parts; nothing is done about it.
+The last 2,012 lines of ptb's training split are left out: they are section 20 of the Journal, the test data of
+conll2000. Tatoeba's English sides of both language pairs are merged, each sentence once and in one split only, in a
+random order. BBC articles quote one another across splits, which is not corrected.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from regard.data.text.text_file import TextFile
 
 Document = list[str]  # sentences
 
-PTB_DOCUMENT_LINES = 32  # of ptb, in a document
-PTB_SECTION_20_LINES = 2012  # lines at the end of ptb's training part
+PTB_DOCUMENT_LINES = 32  # lines per document of ptb
+PTB_SECTION_20_LINES = 2012  # lines at the end of ptb's training split
 
 _END = re.compile(r"(?<=[.!?…])[\"'»”’)\]]*\s+|(?<=[。！？])")
 _GAP = re.compile(r"\n[^\S\n]*\n\s*")
@@ -37,7 +37,7 @@ _GAP = re.compile(r"\n[^\S\n]*\n\s*")
 
 @dataclass(frozen=True)
 class Corpus:
-    """A name, its parts, how one is read, and whether its sentences follow one another."""
+    """A name, its splits, how to read one, and whether sentences are consecutive."""
 
     name: str
     parts: tuple[str, ...]
@@ -46,7 +46,7 @@ class Corpus:
 
 
 def get_corpus(name: str) -> Corpus:
-    """The corpus of a name or a path."""
+    """Return the corpus of a name or a path."""
     if name in _CORPORA:
         folder, read, follow = data_dir.find_dataset(_CORPORA[name][0]), *_CORPORA[name][1:]
         return Corpus(name, ("test", "train", "val"), lambda part: read(folder, part), follow)
@@ -55,19 +55,19 @@ def get_corpus(name: str) -> Corpus:
 
 
 def split_documents(text: str) -> list[Document]:
-    """A text, cut at blank lines into documents and at the ends of sentences within them."""
+    """Split a text at blank lines into documents, and those into sentences."""
     cut = ([s for line in gap.split("\n") for s in split_sentences(line)] for gap in _GAP.split(text))
     return [document for document in cut if document]
 
 
 def split_sentences(line: str) -> list[str]:
-    """A line, cut after whatever ends a sentence."""
+    """Split a line into sentences."""
     cuts = [0, *(match.end() for match in _END.finditer(line)), len(line)]
     pieces = [line[a:b].strip() for a, b in pairwise(cuts)]
     return [piece for piece in pieces if piece]
 
 
-# -- one function a corpus ---------------------------------------------------------------------------------------------
+# -- one function per corpus -------------------------------------------------------------------------------------------
 
 
 def _brown(folder: Path, part: str) -> list[Document]:
@@ -96,10 +96,12 @@ def _tatoeba(folder: Path, part: str) -> list[Document]:
 
 
 def tatoeba_sentences(folder: Path, part: str, language: str) -> list[str]:
-    """The sentences of a part in one language (en, de, fr), each once and in no other part, in a fixed order."""
-    wanted = set(_tatoeba_side(folder, [part], language))
-    wanted -= set(_tatoeba_side(folder, [other for other in ("test", "val") if part not in (other, "test")], language))
-    found = sorted(wanted)
+    """Return the sentences of a split in one language (en, de, fr), each in one split only, in a fixed order."""
+    sentences = set(_tatoeba_side(folder, [part], language))
+    sentences -= set(
+        _tatoeba_side(folder, [other for other in ("test", "val") if part not in (other, "test")], language)
+    )
+    found = sorted(sentences)
     random.Random(0).shuffle(found)
     return found
 

@@ -1,14 +1,14 @@
-"""Texts with a label each, or pairs of texts: what kind is it, how do the two relate.
+"""Text classification: texts, or pairs of texts, with a label.
 
-    sst2 sst5 trec6 mr subj cr mpqa    the sets at hand, by name
-    languages                          sentences of Tatoeba; English, French and German
+    sst2 sst5 trec6 mr subj cr mpqa    known datasets, by name
+    languages                          sentences of Tatoeba: English, French and German
     reviews.tsv[.gz]                   text<TAB>label or text<TAB>text<TAB>label; columns="label text" for another order
     reviews.csv[.gz]                   the same with commas and quotes; its first row names the columns text and label
-    folder with train.tsv, val.tsv     a file a part (or .csv)
-    folder with good/*.txt, bad/*.txt  a folder a label, a file a text
+    folder with train.tsv, val.tsv     one file per split (or .csv)
+    folder with good/*.txt, bad/*.txt  one folder per label, one file per text
 
-What has no validation part gives up a tenth of its training part, and what has no test part another tenth: rows drawn
-once, in an order that depends on `fold` alone, which may be 0 to 9 (ten-fold cross-validation: all ten in turn).
+Without a validation split a tenth of the training split is used, without a test split another tenth: rows chosen once,
+in an order that depends on `fold` alone, which may be 0 to 9 (ten-fold cross-validation: all ten in turn).
 
     row     [CLS] text [SEP]        [CLS] text [SEP] other text [SEP]
 """
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
 
 T = TypeVar("T")
-Row = tuple[str, ...]  # text, perhaps another, label
+Row = tuple[str, ...]  # text, optional second text, label
 
-# Names of what the files write as numbers.
+# Names of the numeric labels in the files.
 LABEL_NAMES: dict[str, dict[str, str]] = {
     "sst2": {"0": "negative", "1": "positive"},
     "sst5": {"0": "very negative", "1": "negative", "2": "neutral", "3": "positive", "4": "very positive"},
@@ -64,34 +64,30 @@ class TextBatch(NamedTuple):
     labels: Int[Tensor, " B"]
 
     def to(self, device: torch.device | str) -> TextBatch:
-        """The same batch on a device; from pinned memory without waiting for it."""
         return TextBatch(*(x.to(device, non_blocking=True) for x in self))
 
     def pin(self) -> TextBatch:
-        """The same batch in page-locked memory, from which a GPU copies while it computes."""
         return TextBatch(*(x.pin_memory() for x in self))
 
     def rows(self, n: int) -> TextBatch:
-        """Only the first n texts (the padding stays)."""
         return TextBatch(*(x[:n] for x in self))
 
 
 @dataclass(frozen=True)
 class LabeledText:
-    """Which texts, how they are written as numbers, and how many go into a batch."""
+    """Settings of the dataset."""
 
-    corpus: str = "sst2"  # a name, or the path of a file or a folder
-    columns: str = "text label"  # of a file of one's own: text, other, label, in its order (of .csv in any)
-    max_length: int = 128  # tokens a row at most; what is longer is cut
-    batch_size: int = 32  # in a batch, all processes together
-    tokenizer: str = "bert"  # of vocabulary, where the model does not bring one
+    corpus: str = "sst2"  # name of a dataset, or path of a file or folder
+    columns: str = "text label"  # columns of your own .tsv file, in order: text, other, label
+    max_length: int = 128  # tokens per row; longer texts are cut
+    batch_size: int = 32  # rows per batch over all processes
+    tokenizer: str = "bert"  # kind of tokenizer, if the model has none
     vocab_size: int = 8000
     lowercase: bool = True
-    fold: int = 0  # which tenths are for validation and test, where the data do not say
-    limit: int | None = None  # only the first so many rows of every part
+    fold: int = 0  # which tenths are for validation and test, if the data have no such splits
+    limit: int | None = None  # use only the first rows of every split
 
     def quick(self) -> LabeledText:
-        """A few rows and a small vocabulary: enough to see that everything runs."""
         return replace(
             self,
             limit=64,
@@ -101,46 +97,46 @@ class LabeledText:
         )
 
     def splits(self) -> list[str]:
-        """The parts there are."""
         return sorted(_read_splits(self.corpus, self.columns, self.fold))
 
     def split(self, name: str) -> str:
-        """The full name of a part; the beginning of it will do where it is the only one."""
         return resolve_split(name, self.splits(), self.corpus)
 
     def read(self, split: str) -> list[Row]:
-        """The rows of a part: text, perhaps another, label."""
+        """Return the rows of a split: text, optional second text, label."""
         return _read_splits(self.corpus, self.columns, self.fold)[self.split(split)][: self.limit]
 
     def labels(self) -> list[str]:
-        """The labels of the training part, in the order of their names."""
+        """Return the labels of the training split, sorted."""
         found = sorted({row[-1] for row in _read_splits(self.corpus, self.columns, self.fold)["train"]})
         if len(found) < 2:
-            raise BadInput(f"{self.corpus} has {len(found)} label in its training part; there is nothing to tell apart")
+            raise BadInput(
+                f"classification needs at least 2 labels; the training split of {self.corpus} has {len(found)} ({', '.join(found)})"
+            )
         return found
 
     def build_tokenizer(self) -> Tokenizer:
-        """A vocabulary of the training part."""
+        """Train a tokenizer on the training split."""
         from regard.tokens.tokenizer import Tokenizer
 
         train = (text for row in self.read("train") for text in row[:-1])
         return Tokenizer.train(train, kind=self.tokenizer, size=self.vocab_size, lower=self.lowercase)
 
     def load(self, split: str, tokenizer: Tokenizer) -> LabeledTextSplit:
-        """A part as numbers."""
+        """Return a split as token ids."""
         return LabeledTextSplit(
             tokenizer, self.read(split), self.labels(), self.max_length, self.batch_size, f"{self.corpus}, {split}"
         )
 
 
 class LabeledTextSplit:
-    """One part as numbers."""
+    """One split as token ids."""
 
     def __init__(
         self, tokenizer: Tokenizer, rows: Sequence[Row], labels: Sequence[str], length: int, many: int, where: str
     ) -> None:
         if not rows:
-            raise BadInput(f"{where}: there is no row")
+            raise BadInput(f"{where}: there are no rows")
         self.tokenizer, self.max_length, self.many = tokenizer, length, many
         encoded = [tokenizer.encode([row[n] for row in rows]) for n in range(len(rows[0]) - 1)]
         rows_of = [encode_pair(tokenizer, ids, length) for ids in zip(*encoded, strict=True)]
@@ -149,32 +145,29 @@ class LabeledTextSplit:
         number = {label: n for n, label in enumerate(labels)}
         for row in rows:
             if row[-1] not in number:
-                raise BadInput(f"{where}: the label {row[-1]!r} is not in the training part ({', '.join(labels)})")
+                raise BadInput(f"{where}: the label {row[-1]!r} is not in the training split ({', '.join(labels)})")
         self.labels = torch.tensor([number[row[-1]] for row in rows])
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def fingerprint(self) -> str:
-        """A few letters that change when the rows or the vocabulary do."""
         found = blake2b(digest_size=8)
         for part in (self.tokens.values, self.tokens.lengths, self.labels):
             found.update(part.numpy().data)
         return found.hexdigest()
 
     def collate(self, rows: Int[Tensor, " B"]) -> TextBatch:
-        """These rows as one padded batch."""
         tokens, lengths = self.tokens.pad(rows, self.tokenizer.pad, 8)
         tokens, segments = (x[:, : self.max_length] for x in (tokens, self.segments.pad(rows, 0, 8)[0]))
         return TextBatch(tokens, segments, lengths, self.labels[rows])
 
     def stream(self, seed: int) -> BatchStream[TextBatch]:
-        """Training batches without end."""
         order = lambda epoch: LengthBucketedBatches(self.tokens.lengths, self.many, mix_seed(seed, epoch))  # noqa: E731
         return BatchStream(order, self.collate, lambda batch: len(batch.labels))
 
     def eval_batches(self, tokens: int) -> Iterator[TextBatch]:
-        """Every row once, longest first: for measuring."""
+        """Yield every row once, longest first."""
         order = torch.sort(self.tokens.lengths, descending=True, stable=True).indices
         at = 0
         while at < len(order):
@@ -183,12 +176,12 @@ class LabeledTextSplit:
             at += rows
 
 
-def encode_pair(tokenizer: Tokenizer, sides: Sequence[list[int]], room: int) -> tuple[list[int], list[int]]:
-    """[CLS] a [SEP] b [SEP] and the segments 0 and 1, within `room`; of two texts the longer one is cut first."""
+def encode_pair(tokenizer: Tokenizer, sides: Sequence[list[int]], limit: int) -> tuple[list[int], list[int]]:
+    """Return [CLS] a [SEP] b [SEP] and segments 0 and 1, at most `limit` tokens; the longer text is cut first."""
     if len(sides) == 1:
-        return tokenizer.with_special_tokens(sides[0][: room - 2])
+        return tokenizer.with_special_tokens(sides[0][: limit - 2])
     a, b = sides
-    spare = room - 3
+    spare = limit - 3
     keep = min(len(b), max(spare // 2, spare - len(a)))  # of b
     return tokenizer.with_special_tokens(a[: spare - keep], b[:keep])
 
@@ -198,7 +191,7 @@ def encode_pair(tokenizer: Tokenizer, sides: Sequence[list[int]], room: int) -> 
 
 @data_dir.cached_by_data_dir(4)
 def _read_splits(corpus: str, columns: str, fold: int) -> dict[str, list[Row]]:
-    """The rows of every part, with those that the data do not have cut out of the others."""
+    """Return the rows of every split; missing splits are cut out of the training split."""
     found = (
         _read_known(corpus)
         if corpus in LABEL_NAMES
@@ -210,25 +203,27 @@ def _read_splits(corpus: str, columns: str, fold: int) -> dict[str, list[Row]]:
 
 
 def fill_missing_splits(found: dict[str, list[T]], where: str, fold: int) -> dict[str, list[T]]:
-    """The same rows with the parts that are not there cut out of the training part: a tenth each, by the fold."""
+    """Cut missing splits out of the training split: a tenth each, by the fold."""
     whole = found.pop("all", None)
     if whole is not None:
         found["train"] = whole
     if "train" not in found:
-        raise BadInput(f"{where} has no training part; wanted: one file, or one called train and one called val")
+        raise BadInput(f"{where} has no training split; expected one file, or one called train and one called val")
     if not 0 <= fold < NUM_FOLDS:
-        raise BadInput(f"there are {NUM_FOLDS} folds, 0 to {NUM_FOLDS - 1}; not {fold}")
+        raise BadInput(f"data.fold must be 0 to {NUM_FOLDS - 1}, got {fold}")
     missing = [part for part in ("val", "test") if part not in found and (part == "val" or whole is not None)]
     rows = found["train"]
     order = Shuffle(len(rows), 0)(np.arange(len(rows)))
     tenth = np.arange(len(rows)) * NUM_FOLDS // max(len(rows), 1)
-    held = [(fold + n) % NUM_FOLDS for n in range(len(missing))]
-    for part, one in zip(missing, held, strict=True):
+    held_out = [(fold + n) % NUM_FOLDS for n in range(len(missing))]
+    for part, one in zip(missing, held_out, strict=True):
         found[part] = [rows[i] for i in np.sort(order[tenth == one])]
         if not found[part]:
-            raise BadInput(f"{where} has {len(rows)} rows, too few to give up tenths of them; name parts yourself")
+            raise BadInput(
+                f"{where} has {len(rows)} rows, too few to cut splits out of them; give files for val and test"
+            )
     if missing:
-        found["train"] = [rows[i] for i in np.sort(order[~np.isin(tenth, held)])]
+        found["train"] = [rows[i] for i in np.sort(order[~np.isin(tenth, held_out)])]
     return found
 
 
@@ -252,14 +247,16 @@ def _read_languages() -> dict[str, list[Row]]:
             for name, language in names.items()
             for sentence in tatoeba_sentences(folder, part, language)
         ]
-        found[part] = [rows[i] for i in Shuffle(len(rows), 0)(np.arange(len(rows)))]  # so that the first few are of all
+        found[part] = [
+            rows[i] for i in Shuffle(len(rows), 0)(np.arange(len(rows)))
+        ]  # so that the first rows have all languages
     return found
 
 
 def _read_user_data(path: str, columns: str) -> dict[str, list[Row]]:
-    asked = Path(path).expanduser()
-    if asked.is_file():
-        return {"all": _read_table(asked, columns)}
+    file_path = Path(path).expanduser()
+    if file_path.is_file():
+        return {"all": _read_table(file_path, columns)}
     folder = data_dir.find_dataset(path)
     named = sorted(folder.iterdir())
     files = [file for file in named if _has_suffix(file, ".tsv")] or [
@@ -280,7 +277,7 @@ def _read_user_data(path: str, columns: str) -> dict[str, list[Row]]:
     ]
     if not texts:
         raise BadInput(
-            f"{folder} holds no labelled texts; wanted: train.tsv and val.tsv (or .csv), or a folder of .txt a label"
+            f"{folder} has no labelled texts; expected train.tsv and val.tsv (or .csv), or a folder of .txt per label"
         )
     return {"all": [(" ".join(line.strip() for line in read_lines(file)), kind) for file, kind in texts]}
 
@@ -288,14 +285,14 @@ def _read_user_data(path: str, columns: str) -> dict[str, list[Row]]:
 def _read_table(file: Path, columns: str) -> list[Row]:
     names = columns.split()
     if sorted(names) not in (["label", "text"], ["label", "other", "text"]):
-        raise BadInput(f"data.columns={columns!r}: wanted are text and label, or text, other and label, in some order")
-    wanted = [name for name in ("text", "other", "label") if name in names]
+        raise BadInput(f"data.columns={columns!r}: expected text and label, or text, other and label, in any order")
+    fields = [name for name in ("text", "other", "label") if name in names]
     rows = _csv_rows(file, names) if _has_suffix(file, ".csv") else _tsv_rows(file, names)
     found: list[Row] = []
     for number, cells in rows:
-        row = tuple(cells[name].strip() for name in wanted)
+        row = tuple(cells[name].strip() for name in fields)
         if not all(row):
-            raise BadInput(f"{file}, line {number}: {wanted[row.index('')]} is empty")
+            raise BadInput(f"{file}, line {number}: {fields[row.index('')]} is empty")
         found.append(row)
     return found
 
@@ -308,26 +305,26 @@ def _tsv_rows(file: Path, names: Sequence[str]) -> Iterator[tuple[int, dict[str,
     for number, line in enumerate(read_lines(file), 1):
         cells = line.split("\t")
         if len(cells) != len(names):
-            raise BadInput(f"{file}, line {number}: {len(cells)} columns; wanted {'<TAB>'.join(names)}")
+            raise BadInput(f"{file}, line {number}: {len(cells)} columns; expected {'<TAB>'.join(names)}")
         yield number, dict(zip(names, cells, strict=True))
 
 
 def _csv_rows(file: Path, names: Iterable[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Rows of a file whose first row says what its columns are; more of them than are wanted may stand there."""
+    """Yield the rows of a file whose first row names its columns; extra columns are ignored."""
     rows = csv.reader((f"{line}\n" for line in read_lines(file)), strict=True)
     try:
-        heads = [name.removeprefix("\ufeff").strip().lower() for name in next(rows, [])]  # some begin with such a mark
+        heads = [name.removeprefix("\ufeff").strip().lower() for name in next(rows, [])]  # byte order mark
         for name in names:
             if (many := heads.count(name)) != 1:
                 there = ", ".join(f"'{head}'" for head in heads) or "nothing"
-                which = f"{'several are' if many else 'none is'} '{name}'; it holds {there}"
-                raise BadInput(f"{file}: the first row of a .csv names its columns, and of these {which}")
+                problem = f"{many} columns are" if many else "no column is"
+                raise BadInput(f"{file}: {problem} called '{name}' in its first row, which has {there}")
         for cells in rows:
             if not cells:  # a blank line
                 continue
             if len(cells) != len(heads):
                 raise BadInput(f"{file}, line {rows.line_num}: {len(cells)} columns; its first row has {len(heads)}")
-            texts = (" ".join(cell.splitlines()) for cell in cells)  # between quotes a line may end
+            texts = (" ".join(cell.splitlines()) for cell in cells)  # quoted cells may have line breaks
             yield rows.line_num, dict(zip(heads, texts, strict=True))
     except csv.Error as error:
         raise BadInput(f"{file}, line {rows.line_num}: {error}") from None

@@ -1,8 +1,8 @@
-"""One sentence a row, with words to be guessed: for text whose sentences have nothing to do with one another.
+"""Masked language modelling on single, independent sentences.
 
-    row    [CLS] sentence [SEP]        nobody asks what follows; see data.documents for text that goes on
+    row    [CLS] sentence [SEP]        without next-sentence prediction; see next_sentence_pairs for running text
 
-Masks are drawn anew in every epoch (data.masking), from (seed, epoch, sentence).
+Masks are sampled anew in every epoch (token_masking), from (seed, epoch, sentence).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MaskedSentences(NextSentencePairs):
-    """Which sentences, how they are written as numbers, how long a row is, and how many go into a batch."""
+    """Settings of the dataset."""
 
     corpora: tuple[str, ...] = ("tatoeba",)
     max_length: int = 32
@@ -31,24 +31,23 @@ class MaskedSentences(NextSentencePairs):
     lowercase: bool = False
 
     def load(self, split: str, tokenizer: Tokenizer) -> MaskedSentencesSplit:
-        """A part as numbers."""
-        room = self.max_length - 2  # [CLS], [SEP]
-        if room < 4:
-            raise BadInput(f"a row of {self.max_length} tokens has no room for a sentence; raise data.max_length")
+        """Return a split as token ids."""
+        capacity = self.max_length - 2  # [CLS], [SEP]
+        if capacity < 4:
+            raise BadInput(f"data.max_length={self.max_length} is too short for a sentence; raise it")
         return MaskedSentencesSplit(
             tokenizer,
             self.read(split),
             [get_corpus(name).follow for name in self.corpora],
             self.max_length,
             self.batch_size,
-            room,
+            capacity,
         )
 
 
 class MaskedSentencesSplit(NextSentenceSplit):
-    """One part as numbers, a sentence a row."""
+    """One split as token ids, one sentence per row."""
 
     def sentence_spans(self, key: int) -> Int[Tensor, "R 3"]:
-        """Every sentence by itself."""
         begin = torch.arange(len(self))
         return torch.stack([begin, begin + 1, torch.full_like(begin, key)], 1)

@@ -1,7 +1,7 @@
-"""The "tokenised, lower-case" form of a text that published Multi30k results are measured on.
+"""The "tokenised, lower-case" form of text that published Multi30k results are measured on.
 
-Lower-case, Moses punctuation normalisation, Moses tokenisation without splitting at hyphens and without escaping
-(``&apos;`` and its relatives would only lengthen the text): on test_2016 this gives the published 12,103 German tokens.
+Lower case, Moses punctuation normalisation, Moses tokenisation without splitting at hyphens and without escaping
+(``&apos;`` and the like would only lengthen the text): on test_2016 this gives the published 12,103 German tokens.
 Needs the optional package sacremoses.
 """
 
@@ -16,7 +16,7 @@ from regard.core.errors import RegardError
 
 
 def tokenize(lines: Iterable[str], language: str) -> list[str]:
-    """Lines as lower-case tokens with one space between them."""
+    """Return lines as lower-case tokens separated by spaces."""
     normaliser, tokeniser, _ = _tools(language)
     return [
         tokeniser.tokenize(normaliser.normalize(line.lower()), escape=False, return_str=True) if line.strip() else ""
@@ -25,13 +25,13 @@ def tokenize(lines: Iterable[str], language: str) -> list[str]:
 
 
 def detokenize(lines: Iterable[str], language: str) -> list[str]:
-    """Tokenised lines as running text again (the case stays lower)."""
+    """Return tokenised lines as running text (still lower case)."""
     _, _, joiner = _tools(language)
     return [joiner.detokenize(line.split(), unescape=False) if line.strip() else "" for line in lines]
 
 
 def is_available() -> bool:
-    """Whether sacremoses is installed."""
+    """Return whether sacremoses is installed."""
     return find_spec("sacremoses") is not None
 
 

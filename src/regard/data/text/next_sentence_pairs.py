@@ -1,15 +1,15 @@
-"""Two stretches of text in a row, of which the second follows the first or does not: what BERT is trained on.
+"""BERT's pre-training data: two text segments per row, where the second follows the first or does not.
 
     document    one two three | four five | six seven eight nine | ...        sentences end to end
-    stretch     as many sentences of one document as fit into a row; every tenth is cut shorter, at random
-    row         [CLS] a [SEP] b [SEP]     a: the stretch up to a sentence drawn at random;
+    span        as many sentences of one document as fit into a row; every tenth is shorter, at random
+    row         [CLS] a [SEP] b [SEP]     a: the span up to a random sentence;
                                           b: the rest of it, or (one time in two) sentences of another document of
                                           the same corpus, so that the corpus gives nothing away
-                [CLS] a [SEP]             where there is no sentence after a, or none that has to do with it (Tatoeba):
-                                          then nobody asks whether b follows
+                [CLS] a [SEP]             where there is no sentence after a, or sentences are independent (Tatoeba):
+                                          then there is no next-sentence label
 
-Stretches, splits, second texts and masks (data.masking) are drawn by number from (seed, epoch, first sentence): other
-ones in every epoch, and the same for any number of processes or threads. The state is Place(epoch, position).
+Spans, splits, second segments and masks (token_masking) are sampled by hashing (seed, epoch, first sentence): anew in
+every epoch, and the same for any number of processes or threads.
 
 Devlin, Chang, Lee, Toutanova: BERT. NAACL 2019. arXiv:1810.04805
 """
@@ -35,24 +35,23 @@ from regard.data.text.token_masking import MaskedBatch, bits_to_range, bits_to_u
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
 
-SHORT_FRACTION = 0.1  # of the stretches
-UNKNOWN_WORD = "<unk>"  # as ptb writes a word that was taken out
-ENCODE_SENTENCES = 10_000  # sentences turned into numbers at a time
+SHORT_FRACTION = 0.1  # of the spans
+UNKNOWN_WORD = "<unk>"  # unknown words in ptb
+ENCODE_SENTENCES = 10_000  # sentences encoded at a time
 
 
 @dataclass(frozen=True)
 class NextSentencePairs:
-    """Which corpora, how they are written as numbers, how long a row is, and how many rows go into a batch."""
+    """Settings of the dataset."""
 
-    corpora: tuple[str, ...] = ("brown", "ptb", "bbc", "tatoeba")  # names (data.corpora), or paths
-    max_length: int = 128  # tokens a row, special ones included
-    batch_size: int = 256  # in a batch, all processes together
+    corpora: tuple[str, ...] = ("brown", "ptb", "bbc", "tatoeba")  # names (corpora.py) or paths
+    max_length: int = 128  # tokens per row, with special tokens
+    batch_size: int = 256  # rows per batch over all processes
     vocab_size: int = 8000
-    lowercase: bool = True  # forget case
-    limit: int | None = None  # only the first so many documents of every corpus
+    lowercase: bool = True
+    limit: int | None = None  # use only the first documents of every corpus
 
     def quick(self) -> NextSentencePairs:
-        """A few documents and a small vocabulary: enough to see that everything runs."""
         return replace(
             self,
             max_length=min(self.max_length, 32),
@@ -62,38 +61,37 @@ class NextSentencePairs:
         )
 
     def splits(self) -> list[str]:
-        """The parts that every corpus has."""
+        """Return the splits that every corpus has."""
         if not self.corpora:
-            raise BadInput("there is no corpus to read: give data.corpora=brown,ptb or the path of a text file")
+            raise BadInput("data.corpora is empty: give data.corpora=brown,ptb or the path of a text file")
         return sorted(set.intersection(*(set(get_corpus(name).parts) for name in self.corpora)))
 
     def split(self, name: str) -> str:
-        """The full name of a part; the beginning of it will do where it is the only one."""
         return resolve_split(name, self.splits(), ", ".join(self.corpora))
 
     def read(self, split: str) -> list[list[Document]]:
-        """The documents of a part, corpus by corpus."""
+        """Return the documents of a split, corpus by corpus."""
         name = self.split(split)
         return [get_corpus(each).read(name)[: self.limit] for each in self.corpora]
 
     def build_tokenizer(self) -> Tokenizer:
-        """A WordPiece vocabulary of the training part, with BERT's five special tokens."""
+        """Train a WordPiece tokenizer on the training split, with BERT's five special tokens."""
         from regard.tokens.tokenizer import Tokenizer
 
         lines = (s.replace(UNKNOWN_WORD, " ") for found in self.read("train") for document in found for s in document)
         return Tokenizer.train(lines, kind="bert", size=self.vocab_size, lower=self.lowercase)
 
     def load(self, split: str, tokenizer: Tokenizer) -> NextSentenceSplit:
-        """A part as numbers."""
+        """Return a split as token ids."""
         capacity = self.max_length - 3  # [CLS], [SEP], [SEP]
         if capacity < 4:
-            raise BadInput(f"a row of {self.max_length} tokens has no room for two texts; raise data.max_length")
+            raise BadInput(f"data.max_length={self.max_length} is too short for two segments; raise data.max_length")
         follow = [get_corpus(name).follow for name in self.corpora]
         return NextSentenceSplit(tokenizer, self.read(split), follow, self.max_length, self.batch_size, capacity)
 
 
 class NextSentenceSplit:
-    """One part as numbers: sentences end to end, where they begin, and to which document and corpus each belongs."""
+    """One split as token ids: sentences end to end, their starts, and the document and corpus of each."""
 
     def __init__(
         self,
@@ -106,14 +104,14 @@ class NextSentenceSplit:
     ) -> None:
         self.tokenizer, self.max_length, self.batch_size, self.capacity = tokenizer, length, rows, capacity
         if rows < 1:
-            raise BadInput(f"a batch of {rows} rows holds nothing; give 1 or more")
+            raise BadInput(f"data.batch_size must be 1 or more, got {rows}")
         if tokenizer.mask is None:
-            raise BadInput(f"this vocabulary ({tokenizer.kind}) has no [MASK]; take one of kind 'bert'")
+            raise BadInput(f"this tokenizer ({tokenizer.kind}) has no [MASK]; use one of kind 'bert'")
         self.mask = tokenizer.mask
         numbers: list[np.ndarray] = []
-        ends: list[int] = []  # of sentences, in tokens
-        documents: list[int] = []  # of each sentence, its document; a corpus without an order is one
-        names: list[int] = []  # of each sentence, its corpus
+        ends: list[int] = []  # ends of sentences, in tokens
+        documents: list[int] = []  # document of each sentence; a corpus of independent sentences is one document
+        names: list[int] = []  # corpus of each sentence
         document = total = 0
         for name, (found, ordered) in enumerate(zip(corpora, follow, strict=True)):
             for at in range(0, len(found), ENCODE_SENTENCES):
@@ -121,7 +119,7 @@ class NextSentenceSplit:
                 encoded = iter(_encode_sentences(tokenizer, [s for each in some for s in each]))
                 for each in some:
                     for ids in (next(encoded) for _ in each):
-                        for cut in range(0, len(ids), capacity):  # a sentence that no row could hold is several
+                        for cut in range(0, len(ids), capacity):  # split sentences that are longer than a row
                             numbers.append(np.array(ids[cut : cut + capacity], np.int32))
                             total += len(numbers[-1])
                             ends.append(total)
@@ -130,19 +128,20 @@ class NextSentenceSplit:
                     document += ordered
             document += not ordered
         if not numbers:
-            raise BadInput("there is nothing to make batches of: the corpora hold no sentence")
+            raise BadInput("there is nothing to make batches of: the corpora have no sentence")
         self.tokens = np.concatenate(numbers)
         self.starts = np.array([0, *ends])  # sentence s is tokens[starts[s] : starts[s + 1]]
-        self.begin, self.end = _run_bounds(np.array(documents))  # of each sentence, its document's first, and one past
-        self.first, self.last = _run_bounds(np.array(names))  # the same of its corpus
+        self.begin, self.end = _run_bounds(
+            np.array(documents)
+        )  # first and last + 1 sentence of each sentence's document
+        self.first, self.last = _run_bounds(np.array(names))  # the same for its corpus
         self.ordered = np.array(follow)[np.array(names)]
 
     def __len__(self) -> int:
-        """Sentences."""
+        """Return the number of sentences."""
         return len(self.starts) - 1
 
     def fingerprint(self) -> str:
-        """A few letters that change when the text or the vocabulary do."""
         found = blake2b(digest_size=8)
         for part in (self.tokens, self.starts, self.begin, self.first):
             found.update(np.ascontiguousarray(part).data)
@@ -150,15 +149,15 @@ class NextSentenceSplit:
 
     @cached_property
     def special(self) -> np.ndarray:
-        """Which numbers of the vocabulary are no words."""
+        """True for special tokens."""
         text, found = self.tokenizer, np.zeros(self.tokenizer.size, bool)
         found[[text.pad, text.bos, text.eos, text.unk, self.mask]] = True
         return found
 
-    # -- stretches -----------------------------------------------------------------------------------------------------
+    # -- spans ---------------------------------------------------------------------------------------------------------
 
     def sentence_spans(self, key: int) -> Int[Tensor, "R 3"]:
-        """Every sentence once: the first of each stretch, one past its last, and the key that its row is drawn from."""
+        """Return spans that cover every sentence once: first sentence, last + 1, and the key of the row."""
         chance = keyed_random_bits(np.array([key]), np.arange(len(self)))
         shorter = 2 + bits_to_range(
             keyed_random_bits(np.array([key]), ~np.arange(len(self))), np.array(self.capacity - 1)
@@ -173,14 +172,10 @@ class NextSentenceSplit:
         return torch.tensor(found)
 
     def stream(self, seed: int) -> BatchStream[MaskedBatch]:
-        """Training batches without end."""
         return BatchStream(lambda epoch: _Epoch(self, mix_seed(seed, epoch)), self.collate, count_masked)
 
     def eval_batches(self, rows: int, most: int | None = None) -> Iterator[MaskedBatch]:
-        """Every sentence once, in order, so many rows in a batch, always with the same masks: for measuring.
-
-        With `most`, only so many rows, spread evenly.
-        """
+        """Yield every sentence once, in order, with fixed masks; with `most`, only that many rows, spread evenly."""
         found = self.sentence_spans(0)
         if most is not None and most < len(found):
             found = found[torch.arange(most) * len(found) // most]
@@ -190,7 +185,7 @@ class NextSentenceSplit:
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def collate(self, sentence_spans: Int[Tensor, "B 3"]) -> MaskedBatch:
-        """These stretches as rows with words to be guessed."""
+        """Return these spans as rows with masked tokens."""
         begin, end, key = sentence_spans.numpy().T
         keys = keyed_random_bits(key, begin)
         (a, a_end), (b, b_end), follows = self.pairs(begin, end, keys)
@@ -201,31 +196,31 @@ class NextSentenceSplit:
     def pairs(
         self, begin: np.ndarray, end: np.ndarray, keys: np.ndarray
     ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray], np.ndarray]:
-        """Where in the tokens a and b begin and end, and whether b follows a (IGNORE_INDEX: there is no b)."""
+        """Return where in the tokens a and b begin and end, and the next-sentence label (IGNORE_INDEX without b)."""
         bits = [keyed_random_bits(keys, np.array(n)) for n in (-1, -2, -3)]
-        own = self.end[begin] - self.begin[begin]  # sentences of this document, and of its corpus
+        own = self.end[begin] - self.begin[begin]  # sentences of this document, and of the rest of its corpus
         others = self.last[begin] - self.first[begin] - own
         split = self.ordered[begin] & (end - begin > 1) & (others > 0)
         middle = np.where(split, begin + 1 + bits_to_range(bits[0], end - begin - 1), end)
-        strange = split & (bits_to_unit(bits[1]) < 0.5)
+        is_random = split & (bits_to_unit(bits[1]) < 0.5)
         other = self.first[begin] + bits_to_range(bits[2], others)
-        other = np.where(other >= self.begin[begin], other + own, other)  # step over the own document
-        b = np.where(strange, np.minimum(other, len(self) - 1), middle)
+        other = np.where(other >= self.begin[begin], other + own, other)  # skip the own document
+        b = np.where(is_random, np.minimum(other, len(self) - 1), middle)
         a_start, a_end = self.starts[begin], self.starts[middle]
         capacity = self.capacity - (a_end - a_start)
-        fits = np.searchsorted(self.starts, self.starts[b] + capacity, "right") - 1  # whole sentences, but at least one
+        fits = np.searchsorted(self.starts, self.starts[b] + capacity, "right") - 1  # whole sentences, at least one
         last = np.clip(fits, np.minimum(b + 1, len(self)), self.end[np.minimum(b, len(self) - 1)])
-        b_end = np.minimum(self.starts[np.where(strange, last, end)], self.starts[b] + capacity)
-        follows = np.where(split, strange.astype(np.int64), IGNORE_INDEX)
+        b_end = np.minimum(self.starts[np.where(is_random, last, end)], self.starts[b] + capacity)
+        follows = np.where(split, is_random.astype(np.int64), IGNORE_INDEX)
         return (a_start, a_end), (self.starts[b], b_end), follows
 
     def joined(
         self, a: np.ndarray, a_end: np.ndarray, b: np.ndarray, b_end: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """[CLS] a [SEP] b [SEP], or [CLS] a [SEP] where b is empty: tokens and segments B N, lengths B."""
+        """Return [CLS] a [SEP] b [SEP], or [CLS] a [SEP] if b is empty: tokens and segments B N, lengths B."""
         index = np.arange(self.max_length)
         many, more = (a_end - a)[:, None], (b_end - b)[:, None]
-        second = index - many - 2  # the place in b
+        second = index - many - 2  # position in b
         length = np.where(more > 0, many + more + 3, many + 2)
         place = np.where(second >= 0, b[:, None] + second, a[:, None] + index - 1)
         found = self.tokens[np.clip(place, 0, len(self.tokens) - 1)].astype(np.int64)
@@ -236,11 +231,11 @@ class NextSentenceSplit:
 
 
 class _Epoch:
-    """The batches of one epoch."""
+    """Batches of one epoch."""
 
-    def __init__(self, pages: NextSentenceSplit, key: int) -> None:
-        self.sentence_spans = pages.sentence_spans(key)
-        self.order = RowBatches(len(self.sentence_spans), pages.batch_size, key)
+    def __init__(self, split: NextSentenceSplit, key: int) -> None:
+        self.sentence_spans = split.sentence_spans(key)
+        self.order = RowBatches(len(self.sentence_spans), split.batch_size, key)
 
     def __len__(self) -> int:
         return len(self.order)
@@ -250,12 +245,12 @@ class _Epoch:
 
 
 def count_masked(batch: MaskedBatch) -> int:
-    """How many words the model is asked for."""
+    """Return the number of masked tokens."""
     return count_targets(batch.targets)
 
 
 def _encode_sentences(tokenizer: Tokenizer, sentences: Sequence[str]) -> list[list[int]]:
-    """Sentences as numbers; a word that the corpus itself had taken out is the unknown one."""
+    """Encode sentences; the corpus's own unknown words become the unknown token."""
     parts = [s.split(UNKNOWN_WORD) for s in sentences]
     encoded = iter(tokenizer.encode([part for some in parts for part in some]))
     found = []
@@ -268,7 +263,7 @@ def _encode_sentences(tokenizer: Tokenizer, sentences: Sequence[str]) -> list[li
 
 
 def _run_bounds(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of each place, where the run of equal labels that it is in begins and ends."""
+    """Return for each position the begin and end of its run of equal labels."""
     cuts = np.flatnonzero(np.diff(labels)) + 1
     begins, ends = np.array([0, *cuts]), np.array([*cuts, len(labels)])
     many = ends - begins

@@ -1,15 +1,14 @@
-"""Sentences with a tag for each word: parts of speech, chunks, names.
+"""Sentences with a tag for each word: part-of-speech tagging, chunking, named entities.
 
-    conll2000                      by name: words, parts of speech, chunks of the Wall Street Journal
-    tagged.txt[.gz]                of one's own: a word and its tags a line, spaces or tabs between, a blank line after
-    folder with train.txt, ...     each sentence; a file a part
+    conll2000                      words, parts of speech and chunks of the Wall Street Journal
+    tagged.txt[.gz]                a word and its tags per line, separated by spaces or tabs, a blank line after
+    folder with train.txt, ...     each sentence; one file per split
 
-    words    He      reckons     the     current   account          tags belong to words, a model reads pieces:
-    tags     B-NP    B-VP        B-NP    I-NP      I-NP             a word's tag stands at its first piece,
-    row      [CLS] he  reck ##ons  the   current   account [SEP]    and nothing is asked at the others
+    words    He      reckons     the     current   account          tags belong to words, the model reads pieces:
+    tags     B-NP    B-VP        B-NP    I-NP      I-NP             a word's tag is at its first piece,
+    row      [CLS] he  reck ##ons  the   current   account [SEP]    the others have no target
 
-What has no validation part gives up a tenth of its training part. A sentence that is longer than a row is cut between
-words into several.
+Without a validation split a tenth of the training split is used. A sentence longer than a row is split between words.
 
 Tjong Kim Sang, Buchholz: Introduction to the CoNLL-2000 Shared Task: Chunking. CoNLL 2000
 """
@@ -48,32 +47,28 @@ class TagBatch(NamedTuple):
     targets: Int[Tensor, "B N"]  # a tag at the first piece of a word, IGNORE_INDEX elsewhere
 
     def to(self, device: torch.device | str) -> TagBatch:
-        """The same batch on a device; from pinned memory without waiting for it."""
         return TagBatch(*(x.to(device, non_blocking=True) for x in self))
 
     def pin(self) -> TagBatch:
-        """The same batch in page-locked memory, from which a GPU copies while it computes."""
         return TagBatch(*(x.pin_memory() for x in self))
 
     def rows(self, n: int) -> TagBatch:
-        """Only the first n sentences (the padding stays)."""
         return TagBatch(*(x[:n] for x in self))
 
 
 @dataclass(frozen=True)
 class TaggedSentences:
-    """Which sentences, which of their tags, how they are written as numbers, and how many go into a batch."""
+    """Settings of the dataset."""
 
-    corpus: str = "conll2000"  # a name, or the path of a file or a folder
+    corpus: str = "conll2000"  # name of a dataset, or path of a file or folder
     column: int = -1  # of the tags, words being column 0; conll2000: 1 parts of speech, 2 chunks
-    max_length: int = 128  # tokens a row at most
-    batch_size: int = 32  # in a batch, all processes together
-    vocab_size: int = 8000  # where the model does not bring one
+    max_length: int = 128  # most tokens per row
+    batch_size: int = 32  # rows per batch over all processes
+    vocab_size: int = 8000  # if the model has no tokenizer
     lowercase: bool = True
-    limit: int | None = None  # only the first so many sentences of every part
+    limit: int | None = None  # use only the first sentences of every split
 
     def quick(self) -> TaggedSentences:
-        """A few sentences and a small vocabulary: enough to see that everything runs."""
         return replace(
             self,
             limit=32,
@@ -83,35 +78,33 @@ class TaggedSentences:
         )
 
     def splits(self) -> list[str]:
-        """The parts there are."""
         return sorted(_read_splits(self.corpus, self.column))
 
     def split(self, name: str) -> str:
-        """The full name of a part; the beginning of it will do where it is the only one."""
         return resolve_split(name, self.splits(), self.corpus)
 
     def read(self, split: str) -> list[Sentence]:
-        """The sentences of a part: words and tags."""
+        """Return the sentences of a split: words and tags."""
         return _read_splits(self.corpus, self.column)[self.split(split)][: self.limit]
 
     def labels(self) -> list[str]:
-        """The tags of the training part, in the order of their names."""
+        """Return the tags of the training split, sorted."""
         return sorted({tag for _, tags in _read_splits(self.corpus, self.column)["train"] for tag in tags})
 
     def build_tokenizer(self) -> Tokenizer:
-        """A WordPiece vocabulary of the training part, with BERT's special tokens."""
+        """Train a WordPiece tokenizer on the training split, with BERT's special tokens."""
         from regard.tokens.tokenizer import Tokenizer
 
         train = (" ".join(words) for words, _ in self.read("train"))
         return Tokenizer.train(train, kind="bert", size=self.vocab_size, lower=self.lowercase)
 
     def load(self, split: str, tokenizer: Tokenizer) -> TaggedSentencesSplit:
-        """A part as numbers."""
+        """Return a split as token ids."""
         return TaggedSentencesSplit(tokenizer, self.read(split), self.labels(), self.max_length, self.batch_size)
 
 
 class TaggedSentencesSplit:
-    """One part as numbers. A tag that the training part lacks is never right, and nothing is learned from it."""
+    """One split as token ids. Tags that the training split lacks are ignored by the loss."""
 
     def __init__(
         self, tokenizer: Tokenizer, sentences: Sequence[Sentence], tags: Sequence[str], length: int, many: int
@@ -126,47 +119,44 @@ class TaggedSentencesSplit:
         ):
             at = 0
             for row, places in cut:
-                wanted_here = [IGNORE_INDEX] * len(row)
+                row_targets = [IGNORE_INDEX] * len(row)
                 for n, place in enumerate(places):
-                    wanted_here[place] = number.get(true[at + n], IGNORE_INDEX)
+                    row_targets[place] = number.get(true[at + n], IGNORE_INDEX)
                 at += len(places)
                 rows.append(row)
-                targets.append(wanted_here)
+                targets.append(row_targets)
         self.tokens, self.targets = RaggedTensor.from_rows(rows), RaggedTensor.from_rows(targets)
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def fingerprint(self) -> str:
-        """A few letters that change when the sentences, the tags or the vocabulary do."""
         found = blake2b(digest_size=8)
         for part in (self.tokens.values, self.tokens.lengths, self.targets.values):
             found.update(part.numpy().data)
         return found.hexdigest()
 
     def collate(self, rows: Int[Tensor, " B"]) -> TagBatch:
-        """These rows as one padded batch."""
         tokens, lengths = self.tokens.pad(rows, self.tokenizer.pad, 8)
         targets = self.targets.pad(rows, IGNORE_INDEX, 8)[0]
         return TagBatch(tokens[:, : self.max_length], lengths, targets[:, : self.max_length])
 
     def stream(self, seed: int) -> BatchStream[TagBatch]:
-        """Training batches without end."""
         order = lambda epoch: LengthBucketedBatches(self.tokens.lengths, self.many, mix_seed(seed, epoch))  # noqa: E731
         return BatchStream(order, self.collate, lambda batch: count_targets(batch.targets))
 
     def eval_batches(self, tokens: int) -> Iterator[TagBatch]:
-        """Every row once, as they come: for measuring."""
+        """Yield every row once, in order."""
         some = max(1, tokens // self.max_length)
         for at in range(0, len(self), some):
             yield self.collate(torch.arange(at, min(at + some, len(self))))
 
 
-EncodedRows = list[tuple[list[int], list[int]]]  # rows of tokens, and in each the first piece of every word
+EncodedRows = list[tuple[list[int], list[int]]]  # rows of tokens, each with the positions of the words' first pieces
 
 
 def encode_sentences(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], length: int) -> list[EncodedRows]:
-    """Sentences of words as rows [CLS] pieces [SEP] of at most `length` tokens, cut between words."""
+    """Encode sentences of words as rows [CLS] pieces [SEP] of at most `length` tokens, split between words."""
     pieces = encode_words(tokenizer, (word for words in sentences for word in words))
     found = []
     for words in sentences:
@@ -174,7 +164,7 @@ def encode_sentences(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], l
         places: list[int] = []
         cut: EncodedRows = []
         for word in words:
-            ids = pieces[word][: length - 2]  # a word that no row could hold loses its end
+            ids = pieces[word][: length - 2]  # a word longer than a row is cut
             if len(row) + len(ids) + 1 > length:
                 cut.append(([*row, tokenizer.eos], places))
                 row, places = [tokenizer.bos], []
@@ -185,14 +175,14 @@ def encode_sentences(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], l
 
 
 def encode_words(tokenizer: Tokenizer, words: Iterable[str]) -> dict[str, list[int]]:
-    """The numbers of each word by itself, at least one; a word that comes a thousand times is looked up once."""
+    """Encode each distinct word, as at least one token."""
     known = sorted(set(words))
     return {word: ids or [tokenizer.unk] for word, ids in zip(known, tokenizer.encode(known), strict=True)}
 
 
 @lru_cache(maxsize=4)
 def _read_splits(corpus: str, column: int) -> dict[str, list[Sentence]]:
-    """The sentences of every part."""
+    """Return the sentences of every split."""
     found = {part: _read(file, column) for part, file in TextFile(corpus).files().items()}
     return fill_missing_splits(found, corpus, 0)
 
@@ -208,6 +198,8 @@ def _read(file: Path, column: int) -> list[Sentence]:
             rows = []
         elif cells:
             if len(cells) < 2 or not -len(cells) < column < len(cells) or column == 0:
-                raise BadInput(f"{file}, line {number}: {len(cells)} columns; wanted a word and its tag in {column}")
+                raise BadInput(
+                    f"{file}, line {number}: {len(cells)} columns; expected a word and its tag in column {column}"
+                )
             rows.append((cells[0], cells[column]))
     return found

@@ -1,19 +1,19 @@
-"""Several text-to-text tasks in one stream, each with its own words in front (data.text_tasks).
+"""Several text-to-text tasks in one stream, each with its own prefix (text_tasks.py).
 
     share of task m    r_m ∝ min(e_m, cap)^(1/temperature)         e_m examples; temperature 1: proportional to examples
-    an epoch           Σ min(e_m, cap) examples, of task m a share of r_m
-    which              task m goes through its examples pass after pass, each in an order of its own, without end
+    an epoch           Σ min(e_m, cap) examples, a share r_m of task m
+    order              task m goes through its examples pass after pass, each in its own order
 
-`cap` keeps a large task from crowding out the others; a temperature above 1 brings the shares nearer to one another.
-Which examples an epoch has depends on (seed, epoch) alone, and so do its batches: rows of similar length, whichever
-task they are of (data.batching). An input longer than `longest` is cut at its end and counted, or refused: as asked.
+The cap (`max_examples_per_task`) keeps a large task from crowding out the others; a temperature above 1 evens out the
+shares. The examples and batches of an epoch depend on (seed, epoch) alone: rows of similar length, of whatever task
+(data.batching). An input longer than `max_length` is cut and counted, or is an error (`overflow`).
 
 Raffel et al. 2020 (T5; examples-proportional mixing and its temperature, section 3.5.2), arXiv:1910.10683
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -27,10 +27,10 @@ from regard.core.shapes import Int, Tensor
 from regard.core.spec import build_part
 from regard.data import TEXT_TASKS
 from regard.data.batching import BatchStream, TokenBatches, mix_seed
-from regard.data.ragged import RaggedTensor, round_up
+from regard.data.ragged import RaggedTensor
 from regard.data.shards.token_shards import resolve_split
 from regard.data.shuffle import Shuffle
-from regard.data.text.parallel_corpus import PairBatch, count_target_tokens
+from regard.data.text.parallel_corpus import EncodedPairs, PairBatch, collate_pairs, count_target_tokens
 from regard.data.text.text_tasks import Example, TextTask, read_examples
 
 if TYPE_CHECKING:
@@ -39,49 +39,47 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TaskMixture:
-    """Which tasks in which shares, how they are written as numbers, and how many go into a batch."""
+    """Settings of the mixture."""
 
     tasks: tuple[str, ...] = ("translate", "sentiment", "summarize")  # specs of text tasks
     temperature: float = 1.0
-    max_examples_per_task: int = 2**21  # a task counts for so many examples at most
-    tokenizer: str = "bytes"  # of vocabulary, see tokens.tokenizer; where the model does not bring one
+    max_examples_per_task: int = 2**21  # a larger task counts as this many examples
+    tokenizer: str = "bytes"  # kind of tokenizer, if the model has none
     vocab_size: int = 16_000
-    sentinels: int = 0  # more tokens, for span corruption (tokens.sentinels)
-    batch_tokens: int = 16_384  # in a batch: rows x the longest of either side
+    sentinels: int = 0  # additional tokens, for span corruption (tokens.sentinels)
+    batch_tokens: int = 16_384  # rows x the longest of either side, per batch
     max_length: int = 512  # tokens of an input
     max_target_length: int = 256  # tokens of an output; longer ones are cut
-    overflow: Literal["truncate", "error"] = "truncate"  # what is done with an input that is longer
-    pad_to_multiple_of: int = 8  # padded lengths are multiples of this: few shapes, aligned rows
-    limit: int | None = None  # only the first so many examples of every part of every task
+    overflow: Literal["truncate", "error"] = "truncate"  # for longer inputs
+    pad_to_multiple_of: int = 8  # of padded lengths: few shapes, aligned rows
+    limit: int | None = None  # use only the first examples of every split of every task
 
     def quick(self) -> TaskMixture:
-        """A few examples and a small vocabulary: enough to see that everything runs."""
         small: dict[str, Any] = {"vocab_size": min(self.vocab_size, 400), "sentinels": min(self.sentinels, 20)}
         return replace(
             self, limit=12, batch_tokens=min(self.batch_tokens, 1024), max_length=96, max_target_length=24, **small
         )
 
     def parts(self) -> list[TextTask]:
-        """The tasks themselves."""
+        """Return the tasks."""
         found: list[TextTask] = [build_part(TEXT_TASKS, spec, "text task") for spec in self.tasks]
         names = [task.name for task in found]
         if not names or len(set(names)) < len(names):
             raise BadInput(
-                f"data.tasks has {', '.join(names) or 'none'}: give at least one, each with a name of its own, such as "
+                f"data.tasks has {', '.join(names) or 'none'}: give at least one, with distinct names, such as "
                 f"translate(corpus='tatoeba', name='tatoeba')"
             )
         return found
 
     def splits(self) -> list[str]:
-        """The parts that all tasks have."""
+        """Return the splits that all tasks have."""
         return sorted(set.intersection(*(set(task.splits()) for task in self.parts())))
 
     def split(self, name: str) -> str:
-        """The full name of a part; the beginning of it will do where it is the only one."""
         return resolve_split(name, self.splits(), "the mixture")
 
     def build_tokenizer(self) -> Tokenizer:
-        """A vocabulary of all the words of the training parts: prefixes, inputs and outputs."""
+        """Train a tokenizer on all training splits: prefixes, inputs and outputs."""
         from regard.tokens.sentinels import add_sentinels
         from regard.tokens.tokenizer import Tokenizer
 
@@ -93,14 +91,14 @@ class TaskMixture:
         return add_sentinels(text, self.sentinels) if self.sentinels else text
 
     def load(self, split: str, tokenizer: Tokenizer) -> TaskMixtureSplit:
-        """A part of every task as numbers."""
+        """Return a split of every task as token ids."""
         split = self.split(split)
         tasks = [TaskSplit(self, task, read_examples(task, split, self.limit), tokenizer) for task in self.parts()]
         return TaskMixtureSplit(self, tasks, tokenizer)
 
 
-class TaskSplit:
-    """One part of one task, as text and as numbers."""
+class TaskSplit(EncodedPairs):
+    """One split of one task, as text and as token ids."""
 
     def __init__(
         self, settings: TaskMixture, task: TextTask, examples: Sequence[Example], tokenizer: Tokenizer
@@ -108,46 +106,33 @@ class TaskSplit:
         self.settings, self.task, self.examples, self.tokenizer = settings, task, list(examples), tokenizer
         self.name, self.metric = task.name, task.metric
         sources = tokenizer.encode([task.prefix + e.source for e in examples])
-        room, room_target = settings.max_length - 1, settings.max_target_length - 2
-        over = [n for n, ids in enumerate(sources) if len(ids) > room]
+        capacity, target_capacity = settings.max_length - 1, settings.max_target_length - 2
+        over = [n for n, ids in enumerate(sources) if len(ids) > capacity]
         if over and settings.overflow == "error":
             raise BadInput(
-                f"{task.name}: {len(over)} of {len(examples)} inputs have more than {room} tokens; raise data.max_length, "
-                f"or let them be cut: data.overflow=truncate"
+                f"{task.name}: {len(over)} of {len(examples)} inputs have more than {capacity} tokens; raise "
+                f"data.max_length, or cut them: data.overflow=truncate"
             )
         self.cut = len(over)
-        self.source = RaggedTensor.from_rows([[*ids[:room], tokenizer.eos] for ids in sources])
+        self.source = RaggedTensor.from_rows([[*ids[:capacity], tokenizer.eos] for ids in sources])
         targets = tokenizer.encode([e.target for e in examples])
-        self.target = RaggedTensor.from_rows([[tokenizer.bos, *ids[:room_target], tokenizer.eos] for ids in targets])
-
-    def __len__(self) -> int:
-        return len(self.examples)
+        self.target = RaggedTensor.from_rows(
+            [[tokenizer.bos, *ids[:target_capacity], tokenizer.eos] for ids in targets]
+        )
 
     @property
     def prompts(self) -> list[str]:
-        """What the model is asked, prefix and all."""
+        """The inputs with their prefix."""
         return [self.task.prefix + e.source for e in self.examples]
 
     @property
     def references(self) -> list[tuple[str, ...]]:
-        """All that counts as right, of each example."""
+        """All accepted answers of each example."""
         return [e.references for e in self.examples]
-
-    def eval_batches(self, tokens: int) -> Iterator[PairBatch]:
-        """Every example once, sorted by length: for measuring, where order and luck are to play no part."""
-        longest = torch.maximum(self.source.lengths, self.target.lengths)
-        order = torch.sort(longest, descending=True, stable=True).indices
-        at = 0
-        while at < len(order):
-            rows = max(1, tokens // round_up(int(longest[order[at]]), self.settings.pad_to_multiple_of))
-            yield collate_pairs(
-                self.source, self.target, order[at : at + rows], self.tokenizer.pad, self.settings.pad_to_multiple_of
-            )
-            at += rows
 
 
 class TaskMixtureSplit:
-    """One part of all tasks; row numbers count through them one after another."""
+    """One split of all tasks; row numbers run through them one after another."""
 
     def __init__(self, settings: TaskMixture, tasks: Sequence[TaskSplit], tokenizer: Tokenizer) -> None:
         self.settings, self.tasks, self.tokenizer = settings, list(tasks), tokenizer
@@ -158,22 +143,22 @@ class TaskMixtureSplit:
         return RaggedTensor.concat([t.source for t in self.tasks]), RaggedTensor.concat([t.target for t in self.tasks])
 
     def shares(self) -> list[float]:
-        """The share of every task in an epoch."""
+        """Return the share of every task in an epoch."""
         s = self.settings
         if s.temperature <= 0 or s.max_examples_per_task < 1:
             raise BadInput(
-                f"temperature {s.temperature} and cap {s.max_examples_per_task} give no shares; both must be above 0"
+                f"data.temperature={s.temperature} and data.max_examples_per_task={s.max_examples_per_task}: both must "
+                "be above 0"
             )
         sizes = [min(len(task), s.max_examples_per_task) ** (1 / s.temperature) for task in self.tasks]
         return [size / sum(sizes) for size in sizes]
 
     def counts(self) -> list[int]:
-        """The examples of every task in an epoch: at least one."""
+        """Return the examples of every task in an epoch: at least one."""
         every = sum(min(len(task), self.settings.max_examples_per_task) for task in self.tasks)
         return [max(1, round(share * every)) for share in self.shares()]
 
     def stream(self, seed: int) -> BatchStream[PairBatch]:
-        """Training batches without end."""
         source, target = self.sides
         pad, multiple = self.tokenizer.pad, self.settings.pad_to_multiple_of
         return BatchStream(
@@ -183,7 +168,6 @@ class TaskMixtureSplit:
         )
 
     def fingerprint(self) -> str:
-        """A few letters that change when the examples or the vocabulary do."""
         found = blake2b(digest_size=8)
         for side in self.sides:
             found.update(side.values.numpy().data)
@@ -191,25 +175,25 @@ class TaskMixtureSplit:
         return found.hexdigest()
 
     def card(self) -> str:
-        """One line on the tasks and their shares."""
-        said = []
+        """Return one line about the tasks and their shares."""
+        descriptions = []
         for task, share in zip(self.tasks, self.shares(), strict=True):
             cut = f", {task.cut:,} cut" if task.cut else ""
-            said.append(f"{task.name} {share:.0%} ({len(task):,} examples{cut})")
-        return f"{', '.join(said)}; inputs of at most {self.settings.max_length} tokens"
+            descriptions.append(f"{task.name} {share:.0%} ({len(task):,} examples{cut})")
+        return f"{', '.join(descriptions)}; inputs of at most {self.settings.max_length} tokens"
 
 
 class _Epoch:
-    """The batches of one epoch, as rows of all tasks together."""
+    """Batches of one epoch, as rows of all tasks together."""
 
-    def __init__(self, mixed_tasks: TaskMixtureSplit, seed: int, epoch: int) -> None:
+    def __init__(self, mixture: TaskMixtureSplit, seed: int, epoch: int) -> None:
         rows, first = [], 0
-        for number, (task, count) in enumerate(zip(mixed_tasks.tasks, mixed_tasks.counts(), strict=True)):
+        for number, (task, count) in enumerate(zip(mixture.tasks, mixture.counts(), strict=True)):
             rows.append(first + _example_order(len(task), count * epoch, count, mix_seed(seed, -1 - number)))
             first += len(task)
         self.rows = torch.from_numpy(np.concatenate(rows))
-        source, target = mixed_tasks.sides
-        s = mixed_tasks.settings
+        source, target = mixture.sides
+        s = mixture.settings
         lengths = source.lengths[self.rows], target.lengths[self.rows] - 1
         self.batches = TokenBatches(
             *lengths, tokens=s.batch_tokens, seed=seed, epoch=epoch, multiple=s.pad_to_multiple_of
@@ -223,21 +207,10 @@ class _Epoch:
 
 
 def _example_order(size: int, begin: int, count: int, key: int) -> np.ndarray:
-    """`count` steps from step `initial_states` on, through `size` examples pass after pass, each pass in an order of its own."""
+    """Return `count` steps from step `begin` on, through `size` examples pass after pass, each in its own order."""
     steps = np.arange(begin, begin + count)
     found = np.empty(count, np.int64)
     for lap in np.unique(steps // size):
         here = steps // size == lap
         found[here] = Shuffle(size, mix_seed(key, int(lap)))(steps[here] % size)
     return found
-
-
-def collate_pairs(
-    source: RaggedTensor, target: RaggedTensor, rows: Int[Tensor, " B"], pad: int, multiple: int
-) -> PairBatch:
-    """These rows as one padded batch; the decoder's input, one shorter than the target, has an aligned length."""
-    inputs = source.pad(rows, pad, multiple)
-    outputs, lengths = target.pad(rows, pad)
-    wanted = round_up(outputs.shape[1] - 1, multiple) + 1
-    more: Any = (0, wanted - outputs.shape[1])
-    return PairBatch(*inputs, torch.nn.functional.pad(outputs, more, value=pad), lengths)

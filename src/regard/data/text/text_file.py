@@ -1,9 +1,9 @@
-"""Plain text, read whole: a file, or a folder with a file for each part.
+"""Plain text, read whole: a file, or a folder with a file for each split.
 
     input.txt[.gz]                     one file: the last tenth is for validation, the rest for training
-    train.txt  valid.txt  test.txt     a file a part; the part's name stands between dots: ptb.train.txt.gz
+    train.txt  valid.txt  test.txt     one file per split; its name stands between dots: ptb.train.txt.gz
 
-Rows are windows over the text, as over shards (data.shards). For text that does not fit into memory: regard data pack.
+Rows are windows over the text, as in token_shards. For text that does not fit into memory: regard data pack.
 """
 
 from __future__ import annotations
@@ -24,23 +24,22 @@ if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
 
 SPLIT_ALIASES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val", "test": "test"}
-ENCODE_CHARACTERS = 2**20  # characters turned into numbers at a time
+ENCODE_CHARACTERS = 2**20  # characters encoded at a time
 
 
 @dataclass(frozen=True)
 class TextFile:
-    """Which text, how it is written as numbers, how long a row is, and how many rows go into a batch."""
+    """Settings of the dataset."""
 
-    corpus: str = "tinyshakespeare"  # a dataset's name, or the path of a folder or of a file
-    context_length: int = 256  # tokens a row
-    batch_size: int = 64  # in a batch, all processes together
-    tokenizer: str = "char"  # of vocabulary, see tokens.tokenizer
+    corpus: str = "tinyshakespeare"  # name of a dataset, or path of a folder or file
+    context_length: int = 256  # tokens per row
+    batch_size: int = 64  # rows per batch over all processes
+    tokenizer: str = "char"  # kind of tokenizer, see tokens.tokenizer
     vocab_size: int = 8000
-    val_fraction: float = 0.1  # the share of a single file, at its end
-    limit: int | None = None  # only the first so many rows of every part
+    val_fraction: float = 0.1  # share of a single file, at its end
+    limit: int | None = None  # use only the first rows of every split
 
     def quick(self) -> TextFile:
-        """A few short rows and a small vocabulary: enough to see that everything runs."""
         return replace(
             self,
             context_length=min(self.context_length, 32),
@@ -50,30 +49,28 @@ class TextFile:
         )
 
     def files(self) -> dict[str, Path]:
-        """The file of each part; of a single one, under "all"."""
-        asked = Path(self.corpus).expanduser()
-        if asked.is_file():
-            return {"all": asked}
+        """Return the file of each split; a single file as "all"."""
+        path = Path(self.corpus).expanduser()
+        if path.is_file():
+            return {"all": path}
         folder = data_dir.find_dataset(self.corpus)
         texts = [file for file in sorted(folder.iterdir()) if file.name.removesuffix(".gz").endswith(".txt")]
         parts = {SPLIT_ALIASES[word]: file for file in texts for word in file.name.split(".") if word in SPLIT_ALIASES}
         if not parts and len(texts) == 1:
             return {"all": texts[0]}
         if not parts:
-            raise BadInput(f"{folder} holds {len(texts)} .txt files; wanted: one, or train.txt and valid.txt")
+            raise BadInput(f"{folder} has {len(texts)} .txt files; expected one, or train.txt and valid.txt")
         return parts
 
     def splits(self) -> list[str]:
-        """The parts there are."""
         found = self.files()
         return ["train", "val"] if "all" in found else sorted(found)
 
     def split(self, name: str) -> str:
-        """The full name of a part; the beginning of it will do where it is the only one."""
         return resolve_split(name, self.splits(), self.corpus)
 
     def read(self, split: str) -> str:
-        """The text of a part."""
+        """Return the text of a split."""
         files, name = self.files(), self.split(split)
         if "all" not in files:
             return _read_text(files[name])
@@ -82,13 +79,13 @@ class TextFile:
         return whole[:cut] if name == "train" else whole[cut:]
 
     def build_tokenizer(self) -> Tokenizer:
-        """The vocabulary of the training part."""
+        """Train a tokenizer on the training split."""
         from regard.tokens.tokenizer import Tokenizer
 
         return Tokenizer.train([self.read("train")], kind=self.tokenizer, size=self.vocab_size)
 
     def load(self, split: str, tokenizer: Tokenizer | None = None) -> TokenWindows:
-        """A part as numbers; by the vocabulary of the training part where none is given."""
+        """Return a split as token windows; without a tokenizer one is trained on the training split."""
         tokenizer = self.build_tokenizer() if tokenizer is None else tokenizer
         content = self.read(split)
         pieces = [content[at : at + ENCODE_CHARACTERS] for at in range(0, len(content), ENCODE_CHARACTERS)]
@@ -97,7 +94,7 @@ class TextFile:
         return TokenWindows([tokens], self.context_length, self.batch_size, vocab_size=tokenizer.size, limit=self.limit)
 
     def bytes(self, split: str) -> int:
-        """How long a part is in UTF-8."""
+        """Return the length of a split in UTF-8 bytes."""
         return len(self.read(split).encode())
 
 

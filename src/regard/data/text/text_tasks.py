@@ -1,13 +1,13 @@
-"""Tasks as text: what is asked goes before the input, and the answer is written out, whatever it is.
+"""Tasks as text to text: a prefix names the task, and the answer is text.
 
     translate      translate English to German: A dog runs.                Ein Hund läuft.            bleu
     sentiment      sst2 sentence: a gorgeous , witty film                  positive                   accuracy
-    summarise      summarize: The firm said on Friday that ...             sentences of the article   rouge
+    summarize      summarize: The firm said on Friday that ...             sentences of the article   rouge
     headline       headline: The firm said on Friday that ...              Ad sales boost profit      rouge
-    pronounce      pronounce: xylophone                                    Z AY1 L AH0 F OW2 N        phonemes
+    pronounce      pronounce: xylophone                                    Z AY1 L AH0 F OW2 N        per
 
-A task has a `name`, a `prefix`, the `metric` it is scored with (metrics.generation), `splits` and `read`. A spec names
-it in a mixture: ``translate(corpus='tatoeba', name='tatoeba')``.
+A task has a `name`, a `prefix`, its `metric` (metrics.generation), `splits` and `read`. A spec names it in a mixture:
+``translate(corpus='tatoeba', name='tatoeba')``.
 
 Raffel et al. 2020 (T5), arXiv:1910.10683
 """
@@ -30,7 +30,7 @@ LANGUAGES = {"en": "English", "de": "German", "fr": "French", "cs": "Czech", "es
 
 
 class Example(NamedTuple):
-    """An input without its prefix, the answer to train on, and all the answers that count as right."""
+    """An input without its prefix, the answer to train on, and all accepted answers."""
 
     source: str
     target: str
@@ -38,48 +38,45 @@ class Example(NamedTuple):
 
 
 class TextTask(Protocol):
-    """What a mixture asks of a task."""
+    """Protocol of a task in a mixture."""
 
     name: str
     metric: str
 
     @property
     def prefix(self) -> str:
-        """What goes before every input."""
+        """Text before every input."""
         ...
 
     def splits(self) -> list[str]:
-        """The parts there are: train, val, test."""
+        """Return the splits: train, val, test."""
         ...
 
     def read(self, split: str) -> list[Example]:
-        """The examples of a part."""
+        """Return the examples of a split."""
         ...
 
 
 @dataclass(frozen=True)
 class Translate:
-    """Sentence pairs (data.parallel)."""
+    """Sentence pairs (parallel_corpus.py)."""
 
     corpus: str = "multi30k"
     source: str = "en"
     target: str = "de"
-    test: str = "test"  # which test part, where there are several: the beginning of its name; by default the first
+    test: str = "test"  # beginning of the test split's name; the first match is used
     name: str = "translate"
     metric: str = "bleu"
 
     @property
     def prefix(self) -> str:
-        """T5's words for it."""
         of, to = (LANGUAGES.get(code, code) for code in (self.source, self.target))
         return f"translate {of} to {to}: "
 
     def splits(self) -> list[str]:
-        """One of each."""
         return _standard_splits(self.corpus)
 
     def read(self, split: str) -> list[Example]:
-        """The pairs as they are."""
         data = ParallelCorpus(self.corpus, self.source, self.target)
         if split == "test":
             split = next((name for name in data.splits() if name.startswith(self.test)), self.test)
@@ -91,7 +88,7 @@ class Translate:
 
 @dataclass(frozen=True)
 class Sentiment:
-    """Texts with a label (data.labelled); the label's name is the answer."""
+    """Texts with a label (labeled_text.py); the label's name is the answer."""
 
     corpus: str = "sst2"
     name: str = "sentiment"
@@ -99,28 +96,25 @@ class Sentiment:
 
     @property
     def prefix(self) -> str:
-        """T5's words for it."""
         return f"{self.corpus} sentence: "
 
     def splits(self) -> list[str]:
-        """Those of the labelled texts."""
         return LabeledText(self.corpus).splits()
 
     def read(self, split: str) -> list[Example]:
-        """Texts and the names of their labels."""
         return [Example(text, label, (label,)) for text, label in LabeledText(self.corpus).read(split)]
 
 
 @dataclass(frozen=True)
 class Summarize:
-    """News, cut to their first `words`, and the sentences of them that make the summary.
+    """News articles, cut to their first `words` words, and the sentences that make the summary.
 
-    The set's summaries hold whole sentences of the article, the weightiest first, glued together. Here they come in the
-    order in which the article has them, with a space between, and the target to train on has only those that stand in
-    what is read: what nobody could know is not asked for. Scores are against the whole summary.
+    The dataset's summaries are whole sentences of the article, the most important first, without spaces between them.
+    Here they are in the order of the article, with spaces, and the training target has only those that occur in the
+    input. Scores are against the whole summary.
 
-    In training a long article gives several examples: further pieces of it, each from the beginning of a sentence about
-    `stride` words after the last.
+    In training a long article gives several examples: further windows of it, each from the beginning of a sentence
+    about `stride` words after the last.
     """
 
     words: int = 256
@@ -130,11 +124,9 @@ class Summarize:
     prefix: str = "summarize: "
 
     def splits(self) -> list[str]:
-        """One of each."""
         return _standard_splits("bbc_news_summary")
 
     def read(self, split: str) -> list[Example]:
-        """Articles and their summaries."""
         examples = []
         for article in _read_news(split):
             whole = _normalize_spaces(article["text"])
@@ -150,7 +142,7 @@ class Summarize:
 
 @dataclass(frozen=True)
 class Headline:
-    """News, cut to their first `words`, and their titles."""
+    """News articles, cut to their first `words` words, and their titles."""
 
     words: int = 96
     name: str = "headline"
@@ -158,11 +150,9 @@ class Headline:
     prefix: str = "headline: "
 
     def splits(self) -> list[str]:
-        """One of each."""
         return _standard_splits("bbc_news_summary")
 
     def read(self, split: str) -> list[Example]:
-        """Articles and their titles."""
         return [
             Example(_first_words(_normalize_spaces(a["text"]), self.words), a["title"], (a["title"],))
             for a in _read_news(split)
@@ -171,33 +161,31 @@ class Headline:
 
 @dataclass(frozen=True)
 class Pronounce:
-    """Words, letter by letter, and their sounds (CMU dictionary, ARPAbet); any listed pronunciation counts as right."""
+    """Words, letter by letter, and their phonemes (CMU dictionary, ARPAbet); any listed pronunciation is accepted."""
 
-    stress: bool = False  # keep the digits that say which syllable is stressed; published scores leave them out
+    stress: bool = False  # keep the stress digits; published scores leave them out
     name: str = "pronounce"
     metric: str = "per"
     prefix: str = "pronounce: "
 
     def splits(self) -> list[str]:
-        """One of each."""
         return _standard_splits("cmudict")
 
     def read(self, split: str) -> list[Example]:
-        """Words and their first pronunciation."""
         found = read_entries(data_dir.find_dataset("cmudict"), split, self.stress)
         return [Example(" ".join(word), sounds[0], sounds) for word, sounds in found]
 
 
 def read_examples(task: TextTask, split: str, limit: int | None = None) -> list[Example]:
-    """The examples of a part by name, or an error that says which there are."""
+    """Return the examples of a split by name."""
     found = task.read(resolve_split(split, task.splits(), task.name))[:limit]
     if not found:
-        raise BadInput(f"{task.name}: there is no example in {split}")
+        raise BadInput(f"{task.name}: the split {split} has no examples")
     return found
 
 
 def _standard_splits(dataset: str) -> list[str]:
-    """The parts of a dataset, which must be there."""
+    """Return the three splits of a dataset, which must exist."""
     data_dir.find_dataset(dataset)
     return ["test", "train", "val"]
 
@@ -216,7 +204,7 @@ def _first_words(text: str, words: int) -> str:
 
 
 def _text_windows(text: str, words: int, stride: int) -> list[tuple[int, int]]:
-    """Where in a text its first `words` stand, and so many from later sentences on while half of them are left."""
+    """Return where the first `words` words of a text are, and later windows while half of their words are left."""
     places = [match.span() for match in re.finditer(r"\S+", text)]
     begins = [0]
     for n in range(1, len(places) - words // 2 if stride else 0):
@@ -225,16 +213,16 @@ def _text_windows(text: str, words: int, stride: int) -> list[tuple[int, int]]:
     return [(places[n][0], places[min(n + words, len(places)) - 1][1]) for n in begins]
 
 
-# where sentences were glued: after an end or a closing sign, before a capital or an opening one; "U.S." ends none
+# boundaries of joined sentences: after an end or closing quote, before a capital or opening one; not after "U.S."
 _GLUED_SENTENCES = re.compile(r"(?:(?<=[.!?])(?<!\b[A-Z]\.)|(?<=[\"'”)]))(?=[A-Z\"'“(£$])")
 
 
 def _summary_spans(article: str, summary: str) -> list[tuple[int, int]]:
-    """Where in an article the sentences of its summary stand, from begin to end, those that touch as one."""
+    """Return where in an article the sentences of its summary are; adjacent ones are merged."""
     found = []
     for piece in _GLUED_SENTENCES.split(_normalize_spaces(summary)):
         at = article.find(piece)
-        if at >= 0 and len(piece) > 3:  # a lone sign is found with its sentence
+        if at >= 0 and len(piece) > 3:  # a lone quote is found with its sentence
             found.append((at, at + len(piece)))
     merged: list[tuple[int, int]] = []
     for begin, end in sorted(found):
@@ -246,7 +234,7 @@ def _summary_spans(article: str, summary: str) -> list[tuple[int, int]]:
 
 
 def _extend_quotes(article: str, begin: int, end: int) -> tuple[int, int]:
-    """The same with the quotation marks that the gluing may have set apart."""
+    """Extend a span by the quotation marks that belong to it."""
     before, after = article[max(begin - 1, 0) : begin] == '"', article[end : end + 1] == '"'
     if article.count('"', begin, end) % 2:
         return (begin, end + 1) if after else (begin - before, end)

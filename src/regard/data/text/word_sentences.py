@@ -1,12 +1,12 @@
-"""Sentences of words out of several corpora: Brown, Penn Treebank, Tatoeba's English, BBC news, or a text of yours.
+"""Sentences of words from several corpora: Brown, Penn Treebank, Tatoeba's English, BBC news, or your own text.
 
-    brown, ptb    come cut into words: taken as they are (quotes as ", PTB's "do n't" as "don't", its N as 0)
-    tatoeba       the English side of both sets of pairs, each sentence once
-    bbc           the articles, cut where a sentence seems to end
-    a path        a file or folder of text (data.plain), a sentence a line
+    brown, ptb    are split into words already (quotes as ", PTB's "do n't" as "don't", its N as 0)
+    tatoeba       the English side of both language pairs, each sentence once
+    bbc           the articles, split into sentences
+    a path        a file or folder of text (text_file.py), a sentence per line
 
-One vocabulary for all, of the words that are frequent in the training parts. What a batch is made of is the task's
-business: windows of words (data.nearby), or sentences with the letters of their words (data.spelled).
+One vocabulary for all, of the words that are frequent in the training splits. The task makes the batches: context
+windows (skip_gram.py), or sentences with the letters of their words (char_sentences.py).
 """
 
 from __future__ import annotations
@@ -40,18 +40,17 @@ SPLITS = ("train", "val", "test")
 
 @dataclass(frozen=True)
 class WordSentences:
-    """Which corpora, which of their words are known, and how many words go into a batch."""
+    """Settings of the dataset."""
 
     corpora: tuple[str, ...] = ("brown", "ptb", "tatoeba", "bbc")
     vocab_size: int = 30_000
-    min_count: int = 5  # a word that is rarer in training is not in the vocabulary
-    lowercase: bool = True  # forget case
-    batch_tokens: int = 8192  # words a batch, all processes together
-    max_length: int = 200  # words; a longer sentence is cut in pieces
-    limit: int | None = None  # only the first so many sentences of every part of every corpus
+    min_count: int = 5  # rarer training words are unknown
+    lowercase: bool = True
+    batch_tokens: int = 8192  # words per batch over all processes
+    max_length: int = 200  # words; longer sentences are split
+    limit: int | None = None  # use only the first sentences of every split of every corpus
 
     def quick(self) -> WordSentences:
-        """A few sentences and a small vocabulary: enough to see that everything runs."""
         return replace(
             self,
             vocab_size=min(self.vocab_size, 400),
@@ -61,29 +60,28 @@ class WordSentences:
         )
 
     def splits(self) -> list[str]:
-        """The parts that all corpora have."""
+        """Return the splits that all corpora have."""
         found = [set(SPLITS) if name in READERS else set(TextFile(name).splits()) for name in self.corpora]
         for name in self.corpora:
             if name in READERS:
-                data_dir.find_dataset(FOLDERS.get(name, name))  # says where it was looked for
+                data_dir.find_dataset(FOLDERS.get(name, name))  # raises if it is missing
         return [part for part in SPLITS if all(part in each for each in found)]
 
     def split(self, name: str) -> str:
-        """The full name of a part; the beginning of it will do."""
         return resolve_split(name, self.splits(), ", ".join(self.corpora))
 
     def read(self, split: str) -> list[Words]:
-        """The sentences of a part, corpus after corpus; read once and kept."""
+        """Return the sentences of a split, corpus after corpus; cached."""
         return _read(self, self.split(split))
 
     def build_tokenizer(self) -> Tokenizer:
-        """The vocabulary of the training parts."""
+        """Build the vocabulary of the training splits."""
         from regard.tokens.word_tokenizer import build_vocabulary
 
         return build_vocabulary(self.read("train"), self.vocab_size, self.min_count, self.lowercase)
 
     def numbers(self, split: str, tokenizer: Tokenizer) -> RaggedTensor:
-        """A part as numbers of the vocabulary, the unknown one among them."""
+        """Return a split as token ids, with the unknown token."""
         from regard.tokens.word_tokenizer import word_ids
 
         known, sentences = word_ids(tokenizer), self.read(split)
@@ -96,7 +94,6 @@ class WordSentences:
         return RaggedTensor.from_lengths(torch.from_numpy(values), torch.tensor([len(words) for words in sentences]))
 
     def fingerprint(self, split: str) -> str:
-        """A few letters that change when the sentences do."""
         found = blake2b(digest_size=8)
         for words in self.read(split):
             found.update(" ".join(words).encode("utf-8", "replace") + b"\n")
@@ -111,11 +108,11 @@ def _read(data: WordSentences, split: str) -> list[Words]:
         for words in islice(rows, data.limit):
             found.extend(words[at : at + data.max_length] for at in range(0, len(words), data.max_length))
     if not found:
-        raise BadInput(f"there is no sentence in the {split} part of {', '.join(data.corpora)}")
+        raise BadInput(f"the split {split} of {', '.join(data.corpora)} has no sentence")
     return found
 
 
-# -- the corpora -------------------------------------------------------------------------------------------------------
+# -- corpora -----------------------------------------------------------------------------------------------------------
 
 
 def _brown(split: str) -> Iterator[Words]:
@@ -141,7 +138,7 @@ def _tatoeba(split: str) -> Iterator[Words]:
 
 
 def _tatoeba_train() -> Iterator[list[str]]:
-    """The English of both training parts: a sentence held out of one set of pairs may stand in the other."""
+    """Yield the English of both training splits: a held-out sentence of one pair may be in the other."""
     for other in ("fr", "de"):
         yield [line.split("\t")[0] for line in _lines("tatoeba", f"en-{other}.train.tsv.gz")]
 

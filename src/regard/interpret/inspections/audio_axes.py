@@ -8,23 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 from regard.interpret.inspection import Side
-from regard.modalities.audio import read_audio
+from regard.modalities.audio import Audio
+from regard.modalities.base import Limits
 
 if TYPE_CHECKING:
-    from regard.tasks.audio.ctc_speech_recognizer import SpeechPredictor
+    from regard.tasks.audio.speech_base import SpeechRecognizerBase
 
 MAX_SECONDS = 120.0  # seconds that are looked at
 
 
-def audio_frames(sounds: SpeechPredictor, content: bytes) -> Float[Tensor, "T F"]:
-    """The frames that a model reads of a sound file's bytes."""
-    if sounds.front is None:
-        raise BadInput("this model reads frames that were made elsewhere, not sounds")
-    wave = read_audio(content, sounds.front.sample_rate, MAX_SECONDS)
-    return sounds.to_frames([wave])[0]
+def audio_frames(recognizer: SpeechRecognizerBase, content: bytes) -> Float[Tensor, "T F"]:
+    """Return the frames that a model reads of a sound file's bytes."""
+    return recognizer.frames(Audio.read(content, Limits(seconds=MAX_SECONDS)))
 
 
 def time_axis(many: int, seconds: float) -> Side:

@@ -10,7 +10,7 @@ from regard.interpret.inspection import NO_PLACE, Place
 from regard.interpret.inspections import text_axes
 from regard.interpret.inspections.encoder_base import EncoderInspection
 from regard.modalities.classes import Classes
-from regard.tasks.text.classifier import TextClassifier
+from regard.tasks.text.classification import TextClassifier
 from regard.tasks.text.encoder_base import check_texts
 
 
@@ -45,3 +45,10 @@ class ClassificationInspection(EncoderInspection):
 
     def _answer(self, target: int) -> tuple[int, Any]:
         return 0, lambda logits: logits[0, target]
+
+
+class PairClassificationInspection(ClassificationInspection):
+    """A pair of texts and its label."""
+
+    task = "pair_classification"
+    required_inputs = ("other",)

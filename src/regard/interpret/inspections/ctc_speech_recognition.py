@@ -15,7 +15,7 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
 from regard.interpret.inspection import NO_PLACE, Inspection, Place, Side
 from regard.interpret.inspections.audio_axes import audio_frames, spectrogram, time_axis
-from regard.tasks.audio.ctc_speech_recognizer import CTCSpeechRecognizer
+from regard.tasks.audio.ctc_speech_recognition import CTCSpeechRecognizer
 
 
 class CTCInspection(Inspection):
@@ -34,14 +34,10 @@ class CTCInspection(Inspection):
         frames = audio_frames(self.predictor, self.given["sound"])
         found = self.predictor.analyze(frames, beams, self.given.get("said"))
         many, seconds = len(found.path), found.seconds
-        front = self.predictor.front
-        assert front is not None
-        self.sound = spectrogram(found.frames, front.n_mels, many * seconds)
-        self.output = {
-            "text": found.heard.text,
-            "score": found.heard.score,
-            "words": [{"word": w.word, "start": w.start, "end": w.end} for w in found.heard.words],
-        }
+        preprocess = self.predictor.preprocess
+        assert preprocess is not None
+        self.sound = spectrogram(found.frames, preprocess.n_mels, many * seconds)
+        self.output = found.transcript.to_json()
         states, labels = list(found.states), list(found.labels)
         self.sides = {
             "frames": time_axis(many, seconds),

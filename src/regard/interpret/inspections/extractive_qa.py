@@ -14,7 +14,7 @@ from regard.interpret.inspection import NO_PLACE, Place
 from regard.interpret.inspections import text_axes
 from regard.interpret.inspections.encoder_base import EncoderInspection
 from regard.tasks.text.encoder_base import check_texts
-from regard.tasks.text.question_answerer import QuestionAnswerer
+from regard.tasks.text.extractive_qa import QuestionAnswerer
 
 
 class ExtractiveQAInspection(EncoderInspection):

@@ -8,7 +8,7 @@ from regard.core.errors import BadInput
 from regard.interpret.inspection import Place
 from regard.interpret.inspections.encoder_base import EncoderInspection
 from regard.tasks.text.encoder_base import check_texts
-from regard.tasks.text.fill_mask import FillMask
+from regard.tasks.text.masked_lm import FillMask
 
 
 class MaskedLMInspection(EncoderInspection):

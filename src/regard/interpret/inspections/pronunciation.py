@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from regard.interpret.inspections.translation import TranslationInspection
-from regard.tasks.text.pronouncer import Pronouncer
-from regard.tasks.text.translator import clean_line
+from regard.tasks.text.pronunciation import Pronouncer
+from regard.tasks.text.translation import clean_line
 
 
 class PronunciationInspection(TranslationInspection):

@@ -11,7 +11,7 @@ from regard.core.errors import BadInput
 from regard.interpret.inspection import Inspection
 from regard.interpret.inspections import text_axes
 from regard.interpret.inspections.audio_axes import audio_frames, spectrogram, time_axis
-from regard.tasks.audio.speech_recognizer import SpeechRecognizer
+from regard.tasks.audio.speech_recognition import SpeechRecognizer
 
 
 class SpeechRecognitionInspection(Inspection):
@@ -27,7 +27,7 @@ class SpeechRecognitionInspection(Inspection):
         hearer, text, beams = self.predictor, self.predictor.text, self.given.get("beam_size", 4)
         if not 1 <= beams <= 64:
             raise BadInput(f"{beams} beams cannot be searched with here; give 1 to 64")
-        frames, wide, lengths = hearer._alone(audio_frames(hearer, self.given["sound"]))
+        frames, wide, lengths = hearer.single_batch(audio_frames(hearer, self.given["sound"]))
         said, score = self.given.get("said"), None
         if said is None:
             with torch.inference_mode():
@@ -38,9 +38,9 @@ class SpeechRecognitionInspection(Inspection):
         (line,) = text.decode([ids])
         self._run(wide, torch.tensor([[text.bos, *ids]], device=wide.device))
         many = max(held.columns for held in self.store.values())
-        front = hearer.front
-        assert front is not None
-        self.sound = spectrogram(frames, front.n_mels, many * hearer.seconds)
+        preprocess = hearer.preprocess
+        assert preprocess is not None
+        self.sound = spectrogram(frames, preprocess.n_mels, many * hearer.seconds)
         self.output = {"text": line, "score": score}
         self.sides = {
             "frames": time_axis(many, hearer.seconds),

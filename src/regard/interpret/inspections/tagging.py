@@ -15,7 +15,7 @@ from regard.interpret.inspection import Place
 from regard.interpret.inspections import text_axes
 from regard.interpret.inspections.encoder_base import EncoderInspection
 from regard.tasks.text.encoder_base import check_texts
-from regard.tasks.text.tagger import Tagger
+from regard.tasks.text.tagging import Tagger
 
 
 class TaggingInspection(EncoderInspection):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from regard.interpret.inspections.translation import TranslationInspection
-from regard.tasks.text.text_to_text_generator import TextToTextGenerator
+from regard.tasks.text.text_to_text import TextToTextGenerator
 from regard.tokens.sentinels import offsets_with_sentinels
 
 

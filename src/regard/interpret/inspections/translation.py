@@ -16,10 +16,11 @@ import torch
 
 from regard.attention.capture.map_store import LazyMap
 from regard.core.errors import BadInput
+from regard.decoding.generation_config import GenerationConfig
 from regard.interpret.inspection import Inspection
 from regard.interpret.inspections import text_axes
 from regard.interpret.inspections.rollout import LayerPaths
-from regard.tasks.text.translator import SearchConfig, Translator, clean_line
+from regard.tasks.text.translation import Translator, clean_line
 
 
 class TranslationInspection(Inspection):
@@ -42,7 +43,7 @@ class TranslationInspection(Inspection):
             beams = self.given.get("beam_size", 4)
             if not 1 <= beams <= 64:
                 raise BadInput(f"{beams} beams cannot be searched with here; give 1 to 64")
-            best = translator._search([source], SearchConfig(beams), 4096, [0])[0][0]
+            best = translator._search([source], GenerationConfig(beams), 4096, [0])[0][0]
             ids, score = list(best.tokens), best.score
         (shown,) = text.decode([ids])
         self.output = {"text": translator._decode([ids])[0], "score": score}

@@ -1,1 +1,1 @@
-"""Added to the tokens, once, before the first layer: `forward(x, index) -> x + p`."""
+"""Positions added to the tokens, once, before the first layer: `forward(x, index) -> x + p`."""

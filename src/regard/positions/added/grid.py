@@ -1,12 +1,11 @@
-"""Grid positions: one learned vector for each place of a Y × X grid, and the grid is drawn larger or smaller at need.
+"""Grid positions: one learned vector for each cell of a Y × X grid, interpolated for grids of other sizes.
 
-    p = [P_prefix, R_Y P_grid R_Xᵀ]        x + p        P_grid: the grid of the images trained on
+    p = [P_prefix, R_Y P_grid R_Xᵀ]        x + p        P_grid: the grid of the training images
 
-Neighbouring places have learned alike vectors, so that a grid of another size, or another shape, is read off between
-them: R_Y and R_X hold the weights of a bicubic resize, of rows and of columns. `antialias` smooths where the grid
-shrinks, as timm does; without it the cubic has another slope too, as in transformers. At the size it was trained at
-nothing is touched. Tokens that stand before the grid (class, distillation) have rows of their own, `prefix` of them,
-which are never resized; tokens in front without a row get none.
+R_Y and R_X are the weights of a bicubic resize of rows and of columns. `antialias` smooths where the grid shrinks, as
+in timm; without it the cubic has another coefficient too, as in transformers. At the training size the table is added
+unchanged. Tokens before the grid (class, distillation) have `prefix` rows of their own, which are never resized;
+further ones get zeros.
 
 Dosovitskiy et al.: An Image is Worth 16x16 Words, section 3.2. ICLR 2021. arXiv:2010.11929
 """
@@ -24,10 +23,10 @@ from regard.core.validation import Range
 
 
 class GridPositions(nn.Module):
-    """Adds a row of a table to every token of a grid, and to those before it."""
+    """Add a row of a learned table to every token of a grid and to the prefix tokens."""
 
     kind: ClassVar[str] = "added"
-    no_weight_decay = ("table",)  # from weight decay
+    no_weight_decay = ("table",)
 
     def __init__(
         self, width: int, grid: tuple[int, int], prefix: Annotated[int, Range(low=0)] = 0, antialias: bool = True
@@ -38,26 +37,26 @@ class GridPositions(nn.Module):
         nn.init.trunc_normal_(self.table, std=0.02)
 
     def forward(self, x: Float[Tensor, "B N C"], grid: tuple[int, int]) -> Float[Tensor, "B N C"]:
-        """The tokens, told where they are; those of the grid stand at the end, row after row."""
+        """Add positions to prefix tokens and, after them, the tokens of the grid, row by row."""
         return x + self.vectors(grid, x.shape[1] - grid[0] * grid[1]).to(x.dtype)
 
     def vectors(self, grid: tuple[int, int], before: int = 0) -> Float[Tensor, "N C"]:
-        """What is added for a grid of this size, with so many tokens before it."""
+        """Return the vectors of a grid of this size with `before` tokens before it."""
         trained = not any(isinstance(n, torch.SymInt) for n in grid) and tuple(grid) == self.grid
         table = self.table if trained else torch.cat([self.table[: self.prefix], self._resize(grid)])
         return F.pad(table, (0, 0, before - self.prefix, 0)) if before != self.prefix else table
 
     def _resize(self, grid: tuple[int, int]) -> Float[Tensor, "N C"]:
-        wide = torch.promote_types(self.table.dtype, torch.float32)  # half the bits would lose the differences
+        wide = torch.promote_types(self.table.dtype, torch.float32)  # half precision is too coarse to interpolate in
         image = self.table[self.prefix :].unflatten(0, self.grid).to(wide)
         rows, columns = (self._resize_matrix(old, new, image) for old, new in zip(self.grid, grid, strict=True))
         with torch.autocast(image.device.type, enabled=False):
-            drawn = torch.einsum("yh,hwc,xw->yxc", rows, image, columns)
-        return drawn.flatten(0, 1).to(self.table.dtype)
+            resized = torch.einsum("yh,hwc,xw->yxc", rows, image, columns)
+        return resized.flatten(0, 1).to(self.table.dtype)
 
     @torch.no_grad()
     def _resize_matrix(self, old: int, new: int, like: Tensor) -> Float[Tensor, "new old"]:
-        """How much of every old place each new one takes, along one side: what a resize makes of the unit vectors."""
+        """Return the matrix of a bicubic resize along one side: the resized identity."""
         units = torch.eye(old, dtype=like.dtype, device=like.device)[None, None]
-        drawn = F.interpolate(units, size=(new, old), mode="bicubic", align_corners=False, antialias=self.antialias)
-        return drawn[0, 0]
+        resized = F.interpolate(units, size=(new, old), mode="bicubic", align_corners=False, antialias=self.antialias)
+        return resized[0, 0]

@@ -1,10 +1,10 @@
-"""Sinusoidal positions: every pair of features is the hand of a clock, read at the token's index.
+"""Sinusoidal positions: sines and cosines of the index at geometrically spaced frequencies.
 
     p_n[2i] = sin θ_i(n)     p_n[2i+1] = cos θ_i(n)     θ_i(n) = n · base^(-2i/C)        x_n + p_n
 
-A shift by k turns each hand by an angle that depends on k only, so p_{n+k} is a linear map of p_n, the same for all n.
-The layout "halves" puts all sines before all cosines, as Marian does; the angles are the same. (tensor2tensor and
-fairseq halve too, but their last clock goes at 1/base exactly: another table.) Nothing is learned, no index too large.
+A shift by k rotates each pair by an angle that depends on k only, so p_{n+k} is a linear map of p_n, the same for all
+n. The layout "halves" puts all sines before all cosines, as Marian does; the angles are the same. (tensor2tensor and
+fairseq do so too, but their lowest frequency is exactly 1/base: another table.) Nothing is learned; any index works.
 
 Vaswani et al.: Attention Is All You Need. NeurIPS 2017. arXiv:1706.03762
 """
@@ -25,7 +25,7 @@ LAYOUTS = ("interleaved", "halves")
 
 
 class SinusoidalPositions(nn.Module):
-    """Adds sines and cosines of the index; `layout` is how the features of an angle lie in the vector."""
+    """Add sines and cosines of the index; `layout`: interleaved, or in halves."""
 
     kind: ClassVar[str] = "added"
 
@@ -38,17 +38,15 @@ class SinusoidalPositions(nn.Module):
         self.width, self.layout, self.base = width, layout, base
 
     def forward(self, x: Float[Tensor, "B N C"], index: Int[Tensor, "#B N"]) -> Float[Tensor, "B N C"]:
-        """The tokens, told where they are."""
         return x + self.vectors(index, x.dtype)
 
     def vectors(self, index: Int[Tensor, "#B N"], dtype: torch.dtype = torch.float32) -> Float[Tensor, "#B N C"]:
-        """What is added at each index, all in [-1, 1]."""
+        """Return the vector of each index, in [-1, 1]."""
         angle = angles(index, self.width, self.base)
         sin, cos = angle.sin().to(dtype), angle.cos().to(dtype)
         if self.layout == "halves":
-            return torch.cat([sin, cos], -1)[..., : self.width]  # an odd width has one cosine less
+            return torch.cat([sin, cos], -1)[..., : self.width]  # an odd width has one cosine fewer
         return torch.stack([sin, cos], -1).flatten(-2)[..., : self.width]
 
     def extra_repr(self) -> str:
-        """How it was made."""
         return f"width={self.width}, layout={self.layout!r}, base={self.base}"

@@ -1,11 +1,11 @@
-"""ALiBi, attention with linear biases: every head prefers near keys, each with its own eagerness; nothing is learned.
+"""ALiBi, attention with linear biases: a penalty proportional to distance, with a fixed slope for each head.
 
     softmax    s_nm = q_n · k_m
     alibi      s_nm = q_n · k_m - a_h |n - m|        a_h = 2^(-8h/H),  h = 1 ... H
 
-A penalty that grows with distance means the same at any length, so a model can be run on inputs longer than it was
-trained on. The formula is for H a power of two; else the P < H heads of the next lower power come first, and then every
-other slope of 2P heads, as in the authors' code. Bidirectional attention takes the distance to both sides alike.
+The penalty does not depend on the length, so a model can run on inputs longer than those it was trained on. The formula
+is for H a power of two; else the slopes of the next lower power P come first, then every other slope of 2P heads, as in
+the authors' code. In bidirectional attention the distance is absolute.
 
 Press, Smith, Lewis: Train Short, Test Long. ICLR 2022. arXiv:2108.12409
 """
@@ -31,31 +31,28 @@ class AlibiPositions(nn.Module):
         self.heads = heads
 
     def bias(self, queries: Int[Tensor, "#B N"], keys: Int[Tensor, "#B M"]) -> AlibiBias:
-        """The bias between these indices."""
+        """Return the bias between these indices."""
         return AlibiBias(queries, keys, self.slopes(queries.device))
 
     def slopes(self, device: torch.device | None = None) -> Float[Tensor, "H"]:
-        """a_h, from steep to flat, float32; made where it is needed, so there is nothing to save or to move."""
+        """Return a_h, decreasing, in float32; computed, so there is no buffer to save or to move."""
         power = 1 << (self.heads.bit_length() - 1)  # the largest power of two that is not above H
         h = torch.arange(1, self.heads + 1, device=device, dtype=torch.float32)
         return torch.exp2(torch.where(h <= power, -8 * h / power, -4 * (2 * (h - power) - 1) / power))
 
     def extra_repr(self) -> str:
-        """How it was made."""
         return f"heads={self.heads}"
 
 
 class AlibiBias(DistanceBias):
-    """Minus slope times distance."""
+    """The bias -slope · distance."""
 
     def __init__(self, queries: Int[Tensor, "#B N"], keys: Int[Tensor, "#B M"], slopes: Float[Tensor, "H"]) -> None:
         super().__init__(queries, keys)
         self.slopes = slopes
 
     def matrix(self, distance: Int[Tensor, "#B N M"]) -> Float[Tensor, "#B H N M"]:
-        """In float32, zero or less."""
         return -self.slopes[:, None, None] * distance.abs()[:, None]
 
     def value_at(self, distance: Tensor, head: Tensor) -> Tensor:
-        """Of one head."""
         return -self.slopes[head] * distance.abs()

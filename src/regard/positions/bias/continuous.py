@@ -1,12 +1,12 @@
-"""Continuous positions: the bias of a step is not looked up but computed, by a small network that knows any step.
+"""Continuous window bias: the bias of a relative position is computed by a small network instead of looked up.
 
     window        s_nm = q_n · k_m + r_h[Δy, Δx]
     continuous    s_nm = q_n · k_m + 16 σ( W ReLU(V (l(Δy), l(Δx)) + b) )_h
                   l(Δ) = sign(Δ) log₂(1 + 8 |Δ| / (w - 1)) / 3
 
-Steps are measured in widths of the window that was trained with, and by their logarithm, so that a window twice as wide
-lies only a little outside of what the network has seen: a model trained with small windows can be given larger ones
-(`trained` keeps the measure). Between 0 and 16, a bias cannot drown the scores.
+Offsets are in units of the training window and on a log scale, so that a window twice as wide is only a little outside
+of the training range: a model trained with small windows can use larger ones (`pretrained_window` keeps the unit). The
+bias is between 0 and 16.
 
 Liu et al.: Swin Transformer V2: Scaling Up Capacity and Resolution. CVPR 2022. arXiv:2111.09883
 """
@@ -25,9 +25,9 @@ from regard.positions.bias.window import WindowBias
 
 
 class ContinuousWindowBias(WindowBias):
-    """Computes the bias of every step; `trained` is the window whose width is the unit (None: this one)."""
+    """Compute the bias of every relative position; `pretrained_window` is the unit of offsets (None: this window)."""
 
-    no_weight_decay = ("up", "down")  # from weight decay
+    no_weight_decay = ("up", "down")
 
     def __init__(
         self,
@@ -43,18 +43,16 @@ class ContinuousWindowBias(WindowBias):
         self.register_buffer("log_offsets", self._log_offsets(), persistent=False)  # S 2
 
     def bias_table(self) -> Float[Tensor, "H S"]:
-        """Between 0 and 16."""
-        found: Tensor = self.down(self.up(self.log_offsets.to(self.up.weight.dtype)).relu())
-        return 16 * found.sigmoid().T
+        out: Tensor = self.down(self.up(self.log_offsets.to(self.up.weight.dtype)).relu())
+        return 16 * out.sigmoid().T
 
     def _log_offsets(self) -> Float[Tensor, "S 2"]:
-        """Every step, in logarithms of trained windows."""
+        """Return l(Δ) of every relative position."""
         axes = []
-        for here, there in zip(self.window, self.pretrained_window, strict=True):
-            step = torch.arange(1 - here, here, dtype=torch.float32) / max(there - 1, 1) * 8
-            axes.append(step.sign() * torch.log2(step.abs() + 1) / log2(8))
+        for side, unit in zip(self.window, self.pretrained_window, strict=True):
+            offset = torch.arange(1 - side, side, dtype=torch.float32) / max(unit - 1, 1) * 8
+            axes.append(offset.sign() * torch.log2(offset.abs() + 1) / log2(8))
         return torch.cartesian_prod(*axes)
 
     def extra_repr(self) -> str:
-        """How it was made."""
         return f"window={self.window}, pretrained_window={self.pretrained_window}"

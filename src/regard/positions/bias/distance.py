@@ -1,7 +1,7 @@
-"""A bias that depends on how far a key is from the query, and on the head: b_h(m - n).
+"""A bias that depends on the distance from query to key, and on the head: b_h(m - n).
 
-One value for a pass, shared by all layers. `dense` is computed when first asked for and kept; a stack that recomputes
-activations should ask once before its first layer, so that what is kept was made outside the recomputed region.
+One value for a pass, shared by all layers. `dense` is computed on first use and cached; a stack with gradient
+checkpointing should call it once before its first layer, so that the cache is filled outside the recomputed region.
 """
 
 from __future__ import annotations
@@ -23,25 +23,23 @@ class DistanceBias(ABC):
 
     @abstractmethod
     def matrix(self, distance: Int[Tensor, "#B N M"]) -> Float[Tensor, "#B H N M"]:
-        """The bias of every head at these distances, key minus query."""
+        """Return the bias of every head at these distances, key minus query."""
 
     @abstractmethod
     def value_at(self, distance: Tensor, head: Tensor) -> Tensor:
-        """The bias of one head at one distance (or of many, broadcast)."""
+        """Return the bias of a head at a distance, broadcast."""
 
     def dense(self, rows: slice = slice(None)) -> Float[Tensor, "#B H N M"]:
-        """The bias of the asked query rows; all rows are computed once and kept."""
-        # What was made without gradients must not be handed to a pass that wants them (watching, recomputation).
+        # A bias computed without gradients must not serve a pass that needs them (capture, recomputation).
         mode = torch.is_grad_enabled()
         if mode in self._cache:
             return self._cache[mode][:, :, rows]
-        made = self.matrix(self.keys[:, None, :] - self.queries[:, rows, None])
+        bias = self.matrix(self.keys[:, None, :] - self.queries[:, rows, None])
         if rows == slice(None):
-            self._cache[mode] = made
-        return made
+            self._cache[mode] = bias
+        return bias
 
     def score_mod(self) -> Callable[..., Tensor]:
-        """The same as a FlexAttention ``score_mod(score, b, h, n, m)``: nothing of size N × M is made."""
         queries, keys = self.queries, self.keys
         many_queries, many_keys = queries.shape[0] > 1, keys.shape[0] > 1
 

@@ -1,1 +1,1 @@
-"""Turned into queries and keys, in every layer, after projection: `turn(x, index) -> x`."""
+"""Transforms of queries and keys by position, in every layer, after projection: `transform(x, index) -> x`."""

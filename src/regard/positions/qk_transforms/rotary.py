@@ -1,11 +1,11 @@
-"""Rotary positions: turn every pair of features of q and k by an angle that grows with the index.
+"""Rotary positions: rotate every pair of features of q and k by an angle proportional to the index.
 
     softmax    s_nm =  q_n · k_m
-    rotary     s_nm = (R_n q_n) · (R_m k_m) = q_n · R_{m-n} k_m        R_n turns pair i by θ_i(n) = n · base^(-2i/D)
+    rotary     s_nm = (R_n q_n) · (R_m k_m) = q_n · R_{m-n} k_m        R_n rotates pair i by θ_i(n) = n · base^(-2i/D)
 
-Both vectors are turned by where they are, and the product keeps only the difference: absolute to apply, relative in
-effect, and a cached key never has to be turned again. The layout says which features are a pair: "halves" (i, i + D/2)
-as in GPT-NeoX, Llama and Hugging Face; "interleaved" (2i, 2i + 1) as in the paper and GPT-J.
+Each vector is rotated by its own position, and the product depends only on the difference, so a cached key is rotated
+once. The layout says which features are a pair: "halves" (i, i + D/2) as in GPT-NeoX, Llama and Hugging Face;
+"interleaved" (2i, 2i + 1) as in the paper and GPT-J.
 
 Su, Lu, Pan, Murtadha, Wen, Liu: RoFormer: Enhanced Transformer with Rotary Position Embedding. 2021. arXiv:2104.09864
 """
@@ -26,31 +26,29 @@ LAYOUTS = ("halves", "interleaved")
 
 
 class RotaryPositions(nn.Module):
-    """Turns queries and keys; a larger `base` makes slower clocks, for longer inputs."""
+    """Rotate queries and keys; a larger `base` gives lower frequencies, for longer inputs."""
 
     kind: ClassVar[str] = "qk_transform"
 
     def __init__(self, head_dim: int, base: Annotated[float, Range(above=0)] = 10000.0, layout: str = "halves") -> None:
         super().__init__()
         if head_dim % 2:
-            raise Unsupported(f"rotary positions turn pairs of features, and a head of width {head_dim} is odd")
+            raise Unsupported(f"rotary positions need an even head width, got {head_dim}")
         if layout not in LAYOUTS:
             raise BadInput(f"rotary positions have no layout '{layout}'; {did_you_mean(layout, LAYOUTS)}")
         self.head_dim, self.base, self.layout = head_dim, base, layout
 
     def transform(self, x: Float[Tensor, "B H N D"], index: Int[Tensor, "#B N"]) -> Float[Tensor, "B H N D"]:
-        """Queries or keys, turned; lengths are kept."""
-        exact = torch.float64 if x.dtype == torch.float64 else torch.float32  # in half precision far angles would blur
+        exact = torch.float64 if x.dtype == torch.float64 else torch.float32  # half precision is too coarse for angles
         angle = angles(index, self.head_dim, self.base)[:, None]  # #B 1 N D/2
         cos, sin = angle.cos().to(exact), angle.sin().to(exact)
         if self.layout == "halves":
             a, b = x.to(exact).chunk(2, -1)
-            turned = torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+            rotated = torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
         else:
             a, b = x.to(exact).unflatten(-1, (-1, 2)).unbind(-1)
-            turned = torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)
-        return turned.to(x.dtype)
+            rotated = torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)
+        return rotated.to(x.dtype)
 
     def extra_repr(self) -> str:
-        """How it was made."""
         return f"head_dim={self.head_dim}, base={self.base}, layout={self.layout!r}"

@@ -1,4 +1,4 @@
-"""An inspection to take away: ``GET /explore/inspections/{id}/export``, as one page that needs no server, or as numbers."""
+"""Export of an inspection, ``GET /explore/inspections/{id}/export``: one page that needs no server, or JSON."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
     GET  /explore/inspections/{id}/row | column | rollout | relevance       float32, little endian
     GET  /explore/inspections/{id}/picture | spectrogram        PNG
 
-Reading and relevance run on the model's own thread, in its queue; everything else is computed from what an inspection keeps.
+Reading and relevance run in the model's queue, on its thread; the rest is computed from what the inspection stored.
 """
 
 from __future__ import annotations
@@ -30,28 +30,6 @@ from regard.serve.http.uploads import check_image, media_type, read_files, read_
 
 MAX_NUMBER = 4096  # the largest that an option of a task may be
 
-EXAMPLES: dict[str, list[str | dict[str, str]]] = {
-    "translation": [
-        "Two dogs are playing in the snow.",
-        "A man in a blue shirt is standing on a ladder cleaning a window.",
-        "The little girl who climbs into the wooden house is laughing.",
-    ],
-    "language_modeling": ["ROMEO:\nBut soft, what light", "To be, or not to be", "First Citizen:\nWe are"],
-    "masked_lm": ["A man is riding a [MASK] on the beach.", "Two [MASK] are playing in the [MASK]."],
-    "classification": ["Two dogs are playing in the snow.", "Zwei Hunde spielen im Schnee.", "Deux chiens jouent."],
-    "tagging": ["He reckons the current account deficit will narrow .", "Two dogs are playing in the snow ."],
-    "span": [
-        {"text": "Mary moved to the bathroom. John went to the hallway.", "question": "Where is Mary?"},
-        {"text": "Daniel went back to the office. Sandra journeyed to the garden.", "question": "Where is Sandra?"},
-    ],
-    "text_to_text": [
-        "translate English to German: Two dogs are playing in the snow.",
-        "sst2 sentence: a stirring , funny film",
-        "summarize: Two men walked along the beach for hours, and then it began to rain.",
-    ],
-    "pronunciation": ["xylophone", "knight", "thorough"],
-    "handwriting": ["31415", "2026"],
-}
 EXAMPLE_IMAGES = {  # that came with the page, by what is on them
     "ankle boot": {"title": "An ankle boot", "file": "boot.png"},
     "pullover": {"title": "A pullover", "file": "pullover.png"},
@@ -208,9 +186,10 @@ def describe_explorable(jobs: Jobs, name: str) -> ExplorableModel | None:
     first, *rest = takes
     kinds = {option: _kind(takes[option]) for option in rest}
     needs = {option: kinds.pop(option) for option in cls.required_inputs}
-    examples = EXAMPLES.get(task, [])
+    predictor = jobs.pool.get(name)
+    examples: list[Any] = list(predictor.examples) if first == "text" else []
     if first == "image":  # of what the model knows; else a photo as good as any
-        labels = set(getattr(jobs.pool.get(name), "labels", ()))
+        labels = set(getattr(predictor, "labels", ()))
         examples = [each for label, each in EXAMPLE_IMAGES.items() if label in labels] or [EXAMPLE_IMAGES["cat"]]
     return ExplorableModel(name=name, task=task, input=first, examples=examples, required_inputs=needs, options=kinds)
 

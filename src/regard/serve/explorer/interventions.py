@@ -1,6 +1,6 @@
 """What an intervention does, over HTTP: the original and the changed output beside one another.
 
-    POST /explore/interventions      {"inspection": ID, "interventions": [...]}                  of an input that was read
+    POST /explore/interventions      {"inspection": ID, "interventions": [...]}            of an input that was read
                                      {"model", "given": {"text"}, "interventions": [...]}  of any other
 
 The changed maps are a look of their own: POST /explore/inspections with the same interventions.

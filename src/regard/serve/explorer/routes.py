@@ -1,6 +1,6 @@
 """The explorer over HTTP: the page, its files, and the routes that its panes ask.
 
-Every module in ROUTES has ``routes(jobs, inspections) -> APIRouter``; a pane with questions of its own adds its line here.
+Every module in ROUTES has ``routes(jobs, inspections) -> APIRouter``; a pane with requests of its own adds its line.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The theatre over HTTP: a search as it ran, as JSON (interpret.search_trace).
+"""The search view over HTTP: the trace of a search as JSON (interpret.search_trace).
 
     GET  /explore/search        the models that search, the ways each of them can, and the settings by default
-    POST /explore/search        {"model", "given": {"text"}, "search": {"how", "beam_size", ...}}; a sound comes in a form,
-                                 or is that of a look that is kept: {"model", "inspection": id, "search"}
+    POST /explore/search        {"model", "given": {"text"}, "search": {"how", "beam_size", ...}}; a sound comes in a
+                                form, or is that of a stored inspection: {"model", "inspection": id, "search"}
 
 The search runs on the model's own thread, in its turn, so that nobody else's words go through the maps that it watches.
 """
@@ -19,7 +19,8 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from regard.core.errors import BadInput
-from regard.modalities import audio
+from regard.modalities.audio import Audio
+from regard.modalities.base import Limits
 from regard.serve.explorer.cache import InspectionCache
 from regard.serve.http.errors import ApiError
 from regard.serve.http.jobs import Jobs
@@ -38,7 +39,7 @@ class SearchOptions(BaseRequest):
     groups: Annotated[int, Field(ge=1, le=8)] = 2
     diversity: Annotated[float, Field(ge=0, le=20)] = 0.5
     length_penalty: Annotated[float, Field(ge=-2, le=4)] = 1.0
-    num_samples: Annotated[int, Field(ge=1, le=8)] = 1
+    num_candidates: Annotated[int, Field(ge=1, le=8)] = 1
     temperature: Annotated[float, Field(ge=0.05, le=10)] = 1.0
     top_k: Annotated[int, Field(ge=0, le=2**20)] = 0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
@@ -92,7 +93,7 @@ def routes(jobs: Jobs, inspections: InspectionCache) -> APIRouter:
         every = {name: jobs.pool.get(name) for name in jobs.pool.names()}
         models = [
             SearchingModel(
-                name=name, task=jobs.pool.task(name), input="sound" if hasattr(one, "front") else "text", ways=ways
+                name=name, task=jobs.pool.task(name), input="sound" if "audio" in getattr(one, "inputs", ()) else "text", ways=ways
             )
             for name, one in every.items()
             if (ways := search_methods(one))
@@ -107,12 +108,9 @@ def routes(jobs: Jobs, inspections: InspectionCache) -> APIRouter:
         given = _given(wanted, inspections)
         sound = sound or given.get("sound")
         if isinstance(sound, bytes):
-            front = getattr(predictor, "front", None)
-            if front is None:
+            if "audio" not in getattr(predictor, "inputs", ()):
                 raise BadInput(f"{wanted.model} does not read sounds")
-            given["sound"] = await asyncio.to_thread(
-                audio.read_audio, sound, front.sample_rate, MAX_AUDIO_SECONDS
-            )
+            given["sound"] = await asyncio.to_thread(Audio.read, sound, Limits(seconds=MAX_AUDIO_SECONDS))
         search = wanted.search.model_dump(exclude_none=True)
         shown: bytes = await jobs.pool.run(
             wanted.model,

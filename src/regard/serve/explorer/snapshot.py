@@ -1,4 +1,4 @@
-"""Taking out of an inspection what an exported file holds: whole maps while there is room for them, else evenly spread rows.
+"""Take from an inspection what an exported file holds: whole maps while they fit, else evenly spread rows.
 
 Room is counted in weights, one byte each in the file. Raw maps come first; the other views of the heads, the rollouts
 up to each layer and those of all tokens only where every one of them fits beside them. Relevance needs the model, once

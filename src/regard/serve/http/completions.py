@@ -193,7 +193,7 @@ def _generation_options(asked: CompletionRequest) -> dict[str, Any]:
         "top_p": 1.0 if asked.top_p is None else asked.top_p,
         "top_k": asked.top_k or 0,
         "min_p": asked.min_p or 0.0,
-        "num_samples": asked.n or 1,
+        "num_candidates": asked.n or 1,
         "stop": stop,
         "slide": True,
         "seed": seed,

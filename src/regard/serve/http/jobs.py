@@ -47,13 +47,13 @@ class Jobs:
     async def generate(
         self, name: str, prompts: Sequence[str], how: dict[str, Any], on_progress: ProgressCallback | None = None
     ) -> list[Any]:
-        """The texts of every prompt (decoding.generation_config.Written); `tell` is told (prompt, (sample, piece)) on the way."""
+        """Generate the texts of every prompt; `tell` receives (prompt, (sample, piece)) as they are written."""
         write, asked = self.pool.get(name), {key: value for key, value in how.items() if key != "seed"}
-        many = len(prompts) * how["max_new_tokens"] * max(how.get("num_samples", 1), how.get("beam_size", 1))
+        many = len(prompts) * how["max_new_tokens"] * max(how.get("num_candidates", 1), how.get("beam_size", 1))
         if many > self.settings.max_generated_tokens:
             raise BadInput(
-                f"{many:,} tokens are more than the {self.settings.max_generated_tokens:,} of one request: ask for fewer prompts, "
-                f"tokens, samples or beams"
+                f"{many:,} tokens are more than the {self.settings.max_generated_tokens:,} of one request: "
+                f"ask for fewer prompts, tokens, samples or beams"
             )
         ids = write.text.encode(self.check_texts(prompts))
         for number, row in enumerate(ids, 1):
@@ -82,7 +82,7 @@ class Jobs:
         answer, lines = self.pool.get(name), self.check_texts(prompts, max(how["beam_size"], how["num_candidates"]))
         way: Any = object() if how.get("sample") else ("answer", _frozen(how))
         found = await self.ask(name, way, lines, lambda some: answer(some, **how))
-        return [[each] if isinstance(each, str) else each for each in found]
+        return [[candidate.text for candidate in each.candidates] for each in found]
 
     async def call(self, name: str, items: Sequence[Any], **how: Any) -> list[Any]:
         """What a model says of every item, where it is simply called with all of them."""

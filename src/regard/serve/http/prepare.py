@@ -30,8 +30,10 @@ def load_predictor_as(kind: type[Predictor], name: str, otherwise: str) -> Predi
 def prepare_predictor(
     predictor: Predictor, device: str, int8: bool = False, alone: bool = False, gradients: bool = False
 ) -> Predictor:
-    """The same predictor, its model where it is to compute and in the form that is fastest there; `single_token`: for one text
-    at a time; `gradients`: in a form that can be differentiated."""
+    """Move a predictor's model to `device` in its fastest form.
+
+    `alone`: for one text at a time; `gradients`: in a form that can be differentiated.
+    """
     from regard.runtime.hardware import choose_threads
     from regard.runtime.inference import pack_weights, quantize_int8
     from regard.training.device import select_device

@@ -32,8 +32,8 @@ def routes(jobs: Jobs) -> APIRouter:
 
 def _texts(router: APIRouter, jobs: Jobs) -> None:
     from regard.tasks.text.embedder import TextEmbedder
-    from regard.tasks.text.fill_mask import FillMask, fill_masks
-    from regard.tasks.text.pronouncer import Pronouncer
+    from regard.tasks.text.masked_lm import FillMask
+    from regard.tasks.text.pronunciation import Pronouncer
 
     @router.post("/v1/translate")
     async def translate(asked: schemas.TranslateRequest) -> schemas.TranslateResponse:
@@ -81,18 +81,18 @@ def _texts(router: APIRouter, jobs: Jobs) -> None:
         """Words that may stand where a text has [MASK]."""
         name = await pick_model(jobs, asked.model, lambda p: isinstance(p, FillMask), "fill in words")
         texts = jobs.check_texts(as_list(asked.text))
-        mark = jobs.pool.get(name).mask_token
-        found = await jobs.call(name, texts, k=asked.top_k)
+        found = await jobs.call(name, texts, top_k=asked.top_k)
         return schemas.FillResponse(
             model=name,
             filled=[
                 schemas.FilledText(
-                    text=fill_masks(text, [guesses[0].word for guesses in masks], mark),
+                    text=each.text,
                     masks=[
-                        [schemas.FillCandidate(word=g.word, probability=g.probability) for g in each] for each in masks
+                        [schemas.FillCandidate(word=g.word, probability=g.probability) for g in mask]
+                        for mask in each.masks
                     ],
                 )
-                for text, masks in zip(texts, found, strict=True)
+                for each in found
             ],
         )
 
@@ -114,10 +114,11 @@ def _texts(router: APIRouter, jobs: Jobs) -> None:
 
 
 def _files(router: APIRouter, jobs: Jobs) -> None:
-    from regard.modalities import audio
-    from regard.tasks.audio.ctc_speech_recognizer import SpeechPredictor
+    from regard.modalities.audio import Audio
+    from regard.modalities.base import Limits
+    from regard.tasks.audio.speech_base import SpeechRecognizerBase
     from regard.tasks.image.image_classifier import ImageClassifier
-    from regard.tasks.text.classifier import TextClassifier
+    from regard.tasks.text.classification import TextClassifier
 
     schema = schemas.ClassifyRequest.model_json_schema(ref_template="#/components/schemas/{model}")
     content = {"application/json": {"schema": schema}, **schemas.file_body_schema("image/*")}
@@ -153,16 +154,12 @@ def _files(router: APIRouter, jobs: Jobs) -> None:
         """What is said in sounds: a .wav, .flac or .ogg, as the body or in a form."""
         contents, fields = await read_files(request, AUDIO)
         name = await pick_model(
-            jobs, fields.get("model"), lambda p: isinstance(p, SpeechPredictor), "transcribe sounds"
+            jobs, fields.get("model"), lambda p: isinstance(p, SpeechRecognizerBase), "transcribe sounds"
         )
-        hear = jobs.pool.get(name)
-        if hear.front is None:
+        if jobs.pool.get(name).preprocess is None:
             raise BadInput(f"{name} reads frames that were made elsewhere, not sounds")
-        seconds = jobs.settings.max_audio_seconds
-        waves = [
-            await asyncio.to_thread(audio.read_audio, one, hear.front.sample_rate, seconds) for one in contents
-        ]
-        found = await jobs.call(name, waves)
+        limits = Limits(seconds=jobs.settings.max_audio_seconds)
+        found = await jobs.call(name, [await asyncio.to_thread(Audio.read, one, limits) for one in contents])
         return schemas.TranscribeResponse(
             model=name,
             transcriptions=[
@@ -198,7 +195,7 @@ def continues_text(predictor: Any) -> bool:
 
 
 def _translates(asked: schemas.TranslateRequest) -> Callable[[Any], bool]:
-    from regard.tasks.text.translator import Translator
+    from regard.tasks.text.translation import Translator
 
     def able(predictor: Any) -> bool:
         if type(predictor) is not Translator:
@@ -219,7 +216,7 @@ async def _answers(
     how: dict[str, Any] = {
         "max_new_tokens": asked.max_new_tokens,
         "beam_size": asked.beam_size,
-        "num_candidates": asked.num_samples,
+        "num_candidates": asked.num_candidates,
     }
     if drawn and drawn.get("temperature") != 0:
         if asked.beam_size > 1:

@@ -4,7 +4,8 @@
     multipart/form-data      one file part per item, named after the input field; other fields as text, options as JSON
     image/*, audio/*         the file itself, of a model with one such input
 
-The answer is {"model": NAME, "outputs": [...]}, output n belonging to input n. Requests with equal options run together.
+The answer is {"model": NAME, "outputs": [...]}, output n belonging to input n. Requests with equal options run
+together, unless their outputs are sampled.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ def _handler(jobs: Jobs, name: str, cls: type[Predictor]) -> Callable[[Request],
         items, values = await _read(request, jobs, cls)
         options = cls.make_options(values)
         predictor = await asyncio.to_thread(jobs.pool.get, name)
-        key = ("run", json.dumps(asdict_shallow(options), sort_keys=True, default=str))
+        key: Any = ("run", json.dumps(asdict_shallow(options), sort_keys=True, default=str))
+        if getattr(options, "is_random", False):  # seeds go by the place in the batch: run it alone
+            key = object()
         outputs = await jobs.ask(name, key, items, lambda some: predictor.predict(some, options))
         return JSONResponse({"model": name, "outputs": [output.to_json() for output in outputs]})
 

@@ -76,7 +76,7 @@ class GenerateRequest(BaseRequest):
     min_p: Fraction = 0.0
     repetition_penalty: Annotated[float, Field(gt=0, le=10)] = 1.0
     stop: Annotated[list[Annotated[str, Field(min_length=1, max_length=100)]], Field(max_length=8)] = []
-    num_samples: Annotated[int, Field(ge=1, le=16)] = 1
+    num_candidates: Annotated[int, Field(ge=1, le=16)] = 1
     beam_size: Annotated[int, Field(ge=1, le=16)] = 1
     length_penalty: Annotated[float, Field(ge=-10, le=10)] = 1.0
     slide: Annotated[bool, Field(description="Let the oldest tokens go where a text outgrows the model.")] = False

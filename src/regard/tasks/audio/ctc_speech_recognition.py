@@ -1,18 +1,23 @@
-"""Transcription by CTC: a sound in, the words that are said in it out; nobody says when.
+"""Speech recognition by CTC: audio in, a transcript out; no alignment is given in training.
 
-    objective    -log p(words), summed over all ways in which the frames can say them (torch's loss; losses.ctc is its
-                 readable twin)
-    metric       word error: substitutions, insertions and deletions for every word that is said (metrics.word_error_rate)
-    decoding     greedy, or a beam over prefixes (decoding.ctc_search)
-    predict      `CTCSpeechRecognizer`: sounds in, texts out (tasks.audio.ctc_speech_recognizer)
+    input        Audio
+    output       Transcript (text, log-probability, times of the words)
+    loss         -log p(words), summed over all alignments of the words with the frames (torch's loss; losses.ctc is a
+                 readable reference implementation)
+    metrics      WER %, LER % (labels), exact match %, nats per label
+    decoding     greedy, or a beam over prefixes (decoding.ctc_search), with a language model where given
+    times        start and end of each word, by the most likely alignment of its labels (losses.ctc)
 
-A recording whose frames are too few for its words has an infinite loss. It is left out of the sum and counted as
-"too_short" in the record: the gradient of the others stays what it is.
+A recording with fewer frames than its words need has an infinite loss. It is left out of the sum and counted as
+"too_short": the gradient of the others stays the same.
+
+Graves, Fernández, Gomez, Schmidhuber: Connectionist Temporal Classification. ICML 2006
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,127 +26,47 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from regard.core.config import to_dict
+from regard.core.errors import BadInput
 from regard.core.shapes import Float, Int, Tensor
-from regard.data.audio.speech_batch import SpeechBatch, count_targets
-from regard.decoding.ctc_search import ctc_decode
-from regard.losses.ctc import required_frames
-from regard.metrics.word_error_rate import count_corpus_edits
-from regard.tasks.base import TextTask, load_tokenizer
+from regard.data.audio.speech_batch import SpeechBatch
+from regard.decoding.ctc_search import CTCHypothesis, ctc_decode
+from regard.losses.ctc import forced_align, required_frames, state_posteriors
+from regard.modalities.audio import AudioPreprocess
+from regard.modalities.transcript import TimedWord, Transcript
+from regard.tasks.audio.speech_base import (
+    SpeechRecognitionTask,
+    SpeechRecognizerBase,
+    evaluation_recordings,
+    is_silent,
+)
+from regard.tasks.base import load_tokenizer
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
-
-EVAL_FRAMES = 20_000  # measured at a time
 
 
 @dataclass(frozen=True)
 class Config:
     """How transcripts are searched for."""
 
-    beam_size: int = 8  # in reports; while training, the likeliest label of every frame is taken
+    beam_size: int = 8  # in reports; evaluations during training are greedy
 
     def quick(self) -> Config:
-        """Smaller search."""
+        """Return the options of a quick run."""
         return replace(self, beam_size=2)
 
     def build(self, data: Any, seed: int = 0, folder: Path | None = None) -> CTCSpeechRecognition:
-        """The task on these data; with the vocabulary in the folder where one is given, else that of the data."""
+        """Return the task on these data, with the tokenizer in the folder where one is given, else that of the data."""
         return CTCSpeechRecognition(self, data, load_tokenizer(folder), seed)
 
     @staticmethod
     def eval_data(corpus: str, saved: Mapping[str, Any], **changes: Any) -> Any:
-        """The data of a name to measure a saved model on, whose config.json this is."""
+        """Return the dataset of a name to evaluate a saved model on, whose config.json is given."""
         return evaluation_recordings(corpus, saved, changes)
 
 
-class SpeechRecognitionTask(TextTask[Any]):
-    """A task over recordings: what is measured of it, whatever the model. Left to do: `training_loss`, `nll`, `written`."""
-
-    headline = "wer"  # the lower the better
-    config: Any
-
-    def __init__(self, config: Any, data: Any, text: Tokenizer | None = None, seed: int = 0) -> None:
-        super().__init__(data, text, seed)
-        self.config = config
-
-    def fit(self, config: Any) -> Any:
-        """A model's Config with what only the data know: the size of a frame and of the vocabulary."""
-        own = {"vocab": self.text.size, "input_dim": self.data.features}
-        own |= {role: getattr(self.text, role) for role in ("pad", "bos", "eos") if hasattr(config, role)}
-        return replace(config, **own)
-
-    def count(self, batch: SpeechBatch) -> int:
-        """Words (or letters), and the end of each recording."""
-        return count_targets(batch)
-
-    def nll(self, model: nn.Module, batch: SpeechBatch) -> tuple[Tensor, Tensor]:
-        """-log p of each target, and which of them cannot be said."""
-        raise NotImplementedError
-
-    def written(self, model: nn.Module, batch: SpeechBatch, beam_size: int) -> list[list[int]]:
-        """The labels that the model hears in each recording."""
-        raise NotImplementedError
-
-    def describe(self) -> dict[str, Any]:
-        """The task as plain values, to stand beside a saved model."""
-        front = self.data.front
-        return {"name": self.name, "frames": None if front is None else to_dict(front)}
-
-    def card(self) -> str:
-        """One line on the data, for the run's first line."""
-        text = self.text
-        return f"{self.data.corpus}, {len(self.dataset('train')):,} recordings, vocabulary {text.size:,} {text.kind}"
-
-    @torch.no_grad()
-    def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
-        """How good a model is on a part of the data. Keys: loss (nats per label, the end counted as one), recordings,
-        unsayable (recordings with fewer frames than their words need; they are in no loss); from effort 1 word_error
-        and label_error (edits a word or label; 0.05 is five in a hundred), substitutions, insertions, deletions (of
-        words), words, and right (the share of recordings without any error): greedy with effort 1, else with beams."""
-        part, device = self.dataset(split), next(model.parameters()).device
-        model.eval()
-        beams = self.config.beam_size if effort > 1 else 1
-        nll, count, unsayable = 0.0, 0, 0
-        said, true = list[list[int]](), list[list[int]]()
-        for batch in part.eval_batches(EVAL_FRAMES):
-            count += self.count(batch)
-            batch = batch.to(device)
-            losses, lost = self.nll(model, batch)
-            nll, unsayable = nll + float(losses.double().sum()), unsayable + int(lost.sum())
-            if effort:
-                said += self.written(model, batch, beams)
-                true += [
-                    row[1 : n - 1] for row, n in zip(batch.target.tolist(), batch.target_lengths.tolist(), strict=True)
-                ]
-        result: dict[str, Any] = {"loss": nll / max(count, 1), "recordings": len(part), "too_short": unsayable}
-        return result | (self.errors(said, true) if effort else {})
-
-    def errors(self, said: list[list[int]], true: list[list[int]]) -> dict[str, Any]:
-        """The errors of labels and of the words that they spell."""
-        texts = [self.text.decode(side) for side in (said, true)]
-        found = count_corpus_edits(*([line.split() for line in side] for side in texts))
-        return {
-            "wer": found.rate,
-            "ler": count_corpus_edits(said, true).rate,
-            "substitutions": found.substitutions,
-            "insertions": found.insertions,
-            "deletions": found.deletions,
-            "words": found.words,
-            "exact_match": sum(a == b for a, b in zip(*texts, strict=True)) / max(len(true), 1),
-        }
-
-    def report(self, model: nn.Module, split: str = "test", **search: Any) -> dict[str, Any]:
-        """Everything there is to say about a model on one part; `search`: beams."""
-        kept, self.config = self.config, replace(self.config, **search)
-        try:
-            return self.evaluate(model, split) | {"split": self.data.split(split), "beam_size": self.config.beam_size}
-        finally:
-            self.config = kept
-
-
 class CTCSpeechRecognition(SpeechRecognitionTask):
-    """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
+    """Train and evaluate a CTC model."""
 
     name = "ctc_speech_recognition"
 
@@ -152,13 +77,13 @@ class CTCSpeechRecognition(SpeechRecognitionTask):
     def loss(
         self, model: nn.Module, batch: SpeechBatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
-        """-log p of all targets that can be said, summed; and how many cannot."""
+        """Return the summed loss of all targets that fit their frames, and how many do not."""
         losses, lost = self.nll(model, batch)
         total = losses.sum()
         return total, {"loss": total.detach(), "too_short": lost.sum()}
 
     def nll(self, model: nn.Module, batch: SpeechBatch) -> tuple[Tensor, Tensor]:
-        """-log p of each target, 0 for those that cannot be said; and which these are."""
+        """Return -log p of each target, 0 for those that do not fit their frames; and which these are."""
         logits, lengths = model(batch.frames, batch.frame_lengths)
         logp = logits.float().log_softmax(-1).transpose(0, 1)
         targets, sizes = ctc_targets(batch)
@@ -167,24 +92,108 @@ class CTCSpeechRecognition(SpeechRecognitionTask):
         losses = self.objective(logp, targets, lengths, sizes, blank=blank, reduction="none", zero_infinity=True)
         return losses, lost
 
-    def written(self, model: nn.Module, batch: SpeechBatch, beam_size: int) -> list[list[int]]:
-        """The labels of the likeliest way, or of the likeliest text that a beam finds."""
+    def transcribe(self, model: nn.Module, batch: SpeechBatch, beam_size: int) -> list[list[int]]:
         logits, lengths = model(batch.frames, batch.frame_lengths)
         found = ctc_decode(logits.float().log_softmax(-1), lengths, logits.shape[-1] - 1, beam_size)
         return [list(one.labels) for one in found]
 
 
 def ctc_targets(batch: SpeechBatch) -> tuple[Int[Tensor, "B S"], Int[Tensor, " B"]]:
-    """Targets without <s> and </s>, and how long they are; what lies beyond does not count."""
+    """Return targets without <s> and </s>, and their lengths; what lies beyond is padding."""
     return batch.target[:, 1:-1], batch.target_lengths - 2
 
 
-def evaluation_recordings(corpus: str, saved: Mapping[str, Any], changes: Mapping[str, Any]) -> Any:
-    """The data of a name, framed as a saved model needs them."""
-    from regard.core.config import from_dict
-    from regard.data.audio.an4 import AN4
-    from regard.data.audio.fsdd import SpokenDigits
+# -- the predictor -----------------------------------------------------------------------------------------------------
 
-    frames = saved["task"]["frames"]
-    kind = AN4 if frames is None else SpokenDigits  # frames that were made elsewhere are AN4's
-    return from_dict(kind, {"corpus": corpus, **({} if frames is None else {"frames": frames}), **changes})
+
+@dataclass(frozen=True, eq=False)
+class CTCAnalysis:
+    """One recording as CTC sees it: for pictures (see.ctc_lattice)."""
+
+    frames: Float[Tensor, "T F"]  # what the model read
+    probabilities: Float[Tensor, "N V"]  # of every label and, last, the blank, at every frame after subsampling
+    share: Float[Tensor, "N L"]  # posterior of every state at every frame, over all alignments of the text
+    path: Int[Tensor, " N"]  # the most likely alignment: its state at each frame
+    states: tuple[str, ...]  # names of the L states; "-" is the blank
+    labels: tuple[str, ...]  # names of the V labels
+    seconds: float  # length of a frame after subsampling
+    transcript: Transcript
+
+
+class CTCSpeechRecognizer(SpeechRecognizerBase):
+    """A network that labels frames: CTC.
+
+        transcribe = regard.load("digits")
+        transcribe("call.wav", beam_size=8)         Transcript("one four zero", -0.12, (TimedWord("one", 0.31, 0.36), ...))
+        transcribe(["a.wav", "b.flac"])             a list
+
+    `transcribe_frames` takes the arguments of decoding.ctc_search too: scorer (a language model), lm_weight, ...
+    """
+
+    @torch.inference_mode()
+    def analyze(
+        self, recording: Any, beam_size: int = 1, transcript: str | None = None, **search: Any
+    ) -> CTCAnalysis:
+        """Return what CTC computes for one recording (or its frames, T F); `transcript`: align this text instead of the
+        model's own."""
+        frames, padded, many = self.single_batch(recording)
+        logp, lengths = self._log_probs(padded, many)
+        found = ctc_decode(logp, lengths, self.text.size, beam_size, **search)[0]
+        if is_silent(frames):
+            found = CTCHypothesis((), 0.0)
+        if transcript is not None:
+            found = CTCHypothesis(tuple(self.token_ids(transcript)), found.score)
+        target = torch.tensor([found.labels], dtype=torch.long, device=logp.device).reshape(1, -1)
+        given = logp, target, lengths, torch.full_like(lengths, target.shape[1]), self.text.size
+        share, total = state_posteriors(*given)
+        if total.isinf():
+            raise BadInput(f"this recording has {int(lengths)} frames after subsampling, too few to say {transcript!r}")
+        result = self._with_times(logp, lengths, [found], many)[0]
+        if transcript is not None:
+            result = Transcript(result.text, float(total), result.words)
+        states = ("-", *(name for one in self.text.pieces(found.labels) for name in (one, "-")))
+        return CTCAnalysis(
+            frames,
+            logp[0].exp().cpu(),
+            share[0].cpu(),
+            forced_align(*given)[0][0].cpu(),
+            states,
+            (*self.text.pieces(range(self.text.size)), "-"),
+            self._frame_seconds(many, lengths)[0],
+            result,
+        )
+
+    def _transcripts(
+        self, frames: Tensor, lengths: Tensor, beam_size: int, search: Mapping[str, Any]
+    ) -> list[Transcript]:
+        logp, left = self._log_probs(frames, lengths)
+        return self._with_times(logp, left, ctc_decode(logp, left, self.text.size, beam_size, **search), lengths)
+
+    def _log_probs(self, frames: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        logits, left = self.model(frames, lengths)
+        return logits.float().log_softmax(-1), left
+
+    def _with_times(
+        self, logp: Tensor, left: Tensor, found: Sequence[CTCHypothesis], lengths: Tensor
+    ) -> list[Transcript]:
+        """Return texts with the times of their words."""
+        sizes = torch.tensor([len(one.labels) for one in found])
+        target = torch.zeros(len(found), int(sizes.max()), dtype=torch.long)
+        for row, one in zip(target, found, strict=True):
+            row[: len(one.labels)] = torch.tensor(one.labels)
+        paths, _ = forced_align(logp, target.to(logp.device), left, sizes.to(logp.device), self.text.size)
+        results = []
+        for one, path, second in zip(found, paths.cpu(), self._frame_seconds(lengths, left), strict=True):
+            words = []
+            for i, name in enumerate(self.text.pieces(one.labels)):
+                if one.labels[i] in self._special_ids:
+                    continue
+                at = (path == 2 * i + 1).nonzero()[:, 0].tolist()
+                words.append(TimedWord(name, round(at[0] * second, 3), round((at[-1] + 1) * second, 3)))
+            results.append(Transcript(self.text.decode([one.labels])[0], one.score, tuple(words)))
+        return results
+
+    def _frame_seconds(self, frames: Tensor, left: Tensor) -> list[float]:
+        """Return the length of a frame after subsampling: a power of two times the hop."""
+        hop = (self.preprocess or AudioPreprocess()).hop_ms / 1000
+        return [hop * 2 ** round(math.log2(n / m)) for n, m in zip(frames.tolist(), left.tolist(), strict=True)]

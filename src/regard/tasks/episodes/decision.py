@@ -1,12 +1,14 @@
-"""Acting: of what was wanted, seen and done, the next action; learned from the record of others, tried by playing.
+"""Return-conditioned control: from target returns, states and actions so far, the next action; learned from recorded
+episodes, evaluated by acting.
 
-    objective    actions: squared error, or cross-entropy where they are classes; summed over all steps of a window
-                 (next states and returns may count too, with weights of their own; the paper gives them none)
-    metric       loss a step; the mean return of episodes played from new beginnings, asked for the data's best
-    decoding     one action after another: what was asked for, less what was got, is asked for at the next step
-    predict      `Player`: wanted returns in, played episodes out
+    input        Number (the return to reach)
+    output       Episode
+    loss         actions: squared error, or cross-entropy where they are classes; summed over all steps of a window
+                 (next states and returns may be added, with weights; the paper uses none)
+    metrics      mean return of episodes from new initial states, with the data's best return as the target; loss
+    decoding     one action after another: the target return is lowered by every reward
 
-With ``wanting=False`` the same model learns without being told the return: behaviour cloning.
+With ``condition_on_return=False`` the same model learns without the return: behaviour cloning.
 
 Chen et al.: Decision Transformer. NeurIPS 2021. arXiv:2106.01345
 """
@@ -16,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -27,33 +29,40 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 from regard.data.episodes import pendulum
 from regard.data.episodes.pendulum_episodes import SKILLS, EpisodeBatch, EpisodeSplit, PendulumEpisodes
+from regard.metrics.base import Metric, loss_metric
+from regard.modalities.episode import Episode
+from regard.modalities.number import Number
 from regard.tasks.base import SplitTask
+from regard.tasks.predictor import Predictor
 
-EVAL_BATCH_SIZE = 512  # windows measured at a time
+EVAL_BATCH_SIZE = 512  # windows in one batch of an evaluation
 
 
 @dataclass(frozen=True)
 class Config:
-    """What is learned of the record, and how often the outcome is tried."""
+    """Training options."""
 
-    condition_on_return: bool = True  # False: the model is not told the return (behaviour cloning)
+    condition_on_return: bool = True  # False: behaviour cloning
     states: float = field(0.0, low=0)  # weight of the squared error of the next state
-    returns: float = field(0.0, low=0)  # and of the return that is left after the action
-    episodes: int = 50  # played to score a model
+    returns: float = field(0.0, low=0)  # weight of the squared error of the return-to-go after the action
+    episodes: int = 50  # episodes of an evaluation
 
     def quick(self) -> Config:
-        """A few episodes."""
+        """Return the options of a quick run."""
         return replace(self, episodes=3)
 
     def build(self, data: PendulumEpisodes, seed: int = 0, folder: Path | None = None) -> ReturnConditionedControl:
-        """The task on these data."""
+        """Return the task on these data."""
         return ReturnConditionedControl(self, data, seed)
 
 
 class ReturnConditionedControl(SplitTask[EpisodeSplit]):
-    """What the training loop trains: the loss, the windows it is measured on, and how well the model plays."""
+    """Train and evaluate a Decision Transformer."""
 
-    headline = "return"  # reached when the data's best is asked for; higher is better
+    metrics = (
+        Metric("return", "return", low=None),  # mean, with the data's best return as the target
+        loss_metric("per action"),
+    )
     unit = "actions"
     name = "decision"
     ragged = False
@@ -67,7 +76,7 @@ class ReturnConditionedControl(SplitTask[EpisodeSplit]):
         )
 
     def fit(self, config: Any) -> Any:
-        """A model's Config with what only the data know: the sizes of states and actions, the length of an episode."""
+        """Return a model's Config with the sizes of the data: states, actions, length of an episode."""
         levels = self.data.torque_levels
         kind = "discrete" if levels else config.action_type if config.action_type != "discrete" else "tanh"
         actions = levels or pendulum.ACTION_SIZE
@@ -80,13 +89,13 @@ class ReturnConditionedControl(SplitTask[EpisodeSplit]):
         )
 
     def count(self, batch: EpisodeBatch) -> int:
-        """The number of actions."""
+        """Return the number of actions."""
         return batch.returns.numel()
 
     def loss(
         self, model: nn.Module, batch: EpisodeBatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
-        """The loss summed over the actions of the batch; parts that weigh nothing are in the record all the same."""
+        """Return the loss summed over the actions of the batch, and its parts, also those of weight 0."""
         said = model(*model_inputs(batch, self.config.condition_on_return))
         actions = self.objective(said.actions, batch.actions)
         states = _squared_error(said.states[:, :-1], batch.states[:, 1:])
@@ -96,7 +105,7 @@ class ReturnConditionedControl(SplitTask[EpisodeSplit]):
         return total, {name: x.detach() for name, x in parts.items()}
 
     def describe(self) -> dict[str, Any]:
-        """The task as plain values, to stand beside a saved model."""
+        """Return the task as plain values, saved with the model."""
         data, condition_on_return = self.data, self.config.condition_on_return
         return {
             "name": self.name,
@@ -106,7 +115,7 @@ class ReturnConditionedControl(SplitTask[EpisodeSplit]):
         }
 
     def card(self) -> str:
-        """One line on the data, for the run's first line."""
+        """Return one line on the data."""
         returns, d = self.dataset("train").returns[:, 0], self.data
         actions = f"{d.torque_levels} torques" if d.torque_levels else "any torque"
         return (
@@ -121,8 +130,8 @@ class ReturnConditionedControl(SplitTask[EpisodeSplit]):
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
-        """How good a model is on a part of the data. Keys: loss (an action's, on the record), actions; from effort 1
-        return, the mean of the episodes it plays from that part's beginnings when the data's best is asked for."""
+        """Evaluate a model on a split. Keys: loss (per action, on recorded episodes), actions; from effort 1 return, the
+        mean of episodes from the split's initial states with the data's best return as the target."""
         device = next(model.parameters()).device
         model.eval()
         total = torch.zeros((), dtype=torch.float64, device=device)
@@ -133,23 +142,24 @@ class ReturnConditionedControl(SplitTask[EpisodeSplit]):
             total += self.objective(model(*model_inputs(batch, self.config.condition_on_return)).actions, batch.actions)
         result: dict[str, Any] = {"loss": float(total) / actions, "actions": actions}
         if effort:
-            reached = self.play(model, split, [self.best] * self.config.episodes)
+            reached = self.rollout_returns(model, split, [self.best] * self.config.episodes)
             result["return"] = float(reached.mean())
         return result
 
-    def play(self, model: nn.Module, split: str, target_returns: Sequence[float]) -> Float[Tensor, " B"]:
-        """The return of an episode for each wanted one."""
-        player = DecisionAgent(
+    def rollout_returns(self, model: nn.Module, split: str, target_returns: Sequence[float]) -> Float[Tensor, " B"]:
+        """Return the return of an episode for each target return."""
+        agent = DecisionAgent(
             model, self.data.context_length, self.data.torque_levels, self.config.condition_on_return
         )
-        return player(target_returns, self.data.initial_states(split, len(target_returns))).rewards.sum(1)
+        found = agent.rollout(target_returns, self.data.initial_states(split, len(target_returns)))
+        return torch.stack([episode.rewards for episode in found]).sum(1)
 
     def report(self, model: nn.Module, split: str = "test", **search: Any) -> dict[str, Any]:
-        """Everything there is to say about a model on one part: the loss; for wanted returns over the range of the data
-        (its deciles, and its best), the mean that was reached and its standard deviation over episodes; the mean and
-        the best of the data themselves, and what each kind of controller reached in them."""
+        """Evaluate a model on a split: the loss; for target returns over the range of the data (its deciles and its
+        best) the mean return and its standard deviation over episodes; and mean, best and mean by controller of the
+        recorded returns."""
         if search:
-            raise BadInput(f"nothing is searched for when acting; leave out {', '.join(search)}")
+            raise BadInput(f"acting has no search; leave out {', '.join(search)}")
         train, n = self.dataset("train"), self.config.episodes
         returns = train.returns[:, 0]
         levels = (
@@ -159,7 +169,7 @@ class ReturnConditionedControl(SplitTask[EpisodeSplit]):
         )
         rows = []
         for target_returns in (*levels, self.best):
-            reached = self.play(model, split, [target_returns] * n)
+            reached = self.rollout_returns(model, split, [target_returns] * n)
             rows.append(
                 {"target_return": target_returns, "return": float(reached.mean()), "return_std": float(reached.std())}
             )
@@ -169,40 +179,52 @@ class ReturnConditionedControl(SplitTask[EpisodeSplit]):
         return result | data | {"split": self.data.split(split), "episodes": n}
 
 
-class Rollouts(NamedTuple):
-    """Episodes that were played."""
-
-    states: Float[Tensor, "B T S"]
-    actions: Tensor  # B T A, or classes B T
-    rewards: Float[Tensor, "B T"]
-    returns: Float[Tensor, "B T"]  # asked for at each step
+# -- the predictor -----------------------------------------------------------------------------------------------------
 
 
-class DecisionAgent:
-    """A Decision Transformer that acts in its world: ``trace_search([60.0, 20.0])`` gives an episode for each wanted return."""
+@dataclass(frozen=True)
+class Options:
+    """Options of a rollout."""
+
+    seed: int = field(0, low=0, high=9999, help="number of the initial state")
+
+
+class DecisionAgent(Predictor):
+    """A Decision Transformer that acts in its environment.
+
+        act = regard.load("runs/pendulum")
+        act(60.0)                                        an Episode with 60 as the target return
+        act.rollout([60.0, 20.0], initial_states)        from given initial states (angle and speed, B 2)
+    """
+
+    inputs = {"target_return": Number}  # noqa: RUF012
+    outputs = Episode
+    options = Options
+    examples = (60.0, 20.0)
 
     def __init__(self, model: nn.Module, context: int = 20, levels: int = 0, condition_on_return: bool = True) -> None:
-        self.model, self.context, self.levels, self.condition_on_return = (
-            model.eval(),
-            context,
-            levels,
-            condition_on_return,
-        )
-        self.world = PendulumEpisodes(torque_levels=levels, context_length=context)
+        self.model, self.context, self.levels = model.eval(), context, levels
+        self.condition_on_return = condition_on_return
+        self.environment = PendulumEpisodes(torque_levels=levels, context_length=context)
+
+    def predict(self, batch: list[Any], options: Any) -> list[Episode]:
+        first = self.environment.initial_states("test", options.seed + 1)[-1:]
+        return self.rollout(batch, first.expand(len(batch), -1)) if batch else []
 
     @torch.no_grad()
-    def __call__(self, target_returns: Sequence[float], initial_states: Float[Tensor, "B 2"] | None = None) -> Rollouts:
-        """Play an episode for each wanted return, from these beginnings (angle and speed), else from those of a seed.
+    def rollout(self, target_returns: Sequence[float], initial_states: Float[Tensor, "B 2"]) -> list[Episode]:
+        """Return an episode for each target return and initial state (angle and speed).
 
-        What is wanted is lowered by what was got after every action. The model sees the last `context` steps.
+        The target return is lowered by every reward. The model reads the last `context` steps.
         """
         if not len(target_returns):
-            raise BadInput("no return is wanted, so there is nothing to play; give at least one")
+            raise BadInput("a rollout needs at least one target return, got none")
+        if len(initial_states) != len(target_returns):
+            raise BadInput(
+                f"{len(target_returns)} target returns have {len(initial_states)} initial states; give one of each"
+            )
         device = next(self.model.parameters()).device
-        place = self.world.initial_states("test", len(target_returns)) if initial_states is None else initial_states
-        if len(place) != len(target_returns):
-            raise BadInput(f"{len(target_returns)} returns are wanted of {len(place)} beginnings; give one of each")
-        place = place.to(device)
+        place = initial_states.to(device)
         b, steps = len(target_returns), pendulum.EPISODE_STEPS
         returns, states = (
             torch.zeros(b, steps, device=device),
@@ -216,29 +238,29 @@ class DecisionAgent:
             returns[:, t], states[:, t] = left, pendulum.observe(place)
             past = slice(max(0, t + 1 - self.context), t + 1)
             history = EpisodeBatch(*(x[:, past] for x in (returns, states, actions, timesteps)))
-            said = self.model(*model_inputs(history, self.condition_on_return)).actions[:, -1]
-            actions[:, t] = said.argmax(-1) if self.levels else said
-            place, rewards[:, t] = pendulum.step(place, self.world.torque(actions[:, t]))
+            predicted = self.model(*model_inputs(history, self.condition_on_return)).actions[:, -1]
+            actions[:, t] = predicted.argmax(-1) if self.levels else predicted
+            place, rewards[:, t] = pendulum.step(place, self.environment.torque(actions[:, t]))
             left = left - rewards[:, t]
-        return Rollouts(states, actions, rewards, returns)
+        return [Episode(*row) for row in zip(states.cpu(), actions.cpu(), rewards.cpu(), returns.cpu(), strict=True)]
 
 
 def model_inputs(batch: EpisodeBatch, condition_on_return: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What a model is given: returns as a share of the highest there can be, or none of them."""
+    """Return the inputs of a model: returns as a share of the highest possible, or zeros."""
     returns = scale_returns(batch.returns) if condition_on_return else torch.zeros_like(batch.returns)
     return returns, batch.states, batch.actions, batch.timesteps
 
 
 def scale_returns(returns: Tensor) -> Tensor:
-    """Returns as a share of the highest there can be."""
+    """Return returns as a share of the highest possible."""
     return returns / pendulum.EPISODE_STEPS
 
 
 def _squared_error(said: Tensor, true: Tensor) -> Float[Tensor, ""]:
-    """The squared error, a mean over the numbers of a vector, summed over all else."""
+    """Return the squared error, averaged over the last dimension and summed over the others."""
     return (said.float() - true).square().mean(-1).sum()
 
 
 def _action_cross_entropy(said: Tensor, true: Tensor) -> Float[Tensor, ""]:
-    """Cross-entropy, summed."""
+    """Return the summed cross-entropy."""
     return F.cross_entropy(said.flatten(0, -2).float(), true.flatten(), reduction="sum")

@@ -38,6 +38,7 @@ from regard.data.augment.random_crop import RandomCrop
 from regard.data.augment.sampling import draw_seed
 from regard.data.images.image_dataset import ImageDataset, ModelImageDataset
 from regard.data.images.image_shards import ImageBatch, ImageShards
+from regard.metrics.base import ACCURACY, fraction, loss_metric
 from regard.modalities.image import Preprocess, normalize
 from regard.tasks.base import SplitTask
 
@@ -67,7 +68,8 @@ class Config:
 class ImageClassification(SplitTask[Any]):
     """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
 
-    headline = "accuracy"
+    metrics = (ACCURACY, fraction("top5", "top-5 accuracy"), loss_metric("nats per image"))
+    split_size = "images"
     unit = "images"
     name = "image_classification"
     ragged = False  # all batches have one shape

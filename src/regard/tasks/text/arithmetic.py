@@ -1,9 +1,10 @@
 """Arithmetic: two numbers in, their sum out, digit by digit; learned from short numbers, tried on long ones.
 
-    objective    cross-entropy of the digits of the sum, lowest first, and of its end
-    metric       right: the share of sums with no wrong digit, written greedily; digits: the share of right digits
+    input        Text: "1011+110"
+    output       Text: "10001", which the model wrote and nobody checked
+    loss         cross-entropy of the digits of the sum, lowest first, and of its end
+    metrics      exact match: the share of sums with no wrong digit, written greedily; accuracy of digits
     decoding     greedy (decoding.beam_search): every model that writes one token after another can be trained on it
-    predict      `Calculator`: "1011+110" in, "10001" out
 
 The curriculum is that of the data (data.arithmetic): how long the numbers are depends on the epoch alone, so a run that
 is taken up again goes on where it was.
@@ -12,7 +13,6 @@ is taken up again goes on where it was.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -26,7 +26,10 @@ from regard.core.shapes import Float, Tensor
 from regard.data.synthetic.arithmetic import BOS, EOS, EVAL_EXAMPLES, FIRST_DIGIT, PAD, Arithmetic, ArithmeticSplit
 from regard.data.text.parallel_corpus import PairBatch, count_target_tokens
 from regard.decoding.beam_search import greedy_search
+from regard.metrics.base import EXACT_MATCH, fraction, loss_metric
+from regard.modalities.text import Text
 from regard.tasks.base import SplitTask
+from regard.tasks.predictor import Predictor
 from regard.tasks.text.translation import label_smoothed_cross_entropy, shift_targets
 
 
@@ -48,7 +51,7 @@ class Config:
 class Addition(SplitTask[ArithmeticSplit]):
     """What the training loop trains: the loss, the sums it is measured on, and how many of them are right."""
 
-    headline = "exact_match"  # the share of sums without a wrong digit; higher is better
+    metrics = (EXACT_MATCH, fraction("accuracy", "digit accuracy"), loss_metric("nats per digit"))
     name = "arithmetic"
     data: Arithmetic
 
@@ -120,22 +123,25 @@ def _count_exact(model: nn.Module, batch: PairBatch) -> int:
     return sum(found.finished and found.tokens == line for found, line in zip(written, wanted, strict=True))
 
 
-class Calculator:
-    """Sums as text: ``add_explorer(["1011+110"])`` gives ``["10001"]``, which the model wrote and nobody checked."""
+class Calculator(Predictor):
+    """Sums as text: ``add("1011+110")`` returns ``"10001"``, in the base of the model."""
+
+    inputs = {"text": Text}  # noqa: RUF012
+    outputs = Text
+    examples = ("1011+110", "111+1")
 
     def __init__(self, model: nn.Module, base: int = 2, layout: str = "aligned") -> None:
         self.model, self.base, self.layout = model.eval(), base, layout
         self.data = Arithmetic(base=base, layout=layout)  # type: ignore[arg-type]
 
-    def __call__(self, sums: str | Iterable[str]) -> list[str]:
-        """What the model says that each sum is; leading zeros are left out."""
-        return [self.one(line) for line in ([sums] if isinstance(sums, str) else sums)]
+    def predict(self, batch: list[Any], options: Any) -> list[Text]:
+        return [Text(self.add(line)) for line in batch]
 
-    def one(self, line: str) -> str:
-        """One sum; the shorter number is filled up with zeros."""
+    def add(self, line: str) -> str:
+        """Return the sum that the model writes, without leading zeros; the shorter number is padded with zeros."""
         found = re.fullmatch(rf"\s*([0-{self.base - 1}]+)\s*\+\s*([0-{self.base - 1}]+)\s*", line)
         if not found:
-            raise BadInput(f"{line!r} is no sum of two numbers in base {self.base}; write for example 101+11")
+            raise BadInput(f"{str(line)!r} is no sum of two numbers in base {self.base}; write for example 101+11")
         numbers = [number[::-1] for number in found.groups()]
         long = max(map(len, numbers))
         a, b = (torch.tensor([[int(digit) for digit in number.ljust(long, "0")]]) for number in numbers)

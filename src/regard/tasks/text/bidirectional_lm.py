@@ -1,8 +1,9 @@
-"""Two language models at once: each word is predicted by those before it, and again by those after it.
+"""Bidirectional language modelling: each word is predicted by those before it, and again by those after it.
 
-    objective    cross-entropy over words, summed over both directions (tasks.fused_linear_cross_entropy): the logits are never whole
-    metric       loss (nats per word, the mean of both directions), perplexity, and both for each direction
-    predict      `ContextualEmbedder`: the vectors of words in their sentences, and what is near them (tasks.text.contextual_embeddings)
+    input        Text: a sentence
+    output       TokenEmbeddings: a vector for each word in its sentence
+    loss         cross-entropy over words, summed over both directions (losses.fused_linear_cross_entropy)
+    metrics      loss (nats per word, the mean of both directions), perplexity, and both for each direction
 
 A word that is not in the vocabulary is read by its letters like any other, and predicted as "unknown": perplexities
 compare only between models of one vocabulary.
@@ -11,25 +12,35 @@ compare only between models of one vocabulary.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
+from regard.core.config import field
+from regard.core.errors import BadInput, UnknownName, did_you_mean
 from regard.core.shapes import Float, Tensor
 from regard.data.batching import BatchStream
 from regard.data.text.char_sentences import CharBatch, CharSentences, count_predicted_words
 from regard.data.text.word_sentences import WordSentences
 from regard.losses.fused_linear_cross_entropy import fused_linear_cross_entropy, fused_linear_loss_and_correct
+from regard.metrics.base import PERPLEXITY, fraction, loss_metric
+from regard.modalities.text import Text
+from regard.modalities.token_embeddings import TokenEmbeddings
 from regard.models.elmo import Config as ELMo
 from regard.models.elmo import words_to_char_ids
 from regard.tasks.base import TextTask, load_tokenizer
+from regard.tasks.predictor import Predictor
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
+
+Sentence = str | Sequence[str]  # a line, or its words
 
 
 @dataclass(frozen=True)
@@ -51,7 +62,7 @@ class Config:
 class BidirectionalLM(TextTask[CharSentences]):
     """What the training loop trains."""
 
-    headline = "loss"  # the lower the better
+    metrics = (loss_metric("nats per word"), PERPLEXITY, fraction("accuracy", "word accuracy"))
     unit = "words"
     name = "bidirectional_lm"
     data: WordSentences
@@ -135,6 +146,103 @@ class BidirectionalLM(TextTask[CharSentences]):
         result: dict[str, Any] = {"loss": loss, "perplexity": math.exp(min(loss, 50.0))}
         result |= {"forward_loss": forth / half, "backward_loss": back / half}
         return result | {"accuracy": right / max(tokens, 1), "tokens": tokens}
+
+
+class ContextNeighbor(NamedTuple):
+    """A word in a sentence, and the cosine between its vector and what was asked for, -1 to 1."""
+
+    word: str
+    sentence: str
+    cosine: float
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of `ContextualEmbedder`."""
+
+    layer: int | None = field(None, low=0, help="the layer to read; 0 is the words alone; by default the mean of all")
+
+
+class ContextualEmbedder(Predictor):
+    """Sentences in, the vectors of their words out (ELMo).
+
+        embed = regard.load("runs/elmo/model")
+        embed("She sat on the river bank .")                             TokenEmbeddings: words, vectors N C
+        embed.nearest("She sat on the river bank .", "bank", candidates)  words of other sentences, most similar first
+    """
+
+    inputs = {"text": Text}  # noqa: RUF012
+    outputs = TokenEmbeddings
+    options = Options
+    examples = ("She sat on the river bank .", "He put the money in the bank .")
+
+    def __init__(self, model: nn.Module, text: Tokenizer) -> None:
+        self.model, self.text = model.eval(), text
+
+    def predict(self, batch: list[Any], options: Options) -> list[TokenEmbeddings]:
+        words = [self.words(sentence) for sentence in batch]
+        vectors = self.vectors(words, options.layer)
+        return [TokenEmbeddings(tuple(w), x.float().cpu()) for w, x in zip(words, vectors, strict=True)]
+
+    @torch.no_grad()
+    def layers(self, sentences: Sequence[Sentence], batch_tokens: int = 8192) -> list[Float[Tensor, "J N C"]]:
+        """All layers of every sentence's words, some `batch_tokens` words at a time; 0 knows the word alone."""
+        cut = [self.words(sentence) for sentence in sentences]
+        if not cut:
+            return []
+        config: Any = self.model.config
+        device = next(self.model.parameters()).device
+        read = CharSentences(cut, lambda words: words_to_char_ids(words, config), None, False)
+        order = torch.argsort(read.flat.lengths, stable=True)
+        found: list[Tensor] = [torch.empty(0)] * len(cut)
+        longest = max(batch_tokens, int(read.flat.lengths.max()))
+        begin = 0
+        while begin < len(order):
+            end = begin + 1
+            while end < len(order) and (end + 1 - begin) * int(read.flat.lengths[order[end]]) <= longest:
+                end += 1
+            rows = order[begin:end]
+            batch = read.collate(rows).to(device)
+            layers = self.model(batch.char_ids, batch.words, batch.lengths)
+            for i, row in enumerate(rows.tolist()):
+                found[row] = layers[:, i, 1 : len(cut[row]) + 1].clone()
+            begin = end
+        return found
+
+    def vectors(self, sentences: Sequence[Sentence], layer: int | None = None) -> list[Float[Tensor, "N C"]]:
+        """The vectors of one layer, or the mean of all of them."""
+        config: Any = self.model.config
+        if layer is not None and not 0 <= layer <= config.layers:
+            raise BadInput(f"there is no layer {layer}; there are 0 (the words alone) to {config.layers}")
+        return [x.mean(0) if layer is None else x[layer] for x in self.layers(sentences)]
+
+    def nearest(
+        self, sentence: Sentence, word: str, candidates: Sequence[Sentence], top_k: int = 10, layer: int | None = None
+    ) -> list[ContextNeighbor]:
+        """Return the words of other sentences whose vectors are most similar to that of `word` (its first) in this."""
+        words = self.words(sentence)
+        if word not in words:
+            raise UnknownName(f"there is no '{word}' in the sentence; {did_you_mean(word, set(words))}")
+        if top_k < 1:
+            raise BadInput(f"top_k must be at least 1, got {top_k}")
+        own, *others = self.vectors([words, *candidates], layer)
+        cut = [self.words(other) for other in candidates]
+        places = [(each, " ".join(row)) for row in cut for each in row]
+        if not places:
+            return []
+        cosines = F.normalize(torch.cat(others), dim=-1) @ F.normalize(own[words.index(word)], dim=0)
+        best = cosines.topk(min(top_k, len(places)))
+        found = zip(best.values.tolist(), best.indices.tolist(), strict=True)
+        return [ContextNeighbor(places[i][0], places[i][1], cosine) for cosine, i in found]
+
+    def words(self, sentence: Sentence) -> list[str]:
+        """The words of a sentence; an empty one is refused."""
+        from regard.tokens.word_tokenizer import split_words
+
+        found = split_words(sentence) if isinstance(sentence, str) else list(sentence)
+        if not found or not all(isinstance(word, str) and word for word in found):
+            raise BadInput(f"a sentence needs at least one word, and no empty ones: {sentence!r:.60}")
+        return found
 
 
 def _score_both_directions(x: Tensor, weight: Tensor, targets: Tensor) -> Float[Tensor, "2 2"]:

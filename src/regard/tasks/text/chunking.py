@@ -1,20 +1,22 @@
 """Chunking as sequence to sequence: a sentence in, the same sentence with brackets out.
 
-    objective    cross-entropy of each decision among those that may be made there (data.bracketed), summed; words are
-                 copied and bring no loss of their own
-    metric       precision, recall and F1 of whole chunks, as conlleval counts them (metrics.classification); accuracy of tags
-    decoding     the likeliest decision, one after another; always well formed
-    predict      `Chunker`: sentences in, parses out (tasks.text.chunker)
+    input        Text whose words have spaces between them
+    output       TokenLabels: the chunk tag of every word (B-NP, I-NP, O)
+    loss         cross-entropy of each decision among those that may be made there (data.text.chunking_seq2seq), summed;
+                 words are copied and have no loss of their own
+    metrics      precision, recall and F1 of whole chunks, as conlleval counts them (metrics.classification); accuracy
+    decoding     the most likely decision, one after another; always well formed
 
 For parsing as translation, without a treebank: brackets of depth one. Any model that reads a source and writes a target
-learns it, the Transformer of translation as it is.
+learns it, the Transformer of translation as it is. The model decides only what the rules leave open: words come out as
+they went in, in order, and brackets always match.
 
 Vinyals et al.: Grammar as a Foreign Language. NeurIPS 2015. arXiv:1412.7449
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,14 +28,30 @@ from torch import nn
 from regard.core.config import field
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
-from regard.data.text.chunking_seq2seq import CLOSE, OPEN, ChunkingBatch, ChunkingSeq2Seq, count_decisions
-from regard.metrics.classification import accuracy, chunk_f1
+from regard.data.ragged import RaggedTensor
+from regard.data.text.chunking_seq2seq import (
+    CLOSE,
+    OPEN,
+    BracketParser,
+    ChunkingBatch,
+    ChunkingSeq2Seq,
+    ChunkingSymbols,
+    count_decisions,
+    encode_sentence_words,
+)
+from regard.metrics.base import F1, PRECISION, RECALL, fraction, loss_metric
+from regard.metrics.classification import accuracy, chunk_f1, extract_chunks
+from regard.modalities.text import Text
+from regard.modalities.token_labels import TokenLabels
 from regard.tasks.base import load_tokenizer
-from regard.tasks.text.chunker import Chunker
+from regard.tasks.predictor import Predictor
 from regard.tasks.text.encoder_base import BATCH_TOKENS, EncoderTask
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
+
+BATCH_SIZE = 256  # sentences written side by side
+Sentence = str | Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -51,7 +69,15 @@ class Chunking(EncoderTask):
     """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
 
     name = "chunking"
-    headline = "f1"
+    metrics = (
+        F1,
+        PRECISION,
+        RECALL,
+        fraction("accuracy", "word accuracy"),
+        fraction("token_accuracy", "decision accuracy"),
+        loss_metric("nats per bracket decision"),
+    )
+    split_size = "sentences"
     unit = "decisions"
 
     def __init__(self, config: Config, data: ChunkingSeq2Seq, text: Tokenizer | None = None, seed: int = 0) -> None:
@@ -123,6 +149,109 @@ class Chunking(EncoderTask):
         if search:
             raise BadInput(f"decisions are taken one by one, not searched for; leave out {', '.join(search)}")
         return super().report(model, split)
+
+
+class Chunker(Predictor):
+    """Sentences in, the chunk tag of each word out.
+
+        chunk = Chunker(model, text, kinds=["NP", "VP", ...])
+        chunk("He reckons the deficit will narrow .")             TokenLabels: He/B-NP reckons/B-VP the/B-NP ...
+        chunk.brackets(["He reckons the deficit"])                ["(NP He ) (VP reckons ) (NP the deficit )"]
+        chunk.tags([["He", "reckons"]], speech=[["PRP", "VBZ"]])  of a model that reads parts of speech too
+
+    The most likely decision is taken each time. Every sentence is written by itself, whatever else is in the batch.
+    """
+
+    inputs = {"text": Text}  # noqa: RUF012
+    outputs = TokenLabels
+    examples = ("He reckons the current account deficit will narrow .", "Two dogs are playing in the snow .")
+
+    def __init__(self, model: nn.Module, text: Tokenizer, kinds: Sequence[str], speech: Sequence[str] = ()) -> None:
+        self.model, self.text, self.kinds, self.speech = model.eval(), text, list(kinds), list(speech)
+        self.symbols = ChunkingSymbols(text.size, tuple(kinds), tuple(speech))
+
+    def predict(self, batch: list[Any], options: Any) -> list[TokenLabels]:
+        rows = self._split(batch)
+        return [TokenLabels(tuple(words), tuple(tags)) for words, tags in zip(rows, self.tags(rows), strict=True)]
+
+    def brackets(self, sentences: Sequence[Sentence], speech: Sequence[Sentence] | None = None) -> list[str]:
+        """Return each sentence with brackets round its chunks."""
+        rows = self._split(sentences)
+        return [bracket_chunks(words, tags) for words, tags in zip(rows, self.tags(rows, speech), strict=True)]
+
+    def tags(self, sentences: Sequence[Sentence], speech: Sequence[Sentence] | None = None) -> list[list[str]]:
+        """Return a tag for each word of each sentence; `speech`: parts of speech, where the model reads them."""
+        rows = self._split(sentences)
+        kinds = self._speech(rows, speech)
+        walks = [
+            BracketParser(self.symbols, pieces, self.text.eos) for pieces in encode_sentence_words(self.text, rows)
+        ]
+        order = sorted(range(len(rows)), key=lambda n: -sum(map(len, walks[n].pieces)))  # alike in length together
+        with torch.inference_mode():
+            for at in range(0, len(order), BATCH_SIZE):
+                some = order[at : at + BATCH_SIZE]
+                self._write([walks[n] for n in some], [kinds[n] for n in some])
+        return [walk.tags for walk in walks]
+
+    def _write(self, walks: list[BracketParser], speech: list[Sequence[str]]) -> None:
+        """Let the model decide its way through these sentences, one token of each at a time."""
+        model: Any = self.model
+        device = next(model.parameters()).device
+        source = RaggedTensor.from_rows(
+            [self.symbols.source(w.pieces, s, self.text.eos) for w, s in zip(walks, speech, strict=True)]
+        )
+        rows, lengths = source.pad(torch.arange(len(walks)), self.text.pad, 8)
+        capacity = max(sum(map(len, walk.pieces)) + 3 * len(walk.pieces) for walk in walks) + 1
+        tokens, state = model.start(rows.to(device), lengths.to(device), capacity=capacity)
+        base, many = self.symbols.base, self.symbols.decisions
+        while live := [n for n, walk in enumerate(walks) if not walk.ended]:
+            logits, state = model.step(tokens, state)
+            scores: Any = None  # read only where somebody has to decide
+            written = [self.text.eos] * len(walks)
+            for n in live:
+                token = walks[n].next_forced()
+                if token is None:
+                    scores = logits[:, 0, base : base + many].tolist() if scores is None else scores
+                    token = walks[n].decide(max(walks[n].options(), key=scores[n].__getitem__))
+                written[n] = token
+            tokens = torch.tensor(written, device=device)[:, None]
+            if 4 * len([n for n in live if not walks[n].ended]) <= 3 * len(walks):
+                keep = [n for n, walk in enumerate(walks) if not walk.ended]
+                if not keep:
+                    return
+                picked = torch.tensor(keep, device=device)
+                state = model.select(state, picked, torch.zeros(len(keep), 1, dtype=torch.long, device=device))
+                tokens, walks = tokens[picked], [walks[n] for n in keep]
+
+    def _split(self, sentences: Sequence[Sentence]) -> list[list[str]]:
+        if isinstance(sentences, str):
+            raise BadInput("give a list of sentences, not a single one")
+        rows = [each.split() if isinstance(each, str) else list(each) for each in sentences]
+        for number, words in enumerate(rows, 1):
+            if not words or not all(isinstance(word, str) and word.strip() for word in words):
+                raise BadInput(f"sentence {number} has no words to put brackets round; give at least one")
+        return rows
+
+    def _speech(self, rows: list[list[str]], speech: Sequence[Sentence] | None) -> list[Sequence[str]]:
+        if not self.speech:
+            return [()] * len(rows)
+        if speech is None:
+            raise BadInput("this model also reads parts of speech: call tags(sentences, speech), with one for each word")
+        kinds = [each.split() if isinstance(each, str) else list(each) for each in speech]
+        if [len(each) for each in kinds] != [len(words) for words in rows]:
+            raise BadInput("parts of speech do not fit the sentences; give one for each word of each")
+        return list(kinds)
+
+
+def bracket_chunks(words: Sequence[str], tags: Sequence[str]) -> str:
+    """A sentence with brackets round its chunks: ``(NP He ) (VP reckons ) .``"""
+    opens = {begin: kind for kind, begin, _ in extract_chunks(tags)}
+    ends = {end - 1 for *_, end in extract_chunks(tags)}
+    parts = []
+    for n, word in enumerate(words):
+        parts += [f"({opens[n]}"] if n in opens else []
+        parts += [word, ")"] if n in ends else [word]
+    return " ".join(parts)
 
 
 def _decision_loss(logits: Tensor, outside: Tensor, inside: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor]:

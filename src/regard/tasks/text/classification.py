@@ -1,19 +1,19 @@
-"""Classification: what kind of text it is, or how two texts relate.
+"""Text classification: what kind of text it is, or how two texts relate.
 
-    objective    cross-entropy of the label, summed over the texts; one linear map of the pooled [CLS] vector
-    metric       accuracy, macro F1, Matthews' correlation (metrics.classification), loss (nats per text)
-    decoding     none
-    predict      `Classifier`: texts in, labels with their probabilities out (tasks.text.classifier)
+    input        Text, or two of them: text, other
+    output       Classes
+    loss         cross-entropy of the label, summed over the texts; one linear map of the pooled [CLS] vector
+    metrics      accuracy, macro F1, Matthews' correlation (metrics.classification), loss (nats per text)
 
 Devlin, Chang, Lee, Toutanova: BERT. NAACL 2019. arXiv:1810.04805, figure 4 (a) and (b)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -21,10 +21,21 @@ from torch import nn
 
 from regard.core.config import field
 from regard.core.shapes import Float, Tensor
-from regard.data.text.labeled_text import LabeledText, TextBatch
+from regard.data.text.labeled_text import LabeledText, TextBatch, encode_pair
+from regard.metrics.base import ACCURACY, Metric, fraction, loss_metric
 from regard.metrics.classification import accuracy, macro_f1, matthews_correlation
+from regard.modalities.classes import Classes
+from regard.modalities.text import Text
 from regard.tasks.base import load_tokenizer
-from regard.tasks.text.encoder_base import BATCH_TOKENS, EncoderTask, evaluation_data
+from regard.tasks.predictor import Predictor
+from regard.tasks.text.encoder_base import (
+    BATCH_TOKENS,
+    EncoderPredictor,
+    EncoderTask,
+    check_texts,
+    evaluation_data,
+    log,
+)
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
@@ -49,7 +60,13 @@ class Config:
 class TextClassification(EncoderTask):
     """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
 
-    headline = "accuracy"
+    metrics = (
+        ACCURACY,
+        fraction("macro_f1", "macro F1"),
+        Metric("matthews_correlation", "Matthews correlation", low=-1.0, high=1.0, digits=4),
+        loss_metric("nats per text"),
+    )
+    split_size = "texts"
     unit = "texts"
     name = "classification"
 
@@ -76,7 +93,8 @@ class TextClassification(EncoderTask):
 
     def describe(self) -> dict[str, Any]:
         """The task as plain values, to stand beside a saved model."""
-        return {"name": self.name, "labels": self.labels, "max_length": self.data.max_length}
+        name = "pair_classification" if len(self.data.read("train")[0]) == 3 else self.name
+        return {"name": name, "labels": self.labels, "max_length": self.data.max_length}
 
     def card(self) -> str:
         """One line on the data, for the run's first line."""
@@ -107,3 +125,64 @@ class TextClassification(EncoderTask):
             "matthews_correlation": matthews_correlation(*both),
         }
         return {"loss": float(nll) / len(part), **scores, "texts": len(part)}
+
+
+class TextClassifier(EncoderPredictor):
+    """Texts in, labels with their probabilities out.
+
+        classify = TextClassifier(model, text, labels=["negative", "positive"])
+        classify("a stirring , funny film")                Classes("positive", 0.98, {...})
+        classify(["It rains."], ["It is wet outside."])    pairs of texts, where the model was trained on pairs
+
+    Every text is read by itself, whatever else is in the batch. One that is longer than the model reads is cut, with a
+    warning.
+    """
+
+    outputs = Classes
+    examples: ClassVar[tuple[Any, ...]] = (
+        "Two dogs are playing in the snow.",
+        "Zwei Hunde spielen im Schnee.",
+        "Deux chiens jouent.",
+    )
+
+    def __init__(self, model: nn.Module, text: Tokenizer, labels: Sequence[str], max_length: int | None = None) -> None:
+        super().__init__(model, text, max_length)
+        self.labels = list(labels)
+
+    def __call__(self, texts: Any, others: Any = None, **options: Any) -> Any:
+        """Return the classes of a text or of every text of a list; with `others`, of pairs of texts."""
+        if others is None:
+            return super().__call__(texts, **options)
+        return TextPairClassifier(self.model, self.text, self.labels, self.max_length)(texts, others, **options)
+
+    def predict(self, batch: list[Any], options: Any) -> list[Classes]:
+        return self._classify([(text,) for text in batch])
+
+    def _classify(self, rows: Sequence[tuple[str, ...]]) -> list[Classes]:
+        """Return the classes of every row of one or two texts."""
+        if not rows:
+            return []
+        encoded = [self.text.encode(check_texts(side)) for side in zip(*rows, strict=True)]
+        pairs = [encode_pair(self.text, ids, self.room) for ids in zip(*encoded, strict=True)]
+        sizes = [sum(map(len, ids)) + len(ids) + 1 for ids in zip(*encoded, strict=True)]
+        if cut := [number for number, size in enumerate(sizes, 1) if size > self.room]:
+            many = f"text {cut[0]} is" if len(cut) == 1 else f"{len(cut)} texts (the first is text {cut[0]}) are"
+            log.warning("%s longer than the %d tokens this model reads: cut there", many, self.room)
+        found: dict[int, Classes] = {}
+        for some, logits in self._rows([row for row, _ in pairs], [which for _, which in pairs]):
+            for row, shares in zip(some, torch.softmax(logits.float(), -1).tolist(), strict=True):
+                found[row] = Classes.rank(self.labels, shares)
+        return [found[row] for row in range(len(rows))]
+
+
+class TextPairClassifier(TextClassifier):
+    """Pairs of texts in, labels with their probabilities out: ``classify("It rains.", "It is wet outside.")``."""
+
+    inputs = {"text": Text, "other": Text}  # noqa: RUF012
+    examples = ({"text": "It rains.", "other": "It is wet outside."},)
+
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
+        return Predictor.__call__(self, *inputs, **options)
+
+    def predict(self, batch: list[Any], options: Any) -> list[Classes]:
+        return self._classify([(each["text"], each["other"]) for each in batch])

@@ -1,15 +1,14 @@
-"""Embedding: texts in, one vector each out; texts that mean the same lie near one another.
+"""Text embedding: texts in, one vector each out; texts that mean the same lie near one another.
 
-    embed = regard.load("minilm")
-    embed(["A cat sat on the mat.", "The feline rested on the rug."])       2 C, on the host, float32
-
-    pool        first: the vector of [CLS]       mean: of all tokens, marks included       max: of each coordinate
-    normal      then divided by its length, so that a product of two is the cosine of their angle
+    input        Text
+    output       Embedding; a call returns the vectors of all texts as one tensor
+    pooling      first: the vector of [CLS]       mean: of all tokens, special ones included       max: of each coordinate
+    normalize    then divided by its length, so that a product of two is the cosine of their angle
 
 Texts go through the model sorted by length, and come back in their own order. Where it can be done they are laid end to
-end, so that nothing is computed for padding (attention/varlen.py); elsewhere they are padded and the padding is hidden.
-The answer is the same. A text that is longer than the model reads is refused; with ``overflow="split"`` it is read in parts
-of equal length, cut between words, and its vector is their mean, each weighed by its tokens. Nothing is ever cut off.
+end, so that nothing is computed for padding (attention/varlen.py); elsewhere they are padded and the padding is masked.
+The answer is the same. A text that is longer than the model reads is refused; with ``overflow="split"`` it is read in
+parts of equal length, cut between words, and its vector is their mean, each weighed by its tokens.
 
 Reimers, Gurevych: Sentence-BERT. EMNLP 2019. arXiv:1908.10084
 """
@@ -17,15 +16,18 @@ Reimers, Gurevych: Sentence-BERT. EMNLP 2019. arXiv:1908.10084
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import nn
 
 from regard.attention.varlen import has_varlen_kernel
+from regard.core.config import field
 from regard.core.errors import BadInput, UnknownName, did_you_mean
 from regard.core.shapes import Float, Int, Tensor
 from regard.data.ragged import RaggedTensor
+from regard.modalities.embedding import Embedding
 from regard.tasks.text.encoder_base import EncoderPredictor, check_texts
 
 if TYPE_CHECKING:
@@ -38,8 +40,28 @@ BATCH_TOKENS = {
 }  # that go through the model at a time: what stays in the caches, what fills it
 
 
+@dataclass(frozen=True)
+class Options:
+    """Options of `TextEmbedder`."""
+
+    overflow: Literal["error", "split"] = field(
+        "error", help="a text that is longer than the model reads: refuse it, or read it in parts"
+    )
+
+
 class TextEmbedder(EncoderPredictor):
-    """A model that reads texts, with its vocabulary, to be called; `max_length` bounds a text's tokens, marks included."""
+    """Texts in, vectors out.
+
+        embed = regard.load("minilm")
+        embed(["A cat sat on the mat.", "The feline rested on the rug."])       2 C, on the host, float32
+        embed("A cat sat on the mat.")                                          C
+
+    `max_length` bounds a text's tokens, special ones included.
+    """
+
+    outputs = Embedding
+    options = Options
+    examples = ("A cat sat on the mat.", "The feline rested on the rug.", "Stock prices fell sharply.")
 
     def __init__(
         self,
@@ -54,9 +76,18 @@ class TextEmbedder(EncoderPredictor):
         super().__init__(model, text, max_length)
         self.pooling, self.normalize = pooling, normalize
 
+    def __call__(self, *inputs: Any, **options: Any) -> Float[Tensor, "B C"]:
+        """Return the vectors of a list of texts, B C; of a single text its vector, C."""
+        texts, is_single = self.read(inputs)
+        found = self.embed(texts, self.make_options(options).overflow)
+        return found[0] if is_single else found
+
+    def predict(self, batch: list[Any], options: Options) -> list[Embedding]:
+        return [Embedding(vector) for vector in self.embed(batch, options.overflow)]
+
     @torch.inference_mode()
-    def __call__(self, texts: Sequence[str], overflow: Literal["error", "split"] = "error") -> Float[Tensor, "B C"]:
-        """The vector of every text."""
+    def embed(self, texts: Sequence[str], overflow: Literal["error", "split"] = "error") -> Float[Tensor, "B C"]:
+        """Return the vector of every text."""
         texts = check_texts(texts)
         rows, owners = self._parts(self.text.encode(texts), overflow)
         found = torch.zeros(len(rows), self.model.config.width)  # type: ignore[union-attr, arg-type]

@@ -1,8 +1,7 @@
-"""Reading: what all tasks share in which a text goes through an encoder once and a head answers.
+"""What tasks share in which an encoder reads a text once and a head gives the answer.
 
-A task says which head it needs, what the loss of a batch is and how its answers are scored; the vocabulary, the parts
-of the data and the room in the model are the same for all. `Reader` is the other side: what all that is called with
-texts has in common.
+A task says which head it needs, what the loss of a batch is and how answers are scored; the vocabulary, the splits of
+the data and the length that fits the model are the same for all. `EncoderPredictor` is the base of their predictors.
 """
 
 from __future__ import annotations
@@ -20,7 +19,9 @@ from regard.core.errors import BadInput, require_iterable
 from regard.core.spec import Spec
 from regard.core.trace import Trace
 from regard.data.ragged import RaggedTensor
+from regard.modalities.text import Text
 from regard.tasks.base import TextTask
+from regard.tasks.predictor import Predictor
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
@@ -33,8 +34,6 @@ BATCH_TOKENS = 16_384  # that go through a model at a time where nothing is trai
 class EncoderTask(TextTask[Any]):
     """A task over texts. What is to be done: `head`, `training_loss`, `evaluate`."""
 
-    headline: str
-
     def head(self) -> str:
         """The head that a model needs, as a spec."""
         raise NotImplementedError
@@ -45,8 +44,10 @@ class EncoderTask(TextTask[Any]):
         return replace(config, vocab=self.text.size, head=self.head())
 
 
-class EncoderPredictor:
-    """A model with its vocabulary, to be called with texts."""
+class EncoderPredictor(Predictor):
+    """An encoder with its vocabulary."""
+
+    inputs = {"text": Text}  # noqa: RUF012
 
     def __init__(self, model: nn.Module, text: Tokenizer, max_length: int | None = None) -> None:
         self.model, self.text, self.max_length = model.eval(), text, max_length
@@ -109,7 +110,7 @@ def evaluation_data(
     task = saved["task"]
     if other := changes.keys() - {"limit"}:
         raise BadInput(f"a model of the task '{task['name']}' is measured on texts as they are; it has no {min(other)}")
-    data: Any = kind(corpus, length=task.get("max_length") or saved["config"]["length"], **changes)
+    data: Any = kind(corpus, max_length=task.get("max_length") or saved["config"]["length"], **changes)
     labels = task.get("labels")
     if labels is not None and list(data.labels()) != list(labels):
         theirs = ", ".join(map(str, data.labels()))

@@ -33,6 +33,7 @@ from regard.data.shards.index import INDEX_FILE
 from regard.data.shards.token_shards import TokenBatch, TokenShards, TokenWindows, count_predicted_tokens, find_shards
 from regard.data.text.text_file import TextFile
 from regard.losses.fused_linear_cross_entropy import fused_linear_cross_entropy, fused_linear_loss_and_correct
+from regard.metrics.base import BITS_PER_BYTE, PERPLEXITY, fraction, loss_metric
 from regard.tasks.base import TextTask, load_tokenizer
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Config:
 class LanguageModeling(TextTask[TokenWindows]):
     """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
 
-    headline = "loss"  # the lower the better
+    metrics = (loss_metric("nats per token"), PERPLEXITY, BITS_PER_BYTE, fraction("accuracy", "token accuracy"))
     name = "language_modeling"
     ragged = False  # all batches have one shape
     data: TextFile | TokenShards

@@ -1,13 +1,15 @@
-"""Masked words: some words of a text are hidden, and the model says which they were; and does b follow a?
+"""Masked language modelling: some words of a text are hidden, and the model predicts them; does b follow a?
 
-    objective    Σ over the hidden words  -log p(word)  +  M · Σ over the rows with two texts  -log p(follows)
-                 M is the number of places asked for in a row, so that after division by the words both are means
-    metric       loss (nats per hidden word), perplexity, accuracy; nsp_loss, nsp_accuracy where texts follow texts
-    decoding     none: every hidden word is said for itself
-    predict      `FillMask`: texts with [MASK] in, the likeliest words out (tasks.text.fill_mask)
+    input        Text with [MASK] in it
+    output       MaskFills
+    loss         Σ over the masked words  -log p(word)  +  M · Σ over the rows with two texts  -log p(follows)
+                 M is the number of masked positions in a row, so that after division by the words both are means
+    metrics      loss (nats per masked word), perplexity, accuracy; nsp_loss, nsp_accuracy where texts follow texts
+    decoding     none: every masked word is predicted by itself
 
-Words are asked for at the hidden places only, and their logits never exist as a whole (tasks.fused_linear_cross_entropy). Whether the
-second question is asked is a matter of the data: documents (data.documents) ask it, sentences (data.sentences) do not.
+Words are predicted at the masked positions only, and their logits are never materialised (losses.fused_linear_
+cross_entropy). Whether next-sentence prediction is trained depends on the data: data.text.next_sentence_pairs has it,
+data.text.masked_sentences does not.
 
 Devlin, Chang, Lee, Toutanova: BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding.
 NAACL 2019. arXiv:1810.04805
@@ -16,7 +18,7 @@ NAACL 2019. arXiv:1810.04805
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +27,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from regard.core.config import field
+from regard.core.errors import BadInput, Unsupported
 from regard.core.shapes import Float, Int, Tensor
 from regard.data.text.masked_sentences import MaskedSentences
 from regard.data.text.next_sentence_pairs import NextSentencePairs, NextSentenceSplit, count_masked
@@ -34,8 +38,10 @@ from regard.losses.fused_linear_cross_entropy import (
     fused_linear_cross_entropy,
     fused_linear_loss_and_correct,
 )
+from regard.metrics.base import PERPLEXITY, fraction, loss_metric
+from regard.modalities.mask_fills import MaskFills, MaskPrediction, fill_masks
 from regard.tasks.base import TextTask, load_tokenizer
-from regard.tasks.text.encoder_base import check_length, evaluation_data
+from regard.tasks.text.encoder_base import EncoderPredictor, check_length, check_texts, evaluation_data
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
@@ -67,7 +73,14 @@ class Config:
 class MaskedLM(TextTask[NextSentenceSplit]):
     """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
 
-    headline = "loss"  # the lower the better
+    metrics = (
+        loss_metric("nats per masked token"),
+        PERPLEXITY,
+        fraction("accuracy", "masked token accuracy"),
+        loss_metric("nats per pair", "nsp_loss", "NSP loss"),
+        fraction("nsp_accuracy", "NSP accuracy"),
+    )
+    split_size = "words"
     unit = "words"
     name = "masked_lm"
     ragged = False  # all batches have one shape
@@ -138,6 +151,118 @@ class MaskedLM(TextTask[NextSentenceSplit]):
         if pairs:
             result |= {"nsp_loss": strange / pairs, "nsp_accuracy": known / pairs, "pairs": pairs}
         return result
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of `FillMask`."""
+
+    top_k: int = field(5, low=1, help="words to return for each mask")
+
+
+class FillMask(EncoderPredictor):
+    """Texts with masks in, the most likely words out.
+
+        fill = FillMask(model, text)
+        fill("The [MASK] sat on the [MASK].", top_k=3)                 MaskFills: of each mask its most likely words
+        fill.nsp_probabilities(["He sat down."], ["Then he ate."])     of each pair, p(the second text follows)
+
+    Every mask is predicted by itself, with the others still masked, as in training. The probabilities are over the whole
+    vocabulary. A piece that begins with ## continues the word before it. Next-sentence prediction needs a model that was
+    trained on it (the head "pretraining"), and reads two texts in a row: [CLS] first [SEP] second [SEP].
+    """
+
+    outputs = MaskFills
+    options = Options
+    examples = ("A man is riding a [MASK] on the beach.", "Two [MASK] are playing in the [MASK].")
+
+    def __init__(self, model: nn.Module, text: Tokenizer, max_length: int | None = None) -> None:
+        if text.mask is None:
+            raise BadInput("this vocabulary has no token for a hidden word; a FillMask needs one, such as [MASK]")
+        super().__init__(model, text, max_length)
+        self.mask_token = text.pieces([text.mask])[0]  # "[MASK]"
+
+    def predict(self, batch: list[Any], options: Options) -> list[MaskFills]:
+        rows = [self.encode(text, number) for number, text in enumerate(check_texts(batch), 1)]
+        for number, (text, row) in enumerate(zip(batch, rows, strict=True), 1):
+            if self.text.mask not in row:
+                wanted = f"write it where a word is to be predicted: {str(text)!r}"
+                raise BadInput(f"text {number} has no {self.mask_token}; {wanted}")
+        found: dict[int, list[list[MaskPrediction]]] = {}
+        at = [[i for i, token in enumerate(row) if token == self.text.mask] for row in rows]
+        for some, answer in self._rows(rows, at=at) if rows else ():
+            logits = answer[0] if isinstance(answer, tuple) else answer  # a pretraining head returns more than words
+            for row, scores in zip(some, logits, strict=True):
+                found[row] = self._guesses(scores[: len(at[row])].float().softmax(-1), options.top_k)
+        return [self._filled(text, found[row]) for row, text in enumerate(batch)]
+
+    def _filled(self, text: str, masks: list[list[MaskPrediction]]) -> MaskFills:
+        best = fill_masks(str(text), [guesses[0].word for guesses in masks], self.mask_token)
+        return MaskFills(best, tuple(map(tuple, masks)))
+
+    @property
+    def has_nsp_head(self) -> bool:
+        """Whether it was trained to say if a text follows another."""
+        return bool(self.model.config.head == "pretraining")  # type: ignore[union-attr]
+
+    def nsp_probabilities(self, texts: Sequence[str], others: Sequence[str]) -> list[float]:
+        """Of every text and the other one, how likely it is that the other follows: 0 to 1."""
+        if not self.has_nsp_head:
+            raise Unsupported(
+                "this model was not trained to say whether a text follows another: it has no head for that (the recipe "
+                "bert_pretrain trains one that has)"
+            )
+        first, second = check_texts(texts), check_texts(others)
+        if len(first) != len(second):
+            raise BadInput(f"{len(first)} texts and {len(second)} others are not pairs")
+        both = zip(map(self.token_ids, first), map(self.token_ids, second), strict=True)
+        pairs = [self.text.with_special_tokens(a, b) for a, b in both]
+        for number, (row, _) in enumerate(pairs, 1):
+            if len(row) > self.room:
+                raise BadInput(
+                    f"pair {number} has {len(row)} tokens with its marks, this model reads {self.room}: shorten it"
+                )
+        found = [0.0] * len(pairs)
+        once = [[0]] * len(pairs)  # no word is asked for; the first is the fewest that can be
+        for some, (_, logits) in self._rows([row for row, _ in pairs], [which for _, which in pairs], once):
+            for row, share in zip(some, logits.float().softmax(-1)[:, 0].tolist(), strict=True):
+                found[row] = share
+        return found
+
+    def encode(self, text: str, number: int = 1) -> list[int]:
+        """The numbers of a text between its marks, [MASK] read as one of them."""
+        ids = self.text.with_special_tokens(self.token_ids(text))[0]
+        if len(ids) > self.room:
+            raise BadInput(
+                f"text {number} has {len(ids)} tokens with its marks, this model reads {self.room}: shorten it"
+            )
+        return ids
+
+    def token_ids(self, text: str) -> list[int]:
+        """The numbers of a text, no marks added, however many; [MASK] is read as one of them."""
+        assert self.text.mask is not None
+        ids, *parts = self.text.encode(text.split(self.mask_token))
+        for part in parts:
+            ids = [*ids, self.text.mask, *part]
+        return ids
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where each of those numbers stands in the text, from which character to which (as `Text.spans`)."""
+        found, at = list[tuple[int, int]](), 0
+        for number, part in enumerate(text.split(self.mask_token)):
+            if number:
+                found.append((at, at + len(self.mask_token)))
+                at += len(self.mask_token)
+            found += [(at + begin, at + end) for begin, end in self.text.offsets(part)]
+            at += len(part)
+        return found
+
+    def _guesses(self, shares: torch.Tensor, k: int) -> list[list[MaskPrediction]]:
+        best = shares.topk(min(k, self.text.size, shares.shape[-1]))
+        return [
+            [MaskPrediction(word, n, p) for word, n, p in zip(self.text.pieces(numbers), numbers, likely, strict=True)]
+            for numbers, likely in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        ]
 
 
 def _masked_and_nsp(model: nn.Module, batch: MaskedBatch, loss: Callable[..., Tensor]) -> tuple[Tensor, Tensor | None]:

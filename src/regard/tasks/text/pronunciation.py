@@ -1,10 +1,11 @@
 """Pronunciation: a word in, letter by letter; its sounds out.
 
-    objective    translation's: label-smoothed cross-entropy over the sounds of the usual pronunciation
-    metric       phoneme error (edits / sounds) and word error (the share of words with any sound wrong), each against
-                 the nearest of the listed pronunciations (metrics.generation); also by the number of letters
-    decoding     beam search (decoding.beam_search)
-    predict      `Pronouncer`: words in, sounds out (tasks.text.pronouncer)
+    input        Text: a word
+    output       Text: its sounds, with their score and the other candidates
+    loss         translation's: label-smoothed cross-entropy over the sounds of the usual pronunciation
+    metrics      PER % (edits / sounds) and WER % (the share of words with any sound wrong), each against the nearest of
+                 the listed pronunciations (metrics.generation); also by the number of letters
+    decoding     beam search (decoding.generation_config)
 
 Letters and sounds come in the same order, only not one for one: the easiest place to see what an aligner does, and
 where one that can only move forward should lose nothing.
@@ -16,8 +17,10 @@ arXiv:1610.06540
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,17 +28,21 @@ from torch import nn
 
 from regard.core.errors import BadInput
 from regard.data.text.cmudict import CMUDict, CMUDictSplit
+from regard.metrics.base import Metric, PERPLEXITY, error_rate, fraction, loss_metric
 from regard.metrics.by_length import SPELLING_BUCKETS, score_by_length
 from regard.metrics.generation import phoneme_error_rate
 from regard.tasks.base import load_tokenizer
 from regard.tasks.text import translation
-from regard.tasks.text.pronouncer import Pronouncer
-from regard.tasks.text.translation import Translation
+from regard.tasks.text.translation import Translation, Translator
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
 
 ERRORS = ("wer", "per")
+PUNCTUATION = '.,;:!?…"“”„«»‹›()[]–—'  # of sentences; an apostrophe belongs to its word
+CHARACTER_MAP = str.maketrans(
+    {"’": "'", "ʼ": "'", "-": None, "‐": None, "\u00ad": None}
+)  # apostrophes; hyphens, seen or not
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,15 @@ class Pronunciation(Translation):
     """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
 
     name = "pronunciation"
-    headline = "word_accuracy"
+    metrics = (
+        Metric("word_accuracy", "word accuracy", "%", high=100.0),
+        error_rate("wer", "WER"),
+        error_rate("per", "PER"),
+        loss_metric("nats per phoneme"),
+        PERPLEXITY,
+        fraction("accuracy", "phoneme accuracy"),
+    )
+    split_size = "words"
     data: CMUDict  # type: ignore[assignment]
 
     def __init__(self, config: Config, data: CMUDict, text: Tokenizer | None = None, seed: int = 0) -> None:
@@ -117,3 +132,65 @@ class Pronunciation(Translation):
 
         result["by_length"] = score_by_length([len(e.word) for e in corpus.entries], SPELLING_BUCKETS, measure)
         return result | {"split": self.data.split(split), "words": len(corpus.entries), **search}
+
+
+class Pronouncer(Translator):
+    """Words in, sounds out, in the same order: a translator from letters to sounds.
+
+        say = regard.load("sounds-en")
+        say("xylophone")                           "Z AY L AH F OW N"
+        say("read", num_candidates=2).candidates   "R EH D" and "R IY D", with their scores
+        say.attention("xylophone")                 which letters each sound looked at, to draw
+
+    Case, accents, hyphens and the punctuation around a word are removed: "Hello," is hello. Any other character that
+    the model was not trained on is refused by name. An empty word has no sounds. A word of more than `max_length` letters is cut, with a warning, and its parts are
+    pronounced one by one. `stress`: whether the model says which vowel is stressed.
+    """
+
+    examples = ("xylophone", "knight", "thorough")
+
+    def __init__(self, model: nn.Module, text: Tokenizer, stress: bool = False, max_length: int = 64) -> None:
+        super().__init__(model, text, "letters", "sounds", max_length=max_length)
+        self.stress = stress
+
+    @cached_property
+    def letters(self) -> str:
+        """The letters it can read."""
+        known = [piece for i, piece in enumerate(self.text.pieces(range(self.text.size))) if i not in self._marks]
+        return "".join(sorted(piece for piece in known if len(piece) == 1 and not piece.isupper()))
+
+    @property
+    def _marks(self) -> set[int]:
+        return {self.text.pad, self.text.bos, self.text.eos, self.text.unk}
+
+    def _named(self, line: str, number: int) -> str:
+        from regard.see.token_display import truncate_middle
+
+        return f"the word {truncate_middle(line)!r}"  # a line may hold many words: its number is not that of a word
+
+    def _encode(self, lines: Sequence[str], language: str) -> list[list[int]]:
+        if language == self.source:
+            return super()._encode([" ".join(self._spelled(word)) for word in lines], language)
+        found = super()._encode(lines, language)
+        for line, ids in zip(lines, found, strict=True):
+            if self.text.unk in ids:
+                raise BadInput(f"{line!r:.60} holds a sound this model does not know; write them as in 'HH AH L OW'")
+        return found
+
+    def _spelled(self, word: str) -> str:
+        """A word as the model reads it."""
+        spelled = normalize_spelling(word)
+        if " " in spelled:
+            raise BadInput(f"{word!r:.60} is more than one word; give each word by itself")
+        if strange := [letter for letter in spelled if letter not in self.letters]:
+            what = f"{word!r:.60} holds {strange[0]!r}, for which this model has no sound"
+            raise BadInput(f"{what}; it reads {' '.join(self.letters)}")  # apart: ' is one of them, and no quote
+        if word.strip() and not spelled:
+            raise BadInput(f"{word!r:.60} holds no letter to pronounce")
+        return spelled
+
+
+def normalize_spelling(word: str) -> str:
+    """A word without capitals, accents, hyphens and marks around it: "Café!" is cafe, "e-mail" is email."""
+    plain = unicodedata.normalize("NFKD", word.strip().strip(PUNCTUATION).casefold().translate(CHARACTER_MAP))
+    return "".join(letter for letter in plain if not unicodedata.combining(letter))

@@ -1,16 +1,17 @@
-"""Tagging: what kind of word each one is.
+"""Tagging: a label for every word of a sentence.
 
-    objective    cross-entropy of the tag at the first piece of every word, summed
-    metric       accuracy of words; where tags mark chunks (B-NP, I-NP, O) precision, recall and F1 of whole chunks
-    decoding     the likeliest tag of every word by itself
-    predict      `Tagger`: sentences in, a tag for each word out (tasks.text.tagger)
+    input        Text whose words have spaces between them
+    output       TokenLabels
+    loss         cross-entropy of the label at the first token of every word, summed
+    metrics      accuracy of words; where labels mark chunks (B-NP, I-NP, O) precision, recall and F1 of whole chunks
+    decoding     the most likely label of every word by itself
 
 Devlin, Chang, Lee, Toutanova: BERT. NAACL 2019. arXiv:1810.04805, figure 4 (d)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,13 +21,15 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.core.config import field
+from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 from regard.data.shards.token_shards import IGNORE_INDEX, count_targets
-from regard.data.text.tagged_sentences import TagBatch, TaggedSentences
+from regard.data.text.tagged_sentences import TagBatch, TaggedSentences, encode_sentences
+from regard.metrics.base import F1, PRECISION, RECALL, fraction, loss_metric
 from regard.metrics.classification import accuracy, chunk_f1, is_chunk_tagging
+from regard.modalities.token_labels import TokenLabels
 from regard.tasks.base import load_tokenizer
-from regard.tasks.text.encoder_base import BATCH_TOKENS, EncoderTask, evaluation_data
-from regard.tasks.text.tagger import Tagger
+from regard.tasks.text.encoder_base import BATCH_TOKENS, EncoderPredictor, EncoderTask, evaluation_data
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
@@ -57,7 +60,8 @@ class Tagging(EncoderTask):
     def __init__(self, config: Config, data: TaggedSentences, text: Tokenizer | None = None, seed: int = 0) -> None:
         super().__init__(data, text, seed)
         self.config, self.labels = config, data.labels()
-        self.headline = "f1" if is_chunk_tagging(self.labels) else "accuracy"
+        if is_chunk_tagging(self.labels):
+            self.metrics = (F1, PRECISION, RECALL, *self.metrics)
         self.objective: Callable[..., Tensor] = F.cross_entropy
 
     def head(self) -> str:
@@ -104,10 +108,56 @@ class Tagging(EncoderTask):
             words += self.count(batch)
             batch = batch.to(device)
             nll += self._loss(model(batch.tokens, None, batch.lengths), batch, 0.0)
-        said = Tagger(model, self.text, self.labels, self.data.max_length)([words for words, _ in part.sentences])
+        said = Tagger(model, self.text, self.labels, self.data.max_length).tags([words for words, _ in part.sentences])
         true = [list(tags) for _, tags in part.sentences]
         result: dict[str, Any] = {"loss": float(nll) / max(words, 1)}
         result["accuracy"] = accuracy([t for tags in said for t in tags], [t for tags in true for t in tags])
         if is_chunk_tagging(self.labels):
             result |= chunk_f1(said, true)
         return result | {"words": sum(map(len, true))}
+
+
+class Tagger(EncoderPredictor):
+    """Sentences in, a label for each word out.
+
+        tag = Tagger(model, text, labels=["B-NP", "I-NP", "O", ...])
+        tag("He reckons the deficit will narrow .")            TokenLabels: He/B-NP reckons/B-VP the/B-NP ...
+        tag.tags([["He", "reckons"]])                          [["B-NP", "B-VP"]]
+
+    Every sentence is read by itself; one that is longer than the model reads is cut between words.
+    """
+
+    outputs = TokenLabels
+    examples = ("He reckons the current account deficit will narrow .", "Two dogs are playing in the snow .")
+
+    def __init__(self, model: nn.Module, text: Tokenizer, labels: Sequence[str], max_length: int | None = None) -> None:
+        super().__init__(model, text, max_length)
+        self.labels = list(labels)
+
+    def predict(self, batch: list[Any], options: Any) -> list[TokenLabels]:
+        rows = [sentence.split() for sentence in batch]
+        return [TokenLabels(tuple(words), tuple(tags)) for words, tags in zip(rows, self.tags(rows), strict=True)]
+
+    def tags(self, sentences: Sequence[str | Sequence[str]]) -> list[list[str]]:
+        """Return the labels of every sentence: a text whose words have spaces between them, or a list of words."""
+        if isinstance(sentences, str):
+            raise BadInput("give a list of sentences, not a single one")
+        split = [each.split() if isinstance(each, str) else list(each) for each in sentences]
+        for number, words in enumerate(split, 1):
+            if not words or not all(isinstance(word, str) for word in words):
+                raise BadInput(f"sentence {number} has no words to tag; give at least one")
+        if not split:
+            return []
+        parts = [
+            (n, row, places)
+            for n, cut in enumerate(encode_sentences(self.text, split, self.room))
+            for row, places in cut
+        ]
+        tags: dict[int, list[str]] = {}  # by row
+        for rows, logits in self._rows([row for _, row, _ in parts]):
+            for row, best in zip(rows, logits.argmax(-1).tolist(), strict=True):
+                tags[row] = [self.labels[best[place]] for place in parts[row][2]]
+        found: list[list[str]] = [[] for _ in split]
+        for row, (sentence, *_) in enumerate(parts):
+            found[sentence] += tags[row]
+        return found

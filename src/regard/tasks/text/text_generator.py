@@ -1,24 +1,27 @@
-"""Writing on: prompts in, what comes after them out.
+"""Text generation with a language model: prompts in, what comes after them out.
 
     write = TextGenerator(model, text)
-    write(["ROMEO:"], max_new_tokens=200, temperature=0.8, top_k=40)          # drawn; temperature=0 takes the likeliest
-    for piece in write.stream("ROMEO:", stop=["\\n\\n"]): ...           # as it is written
+    write("ROMEO:", max_new_tokens=200, temperature=0.8, top_k=40)       a Text; temperature=0 takes the likeliest token
+    write(["ROMEO:", "JULIET:"], num_candidates=3)                       a list; .candidates has all texts of a prompt
+    for piece in write.stream("ROMEO:", stop=["\\n\\n"]): ...            as it is written
 
-Every prompt is written on by itself: its own random numbers, its own end, whoever else is in the batch, whatever pads
-it. A text that outgrows the model's positions is refused; with `slide` it moves on through them: before every eighth of
-the window the oldest tokens are let go, the others read anew, so that a token sees at least 7/8 of a full window.
+Every prompt is continued by itself: it has its own random numbers and its own end, whatever else is in the batch. A
+text that outgrows the model's positions is refused; with `slide` it moves on through them: before every eighth of the
+window the oldest tokens are dropped and the others read anew, so that a token sees at least 7/8 of a full window.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import field as attribute
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import torch
 from torch import nn
 
+from regard.core.config import field
 from regard.core.decodable import Decodable
 from regard.core.errors import BadInput, require_iterable
 from regard.core.shapes import Bool, Int, Tensor
@@ -27,9 +30,11 @@ from regard.core.trace import Trace
 from regard.data.batching import mix_seed
 from regard.data.ragged import RaggedTensor
 from regard.decoding.beam_search import beam_search
-from regard.decoding.generation_config import GeneratedText, GenerationConfig, make_generation_config
+from regard.decoding.generation_config import GenerationConfig
 from regard.decoding.incremental_detokenizer import IncrementalDetokenizer
 from regard.decoding.sample_search import SampleSearch
+from regard.modalities.text import Candidate, Text
+from regard.tasks.predictor import Predictor
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
@@ -37,6 +42,26 @@ if TYPE_CHECKING:
 log = logging.getLogger("regard")
 
 MAX_SPARE_ROWS = 128  # rows that a table of vectors may have beyond the vocabulary: many are rounded up
+
+
+@dataclass(frozen=True)
+class ContinuationConfig(GenerationConfig):
+    """Options of a language model: it samples, unless `temperature` is 0 or `beam_size` is above 1."""
+
+    beam_size: int = field(1, low=1, high=256, help="above 1: beam search with so many hypotheses instead of sampling")
+    sample: bool = field(True, help="sample tokens; otherwise take the most likely one")
+    max_new_tokens: int = field(200, low=1, help="most tokens of a text")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sample", self.sample and self.beam_size <= 1)
+        super().__post_init__()
+        if self.beam_size == 1:
+            if self.length_penalty != 1:
+                raise BadInput("length_penalty needs beam search; give beam_size=2 or more, or leave it out")
+            return
+        sampling = {"stop": (), "repetition_penalty": 1.0, "slide": False, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+        if other := [name for name, default in sampling.items() if getattr(self, name) != default]:
+            raise BadInput(f"{other[0]} does not work with beam search; leave it out, or set beam_size=1")
 
 
 @dataclass(eq=False)
@@ -48,7 +73,7 @@ class _Draft:
     seed: int  # of the row
     prompt: list[int]
     speech: IncrementalDetokenizer | None  # where somebody listens, or it may be stopped
-    tokens: list[int] = field(default_factory=list)
+    tokens: list[int] = attribute(default_factory=list)
     total: float = 0.0  # log-probability
     finish_reason: str = ""  # it ends, once it does
 
@@ -60,10 +85,18 @@ class _Draft:
 NewTextCallback = Callable[[_Draft, str], None]  # told of a text and its new characters
 
 
-class TextGenerator:
-    """A language model with its vocabulary, to be called."""
+class TextGenerator(Predictor):
+    """A language model with its vocabulary."""
 
-    continues = True  # what it gives belongs behind the prompt
+    inputs = {"text": Text}  # noqa: RUF012
+    outputs = Text
+    options = ContinuationConfig
+    examples = ("ROMEO:\nBut soft, what light", "To be, or not to be", "First Citizen:\nWe are")
+    continues = True  # its text belongs behind the prompt
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "prefix": "is for models that answer; append it to the prompt",
+        "must": "is for models that answer",
+    }
 
     def __init__(self, model: nn.Module, text: Tokenizer) -> None:
         self.model, self.text = model.eval(), text
@@ -80,45 +113,36 @@ class TextGenerator:
         # past these the model has no positions; where positions have no end, past these it was not trained
         self.window, self.endless = int(config.length), Spec.parse(config.positions).name != "learned"
 
-    def __call__(self, prompts: Sequence[str], max_new_tokens: int = 200, **how: Any) -> list[Any]:
-        """What follows each prompt, up to `max_new_tokens` tokens or the end token; with several `samples`, a list for each.
+    def predict(self, batch: list[Any], options: ContinuationConfig) -> list[Text]:
+        return [Text.from_candidates(each) for each in self._generate(self._encoded(batch), options)]
 
-        `how` holds the fields of `Writing`.
-        """
-        found = self.written(prompts, max_new_tokens, **how)
-        return (
-            [each[0].text for each in found] if how.get("num_samples", 1) == 1 else [[w.text for w in e] for e in found]
-        )
-
-    def stream(self, prompt: str, max_new_tokens: int = 200, **how: Any) -> Iterator[str]:
-        """What follows one prompt, piece by piece as it is written; together the pieces are what a call gives."""
-        asked = make_generation_config(max_new_tokens, how)
-        if asked.num_samples > 1 or asked.beam_size > 1:
-            raise BadInput("only one text can be followed while it is written; leave out samples and beams")
-        for news in self.streams(self._encoded([prompt]), max_new_tokens=max_new_tokens, **how):
+    def stream(self, prompt: str, **options: Any) -> Iterator[str]:
+        """Yield what follows one prompt, piece by piece as it is written; the pieces together are what a call returns."""
+        asked = self.make_options(options)
+        if asked.num_candidates > 1 or asked.beam_size > 1:
+            raise BadInput("only one text can be followed while it is written; leave out num_candidates and beam_size")
+        for news in self.streams(self._encoded([prompt]), **options):
             yield from (piece for *_, piece in news)
 
     def streams(
         self,
         prompts: Sequence[Sequence[int]],
         *,
-        max_new_tokens: int = 200,
         numbers: Sequence[int] | None = None,
         heard: bool = True,
-        **how: Any,
-    ) -> Generator[list[tuple[int, int, str]], None, list[list[GeneratedText]]]:
-        """Several texts while they are written, all at once: after each step what is new, (prompt, sample, piece).
+        **options: Any,
+    ) -> Generator[list[tuple[int, int, str]], None, list[list[Candidate]]]:
+        """Yield what is new after each step of several texts written together: (prompt, candidate, piece).
 
-        Token numbers in, as `write` takes them. The pieces of a text together are what `write` gives; so is what this
-        generator returns. Not `heard`: there are steps but no pieces, for whoever only wants a break after each.
+        Token ids in, as `write` takes them. The pieces of a text together are what `write` returns, and so is the value
+        that this generator returns. Without `heard` there are steps but no pieces, for a caller that only needs a break
+        after each.
         """
-        asked = make_generation_config(max_new_tokens, how)
+        asked = self.make_options(options)
         if asked.beam_size > 1:
-            raise BadInput("with beams no text stands before the end; leave them out to follow it")
+            raise BadInput("beam search has no text before its end; set beam_size=1 to follow it")
         ids = _unpad(prompts, None)
-        counted = list(range(len(ids))) if numbers is None else list(numbers)
-        for number, prompt in zip(counted, ids, strict=True):
-            self._check(number, prompt, asked)
+        counted = self._numbered(ids, numbers, asked)
         drafts, news = self._drafts(ids, asked, counted, heard or bool(asked.stop)), list[tuple[int, int, str]]()
 
         def say(draft: _Draft, words: str) -> None:
@@ -132,47 +156,52 @@ class TextGenerator:
             yield news
         return self._gathered(drafts, len(ids))
 
-    def written(self, prompts: Sequence[str], max_new_tokens: int = 200, **how: Any) -> list[list[GeneratedText]]:
-        """The texts for each prompt with all that is known of them; `how` as in `write`."""
+    def candidates(
+        self, prompts: Iterable[str], *, numbers: Sequence[int] | None = None, **options: Any
+    ) -> list[list[Candidate]]:
+        """Return the `num_candidates` texts of every prompt; `numbers` as in `write`."""
         if isinstance(prompts, str):
             raise BadInput("give a list of prompts, not a single one")
-        return self.write(
-            self._encoded(list(require_iterable(prompts, "prompts"))), max_new_tokens=max_new_tokens, **how
-        )
+        return self.write(self._encoded(list(require_iterable(prompts, "prompts"))), numbers=numbers, **options)
 
     def write(
         self,
         prompts: Sequence[Sequence[int]] | Int[Tensor, "B N"],
         real: Bool[Tensor, "B N"] | None = None,
         *,
-        max_new_tokens: int = 200,
         numbers: Sequence[int] | None = None,
-        together: int = 16_384,
-        **how: Any,
-    ) -> list[list[GeneratedText]]:
-        """Token numbers in. Of a padded tensor, `real` says which are tokens, be the padding left or right or both.
+        batch_tokens: int = 16_384,
+        **options: Any,
+    ) -> list[list[Candidate]]:
+        """Return the texts of every prompt of token ids, or of a padded tensor whose tokens are where `real` is True.
 
-        `numbers` are those of the prompts, by which their random numbers go; by default they are counted from 0. About
-        `together` tokens of all prompts and texts are held at a time; that does not change what is written.
+        `numbers` are those of the prompts, added to the seed; by default they are counted from 0. About `batch_tokens`
+        tokens of all prompts and texts are held at a time; that does not change what is written.
         """
-        asked = make_generation_config(max_new_tokens, how)
-        ids = _unpad(prompts, real)
-        counted = list(range(len(ids))) if numbers is None else list(numbers)
-        for number, prompt in zip(counted, ids, strict=True):
-            self._check(number, prompt, asked)
-        longest = max((min(len(row), self.window) if asked.slide else len(row) for row in ids), default=0)
-        some = max(1, together // (longest + asked.max_new_tokens * max(asked.num_samples, asked.beam_size)))
-        order = sorted(range(len(ids)), key=lambda row: -len(ids[row]))  # alike with alike
-        found: list[list[GeneratedText]] = [[] for _ in ids]
+        return self._generate(_unpad(prompts, real), self.make_options(options), numbers, batch_tokens)
+
+    def _generate(
+        self,
+        ids: list[list[int]],
+        options: ContinuationConfig,
+        numbers: Sequence[int] | None = None,
+        batch_tokens: int = 16_384,
+    ) -> list[list[Candidate]]:
+        counted = self._numbered(ids, numbers, options)
+        longest = max((min(len(row), self.window) if options.slide else len(row) for row in ids), default=0)
+        per_prompt = longest + options.max_new_tokens * max(options.num_candidates, options.beam_size)
+        some = max(1, batch_tokens // per_prompt)
+        order = sorted(range(len(ids)), key=lambda row: -len(ids[row]))  # similar lengths together
+        found: list[list[Candidate]] = [[] for _ in ids]
         for at in range(0, len(order), some):
             rows = order[at : at + some]
             some_ids, some_numbers = [ids[row] for row in rows], [counted[row] for row in rows]
-            for row, outputs in zip(rows, self._batch(some_ids, asked, some_numbers), strict=True):
+            for row, outputs in zip(rows, self._batch(some_ids, options, some_numbers), strict=True):
                 found[row] = outputs
         return found
 
     def attention(self, prompt: str, following: str | None = None, only: str = "*", **how: Any) -> list[Trace]:
-        """Who looked at whom while a text (by default what greedy search writes) was written after this prompt.
+        """Return who looked at whom while a text (by default that of greedy search) was written after this prompt.
 
         One pass over the finished text, so that every map has all its rows. A row is a token being written, a column a
         token it could see.
@@ -187,7 +216,7 @@ class TextGenerator:
             (ids,) = self._encoded([prompt + following])
         if len(ids) < 2:
             raise BadInput("a text of one token has no attention to look at")
-        self._check(0, ids[:-1], GenerationConfig(max_new_tokens=1))
+        self._check(0, ids[:-1], ContinuationConfig(max_new_tokens=1))
         with torch.no_grad(), watch(self.model, only) as seen:
             self.model(torch.tensor([ids[:-1]], device=self._device()))
         pieces = self.text.pieces(ids)
@@ -205,7 +234,17 @@ class TextGenerator:
                 )
         return found
 
-    def _check(self, number: int, ids: Sequence[int], how: GenerationConfig) -> None:
+    def _numbered(
+        self, ids: list[list[int]], numbers: Sequence[int] | None, options: ContinuationConfig
+    ) -> list[int]:
+        """Return the numbers of the prompts; refuse options and prompts that this model cannot do."""
+        options.refuse(self.unsupported)
+        counted = list(range(len(ids))) if numbers is None else list(numbers)
+        for number, prompt in zip(counted, ids, strict=True):
+            self._check(number, prompt, options)
+        return counted
+
+    def _check(self, number: int, ids: Sequence[int], how: ContinuationConfig) -> None:
         """Refuse what cannot be written on, rather than cut it."""
         if not ids:
             raise BadInput(f"prompt {number + 1} is empty; give at least a character (a line end will do)")
@@ -224,16 +263,17 @@ class TextGenerator:
 
     # -- numbers -> numbers --------------------------------------------------------------------------------------------
 
-    def _batch(self, ids: list[list[int]], how: GenerationConfig, numbers: list[int]) -> list[list[GeneratedText]]:
+    def _batch(self, ids: list[list[int]], how: ContinuationConfig, numbers: list[int]) -> list[list[Candidate]]:
         """What follows the prompts of one batch."""
         if how.beam_size > 1:
             best = beam_search(
                 cast(Decodable, self.model), *self._padded(ids), max_length=how.max_new_tokens, beam_size=how.beam_size,
-                num_candidates=how.num_samples, length_penalty=how.length_penalty, banned_tokens=self.banned_tokens,
+                num_candidates=how.num_candidates, length_penalty=how.length_penalty,
+                groups=how.groups, diversity=how.diversity, banned_tokens=self.banned_tokens,
             )  # fmt: skip
             return [
                 [
-                    GeneratedText(self._text(row, h.tokens), h.tokens, h.score, "end" if h.finished else "length")
+                    Candidate(self._text(row, h.tokens), h.score, "end" if h.finished else "length", tuple(h.tokens))
                     for h in each
                 ]
                 for row, each in zip(ids, best, strict=True)
@@ -243,18 +283,18 @@ class TextGenerator:
             pass
         return self._gathered(drafts, len(ids))
 
-    def _gathered(self, drafts: Sequence[_Draft], rows: int) -> list[list[GeneratedText]]:
+    def _gathered(self, drafts: Sequence[_Draft], rows: int) -> list[list[Candidate]]:
         """The finished texts of each prompt."""
-        found: list[list[GeneratedText]] = [[] for _ in range(rows)]
+        found: list[list[Candidate]] = [[] for _ in range(rows)]
         for draft in drafts:
             words = self._text(draft.prompt, draft.tokens) if draft.speech is None else draft.speech.words
             steps = len(draft.tokens) + (draft.finish_reason == "end")
             found[draft.row].append(
-                GeneratedText(words, draft.tokens, draft.total / max(1, steps), draft.finish_reason)
+                Candidate(words, draft.total / max(1, steps), draft.finish_reason, tuple(draft.tokens))
             )
         return found
 
-    def _drafts(self, ids: list[list[int]], how: GenerationConfig, numbers: Sequence[int], heard: bool) -> list[_Draft]:
+    def _drafts(self, ids: list[list[int]], how: ContinuationConfig, numbers: Sequence[int], heard: bool) -> list[_Draft]:
         """Empty texts, those of a prompt one after another."""
         return [
             _Draft(
@@ -265,11 +305,11 @@ class TextGenerator:
                 IncrementalDetokenizer(self.text, prompt, how.stop) if heard else None,
             )
             for row, (prompt, number) in enumerate(zip(ids, numbers, strict=True))
-            for sample in range(how.num_samples)
+            for sample in range(how.num_candidates)
         ]
 
     def _rounds(
-        self, drafts: list[_Draft], how: GenerationConfig, say: NewTextCallback | None = None
+        self, drafts: list[_Draft], how: ContinuationConfig, say: NewTextCallback | None = None
     ) -> Iterator[None]:
         """Write all drafts, with breaks in which `print_status` has been told what is new.
 
@@ -279,7 +319,7 @@ class TextGenerator:
         most = self.window + 1 - how.max_new_tokens if how.slide else max(len(d.prompt) for d in drafts)
         still = [d for d in drafts if len(d.prompt) <= most]
         if still:
-            firsts = still[:: how.num_samples]
+            firsts = still[:: how.num_candidates]
             yield from self._walk(
                 still, [d.prompt for d in firsts], how, how.max_new_tokens, [d.seed for d in firsts], say
             )
@@ -297,7 +337,7 @@ class TextGenerator:
         self,
         going: list[_Draft],
         rows: list[list[int]],
-        how: GenerationConfig,
+        how: ContinuationConfig,
         tokens: int,
         seeds: Sequence[int],
         say: NewTextCallback | None,
@@ -311,7 +351,7 @@ class TextGenerator:
             model,
             inputs,
             tokens,
-            how.sampling(),
+            how.sampler(),
             samples,
             seeds,
             how.repetition_penalty,

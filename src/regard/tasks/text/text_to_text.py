@@ -1,12 +1,14 @@
-"""Text to text: many problems, one model, one loss; what is wanted stands in front of the input.
+"""Text to text: many problems, one model, one loss; the task stands in front of the input.
 
-    objective    cross-entropy, summed over the tokens of the target (tasks.fused_linear_cross_entropy), whatever the task
-    metric       of each task its own (metrics.generation), under the task's name; `score` is the mean over the tasks of
-                 the first of each. The loss too is given for each task apart
-    decoding     greedy while training, beam search in the end (decoding.beam_search)
-    predict      `TextToTextGenerator`: prompts in, texts out (tasks.text.text_to_text_generator)
+    input        Text: a prompt
+    output       Text with its score and the other candidates
+    loss         cross-entropy, summed over the tokens of the target (losses.fused_linear_cross_entropy), for every task
+    metrics      of each task its own (metrics.generation), under the task's name; `score` is the mean over the tasks of
+                 the first of each. The loss is also given per task
+    decoding     greedy while training, beam search in the end (decoding.generation_config)
 
-Data are a mixture of tasks (data.mixture), or running text with pieces taken out (data.spans), which has a loss alone.
+Data are a mixture of tasks (data.text.task_mixture), or running text with spans taken out (data.text.span_corruption),
+which has a loss alone. An answer never depends on the other prompts of its batch.
 
 Raffel et al. 2020 (T5), arXiv:1910.10683
 """
@@ -18,22 +20,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import nn
 
 from regard.core.config import field
 from regard.core.errors import BadInput
-from regard.core.shapes import Float, Tensor
+from regard.core.shapes import Float, Int, Tensor
 from regard.data.text.parallel_corpus import PairBatch, count_target_tokens
 from regard.data.text.span_corruption import SpanCorruption, SpanCorruptionSplit
 from regard.data.text.task_mixture import TaskMixture, TaskMixtureSplit, TaskSplit
+from regard.decoding.generation_config import GenerationConfig
 from regard.losses.fused_linear_cross_entropy import fused_linear_cross_entropy, fused_linear_loss_and_correct
+from regard.metrics.base import BLEU, Metric, PERPLEXITY, error_rate, fraction, loss_metric, score
 from regard.metrics.generation import METRICS
 from regard.tasks.base import TextTask, load_tokenizer
-from regard.tasks.text.text_to_text_generator import TextToTextGenerator
-from regard.tasks.text.translation import shift_targets
+from regard.tasks.text.translation import Translator, clean_line, log, shift_targets
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
@@ -71,7 +74,8 @@ class TextToTextTask(TextTask[TaskMixtureSplit | SpanCorruptionSplit]):
         super().__init__(data, text, seed)
         self.config = config
         self.ragged = isinstance(data, TaskMixture)  # rows of running text all have one shape
-        self.headline = "score" if self.ragged else "loss"
+        if self.ragged:
+            self.metrics = (score("score", "mean score"), *TEXT_METRICS, *self.metrics)
         self.objective: Callable[[Tensor, Tensor, Tensor], Tensor] = fused_linear_cross_entropy
         if config.label_smoothing:
             self.objective = partial(fused_linear_cross_entropy, label_smoothing=config.label_smoothing)
@@ -165,7 +169,8 @@ class TextToTextTask(TextTask[TaskMixtureSplit | SpanCorruptionSplit]):
         write = TextToTextGenerator(
             model, self.text, **{k: v for k, v in self.describe().items() if k != "name"}, overflow="truncate"
         )
-        outputs: list[str] = write(task.prompts[:many], quiet=True, **search)
+        write.warns = False
+        outputs: list[str] = write(task.prompts[:many], **search)
         return outputs
 
     def _loss(self, model: nn.Module, task: TaskSplit | SpanCorruptionSplit) -> tuple[float, float, int]:
@@ -178,6 +183,78 @@ class TextToTextTask(TextTask[TaskMixtureSplit | SpanCorruptionSplit]):
             total += _forward(model, batch.to(device), fused_linear_loss_and_correct)
         nll, right = total.tolist()
         return nll, right, tokens
+
+
+class TextToTextGenerator(Translator):
+    """Prompts in, texts out, in the same order.
+
+        answer = regard.load("runs/t5_three_tasks/model")
+        answer(["translate English to German: A dog runs.", "sst2 sentence: what a film !"])
+
+    The task stands in front of the input, in the words the model was trained with. A prompt is one input, however many
+    lines it has: one that is longer than `max_length` tokens, its end token included, is refused, or cut at its end
+    with a warning where `overflow` is "truncate". Outputs have at most `max_new_tokens` tokens. Where the vocabulary has
+    sentinels, <extra_id_0> in a prompt is read as one (tokens.sentinels).
+    """
+
+    continues = False  # an answer stands by itself, not behind the prompt
+    warns = True  # log a warning where a prompt is cut
+    examples = (
+        "translate English to German: Two dogs are playing in the snow.",
+        "sst2 sentence: a stirring , funny film",
+        "summarize: Two men walked along the beach for hours, and then it began to rain.",
+    )
+
+    def __init__(
+        self,
+        model: nn.Module,
+        text: Tokenizer,
+        max_length: int = 512,
+        max_new_tokens: int = 256,
+        overflow: Literal["error", "truncate"] = "error",
+    ) -> None:
+        super().__init__(model, text, source="", target="")
+        if overflow not in ("error", "truncate"):
+            raise BadInput(f"overflow={overflow!r}: prompts that are too long are dealt with by 'error' or 'truncate'")
+        self.max_length, self.max_new_tokens, self.overflow = max_length, max_new_tokens, overflow
+        vocabulary = int(getattr(model.config, "vocab", text.size))
+        if vocabulary < text.size:
+            raise BadInput(
+                f"the vocabulary has {text.size} tokens, the model {vocabulary}: they do not belong together"
+            )
+        marks = {text.pad, text.bos} - {text.eos}
+        self._ban = (*sorted(marks), *range(text.size, vocabulary))  # some tables have more rows than there are tokens
+
+    def _parts(self, lines: Sequence[str], first: int) -> list[list[list[int]]]:
+        """Every prompt as one part, whole or cut."""
+        encoded = self._encode([clean_line(line, number) for number, line in enumerate(lines, first)], "")
+        room = self.max_length - 1
+        for number, ids in enumerate(encoded, first):
+            if not ids:
+                raise BadInput(f"prompt {number} is empty; say what is wanted, such as 'summarize: ...'")
+            if len(ids) > room and self.overflow == "error":
+                raise BadInput(
+                    f"prompt {number} has {len(ids)} tokens, the model was trained on {room} at most: shorten it, or "
+                    f"let it be cut with overflow='truncate'"
+                )
+            if len(ids) > room and self.warns:
+                log.warning("prompt %d: %d tokens, the first %d are read", number, len(ids), room)
+        return [[ids[:room]] for ids in encoded]
+
+    def _encode(self, lines: Sequence[str], language: str) -> list[list[int]]:
+        from regard.tokens.sentinels import encode_with_sentinels
+
+        return [
+            ids if line.strip() else []
+            for line, ids in zip(lines, encode_with_sentinels(self.text, lines), strict=True)
+        ]
+
+    def _limits(self, lengths: Int[Tensor, " B"], more: int, options: GenerationConfig) -> Int[Tensor, " B"]:
+        """Return the same limit for all: an answer's length has little to do with that of its prompt."""
+        return lengths.new_full(lengths.shape, options.max_new_tokens or self.max_new_tokens)
+
+    def _banned(self) -> Sequence[int]:
+        return self._ban
 
 
 def _forward(model: nn.Module, batch: PairBatch, loss: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:

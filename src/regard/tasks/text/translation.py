@@ -1,37 +1,53 @@
 """Translation: one sentence in, the same sentence in another language out.
 
-    objective    label-smoothed cross-entropy, summed over the real tokens of the target:
+    input        Text
+    output       Text with its score (log-probability / length^penalty) and the other candidates
+    loss         label-smoothed cross-entropy, summed over the real tokens of the target:
                      -Σ_t [ (1-ε) log p(y_t) + ε/V Σ_v log p(v) ]         padding adds nothing to it
-    metric       BLEU and chrF (metrics.bleu), with their signatures
-    decoding     beam search (decoding.beam_search)
-    predict      `Translator`: lines in, lines out, whatever the lines hold (tasks.text.translator)
+    metrics      BLEU and chrF (metrics.bleu), with their signatures
+    decoding     beam, diverse and constrained beam search, sampling (decoding.generation_config)
 
 The loss is a sum and not a mean, so that batches of different size, accumulated, weigh every token alike: the training
-loop divides by the number of tokens of all of them.
+loop divides by the number of tokens of all of them. A translation never depends on the other lines of its batch:
+limits, random numbers and stopping are its own.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import torch
 from torch import nn
 
 from regard.core.config import field
+from regard.core.decodable import Decodable
+from regard.core.errors import BadInput, require_iterable
 from regard.core.shapes import Float, Int, Tensor
+from regard.core.trace import Trace
+from regard.data.ragged import RaggedTensor
 from regard.data.text import moses
+from regard.data.text.corpora import split_sentences
 from regard.data.text.parallel_corpus import PairBatch, ParallelCorpus, ParallelSplit, count_target_tokens
+from regard.decoding.beam_search import Hypothesis, beam_search, greedy_search, sample
+from regard.decoding.constrained_search import constrained_beam_search
+from regard.decoding.generation_config import GenerationConfig
+from regard.decoding.sampling import MAX_SEED, MIN_SEED
+from regard.metrics.base import BLEU, CHRF, PERPLEXITY, fraction, loss_metric, score
 from regard.metrics.bleu import bleu, bleu_tokenized, chrf
 from regard.metrics.by_length import SENTENCE_BUCKETS, score_by_length
+from regard.modalities.base import NO_LIMITS, Limits
+from regard.modalities.text import Candidate, Text
 from regard.tasks.base import TextTask, load_tokenizer
+from regard.tasks.predictor import Predictor
 from regard.tasks.scheduled_sampling import ScheduledSampling
-from regard.tasks.text.translator import Translator
 
 if TYPE_CHECKING:
     from regard.data.audio.speech_batch import SpeechBatch
@@ -70,7 +86,15 @@ class Config:
 class Translation(TextTask[ParallelSplit]):
     """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
 
-    headline = "bleu"  # the number that says how good a model is; higher is better
+    metrics = (
+        BLEU,
+        score("bleu_lower", "BLEU, lower-cased"),
+        CHRF,
+        loss_metric("nats per token"),
+        PERPLEXITY,
+        fraction("accuracy", "token accuracy"),
+    )
+    split_size = "sentences"
     name = "translation"
     data: ParallelCorpus
 
@@ -200,6 +224,240 @@ class Translation(TextTask[ParallelSplit]):
         return score_by_length([len(source.split()) for source in sources], SENTENCE_BUCKETS, measure)
 
 
+class Translator(Predictor):
+    """Lines in, lines out, in the same order, whatever the lines hold.
+
+        translate = regard.load("en-de")
+        translate("Two dogs are playing.")                         a Text (a str) with score and candidates
+        translate(["Good morning.", "Good night."], beam_size=8)   a list of them
+
+    An empty or blank line gives an empty line. Control characters count as spaces, halves of broken characters are
+    replaced. A line of more than `max_length` tokens is cut at the ends of its sentences, else between words, else
+    anywhere; its parts are translated one by one and joined with spaces, and a warning (logger "regard", to stderr by
+    default) says so. Lines of similar length go through the model together; that does not change what comes out.
+
+    `style` "moses" is for models of tokenised lower-case text: lines are brought into that form and back.
+    """
+
+    inputs = {"text": Text}  # noqa: RUF012
+    outputs = Text
+    options = GenerationConfig
+    examples = (
+        "Two dogs are playing in the snow.",
+        "A man in a blue shirt is standing on a ladder cleaning a window.",
+        "The little girl who climbs into the wooden house is laughing.",
+    )
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "repetition_penalty": "is for models that continue a text",
+        "stop": "is for models that continue a text",
+        "slide": "is for models that continue a text",
+    }
+
+    def __init__(
+        self,
+        model: nn.Module,
+        text: Tokenizer,
+        source: str = "en",
+        target: str = "de",
+        style: str = "raw",
+        max_length: int = 200,
+    ) -> None:
+        self.model, self.text, self.source, self.target, self.style = model.eval(), text, source, target, style
+        known = getattr(getattr(model, "config", None), "length", None) or max_length + 1
+        self.max_length = min(max_length, known - 1)  # one place is the end token's
+        self.max_new_tokens = max(known, 2)
+
+    @classmethod
+    def read_item(cls, values: Mapping[str, Any], number: int = 1, limits: Limits = NO_LIMITS) -> Any:
+        """Read one item; halves of surrogate pairs are replaced, where other predictors refuse them."""
+        fixed = {name: replace_surrogates(each) if isinstance(each, str) else each for name, each in values.items()}
+        return super().read_item(fixed, number, limits)
+
+    def predict(self, batch: list[Any], options: GenerationConfig) -> list[Text]:
+        return [Text.from_candidates(each) for each in self._translate(batch, options)]
+
+    def stream(self, lines: Iterable[str], window: int = 2048, **options: Any) -> Iterator[str]:
+        """Yield one translation after another, with `window` lines in memory at a time: for files of any size."""
+        waiting, before = require_iterable(lines, "lines"), 0
+        while some := list(islice(waiting, window)):
+            for candidates in self.candidates(some, first=before + 1, **options):
+                yield candidates[0].text
+            before += len(some)
+
+    def candidates(
+        self, lines: str | Iterable[str], *, batch_tokens: int = 4096, first: int = 1, **options: Any
+    ) -> list[list[Candidate]]:
+        """Return the `num_candidates` best translations of every line, best first.
+
+        About `batch_tokens` tokens go through the model at a time; `first` is the number of the first line, in messages
+        and for seeds; `options` are the fields of `GenerationConfig`.
+        """
+        lines = [lines] if isinstance(lines, str) else list(require_iterable(lines, "lines"))
+        return self._translate(lines, self.make_options(options), batch_tokens, first)
+
+    def _translate(
+        self, lines: Sequence[str], options: GenerationConfig, batch_tokens: int = 4096, first: int = 1
+    ) -> list[list[Candidate]]:
+        options.refuse(self.unsupported)
+        parts = self._parts(lines, first)
+        if options.prefix or options.must:
+            for number, line in enumerate(parts, first):
+                if len(line) > 1:
+                    what = self._named(lines[number - first], number)
+                    raise BadInput(f"{what} is too long to translate in one piece; prefix and must are unavailable")
+        rows = [(number, part, ids) for number, line in enumerate(parts, first) for part, ids in enumerate(line)]
+        seeds = [_part_seed(options.seed, number, part) for number, part, _ in rows]
+        found = self._search([ids for *_, ids in rows], options, batch_tokens, seeds)
+        texts = iter(self._decode([h.tokens for hypotheses in found for h in hypotheses]))
+        candidates = iter([[Candidate(next(texts), h.score) for h in hypotheses] for hypotheses in found])
+        return [_join_parts([next(candidates) for _ in line], options.num_candidates) for line in parts]
+
+    def attention(self, line: str, translation: str | None = None, beam_size: int = 4, only: str = "*") -> list[Trace]:
+        """Who looked at whom while this translation (by default the best one found) was written.
+
+        One pass over the finished translation, so that every map has all its rows. Encoder maps have the source's
+        pieces on both sides. In the decoder a row is the token being written and a column what it could see: the
+        source's pieces (cross) or what had been written before (self), begin token first.
+        """
+        from regard.attention.capture.watch import watch
+
+        source = self._one(line, self.source)
+        if translation is None:
+            written = self._search([source], GenerationConfig(beam_size), 4096, [0])[0][0].tokens
+        else:
+            written = self._one(translation, self.target)
+        device = self._device()
+        read = [*source, self.text.eos]
+        outputs, inputs = [*written, self.text.eos], [self.text.bos, *written]
+        self.model.eval()
+        with torch.no_grad(), watch(self.model, only) as seen:
+            self.model(torch.tensor([read], device=device), torch.tensor([inputs], device=device))
+        of = {"read": self.text.pieces(read), "outputs": self.text.pieces(outputs), "inputs": self.text.pieces(inputs)}
+        traces = []
+        for trace in seen.traces():
+            if trace.kind in ("cross", "align"):
+                traces.append(trace.with_labels(of["outputs"], of["read"]))
+            elif trace.name.startswith("decoder"):
+                traces.append(trace.with_labels(of["outputs"], of["inputs"]))
+            else:
+                traces.append(trace.with_labels(of["read"], of["read"]))
+        return traces
+
+    # -- lines -> numbers ----------------------------------------------------------------------------------------------
+
+    def _parts(self, lines: Sequence[str], first: int) -> list[list[list[int]]]:
+        """Every line as the parts it is translated in: none where it is blank, several where it is too long."""
+        cleaned = [clean_line(line, number) for number, line in enumerate(lines, first)]
+        encoded = self._encode(cleaned, self.source)
+        parts: list[list[list[int]]] = []
+        for number, (line, ids) in enumerate(zip(cleaned, encoded, strict=True), first):
+            if len(ids) <= self.max_length:
+                parts.append([ids] if ids else [])
+                continue
+            pieces = [piece for sentence in split_sentences(line) for piece in self._cut(sentence)]
+            what = self._named(line, number)
+            log.warning(
+                "%s: %d tokens, at most %d go at once: cut into %d", what, len(ids), self.max_length, len(pieces)
+            )
+            parts.append(pieces)
+        return parts
+
+    def _named(self, line: str, number: int) -> str:
+        """What a line is called when something is said of it."""
+        return f"line {number}"
+
+    def _cut(self, sentence: str) -> Iterator[list[int]]:
+        """A sentence in parts that are short enough, cut between words where there are words."""
+        (whole,) = self._encode([sentence], self.source)
+        if len(whole) <= self.max_length:
+            yield from [whole] if whole else []
+            return
+        words = sentence.split()
+        sizes = [len(ids) for ids in self._encode(words, self.source)]
+        begin, room = 0, self.max_length
+        groups = []
+        for end, size in enumerate(sizes):
+            if size > room and end > begin:
+                groups.append(words[begin:end])
+                begin, room = end, self.max_length
+            room -= size
+        groups.append(words[begin:])
+        for ids in self._encode([" ".join(group) for group in groups], self.source):
+            for at in range(0, len(ids), self.max_length):  # one word that is too long by itself
+                yield ids[at : at + self.max_length]
+
+    def _one(self, line: str, language: str) -> list[int]:
+        (ids,) = self._encode([clean_line(line, 1)], language)
+        if not ids:
+            raise BadInput("an empty line has no attention to look at")
+        if len(ids) > self.max_length:
+            raise BadInput(f"the line has {len(ids)} tokens; attention can be shown for at most {self.max_length}")
+        return ids
+
+    def _encode(self, lines: Sequence[str], language: str) -> list[list[int]]:
+        normal = moses.tokenize(lines, language) if self.style == "moses" else list(lines)
+        return [ids if line.strip() else [] for line, ids in zip(normal, self.text.encode(normal), strict=True)]
+
+    def _decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        lines = [_LINE_BREAKS.sub(" ", line).strip() for line in self.text.decode(rows)]
+        return moses.detokenize(lines, self.target) if self.style == "moses" else lines
+
+    # -- numbers -> numbers --------------------------------------------------------------------------------------------
+
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    def _search(
+        self, rows: Sequence[list[int]], options: GenerationConfig, batch_tokens: int, seeds: Sequence[int]
+    ) -> list[list[Hypothesis]]:
+        """The best outputs of every row. Rows go through the model sorted by length, about `batch_tokens` at a time."""
+        self.model.eval()
+        device = self._device()
+        flat = RaggedTensor.from_rows([[*row, self.text.eos] for row in rows])
+        order = torch.sort(flat.lengths, descending=True, stable=True).indices
+        found: list[list[Hypothesis]] = [[] for _ in rows]
+        at = 0
+        while at < len(order):
+            picked = order[at : at + max(1, batch_tokens // int(flat.lengths[order[at]]))]
+            at += len(picked)
+            source, lengths = flat.pad(picked, self.text.pad)
+            batch = source.to(device), lengths.to(device)
+            best = self._found(batch, options, [seeds[row] for row in picked.tolist()])
+            for row, hypotheses in zip(picked.tolist(), best, strict=True):
+                found[row] = hypotheses
+        return found
+
+    def _found(
+        self, batch: tuple[Int[Tensor, "B N"], Int[Tensor, " B"]], options: GenerationConfig, seeds: Sequence[int]
+    ) -> list[list[Hypothesis]]:
+        model, rows = cast(Decodable, self.model), len(seeds)
+        prefix, *must = self._encode([options.prefix, *options.must], self.target)
+        shared: dict[str, Any] = {"max_length": self._limits(batch[1], len(prefix) + sum(map(len, must)), options)}
+        beams: dict[str, Any] = {
+            "beam_size": options.beam_size,
+            "length_penalty": options.length_penalty,
+            "num_candidates": options.num_candidates,
+        }
+        if must:
+            return constrained_beam_search(model, *batch, phrases=[must] * rows, **shared, **beams)
+        shared |= {"prefix": [prefix] * rows if prefix else None, "banned_tokens": self._banned()}
+        if options.is_random:
+            filters = {name: getattr(options, name) for name in ("temperature", "top_k", "top_p", "min_p")}
+            return sample(model, *batch, num_samples=options.num_candidates, seed=seeds, **shared, **filters)
+        if options.beam_size == 1 or options.sample:
+            return [[one] for one in greedy_search(model, *batch, **shared)]
+        return beam_search(model, *batch, **shared, **beams, groups=options.groups, diversity=options.diversity)
+
+    def _limits(self, lengths: Int[Tensor, " B"], more: int, options: GenerationConfig) -> Int[Tensor, " B"]:
+        """Return how long each output may be: a function of its own row, so that the batch does not change it."""
+        most = min(self.max_new_tokens, options.max_new_tokens or self.max_new_tokens)
+        return (2 * lengths + 16 + more).clamp(max=most)
+
+    def _banned(self) -> Sequence[int]:
+        """Tokens that are never written."""
+        return () if self.text.pad == self.text.eos else (self.text.pad,)
+
+
 def shift_targets(batch: PairBatch | SpeechBatch) -> Int[Tensor, "B T"]:
     """The token after each decoder input; -100 where there is none (by the lengths, not by the padding's value)."""
     wanted = batch.target[:, 1:]
@@ -218,3 +476,35 @@ def label_smoothed_cross_entropy(
         label_smoothing=label_smoothing,
         reduction="sum",
     )
+
+
+def _part_seed(seed: int, number: int, part: int) -> int:
+    """The seed of a part of a line."""
+    found = seed * 1_000_003 + number * 1009 + part
+    return found if MIN_SEED <= found <= MAX_SEED else found % MAX_SEED
+
+
+_LINE_BREAKS = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]+")
+
+
+def clean_line(line: str, number: int) -> str:
+    """A line as text that can be encoded: no control characters, no halves of broken characters."""
+    if not isinstance(line, str):
+        raise BadInput(f"line {number} is a {type(line).__name__}, not text")
+    return _CONTROL.sub(" ", replace_surrogates(line)).strip()
+
+
+def replace_surrogates(text: str) -> str:
+    """Return a text whose halves of surrogate pairs, which cannot be encoded, are question marks."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _join_parts(parts: Sequence[Sequence[Candidate]], num_candidates: int) -> list[Candidate]:
+    """The candidates of a line from those of its parts: best with best, second with second."""
+    ranked = []
+    for rank in range(max((len(part) for part in parts), default=1)):
+        chosen = [part[min(rank, len(part) - 1)] for part in parts if part]
+        text = " ".join(candidate.text for candidate in chosen if candidate.text)
+        ranked.append(Candidate(text, sum(candidate.score for candidate in chosen) / max(len(chosen), 1)))
+    return ranked[:num_candidates]

@@ -1,29 +1,44 @@
 """Word vectors: tell the words near a word from words drawn at random.
 
-    objective    negative sampling, summed over windows (models.word2vec)
-    metric       loss (nats per word, on windows that are always the same)
-    predict      `Words`: nearest neighbours, analogies, vectors (tasks.text.nearest_words)
+    input        Text: a word
+    output       Neighbors
+    loss         negative sampling, summed over windows (models.word2vec)
+    metrics      loss (nats per word, on windows that are always the same)
 
-Which words are dropped, how far a window reaches and what is drawn against it: data.nearby. The loss depends on all
-three, so it says how a run goes, and compares runs with the same settings only.
+    nearest      cos(v_word, v)               the words of the largest cosine, the word itself left out
+    analogy      cos(v_b - v_a + v_c, v)      with all vectors of length one, the three words left out
+
+Which words are dropped, how far a window reaches and what is drawn against it: data.text.skip_gram. The loss depends on
+all three, so it compares runs with the same settings only.
+
+Mikolov, Yih, Zweig: Linguistic Regularities in Continuous Space Word Representations. NAACL 2013
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from regard.core.config import field
+from regard.core.errors import BadInput, UnknownName
 from regard.core.shapes import Float, Tensor
 from regard.data.batching import BatchStream
 from regard.data.text.skip_gram import ContextWindowBatch, ContextWindows
 from regard.data.text.word_sentences import WordSentences
+from regard.metrics.base import loss_metric
+from regard.modalities.neighbors import Neighbors, WordNeighbor
+from regard.modalities.text import Text
 from regard.tasks.base import TextTask, load_tokenizer
+from regard.tasks.predictor import Predictor
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
@@ -51,7 +66,8 @@ class Config:
 class WordVectors(TextTask[ContextWindows]):
     """What the training loop trains."""
 
-    headline = "loss"  # the lower the better
+    metrics = (loss_metric("nats per word"),)  # positives and negatives
+    split_size = "words"
     unit = "words"
     name = "word2vec"
     data: WordSentences
@@ -119,3 +135,107 @@ class WordVectors(TextTask[ContextWindows]):
             numbers, self.counts, batch_size=self.data.batch_tokens, window=c.window, negatives=c.negatives, sample=c.subsample,
             power=c.power, seed=seed,
         )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of `NearestWords`."""
+
+    top_k: int = field(10, low=1, help="neighbours of each word")
+
+
+class NearestWords(Predictor):
+    """Words in, the words with the most similar vectors out.
+
+        words = regard.load("words-en")
+        words("dog", top_k=5)                             Neighbors
+        words.analogy("man", "woman", "king")             what is to king as woman is to man
+        words.vectors(["dog", "cat"])                     2 C
+    """
+
+    inputs = {"word": Text}  # noqa: RUF012
+    outputs = Neighbors
+    options = Options
+    examples = ("dog", "three", "happy")
+
+    def __init__(self, model: nn.Module, text: Tokenizer) -> None:
+        self.model, self.text = model.eval(), text
+
+    def predict(self, batch: list[Any], options: Options) -> list[Neighbors]:
+        return [Neighbors(str(word), tuple(self.nearest(word, options.top_k))) for word in batch]
+
+    def nearest(self, word: str, top_k: int = 10) -> list[WordNeighbor]:
+        """Return the words whose vectors have the largest cosine with that of `word`."""
+        own = self.word_id(word)
+        return self._nearest(self._units[own], top_k, [own])
+
+    def analogy(self, a: str, b: str, c: str, top_k: int = 10) -> list[WordNeighbor]:
+        """Return what is to c as b is to a: ``analogy("man", "woman", "king")``."""
+        given = [self.word_id(word) for word in (a, b, c)]
+        x, y, z = self._units[given]
+        return self._nearest(F.normalize(y - x + z, dim=0), top_k, given)
+
+    def vectors(self, words: Sequence[str]) -> Float[Tensor, "K C"]:
+        """The vectors of words, as they were trained."""
+        if isinstance(words, str):
+            raise BadInput("vectors takes a list of words; for one word give a list of one")
+        numbers = torch.tensor([self.word_id(word) for word in words], dtype=torch.long)
+        return self._table[numbers]
+
+    def word_id(self, word: str) -> int:
+        """The row of a word; an unknown one is an error that offers what is spelled like it."""
+        if not isinstance(word, str) or not word.strip():
+            raise BadInput("give a word: this one is empty")
+        if word in self._numbers:  # as it is spelled there: data that came cut into words hold some that we would cut
+            return self._numbers[word]
+        found = self.text.encode_one(word)
+        if len(found) == 1 and found[0] in self._known:
+            return found[0]
+        if len(found) > 1:
+            raise BadInput(f"'{word}' is {len(found)} words ({', '.join(self.text.pieces(found))}); give one at a time")
+        close = get_close_matches(word.lower(), self._spelled, n=4, cutoff=0.6)
+        hint = f"spelled like it: {', '.join(close)}" if close else "and none is spelled like it"
+        raise UnknownName(f"'{word}' is not among the {len(self._known):,} words of this model; {hint}")
+
+    @property
+    def vocabulary(self) -> list[str]:
+        """The words there are, the most frequent first."""
+        return self._spelled
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        from regard.tokens.word_tokenizer import word_ids
+
+        return word_ids(self.text)
+
+    @cached_property
+    def _known(self) -> dict[int, str]:
+        return {i: word for word, i in self._numbers.items()}
+
+    @cached_property
+    def _spelled(self) -> list[str]:
+        return [*self._known.values()]
+
+    @property
+    def _table(self) -> Tensor:
+        table = self.model.get_submodule("embed").weight
+        assert isinstance(table, Tensor)
+        return table.detach()
+
+    @cached_property
+    def _units(self) -> Tensor:
+        """All vectors with length one, those of no word with length zero."""
+        real = torch.zeros(len(self._table), 1, device=self._table.device)
+        real[[*self._known]] = 1
+        return F.normalize(self._table.float(), dim=1) * real
+
+    def _nearest(self, wanted: Tensor, top_k: int, without: Sequence[int]) -> list[WordNeighbor]:
+        if top_k < 1:
+            raise BadInput(f"top_k must be at least 1, got {top_k}")
+        cosines = self._units @ wanted
+        left_out = [i for i in range(len(cosines)) if i not in self._known]
+        cosines[[*without, *left_out]] = -torch.inf
+        best = cosines.topk(min(top_k, int(cosines.isfinite().sum())))
+        return [
+            WordNeighbor(self._known[i], c) for c, i in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+        ]

@@ -1,4 +1,4 @@
-"""Telling texts apart without having learned to: the label whose vector lies nearest to the text's.
+"""Zero-shot classification: the label whose vector is nearest to the text's, without training.
 
     p(label) = softmax over the labels of  20 · cos(vector of the text, vector of the label)
 
@@ -12,19 +12,26 @@ Yin, Hay, Roth: Benchmarking Zero-shot Text Classification. EMNLP 2019. arXiv:19
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from regard.core.errors import BadInput
 from regard.modalities.classes import Classes
+from regard.modalities.text import Text
+from regard.tasks.predictor import Predictor
 from regard.tasks.text.embedder import TextEmbedder
 
 COSINE_SCALE = 20.0
 
 
-class ZeroShotClassifier:
-    """Vectors of texts, and labels that are nothing but words, to be called."""
+class ZeroShotClassifier(Predictor):
+    """Texts in, the probabilities of labels of one's own out."""
+
+    inputs = {"text": Text}  # noqa: RUF012
+    outputs = Classes
+    examples = ("The keeper saved a penalty.", "Parliament votes on the new budget.")
 
     def __init__(self, embedder: TextEmbedder, labels: Sequence[str]) -> None:
         labels = [label.strip() for label in labels]
@@ -33,9 +40,8 @@ class ZeroShotClassifier:
         self.embedder, self.labels, self.model = embedder, labels, embedder.model
         self.vectors = F.normalize(embedder(labels), dim=-1)
 
-    def __call__(self, texts: Sequence[str]) -> list[Classes]:
-        """The nearest label of every text; a long text is read in parts."""
-        vectors = F.normalize(self.embedder(texts, overflow="split"), dim=-1)
+    def predict(self, batch: list[Any], options: Any) -> list[Classes]:
+        vectors = F.normalize(self.embedder.embed(batch, overflow="split"), dim=-1)
         return [
             Classes.rank(self.labels, row)
             for row in torch.softmax(COSINE_SCALE * vectors @ self.vectors.T, -1).tolist()

@@ -1,1 +1,1 @@
-"""Checkpoints of training runs: whole or not there, sharded, resumable to the bit."""
+"""Checkpoints of a run."""

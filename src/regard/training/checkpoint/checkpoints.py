@@ -1,18 +1,18 @@
-"""Checkpoints: everything a run needs to go on to the bit, written whole or not at all, and never believed unchecked.
+"""Checkpoints: everything a run needs to resume to the bit, written atomically and verified by checksums.
 
     checkpoints/step-00000540/manifest.json          step, number of processes, size and sha256 of every file below
                               model.safetensors      the weights after update 540
                               optimizer.safetensors  its moments; likewise every other group of tensors
-                              state.pt               plain values: place in the data, counts, the task's own
-                              own-00000.pt           what each process has for itself: random streams
-    checkpoints/step-00000540/model/shard-*          a group of which each process holds slices (pieces.py)
+                              state.pt               plain values: position in the data, counts, the task's state
+                              own-00000.pt           per-process state: random streams
+    checkpoints/step-00000540/model/shard-*          a sharded group (shard_reader.py)
     checkpoints/stop-00000543/...                    the same, where a run was stopped between two regular ones
-    checkpoints/best.safetensors                     the weights that did best on validation
+    checkpoints/best.safetensors                     the best weights on validation
     checkpoints/final.safetensors                    the weights chosen at the end
 
-A folder is written under another name, all of it is flushed to the disk, the manifest last, and then it is renamed: a
-process that is killed leaves what was there and a stray `.part`, which the next start removes. Regular checkpoints are
-the ones that are averaged, so that an interruption changes no result. Old ones lose all but their weights, then go.
+A folder is written under a temporary name, flushed to disk, the manifest last, and then renamed: a killed process
+leaves the old checkpoints and a stray `.part`, which the next start removes. Only regular checkpoints are averaged, so
+that an interruption changes no result. Old ones are reduced to their weights, then deleted.
 """
 
 from __future__ import annotations
@@ -53,47 +53,47 @@ TensorGroups = Mapping[str, Mapping[str, Tensor]]
 
 
 class Checkpoints:
-    """The checkpoints of one run: the newest `keep` whole, of the newest `average` the weights."""
+    """The checkpoints of one run: the newest `keep` in full, the weights of the newest `average`."""
 
     def __init__(self, folder: Path, keep: int = 2, average: int = 1, world: DistributedContext | None = None) -> None:
         self.folder, self.keep, self.average = folder, max(1, keep), average
         self.world = world or DistributedContext(torch.device("cpu"))
-        self.damaged: set[Path] = set()  # damaged ones, which go when there is something newer
+        self.damaged: set[Path] = set()  # deleted when there is a newer checkpoint
 
     def save(
         self, step: int, groups: TensorGroups, state: Mapping[str, Any], own: Mapping[str, Any], regular: bool = True
     ) -> Path:
-        """Write a checkpoint, then let go of old ones; every process calls.
+        """Write a checkpoint, then delete old ones; every process calls.
 
-        `groups` are named tensors, whole or sliced; `get_rng_state` is equal everywhere; `own` is this process's.
+        `groups` are named tensors, plain or sharded; `state` is the same on all processes; `own` is this process's.
         """
         world = self.world
         final = self.folder / f"{'step' if regular else 'stop'}-{step:08d}"
         part = self.folder / world.broadcast(f".{secrets.token_hex(8)}.part")
         try:
-            self._each(lambda: part.mkdir(parents=True) if world.is_main_process else None)
-            slices = self._write_slices(part, groups)
-            found = self._each(lambda: slices | self._write(part, step, groups, state, own))
+            self._on_all_ranks(lambda: part.mkdir(parents=True) if world.is_main_process else None)
+            slices = self._write_sharded(part, groups)
+            found = self._on_all_ranks(lambda: slices | self._write(part, step, groups, state, own))
             files = {name: entry for some in found for name, entry in some.items()}
             manifest = {"format": FORMAT, "step": step, "ranks": world.size, "files": files}
-            self._each(lambda: self._put(part, final, manifest, groups) if world.is_main_process else None)
+            self._on_all_ranks(lambda: self._commit(part, final, manifest, groups) if world.is_main_process else None)
         except (OSError, BadInput) as error:
-            kept = next((path for path in reversed(self._all()) if (path / STATE_FILE).is_file()), None)
-            safe = f"the run is safe up to {kept}" if kept else "nothing of the run is saved yet"
+            saved = next((path for path in reversed(self._all()) if (path / STATE_FILE).is_file()), None)
+            safe = f"the run is saved up to {saved}" if saved else "nothing of the run is saved yet"
             raise BadInput(f"cannot save a checkpoint in {self.folder}: {error_message(error)}; {safe}") from error
         finally:
-            if world.is_main_process:  # it has its place by now, unless something went wrong
+            if world.is_main_process:  # renamed by now, unless something went wrong
                 shutil.rmtree(part, ignore_errors=True)
         if world.is_main_process:
-            self._let_go(step, final)
-        world.barrier()  # so that all see the same folder
+            self._delete_old(step, final)
+        world.barrier()  # all processes see the same folder
         return final
 
     def newest(self, say: Callable[[str], None] | None = None) -> Path | None:
-        """The newest checkpoint that a run can go on from, every file of it as it was written.
+        """Return the newest checkpoint that a run can resume from, with all checksums verified; None if there is none.
 
-        Damaged ones are passed over, and `print_status` is told. Where there are only such, that is an error: a run that began
-        anew there would write over what may be mended.
+        Damaged ones are skipped and reported through `say`. If all are damaged that is an error: a new run in this
+        folder would overwrite what may be repairable.
         """
         wrong = []
         for path in reversed(self._all()):
@@ -105,25 +105,27 @@ class Checkpoints:
             self.damaged.add(path)
             wrong.append(f"{path.name}: {problem}")
             if say is not None:
-                say(f"{path} is passed over: {problem}")
+                say(f"{path} is skipped: {problem}")
         if wrong:
             raise BadInput(
-                f"no checkpoint in {self.folder} can be gone on from ({wrong[0]}); remove the folder to begin anew"
+                f"no checkpoint in {self.folder} can be resumed from ({wrong[0]}); delete the folder to start again"
             )
         return None
 
     def last(self, n: int) -> list[Path]:
-        """The newest n regular checkpoints whose weights are as they were written, oldest first."""
+        """Return the newest n regular checkpoints with intact weights, oldest first."""
         found: list[Path] = []
         for path in reversed(self._all()):
             if len(found) < n and _is_regular(path) and find_damage(path, ["model"]) is None:
                 found.append(path)
         return found[::-1]
 
-    def clear(self, *beside: Path) -> None:
-        """Remove what a killed process left half-written here (and in folders `compare_outputs`), and put back what it had moved
-        away. Only for one who knows that nobody writes here now: the loop holds the run's lock."""
-        for folder in (self.folder, *self._all(), *beside):
+    def clear(self, *others: Path) -> None:
+        """Remove files that a killed process left half-written here and in `others`; restore what it had moved away.
+
+        Call only while no other process writes here: the loop holds the run's lock.
+        """
+        for folder in (self.folder, *self._all(), *others):
             for path in folder.glob(".*") if folder.is_dir() else ():
                 moved = re.fullmatch(r"\.(.+)\.[0-9a-f]{8}\.old", path.name)
                 if moved and not (folder / moved[1]).exists():
@@ -134,8 +136,8 @@ class Checkpoints:
 
     # -- saving --------------------------------------------------------------------------------------------------------
 
-    def _each(self, action: Callable[[], T]) -> list[T]:
-        """What every process's action gave; where one fails, all do, and nobody waits for it."""
+    def _on_all_ranks(self, action: Callable[[], T]) -> list[T]:
+        """Return the results of every process's action; if one fails, all raise and none waits for it."""
         if self.world.size == 1:
             return [action()]
         done, problem = None, None
@@ -143,17 +145,17 @@ class Checkpoints:
             done = action()
         except (OSError, BadInput) as error:
             problem = f"process {self.world.rank}: {error_message(error)}"
-        said: list[Any] = [None] * self.world.size
-        dist.all_gather_object(said, (done, problem))
-        for _, heard in said:
-            if heard is not None:
-                raise BadInput(heard)
-        return [one for one, _ in said]
+        results: list[Any] = [None] * self.world.size
+        dist.all_gather_object(results, (done, problem))
+        for _, failure in results:
+            if failure is not None:
+                raise BadInput(failure)
+        return [one for one, _ in results]
 
     def _write(
         self, part: Path, step: int, groups: TensorGroups, state: Mapping[str, Any], own: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Write what falls to this process beside its slices."""
+        """Write this process's files except shards."""
         name, sums = RANK_FILE.format(self.world.rank), {}
         if self.world.is_main_process:
             for group, tensors in groups.items():
@@ -163,8 +165,8 @@ class Checkpoints:
         sums[name] = write_bytes(part / name, _serialize({"step": step, "own": dict(own)}))
         return _entries(part, sums)
 
-    def _write_slices(self, part: Path, groups: TensorGroups) -> dict[str, Any]:
-        """Write what this process holds of the groups that are sliced."""
+    def _write_sharded(self, part: Path, groups: TensorGroups) -> dict[str, Any]:
+        """Write this process's shards of the sharded groups."""
         sums = {}
         for group, tensors in groups.items():
             if is_sharded(tensors):
@@ -173,12 +175,12 @@ class Checkpoints:
                     sums[name] = found
         return _entries(part, sums)
 
-    def _put(self, part: Path, final: Path, manifest: dict[str, Any], groups: TensorGroups) -> None:
-        """Make sure that all is there, seal it and give it its name."""
+    def _commit(self, part: Path, final: Path, manifest: dict[str, Any], groups: TensorGroups) -> None:
+        """Verify that all files are there, write the manifest and rename the folder."""
         for name, entry in manifest["files"].items():
             if not (part / name).is_file() or (part / name).stat().st_size != entry["size"]:
-                raise BadInput(f"{name} of another process is not here; all must write into one shared folder")
-        for group, tensors in groups.items():  # heads only: what was written is what can be read
+                raise BadInput(f"{name} of another process is missing; all processes must write into one shared folder")
+        for group, tensors in groups.items():  # headers only
             check_shapes(
                 "what was written", group, tensors, find_shards(part / x for x in group_files(group, manifest["files"]))
             )
@@ -186,27 +188,27 @@ class Checkpoints:
         for folder in (*(path for path in part.iterdir() if path.is_dir()), part):
             fsync_path(folder)
         old = final.with_name(f".{final.name}.{secrets.token_hex(4)}.old")
-        if final.exists():  # a damaged one that was passed over; it goes when its successor is there
+        if final.exists():  # a damaged one; it is deleted when the new one is in place
             os.replace(final, old)
         os.replace(part, final)
         fsync_path(self.folder)
         shutil.rmtree(old, ignore_errors=True)
 
-    def _let_go(self, step: int, new: Path) -> None:
-        """Of what was saved up to this step keep what is to be kept; what is beyond is of a past that is not ours."""
+    def _delete_old(self, step: int, new: Path) -> None:
+        """Delete checkpoints beyond `keep` and `average`, and those after this step (of an abandoned run)."""
         self.damaged.discard(new)
-        sound = [path for path in self._all() if _step(path) <= step and path not in self.damaged]
-        kept, weights = sound[-self.keep :], [path for path in sound if _is_regular(path)]
+        intact = [path for path in self._all() if _step(path) <= step and path not in self.damaged]
+        keep, weights = intact[-self.keep :], [path for path in intact if _is_regular(path)]
         weights = weights[max(0, len(weights) - self.average) :]
         for path in self._all():
-            if path not in kept and path not in weights:
+            if path not in keep and path not in weights:
                 _remove(path)
-            elif path not in kept:
+            elif path not in keep:
                 with suppress(OSError, BadInput):
                     _strip_to_weights(path)
 
     def _all(self) -> list[Path]:
-        """Oldest first."""
+        """Return all checkpoints, oldest first."""
         found = [path for path in self.folder.glob("*") if re.fullmatch(r"st[eo]p-\d+", path.name) and path.is_dir()]
         return sorted(found, key=lambda path: (_step(path), path.name))
 
@@ -217,10 +219,10 @@ class Checkpoints:
 def restore_checkpoint(
     checkpoint: Path, groups: TensorGroups, world: DistributedContext
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Fill tensors in place from a checkpoint of any number of processes, sliced or whole as they are on either side.
+    """Fill tensors in place from a checkpoint of any number of processes, sharded or plain on either side.
 
-    Gives the state and what this process had for itself, None where there were more or fewer of them. The checksums are
-    those that `newest` looks at.
+    Returns the state and this process's own state, None if the number of processes differs. Checksums are verified by
+    `Checkpoints.newest`.
     """
     manifest = read_manifest(checkpoint)
     stored = {group: find_shards(_files(checkpoint, manifest, group)) for group in groups}
@@ -238,10 +240,7 @@ def restore_checkpoint(
 
 
 def read_weights(path: Path, group: str = "model") -> dict[str, Tensor]:
-    """The weights of a safetensors file, or of a checkpoint (or another group of it), whole and on the host.
-
-    What is not as it was written is an error.
-    """
+    """Return the weights of a safetensors file or a checkpoint (or another group of it) on the host, verified."""
     if path.is_dir():
         problem = find_damage(path, [group])
         if problem is not None:
@@ -255,7 +254,7 @@ def read_weights(path: Path, group: str = "model") -> dict[str, Tensor]:
         found = read.read_full(find_shards([path]))
     expected = about.pop("sha256", None)
     if expected is not None and content_checksum(found, about) != expected:
-        raise BadInput(f"{path} is damaged: its weights are not those that were written")
+        raise BadInput(f"{path} is damaged: its checksum does not match")
     return found
 
 
@@ -265,9 +264,9 @@ def save_weights(
     about: Mapping[str, str] | None = None,
     world: DistributedContext | None = None,
 ) -> None:
-    """Weights to a safetensors file, atomically, with a few words about them and a checksum.
+    """Write weights to a safetensors file atomically, with metadata and a checksum.
 
-    Where a world is given every process calls, slices are gathered, and the leader writes.
+    With `world` every process calls, shards are gathered, and the main process writes.
     """
     is_main_process, host = world is None or world.is_main_process, {}
     for name, x in weights.items():
@@ -276,21 +275,21 @@ def save_weights(
             host[name] = gathered.to("cpu").contiguous()
     if not is_main_process:
         return
-    words = dict(about or {})
+    metadata = dict(about or {})
     part = file.with_name(f".{secrets.token_hex(8)}.part")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_tensors(part, host, words | {"sha256": content_checksum(host, words)})
+        write_tensors(part, host, metadata | {"sha256": content_checksum(host, metadata)})
         os.replace(part, file)
         fsync_path(file.parent)
     except OSError as error:
         raise BadInput(f"cannot write {str(file)!r}: {error_message(error)}") from error
     finally:
-        with suppress(OSError):  # in place by now, unless something went wrong
+        with suppress(OSError):  # renamed by now, unless something went wrong
             part.unlink()
 
 
-# -- small parts -------------------------------------------------------------------------------------------------------
+# -- helpers -----------------------------------------------------------------------------------------------------------
 
 
 def _files(checkpoint: Path, manifest: Mapping[str, Any], group: str) -> list[Path]:
@@ -301,12 +300,12 @@ def _files(checkpoint: Path, manifest: Mapping[str, Any], group: str) -> list[Pa
 
 
 def _entries(part: Path, sums: Mapping[str, str]) -> dict[str, Any]:
-    """What the manifest says of files."""
+    """Return the manifest entries of files."""
     return {name: {"size": (part / name).stat().st_size, "sha256": found} for name, found in sums.items()}
 
 
 def _has_only_weights(checkpoint: Path) -> bool:
-    """Whether it was kept for its weights alone."""
+    """Return whether a checkpoint was reduced to its weights."""
     try:
         return STATE_FILE not in read_manifest(checkpoint)["files"]
     except BadInput:
@@ -314,7 +313,7 @@ def _has_only_weights(checkpoint: Path) -> bool:
 
 
 def _strip_to_weights(checkpoint: Path) -> None:
-    """Let go of everything but the model: first in the manifest, so that at no moment a file is missed."""
+    """Delete everything but the model: first from the manifest, so that it never lists a missing file."""
     manifest = read_manifest(checkpoint)
     names = group_files("model", manifest["files"])
     if len(names) < len(manifest["files"]):
@@ -326,7 +325,7 @@ def _strip_to_weights(checkpoint: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or folder; a folder vanishes as one, so that a half of it is never taken for the whole."""
+    """Remove a file or folder; a folder is renamed first, so that a half-deleted one is never read."""
     with suppress(OSError):
         if path.is_dir() and not path.name.startswith("."):
             path = path.rename(path.with_name(f".{secrets.token_hex(8)}.part"))
@@ -337,7 +336,7 @@ def _remove(path: Path) -> None:
 
 
 def _serialize(values: dict[str, Any]) -> bytes:
-    """Plain values and tensors as bytes; what could not be read back is refused now."""
+    """Return plain values and tensors as bytes; values that could not be read back raise now."""
     to = io.BytesIO()
     torch.save(values, to)
     try:
@@ -348,7 +347,7 @@ def _serialize(values: dict[str, Any]) -> bytes:
 
 
 def _deserialize(file: Path) -> dict[str, Any]:
-    """Plain values and tensors, on the host. Nothing in the file is run."""
+    """Load plain values and tensors on the host, without running code from the file."""
     try:
         found: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:

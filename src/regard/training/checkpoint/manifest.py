@@ -1,11 +1,11 @@
-"""The manifest of a checkpoint: what every file of it was when it was written, so that damage can be told.
+"""The manifest of a checkpoint: size and checksum of every file, so that damage is detected.
 
-    {"format": 1, "step": 540, "ranks": 2,                                          ranks: how many processes wrote it
+    {"format": 1, "step": 540, "ranks": 2,                                          ranks: number of processes
      "files": {"model.safetensors": {"size": 1024, "sha256": "..."}, ...},
      "seal": "..."}                                                                 sha256 of all the rest
 
-It is written last, so a folder without one is not a checkpoint. `group` names some files: "model" stands for
-model.safetensors, or for all of model/.
+It is written last, so a folder without one is not a checkpoint. A group "model" is the file model.safetensors, or all
+files of model/.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MANIFEST = "manifest.json"
 
 
 def read_manifest(checkpoint: Path) -> dict[str, Any]:
-    """What a checkpoint was when it was written."""
+    """Read and verify the manifest of a checkpoint."""
     file = checkpoint / MANIFEST
     try:
         found = json.loads(file.read_bytes())
@@ -34,7 +34,7 @@ def read_manifest(checkpoint: Path) -> dict[str, Any]:
             raise BadInput(f"it has format {found['format']}, and this version reads up to {FORMAT}: update regard")
         seal = found.pop("seal")
     except FileNotFoundError:
-        raise BadInput(f"it has no {MANIFEST}: it is half of one, or was written by an older version") from None
+        raise BadInput(f"it has no {MANIFEST}: it is incomplete, or was written by an older version") from None
     except OSError as error:
         raise BadInput(f"cannot read {file}: {error_message(error)}") from None
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -45,7 +45,7 @@ def read_manifest(checkpoint: Path) -> dict[str, Any]:
 
 
 def seal_manifest(manifest: Mapping[str, Any]) -> bytes:
-    """A manifest as it is stored."""
+    """Return the bytes of a manifest with its seal."""
     return (json.dumps({**manifest, "seal": _seal(manifest)}, indent=1) + "\n").encode()
 
 
@@ -54,19 +54,19 @@ def _seal(manifest: Mapping[str, Any]) -> str:
 
 
 def group_files(group: str, files: Iterable[str]) -> list[str]:
-    """The names of a group's files."""
+    """Return the names of a group's files."""
     return [name for name in files if name == f"{group}.safetensors" or name.startswith(f"{group}/")]
 
 
 def find_damage(checkpoint: Path, groups: Iterable[str] | None = None) -> str | None:
-    """What is wrong with a checkpoint (with some groups of it), in a few words; None where all is as it was written."""
+    """Return what is wrong with a checkpoint (or some of its groups) in a few words; None if it is intact."""
     try:
         files = read_manifest(checkpoint)["files"]
     except BadInput as error:
         return str(error)
     if groups is not None:
         files = {name: files[name] for group in groups for name in group_files(group, files)}
-    for name, entry in files.items():  # quick to tell
+    for name, entry in files.items():  # quick checks first
         file = checkpoint / name
         if not file.is_file():
             return f"{name} is missing"

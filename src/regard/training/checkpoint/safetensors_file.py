@@ -1,11 +1,11 @@
-"""Named tensors in a safetensors file, streamed: one tensor at a time, hashed by another thread while it is written.
+"""Safetensors files written as a stream: one tensor at a time, hashed by another thread meanwhile.
 
     8 bytes          length of the header
     header           JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ..., "__metadata__": {}}
-    the tensors      bytes, wider types first so that each lies where its type may lie
+    the tensors      bytes, wider dtypes first for alignment
 
-Nothing is copied on a host, and a device sends one tensor at a time: saving needs no room for a second model. The sum
-is sha256, which processors of today have instructions for (1.8 GB/s, where blake2b does 0.9); `sha256sum` knows it too.
+Nothing is copied on the host, and a device sends one tensor at a time: saving needs no memory for a second model.
+sha256 has hardware instructions (1.8 GB/s, blake2b 0.9 GB/s), and `sha256sum` checks it too.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ DTYPE_CODES = {
     torch.bool: "BOOL",
 }
 CHUNK_BYTES = 8 << 20  # bytes written and hashed at a time
-MAX_PENDING_CHUNKS = 4  # pieces that may wait to be hashed
+MAX_PENDING_CHUNKS = 4  # chunks waiting to be hashed
 
 
 def write_tensors(file: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str] | None = None) -> str:
-    """Write a new file and flush it to the disk; gives its sha256."""
+    """Write a new file, flush it to disk and return its sha256."""
     order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
     header: dict[str, Any] = {"__metadata__": dict(about)} if about else {}
     end = 0
@@ -53,23 +53,23 @@ def write_tensors(file: Path, tensors: Mapping[str, Tensor], about: Mapping[str,
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     with open(file, "xb", buffering=0) as to:
-        summed = _HashedFile(to)
-        summed.write(memoryview(len(text).to_bytes(8, "little") + text))
+        hashed = _HashedFile(to)
+        hashed.write(memoryview(len(text).to_bytes(8, "little") + text))
         for name in order:
-            summed.write(tensor_bytes(tensors[name]))
-        return summed.close()
+            hashed.write(tensor_bytes(tensors[name]))
+        return hashed.close()
 
 
 def write_bytes(file: Path, content: bytes) -> str:
-    """Write a new file and flush it to the disk; gives its sha256."""
+    """Write a new file, flush it to disk and return its sha256."""
     with open(file, "xb", buffering=0) as to:
-        summed = _HashedFile(to)
-        summed.write(memoryview(content))
-        return summed.close()
+        hashed = _HashedFile(to)
+        hashed.write(memoryview(content))
+        return hashed.close()
 
 
 def read_header(file: Path) -> tuple[dict[str, Any], int]:
-    """What a file says of its tensors, and where their bytes begin."""
+    """Return the header of a file, and the offset of the tensor bytes."""
     try:
         with open(file, "rb") as source:
             length = int.from_bytes(source.read(8), "little")
@@ -79,29 +79,29 @@ def read_header(file: Path) -> tuple[dict[str, Any], int]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise BadInput(f"cannot read {file}: it is not a safetensors file, or was cut off")
+        raise BadInput(f"cannot read {file}: it is not a safetensors file, or is truncated")
     return found, 8 + length
 
 
 def read_into(source: BinaryIO, at: int, to: memoryview) -> None:
-    """Fill a buffer from an open file, from a place on."""
+    """Fill a buffer from an open file, starting at an offset."""
     source.seek(at)
     done = 0
     while done < len(to):
         got = source.readinto(to[done:])  # type: ignore[attr-defined]
         if not got:
-            raise BadInput(f"cannot read {source.name}: it was cut off")
+            raise BadInput(f"cannot read {source.name}: it is truncated")
         done += got
 
 
 def sha256(file: Path) -> str:
-    """The checksum of a file."""
+    """Return the checksum of a file."""
     with open(file, "rb") as source:
         return hashlib.file_digest(source, "sha256").hexdigest()
 
 
 def content_checksum(tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> str:
-    """A checksum of names, types, shapes, values and the words about them, however they are stored."""
+    """Return a checksum of names, dtypes, shapes, values and metadata, independent of the storage layout."""
     found = hashlib.sha256(json.dumps(sorted(about.items())).encode())
     for name in sorted(tensors):
         x = tensors[name]
@@ -111,20 +111,20 @@ def content_checksum(tensors: Mapping[str, Tensor], about: Mapping[str, str]) ->
 
 
 def dtype_code(name: str, dtype: torch.dtype) -> str:
-    """What the format calls a type."""
+    """Return the format's name of a dtype."""
     if dtype not in DTYPE_CODES:
-        raise BadInput(f"'{name}' is of type {dtype}, which a checkpoint cannot hold")
+        raise BadInput(f"'{name}' has dtype {dtype}, which a checkpoint cannot store")
     return DTYPE_CODES[dtype]
 
 
 def tensor_bytes(x: Tensor) -> memoryview:
-    """The bytes of a tensor, without copying where it is on the host and in order."""
+    """Return the bytes of a tensor; no copy for a contiguous tensor on the host."""
     plain = x.detach().to("cpu").contiguous().reshape(-1)
     return plain.view(torch.uint8).numpy().data
 
 
 class _HashedFile:
-    """A file being written, and its checksum, which another thread keeps up with."""
+    """A file being written, hashed by another thread."""
 
     def __init__(self, file: Any) -> None:
         self.file: BinaryIO = file
@@ -141,7 +141,7 @@ class _HashedFile:
                 self.waiting.popleft().result()
 
     def close(self) -> str:
-        """Wait for the disk and the sum."""
+        """Flush to disk and return the checksum."""
         os.fsync(self.file.fileno())
         self.thread.shutdown()
         return self.sum.hexdigest()
@@ -153,7 +153,7 @@ def _chunks(content: memoryview) -> Iterator[memoryview]:
 
 
 def fsync_path(path: Path) -> None:
-    """Wait until a file, or a folder's list of names, is on the disk; not every file system lets a folder be asked."""
+    """Flush a file or a folder's entries to disk; some file systems do not support it for folders."""
     with suppress(OSError) if path.is_dir() else nullcontext():
         handle = os.open(path, os.O_RDONLY)
         try:
@@ -163,8 +163,8 @@ def fsync_path(path: Path) -> None:
 
 
 def error_message(error: BaseException) -> str:
-    """The first line of what went wrong."""
+    """Return the first line of an error, in lower case."""
     if isinstance(error, BadInput):
         return str(error)
-    said = str(getattr(error, "strerror", None) or error or type(error).__name__)
-    return said.splitlines()[0].lower()
+    message = str(getattr(error, "strerror", None) or error or type(error).__name__)
+    return message.splitlines()[0].lower()

@@ -1,13 +1,12 @@
-"""Groups of named tensors in files, each file with all of them or with slices, read into tensors that are either.
+"""Groups of named tensors in files, plain or sharded, read into tensors that are plain or sharded.
 
-    written  read     whole                                sliced
-    whole             model.safetensors                    each process copies its slice out of it
-    sliced            model/shard-*: slices put together   each process copies what overlaps with its own
+    written  read     plain                                sharded
+    plain             model.safetensors                    each process copies its shard out of it
+    sharded           model/shard-*: shards joined         each process copies what overlaps with its own
 
-Slices are written through torch.distributed.checkpoint, each process its own, what several hold once; where a slice
-begins in the whole stands in the head of its file. Reading needs no process group and nothing is communicated: a
-process opens the files it needs, and reads straight into the memory of its tensors where that lies in one piece (three
-times as fast here as through a mapped file).
+Shards are written through torch.distributed.checkpoint, each process its own, replicated ones once; their offsets are
+in the header of the file. Reading needs no process group and no communication: a process opens the files it needs and
+reads directly into the memory of its tensors where that is contiguous (three times as fast as through a memory map).
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ DTYPES = {name: dtype for dtype, name in DTYPE_CODES.items()}
 
 @dataclass(frozen=True)
 class TensorShard:
-    """A part of a tensor: in which file and where in it, where in the whole it begins, how large it is."""
+    """A shard of a tensor: its file and offset there, its start in the whole tensor, its shape."""
 
     file: Path
     offset: int
@@ -43,14 +42,14 @@ class TensorShard:
 
 
 def is_sharded(tensors: Mapping[str, Tensor]) -> bool:
-    """Whether processes hold parts of these tensors."""
+    """Return whether any of these tensors is sharded."""
     return any(isinstance(x, DTensor) for x in tensors.values())
 
 
 def write_shards(file: Path, tensors: Mapping[str, Tensor]) -> str | None:
-    """Every process writes its slices, each to a file of its own; an error of one is raised in all.
+    """Write the shards of every process, each to its own file; an error on one is raised on all.
 
-    Gives the sha256 of the file, None where there was nothing for this process to write.
+    Returns the sha256 of the file, None if this process had nothing to write.
     """
     from torch.distributed.checkpoint import CheckpointException, save
 
@@ -59,19 +58,19 @@ def write_shards(file: Path, tensors: Mapping[str, Tensor]) -> str | None:
     storage = ShardWriter(file)
     try:
         save({name: x.detach() for name, x in tensors.items()}, storage_writer=storage)
-    except CheckpointException as error:  # not an Exception, and as long as a page
+    except CheckpointException as error:  # not an Exception, with a very long message
         rank, (cause, _) = next(iter(error.failures.items()))
         raise BadInput(f"process {rank}: {error_message(cause)}") from error
     return storage.sum
 
 
 def find_shards(files: Iterable[Path]) -> dict[str, list[TensorShard]]:
-    """All parts of every tensor, from the heads of files; a hole in one is an error."""
+    """Return all shards of every tensor, from the headers of files; missing parts are an error."""
     found: dict[str, list[TensorShard]] = {}
     for file in files:
         header, base = read_header(file)
         try:
-            begins = json.loads(header.pop("__metadata__", {}).get("DCP_SHARDING_INFO", "{}"))  # torch's own table
+            begins = json.loads(header.pop("__metadata__", {}).get("DCP_SHARDING_INFO", "{}"))  # written by torch
             for name, one in header.items():
                 dtype, shape, (first, last) = DTYPES[one["dtype"]], tuple(one["shape"]), one["data_offsets"]
                 if last - first != dtype.itemsize * math.prod(shape):
@@ -79,42 +78,43 @@ def find_shards(files: Iterable[Path]) -> dict[str, list[TensorShard]]:
                 begin = tuple(begins[name]["saved_offsets"]) if name in begins else (0,) * len(shape)
                 found.setdefault(name, []).append(TensorShard(file, base + first, begin, shape, dtype))
         except (AttributeError, KeyError, TypeError, ValueError):
-            raise BadInput(f"cannot read {file}: its head is damaged, or of a kind that is not known here") from None
-    for name, pieces in found.items():
-        held, needed = sum(math.prod(piece.shape) for piece in pieces), math.prod(full_shape(pieces))
-        if held != needed:
-            raise BadInput(f"{pieces[0].file.parent} holds {held} of the {needed} numbers of {name}")
+            raise BadInput(f"cannot read {file}: its header is damaged or of an unknown kind") from None
+    for name, shards in found.items():
+        present, needed = sum(math.prod(shard.shape) for shard in shards), math.prod(full_shape(shards))
+        if present != needed:
+            raise BadInput(f"{shards[0].file.parent} has {present} of the {needed} numbers of {name}")
     return found
 
 
-def full_shape(pieces: Iterable[TensorShard]) -> tuple[int, ...]:
-    """The shape of the tensor that these are the parts of."""
-    ends = [[b + n for b, n in zip(piece.start, piece.shape, strict=True)] for piece in pieces]
+def full_shape(shards: Iterable[TensorShard]) -> tuple[int, ...]:
+    """Return the shape of the tensor that these are the shards of."""
+    ends = [[b + n for b, n in zip(shard.start, shard.shape, strict=True)] for shard in shards]
     return tuple(max(axis) for axis in zip(*ends, strict=True))
 
 
 def check_shapes(
     where: object, group: str, tensors: Mapping[str, Tensor], stored: Mapping[str, list[TensorShard]]
 ) -> None:
-    """Refuse what is of another model, before anything is read."""
+    """Raise if the stored names, shapes or dtypes are those of another model, before anything is read."""
     missing, unknown = sorted(tensors.keys() - stored.keys()), sorted(stored.keys() - tensors.keys())
     if missing or unknown:
         raise BadInput(
-            f"{where} is of another model: its {group} lacks {_format_names(missing)}, and has {_format_names(unknown)} too many"
+            f"{where} is of another model: its {group} lacks {_format_names(missing)}, and has unknown "
+            f"{_format_names(unknown)}"
         )
     for name, x in tensors.items():
-        pieces = stored[name]
-        there, here = full_shape(pieces), tuple(x.shape)
+        shards = stored[name]
+        there, here = full_shape(shards), tuple(x.shape)
         if there != here:
             raise BadInput(f"{where} is of another model: {name} is {there} in its {group}, and {here} here")
-        if pieces[0].dtype != x.dtype:
+        if shards[0].dtype != x.dtype:
             raise BadInput(
-                f"{where} is of another model: {name} is {pieces[0].dtype} in its {group}, and {x.dtype} here"
+                f"{where} is of another model: {name} is {shards[0].dtype} in its {group}, and {x.dtype} here"
             )
 
 
 class ShardReader:
-    """``with Reader() as read: read.into(x, pieces)``; files are opened once."""
+    """``with ShardReader() as reader: reader.read_into(x, shards)``; files are opened once."""
 
     def __enter__(self) -> ShardReader:
         self.files, self.opened = ExitStack(), dict[Path, BinaryIO]()
@@ -123,44 +123,44 @@ class ShardReader:
     def __exit__(self, *_: object) -> None:
         self.files.close()
 
-    def read_full(self, pieces: Mapping[str, list[TensorShard]]) -> dict[str, Tensor]:
-        """All tensors put together, on the host."""
-        found = {name: torch.empty(full_shape(some), dtype=some[0].dtype) for name, some in pieces.items()}
+    def read_full(self, shards: Mapping[str, list[TensorShard]]) -> dict[str, Tensor]:
+        """Return all tensors joined, on the host."""
+        found = {name: torch.empty(full_shape(some), dtype=some[0].dtype) for name, some in shards.items()}
         for name, x in found.items():
-            self.read_into(x, pieces[name])
+            self.read_into(x, shards[name])
         return found
 
     @torch.no_grad()
-    def read_into(self, x: Tensor, pieces: Iterable[TensorShard]) -> None:
-        """Copy into the part of a tensor that is here whatever the pieces have of it."""
-        mine, to = local_region(x), to_local(x)
-        for piece in pieces:
-            low = [max(s.start, b) for s, b in zip(mine, piece.start, strict=True)]
-            high = [min(s.stop, b + n) for s, b, n in zip(mine, piece.start, piece.shape, strict=True)]
+    def read_into(self, x: Tensor, shards: Iterable[TensorShard]) -> None:
+        """Copy what the shards contain of the local part of a tensor."""
+        region, to = local_region(x), to_local(x)
+        for shard in shards:
+            low = [max(s.start, b) for s, b in zip(region, shard.start, strict=True)]
+            high = [min(s.stop, b + n) for s, b, n in zip(region, shard.start, shard.shape, strict=True)]
             if any(a >= b for a, b in zip(low, high, strict=True)):
                 continue
-            there = tuple(slice(a - b, e - b) for a, e, b in zip(low, high, piece.start, strict=True))
-            here = tuple(slice(a - s.start, e - s.start) for a, e, s in zip(low, high, mine, strict=True))
-            self._copy(to[here], piece, there)
+            there = tuple(slice(a - b, e - b) for a, e, b in zip(low, high, shard.start, strict=True))
+            here = tuple(slice(a - s.start, e - s.start) for a, e, s in zip(low, high, region, strict=True))
+            self._copy(to[here], shard, there)
 
-    def _copy(self, to: Tensor, piece: TensorShard, part: tuple[slice, ...]) -> None:
-        """Read part of a piece: all of the rows it is in, since those lie in one stretch of the file."""
-        shape, at = piece.shape, piece.offset
+    def _copy(self, to: Tensor, shard: TensorShard, part: tuple[slice, ...]) -> None:
+        """Read part of a shard: all rows it is in, since those are contiguous in the file."""
+        shape, at = shard.shape, shard.offset
         if part:
-            at += part[0].start * math.prod(shape[1:]) * piece.dtype.itemsize
+            at += part[0].start * math.prod(shape[1:]) * shard.dtype.itemsize
             shape = (part[0].stop - part[0].start, *shape[1:])
-        straight = to.shape == shape and to.is_contiguous() and to.device.type == "cpu"
-        rows = to if straight else torch.empty(shape, dtype=piece.dtype)
+        direct = to.shape == shape and to.is_contiguous() and to.device.type == "cpu"
+        rows = to if direct else torch.empty(shape, dtype=shard.dtype)
         try:
-            if piece.file not in self.opened:
-                self.opened[piece.file] = self.files.enter_context(piece.file.open("rb", buffering=0))
-            read_into(self.opened[piece.file], at, tensor_bytes(rows))
+            if shard.file not in self.opened:
+                self.opened[shard.file] = self.files.enter_context(shard.file.open("rb", buffering=0))
+            read_into(self.opened[shard.file], at, tensor_bytes(rows))
         except OSError as error:
-            raise BadInput(f"cannot read {piece.file}: {error_message(error)}") from None
-        if not straight:
+            raise BadInput(f"cannot read {shard.file}: {error_message(error)}") from None
+        if not direct:
             to.copy_(rows[(slice(None), *part[1:])] if part else rows)
 
 
 def _format_names(names: list[str]) -> str:
-    """A few of many names."""
+    """Format the first few names of a list."""
     return f"{names[:4]} and {len(names) - 4} more" if len(names) > 4 else str(names or "none")

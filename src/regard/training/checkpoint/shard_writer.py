@@ -1,8 +1,8 @@
-"""Where torch.distributed.checkpoint puts the slices of one process: a safetensors file, streamed and hashed.
+"""Storage of torch.distributed.checkpoint for the shards of one process: a safetensors file, streamed and hashed.
 
-Its planner says who writes what (each process its own slices, what several hold only once) and tells everybody when one
-of them fails. The file is laid out as by its own HuggingFaceStorageWriter, with the table of where in the whole each
-slice begins, and its readers read it. That one builds the file in memory first; this one streams, and hashes meanwhile.
+Torch's planner decides which process writes what (each its own shards, replicated ones once) and reports failures to
+all. The file has the layout of torch's HuggingFaceStorageWriter, with the table of shard offsets, so that its readers
+can read it. That writer builds the file in memory first; this one streams and hashes it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from regard.training.checkpoint.safetensors_file import write_tensors
 
 
 class ShardWriter(StorageWriter):
-    """Writes this process's slices to `page_file`; `sum` is its sha256 then, or None where it had none to write."""
+    """Writes this process's shards to `file`; `sum` is then its sha256, or None if there was nothing to write."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
         self.sum: str | None = None
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Write what the plan gives to this process."""
         tensors = {item.index.fqn: planner.resolve_data(item) for item in plan.items}
         begins = {item.index.fqn: {"saved_offsets": list(item.tensor_data.chunk.offsets)} for item in plan.items}  # type: ignore[union-attr]
         about = {"DCP_SHARDING_INFO": json.dumps(begins), "DCP_VERSION": "1.0", "format": "pt"}
@@ -40,23 +39,20 @@ class ShardWriter(StorageWriter):
         return done
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Nothing to forget."""
+        pass
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """Nothing to set up."""
+        pass
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """As planned."""
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """As planned."""
         return plans
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """The heads of the files say it all."""
+        """Nothing to do: the headers of the files are enough."""
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Any will do: it is not used."""
         return True

@@ -1,1 +1,1 @@
-"""Where training writes its numbers: a file, TensorBoard, Weights & Biases."""
+"""Training logs: metrics.jsonl, the terminal, TensorBoard, Weights & Biases."""

@@ -1,7 +1,7 @@
-"""What a run says: one honest line at the start and the end, a bar in a terminal, plain lines in a log file.
+"""Progress of a run: a bar in a terminal, plain lines in a log file; and metrics.jsonl.
 
-The numbers themselves go to metrics.jsonl, one JSON object a line. A resumed run first drops what its checkpoint does
-not know of, so that the file reads as if nothing had happened.
+metrics.jsonl has one JSON object per line. A resumed run first drops the rows after its checkpoint, so that the file
+reads as if the run had never stopped.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from regard.core.files import atomic_write
 
 
 class Progress:
-    """A bar where stderr is a terminal, else a line at most every `load_images` seconds."""
+    """A bar if stderr is a terminal, else a line at most every `every` seconds."""
 
     def __init__(self, steps: int, done: int = 0, every: float = 10.0) -> None:
         self.steps, self.done, self.every = steps, done, every
-        self.began, self.first, self.spoke = time.monotonic(), done, -math.inf
+        self.began, self.first, self.last_line_time = time.monotonic(), done, -math.inf
         self.bar: Any = None
         self.task: Any = None
 
@@ -48,14 +48,14 @@ class Progress:
             self.bar.stop()
 
     def update(self, step: int, numbers: Mapping[str, float]) -> None:
-        """Show where the run is."""
+        """Show the step and the newest numbers."""
         self.done = step
         words = "  ".join(f"{name} {format_number(value)}" for name, value in numbers.items())
         words += f"  left {self.time_left()}"
         if self.bar is not None:
             self.bar.update(self.task, completed=step, description=words)
-        elif time.monotonic() - self.spoke >= self.every:
-            self.spoke = time.monotonic()
+        elif time.monotonic() - self.last_line_time >= self.every:
+            self.last_line_time = time.monotonic()
             print(f"step {step}/{self.steps}  {words}", file=sys.stderr, flush=True)
 
     def advance(self, step: int) -> None:
@@ -64,14 +64,14 @@ class Progress:
             self.bar.update(self.task, completed=step)
 
     def print_line(self, line: str) -> None:
-        """A line of its own."""
+        """Print a line above the bar."""
         if self.bar is not None:
             self.bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
         else:
             print(line, file=sys.stderr, flush=True)
 
     def time_left(self) -> str:
-        """The time left at the pace of this session so far."""
+        """Return the remaining time at the speed of this session so far."""
         new = self.done - self.first
         if new <= 0:
             return "?"
@@ -79,7 +79,7 @@ class Progress:
 
 
 class NullProgress:
-    """The same verbs for a process that is not the one that speaks."""
+    """`Progress` of a process that prints nothing."""
 
     def __enter__(self) -> NullProgress:
         return self
@@ -88,17 +88,17 @@ class NullProgress:
         pass
 
     def update(self, step: int, numbers: Mapping[str, float]) -> None:
-        """Nothing."""
+        pass
 
     def advance(self, step: int) -> None:
-        """Nothing."""
+        pass
 
     def print_line(self, line: str) -> None:
-        """Nothing."""
+        pass
 
 
 class MetricsFile:
-    """metrics.jsonl, appended row by row; a process that does not write keeps the rows to itself."""
+    """metrics.jsonl, appended row by row; without `writes` rows are only kept in memory."""
 
     def __init__(self, path: Path, upto: int, writes: bool = True) -> None:
         self.path, self.writes = path, writes
@@ -108,7 +108,7 @@ class MetricsFile:
             atomic_write(text.encode(), path)
 
     def add(self, row: dict[str, Any]) -> None:
-        """One more row; numbers that are not finite are written as null."""
+        """Append a row; numbers that are not finite are written as null."""
         row = {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in row.items()}
         self.rows.append(row)
         if not self.writes:
@@ -121,7 +121,7 @@ class MetricsFile:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a metrics.jsonl; a line that was cut off is passed over."""
+    """Return the rows of a metrics.jsonl; incomplete lines are skipped."""
     rows = []
     if path.is_file():
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -131,12 +131,12 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def format_seconds(seconds: float) -> str:
-    """Seconds as 1:02:03 or 2:03."""
+    """Format seconds as 1:02:03 or 2:03."""
     minutes, rest = divmod(int(seconds + 0.5), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def format_number(value: float) -> str:
-    """A number in few characters."""
+    """Format a number in few characters."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

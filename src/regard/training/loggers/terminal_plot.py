@@ -1,13 +1,14 @@
-"""The curve of a run in the terminal while it grows: ``regard train --watch``.
+"""Live training curve in the terminal: ``regard train --watch``.
 
-    4.81 ┤⡇                 the loss, a line of dots two to a character across and four down
+    4.81 ┤⡇                 the loss, in dots, two per character across and four down
          │⢣    ○            validation: ○, the best ●
     2.40 ┤ ⠑⠤⣀⣀⣀●⣀
          └───────────       updates
-    bleu  ▁▃▆█ 31.2         every other curve: a line of blocks and its newest value
+    bleu  ▁▃▆█ 31.2         every other metric: a line of blocks and its newest value
 
-`draw` turns rows of metrics.jsonl into text and knows nothing of terminals; `TerminalPlot` shows it in one and has the verbs of
-`Progress`. Which numbers are curves is said in one place, regard.see.training_curve. Without a terminal there are plain lines.
+`render_curve` turns rows of metrics.jsonl into text; `TerminalPlot` shows it in a terminal with the interface of
+`Progress`. Which numbers are curves is defined in regard.see.training_curve. Without a terminal plain lines are
+printed.
 """
 
 from __future__ import annotations
@@ -23,22 +24,24 @@ import numpy as np
 from regard.see.training_curve import SYSTEM_METRICS, Series, best_index, panels, series
 from regard.training.loggers.progress import Progress, format_number
 
-TRAIN_KEY, VAL_KEY = "loss", "val_loss"  # what the large panel shows
+TRAIN_KEY, VAL_KEY = "loss", "val_loss"  # shown in the large panel
 BLOCKS = "▁▂▃▄▅▆▇█"
-DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])  # of a braille character, by row and column
-LABEL_WIDTH = 9  # the width of the numbers beside an axis
+DOTS = np.array(
+    [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]]
+)  # dots of a braille character, by row and column
+LABEL_WIDTH = 9  # width of the axis labels
 
 
-# -- the drawing -------------------------------------------------------------------------------------------------------
+# -- rendering ---------------------------------------------------------------------------------------------------------
 
 
 def render_curve(rows: Sequence[Mapping[str, Any]], width: int = 80, height: int = 20) -> list[str]:
-    """The rows as so many lines of text, none wider than `width`."""
+    """Return the rows as `height` lines of text, none wider than `width`."""
     found = series(rows)
     others = [key for panel in panels(found) for key in panel if key not in (TRAIN_KEY, VAL_KEY)]
     lines = [] if found else ["", "  nothing to draw yet"]
     if TRAIN_KEY in found or VAL_KEY in found:
-        others = others[: max(0, height - 8)]  # the panel comes first
+        others = others[: max(0, height - 8)]  # at least eight lines for the panel
         lines = _panel(found, width, height - len(others))
     name = max((len(_label(key)) for key in others), default=0)
     lines += [_blocks(_label(key).rjust(name), key, found, width) for key in others]
@@ -47,18 +50,18 @@ def render_curve(rows: Sequence[Mapping[str, Any]], width: int = 80, height: int
 
 
 def _panel(found: Series, width: int, height: int) -> list[str]:
-    """Losses over updates, with axes."""
+    """Draw losses over updates, with axes."""
     wide, high = max(1, width - LABEL_WIDTH - 2), max(1, height - 3)
     known = [found[key] for key in (TRAIN_KEY, VAL_KEY) if key in found]
     first, last = (float(f(at(steps) for steps, _, _ in known)) for f, at in ((min, np.min), (max, np.max)))
     low, top = (float(f(at(values) for _, values, _ in known)) for f, at in ((min, np.min), (max, np.max)))
-    log = low > 0 and top / low > 5  # a loss that has come far: the end would be a flat line
+    log = low > 0 and top / low > 5  # a loss that fell far: on a linear scale its end would be flat
     low, top = (math.log(low), math.log(top)) if log else (low, top)
     if top - low < 1e-9 * max(1.0, abs(top)):
         low, top = low - 0.5, top + 0.5
 
     def place(steps: np.ndarray, values: np.ndarray, across: int, down: int) -> tuple[np.ndarray, np.ndarray]:
-        """Columns and rows of points on a grid, the top row 0."""
+        """Return columns and rows of points on a grid, the top row 0."""
         values = np.log(values) if log else values
         x = (steps - first) / max(last - first, 1e-9) * (across - 1)
         y = (top - values) / (top - low) * (down - 1)
@@ -67,7 +70,7 @@ def _panel(found: Series, width: int, height: int) -> list[str]:
     cells = np.zeros((high, wide), dtype=int)
     if TRAIN_KEY in found:
         steps, values, _ = found[TRAIN_KEY]
-        if len(steps) > 2 * wide:  # more than there are dots: means
+        if len(steps) > 2 * wide:  # more points than dots: average
             steps, values = (_means(x, 2 * wide) for x in (steps, values))
         _trace(cells, *place(steps, values, 2 * wide, 4 * high))
     grid = [[chr(0x2800 + cell) if cell else " " for cell in row] for row in cells]
@@ -75,7 +78,7 @@ def _panel(found: Series, width: int, height: int) -> list[str]:
         steps, values, _ = found[VAL_KEY]
         x, y = (np.rint(at).astype(int) for at in place(steps, values, wide, high))
         best = int(values.argmin())
-        for i in [*range(len(steps)), best]:  # the best last, over the others
+        for i in [*range(len(steps)), best]:  # the best last, on top
             grid[y[i]][x[i]] = "●" if i == best else "○"
     labels = {round(i * (high - 1) / n) for n in (max(1, high // 4),) for i in range(n + 1)}
     lines = [_legend(found, width)]
@@ -113,7 +116,7 @@ def _legend(found: Series, width: int) -> str:
 
 
 def _axis(first: float, last: float, wide: int) -> str:
-    """The numbers of updates under the panel: at both ends and, where there is room, in the middle."""
+    """Return the labels of the horizontal axis: both ends and, where there is space, the middle."""
     line = [" "] * (wide + 1)
     for share in (0.0, 1.0, 0.5):
         word = f"{first + share * (last - first):,.0f}"
@@ -125,18 +128,18 @@ def _axis(first: float, last: float, wide: int) -> str:
 
 
 def _blocks(name: str, key: str, found: Series, width: int) -> str:
-    """A curve in one line, its newest value, and its best where one is meant."""
+    """Return a curve in one line, its newest value, and its best."""
     steps, values, _ = found[key]
-    said = _format_value(values[-1])
+    text = _format_value(values[-1])
     if len(values) > 1 and key not in SYSTEM_METRICS:
         best = best_index(key, values)
         if best is not None:
-            said += f"   best {_format_value(values[best])} at {int(steps[best]):,}"
-    wide = max(1, min(40, width - len(name) - len(said) - 3))
+            text += f"   best {_format_value(values[best])} at {int(steps[best]):,}"
+    wide = max(1, min(40, width - len(name) - len(text) - 3))
     shown = values if len(values) <= wide else _means(values, wide)
     low, span = shown.min(), np.ptp(shown)
     level = ((shown - low) / span * (len(BLOCKS) - 1)).round().astype(int) if span > 0 else np.zeros(len(shown), int)
-    return f"{name} {''.join(BLOCKS[i] for i in level)} {said}"
+    return f"{name} {''.join(BLOCKS[i] for i in level)} {text}"
 
 
 def _means(values: np.ndarray, n: int) -> np.ndarray:
@@ -151,11 +154,11 @@ def _format_value(value: float) -> str:
     return format_number(float(value))
 
 
-# -- in a terminal -----------------------------------------------------------------------------------------------------
+# -- terminal ----------------------------------------------------------------------------------------------------------
 
 
 class TerminalPlot(Progress):
-    """`Progress` with the curve above the bar; `rows` is the list that the run's rows are added to."""
+    """`Progress` with the curve above the bar; `rows` is the run's list of rows, which grows."""
 
     def __init__(
         self, steps: int, done: int = 0, rows: Sequence[Mapping[str, Any]] = (), name: str = "", every: float = 10.0
@@ -182,7 +185,6 @@ class TerminalPlot(Progress):
             self.live.stop()
 
     def update(self, step: int, numbers: Mapping[str, float]) -> None:
-        """Show where the run is."""
         if self.live is None:
             super().update(step, numbers)
             return
@@ -190,21 +192,20 @@ class TerminalPlot(Progress):
         self.advance(step)
 
     def advance(self, step: int) -> None:
-        """Move on without new numbers; the picture is made anew twice a second at most."""
+        """Move on without new numbers; the plot is redrawn at most twice a second."""
         self.done = step
         if self.live is not None and time.monotonic() - self.shown > 0.5:
             self.shown = time.monotonic()
             self.live.refresh()
 
     def print_line(self, line: str) -> None:
-        """A line of its own, above the picture."""
         if self.live is None:
             super().print_line(line)
         else:
             self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _picture(self) -> Any:
-        """The drawing in colour, as large as the terminal allows."""
+        """Return the plot in colour, as large as the terminal allows."""
         from rich.text import Text
 
         width, height = self.console.width, self.console.height
@@ -217,12 +218,12 @@ class TerminalPlot(Progress):
         return text
 
     def status(self, width: int = 80) -> str:
-        """The line below: name, bar, updates, newest numbers, time left; the bar takes what room there is."""
+        """Return the status line: name, bar, updates, newest numbers, time left."""
         words = [f"{self.done:,}/{self.steps:,}", *(f"{key} {format_number(x)}" for key, x in self.numbers.items())]
-        said = "  ".join([*words, f"left {self.time_left()}"])
-        room = width - len(self.name) - len(said) - 4
-        if room < 4:
-            return said[:width]
-        half = round(2 * room * min(1.0, self.done / max(1, self.steps)))
+        text = "  ".join([*words, f"left {self.time_left()}"])
+        bar_width = width - len(self.name) - len(text) - 4
+        if bar_width < 4:
+            return text[:width]
+        half = round(2 * bar_width * min(1.0, self.done / max(1, self.steps)))
         bar = "━" * (half // 2) + "╸" * (half % 2)
-        return f"{self.name}  {bar:{room}}  {said}"
+        return f"{self.name}  {bar:{bar_width}}  {text}"

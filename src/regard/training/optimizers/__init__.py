@@ -1,12 +1,15 @@
-"""Rules of an update: from a gradient g to new weights w. Decay is apart from that, but for sgd.
+"""Update rules of the optimizer: from a gradient g to new weights w. Weight decay is decoupled, except in sgd.
 
-    adamw       w -= rate · m / √v            m, v: moving means of g and g²                    two numbers a weight
-    muon        w -= rate · orthogonal(m)     matrices inside blocks; AdamW for all else        one, two for the rest
-    adafactor   w -= rate · |w| · g / √(rc)   v of a matrix as the product of a row and column  almost none
-    sgd         w -= rate · m                 m: running sum of g                               one
+    adamw       w -= lr · m / √v              m, v: moving means of g and g²                    two numbers per weight
+    muon        w -= lr · orthogonal(m)       matrices inside blocks; AdamW for all else        one, two for the rest
+    adafactor   w -= lr · |w| · g / √(rc)     v of a matrix as the product of a row and column  almost none
+    sgd         w -= lr · m                   m: running sum of g                               one
 
-A rule is named by a spec, ``muon(momentum=0.9)``. What all have in common (clipping, leaving out what is not finite,
-rates by layer, the names of the state) is in optimiser.py; a rule says what state a parameter has and how it moves.
+A rule is named by a spec, ``muon(momentum=0.9)``. What all rules share (clipping, skipping non-finite gradients,
+layer-wise learning rates, names of the state) is in optimizer.py; a rule defines the state of a parameter and its
+update. AdamW and SGD run torch.optim's fused kernels where the device has them. The rest is written out here, since
+torch.optim's other implementations cannot skip an update without a host synchronisation (`found_inf`), and its
+Adafactor and Muon know neither DTensors nor fused projections.
 """
 
 from __future__ import annotations

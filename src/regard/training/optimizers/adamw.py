@@ -1,9 +1,9 @@
-"""AdamW: each number is moved by its mean gradient over the root of its mean square, and decays apart from that.
+"""AdamW: Adam with decoupled weight decay.
 
     m = β1 m + (1 - β1) g            v = β2 v + (1 - β2) g²
-    w = w - rate · decay · w - rate · m / (1 - β1ⁿ) / (√(v / (1 - β2ⁿ)) + ε)
+    w = w - lr · decay · w - lr · m / (1 - β1ⁿ) / (√(v / (1 - β2ⁿ)) + ε)
 
-Two numbers of state a weight. The whole update is torch's fused kernel where the device has one, else written out.
+Two numbers of state per weight. Runs torch.optim's fused kernel where the device has one, else the formula.
 
 Kingma and Ba 2015, arXiv:1412.6980; Loshchilov and Hutter 2019 (decoupled decay), arXiv:1711.05101
 """
@@ -34,7 +34,6 @@ class AdamW:
         self.fused = device is None or has_fused(device)
 
     def init_state(self, parts: Sequence[ParameterState]) -> None:
-        """Both means, and the updates they have seen."""
         for part in parts:
             p = part.parameter.detach()
             step = torch.zeros((), dtype=torch.float32, device=part.weight.device)
@@ -42,7 +41,6 @@ class AdamW:
 
     @torch.no_grad()
     def update(self, parts: Sequence[ParameterState], learning_rate: float, found_inf: Float[Tensor, ""]) -> None:
-        """One update."""
         for same, weight_decay, factor in group_by_decay(parts):
             weights, gradients = [p.weight for p in same], [p.gradient for p in same]
             m, v, steps = ([p.local_state(name) for p in same] for name in ("exp_avg", "exp_avg_sq", "step"))
@@ -50,39 +48,38 @@ class AdamW:
             move(weights, gradients, m, v, steps, learning_rate * factor, weight_decay, self.betas, self.eps, found_inf)
 
     def describe(self) -> str:
-        """How it runs here."""
         return "fused AdamW" if self.fused else "AdamW"
 
 
-Many = list[Tensor]
+Tensors = list[Tensor]
 Betas = tuple[float, float]
 
 
 def _fused(
-    w: Many,
-    g: Many,
-    m: Many,
-    v: Many,
-    n: Many,
+    w: Tensors,
+    g: Tensors,
+    m: Tensors,
+    v: Tensors,
+    n: Tensors,
     learning_rate: float,
     weight_decay: float,
     betas: Betas,
     eps: float,
     found_inf: Tensor,
 ) -> None:
-    """torch's kernel, which leaves the update out by itself."""
+    """torch's fused kernel, which skips the update where `found_inf` is 1."""
     adamw(
-        w, g, m, v, [], n, fused=True, found_inf=found_inf, amsgrad=False, beta1=betas[0], beta2=betas[1], lr=learning_rate,
-        weight_decay=weight_decay, eps=eps, maximize=False,
+        w, g, m, v, [], n, fused=True, found_inf=found_inf, amsgrad=False, beta1=betas[0], beta2=betas[1],
+        lr=learning_rate, weight_decay=weight_decay, eps=eps, maximize=False,
     )  # fmt: skip
 
 
 def _plain(
-    w: Many,
-    g: Many,
-    m: Many,
-    v: Many,
-    n: Many,
+    w: Tensors,
+    g: Tensors,
+    m: Tensors,
+    v: Tensors,
+    n: Tensors,
     learning_rate: float,
     weight_decay: float,
     betas: Betas,
@@ -99,13 +96,13 @@ def _plain(
     torch._foreach_addcmul_(v, g, g, value=1 - b2)
     torch._foreach_mul_(w, select_if_finite(found_inf, 1 - learning_rate * weight_decay, 1.0))
     for x, mean, square, count in zip(w, m, v, n, strict=True):
-        count = count.clamp(min=1)  # a first update that is left out divides by nothing
+        count = count.clamp(min=1)  # 0 only if the first update is skipped
         size = select_if_finite(found_inf, learning_rate, 0.0) / (1 - b1**count)
         x.sub_(mean / ((square / (1 - b2**count)).sqrt_().add_(eps)) * size)
 
 
 def has_fused(device: torch.device) -> bool:
-    """Whether torch has fused optimisers for this device."""
+    """Return whether torch has fused optimizers for this device."""
     try:
         torch.optim.AdamW([torch.empty(1, device=device)], fused=True)
     except (RuntimeError, ValueError):

@@ -1,17 +1,17 @@
-"""Muon: a matrix moves by its mean gradient made orthogonal, so that no direction of it is left behind.
+"""Muon: a matrix moves by its orthogonalised mean gradient, so that all directions move equally.
 
     m = μ m + (1 - μ) g        o = orthogonal(g + μ (m - g))      USVᵀ -> UVᵀ, by five products X -> aX + (bA + cA²)X
-    w = w - rate · decay · w - rate · 0.2 √max(rows, columns) · o
+    w = w - lr · decay · w - lr · 0.2 √max(rows, columns) · o
 
-The factor gives o the size of an AdamW update, so that both take the same rate and decay. Matrices inside blocks only;
-embeddings, heads, norms, biases and whatever is not a matrix go with AdamW. A fused matrix (`qkv`, `kv`) holds several
-maps that have nothing to do with one another: its rows are sorted into one matrix for all queries, one for all keys and
-one for all values, each orthogonal by itself; so is the matrix of each expert. Matrices of one shape go through the
-products together.
+The factor gives o the size of an AdamW update, so that both take the same learning rate and decay. Only for matrices
+inside blocks; embeddings, heads, norms, biases and everything that is not a matrix use AdamW. A fused matrix (`qkv`,
+`kv`) holds several unrelated maps: its rows are sorted into one matrix for all queries, one for all keys and one for
+all values, each orthogonalised by itself; so is the matrix of each expert. Matrices of one shape are processed
+together.
 
-One number of state a weight, O(rows² · columns) multiply-adds a matrix (rows the smaller side). The products are in
-bfloat16 on a GPU that has it, else in float32. Where a matrix is spread over processes, each gathers it whole and
-keeps its own piece.
+One number of state per weight, O(rows² · columns) multiply-adds per matrix (rows the smaller side). The products are in
+bfloat16 on a GPU that has it, else in float32. A sharded matrix is gathered by every process, which keeps its own
+shard.
 
 Jordan et al. 2024, kellerjordan.github.io/posts/muon; Liu et al. 2025 (the factor), arXiv:2502.16982
 """
@@ -40,13 +40,13 @@ from regard.training.optimizers.parameter_state import (
 )
 from regard.training.parallel.sharded_tensor import local_region, to_full
 
-A, B, C = 3.4445, -4.7750, 2.0315  # steep at zero: five products bring every singular value to about 0.7 ... 1.2
-BATCH_NUMBERS = 2**26  # numbers that are made orthogonal at a time
-FusedRows = tuple[tuple[int, ...], int]  # heads of each kind in a group, rows of a head
+A, B, C = 3.4445, -4.7750, 2.0315  # steep at zero: five iterations bring every singular value to about 0.7 ... 1.2
+BATCH_NUMBERS = 2**26  # numbers orthogonalised at a time
+FusedRows = tuple[tuple[int, ...], int]  # heads of each kind per key/value head, rows per head
 
 
 class Muon:
-    """Orthogonal updates for matrices inside blocks, AdamW for all else."""
+    """Orthogonalised updates for matrices inside blocks, AdamW for all else."""
 
     def __init__(
         self,
@@ -62,33 +62,31 @@ class Muon:
         self.fused, self.matrices = self.rest.fused, 0
 
     def init_state(self, parts: Sequence[ParameterState]) -> None:
-        """The mean gradient; for all else what AdamW keeps."""
-        mine = [p for p in parts if uses_muon(p)]
-        if not mine:
-            raise BadInput("muon is for the matrices inside a model's blocks, and this model has none: use adamw")
-        for part in mine:
+        matrices = [p for p in parts if uses_muon(p)]
+        if not matrices:
+            raise BadInput("muon needs matrices inside blocks, and this model has none: use adamw")
+        for part in matrices:
             part.state = {"momentum": torch.zeros_like(part.parameter.detach())}
         self.rest.init_state([p for p in parts if not uses_muon(p)])
-        self.matrices = len(mine)
+        self.matrices = len(matrices)
 
     @torch.no_grad()
     def update(self, parts: Sequence[ParameterState], learning_rate: float, found_inf: Float[Tensor, ""]) -> None:
-        """One update."""
         self.rest.update([p for p in parts if not uses_muon(p)], learning_rate, found_inf)
-        mine = [p for p in parts if uses_muon(p)]
-        if not mine:
+        matrices = [p for p in parts if uses_muon(p)]
+        if not matrices:
             return
         gradients, means = (
-            zero_non_finite([p.gradient for p in mine], found_inf),
-            [p.local_state("momentum") for p in mine],
+            zero_non_finite([p.gradient for p in matrices], found_inf),
+            [p.local_state("momentum") for p in matrices],
         )
         torch._foreach_mul_(means, select_if_finite(found_inf, self.momentum, 1.0))
         torch._foreach_add_(means, gradients, alpha=1 - self.momentum)
-        ahead = torch._foreach_lerp(gradients, means, self.momentum) if self.nesterov else means
-        gathered = [to_full(as_dtensor(x, part.parameter)) for x, part in zip(ahead, mine, strict=True)]
-        done = zip(mine, self._steps(gathered, mine), strict=True)
+        lookahead = torch._foreach_lerp(gradients, means, self.momentum) if self.nesterov else means
+        gathered = [to_full(as_dtensor(x, part.parameter)) for x, part in zip(lookahead, matrices, strict=True)]
+        done = zip(matrices, self._steps(gathered, matrices), strict=True)
         steps = {part.name: x[local_region(part.parameter)] for part, x in done}
-        for same, weight_decay, factor in group_by_decay(mine):
+        for same, weight_decay, factor in group_by_decay(matrices):
             weights = [part.weight for part in same]
             torch._foreach_mul_(weights, select_if_finite(found_inf, 1 - learning_rate * factor * weight_decay, 1.0))
             torch._foreach_sub_(
@@ -99,11 +97,11 @@ class Muon:
             )
 
     def _steps(self, matrices: Sequence[Tensor], parts: Sequence[ParameterState]) -> list[Tensor]:
-        """Each matrix made orthogonal and scaled, one projection at a time, those of one shape together."""
+        """Orthogonalise and scale each matrix, one projection at a time, those of one shape together."""
         maps = [split_fused(x, part.rows) for x, part in zip(matrices, parts, strict=True)]
         shapes: dict[torch.Size, list[tuple[int, int]]] = {}
-        for i, several in enumerate(maps):
-            for j, x in enumerate(several):
+        for i, projections in enumerate(maps):
+            for j, x in enumerate(projections):
                 shapes.setdefault(x.shape, []).append((i, j))
         for shape, places in shapes.items():
             for some in _chunks(places, max(1, BATCH_NUMBERS // max(1, shape.numel()))):
@@ -112,20 +110,19 @@ class Muon:
                 for (i, j), x in zip(some, done, strict=True):
                     maps[i][j] = x
         pairs = zip(maps, parts, strict=True)
-        return [join_fused(several, part.rows, part.parameter.ndim == 3) for several, part in pairs]
+        return [join_fused(projections, part.rows, part.parameter.ndim == 3) for projections, part in pairs]
 
     def describe(self) -> str:
-        """What it moves, and who moves the rest."""
         return f"Muon for {self.matrices} matrices, {self.rest.describe()} for the rest"
 
 
 def uses_muon(part: ParameterState) -> bool:
-    """Whether this is a matrix inside a block, or several in one tensor: those of experts."""
+    """Return whether this is a matrix inside a block, or a stack of them (experts)."""
     return part.matrix and part.parameter.ndim in (2, 3) and re.search(r"(^|\.)blocks\.\d+\.", part.name) is not None
 
 
 def orthogonalize(x: Float[Tensor, "L R C"], ns_steps: int = 5) -> Float[Tensor, "L R C"]:
-    """The nearest matrices, about, whose shorter side is orthonormal."""
+    """Return approximately the nearest matrices whose shorter side is orthonormal (Newton-Schulz iteration)."""
     able = x.is_cuda and torch.cuda.is_bf16_supported(including_emulation=False)
     y = x.to(torch.bfloat16) if able else x
     if tall := y.shape[1] > y.shape[2]:
@@ -141,7 +138,7 @@ def orthogonalize(x: Float[Tensor, "L R C"], ns_steps: int = 5) -> Float[Tensor,
 
 
 def fused_projections(module: nn.Module) -> dict[str, FusedRows]:
-    """How the rows of the fused matrices in a module are ordered, by the name of the parameter."""
+    """Return the row layout of the fused matrices in a module, by parameter name."""
     found: dict[str, FusedRows] = {}
     for name, part in module.named_modules():
         if isinstance(part, QKVProjection):
@@ -152,7 +149,7 @@ def fused_projections(module: nn.Module) -> dict[str, FusedRows]:
 
 
 def split_fused(x: Float[Tensor, "*E R C"], rows: FusedRows | None) -> list[Tensor]:
-    """A fused matrix as the maps it holds, each with the rows of all groups; a stack of matrices one by one."""
+    """Split a fused matrix into its maps, each with the rows of all groups; a stack into its matrices."""
     if rows is None:
         return [x] if x.ndim == 2 else list(x)
     kinds, head_dim = rows
@@ -161,14 +158,14 @@ def split_fused(x: Float[Tensor, "*E R C"], rows: FusedRows | None) -> list[Tens
 
 
 def join_fused(maps: Sequence[Tensor], rows: FusedRows | None, stacked: bool = False) -> Float[Tensor, "*E R C"]:
-    """The maps as one fused matrix (or one stack) again."""
+    """Join the maps into one fused matrix (or stack) again."""
     if stacked:
         return torch.stack(list(maps))
     if rows is None:
         return maps[0]
     kinds, head_dim = rows
-    several = [x.view(-1, n, head_dim, x.shape[1]) for x, n in zip(maps, kinds, strict=True)]
-    return torch.cat(several, dim=1).flatten(0, 2)
+    projections = [x.view(-1, n, head_dim, x.shape[1]) for x, n in zip(maps, kinds, strict=True)]
+    return torch.cat(projections, dim=1).flatten(0, 2)
 
 
 def _chunks(items: list[tuple[int, int]], size: int) -> Iterator[list[tuple[int, int]]]:

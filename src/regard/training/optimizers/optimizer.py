@@ -1,17 +1,17 @@
-"""The optimiser: clipping, one of the rules in optimisers/, and no update from a gradient that is not finite.
+"""The optimizer: gradient clipping, one of the update rules, and no update from a gradient that is not finite.
 
     norm of the gradient -> clip -> rule        the norm, and whether it is finite, stay on the device: nothing waits
-    decay                                       matrices decay; vectors (norms, biases) do not, nor what a part spares:
-                                                learned tokens, and tables of positions of models over images
-    rate of a layer                             rate · layer_decay ** (layers above it)
-    moments/<parameter>/<name>                  the state: named tensors, there from the start, filled in place
+    weight decay                                matrices only; not vectors (norms, biases) nor what a module lists in
+                                                `no_weight_decay`: learned tokens, position tables of image models
+    layer-wise learning rate                    lr · layer_decay ** (layers above)
+    moments/<parameter>/<name>                  the state: named tensors, allocated at the start, updated in place
 
-With layer-wise decay the head and final norms move at the full rate, the last block at layer_decay times that, and so
-on down to the embeddings, one layer below the first block. Encoder and decoder are counted each by itself; the blocks
-of stages are counted through, and what leads into a stage goes with its first block.
+With layer-wise decay the head and final norms use the full learning rate, the last block layer_decay times that, and so
+on down to the embeddings, one layer below the first block. Encoder and decoder are counted separately; the blocks of
+stages are counted through, and the modules between stages belong to the next stage's first block.
 
-Parameters may be DTensors, each process holding a piece: the norm is that of the whole gradient, on every process the
-same, and a piece of state is spread as its parameter is.
+Parameters may be DTensors: the norm is that of the whole gradient, the same on every process, and state is sharded like
+its parameter.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ from regard.training.optimizers.muon import FusedRows
 from regard.training.optimizers.parameter_state import ParameterState, UpdateRule, all_reduce_axes, all_sharded_axes
 from regard.training.parallel.sharded_tensor import to_local
 
-# in the name of what comes before the first block
-EMBEDDING_WORDS = ("embed", "segment", "position", "patch", "token", "embed_norm", "stem")
+# parts of the names of parameters before the first block
+EMBEDDING_WORDS = ("embed", "segment", "position", "patch", "token", "stem")
 
 
 class Optimizer:
-    """A rule, and what all rules have in common.
+    """An update rule, and what all rules share.
 
-    `rows`: how fused matrices are ordered, muon.projections(model); `spares`: what does not decay, spared(model).
+    `rows`: row layout of fused matrices, from `fused_projections(model)`; `no_decay`: parameters without weight decay,
+    from `parameters_without_decay(model)`.
     """
 
     def __init__(
@@ -58,9 +59,9 @@ class Optimizer:
         trained: dict[nn.Parameter, str] = {}
         for name, p in parameters.items():
             if p.requires_grad:
-                trained.setdefault(p, name)  # what is tied goes by its first name
+                trained.setdefault(p, name)  # tied parameters go by their first name
         if not trained:
-            raise BadInput("there is nothing to train: no parameter wants a gradient")
+            raise BadInput("there is nothing to train: no parameter requires a gradient")
         self.clip_grad_norm, self.layer_decay = clip_grad_norm, layer_decay
         factors = layer_factors(list(trained.values()), layer_decay)
         order = rows or {}
@@ -76,14 +77,14 @@ class Optimizer:
 
     @property
     def fused(self) -> bool:
-        """Whether the update is one of torch's fused kernels."""
+        """Return whether the update is one of torch's fused kernels."""
         return self.rule.fused
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-        """One update at this rate from the gradients at hand, which are then let go.
+        """Update from the current gradients at this learning rate, then free them.
 
-        Gives their norm, and 1 where it was not finite and the update was left out, else 0.
+        Returns the gradient norm, and 1 if it was not finite and the update was skipped, else 0.
         """
         moved = [part for part in self.states if part.parameter.grad is not None]
         for part in moved:
@@ -98,29 +99,29 @@ class Optimizer:
         return norm, found_inf
 
     def tensors(self) -> dict[str, Tensor]:
-        """The whole state by name; to restore it, write into these tensors."""
+        """Return the whole state by name; to restore it, write into these tensors."""
         return {f"moments/{part.name}/{name}": x for part in self.states for name, x in part.state.items()}
 
     def describe(self) -> str:
-        """The rule in a few words, for a run's first line."""
+        """Return a short description for a run's first line."""
         how = self.rule.describe()
-        return how if self.layer_decay == 1 else f"{how}, rates x{self.layer_decay:g} a layer down"
+        return how if self.layer_decay == 1 else f"{how}, layer decay {self.layer_decay:g}"
 
 
 def parameters_without_decay(model: nn.Module) -> set[str]:
-    """The parameters that a model's parts want spared from weight decay: each names its own, or what holds them."""
+    """Return the parameters that modules list in `no_weight_decay`, themselves or the modules that hold them."""
     owned = [f"{path}.{own}." for path, part in model.named_modules() for own in getattr(part, "no_weight_decay", ())]
     begins = tuple(name.lstrip(".") for name in owned)
     return {name for name, _ in model.named_parameters() if f"{name}.".startswith(begins)}
 
 
-# -- the norm ----------------------------------------------------------------------------------------------------------
+# -- norm --------------------------------------------------------------------------------------------------------------
 
 
 def total_norm(gradients: Sequence[Tensor]) -> Float[Tensor, ""]:
-    """The norm of all gradients as one vector, whole where they are spread over processes."""
+    """Return the norm of all gradients as one vector; of whole gradients where they are sharded."""
     kinds: dict[Any, list[Tensor]] = {}
-    for g in gradients:  # those that are cut alike together
+    for g in gradients:  # those with the same sharding together
         kinds.setdefault((g.device_mesh, all_sharded_axes(g)) if isinstance(g, DTensor) else None, []).append(
             to_local(g)
         )
@@ -134,17 +135,17 @@ def total_norm(gradients: Sequence[Tensor]) -> Float[Tensor, ""]:
 
 
 def _redistribute_gradient(p: nn.Parameter) -> None:
-    """A gradient spread like its parameter: tensor parallelism may leave sums of it to be done."""
+    """Shard a gradient like its parameter; tensor parallelism may leave partial sums."""
     g = p.grad
     if isinstance(p, DTensor) and isinstance(g, DTensor) and g.placements != p.placements:
         p.grad = g.redistribute(placements=p.placements)
 
 
-# -- rates by layer ----------------------------------------------------------------------------------------------------
+# -- layer-wise learning rates -----------------------------------------------------------------------------------------
 
 
 def layer_factors(names: Sequence[str], layer_decay: float) -> dict[str, float]:
-    """What the rate of each parameter is multiplied with."""
+    """Return the learning rate factor of each parameter."""
     places = {name: _layer_position(name) for name in names}
     depth: dict[tuple[str, int], int] = {}  # blocks of each stage of each stack
     for place in places.values():
@@ -166,7 +167,7 @@ def layer_factors(names: Sequence[str], layer_decay: float) -> dict[str, float]:
 
 
 def _layer_position(name: str) -> tuple[str, int, int] | None:
-    """The stack a parameter belongs to, and the numbers of its stage and its block there."""
+    """Return the stack of a parameter, and the numbers of its stage and block there; None outside blocks."""
     if name.startswith("stem."):
         return None
     if staged := re.match(r"(?:(.*?)\.)?stages\.(\d+)\.(?:(?:blocks\.)?(\d+)\.)?", name):
@@ -176,5 +177,5 @@ def _layer_position(name: str) -> tuple[str, int, int] | None:
 
 
 def _blocks_above(depth: Mapping[tuple[str, int], int], stack: str, stage: int) -> int:
-    """How many blocks of a stack stand above a stage."""
+    """Return how many blocks of a stack are above a stage."""
     return sum(many for (other, at), many in depth.items() if other == stack and at > stage)

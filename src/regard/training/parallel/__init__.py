@@ -1,1 +1,1 @@
-"""Training on several devices: data, sharded and tensor parallel."""
+"""Training on several processes and devices."""

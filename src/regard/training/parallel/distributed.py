@@ -1,10 +1,10 @@
-"""Who trains: one process, or many that torchrun started, each with a rank and a device of its own.
+"""The processes of a run: one, or many started by torchrun, each with its rank and device.
 
-    regard train RECIPE ...                                        one process: a world of one, nothing is set up
+    regard train RECIPE ...                                        one process: nothing is set up
     torchrun --nproc-per-node 8 -m regard.training RECIPE ...      eight processes on one machine, or on several
 
-The ranks stand in a grid, data x tensor. Ranks of one row hold parts of the same matrices and see the same batch;
-rows see different parts of a batch. A world of one has the same verbs, and they do nothing.
+Ranks form a grid, data x tensor. Ranks of one row hold parts of the same matrices and see the same batch; rows see
+different parts of a batch. With one process the collective operations do nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from regard.core.shapes import Tensor
 
 @dataclass(frozen=True)
 class DistributedContext:
-    """One process's view of all of them."""
+    """One process's view of all processes."""
 
     device: torch.device
     rank: int = 0
@@ -37,52 +37,51 @@ class DistributedContext:
 
     @property
     def is_main_process(self) -> bool:
-        """Whether this is the process that speaks and writes."""
+        """Return whether this process prints and writes."""
         return self.rank == 0
 
     @property
     def replica(self) -> int:
-        """Which part of each batch is this process's."""
+        """Return which part of each batch belongs to this process."""
         return self.rank // self.tensor_parallel
 
     @property
     def num_replicas(self) -> int:
-        """Into how many parts each batch is cut."""
+        """Return the number of parts of each batch."""
         return self.size // self.tensor_parallel
 
     def barrier(self) -> None:
-        """Go on when all have come here."""
         if self.size > 1:
             dist.barrier(device_ids=[self.device.index] if self.device.type == "cuda" else None)
 
     def any_rank(self, flag: bool) -> bool:
-        """Whether any process says yes; all hear the same answer."""
+        """Return whether `flag` is true on any process."""
         return bool(self.max_over_ranks(int(flag)))
 
     def max_over_ranks(self, number: int) -> int:
-        """The largest number that any process says. Hosts talk here, devices are not waited for."""
+        """Return the largest number over all processes. Runs on the host, without waiting for the device."""
         if self.size == 1:
             return number
-        said = torch.tensor(number)
-        dist.all_reduce(said, dist.ReduceOp.MAX)
-        return int(said)
+        total = torch.tensor(number)
+        dist.all_reduce(total, dist.ReduceOp.MAX)
+        return int(total)
 
     def sum_over_replicas(self, count: int) -> int:
-        """The sum over the parts of a batch of a number that the hosts know."""
+        """Return the sum of a host number over the replicas."""
         if self.size == 1:
             return count
-        said = torch.tensor(count)
-        dist.all_reduce(said)
-        return int(said) // self.tensor_parallel
+        total = torch.tensor(count)
+        dist.all_reduce(total)
+        return int(total) // self.tensor_parallel
 
     def all_reduce_sum(self, x: Tensor) -> Tensor:
-        """The sum over the parts of a batch, in place; nothing waits for the device."""
+        """Sum over the replicas, in place, without waiting for the device."""
         if self.mesh is not None and self.num_replicas > 1:
             dist.all_reduce(x, group=self.mesh.get_group("data"))
         return x
 
     def broadcast(self, value: Any) -> Any:
-        """What the leader says, heard by all (plain values)."""
+        """Return the main process's value (plain values)."""
         if self.size == 1:
             return value
         box = [value]
@@ -91,23 +90,26 @@ class DistributedContext:
 
 
 def is_torchrun() -> bool:
-    """Whether torchrun started this process."""
+    """Return whether torchrun started this process."""
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
 def init_process_group(backend: str) -> None:
-    """Find the other processes. Each restart by torchrun writes under a name of its own: what the processes before it
-    left in the store are addresses of the dead, and gloo would wait for them."""
-    patience = timedelta(minutes=10)
-    store, rank, size = next(iter(rendezvous("env://", timeout=patience)))
+    """Join the other processes.
+
+    Each restart by torchrun uses its own prefix in the store: the addresses of the processes before it are dead, and
+    gloo would wait for them.
+    """
+    timeout = timedelta(minutes=10)
+    store, rank, size = next(iter(rendezvous("env://", timeout=timeout)))
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     store = dist.PrefixStore(f"regard/{attempt}", store)
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=patience)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
 
 
 @contextmanager
 def distributed_context(device: torch.device, tensor: int = 1) -> Iterator[DistributedContext]:
-    """The world this process belongs to, for as long as the block lasts."""
+    """Set up the process group for the duration of the block."""
     if not is_torchrun():
         if tensor > 1:
             raise BadInput(
@@ -120,15 +122,15 @@ def distributed_context(device: torch.device, tensor: int = 1) -> Iterator[Distr
         raise BadInput(f"train.tensor_parallel={tensor} does not divide the {size} processes")
     if device.type == "cuda":
         if local >= torch.cuda.device_count():
-            raise BadInput(f"process {local} has no GPU of its own: this machine has {torch.cuda.device_count()}")
+            raise BadInput(f"process {local} has no GPU: this machine has {torch.cuda.device_count()}")
         device = torch.device("cuda", local)
         torch.cuda.set_device(device)
-    ours = not dist.is_initialized()  # else it is the caller's, who may train several times
-    if ours:
+    owned = not dist.is_initialized()  # else it belongs to the caller, who may train several times
+    if owned:
         init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     try:
         mesh = init_device_mesh(device.type, (size // tensor, tensor), mesh_dim_names=("data", "tensor"))
         yield DistributedContext(device, rank, size, tensor, mesh)
     finally:
-        if ours:
+        if owned:
             dist.destroy_process_group()

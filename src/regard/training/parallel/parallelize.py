@@ -1,15 +1,15 @@
-"""One model over many devices, in three ways that can be combined:
+"""One model on many devices, in three ways that can be combined:
 
-    ddp       every process holds the whole model; gradients are averaged while the backward pass still runs
-    fsdp      every process holds a slice of every tensor (weights, gradients, moments); a block is put together just
-              before it is needed and let go after it (FSDP2, `fully_shard`)
-    tensor    every process holds some of the heads and some of the hidden units of every block, and computes with them
+    ddp       every process holds the whole model; gradients are averaged during the backward pass
+    fsdp      every process holds a shard of every tensor (weights, gradients, moments); a block is gathered just
+              before it is needed and freed after it (FSDP2, `fully_shard`)
+    tensor    every process holds some of the heads and hidden units of every block, and computes with them
               (DTensor plans: columns on the way in, rows on the way out, one sum after each)
 
 The loss of an update is (sum of the losses) / (sum of the counts) over all processes and accumulated batches, so the
-curve does not depend on how many there are. While batches are accumulated nothing is communicated but the last time.
+curve does not depend on their number. While batches are accumulated only the last one communicates.
 
-Recomputation keeps only what enters each block and runs the block again in the backward pass.
+Gradient checkpointing stores only the inputs of each block and runs the block again in the backward pass.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from regard.training.task import Task
 
 
 class ParallelModel:
-    """A model and its task, ready to be trained by all processes of a world."""
+    """A model and its task, ready to be trained by all processes."""
 
     def __init__(
         self, task: Task, model: nn.Module, world: DistributedContext, mode: str, precision: str, recompute: bool
@@ -55,17 +55,17 @@ class ParallelModel:
 
     @property
     def is_sharded(self) -> bool:
-        """Whether a process holds less than the whole model."""
+        """Return whether a process holds less than the whole model."""
         return self.mode == "fsdp" or self.world.tensor_parallel > 1
 
     def loss(self, batch: Any, step: int, rng: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
-        """The task's loss on this process's part of the batch."""
+        """Return the task's loss on this process's part of the batch."""
         found: tuple[Tensor, dict[str, Tensor]] = self.call(batch, step, rng)
         return found
 
     @contextmanager
     def accumulating(self, last: bool) -> Iterator[None]:
-        """Inside, gradients are only added up; they travel with the last batch of an update."""
+        """Only accumulate gradients inside the block; they are synchronised with the last batch of an update."""
         if self.mode == "fsdp":
             for module in self._slices():
                 module.set_requires_gradient_sync(last, recurse=False)
@@ -77,9 +77,9 @@ class ParallelModel:
             yield
 
     @contextmanager
-    def unsharded(self, asked: bool = True) -> Iterator[None]:
-        """Inside, every process has the whole model, so that anything can be called on it, step by step too."""
-        slices = self._slices() if asked else []
+    def unsharded(self, enabled: bool = True) -> Iterator[None]:
+        """Gather the whole model on every process inside the block, so that any method can be called."""
+        slices = self._slices() if enabled else []
         try:
             for module in slices:
                 module.set_reshard_after_forward(False, recurse=False)
@@ -91,7 +91,7 @@ class ParallelModel:
                 module.set_reshard_after_forward(module is not self.model, recurse=False)
 
     def describe(self) -> str:
-        """In a few words, for the run's first line; empty for one process."""
+        """Return a short description for the run's first line; empty for one process."""
         if self.world.size == 1 and self.mode == "one":
             return ""
         ways = [self.mode] if self.mode != "one" else []
@@ -103,31 +103,32 @@ class ParallelModel:
 
 
 class LossModule(nn.Module):
-    """The task's loss as a module, so that whatever the task asks of the model passes through one `forward`."""
+    """The task's loss as a module, so that all calls of the model go through one `forward`."""
 
     def __init__(self, task: Task, model: nn.Module) -> None:
         super().__init__()
         self.model = model
-        self.beside = nn.ModuleDict(task.modules())
-        self.parts = (task, model)  # a tuple: a compiled model that stands in is no module of its own here
+        self.task_modules = nn.ModuleDict(task.modules())
+        self.parts = (task, model)  # a tuple, so that a compiled model is not registered as a submodule
 
     def use(self, model: Any) -> None:
-        """Let a compiled form of the model stand in for it."""
+        """Replace the model by a compiled one."""
         self.parts = (self.parts[0], model)
 
     def forward(self, batch: Any, step: int, rng: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss and its parts."""
         task, model = self.parts
         return task.loss(model, batch, step, rng)
 
 
 def select_data_parallel(setting: str, world: DistributedContext, model: nn.Module) -> str:
-    """How the copies of the model are kept: one, ddp or fsdp. Auto slices what would not fit three quarters of a
-    device as weights, gradients and two moments in float32."""
+    """Return how the model is replicated: one, ddp or fsdp.
+
+    Auto chooses fsdp if weights, gradients and two moments in float32 need more than three quarters of a device.
+    """
     if world.mesh is None:
         if setting in ("ddp", "fsdp"):
             raise BadInput(
-                f"train.data_parallel={setting} is for processes that torchrun started: "
+                f"train.data_parallel={setting} needs processes started by torchrun: "
                 f"torchrun --nproc-per-node 8 -m regard.training RECIPE ..."
             )
         return "one"
@@ -142,34 +143,36 @@ def select_data_parallel(setting: str, world: DistributedContext, model: nn.Modu
     if world.size == 1:
         return "one"
     needed = 16 * sum(p.numel() for p in model.parameters())
-    room = torch.cuda.get_device_properties(world.device).total_memory if world.device.type == "cuda" else None
-    return "fsdp" if room is not None and needed > 0.75 * room else "ddp"
+    memory = torch.cuda.get_device_properties(world.device).total_memory if world.device.type == "cuda" else None
+    return "fsdp" if memory is not None and needed > 0.75 * memory else "ddp"
 
 
 def transformer_blocks(model: nn.Module) -> list[nn.Module]:
-    """The repeated blocks of a model: what its stacks hold in their lists called `blocks`."""
+    """Return the repeated blocks of a model: the items of its module lists called `blocks`."""
     lists = [m for name, m in model.named_modules() if name.split(".")[-1] == "blocks" and isinstance(m, nn.ModuleList)]
     return [block for blocks in lists for block in blocks]
 
 
 def enable_gradient_checkpointing(model: nn.Module) -> None:
-    """Let every block keep its input alone, and run again when its gradient is asked for."""
+    """Let every block store only its input and run again in the backward pass."""
     for block in transformer_blocks(model):
         block.forward = _checkpointed(block.forward)
 
 
 def _checkpointed(forward: Any) -> Any:
-    def again(*inputs: Any, **named: Any) -> Any:
+    def checkpointed_forward(*inputs: Any, **named: Any) -> Any:
         if not torch.is_grad_enabled():
             return forward(*inputs, **named)
         return checkpoint(forward, *inputs, use_reentrant=False, **named)
 
-    return again
+    return checkpointed_forward
 
 
 def apply_fsdp(modules: list[nn.Module], world: DistributedContext, precision: str) -> None:
-    """A slice of every tensor on each process of the data axis. In bfloat16 the weights travel and compute in it, while
-    the slices themselves and the sums of gradients stay float32."""
+    """Shard every tensor over the processes of the data axis.
+
+    In bfloat16 the gathered weights and the computation are bfloat16; the shards and gradient sums stay float32.
+    """
     assert world.mesh is not None
     policy = MixedPrecisionPolicy()
     if precision == "bfloat16":
@@ -181,12 +184,12 @@ def apply_fsdp(modules: list[nn.Module], world: DistributedContext, precision: s
         for block in transformer_blocks(module):
             fully_shard(block, mesh=mesh, mp_policy=policy)
         fully_shard(module, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
-        for name in getattr(module, "forward_methods", ()):  # what tasks call beside forward
+        for name in getattr(module, "forward_methods", ()):  # methods besides forward that tasks call
             register_fsdp_forward_method(module, name)
 
 
 def apply_tensor_parallel(model: nn.Module, world: DistributedContext) -> None:
-    """Some heads and some hidden units of every block on each process of the tensor axis; the rest is on all."""
+    """Distribute heads and hidden units of every block over the processes of the tensor axis."""
     assert world.mesh is not None
     plan: dict[str, Any] = {}
     for name, module in model.named_modules():
@@ -198,17 +201,18 @@ def apply_tensor_parallel(model: nn.Module, world: DistributedContext) -> None:
         elif isinstance(module, FeedForward):
             if module.up.out_features % world.tensor_parallel:
                 raise BadInput(
-                    f"train.tensor_parallel={world.tensor_parallel} does not divide the {module.up.out_features} units of {name}"
+                    f"train.tensor_parallel={world.tensor_parallel} does not divide the {module.up.out_features} "
+                    f"hidden units of {name}"
                 )
             plan |= {f"{name}.{part}": ColwiseParallel() for part in ("up", "gate") if hasattr(module, part)}
             plan[f"{name}.down"] = RowwiseParallel()
         elif isinstance(module, Stack) and getattr(module.positions, "kind", "") == "bias":
             raise Unsupported(
-                f"train.tensor_parallel cuts between heads, and the positions of {name} are a bias for all of them"
+                f"train.tensor_parallel splits heads, and the positions of {name} are a bias for all of them"
             )
     if not plan:
         raise Unsupported(
-            "train.tensor_parallel is for Transformers: this model has no heads and no feed-forward to cut"
+            "train.tensor_parallel needs a Transformer: this model has no heads or feed-forward layers to split"
         )
     parallelize_module(model, world.mesh["tensor"], plan)
 
@@ -218,11 +222,9 @@ def _check_heads(name: str, module: MultiHeadAttention, ranks: int) -> None:
         raise BadInput(
             f"train.tensor_parallel={ranks} does not divide the {module.project.kv_heads} (key) heads of {name}"
         )
-    if getattr(module.project, "q_norm", None) is not None:  # its gradient would be that of a process's own heads
-        raise Unsupported(
-            f"train.tensor_parallel cuts between heads, which share the norms of queries and keys ({name})"
-        )
+    if (
+        getattr(module.project, "q_norm", None) is not None
+    ):  # each process would have the gradient of its own heads only
+        raise Unsupported(f"train.tensor_parallel splits heads, which share the norms of queries and keys ({name})")
     if not isinstance(module.attend, SoftmaxAttention):
-        raise Unsupported(
-            f"train.tensor_parallel cuts between heads, which {type(module.attend).__name__} ({name}) may mix"
-        )
+        raise Unsupported(f"train.tensor_parallel splits heads, which {type(module.attend).__name__} ({name}) may mix")

@@ -1,9 +1,9 @@
-"""Tensors of which each process holds a slice (`DTensor`), handled like the ones that are whole.
+"""Sharded tensors (`DTensor`), handled like plain ones.
 
-    region(x)      which part of the whole this process holds: a slice for each axis
-    local(x)       that part, as a plain tensor that shares its memory; it may be empty
-    whole(x)       all of it, gathered; every process asks
-    fill(x, y)     x takes the values of y, whichever of the two is sliced
+    local_region(x)   the part of the whole that this process holds: a slice for each axis
+    to_local(x)       that part, as a plain tensor that shares its memory; it may be empty
+    to_full(x)        the gathered tensor; every process calls
+    copy_values(x, y) x takes the values of y, whichever of the two is sharded
 
 For a plain tensor the part is the whole.
 """
@@ -17,28 +17,28 @@ from regard.core.shapes import Tensor
 
 
 def local_region(x: Tensor) -> tuple[slice, ...]:
-    """Which part of the whole is here."""
+    """Return the slices of the whole tensor that are here."""
     if not isinstance(x, DTensor):
         return tuple(slice(0, n) for n in x.shape)
-    (chunk,) = x.__create_chunk_list__()  # torch's own word for it, which its checkpoints go by too
+    (chunk,) = x.__create_chunk_list__()  # as torch's distributed checkpoints do
     return tuple(slice(begin, begin + n) for begin, n in zip(chunk.offsets, chunk.sizes, strict=True))
 
 
 def to_local(x: Tensor) -> Tensor:
-    """The part that is here, without a gradient."""
-    x = x.detach() if x.requires_grad else x  # moments have none, and there are hundreds of them in every update
+    """Return the local shard, without gradient."""
+    x = x.detach() if x.requires_grad else x  # skipped for moments, of which every update has hundreds
     return x.to_local() if isinstance(x, DTensor) else x
 
 
 def to_full(x: Tensor) -> Tensor:
-    """All of it; every process asks."""
+    """Return the gathered tensor; every process calls."""
     x = x.detach()
     return x.full_tensor() if isinstance(x, DTensor) else x
 
 
 @torch.no_grad()
 def copy_values(x: Tensor, y: Tensor) -> None:
-    """Copy values; nothing is communicated unless y alone is sliced."""
+    """Copy values; communicates only if y alone is sharded."""
     if not isinstance(x, DTensor):
         x.copy_(to_full(y))
     elif isinstance(y, DTensor):

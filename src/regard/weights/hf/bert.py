@@ -1,6 +1,6 @@
-"""BERT of Hugging Face transformers, with each of its heads, both ways.
+"""BERT of Hugging Face transformers, with each of its heads, import and export.
 
-    theirs                                            ours
+    transformers                                      Regard
     query, key, value                                 one qkv matrix, rows by head
     word_embeddings, cls.predictions.decoder          embed and head.words, tied
     position, token_type_embeddings                   learned positions, segment
@@ -11,10 +11,10 @@
     BertForQuestionAnswering                          span
 
     model, text = bert.load("bert-base-uncased")      a folder with config.json and model.safetensors
-    model, text = bert.load(folder, head=None)        its body alone: what only another head reads is left out
+    model, text = bert.load(folder, head=None)        without its head
     bert.save("mine", model, text)                    BertForMaskedLM.from_pretrained("mine") reads it
 
-Which head a folder holds is told by its tensors: config.json of the first published ones names another.
+The head is recognised by its tensors: config.json of the first published models names another.
 
 Devlin, Chang, Lee, Toutanova: BERT. NAACL 2019. arXiv:1810.04805
 """
@@ -44,10 +44,10 @@ from regard.weights.table import Row, export_state_dict, import_state_dict, line
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
 
-# theirs -> ours; of two, the last is written
+# transformers -> Regard; of two, the last is exported
 FEEDS = {"gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "gelu": "gelu", "relu": "relu", "silu": "silu"}
 
-# ours -> theirs
+# Regard -> transformers
 CLASSES = {
     None: "BertModel",
     "pretraining": "BertForPreTraining",
@@ -57,11 +57,11 @@ CLASSES = {
     "span": "BertForQuestionAnswering",
 }
 
-STORED_HEAD = "stored"  # the head that a folder holds
+STORED_HEAD = "stored"  # the head of the folder
 
 
 def table(config: Config) -> list[Row]:
-    """The rows for a model of ours with this configuration."""
+    """Return the rows for a model with this Config."""
     _check(config)
     kind = _head_name(config.head)
     body = "" if kind is None else "bert."
@@ -106,26 +106,26 @@ def table(config: Config) -> list[Row]:
         rows += linear(f"{body}pooler.dense", "pool")
     else:
         rows += _dropped_rows(f"{body}pooler.dense", ("weight", "bias"), "read only by heads over the whole text")
-    theirs = {"classes": "classifier", "tags": "classifier", "span": "qa_outputs"}.get(kind or "")
-    if theirs is not None:
-        rows += linear(theirs, "head.out")
+    external = {"classes": "classifier", "tags": "classifier", "span": "qa_outputs"}.get(kind or "")
+    if external is not None:
+        rows += linear(external, "head.out")
     return rows
 
 
 def import_config(external: Mapping[str, Any], head: str | None = STORED_HEAD) -> Config:
-    """Our configuration from their config.json; what it does not say is what transformers takes it to be."""
-    said = fill_defaults(external, "bert", _DEFAULTS, _FIXED)
-    if said["classifier_dropout"] not in (None, said["hidden_dropout_prob"]):
-        raise Unsupported("their classifier_dropout is not their hidden_dropout_prob; ours are one")
-    feed = feedforward_for(said["hidden_act"], FEEDS)
-    values = {field: said[name] for field, name in _FIELDS.items()}
+    """Convert a config.json to a Config; missing fields have the defaults of transformers."""
+    raw = fill_defaults(external, "bert", _DEFAULTS, _FIXED)
+    if raw["classifier_dropout"] not in (None, raw["hidden_dropout_prob"]):
+        raise Unsupported("classifier_dropout must equal hidden_dropout_prob")
+    feed = feedforward_for(raw["hidden_act"], FEEDS)
+    values = {field: raw[name] for field, name in _FIELDS.items()}
     return from_dict(
-        Config, values | {"feedforward": feed, "head": _head_of_config(said) if head == STORED_HEAD else head}
+        Config, values | {"feedforward": feed, "head": _head_of_config(raw) if head == STORED_HEAD else head}
     )
 
 
 def export_config(config: Config) -> dict[str, Any]:
-    """Their config.json from our configuration."""
+    """Convert a Config to a config.json."""
     _check(config)
     kind, count = _head_name(config.head), _head_classes(config.head)
     labels = {} if count is None else {str(n): f"LABEL_{n}" for n in range(count)}
@@ -134,16 +134,16 @@ def export_config(config: Config) -> dict[str, Any]:
         "architectures": [CLASSES[kind]],
         **{name: getattr(config, field) for field, name in _FIELDS.items()},
         "intermediate_size": 4 * config.width if config.ffn is None else config.ffn,
-        "hidden_act": {ours: theirs for theirs, ours in FEEDS.items()}[config.feedforward],
+        "hidden_act": {internal: external for external, internal in FEEDS.items()}[config.feedforward],
         **({"id2label": labels, "label2id": {name: int(n) for n, name in labels.items()}} if labels else {}),
         **_FIXED,
     }
 
 
 def load(folder: str | Path, head: str | None = STORED_HEAD) -> tuple[BERT, Tokenizer | None]:
-    """A model from a local folder of theirs, in eval mode, and its vocabulary where one is there.
+    """Load a local folder; return the model in eval mode, and its tokenizer or None.
 
-    `head` is a spec of the head it is wanted with; by default the one whose tensors the folder holds.
+    `head` is the spec of a head; by default that of the folder.
     """
     from regard.tokens.tokenizer import Tokenizer
 
@@ -156,16 +156,16 @@ def load(folder: str | Path, head: str | None = STORED_HEAD) -> tuple[BERT, Toke
     known = any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt"))
     text = Tokenizer.load(folder) if known else None
     if text is not None and text.size > config.vocab:
-        raise BadInput(f"the vocabulary of {folder} has {text.size} pieces, its weights are for {config.vocab}")
+        raise BadInput(f"the tokenizer of {folder} has {text.size} tokens, its weights have {config.vocab}")
     return model.eval(), text
 
 
 def save(folder: str | Path, model: BERT, text: Tokenizer | None = None) -> None:
-    """Write a folder that transformers reads; all of it or nothing."""
+    """Write a folder for transformers, atomically."""
     config = model.config
     state = export_state_dict(table(config), model)
     for copy in ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias"):
-        state.pop(copy, None)  # as theirs do: one name of what is shared
+        state.pop(copy, None)  # as transformers: one name of shared tensors
     with atomic_folder(Path(folder), is_hf_folder("bert", _FILES)) as new:
         write_json(new / "config.json", export_config(config) | ({} if text is None else {"pad_token_id": text.pad}))
         write_tensors(new / "model.safetensors", state)
@@ -173,7 +173,7 @@ def save(folder: str | Path, model: BERT, text: Tokenizer | None = None) -> None
             text.save(new)
 
 
-_FIELDS = {  # ours -> theirs, where they mean the same
+_FIELDS = {  # Config -> config.json
     "vocab": "vocab_size",
     "width": "hidden_size",
     "heads": "num_attention_heads",
@@ -186,7 +186,7 @@ _FIELDS = {  # ours -> theirs, where they mean the same
     "eps": "layer_norm_eps",
 }
 
-# What a BERT must have for ours to be the same.
+# Required values of a config.json.
 _FIXED: dict[str, Any] = {
     "position_embedding_type": "absolute",
     "is_decoder": False,
@@ -194,7 +194,7 @@ _FIXED: dict[str, Any] = {
     "tie_word_embeddings": True,
 }
 
-# What transformers assumes of a config.json that does not say.
+# Defaults of transformers.
 _DEFAULTS: dict[str, Any] = {
     **_FIXED,
     "vocab_size": 30522,
@@ -221,7 +221,7 @@ _MLM_HEAD = (
 
 
 def _dropped_rows(external: str, parts: tuple[str, ...], reason: str) -> list[Row]:
-    """What this model has no place for, on purpose."""
+    """Return the rows of tensors that this model does not have."""
     return [Row(f"{external}.{part}", None, reason=reason) for part in parts]
 
 
@@ -230,24 +230,24 @@ def _head_name(head: str | None) -> str | None:
 
 
 def _head_classes(head: str | None) -> int | None:
-    """How many classes or tags a head tells apart."""
+    """Return the number of classes of a head."""
     if head is None or (spec := Spec.parse(head)).name not in ("classes", "tags"):
         return None
     return int(spec.args[0] if spec.args else spec.kwargs[spec.name])
 
 
-def _head_of_config(said: Mapping[str, Any]) -> str | None:
-    """The head that a config.json names; the body alone where it names none."""
-    named = next(iter(said.get("architectures") or ()), "BertModel")
-    kind = next((head for head, theirs in CLASSES.items() if theirs == named), named)
+def _head_of_config(raw: Mapping[str, Any]) -> str | None:
+    """Return the head that a config.json names; None for a bare BertModel."""
+    named = next(iter(raw.get("architectures") or ()), "BertModel")
+    kind = next((head for head, external in CLASSES.items() if external == named), named)
     if kind == named:
-        raise Unsupported(f"their {named} is not among: {', '.join(CLASSES.values())}")
-    labels = len(said.get("id2label") or ()) or said.get("num_labels", 2)
+        raise Unsupported(f"{named} is not supported; choose one of: {', '.join(CLASSES.values())}")
+    labels = len(raw.get("id2label") or ()) or raw.get("num_labels", 2)
     return f"{kind}({labels})" if kind in ("classes", "tags") else kind
 
 
 def _head_of_tensors(state: Mapping[str, Any]) -> str | None:
-    """The head whose tensors are there."""
+    """Return the head whose tensors are present."""
     if "cls.seq_relationship.weight" in state:
         return "pretraining"
     if "cls.predictions.transform.dense.weight" in state:
@@ -261,21 +261,21 @@ def _head_of_tensors(state: Mapping[str, Any]) -> str | None:
 
 
 def _normalize_keys(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Their tensors under the names of today: the first files that were published call a norm's gamma and beta so."""
+    """Rename tensors to current names: the first published files call weight and bias of a norm gamma and beta."""
     old = {"gamma": "weight", "beta": "bias"}
     parts = {name: name.rpartition(".") for name in state}
     return {f"{stem}.{old.get(last, last)}" if stem else last: state[n] for n, (stem, _, last) in parts.items()}
 
 
 def _with_body_prefix(state: Mapping[str, Any], inside: bool) -> dict[str, Any]:
-    """The body's tensors with or without its first word, as the class has them."""
+    """Add or remove the prefix "bert." of the body's tensors, as the class has them."""
     heads = ("cls.", "classifier.", "qa_outputs.")
     bare = {name.removeprefix("bert."): value for name, value in state.items()}
     return {f"bert.{n}" if inside and not n.startswith(heads) else n: value for n, value in bare.items()}
 
 
 def _check(config: Config) -> None:
-    """Refuse what BERT has no place for."""
+    """Raise `Unsupported` for a model that the format cannot represent."""
     needed = {
         "norm_kind": ("layer", config.norm_kind == "layer"),
         "attention": requires_softmax(config),

@@ -1,18 +1,18 @@
-"""Decision Transformers of Hugging Face transformers (`DecisionTransformerModel`), both ways.
+"""Decision Transformers of Hugging Face transformers (`DecisionTransformerModel`), import and export.
 
-    theirs                                            ours
+    transformers                                      Regard
     encoder: GPT-2's blocks, Conv1D matrices          decoder: Linear, transposed; one qkv matrix, rows by head
     embed_return, embed_state, embed_action           the same
     embed_timestep                                    time: a learned table
-    embed_ln, then row 0 of wpe at every place        norm; that row is a constant and goes into its bias
-    wte                                               none: no word is ever read
+    embed_ln, then row 0 of wpe at every position     norm; that row is a constant and is added to its bias
+    wte                                               none: it is never used
     predict_action.0, predict_state, predict_return   action, state, reward
 
-Theirs pad short histories on the left, under a mask; ours on the right, by lengths: what is predicted is the same,
-since a step knows its time from the table alone.
+transformers pads short episodes on the left, Regard on the right: predictions are the same, since positions come from
+the table of timesteps alone.
 
-    model = decision.load("folder")                   a folder with config.json and model.safetensors
-    decision.save("mine", model)                      DecisionTransformerModel.from_pretrained("mine") reads it
+    model = decision_transformer.load("folder")                   a folder with config.json and model.safetensors
+    decision_transformer.save("mine", model)                     DecisionTransformerModel.from_pretrained("mine") reads it
 
 Chen et al.: Decision Transformer. NeurIPS 2021. arXiv:2106.01345
 """
@@ -42,11 +42,11 @@ from regard.weights.hf.gpt2 import FEEDS, FIXED, blocks, check_dropout
 from regard.weights.table import Row, export_state_dict, import_state_dict, same, zero
 
 MODEL_TYPE = "decision_transformer"
-NUM_POSITIONS = 1024  # rows of a table that theirs has and never reads past the first
+NUM_POSITIONS = 1024  # rows of wpe, of which transformers uses the first
 
 
 def table(config: Config) -> list[Row]:
-    """The rows for a model of ours with this configuration; theirs as `named` gives them."""
+    """Return the rows for a model with this Config and a state dict from `normalize_keys`."""
     _check(config)
     rows = [
         Row("encoder.wte.weight", None, zero(1, config.width)),
@@ -69,7 +69,7 @@ def table(config: Config) -> list[Row]:
 
 
 def normalize_keys(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Their tensors with what is the same at every place where it acts, in the bias of the norm before it."""
+    """Add row 0 of wpe, which is added at every position, to the bias of the norm."""
     found = dict(state)
     if {"embed_ln.bias", "encoder.wpe.weight"} <= found.keys():
         found["embed_ln.bias"] = found["embed_ln.bias"] + found["encoder.wpe.weight"][0]
@@ -80,17 +80,17 @@ def normalize_keys(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def import_config(external: Mapping[str, Any]) -> Config:
-    """Our configuration from their config.json; what it does not say is what transformers takes it to be."""
-    said = fill_defaults(external, MODEL_TYPE, _DEFAULTS, FIXED)
-    check_dropout(said)
-    feed = feedforward_for(said["activation_function"], FEEDS)
-    values = {field: said[name] for field, name in _FIELDS.items()}
-    kind = "tanh" if said["action_tanh"] else "linear"
+    """Convert a config.json to a Config; missing fields have the defaults of transformers."""
+    raw = fill_defaults(external, MODEL_TYPE, _DEFAULTS, FIXED)
+    check_dropout(raw)
+    feed = feedforward_for(raw["activation_function"], FEEDS)
+    values = {field: raw[name] for field, name in _FIELDS.items()}
+    kind = "tanh" if raw["action_tanh"] else "linear"
     return from_dict(Config, values | {"feedforward": feed, "action_type": kind})
 
 
 def export_config(config: Config) -> dict[str, Any]:
-    """Their config.json from our configuration."""
+    """Convert a Config to a config.json."""
     _check(config)
     return {
         "model_type": MODEL_TYPE,
@@ -98,7 +98,7 @@ def export_config(config: Config) -> dict[str, Any]:
         **{name: getattr(config, field) for field, name in _FIELDS.items()},
         "embd_pdrop": config.dropout,
         "action_tanh": config.action_type == "tanh",
-        "activation_function": {ours: theirs for theirs, ours in FEEDS.items()}[config.feedforward],
+        "activation_function": {internal: external for external, internal in FEEDS.items()}[config.feedforward],
         "n_positions": NUM_POSITIONS,
         "vocab_size": 1,
         **FIXED,
@@ -106,7 +106,7 @@ def export_config(config: Config) -> dict[str, Any]:
 
 
 def load(folder: str | Path) -> DecisionTransformer:
-    """A model from a local folder of theirs, in eval mode."""
+    """Load the model of a local folder, in eval mode."""
     folder = Path(folder)
     config = import_config(read_json(folder / "config.json"))
     state = normalize_keys(read_tensors(folder))
@@ -117,14 +117,14 @@ def load(folder: str | Path) -> DecisionTransformer:
 
 
 def save(folder: str | Path, model: DecisionTransformer) -> None:
-    """Write a folder that transformers' `DecisionTransformerModel.from_pretrained` reads; all of it or nothing."""
+    """Write a folder for transformers' `DecisionTransformerModel.from_pretrained`, atomically."""
     state = export_state_dict(table(model.config), model)
     with atomic_folder(Path(folder), is_hf_folder(MODEL_TYPE, {"config.json", "model.safetensors"})) as new:
         write_json(new / "config.json", export_config(model.config))
         write_tensors(new / "model.safetensors", state)
 
 
-_FIELDS = {  # ours -> theirs, where they mean the same
+_FIELDS = {  # Config -> config.json
     "state_dim": "state_dim",
     "action_dim": "act_dim",
     "width": "hidden_size",
@@ -136,7 +136,7 @@ _FIELDS = {  # ours -> theirs, where they mean the same
     "attention_dropout": "attn_pdrop",
 }
 
-# What transformers assumes of a config.json that does not say.
+# Defaults of transformers.
 _DEFAULTS: dict[str, Any] = {
     **FIXED,
     "state_dim": 17,
@@ -155,7 +155,7 @@ _DEFAULTS: dict[str, Any] = {
 
 
 def _check(config: Config) -> None:
-    """Refuse what theirs has no place for."""
+    """Raise `Unsupported` for a model that the format cannot represent."""
     needed = {
         "action_type": ("tanh or linear", config.action_type != "discrete"),
         "attention": requires_softmax(config),

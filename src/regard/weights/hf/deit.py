@@ -1,13 +1,13 @@
-"""DeiT of Hugging Face transformers, both ways.
+"""DeiT of Hugging Face transformers, import and export.
 
-    theirs                                        ours
+    transformers                                  Regard
     embeddings.cls_token, distillation_token      first
     DeiTForImageClassificationWithTeacher         a DeiT: cls_classifier is head, distillation_classifier distilled_head
     DeiTForImageClassification                    a ViT with num_prefix_tokens=2: its head reads the class token alone
     all else                                      as in hf_vit
 
-    model, shown = hf_deit.load(folder)           config.json and model.safetensors, perhaps preprocessor_config.json
-    hf_deit.save("mine", model)                   their class for it reads it with from_pretrained("mine")
+    model, task = hf_deit.load(folder)           config.json and model.safetensors, perhaps preprocessor_config.json
+    hf_deit.save("mine", model)                   DeiTForImageClassification....from_pretrained("mine") reads it
 
 Touvron et al.: Training data-efficient image transformers & distillation through attention. ICML 2021. arXiv:2012.12877
 """
@@ -40,42 +40,42 @@ PLAIN_CLASS, TEACHER_CLASS = "DeiTForImageClassification", "DeiTForImageClassifi
 
 
 def table(config: Config | vit.Config) -> list[Row]:
-    """The rows for a DeiT of ours, or a ViT with two tokens before the patches, with this configuration."""
+    """Return the rows for a DeiT, or a ViT with two prefix tokens, with this Config."""
     hf_vit.check(config, 2)
     if not config.num_classes:
-        raise Unsupported("transformers' DeiT has classes; this model has none")
+        raise Unsupported("transformers' DeiT needs classes; this model has none")
     names = tuple(f"deit.embeddings.{name}" for name in ("cls_token", "distillation_token"))
     rows = [*hf_vit.shared_rows(config, "deit."), Row(names, "prefix_tokens", concat_prefix_tokens(1, 1))]
     if not isinstance(config, Config):
         return rows + linear("classifier", "head")
     heads = {"cls_classifier": "head", "distillation_classifier": "distilled_head"}
-    return rows + [row for theirs, ours in heads.items() for row in linear(theirs, ours)]
+    return rows + [row for external, internal in heads.items() for row in linear(external, internal)]
 
 
 def import_config(external: Mapping[str, Any]) -> Config | vit.Config:
-    """Our configuration from their config.json."""
-    said = fill_defaults(external, "deit", hf_vit.DEFAULTS, hf_vit.FIXED)
-    named = next(iter(said.get("architectures") or ()), "DeiTModel")
+    """Convert a config.json to a Config."""
+    raw = fill_defaults(external, "deit", hf_vit.DEFAULTS, hf_vit.FIXED)
+    named = next(iter(raw.get("architectures") or ()), "DeiTModel")
     if named not in (PLAIN_CLASS, TEACHER_CLASS):
-        raise Unsupported(f"their {named} is not among: {PLAIN_CLASS}, {TEACHER_CLASS}")
-    values = hf_vit.import_fields(said, True) | {"num_prefix_tokens": 2}
+        raise Unsupported(f"{named} is not supported; choose one of: {PLAIN_CLASS}, {TEACHER_CLASS}")
+    values = hf_vit.import_fields(raw, True) | {"num_prefix_tokens": 2}
     return from_dict(Config, values) if named == TEACHER_CLASS else from_dict(vit.Config, values)
 
 
 def export_config(config: Config | vit.Config) -> dict[str, Any]:
-    """Their config.json from our configuration."""
+    """Convert a Config to a config.json."""
     hf_vit.check(config, 2)
     named = TEACHER_CLASS if isinstance(config, Config) else PLAIN_CLASS
     return {"model_type": "deit", "architectures": [named], **hf_vit.export_fields(config)}
 
 
 def load(folder: str | Path) -> tuple[ViT, dict[str, Any]]:
-    """A model from a local folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ..."""
+    """Load a local folder; return the model in eval mode, and its labels and preprocessing."""
     return load_image_folder(
-        folder, lambda said, _: import_config(said), build_model, table, hf_preprocessing, hf_vit.add_missing_biases
+        folder, lambda raw, _: import_config(raw), build_model, table, hf_preprocessing, hf_vit.add_missing_biases
     )
 
 
 def save(folder: str | Path, what: ViT | Classifier) -> None:
-    """Write a folder that transformers reads; all of it or nothing. Of a classifier it says the labels, mean, crop."""
+    """Write a folder for transformers, atomically; of a classifier, with labels and preprocessing."""
     save_for_transformers(folder, what, ViT, export_config, table)

@@ -1,11 +1,11 @@
-"""GPT-2 of Hugging Face transformers (`GPT2LMHeadModel`), both ways.
+"""GPT-2 of Hugging Face transformers (`GPT2LMHeadModel`), import and export.
 
-    theirs                                            ours
-    Conv1D: matrices as they stand behind x           Linear: transposed
+    transformers                                      Regard
+    Conv1D: x W                                       Linear: transposed
     c_attn (q, k, v by thirds)                        one qkv matrix, rows by head
     wte, lm_head                                      embed and head, tied
     wpe                                               learned positions
-    a bias everywhere                                 the same, or zeros where ours has none
+    a bias everywhere                                 the same, or zeros if bias=False
 
     model, text = gpt2.load("gpt2")                   a folder with config.json and model.safetensors
     gpt2.save("mine", model, text)                    GPT2LMHeadModel.from_pretrained("mine") reads it
@@ -39,7 +39,7 @@ from regard.weights.table import Row, export_state_dict, import_state_dict, same
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
 
-# theirs -> ours; of two, the last is written
+# transformers -> Regard; of two, the last is exported
 FEEDS = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_new": "gelu_tanh",
@@ -51,7 +51,7 @@ FEEDS = {
 
 
 def table(config: Config) -> list[Row]:
-    """The rows for a model of ours with this configuration."""
+    """Return the rows for a model with this Config."""
     _check(config)
     rows = [
         Row(("transformer.wte.weight", "lm_head.weight"), ("embed.weight", "head.weight"), tie)
@@ -73,7 +73,7 @@ def table(config: Config) -> list[Row]:
 
 
 def blocks(there: str, kind: str, heads: int) -> list[Row]:
-    """The weights or the biases of all blocks; `there` is their name of one."""
+    """Return the rows of the weights or biases of all blocks; `there` is the external name of one."""
     here = "decoder.blocks.{}"
     turned = transpose if kind == "weight" else same
     by_thirds = "c (three h d) -> (h three d) c" if kind == "weight" else "(three h d) -> (h three d)"
@@ -88,34 +88,34 @@ def blocks(there: str, kind: str, heads: int) -> list[Row]:
 
 
 def import_config(external: Mapping[str, Any]) -> Config:
-    """Our configuration from their config.json; what it does not say is what transformers takes it to be."""
-    said = fill_defaults(external, "gpt2", _DEFAULTS, FIXED)
-    check_dropout(said)
-    feed = feedforward_for(said["activation_function"], FEEDS)
-    values = {field: said[name] for field, name in _FIELDS.items()} | {
+    """Convert a config.json to a Config; missing fields have the defaults of transformers."""
+    raw = fill_defaults(external, "gpt2", _DEFAULTS, FIXED)
+    check_dropout(raw)
+    feed = feedforward_for(raw["activation_function"], FEEDS)
+    values = {field: raw[name] for field, name in _FIELDS.items()} | {
         "feedforward": feed,
-        "eos": single_token(said["eos_token_id"]),
+        "eos": single_token(raw["eos_token_id"]),
     }
     return from_dict(Config, values)
 
 
-def check_dropout(said: Mapping[str, Any]) -> None:
-    """Refuse two dropouts where ours have one."""
-    if said["embd_pdrop"] != said["resid_pdrop"]:
+def check_dropout(raw: Mapping[str, Any]) -> None:
+    """Raise `Unsupported` if the two dropout rates of GPT-2 differ."""
+    if raw["embd_pdrop"] != raw["resid_pdrop"]:
         raise Unsupported(
-            f"their embd_pdrop and resid_pdrop differ ({said['embd_pdrop']} and {said['resid_pdrop']}); ours are one"
+            f"embd_pdrop and resid_pdrop must be equal, got {raw['embd_pdrop']} and {raw['resid_pdrop']}"
         )
 
 
 def export_config(config: Config) -> dict[str, Any]:
-    """Their config.json from our configuration."""
+    """Convert a Config to a config.json."""
     _check(config)
     return {
         "model_type": "gpt2",
         "architectures": ["GPT2LMHeadModel"],
         **{name: getattr(config, field) for field, name in _FIELDS.items()},
         "embd_pdrop": config.dropout,
-        "activation_function": {ours: theirs for theirs, ours in FEEDS.items()}[config.feedforward],
+        "activation_function": {internal: external for external, internal in FEEDS.items()}[config.feedforward],
         "bos_token_id": config.eos,
         "eos_token_id": config.eos,
         **FIXED,
@@ -123,7 +123,7 @@ def export_config(config: Config) -> dict[str, Any]:
 
 
 def load(folder: str | Path) -> tuple[GPT, Tokenizer | None]:
-    """A model from a local folder of theirs, in eval mode, and its vocabulary where a tokenizer.json is there."""
+    """Load a local folder; return the model in eval mode, and its tokenizer or None."""
     from regard.tokens.tokenizer import Tokenizer
 
     folder = Path(folder)
@@ -137,11 +137,11 @@ def load(folder: str | Path) -> tuple[GPT, Tokenizer | None]:
 
 
 def save(folder: str | Path, model: GPT, text: Tokenizer | None = None) -> None:
-    """Write a folder that transformers' `GPT2LMHeadModel.from_pretrained` reads; all of it or nothing."""
+    """Write a folder for transformers' `GPT2LMHeadModel.from_pretrained`, atomically."""
     config = model.config
     state = export_state_dict(table(config), model)
     if config.tied:
-        del state["lm_head.weight"]  # as theirs do: one name of the shared table
+        del state["lm_head.weight"]  # as transformers: one name of the shared table
     with atomic_folder(Path(folder), is_hf_folder("gpt2", FILES)) as new:
         write_json(new / "config.json", export_config(config))
         write_json(new / "generation_config.json", {"bos_token_id": config.eos, "eos_token_id": config.eos})
@@ -150,7 +150,7 @@ def save(folder: str | Path, model: GPT, text: Tokenizer | None = None) -> None:
             text.save(new)
 
 
-_FIELDS = {  # ours -> theirs, where they mean the same
+_FIELDS = {  # Config -> config.json
     "vocab": "vocab_size",
     "width": "n_embd",
     "heads": "n_head",
@@ -162,7 +162,7 @@ _FIELDS = {  # ours -> theirs, where they mean the same
     "tied": "tie_word_embeddings",
 }
 
-# What a GPT-2 must have for ours to be the same.
+# Required values of a config.json.
 FIXED: dict[str, Any] = {
     "layer_norm_epsilon": 1e-5,
     "scale_attn_weights": True,
@@ -171,7 +171,7 @@ FIXED: dict[str, Any] = {
     "add_cross_attention": False,
 }
 
-# What transformers assumes of a config.json that does not say.
+# Defaults of transformers.
 _DEFAULTS: dict[str, Any] = {
     **FIXED,
     "vocab_size": 50257,
@@ -190,7 +190,7 @@ _DEFAULTS: dict[str, Any] = {
 
 
 def _biases(config: Config) -> Iterator[tuple[str, int]]:
-    """Every bias of theirs by name, and how long it is: zeros where ours has none."""
+    """Return every bias of GPT-2 by name, and its size: zeros if bias=False."""
     width, hidden = config.width, config.ffn or 4 * config.width
     each = {"ln_1": width, "attn.c_attn": 3 * width, "attn.c_proj": width, "ln_2": width, "mlp.c_fc": hidden}
     for layer in range(config.layers):
@@ -200,17 +200,17 @@ def _biases(config: Config) -> Iterator[tuple[str, int]]:
 
 
 def _normalize_keys(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Their tensors under the names of today: files of the body alone lack the first word, old ones keep a mask."""
+    """Rename tensors: add the prefix that files of a bare GPT2Model lack, drop the masks of old files."""
     named = {}
     for name, value in state.items():
         body = name if name.startswith(("transformer.", "lm_head.")) else f"transformer.{name}"
-        if not body.endswith((".attn.bias", ".attn.masked_bias")):  # not to be learned: who may look at whom
+        if not body.endswith((".attn.bias", ".attn.masked_bias")):  # causal masks
             named[body] = value
     return named
 
 
 def _check(config: Config) -> None:
-    """Refuse what GPT-2 has no place for."""
+    """Raise `Unsupported` for a model that the format cannot represent."""
     needed = {
         "norm_kind": ("layer", config.norm_kind == "layer"),
         "qk_norm": (None, config.qk_norm is None),

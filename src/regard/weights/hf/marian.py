@@ -1,6 +1,6 @@
-"""Marian translators of Hugging Face transformers (`MarianMTModel`, the opus-mt models), both ways.
+"""Marian translators of Hugging Face transformers (`MarianMTModel`, the opus-mt models), import and export.
 
-    theirs                                       ours
+    transformers                                 Regard
     one table for source, target and output      embed and head, tied
     q_proj, k_proj, v_proj                       one qkv matrix, rows by head
     final_logits_bias                            the head's bias
@@ -40,12 +40,12 @@ from regard.weights.table import Row, computed, export_state_dict, import_state_
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
 
-FEEDS = {"relu": "relu", "gelu": "gelu", "silu": "silu", "swish": "silu"}  # theirs -> ours; of two, the last is written
+FEEDS = {"relu": "relu", "gelu": "gelu", "silu": "silu", "swish": "silu"}  # transformers -> Regard; of two, the last is exported
 POSITIONS = "sinusoidal(layout='halves')"
 
 
 def table(config: Config) -> list[Row]:
-    """The rows for a model of ours with this configuration."""
+    """Return the rows for a model with this Config."""
     _check(config)
     shared = ("model.shared.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
     output = "lm_head.weight"
@@ -63,17 +63,17 @@ def table(config: Config) -> list[Row]:
         here, there = f"{stack_of}.blocks.{{}}", f"model.{stack_of}.layers.{{}}"
         rows.append(Row(f"model.{stack_of}.embed_positions.weight", f"{stack_of}.positions", computed(config.length)))
         for kind in ("weight", "bias"):
-            theirs = tuple(f"{there}.self_attn.{name}_proj.{kind}" for name in "qkv")
+            external = tuple(f"{there}.self_attn.{name}_proj.{kind}" for name in "qkv")
             rows += [
-                Row(theirs, f"{here}.mix.project.qkv.{kind}", three),
+                Row(external, f"{here}.mix.project.qkv.{kind}", three),
                 Row(f"{there}.self_attn.out_proj.{kind}", f"{here}.mix.join.out.{kind}", same),
                 Row(f"{there}.self_attn_layer_norm.{kind}", f"{here}.mix_norm.{kind}", same),
             ]
             if stack_of == "decoder":
-                theirs = tuple(f"{there}.encoder_attn.{name}_proj.{kind}" for name in "kv")
+                external = tuple(f"{there}.encoder_attn.{name}_proj.{kind}" for name in "kv")
                 rows += [
                     Row(f"{there}.encoder_attn.q_proj.{kind}", f"{here}.cross.project.q.{kind}", same),
-                    Row(theirs, f"{here}.cross.project.kv.{kind}", two),
+                    Row(external, f"{here}.cross.project.kv.{kind}", two),
                     Row(f"{there}.encoder_attn.out_proj.{kind}", f"{here}.cross.join.out.{kind}", same),
                     Row(f"{there}.encoder_attn_layer_norm.{kind}", f"{here}.cross_norm.{kind}", same),
                 ]
@@ -86,25 +86,25 @@ def table(config: Config) -> list[Row]:
 
 
 def import_config(external: Mapping[str, Any]) -> Config:
-    """Our configuration from their config.json; what it does not say is what transformers takes it to be."""
-    said = fill_defaults(external, "marian", _DEFAULTS, _FIXED)
+    """Convert a config.json to a Config; missing fields have the defaults of transformers."""
+    raw = fill_defaults(external, "marian", _DEFAULTS, _FIXED)
     for name in ("attention_heads", "ffn_dim"):
-        if (a := said[f"encoder_{name}"]) != (b := said[f"decoder_{name}"]):
-            raise Unsupported(f"their encoder and decoder differ in {name} ({a} and {b}); ours have one value")
-    if said.get("decoder_vocab_size") not in (None, said["vocab_size"]):
-        raise Unsupported("their source and target vocabularies differ; ours share one")
-    feed = feedforward_for(said["activation_function"], FEEDS)
-    values = {field: said[name] for field, name in _FIELDS.items()} | {
+        if (a := raw[f"encoder_{name}"]) != (b := raw[f"decoder_{name}"]):
+            raise Unsupported(f"{name} of encoder and decoder must be equal, got {a} and {b}")
+    if raw.get("decoder_vocab_size") not in (None, raw["vocab_size"]):
+        raise Unsupported("source and target vocabulary must be shared")
+    feed = feedforward_for(raw["activation_function"], FEEDS)
+    values = {field: raw[name] for field, name in _FIELDS.items()} | {
         "feedforward": feed,
         "positions": POSITIONS,
         "head_bias": True,
-        "eos": single_token(said["eos_token_id"]),
+        "eos": single_token(raw["eos_token_id"]),
     }
     return from_dict(Config, values)
 
 
 def export_config(config: Config) -> dict[str, Any]:
-    """Their config.json from our configuration."""
+    """Convert a Config to a config.json."""
     _check(config)
     return {
         "model_type": "marian",
@@ -114,7 +114,7 @@ def export_config(config: Config) -> dict[str, Any]:
         "decoder_vocab_size": config.vocab,
         "decoder_attention_heads": config.heads,
         "decoder_ffn_dim": config.ffn,
-        "activation_function": {ours: theirs for theirs, ours in FEEDS.items()}[config.feedforward],
+        "activation_function": {internal: external for external, internal in FEEDS.items()}[config.feedforward],
         "bos_token_id": None,
         "eos_token_id": config.eos,
         "forced_eos_token_id": config.eos,
@@ -123,7 +123,7 @@ def export_config(config: Config) -> dict[str, Any]:
 
 
 def load(folder: str | Path) -> tuple[Transformer, Tokenizer | None]:
-    """A model from a local folder of theirs, in eval mode, and its vocabulary where a tokenizer.json is there."""
+    """Load a local folder; return the model in eval mode, and its tokenizer or None."""
     from regard.tokens.tokenizer import Tokenizer
 
     folder = Path(folder)
@@ -137,14 +137,14 @@ def load(folder: str | Path) -> tuple[Transformer, Tokenizer | None]:
 
 
 def save(folder: str | Path, model: Transformer, text: Tokenizer | None = None) -> None:
-    """Write a folder that transformers' `MarianMTModel.from_pretrained` reads; all of it or nothing."""
+    """Write a folder for transformers' `MarianMTModel.from_pretrained`, atomically."""
     config = model.config
     rows = table(config)
     if _layout(config) != "halves":
-        raise Unsupported(f"Marian's positions are {POSITIONS}; a model with '{config.positions}' cannot be written so")
+        raise Unsupported(f"Marian needs positions {POSITIONS}, got '{config.positions}'")
     state = export_state_dict(rows, model)
     alike = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
-    for name in [*state]:  # as theirs do: one name of the shared table, and no positions
+    for name in [*state]:  # as transformers: one name of the shared table, and no positions
         if name.endswith("embed_positions.weight") or name in alike[: 3 if config.tied else 2]:
             del state[name]
     start = {"decoder_start_token_id": config.bos, "eos_token_id": config.eos, "pad_token_id": config.pad}
@@ -157,7 +157,7 @@ def save(folder: str | Path, model: Transformer, text: Tokenizer | None = None) 
             text.save(new)
 
 
-_FIELDS = {  # ours -> theirs, where they mean the same
+_FIELDS = {  # Config -> config.json
     "vocab": "vocab_size",
     "width": "d_model",
     "heads": "encoder_attention_heads",
@@ -173,7 +173,7 @@ _FIELDS = {  # ours -> theirs, where they mean the same
     "bos": "decoder_start_token_id",
 }
 
-# What a Marian model must have for ours to be the same; the last four are written in older files only.
+# Required values of a config.json; the last four are written in older files only.
 _FIXED: dict[str, Any] = {
     "scale_embedding": True,
     "share_encoder_decoder_embeddings": True,
@@ -183,7 +183,7 @@ _FIXED: dict[str, Any] = {
     "static_position_embeddings": True,
 }
 
-# What transformers assumes of a config.json that does not say.
+# Defaults of transformers.
 _DEFAULTS: dict[str, Any] = {
     **_FIXED,
     "scale_embedding": False,
@@ -208,7 +208,7 @@ _DEFAULTS: dict[str, Any] = {
 
 
 def _check(config: Config) -> None:
-    """Refuse what Marian has no place for."""
+    """Raise `Unsupported` for a model that the format cannot represent."""
     needed = {
         "norm": ("post", config.norm == "post"),
         "norm_kind": ("layer", config.norm_kind == "layer"),
@@ -222,7 +222,7 @@ def _check(config: Config) -> None:
 
 
 def _layout(config: Config) -> str | None:
-    """The layout of sinusoids, None where positions are something else."""
+    """Return the layout of sinusoidal positions, None for other positions."""
     spec = Spec.parse(config.positions)
     plain = spec.name == "sinusoidal" and spec.kwargs.get("base", 1e4) == 1e4
     return str(spec.kwargs.get("layout", "interleaved")) if plain else None

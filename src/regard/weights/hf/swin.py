@@ -1,17 +1,17 @@
-"""Swin of Hugging Face transformers, both ways.
+"""Swin of Hugging Face transformers, import and export.
 
-    theirs                                           ours
+    transformers                                     Regard
     embeddings                                       stem, embed_norm
     layers.{s}.downsample, after stage s             stages.{s+1}.merge, before the next
     attention.self.query, key, value                 one qkv matrix, rows by head
     attention.self.relative_position_bias_table      positions.table
     SwinModel, SwinForImageClassification            classes 0, classes K
 
-    model, shown = hf_swin.load(folder)                  a folder with config.json and model.safetensors
+    model, task = hf_swin.load(folder)                  a folder with config.json and model.safetensors
     hf_swin.save("mine", model)                      SwinForImageClassification.from_pretrained("mine") reads it
 
-Their padding is looked at (padding="attend"). Names are those of the files; in memory transformers has newer ones.
-Where one side of a grid is no longer than a window and the other is, theirs shift along neither, ours along one.
+Padding is attended to (padding="attend"). Names are those of files; modules of transformers 5 have newer ones. Where one
+side of a grid is no longer than a window and the other is, transformers shifts along neither, Regard along one.
 
 Liu et al.: Swin Transformer. ICCV 2021. arXiv:2103.14030
 """
@@ -41,12 +41,12 @@ from regard.weights.timm.swin import check
 
 
 def table(config: Config) -> list[Row]:
-    """The rows for a model of ours with this configuration."""
+    """Return the rows for a model with this Config."""
     check("transformers' Swin", config, "table")
     smallest = min(grid_size(config.image_size, config.patch_size * 2 ** (len(config.layers) - 1)))
     if smallest < config.window_size:
         raise Unsupported(
-            f"transformers' Swin has windows of one size in all stages; here the last grid has a side of {smallest}, "
+            f"transformers' Swin needs windows of one size in all stages; here the last grid has a side of {smallest}, "
             f"the window {config.window_size}"
         )
     rows, body = shared_rows(config, "swin"), "swin." if config.num_classes else ""
@@ -68,28 +68,28 @@ def table(config: Config) -> list[Row]:
 
 
 def import_config(external: Mapping[str, Any]) -> Config:
-    """Our configuration from their config.json; what it does not say is what transformers takes it to be."""
+    """Convert a config.json to a Config; missing fields have the defaults of transformers."""
     return from_dict(Config, import_fields(fill_defaults(external, "swin", DEFAULTS, FIXED)))
 
 
 def export_config(config: Config) -> dict[str, Any]:
-    """Their config.json from our configuration."""
+    """Convert a Config to a config.json."""
     check("transformers' Swin", config, "table")
     return export_fields(config, "swin", "Swin")
 
 
 def load(folder: str | Path) -> tuple[Swin, dict[str, Any]]:
-    """A model from a local folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ..."""
-    return load_image_folder(folder, lambda said, _: import_config(said), Swin, table, hf_preprocessing)
+    """Load a local folder; return the model in eval mode, and its labels and preprocessing."""
+    return load_image_folder(folder, lambda raw, _: import_config(raw), Swin, table, hf_preprocessing)
 
 
 def save(folder: str | Path, what: Swin | Classifier) -> None:
-    """Write a folder that transformers reads; all of it or nothing. Of a classifier it says the labels, mean, crop."""
+    """Write a folder for transformers, atomically; of a classifier, with labels and preprocessing."""
     save_for_transformers(folder, what, Swin, export_config, table)
 
 
 def normalize_keys(state: Mapping[str, Any]) -> dict[str, Any]:
-    """What the modules of transformers 5 hold, under the names that files have."""
+    """Rename tensors of modules of transformers 5 to the names of files."""
     return rename_keys(state, _RENAMED)
 
 
@@ -102,11 +102,11 @@ _RENAMED = {
 }
 
 
-# -- what both versions of Swin have in common -------------------------------------------------------------------------
+# -- shared by Swin and Swin v2 ----------------------------------------------------------------------------------------
 
 
 def shared_rows(config: Any, name: str) -> list[Row]:
-    """All that is not who looks at whom."""
+    """Return all rows except those of attention."""
     body, last = f"{name}." if config.num_classes else "", len(config.layers) - 1
     rows = [
         *linear(f"{body}embeddings.patch_embeddings.projection", "stem.embed"),
@@ -128,25 +128,25 @@ def shared_rows(config: Any, name: str) -> list[Row]:
     return rows + (linear("classifier", "head") if config.num_classes else [])
 
 
-def import_fields(said: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of our Config that a config.json fills."""
-    named = next(iter(said.get("architectures") or ()), "")
-    found = {field: said[name] for field, name in FIELDS.items()}
-    return found | {"num_classes": 0 if named.endswith("Model") else count_labels(said), "padding": "attend"}
+def import_fields(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a Config from a config.json."""
+    named = next(iter(raw.get("architectures") or ()), "")
+    found = {field: raw[name] for field, name in FIELDS.items()}
+    return found | {"num_classes": 0 if named.endswith("Model") else count_labels(raw), "padding": "attend"}
 
 
 def export_fields(config: Any, kind: str, name: str) -> dict[str, Any]:
-    """A config.json."""
+    """Return a config.json."""
     return {
         "model_type": kind,
         "architectures": [f"{name}ForImageClassification" if config.num_classes else f"{name}Model"],
-        **{theirs: getattr(config, field) for field, theirs in FIELDS.items()},
+        **{external: getattr(config, field) for field, external in FIELDS.items()},
         **label_maps(config.num_classes),
         **FIXED,
     }
 
 
-FIELDS = {  # ours -> theirs, where they mean the same
+FIELDS = {  # Config -> config.json
     "image_size": "image_size",
     "channels": "num_channels",
     "patch_size": "patch_size",
@@ -160,7 +160,7 @@ FIELDS = {  # ours -> theirs, where they mean the same
     "drop_path": "drop_path_rate",
 }
 
-# What a Swin must have for ours to be the same.
+# Required values of a config.json.
 FIXED: dict[str, Any] = {
     "hidden_act": "gelu",
     "qkv_bias": True,
@@ -168,7 +168,7 @@ FIXED: dict[str, Any] = {
     "layer_norm_eps": 1e-5,
 }
 
-# What transformers assumes of a config.json that does not say.
+# Defaults of transformers.
 DEFAULTS: dict[str, Any] = {
     **FIXED,
     "image_size": 224,

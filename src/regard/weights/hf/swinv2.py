@@ -1,17 +1,17 @@
-"""Swin v2 of Hugging Face transformers, both ways.
+"""Swin v2 of Hugging Face transformers, import and export.
 
-    theirs                                               ours
+    transformers                                         Regard
     attention.self.query, key, value                     project.qkv and project.bias, rows by head; keys have none
     attention.self.logit_scale                           project.log_scale
     attention.self.continuous_position_bias_mlp          positions.up, positions.down
     pretrained_window_sizes                              pretrained_window_sizes
     Swinv2Model, Swinv2ForImageClassification            classes 0, classes K
 
-    model, shown = hf_swinv2.load(folder)                    a folder with config.json and model.safetensors
+    model, task = hf_swinv2.load(folder)                    a folder with config.json and model.safetensors
     hf_swinv2.save("mine", model)                        Swinv2ForImageClassification.from_pretrained("mine") reads it
 
-All else is as in transformers' Swin (weights.hf_swin), padding too; but theirs decide once, by the size they were made
-for, whether a stage's windows are shifted, ours by the image at hand.
+All else is as in weights.hf.swin, padding too; but transformers decides by the training size whether the windows of a
+stage are shifted, Regard by the size of each image.
 
 Liu et al.: Swin Transformer V2. CVPR 2022. arXiv:2111.09883
 """
@@ -37,7 +37,7 @@ from regard.weights.timm.swin import check
 
 
 def table(config: Config) -> list[Row]:
-    """The rows for a model of ours with this configuration."""
+    """Return the rows for a model with this Config."""
     check("transformers' Swin v2", config, "continuous")
     rows, body = shared_rows(config, "swinv2"), "swinv2." if config.num_classes else ""
     for stage, heads in enumerate(config.heads):
@@ -66,24 +66,24 @@ def table(config: Config) -> list[Row]:
 
 
 def import_config(external: Mapping[str, Any]) -> Config:
-    """Our configuration from their config.json; what it does not say is what transformers takes it to be."""
-    said = fill_defaults(external, "swinv2", DEFAULTS | {"pretrained_window_sizes": (0,)}, FIXED)
-    before = tuple(said["pretrained_window_sizes"])
-    return from_dict(Config, import_fields(said) | {"pretrained_window_sizes": before if any(before) else None})
+    """Convert a config.json to a Config; missing fields have the defaults of transformers."""
+    raw = fill_defaults(external, "swinv2", DEFAULTS | {"pretrained_window_sizes": (0,)}, FIXED)
+    before = tuple(raw["pretrained_window_sizes"])
+    return from_dict(Config, import_fields(raw) | {"pretrained_window_sizes": before if any(before) else None})
 
 
 def export_config(config: Config) -> dict[str, Any]:
-    """Their config.json from our configuration."""
+    """Convert a Config to a config.json."""
     check("transformers' Swin v2", config, "continuous")
     before = config.pretrained_window_sizes or (0,) * len(config.layers)
     return export_fields(config, "swinv2", "Swinv2") | {"pretrained_window_sizes": before}
 
 
 def load(folder: str | Path) -> tuple[SwinV2, dict[str, Any]]:
-    """A model from a local folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ..."""
-    return load_image_folder(folder, lambda said, _: import_config(said), SwinV2, table, hf_preprocessing)
+    """Load a local folder; return the model in eval mode, and its labels and preprocessing."""
+    return load_image_folder(folder, lambda raw, _: import_config(raw), SwinV2, table, hf_preprocessing)
 
 
 def save(folder: str | Path, what: SwinV2 | Classifier) -> None:
-    """Write a folder that transformers reads; all of it or nothing. Of a classifier it says the labels, mean, crop."""
+    """Write a folder for transformers, atomically; of a classifier, with labels and preprocessing."""
     save_for_transformers(folder, what, SwinV2, export_config, table)

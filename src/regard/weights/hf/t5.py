@@ -1,8 +1,8 @@
-"""T5 of Hugging Face transformers (`T5ForConditionalGeneration`; v1.0, v1.1 and what was made of them), both ways.
+"""T5 of Hugging Face transformers (`T5ForConditionalGeneration`; v1.0, v1.1 and their derivatives), import and export.
 
-    theirs                                            ours
+    transformers                                      Regard
     shared (and lm_head, v1.0)                        embed and head, tied
-    lm_head (v1.1)                                    the head's own matrix
+    lm_head (v1.1)                                    head
     q, k, v                                           one qkv matrix, rows by head; k and v of the source one kv matrix
     relative_attention_bias of block 0                the table of a stack's positions
     wi, wo; wi_0, wi_1, wo                            up, down; gate, up, down
@@ -11,7 +11,7 @@
     model, text = t5.load("t5-small")                 a folder with config.json and model.safetensors
     t5.save("mine", model, text)                      T5ForConditionalGeneration.from_pretrained("mine") reads it
 
-A file of theirs says with `tie_word_embeddings` whether the head sees x / √C; whether it is tied, the weights say.
+`tie_word_embeddings` of a config.json says whether the head reads x / √C; the tensors say whether it is tied.
 
 Raffel et al.: Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer. JMLR 2020.
 arXiv:1910.10683
@@ -46,7 +46,7 @@ from regard.weights.table import Row, export_state_dict, import_state_dict, same
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
 
-# theirs -> ours; their "gated-gelu" is GPT's form of GELU
+# transformers -> Regard; "gated-gelu" is the tanh approximation
 FEEDS = {
     "relu": "relu",
     "gelu": "gelu",
@@ -59,7 +59,7 @@ FEEDS = {
 
 
 def table(config: Config) -> list[Row]:
-    """The rows for a model of ours with this configuration."""
+    """Return the rows for a model with this Config."""
     _check(config)
     shared = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
     rows = (
@@ -93,8 +93,8 @@ def table(config: Config) -> list[Row]:
         last = f"{there}.{1 if side == 'encoder' else 2}"
         rows += [
             *(
-                Row(f"{last}.DenseReluDense.{theirs}.weight", f"{here}.feed.{ours}.weight", same)
-                for theirs, ours in _feed(config).items()
+                Row(f"{last}.DenseReluDense.{external}.weight", f"{here}.feed.{internal}.weight", same)
+                for external, internal in _feed(config).items()
             ),
             Row(f"{last}.layer_norm.weight", f"{here}.feed_norm.weight", same),
             Row(f"{side}.final_layer_norm.weight", f"{side}.norm.weight", same),
@@ -103,42 +103,42 @@ def table(config: Config) -> list[Row]:
 
 
 def _feed(config: Config) -> dict[str, str]:
-    """The matrices of a feed-forward: theirs -> ours."""
-    gated = {ours: theirs for theirs, ours in FEEDS.items()}[config.feedforward].startswith("gated")
+    """Return the names of the matrices of a feed-forward: transformers -> Regard."""
+    gated = {internal: external for external, internal in FEEDS.items()}[config.feedforward].startswith("gated")
     return {"wi_0": "gate", "wi_1": "up", "wo": "down"} if gated else {"wi": "up", "wo": "down"}
 
 
 def import_config(external: Mapping[str, Any]) -> Config:
-    """Our configuration from their config.json; what it does not say is what transformers takes it to be."""
+    """Convert a config.json to a Config; missing fields have the defaults of transformers."""
     there = {key: value for key, value in external.items() if value is not None}
-    said = fill_defaults(there, "t5", _DEFAULTS, _FIXED)
-    feed = feedforward_for(said["feed_forward_proj"], FEEDS)
-    scaled = said.get("scale_decoder_outputs", said["tie_word_embeddings"])
-    values = {field: said[name] for field, name in _FIELDS.items()} | {
-        "decoder_layers": said.get("num_decoder_layers", said["num_layers"]),
-        "attention_dropout": said["dropout_rate"],
-        "activation_dropout": said["dropout_rate"],
+    raw = fill_defaults(there, "t5", _DEFAULTS, _FIXED)
+    feed = feedforward_for(raw["feed_forward_proj"], FEEDS)
+    scaled = raw.get("scale_decoder_outputs", raw["tie_word_embeddings"])
+    values = {field: raw[name] for field, name in _FIELDS.items()} | {
+        "decoder_layers": raw.get("num_decoder_layers", raw["num_layers"]),
+        "attention_dropout": raw["dropout_rate"],
+        "activation_dropout": raw["dropout_rate"],
         "feedforward": feed,
-        "tied": said["tie_word_embeddings"],
+        "tied": raw["tie_word_embeddings"],
         "scale_decoder_outputs": scaled,
-        "eos": single_token(said["eos_token_id"]),
+        "eos": single_token(raw["eos_token_id"]),
     }
     return from_dict(Config, values)
 
 
 def export_config(config: Config) -> dict[str, Any]:
-    """Their config.json from our configuration; they have one dropout for all places, which is our `dropout`."""
+    """Convert a Config to a config.json; T5 has one dropout rate, `dropout`."""
     _check(config)
     scaled = config.tied if config.scale_decoder_outputs is None else config.scale_decoder_outputs
     if scaled and not config.tied:
-        raise Unsupported("a T5 whose head sees x / √C has its head tied to the embedding; this one has tied=False")
+        raise Unsupported("scale_decoder_outputs needs tied=True in transformers' T5")
     return {
         "model_type": "t5",
         "architectures": ["T5ForConditionalGeneration"],
         "is_encoder_decoder": True,
         **{name: getattr(config, field) for field, name in _FIELDS.items()},
         "num_decoder_layers": config.decoder_layers,
-        "feed_forward_proj": {ours: theirs for theirs, ours in FEEDS.items()}[config.feedforward],
+        "feed_forward_proj": {internal: external for external, internal in FEEDS.items()}[config.feedforward],
         "tie_word_embeddings": scaled,
         "eos_token_id": config.eos,
         **_FIXED,
@@ -146,7 +146,7 @@ def export_config(config: Config) -> dict[str, Any]:
 
 
 def load(folder: str | Path) -> tuple[T5, Tokenizer | None]:
-    """A model from a local folder of theirs, in eval mode, and its vocabulary where a tokenizer.json is there."""
+    """Load a local folder; return the model in eval mode, and its tokenizer or None."""
     from regard.tokens.tokenizer import Tokenizer
 
     folder = Path(folder)
@@ -161,11 +161,11 @@ def load(folder: str | Path) -> tuple[T5, Tokenizer | None]:
 
 
 def save(folder: str | Path, model: T5, text: Tokenizer | None = None) -> None:
-    """Write a folder that transformers' `T5ForConditionalGeneration.from_pretrained` reads; all of it or nothing."""
+    """Write a folder for transformers' `T5ForConditionalGeneration.from_pretrained`, atomically."""
     config = model.config
     state = export_state_dict(table(config), model)
     for name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")[: 2 + config.tied]:
-        del state[name]  # as theirs do: one name of the shared table
+        del state[name]  # as transformers: one name of the shared table
     start = {"decoder_start_token_id": config.bos, "eos_token_id": config.eos, "pad_token_id": config.pad}
     with atomic_folder(Path(folder), is_hf_folder("t5", FILES)) as new:
         write_json(new / "config.json", export_config(config))
@@ -175,7 +175,7 @@ def save(folder: str | Path, model: T5, text: Tokenizer | None = None) -> None:
             text.save(new)
 
 
-_FIELDS = {  # ours -> theirs, where they mean the same
+_FIELDS = {  # Config -> config.json
     "vocab": "vocab_size",
     "width": "d_model",
     "heads": "num_heads",
@@ -190,10 +190,10 @@ _FIELDS = {  # ours -> theirs, where they mean the same
     "bos": "decoder_start_token_id",
 }
 
-# What a T5 must have for ours to be the same.
+# Required values of a config.json.
 _FIXED: dict[str, Any] = {"is_decoder": False, "is_encoder_decoder": True}
 
-# What transformers assumes of a config.json that does not say.
+# Defaults of transformers.
 _DEFAULTS: dict[str, Any] = {
     **_FIXED,
     "vocab_size": 32128,
@@ -213,22 +213,22 @@ _DEFAULTS: dict[str, Any] = {
     "decoder_start_token_id": 0,
 }
 
-# The published files of v1.0 hold a table for the attention to the source, which no version of the model has read.
+# The published files of v1.0 have a table for cross-attention that no version of the model uses.
 _UNUSED = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
 
 
 def _normalize_keys(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Their tensors under all the names that they have in a model: a file may hold a shared table once."""
+    """Add all names of the shared embedding, of which a file may have one."""
     named = {name: value for name, value in state.items() if name != _UNUSED}
     every = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
     known = next((named[name] for name in (*every, "lm_head.weight") if name in named), None)
     if known is None:
-        raise BadInput("there is no shared.weight among the tensors: these are not the weights of a T5")
+        raise BadInput("no shared.weight among the tensors: these are not the weights of a T5")
     return dict.fromkeys((*every, "lm_head.weight"), known) | named
 
 
 def _check(config: Config) -> None:
-    """Refuse what T5 has no place for."""
+    """Raise `Unsupported` for a model that the format cannot represent."""
     needed = {
         "norm_kind": ("rms", config.norm_kind == "rms"),
         "attention": requires_softmax(config),

@@ -1,17 +1,17 @@
-"""ViT of Hugging Face transformers, both ways.
+"""ViT of Hugging Face transformers, import and export.
 
-    theirs                                        ours
+    transformers                                  Regard
     embeddings.patch_embeddings.projection        stem.embed
-    embeddings.cls_token, position_embeddings     first, positions.table (drawn larger or smaller without antialias)
+    embeddings.cls_token, position_embeddings     first, positions.table (interpolated without antialiasing)
     query, key, value                             one qkv matrix, rows by head
     layernorm_before, layernorm_after             mix_norm, feed_norm
     ViTForImageClassification                     classes
     ViTModel                                      num_classes=0; its pooler is a representation
 
-    model, shown = hf_vit.load(folder)            config.json and model.safetensors, perhaps preprocessor_config.json
+    model, task = hf_vit.load(folder)            config.json and model.safetensors, perhaps preprocessor_config.json
     hf_vit.save("mine", model)                    ViTForImageClassification.from_pretrained("mine") reads it
 
-The names are those of the files. Modules of transformers 5 call their tensors otherwise; `named` gives theirs a file's.
+Names are those of files; `normalize_keys` renames tensors of modules of transformers 5.
 
 Dosovitskiy et al.: An Image is Worth 16x16 Words. ICLR 2021. arXiv:2010.11929
 """
@@ -44,12 +44,12 @@ from regard.weights.checkpoint_formats import (
 )
 from regard.weights.table import Row, linear, stack, view
 
-# theirs -> ours; of two, the last is written
+# transformers -> Regard; of two, the last is exported
 FEEDS = {"gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "gelu": "gelu", "relu": "relu", "silu": "silu"}
 
 
 def table(config: Config) -> list[Row]:
-    """The rows for a model of ours with this configuration."""
+    """Return the rows for a model with this Config."""
     check(config, 1)
     body = "vit." if config.num_classes else ""
     rows = [
@@ -62,7 +62,7 @@ def table(config: Config) -> list[Row]:
 
 
 def shared_rows(config: Config, body: str) -> list[Row]:
-    """What ViT and DeiT have in common: all but the tokens before the patches, and the heads."""
+    """Return the rows that ViT and DeiT share: all but prefix tokens and heads."""
     there, here = f"{body}encoder.layer.{{}}", "encoder.blocks.{}"
     return [
         Row(f"{body}embeddings.position_embeddings", "positions.table", view("one n c -> (one n) c", one=1)),
@@ -86,7 +86,7 @@ def shared_rows(config: Config, body: str) -> list[Row]:
 
 
 def check(config: Config, prefix: int) -> None:
-    """Refuse what theirs have no place for; at other sizes of images they draw positions their own way."""
+    """Raise `Unsupported` for a model that the format cannot represent."""
     place = Spec.parse(config.positions)
     needed = {
         "attention": requires_softmax(config),
@@ -102,39 +102,39 @@ def check(config: Config, prefix: int) -> None:
 
 
 def import_config(external: Mapping[str, Any], pooler: bool = True) -> Config:
-    """Our configuration from their config.json; of a body alone, whether its pooler is there."""
-    said = fill_defaults(external, "vit", DEFAULTS, FIXED)
-    named = next(iter(said.get("architectures") or ()), "ViTModel")
+    """Convert a config.json to a Config; `tensors` tell whether a bare ViTModel has a pooler."""
+    raw = fill_defaults(external, "vit", DEFAULTS, FIXED)
+    named = next(iter(raw.get("architectures") or ()), "ViTModel")
     if named not in ("ViTModel", "ViTForImageClassification"):
-        raise Unsupported(f"their {named} is not among: ViTModel, ViTForImageClassification")
+        raise Unsupported(f"{named} is not supported; choose one of: ViTModel, ViTForImageClassification")
     bare = named == "ViTModel"
-    representation = said["pooler_output_size"] or said["hidden_size"] if bare and pooler else None
-    return from_dict(Config, import_fields(said, not bare) | {"representation_size": representation})
+    representation = raw["pooler_output_size"] or raw["hidden_size"] if bare and pooler else None
+    return from_dict(Config, import_fields(raw, not bare) | {"representation_size": representation})
 
 
-def import_fields(said: Mapping[str, Any], head: bool) -> dict[str, Any]:
-    """The fields of ours that a config.json of a ViT or a DeiT gives."""
-    return {field: said[name] for field, name in FIELDS.items()} | {
-        "num_classes": count_labels(said) if head else 0,
-        "feedforward": feedforward_for(said["hidden_act"], FEEDS),
+def import_fields(raw: Mapping[str, Any], head: bool) -> dict[str, Any]:
+    """Return the fields of a Config from a config.json of a ViT or DeiT."""
+    return {field: raw[name] for field, name in FIELDS.items()} | {
+        "num_classes": count_labels(raw) if head else 0,
+        "feedforward": feedforward_for(raw["hidden_act"], FEEDS),
         "positions": "learned(antialias=False)",
     }
 
 
 def export_config(config: Config) -> dict[str, Any]:
-    """Their config.json from our configuration."""
+    """Convert a Config to a config.json."""
     check(config, 1)
     named = "ViTForImageClassification" if config.num_classes else "ViTModel"
     return {"model_type": "vit", "architectures": [named], **export_fields(config)}
 
 
 def export_fields(config: Config) -> dict[str, Any]:
-    """What a config.json of a ViT or a DeiT says of a model of ours."""
+    """Return the fields of a config.json that ViT and DeiT share."""
     pair = {name: getattr(config, field) for field, name in FIELDS.items()}
     return {
         **{name: list(value) if isinstance(value, tuple) else value for name, value in pair.items()},
         "intermediate_size": config.ffn or 4 * config.width,
-        "hidden_act": {ours: theirs for theirs, ours in FEEDS.items()}[config.feedforward],
+        "hidden_act": {internal: external for external, internal in FEEDS.items()}[config.feedforward],
         "pooler_output_size": config.representation_size or config.width,
         **label_maps(config.num_classes),
         **FIXED,
@@ -142,27 +142,27 @@ def export_fields(config: Config) -> dict[str, Any]:
 
 
 def load(folder: str | Path) -> tuple[ViT, dict[str, Any]]:
-    """A model from a local folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ..."""
+    """Load a local folder; return the model in eval mode, and its labels and preprocessing."""
     return load_image_folder(folder, _import_config, ViT, table, hf_preprocessing, add_missing_biases)
 
 
 def save(folder: str | Path, what: ViT | Classifier) -> None:
-    """Write a folder that transformers reads; all of it or nothing. Of a classifier it says the labels, mean, crop."""
+    """Write a folder for transformers, atomically; of a classifier, with labels and preprocessing."""
     save_for_transformers(folder, what, ViT, export_config, table)
 
 
 def add_missing_biases(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Their tensors; a model may have been made without biases of q, k and v (qkv_bias=False)."""
+    """Add zero biases of q, k and v to tensors of a model with qkv_bias=False."""
     return add_zero_biases(state, *(f"attention.attention.{name}" for name in ("query", "key", "value")))
 
 
 def normalize_keys(state: Mapping[str, Any]) -> dict[str, Any]:
-    """What the modules of transformers 5 hold, under the names that files have."""
+    """Rename tensors of modules of transformers 5 to the names of files."""
     return rename_keys(state, _RENAMED)
 
 
-def _import_config(said: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config:
-    return import_config(said, "pooler.dense.weight" in state)
+def _import_config(raw: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config:
+    return import_config(raw, "pooler.dense.weight" in state)
 
 
 _RENAMED = {
@@ -175,7 +175,7 @@ _RENAMED = {
     "mlp.fc2.": "output.dense.",
 }
 
-FIELDS = {  # ours -> theirs, where they mean the same
+FIELDS = {  # Config -> config.json
     "image_size": "image_size",
     "channels": "num_channels",
     "patch_size": "patch_size",
@@ -188,10 +188,10 @@ FIELDS = {  # ours -> theirs, where they mean the same
     "eps": "layer_norm_eps",
 }
 
-# What a ViT must have for ours to be the same.
+# Required values of a config.json.
 FIXED: dict[str, Any] = {"pooler_act": "tanh"}
 
-# What transformers assumes of a config.json that does not say.
+# Defaults of transformers.
 DEFAULTS: dict[str, Any] = {
     **FIXED,
     "image_size": 224,

@@ -1,20 +1,19 @@
-"""ViT of google-research/vision_transformer: its .npz files, both ways.
+"""ViT of google-research/vision_transformer: its .npz files, import and export.
 
-    theirs                                                ours
+    google-research                                       Regard
     embedding                 P P C width                 stem.embed
     cls, Transformer/posembed_input                       first, positions.table
     query, key, value         C H D each                  one qkv matrix, rows by head
-    MultiHeadAttention.../out          H D C                       mix.join.out
-    pre_logits                                            represent
+    MultiHeadDotProductAttention_.../out  H D C           mix.join.out
+    pre_logits                                            pre_logits
     kernels with the input first                          weights with the output first
 
     model = google_vit.load("ViT-B_16.npz")
     google_vit.save("mine.npz", model)
 
-The files hold nothing but arrays, and these say all there is to know but two things. Their GELU is flax's, which is
-computed by a tanh unless told otherwise, so ours has feedforward="gelu_tanh" (timm and transformers load the same files with
-the exact one); and positions stand in a row, so that a grid of patches is taken to be square. What would come back as
-something else is not written. A file is read as data; pickled objects in it are refused.
+The files have only arrays, which determine all but two things. GELU is flax's default, the tanh approximation, so
+feedforward="gelu_tanh" (timm and transformers load the same files with exact GELU); and positions are flat, so the grid
+of patches must be square. A model that would be loaded differently is not exported. Pickled objects in a file are refused.
 
 Dosovitskiy et al.: An Image is Worth 16x16 Words. ICLR 2021. arXiv:2010.11929
 Steiner et al.: How to train your ViT? TMLR 2022. arXiv:2106.10270 (the files of Ti and S)
@@ -43,7 +42,7 @@ from regard.weights.table import Row, export_state_dict, import_state_dict, same
 
 
 def table(config: Config) -> list[Row]:
-    """The rows for a model of ours with this configuration."""
+    """Return the rows for a model with this Config."""
     _check(config)
     there, here, h = "Transformer/encoderblock_{}", "encoder.blocks.{}", config.heads
     attention = f"{there}/MultiHeadDotProductAttention_1"
@@ -77,17 +76,17 @@ def table(config: Config) -> list[Row]:
 
 
 def import_config(external: Mapping[str, Tensor]) -> Config:
-    """Our configuration, read off their arrays; the images are taken to be square."""
+    """Infer a Config from arrays; images must be square."""
     try:
         p, q, channels, width = external["embedding/kernel"].shape
         heads = external["Transformer/encoderblock_0/MultiHeadDotProductAttention_1/query/kernel"].shape[1]
         ffn = external["Transformer/encoderblock_0/MlpBlock_3/Dense_0/kernel"].shape[1]
         many = external["Transformer/posembed_input/pos_embedding"].shape[1] - ("cls" in external)
     except (KeyError, ValueError, IndexError):
-        raise BadInput("these are not the arrays of a ViT of google-research: its first block is not there") from None
+        raise BadInput("these are not the arrays of a ViT of google-research: the first block is missing") from None
     side = math.isqrt(many)
     if side * side != many:
-        raise BadInput(f"{many} positions are no square of patches")
+        raise BadInput(f"the number of positions must be a square, got {many}")
     return Config(
         num_classes=external["head/kernel"].shape[1] if "head/kernel" in external else 0,
         image_size=side * p if p == q else (side * p, side * q),
@@ -105,7 +104,7 @@ def import_config(external: Mapping[str, Tensor]) -> Config:
 
 
 def load(file: str | Path) -> ViT:
-    """The model of an .npz file, in eval mode."""
+    """Load the model of an .npz file, in eval mode."""
     state = _read(Path(file))
     with skip_init():
         model = ViT(import_config(state))
@@ -114,10 +113,10 @@ def load(file: str | Path) -> ViT:
 
 
 def save(file: str | Path, model: ViT) -> None:
-    """Write an .npz file as theirs are."""
+    """Write an .npz file."""
     if not isinstance(model, ViT):
         given = type(model).__name__
-        raise Unsupported(f"files of google-research hold the weights of a ViT, no labels: give a ViT, not {given}")
+        raise Unsupported(f"files of google-research have weights only: give a ViT, not {given}")
     _check_representable(model.config)
     arrays = {
         name: value.detach().float().cpu().numpy()
@@ -151,18 +150,18 @@ def _norm(external: str, internal: str) -> list[Row]:
 
 
 def _check_representable(config: Config) -> None:
-    """Refuse to write what a file has no place to say: it would come back as something else."""
-    (y, x), theirs = grid_size(config.image_size, config.patch_size), "a file of google-research does not say"
+    """Raise `Unsupported` for a model that would be loaded as another."""
+    (y, x), external = grid_size(config.image_size, config.patch_size), "a file of google-research does not say"
     if y != x:
-        raise Unsupported(f"{theirs} how its positions lie, so only a square of patches is written, not {y} x {x}")
+        raise Unsupported(f"{external} how its positions lie, so only a square of patches is written, not {y} x {x}")
     if config.feedforward != "gelu_tanh":
         raise Unsupported(
-            f"{theirs} which GELU it has, and is read as gelu_tanh: {config.feedforward} would come back as it"
+            f"{external} which GELU it has, and is read as gelu_tanh: {config.feedforward} would come back as it"
         )
 
 
 def _check(config: Config) -> None:
-    """Refuse what theirs have no place for; positions at other sizes of images are drawn their own way."""
+    """Raise `Unsupported` for a model that the format cannot represent."""
     place = Spec.parse(config.positions)
     needed = {
         "attention": requires_softmax(config),

@@ -1,14 +1,14 @@
-"""`torch.nn.Transformer` and our encoder and decoder stacks, both ways; norm first or last.
+"""`torch.nn.Transformer` and our encoder and decoder stacks, import and export; norm first or last.
 
-    theirs                          ours
+    torch                           Regard
     in_proj (q, k, v by thirds)     self: one qkv matrix, rows by head; cross: q, and kv by head
     a norm after each stack         final_norm=True
-    vectors in, vectors out         the same, through `model.encoder` and `model.decoder`; embed and head are kept
+    vectors to vectors              `model.encoder` and `model.decoder`; embed and head are not changed
 
-    model = Transformer(torch_transformer.ours(theirs, vocab=8000))
-    read(torch_transformer.table(model.config), theirs.state_dict(), model)
+    model = Transformer(torch_transformer.import_config(module, vocab=8000))
+    import_state_dict(torch_transformer.table(model.config), module.state_dict(), model)
 
-PyTorch's module has no positions and no vocabulary; ours come from `make_generation_config`.
+PyTorch's module has no positions and no vocabulary; `settings` give them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FEEDS = {"relu": F.relu, "gelu": F.gelu}
 
 
 def table(config: Config, bias: bool = True) -> list[Row]:
-    """The rows for a model of ours with this configuration; `bias` as in ``torch.nn.Transformer(bias=...)``."""
+    """Return the rows for a model with this Config; `bias` as in ``torch.nn.Transformer(bias=...)``."""
     _check(config)
     by_head = view("(three h d) ... -> (h three d) ...", three=3, h=config.heads)
     first_and_rest = split(
@@ -68,13 +68,13 @@ def table(config: Config, bias: bool = True) -> list[Row]:
 
 
 def import_config(external: nn.Transformer, vocab: int, **settings: Any) -> Config:
-    """Our configuration for the stacks of a `torch.nn.Transformer`; `make_generation_config` are the fields it knows nothing of."""
+    """Return the Config for the stacks of a `torch.nn.Transformer`; `settings` are fields that it lacks."""
     layer: Any = external.encoder.layers[0]
     if layer.norm1.eps != 1e-5:
-        raise Unsupported(f"their norms have eps={layer.norm1.eps}; ours have 1e-5")
+        raise Unsupported(f"eps of norms must be 1e-5, got {layer.norm1.eps}")
     feed = next((name for name, f in FEEDS.items() if layer.activation is f), None)
     if feed is None:
-        raise Unsupported(f"their activation {layer.activation} is not among ours: {', '.join(FEEDS)}")
+        raise Unsupported(f"activation {layer.activation} is not supported; choose one of: {', '.join(FEEDS)}")
     values = {
         "vocab": vocab,
         "width": external.d_model,
@@ -93,16 +93,16 @@ def import_config(external: nn.Transformer, vocab: int, **settings: Any) -> Conf
 
 
 def export_module(config: Config, bias: bool = True) -> nn.Transformer:
-    """A `torch.nn.Transformer` of the shape of our stacks, batch first, with fresh weights.
+    """Return a `torch.nn.Transformer` of the shape of a model's stacks, batch first, with random weights.
 
-    It has one dropout for all its places, so the three of ours must be equal.
+    It has one dropout rate, so the three of the Config must be equal.
     """
     _check(config)
     if config.final_norm is False or (config.final_norm is None and config.norm == "post"):
-        raise Unsupported("torch.nn.Transformer has a norm after each stack; build ours with final_norm=True")
+        raise Unsupported("torch.nn.Transformer has a norm after each stack; set final_norm=True")
     if len({config.dropout, config.attention_dropout, config.activation_dropout}) > 1:
-        raise Unsupported("torch.nn.Transformer has one dropout; set attention_dropout and activation_dropout likewise")
-    with warnings.catch_warnings():  # that this shape has no nested tensors is no concern of the caller's
+        raise Unsupported("torch.nn.Transformer has one dropout rate; set attention_dropout and activation_dropout to it")
+    with warnings.catch_warnings():  # about nested tensors
         warnings.filterwarnings("ignore", "enable_nested_tensor")
         return nn.Transformer(
             config.width,
@@ -119,14 +119,14 @@ def export_module(config: Config, bias: bool = True) -> nn.Transformer:
 
 
 def _without_bias(row: Row) -> Row:
-    """Ours has every bias: where theirs has none, ours are zero."""
+    """Map internal biases to zeros."""
     if row.external is None or not str(row.external).endswith("bias"):
         return row
     return Row(None, row.internal, zero())
 
 
 def _check(config: Config) -> None:
-    """Refuse what torch.nn.Transformer has no place for."""
+    """Raise `Unsupported` for a model that the format cannot represent."""
     needed: dict[str, tuple[Any, bool]] = {
         "norm_kind": ("layer", config.norm_kind == "layer"),
         "kv_heads": (None, config.kv_heads in (None, config.heads)),

@@ -1,6 +1,6 @@
-"""MViT of torchvision, which reads clips (mvit_v1_b, mvit_v2_s), both ways.
+"""MViT of torchvision, for clips (mvit_v1_b, mvit_v2_s), import and export.
 
-    theirs                                      ours
+    torchvision                                 Regard
     conv_proj                                   stem.embed
     pos_encoding.class_token                    first
     pos_encoding.spatial_pos, temporal_pos      positions.space, positions.time; of the class token: positions.before
@@ -10,7 +10,7 @@
     ....project                                 ....feed_skip (v1), mix_skip (v2)
     norm, head.1                                norm, head
 
-They count blocks from the first to the last, ours are counted in their stages.
+torchvision numbers blocks through all stages, Regard within each stage.
 
 Fan et al.: Multiscale Vision Transformers. ICCV 2021. arXiv:2104.11227; Li et al.: MViTv2. CVPR 2022. arXiv:2112.01526
 """
@@ -23,7 +23,7 @@ from regard.weights.table import Row, linear, same, view
 
 
 def table(config: Config) -> list[Row]:
-    """The rows for a model of ours with this configuration."""
+    """Return the rows for a model with this Config."""
     _check(config)
     rows = [
         *linear("conv_proj", "stem.embed"),
@@ -65,7 +65,7 @@ def _block(there: str, here: str, config: Config) -> list[Row]:
 
 
 def _check(config: Config) -> None:
-    """Refuse what torchvision's have no place for."""
+    """Raise `Unsupported` for a model that the format cannot represent."""
     needed = {
         "num_frames": ("16 or another number", config.num_frames is not None),
         "class_token": (True, config.class_token),

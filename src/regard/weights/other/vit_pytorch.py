@@ -1,6 +1,6 @@
-"""ViT of lucidrains' vit-pytorch, both ways.
+"""ViT of lucidrains' vit-pytorch, import and export.
 
-    theirs                                        ours
+    vit-pytorch                                   Regard
     to_patch_embedding: norm, linear, norm        stem="normed"; pixels of a patch by rows, columns, channels there,
                                                   by channels, rows, columns here
     cls_token, pos_embedding                      prefix_tokens, positions.table
@@ -8,11 +8,11 @@
     layers.{}.0.norm, layers.{}.1.net.0           mix_norm, feed_norm
     pool="cls", "mean"                            pool token, mean
 
-    config = vit_pytorch.ours(theirs.state_dict(), heads=16)
-    read(vit_pytorch.table(config), vit_pytorch.named(theirs.state_dict()), model)
+    config = vit_pytorch.import_config(module.state_dict(), heads=16)
+    import_state_dict(vit_pytorch.table(config), vit_pytorch.normalize_keys(module.state_dict()), model)
 
-Its files are bare state dicts, in which the number of heads cannot be seen: it has to be said. Heads of another width
-than width / heads (`dim_head`) have no place here, nor a mean that counts a class token, as older versions took it.
+Files are bare state dicts, which do not show the number of heads. Heads of another width than width / heads (`dim_head`)
+are not supported, nor a mean that includes a class token, as in older versions.
 
 Dosovitskiy et al.: An Image is Worth 16x16 Words. ICLR 2021. arXiv:2010.11929
 Wang: vit-pytorch. https://github.com/lucidrains/vit-pytorch
@@ -32,7 +32,7 @@ from regard.weights.table import Row, linear, same, view, zero
 
 
 def table(config: Config) -> list[Row]:
-    """The rows for a model of ours with this configuration."""
+    """Return the rows for a model with this Config."""
     _check(config)
     (p, q), c = pair(config.patch_size), config.channels
     there, here = "transformer.layers.{}", "encoder.blocks.{}"
@@ -56,13 +56,13 @@ def table(config: Config) -> list[Row]:
     ]
     if config.num_prefix_tokens:
         return [*rows, Row("cls_token", "prefix_tokens", same)]
-    return [*rows, Row("cls_token", None, zero(0, config.width))]  # theirs is there, and empty
+    return [*rows, Row("cls_token", None, zero(0, config.width))]  # present, but empty
 
 
 def import_config(
     external: Mapping[str, Tensor], heads: int, channels: int = 3, image_size: int | tuple[int, int] | None = None
 ) -> Config:
-    """Our configuration from their tensors; patches are taken to be square, and the image where none is given."""
+    """Infer a Config from tensors; patches must be square, and images unless `image_size` is given."""
     state = normalize_keys(external)
     try:
         width, inside = state["to_patch_embedding.2.weight"].shape
@@ -70,15 +70,15 @@ def import_config(
         many, prefix = len(state["pos_embedding"]) - len(state["cls_token"]), len(state["cls_token"])
     except (KeyError, ValueError):
         raise BadInput(
-            "these are not the tensors of a ViT of vit-pytorch: its stem or its first block is not there"
+            "these are not the tensors of a ViT of vit-pytorch: the stem or the first block is missing"
         ) from None
     if inner != 3 * width or width % heads:
         raise Unsupported(
-            f"their heads have {inner // 3 // heads} channels; only width / heads = {width / heads:g} can be read"
+            f"head width must be width / heads = {width / heads:g}, got {inner // 3 // heads}"
         )
     patch, side = math.isqrt(inside // channels), math.isqrt(many)
     if patch * patch * channels != inside or (image_size is None and side * side != many):
-        raise BadInput(f"{inside} pixel values and {many} places are no squares; say channels=... and image_size=...")
+        raise BadInput(f"{inside} pixel values and {many} patches are no squares; pass channels=... and image_size=...")
     return Config(
         num_classes=len(state["mlp_head.bias"]) if "mlp_head.bias" in state else 0,
         image_size=side * patch if image_size is None else image_size,
@@ -96,7 +96,7 @@ def import_config(
 
 
 def normalize_keys(external: Mapping[str, Any]) -> dict[str, Any]:
-    """Their tensors in the shapes of today: older versions gave these two an axis for the batch."""
+    """Remove the batch axis that older versions gave to cls_token and pos_embedding."""
     old = {
         name: external[name][0]
         for name in ("cls_token", "pos_embedding")
@@ -106,7 +106,7 @@ def normalize_keys(external: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check(config: Config) -> None:
-    """Refuse what vit-pytorch's ViT has no place for; it reads images of one size only."""
+    """Raise `Unsupported` for a model that vit-pytorch's ViT cannot represent; it reads images of one size only."""
     needed = {
         "attention": requires_softmax(config),
         "feedforward": ("gelu", config.feedforward == "gelu"),

@@ -1,11 +1,11 @@
-"""DeiT of timm, with its distillation token and head, both ways.
+"""DeiT of timm, with its distillation token and head, import and export.
 
-    theirs                       ours
+    timm                         Regard
     cls_token, dist_token        first
     head, head_dist              head, distilled_head
     all else                     as in timm_vit
 
-    model, shown = timm_deit.load(folder)         a DeiT; a ViT where the folder's has no distillation token
+    model, task = timm_deit.load(folder)         a DeiT, or a ViT without a distillation token
     timm_deit.save("mine", model)                 timm.create_model("local-dir:mine", pretrained=True) reads it
 
 Touvron et al.: Training data-efficient image transformers & distillation through attention. ICML 2021. arXiv:2012.12877
@@ -29,13 +29,13 @@ from regard.weights.timm import vit as timm_vit
 
 
 def table(config: Config | vit.Config) -> list[Row]:
-    """The rows for a model of ours with this configuration; of a ViT, those of timm_vit."""
+    """Return the rows for a model with this Config; for a ViT, those of timm.vit."""
     if not isinstance(config, Config):
         return timm_vit.table(config)
     timm_vit.check(config)
     if config.num_prefix_tokens != 2:
         raise Unsupported(
-            f"timm's DeiT has num_prefix_tokens=2, this model num_prefix_tokens={config.num_prefix_tokens}"
+            f"timm's DeiT needs num_prefix_tokens=2, got {config.num_prefix_tokens}"
         )
     rows = [
         *timm_vit.shared_rows(config),
@@ -44,26 +44,26 @@ def table(config: Config | vit.Config) -> list[Row]:
     return rows + (linear("head_dist", "distilled_head") if config.num_classes else [])
 
 
-def import_config(said: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config | vit.Config:
-    """Our configuration from their config.json and their tensors: a DeiT's where there is a distillation token."""
-    return from_dict(Config if "dist_token" in state else vit.Config, timm_vit.import_fields(said, state))
+def import_config(raw: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config | vit.Config:
+    """Convert a config.json and its tensors to a Config; with a distillation token, a DeiT's."""
+    return from_dict(Config if "dist_token" in state else vit.Config, timm_vit.import_fields(raw, state))
 
 
 def export_config(config: Config) -> dict[str, Any]:
-    """Their config.json from our configuration."""
+    """Convert a Config to a config.json."""
     return timm_vit.folder_config("deit_base_distilled_patch16_224", config)
 
 
 def load(folder: str | Path) -> tuple[ViT, dict[str, Any]]:
-    """A model from a local folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ..."""
+    """Load a local folder; return the model in eval mode, and its labels and preprocessing."""
     return load_image_folder(folder, import_config, build_model, table, timm_preprocessing, timm_vit.add_missing_biases)
 
 
 def save(folder: str | Path, what: DeiT | Classifier) -> None:
-    """Write a folder that timm reads; all of it or nothing. Of a classifier it says the labels, mean, crop."""
+    """Write a folder for timm, atomically; of a classifier, with labels and preprocessing."""
     save_for_timm(folder, what, DeiT, export_config, table)
 
 
 def build_model(config: Config | vit.Config) -> ViT:
-    """A model of ours with fresh weights."""
+    """Build a model from its Config."""
     return DeiT(config) if isinstance(config, Config) else ViT(config)

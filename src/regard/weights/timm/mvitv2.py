@@ -1,6 +1,6 @@
-"""MViTv2 of timm (mvitv2_tiny to mvitv2_huge_cls), both ways.
+"""MViTv2 of timm (mvitv2_tiny to mvitv2_huge_cls), import and export.
 
-    theirs                                          ours
+    timm                                            Regard
     patch_embed.proj, cls_token                     stem.embed, first
     stages.{s}.blocks.{b}.attn.qkv                  stages.{s}.{b}.mix.qkv: q, k, v, each by head
     ....attn.pool_q, norm_q (k, v)                  ....mix.q_pool.filter, q_pool.norm
@@ -8,12 +8,11 @@
     ....shortcut_proj_attn, shortcut_proj_mlp       ....mix_skip, feed_skip
     norm, head.fc                                   norm, head
 
-    model, shown = timm_mvitv2.load(folder)         config.json and model.safetensors, as timm's save_for_hf writes them
+    model, task = timm_mvitv2.load(folder)         config.json and model.safetensors, as timm's save_for_hf writes them
     timm_mvitv2.save("mine", model)                 timm.create_model("local-dir:mine", pretrained=True) reads it
 
-A folder of theirs says which of the published sizes it is, so only these can be written. Their tables of relative
-positions are for square images whose sides the strides divide, and other sizes are other checkpoints; ours stretch
-theirs where an image of another size comes.
+A folder of timm names one of the published sizes, so only these can be exported. Tables of relative positions in timm
+are for square images whose sides the strides divide; Regard interpolates them for other sizes.
 
 Li et al.: MViTv2. CVPR 2022. arXiv:2112.01526; Wightman: PyTorch Image Models.
 """
@@ -43,7 +42,7 @@ from regard.weights.checkpoint_formats import (
 )
 from regard.weights.table import Row, linear, same, view
 
-# theirs -> ours
+# their name -> Regard's
 ARCHITECTURES = {
     "mvitv2_tiny": "t",
     "mvitv2_small": "s",
@@ -57,7 +56,7 @@ ARCHITECTURES = {
 
 
 def table(config: Config) -> list[Row]:
-    """The rows for a model of ours with this configuration."""
+    """Return the rows for a model with this Config."""
     _check(config)
     rows = [*linear("patch_embed.proj", "stem.embed"), *linear("norm", "norm")]
     if config.class_token:
@@ -81,18 +80,18 @@ def table(config: Config) -> list[Row]:
     return rows + (linear("head.fc", "head") if config.num_classes else [])
 
 
-def import_config(said: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config:
-    """Our configuration from their config.json and their tensors."""
-    name, arguments = timm_architecture(said)
+def import_config(raw: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config:
+    """Convert a config.json and its tensors to a Config."""
+    name, arguments = timm_architecture(raw)
     if name not in ARCHITECTURES:
-        raise Unsupported(f"timm's architecture '{name}' is not among: {', '.join(ARCHITECTURES)}")
+        raise Unsupported(f"timm's architecture '{name}' is not supported; choose one of: {', '.join(ARCHITECTURES)}")
     check_model_args(name, arguments, {"img_size", "in_chans", "num_classes", "drop_rate", "drop_path_rate"})
     if "patch_embed.proj.weight" not in state:
-        raise BadInput("these are not the tensors of an MViTv2 of timm: patch_embed is not there")
+        raise BadInput("these are not the tensors of an MViTv2 of timm: patch_embed is missing")
     return Config(
         **SIZES[ARCHITECTURES[name]],
         num_classes=len(state["head.fc.weight"]) if "head.fc.weight" in state else 0,
-        image_size=int_if_square(timm_image_size(said)),
+        image_size=int_if_square(timm_image_size(raw)),
         channels=state["patch_embed.proj.weight"].shape[1],
         dropout=float(arguments.get("drop_rate", 0.0)),
         drop_path=float(arguments.get("drop_path_rate", 0.0)),
@@ -100,30 +99,30 @@ def import_config(said: Mapping[str, Any], state: Mapping[str, Tensor]) -> Confi
 
 
 def export_config(config: Config) -> dict[str, Any]:
-    """Their config.json from our configuration: an architecture, and what its constructor is told beside it."""
+    """Convert a Config to a config.json: an architecture of timm and its arguments."""
     _check(config)
     free = {name: getattr(config, name) for name in ("num_classes", "image_size", "channels", "dropout", "drop_path")}
     plain = {name: replace(Config(**SIZES[size]), **free) for name, size in ARCHITECTURES.items()}
     found = next((name for name, each in plain.items() if asdict(each) == asdict(config)), None)
     if found is None or not isinstance(config.image_size, int):
-        raise Unsupported("timm's MViTv2 has the published sizes only, and square images; this model has another")
+        raise Unsupported("timm's MViTv2 has only the published sizes and square images; this model is another")
     arguments: dict[str, Any] = {"img_size": config.image_size, "in_chans": config.channels}
     arguments |= {"drop_rate": config.dropout, "drop_path_rate": config.drop_path}
     return timm_config(found, config, config.width * 8, arguments)
 
 
 def load(folder: str | Path) -> tuple[MViT, dict[str, Any]]:
-    """A model from a local folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ..."""
+    """Load a local folder; return the model in eval mode, and its labels and preprocessing."""
     return load_image_folder(folder, import_config, MViT, table, timm_preprocessing)
 
 
 def save(folder: str | Path, what: MViT | Classifier) -> None:
-    """Write a folder that timm reads; all of it or nothing. Of a classifier it says the labels, mean, crop."""
+    """Write a folder for timm, atomically; of a classifier, with labels and preprocessing."""
     save_for_timm(folder, what, MViT, export_config, table)
 
 
 def _check(config: Config) -> None:
-    """Refuse what timm's have no place for."""
+    """Raise `Unsupported` for a model that the format cannot represent."""
     needed = {
         "num_frames": (None, config.num_frames is None),
         "positions": ("relative", config.positions == "relative"),

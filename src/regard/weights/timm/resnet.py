@@ -1,15 +1,15 @@
-"""ResNets of timm and of torchvision, which name their tensors alike, both ways.
+"""ResNets of timm and of torchvision, which name their tensors alike, import and export.
 
 timm's ``resnet18``, ``resnet34``, ``resnet50``, ``resnet101``, ``resnet152`` and torchvision's functions of these
 names; not their variants (deep stems, pooled shortcuts, groups).
 
-    theirs                          ours
+    timm                            Regard
     conv1, bn1                      stem.conv, stem.norm
     layer1.{}.conv1, bn1, ...       stages.0.blocks.{}.conv1, norm1, ...
     layer1.{}.downsample.0, 1       stages.0.blocks.{}.down.conv, norm
     fc                              head
 
-    model, shown = timm_resnet.load(folder)       config.json and model.safetensors, as timm's save_for_hf writes them
+    model, task = timm_resnet.load(folder)       config.json and model.safetensors, as timm's save_for_hf writes them
     timm_resnet.save("mine", model)               timm.create_model("local-dir:mine", pretrained=True) reads it
 
 He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition. CVPR 2016. arXiv:1512.03385
@@ -43,43 +43,48 @@ from regard.weights.checkpoint_formats import (
 from regard.weights.table import Row, linear, same
 
 KNOWN = ("18", "34", "50", "101", "152")
-ARGUMENTS = {"in_chans", "num_classes", "drop_rate", "drop_path_rate"}  # of their constructor, that a folder may set
+ARGUMENTS = {"in_chans", "num_classes", "drop_rate", "drop_path_rate"}  # supported arguments of the constructor in timm
 _NORM = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
 
 
 def table(config: Config) -> list[Row]:
-    """The rows for a model of ours with this configuration."""
+    """Return the rows for a model with this Config."""
     check_requirements("their ResNet", config, {"stem": ("large", config.stem == "large")})
     rows = _pair("conv1", "bn1", "stem.conv", "stem.norm")
     for stage in range(len(config.layers)):
-        theirs, ours = f"layer{stage + 1}.{{b}}", f"stages.{stage}.blocks.{{b}}"
+        external, internal = f"layer{stage + 1}.{{b}}", f"stages.{stage}.blocks.{{b}}"
         for n in range(1, 3 if config.block == "basic" else 4):
-            rows += _pair(f"{theirs}.conv{n}", f"{theirs}.bn{n}", f"{ours}.conv{n}", f"{ours}.norm{n}")
-        rows += _pair(f"{theirs}.downsample.0", f"{theirs}.downsample.1", f"{ours}.down.conv", f"{ours}.down.norm")
+            rows += _pair(f"{external}.conv{n}", f"{external}.bn{n}", f"{internal}.conv{n}", f"{internal}.norm{n}")
+        rows += _pair(f"{external}.downsample.0", f"{external}.downsample.1", f"{internal}.down.conv", f"{internal}.down.norm")
     if config.num_classes:
         rows += linear("fc", "head")
     return rows
 
 
-def import_config(said: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config:
-    """Our configuration from their config.json and their tensors."""
-    name, arguments = timm_architecture(said)
+def import_config(raw: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config:
+    """Convert a config.json and its tensors to a Config."""
+    name, arguments = timm_architecture(raw)
     found = re.fullmatch(r"resnet(\d+)", name)
     if not found or found[1] not in KNOWN:
-        raise Unsupported(f"timm's architecture '{name}' is not among resnet{', resnet'.join(KNOWN)}")
+        raise Unsupported(f"timm's architecture '{name}' is not supported; choose one of resnet{', resnet'.join(KNOWN)}")
     check_model_args(name, arguments, ARGUMENTS)
     values = {
         "num_classes": state["fc.weight"].shape[0] if "fc.weight" in state else 0,
-        "image_size": int_if_square(timm_image_size(said)),
+        "image_size": int_if_square(timm_image_size(raw)),
         "channels": state["conv1.weight"].shape[1] if "conv1.weight" in state else 3,
     }
     return from_dict(Config, SIZES[found[1]] | values)
 
 
 def export_config(config: Config) -> dict[str, Any]:
-    """Their config.json from our configuration."""
-    fixed: dict[str, Any] = {"num_classes": config.num_classes, "image_size": config.image_size, "channels": config.channels,
-        "dropout": config.dropout, "drop_path": config.drop_path}  # fmt: skip
+    """Convert a Config to a config.json."""
+    fixed: dict[str, Any] = {
+        "num_classes": config.num_classes,
+        "image_size": config.image_size,
+        "channels": config.channels,
+        "dropout": config.dropout,
+        "drop_path": config.drop_path,
+    }
     name = next((size for size in KNOWN if replace(Config(**SIZES[size]), **fixed) == config), None)
     if name is None:
         raise Unsupported(f"this ResNet is none of timm's resnet{', resnet'.join(KNOWN)}: {config}")
@@ -88,17 +93,17 @@ def export_config(config: Config) -> dict[str, Any]:
 
 
 def load(folder: str | Path) -> tuple[ResNet, dict[str, Any]]:
-    """A model from a local folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ..."""
+    """Load a local folder; return the model in eval mode, and its labels and preprocessing."""
     return load_image_folder(folder, import_config, ResNet, table, timm_preprocessing)
 
 
 def save(folder: str | Path, what: ResNet | Classifier) -> None:
-    """Write a folder that timm reads; all of it or nothing. Of a classifier it says the labels, mean, crop."""
+    """Write a folder for timm, atomically; of a classifier, with labels and preprocessing."""
     save_for_timm(folder, what, ResNet, export_config, table)
 
 
 def _pair(conv: str, norm: str, our_conv: str, our_norm: str) -> list[Row]:
-    """A convolution and its norm."""
+    """Return the rows of a convolution and its norm."""
     return [
         Row(f"{conv}.weight", f"{our_conv}.weight", same),
         *(Row(f"{norm}.{part}", f"{our_norm}.{part}", same) for part in _NORM),

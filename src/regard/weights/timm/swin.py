@@ -1,17 +1,16 @@
-"""Swin of timm, both ways.
+"""Swin of timm, import and export.
 
-    theirs                                  ours
+    timm                                    Regard
     patch_embed                             stem, embed_norm
     layers.{s}.downsample                   stages.{s}.merge
     attn.qkv, rows by q, k and v            project.qkv, rows by head
     attn.relative_position_bias_table       positions.table
 
-    model, shown = timm_swin.load(folder)   config.json and model.safetensors, as timm's save_for_hf writes them
+    model, task = timm_swin.load(folder)   config.json and model.safetensors, as timm's save_for_hf writes them
     timm_swin.save("mine", model)           timm.create_model("local-dir:mine", pretrained=True) reads it
 
-timm turns the grid before it fills it up to whole windows, and looks at what it filled in: that is padding="shifted".
-It makes a difference only where windows do not divide a grid. Those of S3, with other windows in every stage, are
-refused.
+timm shifts the grid before padding it to whole windows, and attends to the padding: padding="shifted". It makes a
+difference only where windows do not divide a grid. Swin-S3, with other windows in every stage, is not supported.
 
 Liu et al.: Swin Transformer. ICCV 2021. arXiv:2103.14030
 Wightman: PyTorch Image Models. 2019. doi:10.5281/zenodo.4414861
@@ -47,7 +46,7 @@ PLAIN = re.compile(r"swin_(?:tiny|small|base|large)_patch4_window(?P<window>\d+)
 
 
 def table(config: Config) -> list[Row]:
-    """The rows for a model of ours with this configuration."""
+    """Return the rows for a model with this Config."""
     check("timm's Swin", config, "table")
     rows = shared_rows(config)
     for stage, heads in enumerate(config.heads):
@@ -60,33 +59,33 @@ def table(config: Config) -> list[Row]:
     return rows
 
 
-def import_config(said: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config:
-    """Our configuration from their config.json and their tensors."""
-    found, _ = import_fields(said, state, PLAIN, "relative_position_bias_table", 1)
+def import_config(raw: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config:
+    """Convert a config.json and its tensors to a Config."""
+    found, _ = import_fields(raw, state, PLAIN, "relative_position_bias_table", 1)
     return from_dict(Config, found)
 
 
 def export_config(config: Config) -> dict[str, Any]:
-    """Their config.json from our configuration: an architecture, and what its constructor is told beside it."""
+    """Convert a Config to a config.json: an architecture of timm and its arguments."""
     check("timm's Swin", config, "table")
     return export_fields(config, "swin_tiny_patch4_window7_224", {})
 
 
 def load(folder: str | Path) -> tuple[Swin, dict[str, Any]]:
-    """A model from a local folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ..."""
+    """Load a local folder; return the model in eval mode, and its labels and preprocessing."""
     return load_image_folder(folder, import_config, Swin, table, timm_preprocessing)
 
 
 def save(folder: str | Path, what: Swin | Classifier) -> None:
-    """Write a folder that timm reads; all of it or nothing. Of a classifier it says the labels, mean, crop."""
+    """Write a folder for timm, atomically; of a classifier, with labels and preprocessing."""
     save_for_timm(folder, what, Swin, export_config, table)
 
 
-# -- what both versions of Swin have in common -------------------------------------------------------------------------
+# -- shared by Swin and Swin v2 ----------------------------------------------------------------------------------------
 
 
 def shared_rows(config: Any) -> list[Row]:
-    """The rows of all that is not who looks at whom."""
+    """Return all rows except those of attention."""
     rows = [
         *linear("patch_embed.proj", "stem.embed"),
         *linear("patch_embed.norm", "embed_norm"),
@@ -108,24 +107,24 @@ def shared_rows(config: Any) -> list[Row]:
 
 
 def check(whose: str, config: Any, positions: str) -> None:
-    """Refuse what theirs have no place for."""
+    """Raise `Unsupported` for a model that the format cannot represent."""
     needed = {"attention": requires_softmax(config), "positions": (positions, config.positions == positions)}
     check_requirements(whose, config, needed)
 
 
 def import_fields(
-    said: Mapping[str, Any], state: Mapping[str, Tensor], plain: re.Pattern[str], counts: str, axis: int
+    raw: Mapping[str, Any], state: Mapping[str, Tensor], plain: re.Pattern[str], counts: str, axis: int
 ) -> tuple[dict[str, Any], re.Match[str]]:
-    """The fields of our configuration, and what an architecture's name says; `noise_counts` is a tensor that shows heads."""
-    name, arguments = timm_architecture(said)
+    """Return the fields of a Config, from a config.json and tensors; `head_tensor` shows the number of heads."""
+    name, arguments = timm_architecture(raw)
     if (found := plain.fullmatch(name)) is None:
-        raise Unsupported(f"timm's architecture '{name}' is not among the plain ones that can be read")
+        raise Unsupported(f"timm's architecture '{name}' is not supported")
     check_model_args(name, arguments, _ARGUMENTS)
     try:
         width, channels, patch, _ = state["patch_embed.proj.weight"].shape
         hidden = len(state["layers.0.blocks.0.mlp.fc1.weight"])
     except (KeyError, ValueError):
-        raise BadInput("these are not the tensors of a Swin of timm: patch_embed or layers are not there") from None
+        raise BadInput("these are not the tensors of a Swin of timm: patch_embed or layers are missing") from None
     last = f".blocks.0.attn.{counts}"
     heads = {int(key.split(".")[1]): value.shape[axis] for key, value in state.items() if key.endswith(last)}
     layers = [0] * len(heads)
@@ -134,7 +133,7 @@ def import_fields(
             layers[int(key.split(".")[1])] += 1
     return {
         "num_classes": len(state["head.fc.weight"]) if "head.fc.weight" in state else 0,
-        "image_size": int_if_square(timm_image_size(said, int(found["image"]))),
+        "image_size": int_if_square(timm_image_size(raw, int(found["image"]))),
         "channels": channels,
         "patch_size": patch,
         "width": width,
@@ -148,7 +147,7 @@ def import_fields(
 
 
 def export_fields(config: Any, architecture: str, more: Mapping[str, Any]) -> dict[str, Any]:
-    """A config.json of theirs: `architecture` made with all that our configuration says."""
+    """Return a config.json of timm: `architecture` with all arguments from a Config."""
     arguments = {
         "img_size": list(pair(config.image_size)),
         "patch_size": config.patch_size,
@@ -159,12 +158,12 @@ def export_fields(config: Any, architecture: str, more: Mapping[str, Any]) -> di
         "window_size": config.window_size,
         "mlp_ratio": config.mlp_ratio,
         "drop_path_rate": config.drop_path,
-        "strict_img_size": False,  # else v2 cannot be made where windows do not divide a grid
+        "strict_img_size": False,  # for v2, where windows do not divide a grid
     }
     return timm_config(architecture, config, config.width * 2 ** (len(config.layers) - 1), arguments | dict(more))
 
 
-_ARGUMENTS = {  # of their constructor, that a folder may set
+_ARGUMENTS = {  # supported arguments of the constructor in timm
     *("img_size", "patch_size", "in_chans", "num_classes", "embed_dim", "depths", "num_heads", "window_size"),
     *("mlp_ratio", "global_pool", "drop_rate", "proj_drop_rate", "attn_drop_rate", "drop_path_rate"),
     *("pretrained_window_sizes", "strict_img_size", "weight_init"),

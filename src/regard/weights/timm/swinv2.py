@@ -1,14 +1,14 @@
-"""Swin v2 of timm, both ways.
+"""Swin v2 of timm, import and export.
 
-    theirs                                  ours
+    timm                                    Regard
     attn.qkv, q_bias, v_bias                project.qkv and project.bias, rows by head; keys have none
     attn.logit_scale                        project.log_scale
     attn.cpb_mlp                            positions.up, positions.down
 
-    model, shown = timm_swinv2.load(folder)
+    model, task = timm_swinv2.load(folder)
     timm_swinv2.save("mine", model)         timm.create_model("local-dir:mine", pretrained=True) reads it
 
-All else is as in timm's Swin (weights.timm_swin), padding too. Its swinv2_cr_... are another model.
+All else is as in weights.timm.swin, padding too. swinv2_cr_... are another model.
 
 Liu et al.: Swin Transformer V2. CVPR 2022. arXiv:2111.09883
 """
@@ -33,7 +33,7 @@ PLAIN = re.compile(
 
 
 def table(config: Config) -> list[Row]:
-    """The rows for a model of ours with this configuration."""
+    """Return the rows for a model with this Config."""
     check("timm's Swin v2", config, "continuous")
     rows = shared_rows(config)
     for stage, heads in enumerate(config.heads):
@@ -53,27 +53,27 @@ def table(config: Config) -> list[Row]:
     return rows
 
 
-def import_config(said: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config:
-    """Our configuration from their config.json and their tensors."""
-    found, named = import_fields(said, state, PLAIN, "logit_scale", 0)
-    # Those that were moved were trained at half the size, where the last stage was a window of half the width.
+def import_config(raw: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config:
+    """Convert a config.json and its tensors to a Config."""
+    found, named = import_fields(raw, state, PLAIN, "logit_scale", 0)
+    # Models with changed windows were pretrained at half the size, where the last stage was a window of half the width.
     moved = named["before"] and [int(named["before"])] * 3 + [int(named["before"]) // 2]
-    before = (said.get("model_args") or {}).get("pretrained_window_sizes") or moved
+    before = (raw.get("model_args") or {}).get("pretrained_window_sizes") or moved
     return from_dict(Config, found | {"pretrained_window_sizes": before if before and any(before) else None})
 
 
 def export_config(config: Config) -> dict[str, Any]:
-    """Their config.json from our configuration: an architecture, and what its constructor is told beside it."""
+    """Convert a Config to a config.json: an architecture of timm and its arguments."""
     check("timm's Swin v2", config, "continuous")
     before = {"pretrained_window_sizes": list(config.pretrained_window_sizes or [0] * len(config.layers))}
     return export_fields(config, "swinv2_tiny_window8_256", before)
 
 
 def load(folder: str | Path) -> tuple[SwinV2, dict[str, Any]]:
-    """A model from a local folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ..."""
+    """Load a local folder; return the model in eval mode, and its labels and preprocessing."""
     return load_image_folder(folder, import_config, SwinV2, table, timm_preprocessing)
 
 
 def save(folder: str | Path, what: SwinV2 | Classifier) -> None:
-    """Write a folder that timm reads; all of it or nothing. Of a classifier it says the labels, mean, crop."""
+    """Write a folder for timm, atomically; of a classifier, with labels and preprocessing."""
     save_for_timm(folder, what, SwinV2, export_config, table)

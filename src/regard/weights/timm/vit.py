@@ -1,6 +1,6 @@
-"""ViT of timm, both ways: its VisionTransformer with a class token or a mean, layer scale, registers.
+"""ViT of timm, import and export: its VisionTransformer with a class token or a mean, layer scale, registers.
 
-    theirs                                        ours
+    timm                                          Regard
     patch_embed.proj                              stem.embed
     cls_token, reg_token                          first
     pos_embed                                     positions.table; without rows for the first ones: learned(prefix=0)
@@ -9,12 +9,11 @@
     norm                                          encoder.norm
     fc_norm                                       pool_norm (pool mean_norm)
 
-    model, shown = timm_vit.load(folder)          config.json and model.safetensors, as timm's save_for_hf writes them
+    model, task = timm_vit.load(folder)          config.json and model.safetensors, as timm's save_for_hf writes them
     timm_vit.save("mine", model)                  timm.create_model("local-dir:mine", pretrained=True) reads it
 
-What a folder's tensors show is read off them; the number of heads, which they do not, is that of the architecture. Of
-these the plain ones can be read (vit_base_patch16_224, deit3_..., ..._gap_..., ..._dinov2); one that computes otherwise
-under the same names of tensors is refused.
+The Config is inferred from the tensors, and the number of heads from the name of the architecture. Plain ones are
+supported (vit_base_patch16_224, deit3_..., ..._gap_..., ..._dinov2); others with the same tensor names raise an error.
 
 Dosovitskiy et al.: An Image is Worth 16x16 Words. ICLR 2021. arXiv:2010.11929
 Wightman: PyTorch Image Models. 2019. doi:10.5281/zenodo.4414861
@@ -51,10 +50,10 @@ from regard.weights.checkpoint_formats import (
 )
 from regard.weights.table import Row, concat, linear, same, view
 
-FEEDS = {name: name for name in ("gelu", "gelu_tanh", "relu", "silu")}  # their act_layer -> ours
+FEEDS = {name: name for name in ("gelu", "gelu_tanh", "relu", "silu")}  # act_layer -> feedforward
 HEADS = {"tiny": 3, "small": 6, "medium": 8, "base": 12, "large": 16, "huge": 16, "giant": 16, "gigantic": 16}
 PLAIN = re.compile(r"(?:vit|deit|deit3)_(\w+?)(?:_distilled)?_patch\d+(?:_gap)?(?:_\d+|_dinov2|_reg4_dinov2)")
-ARGUMENTS = {  # of their constructor, that a folder may set; what the tensors show needs no look at them
+ARGUMENTS = {  # of the constructor in timm; what the tensors show is not read from them
     *("img_size", "patch_size", "in_chans", "num_classes", "embed_dim", "depth", "num_heads", "mlp_ratio"),
     *("global_pool", "class_token", "no_embed_class", "reg_tokens", "init_values", "fc_norm", "act_layer"),
     *("dynamic_img_size", "dynamic_img_pad", "drop_rate", "proj_drop_rate", "attn_drop_rate", "drop_path_rate"),
@@ -63,7 +62,7 @@ ARGUMENTS = {  # of their constructor, that a folder may set; what the tensors s
 
 
 def table(config: Config) -> list[Row]:
-    """The rows for a model of ours with this configuration."""
+    """Return the rows for a model with this Config."""
     check(config)
     rows = shared_rows(config)
     if config.num_prefix_tokens == 1:
@@ -76,7 +75,7 @@ def table(config: Config) -> list[Row]:
 
 
 def shared_rows(config: Config) -> list[Row]:
-    """All rows but those of the tokens before the patches."""
+    """Return all rows except those of prefix tokens."""
     qkv = view("(three h d) ... -> (h three d) ...", three=3, h=config.heads)
     scales = [("ls1.gamma", "mix_scale.gamma"), ("ls2.gamma", "feed_scale.gamma")]
     late = config.pool == "mean_norm"
@@ -100,13 +99,13 @@ def shared_rows(config: Config) -> list[Row]:
 
 
 def concat_prefix_tokens(*lengths: int) -> Any:
-    """Their learned tokens, 1 n C each, one after another."""
+    """Concatenate learned tokens, 1 n C each."""
     parts = ["one p c -> (one p) c"] * len(lengths)
     return concat(*parts, lengths=lengths, along="p", then="p c -> p c", one=1)
 
 
 def check(config: Config) -> None:
-    """Refuse what timm's ViT has no place for; at other sizes of images it draws positions its own way."""
+    """Raise `Unsupported` for a model that timm's ViT cannot represent."""
     place = Spec.parse(config.positions)
     rows = (
         place.kwargs.get("prefix", config.num_prefix_tokens) in (0, config.num_prefix_tokens)
@@ -123,37 +122,37 @@ def check(config: Config) -> None:
     check_requirements("timm's ViT", config, needed)
 
 
-def import_config(said: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config:
-    """Our configuration from their config.json and their tensors."""
-    return from_dict(Config, import_fields(said, state))
+def import_config(raw: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config:
+    """Convert a config.json and its tensors to a Config."""
+    return from_dict(Config, import_fields(raw, state))
 
 
-def import_fields(said: Mapping[str, Any], state: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The fields of our configuration."""
-    name, arguments = timm_architecture(said)
+def import_fields(raw: Mapping[str, Any], state: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return the fields of a Config."""
+    name, arguments = timm_architecture(raw)
     found = PLAIN.fullmatch(name)
     if not found or found[1] not in HEADS or (found[1] == "giant" and "dinov2" in name):
-        raise Unsupported(f"timm's architecture '{name}' is not among the plain ViTs that can be read")
+        raise Unsupported(f"timm's architecture '{name}' is not supported")
     check_model_args(name, arguments, ARGUMENTS)
     try:
         (width, channels, *patch), many = state["patch_embed.proj.weight"].shape, state["pos_embed"].shape[1]
         ffn = state["blocks.0.mlp.fc1.weight"].shape[0]
     except (KeyError, ValueError):
         raise BadInput(
-            "these are not the tensors of a ViT of timm: patch_embed, pos_embed or blocks are not there"
+            "these are not the tensors of a ViT of timm: patch_embed, pos_embed or blocks are missing"
         ) from None
     prefix = sum(state[name].shape[1] for name in ("cls_token", "dist_token", "reg_token") if name in state)
-    image = timm_image_size(said)
+    image = timm_image_size(raw)
     grid = grid_size(image, (patch[0], patch[1]))
     bare = many == grid[0] * grid[1]
     if not bare and many != grid[0] * grid[1] + prefix:
         raise BadInput(
-            f"their pos_embed has {many} rows, but images of {image[0]} x {image[1]} pixels have "
+            f"pos_embed has {many} rows, but images of {image[0]} x {image[1]} pixels have "
             f"{grid[0]} x {grid[1]} patches"
         )
-    mean = str(arguments.get("global_pool", said.get("global_pool") or ("avg" if "_gap_" in name else "token")))
+    mean = str(arguments.get("global_pool", raw.get("global_pool") or ("avg" if "_gap_" in name else "token")))
     if mean not in ("avg", "token"):
-        raise Unsupported(f"timm's {name} pools by '{mean}'; only 'token' and 'avg' can be read")
+        raise Unsupported(f"pooling '{mean}' of timm's {name} is not supported; expected 'token' or 'avg'")
     return {
         "num_classes": state["head.weight"].shape[0] if "head.weight" in state else 0,
         "image_size": int_if_square(image),
@@ -172,13 +171,13 @@ def import_fields(said: Mapping[str, Any], state: Mapping[str, Tensor]) -> dict[
 
 
 def export_config(config: Config) -> dict[str, Any]:
-    """Their config.json from our configuration: an architecture, and what its constructor is told beside it."""
+    """Convert a Config to a config.json: an architecture of timm and its arguments."""
     check(config)
     return folder_config("vit_base_patch16_224", config) | {"global_pool": "token" if config.pool == "token" else "avg"}
 
 
 def folder_config(architecture: str, config: Config) -> dict[str, Any]:
-    """A config.json of theirs: `architecture` made with all that our configuration says."""
+    """Return a config.json of timm: `architecture` with all arguments from a Config."""
     size, hidden = list(pair(config.image_size)), config.ffn or 4 * config.width
     arguments = {
         "img_size": size,
@@ -192,7 +191,7 @@ def folder_config(architecture: str, config: Config) -> dict[str, Any]:
         "class_token": config.num_prefix_tokens > 0,
         "no_embed_class": config.num_prefix_tokens > 0 and Spec.parse(config.positions).kwargs.get("prefix") == 0,
         "init_values": config.layer_scale,
-        "act_layer": {ours: theirs for theirs, ours in FEEDS.items()}[config.feedforward],
+        "act_layer": {internal: external for external, internal in FEEDS.items()}[config.feedforward],
     }
     arguments |= (
         {"reg_tokens": config.num_prefix_tokens - 1}
@@ -204,18 +203,18 @@ def folder_config(architecture: str, config: Config) -> dict[str, Any]:
 
 
 def load(folder: str | Path) -> tuple[ViT, dict[str, Any]]:
-    """A model from a local folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ..."""
+    """Load a local folder; return the model in eval mode, and its labels and preprocessing."""
     return load_image_folder(folder, import_config, ViT, table, timm_preprocessing, add_missing_biases)
 
 
 def save(folder: str | Path, what: ViT | Classifier) -> None:
-    """Write a folder that timm reads; all of it or nothing. Of a classifier it says the labels, mean, crop."""
+    """Write a folder for timm, atomically; of a classifier, with labels and preprocessing."""
     save_for_timm(folder, what, ViT, export_config, table)
 
 
 def add_missing_biases(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Their tensors; a model may have been made without biases of q, k and v (qkv_bias=False)."""
+    """Add zero biases of q, k and v to tensors of a model with qkv_bias=False."""
     return add_zero_biases(state, "attn.qkv")
 
 
-_POSITION_ARGUMENTS = {"prefix", "antialias"}  # what may be said of learned positions
+_POSITION_ARGUMENTS = {"prefix", "antialias"}  # supported arguments of learned positions

@@ -1,13 +1,13 @@
-"""Hybrid ViTs of timm, both ways: a ResNet of Big Transfer before a ViT (``vit_base_r50_s16_224`` and its like).
+"""Hybrid ViTs of timm, import and export: a ResNet of Big Transfer before a ViT (``vit_base_r50_s16_224`` and its like).
 
-    theirs                                          ours
+    timm                                            Regard
     patch_embed.backbone.stem.conv, norm            stem.conv, norm
     patch_embed.backbone.stages.{}.blocks.{}        stem.stages.{}.blocks.{}
     ....downsample                                  ....down
     patch_embed.proj                                stem.embed
     all else                                        as in timm_vit
 
-R+ViT-Ti has no stages, and what is `backbone.stem` in the others is its `backbone`.
+R+ViT-Ti has no stages; its `backbone` is the `backbone.stem` of the others.
 
 Dosovitskiy et al.: An Image is Worth 16x16 Words. ICLR 2021. arXiv:2010.11929; Steiner et al.: How to train your ViT?
 2021. arXiv:2106.10270
@@ -47,31 +47,31 @@ HYBRID = re.compile(r"vit_(tiny|small|base|large)_r(?:26|50)?_s\d+(?:_p\d+)?_\d+
 
 
 def table(config: Config) -> list[Row]:
-    """The rows for a model of ours with this configuration."""
+    """Return the rows for a model with this Config."""
     layers = stem_stages(config)
-    theirs = "patch_embed.backbone.stages.{s}.blocks.{b}"
-    ours, first = "stem.stages.{s}.blocks.{b}", "patch_embed.backbone.stem" if layers else "patch_embed.backbone"
+    external = "patch_embed.backbone.stages.{s}.blocks.{b}"
+    internal, first = "stem.stages.{s}.blocks.{b}", "patch_embed.backbone.stem" if layers else "patch_embed.backbone"
     rows = [*timm_vit.table(replace(config, stem="patches")), *_pair(first, "stem", "conv", "norm")]
     if layers:
         for n in (1, 2, 3):
-            rows += _pair(theirs, ours, f"conv{n}", f"norm{n}")
-        rows += _pair(f"{theirs}.downsample", f"{ours}.down", "conv", "norm")
+            rows += _pair(external, internal, f"conv{n}", f"norm{n}")
+        rows += _pair(f"{external}.downsample", f"{internal}.down", "conv", "norm")
     return rows
 
 
 def stem_stages(config: Config) -> tuple[int, ...]:
-    """The bottlenecks of each stage of a hybrid stem; refuses any other stem."""
+    """Return the number of bottlenecks of each stage of a hybrid stem; raise `Unsupported` for other stems."""
     spec = Spec.parse(config.stem) if isinstance(config.stem, str) else None
     if spec is None or spec.name != "hybrid" or spec.args or spec.kwargs.get("base", 64) != 64:
-        raise Unsupported(f"timm's hybrid ViT has stem='hybrid(layers=...)', this model stem={config.stem!r}")
+        raise Unsupported(f"timm's hybrid ViT needs stem='hybrid(layers=...)', got {config.stem!r}")
     return tuple(spec.kwargs.get("layers", (3, 4, 9)))
 
 
-def import_config(said: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config:
-    """Our configuration from their config.json and their tensors."""
-    name, arguments = timm_architecture(said)
+def import_config(raw: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config:
+    """Convert a config.json and its tensors to a Config."""
+    name, arguments = timm_architecture(raw)
     if not (found := HYBRID.fullmatch(name)):
-        raise Unsupported(f"timm's architecture '{name}' is not among the hybrids that can be read")
+        raise Unsupported(f"timm's architecture '{name}' is not supported")
     check_model_args(name, arguments, timm_vit.ARGUMENTS)
     try:
         width, _, *patch = state["patch_embed.proj.weight"].shape
@@ -83,11 +83,11 @@ def import_config(said: Mapping[str, Any], state: Mapping[str, Tensor]) -> Confi
     for match in filter(None, (re.search(r"stages\.(\d+)\.blocks\.\d+\.conv1\.weight", n) for n in state)):
         counted[int(match[1])] = counted.get(int(match[1]), 0) + 1
     layers = tuple(counted[n] for n in sorted(counted))
-    image, down = timm_image_size(said), stem_stride(layers)
+    image, down = timm_image_size(raw), stem_stride(layers)
     grid = grid_size(image, (down * patch[0], down * patch[1]))
     if rows != 1 + grid[0] * grid[1]:
         raise BadInput(
-            f"their pos_embed has {rows} rows, but images of {image[0]} x {image[1]} pixels have "
+            f"pos_embed has {rows} rows, but images of {image[0]} x {image[1]} pixels have "
             f"{grid[0]} x {grid[1]} cells"
         )
     values = {
@@ -105,7 +105,7 @@ def import_config(said: Mapping[str, Any], state: Mapping[str, Tensor]) -> Confi
 
 
 def export_config(config: Config) -> dict[str, Any]:
-    """Their config.json from our configuration."""
+    """Convert a Config to a config.json."""
     if (layers := stem_stages(config)) not in NAMES:
         raise Unsupported(f"timm has no hybrid ViT with stages of {layers} blocks; it has {', '.join(map(str, NAMES))}")
     timm_vit.check(replace(config, stem="patches"))
@@ -113,16 +113,16 @@ def export_config(config: Config) -> dict[str, Any]:
 
 
 def load(folder: str | Path) -> tuple[ViT, dict[str, Any]]:
-    """A model from a local folder of theirs, in eval mode, and how images are shown to it: labels, mean, crop, ..."""
+    """Load a local folder; return the model in eval mode, and its labels and preprocessing."""
     return load_image_folder(folder, import_config, ViT, table, timm_preprocessing)
 
 
 def save(folder: str | Path, what: ViT | Classifier) -> None:
-    """Write a folder that timm reads; all of it or nothing. Of a classifier it says the labels, mean, crop."""
+    """Write a folder for timm, atomically; of a classifier, with labels and preprocessing."""
     save_for_timm(folder, what, ViT, export_config, table)
 
 
 def _pair(external: str, internal: str, conv: str, norm: str) -> list[Row]:
-    """A convolution and its norm."""
+    """Return the rows of a convolution and its norm."""
     names = (f"{conv}.weight", f"{norm}.weight", f"{norm}.bias")
     return [Row(f"{external}.{name}", f"{internal}.{name}", same) for name in names]

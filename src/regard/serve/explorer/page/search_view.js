@@ -26,7 +26,7 @@ const NUMBERS = {
   groups: ["Groups", ["diverse"], 1, 8, 1],
   diversity: ["Cost of a word again", ["diverse"], 0, 20, 0.1],
   length_penalty: ["Length penalty", ["beam", "diverse"], -2, 4, 0.1],
-  num_samples: ["Samples", ["sample"], 1, 8, 1],
+  num_candidates: ["Samples", ["sample"], 1, 8, 1],
   temperature: ["Temperature", ["sample"], 0.05, 10, 0.05],
   top_k: ["Top-k (0: all)", ["sample"], 0, 100000, 1],
   top_p: ["Top-p", ["sample"], 0.01, 1, 0.01],

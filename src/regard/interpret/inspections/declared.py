@@ -1,0 +1,78 @@
+"""Inspection of any predictor, from its declaration: its output, and the maps that its layers gave meanwhile.
+
+What may be given are the predictor's inputs and options. The prediction is made by `predict` itself while the maps are
+captured. Where nothing says which tokens the rows and columns of a map stand for, they are numbered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import torch
+
+from regard.attention.capture.map_store import LazyMap, watch_lazy
+from regard.core.errors import UnknownName, did_you_mean
+from regard.interpret.inspection import NO_PLACE, Inspection, Side
+from regard.tasks import task_name
+from regard.tasks.predictor import Predictor
+
+NO_MAPS = "The layers of this model give no attention maps, so only its output is shown."
+
+
+class DeclaredInspection(Inspection):
+    """An input and the output of a predictor. Subclasses place the tokens of the maps: `lay_out`."""
+
+    input_types: ClassVar[Mapping[str, Any]] = {}
+    input = ""
+    predictor: Predictor
+
+    @classmethod
+    def fields(cls, predictor: type[Any]) -> tuple[dict[str, str], dict[str, Any]]:
+        return {name: kind.kind for name, kind in predictor.inputs.items()}, predictor.options_schema()["properties"]
+
+    def check(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what was given; its item and its options are read here, with the predictor's own refusals."""
+        kind, self.task = type(self.predictor), task_name(self.predictor)
+        inputs, options = self.fields(kind)
+        for name in given:
+            if name not in inputs and name not in options:
+                raise UnknownName(f"{kind.__name__} takes no '{name}'; {did_you_mean(str(name), [*inputs, *options])}")
+        self.item = kind.item_from_json({name: given[name] for name in inputs if name in given})
+        self.options = kind.make_options({name: value for name, value in given.items() if name in options})
+        return dict(given)
+
+    def read(self) -> None:
+        self.show()
+        (found,) = self._capture(lambda: self.predictor.predict([self.item], self.options))
+        self.output = {"kind": found.kind, **found.to_json()}
+        self._sides_of: dict[str, tuple[str, str]] = {}
+        if self.store:
+            self.lay_out()
+        else:
+            self.note = NO_MAPS
+
+    def show(self) -> None:
+        """Prepare what is shown of the input."""
+
+    def lay_out(self) -> None:
+        """Set the sides of all maps, and which of them are the rows and columns of each; by default numbered tokens."""
+        for held in self.store.values():
+            self._sides_of[held.name] = self._numbered(held.rows), self._numbered(held.columns)
+        self.input = self.input or next(iter(self.sides))
+
+    def sides_of(self, held: LazyMap) -> tuple[str, str]:
+        return self._sides_of[held.name]
+
+    def _numbered(self, many: int, name: str = "") -> str:
+        """Return the side of so many tokens without a place, made where it is new."""
+        name = name or f"{many} tokens"
+        numbers = [str(n) for n in range(1, many + 1)]
+        self.sides.setdefault(name, Side(name, numbers, [NO_PLACE] * many, [False] * many))
+        return name
+
+    def _capture(self, work: Callable[[], Any]) -> Any:
+        """Return what `work` returns; the maps of the passes in it are stored."""
+        model = self.predictor.model.eval()
+        with torch.no_grad(), watch_lazy(model, values=True, max_bytes=self._most, required=False) as self.store:
+            return work()
