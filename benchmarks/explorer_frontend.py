@@ -45,11 +45,11 @@ const [index, told, done] = arguments;
 const store = globalThis.regard.store;
 const begun = performance.now();
 const watcher = new MutationObserver(() => {
-  if (!document.querySelector(`.told ${told}`)?.textContent.startsWith(`t${index} `)) return;
+  if (!document.querySelector(`.weight-lists ${told}`)?.textContent.startsWith(`t${index} `)) return;
   watcher.disconnect();
   requestAnimationFrame(() => done(performance.now() - begun));
 });
-watcher.observe(document.querySelector(".told"), { childList: true });
+watcher.observe(document.querySelector(".weight-lists"), { childList: true });
 store.point({ query: index, key: index });
 """
 

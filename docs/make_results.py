@@ -64,19 +64,14 @@ from results_tables import (
     table,
     write,
 )
-from results_tasks import describe_run, language_section
+from results_tasks import column_of, describe_run, language_section
 from results_tasks import scores as language_scores
 
 HERE = Path(__file__).resolve().parent
 RUNS, PUBLISHED, PAGE = HERE / "results", HERE / "published.json", HERE / "results.md"
 SPEED = HERE.parent / "benchmarks" / "results"
 
-METRICS = {  # as in regard.metrics.bleu
-    "bleu_tokenized": "BLEU, lower-case Moses tokens",
-    "bleu": "BLEU, cased",
-    "bleu_lower": "BLEU, lower-case",
-    "chrf": "chrF",
-}
+METRICS = {key: column_of(key).heading for key in ("bleu_tokenized", "bleu", "bleu_lower", "chrf")}  # of translations
 
 CASED = {"bleu", "chrf"}  # not reported for models that write lower case only
 

@@ -25,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 RUNS, LONG = HERE / "results", HERE.parent / "benchmarks" / "results" / "long-sources.json"
 
 HIGHLIGHTED = [
-    SYSTEMS[system].what for system in ("seq2seq", "additive", "convs2s", "transformer")
+    SYSTEMS[system].label for system in ("seq2seq", "additive", "convs2s", "transformer")
 ]  # the others are alike
 
 
@@ -37,7 +37,7 @@ def plot_bleu_by_length(runs: Sequence[Mapping[str, Any]], pair: str, folder: Pa
     for system, about in SYSTEMS.items():
         found = [by_length(run) for run in all_runs if is_run(run, pair, system) and by_length(run)]
         if found:
-            lines[about.what] = {b: sum(x[b] for x in found) / len(found) for b in known if all(b in x for x in found)}
+            lines[about.label] = {b: sum(x[b] for x in found) / len(found) for b in known if all(b in x for x in found)}
     if len(lines) < 2:
         return []
     file = folder / f"nmt-{pair}.png"

@@ -27,11 +27,10 @@ SPLIT, METRIC = "test_2016_flickr", "bleu_tokenized"
 
 
 class System(NamedTuple):
-    """A row: what it is, and the recipe with its settings."""
+    """A row of the table."""
 
-    what: str
-    how: str
-    minutes: int  # about, alone on one H200
+    label: str
+    recipe: str  # with its settings, as after `regard train`
 
 
 ATTENTION_LABELS = {
@@ -50,26 +49,25 @@ ATTENTION_LABELS = {
 }
 ENCODER = 'model.encoder="gru(hidden=256)"'
 SYSTEMS = {
-    "seq2seq": System("GRU, fixed context vector, no attention", f"seq2seq_multi30k {ENCODER}", 2),
+    "seq2seq": System("GRU, fixed context vector, no attention", f"seq2seq_multi30k {ENCODER}"),
     **{
         name.replace("_", ""): System(
-            f"GRU, attention: {what}", f"rnnsearch_multi30k model.aligner={name} {ENCODER}", 5
+            f"GRU, attention: {label}", f"rnnsearch_multi30k model.aligner={name} {ENCODER}"
         )
-        for name, what in ATTENTION_LABELS.items()
+        for name, label in ATTENTION_LABELS.items()
     },
-    "luong": System("Luong's decoder, bilinear, input feeding", f"luong_multi30k {ENCODER}", 5),
+    "luong": System("Luong's decoder, bilinear, input feeding", f"luong_multi30k {ENCODER}"),
     "unidirectional": System(
-        "GRU, additive, unidirectional encoder", 'rnnsearch_multi30k model.encoder="gru(directions=1)"', 5
+        "GRU, additive, unidirectional encoder", 'rnnsearch_multi30k model.encoder="gru(directions=1)"'
     ),
     "embeddings": System(
-        "GRU, additive, no encoder (embeddings as memory)", "rnnsearch_multi30k model.encoder='\"none\"'", 5
+        "GRU, additive, no encoder (embeddings as memory)", "rnnsearch_multi30k model.encoder='\"none\"'"
     ),
-    "convs2s": System("ConvS2S", "convs2s_multi30k model.hidden=256 model.encoder_layers=4 model.decoder_layers=3", 4),
+    "convs2s": System("ConvS2S", "convs2s_multi30k model.hidden=256 model.encoder_layers=4 model.decoder_layers=3"),
     "transformer": System(
         "Transformer",
         "transformer_multi30k model.width=256 model.ffn=512 model.encoder_layers=3 model.decoder_layers=3 "
         "train.learning_rate=2e-3",
-        4,
     ),
 }
 
@@ -84,7 +82,7 @@ def train_command(pair: str, system: str, seed: int | None = None) -> str:
     source, target = pair.split("-")
     more = "" if seed is None else f" train.seed={seed}"
     out = run_name(pair, system) if seed is None else f"{run_name(pair, system)}-{seed}"
-    return f"regard train {SYSTEMS[system].how} data.source={source} data.target={target}{more} --out runs/{out}"
+    return f"regard train {SYSTEMS[system].recipe} data.source={source} data.target={target}{more} --out runs/{out}"
 
 
 def shell_commands(pair: str, system: str, seed: int = 1) -> str:
@@ -96,7 +94,7 @@ def shell_commands(pair: str, system: str, seed: int = 1) -> str:
             train,
             f"regard eval {folder} --output {folder}/evaluation.json",
             f"regard eval {folder} --beam-size 1 --output {folder}/greedy.json",
-            f"python docs/make_results.py add {folder} --name {run} --system {quote(SYSTEMS[system].what)} "
+            f"python docs/make_results.py add {folder} --name {run} --system {quote(SYSTEMS[system].label)} "
             f"--command {quote(train)}",
         ]
     )
@@ -154,7 +152,7 @@ def _comparison_table(pair: str, all_runs: Sequence[Mapping[str, Any]]) -> Itera
     rows = [["system", "parameters", "BLEU", "greedy", *heads, "search", "seeds"]]
     for system, runs in found.items():
         if not runs:
-            rows.append([SYSTEMS[system].what, "", "not measured yet", "", *("" for _ in heads), "", ""])
+            rows.append([SYSTEMS[system].label, "", "not measured yet", "", *("" for _ in heads), "", ""])
             continue
         scores = [_scores(run)[-1] for run in runs]
         greedy = [_scores(run)[0] for run in runs if _scores(run)[0]["beam_size"] == 1]
@@ -162,7 +160,7 @@ def _comparison_table(pair: str, all_runs: Sequence[Mapping[str, Any]]) -> Itera
         sizes = " / ".join(dict.fromkeys(f"{run['parameters']:,}" for run in runs))
         whole, first = (mean_and_range([score["value"] for score in some]) for some in (scores, greedy))
         rows.append(
-            [f"**{SYSTEMS[system].what}**", sizes, whole, first, *cells, describe_search(scores[0]), format_seeds(runs)]
+            [f"**{SYSTEMS[system].label}**", sizes, whole, first, *cells, describe_search(scores[0]), format_seeds(runs)]
         )
     yield table(rows)
     picture = ASSETS / f"nmt-{pair}.png"

@@ -16,77 +16,50 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from results_tables import bullet_list, describe_search, format_seeds, mean_and_range, table
 
+from regard.core.spec import resolve
+from regard.metrics.base import Metric, find_metric
+from regard.metrics.generation import DECLARED
+from regard.tasks import TASKS
 
-class Metric(NamedTuple):
-    """A column: its name for people ({} is the unit), what a stored value is shown times, digits at most."""
+
+# The numbers that have a column, in the order of the columns. Names, units and scales are those of the tasks' metrics.
+COLUMNS = (
+    "loss", "bits_per_byte", "perplexity", "accuracy", "nsp_accuracy", "top5", "macro_f1", "matthews_correlation", "f1",
+    "exact_match", "wer", "per", "ler", "rouge1", "rouge2", "rougeL", "bleu", "return",
+)  # fmt: skip
+BY_UNIT = {"loss": "nats per {}", "accuracy": "{} accuracy %", "return": "return, {}"}  # a column for each unit
+SPEECH_TASKS = ("ctc_speech_recognition", "speech_recognition", "reinforced_speech_recognition")
+PRONUNCIATION_TASKS = ("pronunciation", "reinforced_pronunciation")
+
+
+class Column(NamedTuple):
+    """A column: its heading ({} is the unit), what a stored value is multiplied by, digits at most."""
 
     heading: str
-    scale: int = 1
-    digits: int = 2
+    scale: float
+    digits: int
 
 
-METRICS = {
-    "loss": Metric("nats per {}", digits=4),
-    "bits_per_byte": Metric("bits per byte", digits=4),
-    "perplexity": Metric("perplexity"),
-    "accuracy": Metric("{} accuracy %", 100),
-    "nsp_accuracy": Metric("NSP accuracy %", 100),
-    "top5": Metric("top-5 accuracy %", 100),
-    "macro_f1": Metric("macro F1 %", 100),
-    "matthews_correlation": Metric("Matthews correlation", digits=4),
-    "f1": Metric("F1 %", 100),
-    "exact_match": Metric("exact match %", 100),
-    "wer": Metric("WER %"),
-    "per": Metric("PER %"),
-    "ler": Metric("LER %"),
-    "rouge1": Metric("ROUGE-1"),
-    "rouge2": Metric("ROUGE-2"),
-    "rougeL": Metric("ROUGE-L"),
-    "bleu": Metric("BLEU, cased"),
-    "return": Metric("return, {}"),
-}
+@cache
+def column_of(key: str) -> Column:
+    """Return the column of a metric, as the first task that has it declares it."""
+    declared = [metric for task in TASKS for metric in resolve(TASKS, task, "task").metrics]
+    metric = find_metric([*declared, *(each for group in DECLARED.values() for each in group)], key)
+    if metric is None:
+        raise ValueError(f"no task declares the metric '{key}'")
+    return Column(BY_UNIT.get(key, metric.label), metric.scale if is_fraction(metric) else 1, metric.digits)
 
 
-class Units(NamedTuple):
-    """What a task's loss is counted by, what its accuracy is the share of, and where its report has how many."""
+def is_fraction(metric: Metric) -> bool:
+    """Whether a metric is stored as a fraction, here as in reports; error rates are stored in per cent here."""
+    return metric.high == 1.0
 
-    loss: str
-    accuracy: str
-    key: str
-
-
-TASKS = {
-    "language_modeling": Units("token", "token", "tokens"),
-    "masked_lm": Units("masked token", "masked token", "words"),
-    "classification": Units("text", "text", "texts"),
-    "tagging": Units("word", "word", "words"),
-    "extractive_qa": Units("question", "question", "questions"),
-    "chunking": Units("bracket decision", "word", "sentences"),
-    "text_to_text": Units("token", "token", "tokens"),
-    "word2vec": Units("word, positives and negatives", "word", "words"),
-    "bidirectional_lm": Units("word", "word", "tokens"),
-    "decision": Units("action", "action", "actions"),
-    "pronunciation": Units("phoneme", "phoneme", "words"),
-    "reinforced_pronunciation": Units("phoneme", "phoneme", "words"),
-    "ctc_speech_recognition": Units("label", "label", "recordings"),
-    "speech_recognition": Units("label", "label", "recordings"),
-    "reinforced_speech_recognition": Units("label", "label", "recordings"),
-    "handwriting": Units("point", "point", "lines"),
-    "arithmetic": Units("digit", "digit", "tokens"),
-    "image_classification": Units("image", "image", "images"),
-    "distillation": Units("image", "image", "images"),
-}
-SPEECH_TASKS = (
-    "ctc_speech_recognition",
-    "speech_recognition",
-    "reinforced_speech_recognition",
-)  # their errors are shares
-PRONUNCIATION_TASKS = ("pronunciation", "reinforced_pronunciation")
 
 # -- an evaluation into scores -----------------------------------------------------------------------------------------
 
@@ -97,13 +70,13 @@ def describe_run(recipe: Mapping[str, Any]) -> dict[str, Any]:
     named = next((data[key] for key in ("corpus", "corpora", "tasks", "texts", "path") if key in data), data["name"])
     names = [named] if isinstance(named, str) else list(named)
     corpus = " + ".join(_corpus_name(str(name)) for name in names)
-    return {"task": task, "corpus": corpus, "unit": _units(task, data).loss.partition(",")[0]}
+    return {"task": task, "corpus": corpus, "unit": _unit(task, "loss", data).partition(",")[0]}
 
 
 def scores(results: Mapping[str, Mapping[str, Any]], recipe: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Every number of an evaluation that has a column, part by part."""
     task = str(recipe["task"]["name"])
-    units = _units(task, recipe["data"])
+    cls = resolve(TASKS, task, "task")
     for part, found in results.items():
         if task == "decision":
             yield from _rollout_scores(part, found)
@@ -111,13 +84,16 @@ def scores(results: Mapping[str, Mapping[str, Any]], recipe: Mapping[str, Any]) 
         written = any(key.endswith("_signature") for key in found)  # then one row says how, for all of its numbers
         settings = ("stride", "context", *(("beam_size", "length_penalty") if written else ()))
         how = {key: found[key] for key in settings if key in found}
-        many = {"counts": {_count_name(units, task): found[units.key]}} if units.key in found else {}
-        for metric in METRICS:
-            if metric in found:
-                unit = {"loss": units.loss, "accuracy": units.accuracy}.get(metric)
-                scale = 100 if task in SPEECH_TASKS and metric in ("wer", "ler") else 1
+        size, counted = cls.split_size, _unit(task, "loss", recipe["data"]).partition(",")[0]
+        name = f"{counted}s" if cls.unit == size else size
+        many = {"counts": {name: found[size]}} if size in found else {}
+        for key in COLUMNS:
+            metric = find_metric([each for each in cls.metrics if each.key == key], key)
+            if metric is not None and key in found:
+                unit = _unit(task, key, recipe["data"]) if key in BY_UNIT else ""
+                value = float(found[key]) * (1 if is_fraction(metric) else metric.scale)
                 yield {
-                    "split": part, "metric": metric, "value": round(scale * float(found[metric]), 4),
+                    "split": part, "metric": key, "value": round(value, 4),
                     **({"unit": unit} if unit else {}), **many, **how,
                 }  # fmt: skip
         yield from _text_tasks(part, found, how)
@@ -129,21 +105,16 @@ def _corpus_name(corpus: str) -> str:
     return str(quoted[-1]) if quoted else PurePath(corpus).name
 
 
-def _units(task: str, data: Mapping[str, Any]) -> Units:
+def _unit(task: str, key: str, data: Mapping[str, Any]) -> str:
+    """Return what a loss is counted by, or what an accuracy is the share of: token, word, image."""
     if task not in TASKS:
-        raise ValueError(f"the task '{task}' has no place on the page yet: docs/results_tasks.py, TASKS")
-    found = TASKS[task]
-    return (
-        Units("character", "character", found.key)
-        if task == "language_modeling" and data.get("tokenizer") == "char"
-        else found
-    )
-
-
-def _count_name(units: Units, task: str) -> str:
-    return (
-        units.key if task in ("chunking", "handwriting", *PRONUNCIATION_TASKS, *SPEECH_TASKS) else f"{units.accuracy}s"
-    )
+        raise ValueError(f"there is no task '{task}'")
+    declared = {metric.key: metric for metric in resolve(TASKS, task, "task").metrics}
+    loss = declared["loss"].unit.removeprefix("nats per ").removeprefix("per ")
+    if task == "language_modeling" and data.get("tokenizer") == "char":
+        return "character"
+    own = declared["accuracy"].name.removesuffix("accuracy").strip() if key == "accuracy" else loss
+    return own or loss
 
 
 def _rollout_scores(part: str, found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -158,8 +129,8 @@ def _text_tasks(part: str, found: Mapping[str, Any], how: Mapping[str, Any]) -> 
     """NAME_METRIC with a signature is what a text task of that name scored; in per cent, all of it."""
     for key, value in found.items():
         name, _, metric = key.partition("_")
-        if metric in METRICS and f"{key}_signature" in found:
-            share = METRICS[metric].scale == 100
+        if metric in COLUMNS and f"{key}_signature" in found:
+            share = column_of(metric).scale == 100
             yield {
                 "split": part, "corpus": name, "metric": metric,
                 "value": round(float(value) / (100 if share else 1), 4),
@@ -204,8 +175,8 @@ def _corpus_and_split(run: Mapping[str, Any], score: Mapping[str, Any]) -> tuple
 
 def _one_part(lines: Sequence[Mapping[str, Any]], found: Sequence[Found]) -> Iterator[str]:
     used = dict.fromkeys(_column(each) for each in (*lines, *(score for _, score in found)))
-    columns = sorted(used, key=lambda column: list(METRICS).index(column[0]))
-    heads = [METRICS[metric].heading.format(unit) for metric, unit in columns]
+    columns = sorted(used, key=lambda column: COLUMNS.index(column[0]))
+    heads = [column_of(metric).heading.format(unit) for metric, unit in columns]
     rows = [["system", *heads, "how", "parameters", "seeds"]]
     published: dict[tuple[str, str], dict[tuple[str, str], str]] = {}  # the numbers of one system share a row
     for line in lines:
@@ -228,7 +199,7 @@ def _one_part(lines: Sequence[Mapping[str, Any]], found: Sequence[Found]) -> Ite
     yield table([[cell for i, cell in enumerate(row) if i not in empty] for row in rows])
     notes = [f"{line['system']}: {line['where']}" for line in lines]
     notes += [f"{many:,} {what}" for _, score in found for what, many in score.get("counts", {}).items()]
-    notes += [f"{METRICS[s['metric']].heading.format(s.get('unit', ''))}: `{s['signature']}`" for _, s in found
+    notes += [f"{column_of(s['metric']).heading.format(s.get('unit', ''))}: `{s['signature']}`" for _, s in found
               if "signature" in s]  # fmt: skip
     if notes:
         yield bullet_list(notes)
@@ -242,7 +213,7 @@ def _format_values(found: Sequence[Mapping[str, Any]]) -> str:
     """Values as a cell, with the digits that were kept, but no more than the metric has."""
     if not found:
         return ""
-    metric = METRICS[found[0]["metric"]]
+    metric = column_of(found[0]["metric"])
     values = [score["value"] * metric.scale for score in found]
     kept = max(len(f"{value:.{metric.digits}f}".rstrip("0").partition(".")[2]) for value in values)
     shown = mean_and_range(values, max(kept, 1))

@@ -1,18 +1,18 @@
 """Read names, addresses and commands, written down letter by letter by a decoder with location-aware attention.
 
-task       frames in, what is said out, in letters; word and letter error of the best beam
-data       an4: 948 recordings to train on (95 of them held out for validation), 130 to test; mel cepstra and two slopes
+task       frames in, letters out; word and character error rate of beam search
+data       an4: 948 training recordings (95 of them for validation), 130 test; mel cepstra with deltas
 licence    free for any purpose, as the data's licence has it
 paper      Chorowski et al.: Attention-Based Models for Speech Recognition. NeurIPS 2015, arXiv:1506.07503
-machine    one CPU core: an hour, and another for the CTC it begins with; or a few minutes of a GPU
-expected   from scratch far above CTC's word error (an4_ctc): 48 minutes of speech teach a decoder to spell what it has
-           read before it listens. Begun with the encoder of CTC, which has learnt to hear, about CTC's
-measured   6.7 % word error on the test recordings begun with CTC's encoder (seeds 1 to 3: 5.4 to 7.9; 40 minutes of
+machine    one CPU core: an hour, and another for the CTC it is initialised from; or a few minutes of a GPU
+expected   from scratch far above CTC's word error (an4_ctc): 48 minutes of speech teach a decoder to spell
+           before it learns to listen. Initialised from CTC's encoder about CTC's
+measured   6.7 % WER on the test recordings initialised from CTC's encoder (seeds 1 to 3: 5.4 to 7.9; 40 minutes of
            one CPU core each), where CTC itself has 8.7; from scratch 40.6, twice as many updates (seed 1); beam 8
 command    regard train an4_ctc --out runs/an4-ctc
            regard train an4_attention train.init_from=runs/an4-ctc train.steps=2000 train.warmup_steps=200 --out runs/an4-attention-from-ctc
            regard eval runs/an4-attention-from-ctc
-"""
+"""  # noqa: E501
 
 from regard.data.audio.an4 import AN4
 from regard.models.attention_asr import SIZES, Config

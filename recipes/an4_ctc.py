@@ -1,12 +1,12 @@
 """Read names, addresses and commands, transcribed letter by letter by CTC.
 
-task       frames in, what is said out, in letters; word and letter error of the likeliest text
-data       an4: 948 recordings to train on (95 of them held out for validation), 130 to test; mel cepstra and two slopes
+task       frames in, letters out; word and character error rate
+data       an4: 948 training recordings (95 of them for validation), 130 test; mel cepstra with deltas
 licence    free for any purpose, as the data's licence has it
 paper      Graves, Fernández, Gomez, Schmidhuber: Connectionist Temporal Classification. ICML 2006
 machine    one CPU core, an hour, or one GPU, a few minutes
-expected   ESPnet's Transformer with CTC, on audio with speed perturbation: 7.6 % word error; this one: 10 to 20
-measured   8.7 % word error on the test recordings, 10.8 on validation (seed 1, beam 16; 57 minutes of one CPU core)
+expected   ESPnet's Transformer with CTC, on audio with speed perturbation: 7.6 % WER; this one: 10 to 20
+measured   8.7 % WER on the test recordings, 10.8 on validation (seed 1, beam 16; 57 minutes of one CPU core)
 command    regard train an4_ctc --out runs/an4-ctc
            regard eval runs/an4-ctc
 """

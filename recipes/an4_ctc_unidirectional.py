@@ -1,12 +1,12 @@
-"""Read names, addresses and commands, transcribed by a CTC that hears nothing of what comes later.
+"""Read names, addresses and commands, transcribed by unidirectional CTC.
 
-task       frames in, what is said out, in letters; word and letter error of the likeliest text
-data       an4: 948 recordings to train on (95 of them held out for validation), 130 to test; mel cepstra and two slopes
+task       frames in, letters out; word and character error rate
+data       an4: 948 training recordings (95 of them for validation), 130 test; mel cepstra with deltas
 licence    free for any purpose, as the data's licence has it
 paper      Graves, Fernández, Gomez, Schmidhuber: Connectionist Temporal Classification. ICML 2006
 machine    one CPU core, 12 minutes
-expected   more errors than the CTC that hears in both directions (an4_ctc); its encoder is what an4_online_attention begins with
-measured   16.0 % word error on the test recordings, 17.6 on validation (seed 1, beam 16; 11 minutes of one CPU core)
+expected   more errors than bidirectional CTC (an4_ctc); an4_online_attention is initialised from its encoder
+measured   16.0 % WER on the test recordings, 17.6 on validation (seed 1, beam 16; 11 minutes of one CPU core)
 command    regard train an4_ctc_unidirectional --out runs/an4-ctc-unidirectional
            regard eval runs/an4-ctc-unidirectional
 """

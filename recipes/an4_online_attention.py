@@ -1,20 +1,20 @@
 """Read names, addresses and commands, written down letter by letter while they are being said: online hard attention.
 
-task       sound in, what is said out, in letters; word and letter error
-data       an4: 948 recordings to train on (95 of them held out for validation), 130 to test; mel cepstra and two slopes
+task       audio in, letters out; word and character error rate
+data       an4: 948 training recordings (95 of them for validation), 130 test; mel cepstra with deltas
 licence    free for any purpose, as the data's licence has it
 paper      Luo, Chiu, Jaitly, Sutskever: Learning Online Alignments with Continuous Rewards Policy Gradient. 2016.
            arXiv:1608.01281
 machine    one CPU core, 45 minutes in all: a loop over some hundred places, each recording read four times an update
-expected   more errors than CTC (an4_ctc, 8.7), which hears what comes later too; about those of an4_ctc_unidirectional (16.0)
-measured   12.8 and 14.1 % word error on the test recordings, 15.9 and 16.7 on validation (seeds 1 and 2, beam 4; 25 to
+expected   more errors than CTC (an4_ctc, 8.7), which is bidirectional; about those of an4_ctc_unidirectional (16.0)
+measured   12.8 and 14.1 % WER on the test recordings, 15.9 and 16.7 on validation (seeds 1 and 2, beam 4; 25 to
            34 minutes of one CPU core)
-command    regard train an4_ctc_unidirectional --out runs/an4-ctc-unidirectional                           # first it learns to hear, by CTC
+command    regard train an4_ctc_unidirectional --out runs/an4-ctc-unidirectional   # first
            regard train an4_online_attention train.init_from=runs/an4-ctc-unidirectional --out runs/an4-online-attention
            regard eval runs/an4-online-attention
 
-From scratch, with the same settings, 105 % of the words are wrong on validation after 1,000 updates, where it has 18 %
-begun so.
+From scratch, with the same settings, 105 % WER on validation after 1,000 updates, where it has 18 % initialised from
+CTC.
 """
 
 from regard.data.audio.an4 import AN4

@@ -1,8 +1,8 @@
-"""bAbI 1 to 3: where is Mary? The answer stands in the story; say where it begins and ends.
+"""bAbI 1 to 3: where is Mary? Find the start and end of the answer in the story.
 
     task       find the answer to a question in a story (one, two and three supporting facts)
-    data       bAbI 10k: 18,900 questions to train on, 2,100 of the training part to validate, 3,000 to test
-               (of task 3 only 1,000 training questions are at hand)
+    data       bAbI 10k: 18,900 questions to train on, 2,100 of the training split for validation, 3,000 to test
+               (of task 3 only 1,000 training questions are available)
     licence    CC BY 3.0 (Facebook, 2015)
     paper      Devlin et al., BERT, NAACL 2019 (section 4.2); Weston et al. 2015
     machine    one GPU, about 6 minutes

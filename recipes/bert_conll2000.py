@@ -1,7 +1,7 @@
-"""CoNLL-2000: where are the phrases of a sentence? Chunking by tagging, with a small BERT.
+"""CoNLL-2000: chunking by tagging, with a small BERT.
 
-    task       tag each word with the chunk that it begins or goes on with (22 tags)
-    data       CoNLL-2000: 8,042 sentences to train on, 894 of the training part to validate, 2,012 to test
+    task       tag each word with the chunk that it begins or continues (22 tags)
+    data       CoNLL-2000: 8,042 sentences to train on, 894 of the training split for validation, 2,012 to test
     licence    not stated (research); the model is not shipped
     paper      Devlin et al., BERT, NAACL 2019 (figure 4 d); Tjong Kim Sang, Buchholz, CoNLL 2000
     machine    one GPU, about two minutes; runs/bert is made by bert_pretrain
@@ -11,7 +11,7 @@
                regard train bert_conll2000 --out runs/conll2000-scratch
                regard eval runs/conll2000
 
-The test part is section 20 of the Wall Street Journal, which bert_pretrain leaves out of its text. The training part,
+The test split is section 20 of the Wall Street Journal, which bert_pretrain leaves out of its text. The training split,
 sections 15 to 18, is in that text, without its tags. data.column=1 gives parts of speech instead.
 """
 

@@ -1,6 +1,6 @@
 """Which language is it? A tiny BERT over pairs of bytes tells English, French and German apart; ships with the package.
 
-task       say in which of three languages a sentence is written
+task       identify the language of a sentence, one of three
 data       Tatoeba (manythings.org/anki): 182,282 English, 130,736 French and 154,207 German sentences, each once
 licence    CC BY 2.0 (tatoeba.org, www.manythings.org/anki): the model may be shipped with that attribution
 paper      Devlin et al., BERT, NAACL 2019 (figure 4 b), without pre-training; byte-level BPE of 2,000, without case

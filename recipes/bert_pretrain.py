@@ -1,6 +1,6 @@
-"""A small BERT pre-trained on the text at hand: hidden words, and does the second text follow the first.
+"""A small BERT pre-trained on the available text: masked words and next-sentence prediction.
 
-    task       say which words were hidden (15 %, 80/10/10), and whether b follows a
+    task       predict masked words (15 %, 80/10/10), and whether b follows a
     data       Brown, Penn Treebank (without section 20), BBC news, Tatoeba English: 301,885 sentences, 4.6 million
                tokens; without case, WordPiece of 8,000
     licence    Brown: non-commercial; Penn Treebank, BBC: research: the model is not shipped. Tatoeba: CC BY 2.0

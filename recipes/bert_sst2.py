@@ -1,6 +1,6 @@
 """SST-2: is a sentence from a film review good or bad? A small BERT fine-tuned, or the same one from scratch.
 
-    task       tell positive from negative sentences
+    task       classify sentences as positive or negative
     data       SST-2, whole sentences only: 6,920 to train on, 872 to validate, 1,821 to test
     licence    not stated (research); the model is not shipped
     paper      Devlin et al., BERT, NAACL 2019; Socher et al., Recursive Deep Models, EMNLP 2013
@@ -12,7 +12,7 @@
                regard train bert_sst2 --out runs/sst2-scratch
                regard eval runs/sst2
 
-From scratch the vocabulary is that of the training part; everything else is the same.
+From scratch the vocabulary is that of the training split; everything else is the same.
 """
 
 from regard.data.text.labeled_text import LabeledText

@@ -1,6 +1,6 @@
 """Words that fit a gap in an everyday English sentence: a small BERT on Tatoeba, which ships with the package.
 
-    task       say which words of a sentence were hidden
+    task       predict masked words of a sentence
     data       Tatoeba (manythings.org/anki), the English side of EN-DE and EN-FR: 182,282 sentences, each once; cased,
                WordPiece of 8,000; no sentence of the validation and test parts
     licence    CC BY 2.0 (tatoeba.org, www.manythings.org/anki): the model may be shipped with that attribution
@@ -8,7 +8,7 @@
     machine    one GPU, about 4 minutes (H200)
     expected   "The [MASK] sat on the mat." gives people and animals; no published number on this split
     measured   1.462 nats per hidden word on validation, 1.498 on test, 66.9 % guessed right (int8; H200, 4.1 minutes
-               beside three other runs, seed 1, 2026-11-15)
+               shared with three other runs, seed 1, 2026-11-15)
     command    regard train bert_tatoeba_mlm --out runs/fill-en
                regard eval runs/fill-en
                regard fill "The [MASK] sat on the mat." --model runs/fill-en

@@ -1,7 +1,7 @@
 """TREC: what kind of answer does a question want? A small BERT fine-tuned, or the same one from scratch.
 
-    task       tell six kinds of question apart: abbreviation, description, entity, human, location, number
-    data       TREC-6: 4,906 to train on, 546 of the training part to validate, 500 to test
+    task       classify questions into six kinds: abbreviation, description, entity, human, location, number
+    data       TREC-6: 4,906 to train on, 546 of the training split for validation, 500 to test
     licence    not stated (research); the model is not shipped
     paper      Devlin et al., BERT, NAACL 2019; Li, Roth, Learning Question Classifiers, COLING 2002
     machine    one GPU, about a minute; runs/bert is made by bert_pretrain
@@ -12,7 +12,7 @@
                regard train bert_trec --out runs/trec-scratch
                regard eval runs/trec
 
-From scratch the vocabulary is that of the training part; everything else is the same.
+From scratch the vocabulary is that of the training split; everything else is the same.
 """
 
 from regard.data.text.labeled_text import LabeledText

@@ -7,7 +7,7 @@ paper      Kalchbrenner et al.: Neural Machine Translation in Linear Time. 2016.
 machine    one GPU, some 8 minutes (H200, estimated); 21 epochs
 expected   below the Transformer of transformer_tatoeba: no attention, and characters
 measured   15.2 BLEU (sacreBLEU, cased, beam 5), chrF 32.7; the GRU with attention has 32.4, the Transformer 46.2
-           (H200, seed 1, 2026-11-16; 16 minutes beside 13 other runs)
+           (H200, seed 1, 2026-11-16; 16 minutes shared with 13 other runs)
 command    regard train bytenet_tatoeba --out runs/bytenet
            regard eval runs/bytenet
 """

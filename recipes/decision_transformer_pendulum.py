@@ -13,8 +13,8 @@ measured   asked for 67.5, the best of the data: 58.7, 57.0, 57.9 (seeds 1, 2, 3
            (2026-11-15)
 command    regard train decision_transformer_pendulum --out runs/pendulum
            regard eval runs/pendulum --split test
-           regard train decision_transformer_pendulum --out runs/clone task.condition_on_return=false        # behaviour cloning, to compare
-           regard train decision_transformer_pendulum --out runs/torques data.torque_levels=5           # five torques to choose from
+           regard train decision_transformer_pendulum --out runs/clone task.condition_on_return=false
+           regard train decision_transformer_pendulum --out runs/torques data.torque_levels=5
 """
 
 from regard.data.episodes.pendulum_episodes import PendulumEpisodes

@@ -1,12 +1,12 @@
 """Strings of spoken digits, transcribed by CTC: two bidirectional LSTMs over a quarter of the frames.
 
-task       sound in, the digits that are said out; word error of the likeliest text
-data       fsdd: 3,000 recordings of single digits by six speakers, strung together 1 to 7 at a time with pauses; takes
+task       audio in, spoken digits out; WER
+data       fsdd: 3,000 recordings of single digits by six speakers, concatenated 1 to 7 at a time with pauses; takes
            0-4 of every digit and speaker for test, 45-49 for validation; 420 fixed strings each
 licence    CC BY-SA 4.0: what is trained on it may ship under that licence
 paper      Graves, Fernández, Gomez, Schmidhuber: Connectionist Temporal Classification. ICML 2006
 machine    one CPU thread, about 20 minutes
-expected   a word error of a few per cent on the test strings
+expected   a WER of a few per cent on the test strings
 measured   2.41 % on the test strings (39 substitutions, 1 deletion of 1,659 words), 1.43 % on validation, as stored in
            int8 (one thread of a busy CPU, 20 minutes, seed 1, 2026-11-15)
 command    regard train digits_ctc --out runs/digits

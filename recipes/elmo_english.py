@@ -1,4 +1,4 @@
-"""ELMo of all the English text at hand, minutes on a GPU: two language models, words by their letters.
+"""ELMo of all the English text available, minutes on a GPU: two language models, words by their letters.
 
 task       predict each word from what stands before it, and from what stands after it
 data       Brown, Penn Treebank, Tatoeba's English and BBC news together: 4.1 million words, 20,000 of them predicted

@@ -1,8 +1,8 @@
 """GPT-2 124M from scratch on shards of text: half a million tokens an update, bfloat16, rows of 1,024.
 
-    task       say the next token of a text
+    task       predict the next token
     data       a folder that `regard data pack` made of text of your own, ten billion tokens or so (OpenWebText,
-               FineWeb); none is at hand here
+               FineWeb); none is available here
     licence    that of the text
     paper      Radford et al., Language Models are Unsupervised Multitask Learners, 2019; karpathy/nanoGPT
     machine    one GPU with 80 GB or more; the speed is in docs/results.md once benchmarks/train.py was run there

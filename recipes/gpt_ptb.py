@@ -1,13 +1,13 @@
 """The Penn Treebank in pieces of words, with a small GPT: what is left of a byte when four thousand pieces are known.
 
-task       say the next piece of a newspaper's text
+task       predict the next token of newspaper text
 data       ptb: 930,000 words to train on (5.1 MB), 74,000 to validate, 82,000 to test; lower case, rare words <unk>,
-           numbers N; 4,000 byte pairs learned from the training part, four bytes each
+           numbers N; 4,000 byte pairs learned from the training split, four bytes each
 licence    not stated; nothing trained on it ships
 paper      Radford et al., Language Models are Unsupervised Multitask Learners, 2019 (byte pairs, a decoder alone);
            Mikolov et al. 2011 (this cut of the Treebank)
 machine    one GPU, a few minutes (H200); 12.2 million parameters
-expected   nothing published is counted by the byte; a word of the test part has 5.46 bytes, its space or line end with
+expected   nothing published is counted by the byte; a word of the test split has 5.46 bytes, its space or line end with
            it, so a perplexity a word of 80 (a large LSTM's; remembered, not checked) would be 1.16 bits per byte
 measured   3.29 nats per token, 1.177 bits per byte on test (H200, 2026-11-15)
 command    regard train gpt_ptb --out runs/ptb

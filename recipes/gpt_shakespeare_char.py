@@ -1,6 +1,6 @@
 """Tiny Shakespeare, character by character: nanoGPT's first example, with parts of today.
 
-task       say the next character of a play
+task       predict the next character of a play
 data       tinyshakespeare: 1,003,854 characters to train on, 111,540 to validate (the last tenth), 65 kinds
 licence    not stated; the text is in the public domain
 paper      Radford et al., Language Models are Unsupervised Multitask Learners, 2019; karpathy/nanoGPT; its parts:
@@ -8,7 +8,7 @@ paper      Radford et al., Language Models are Unsupervised Multitask Learners, 
 machine    one GPU, a few minutes (H200); 10.6 million parameters, 10.3 MiB as stored (int8)
 expected   better than 1.4697 nats per character on validation, nanoGPT's best (of random windows; here every character
            once) with 6 layers of 384 and a context of 256
-measured   1.4445 (seed 1, as stored in int8; H200, 3.1 minutes beside three other runs, 2026-11-15)
+measured   1.4445 (seed 1, as stored in int8; H200, 3.1 minutes shared with three other runs, 2026-11-15)
 command    regard train gpt_shakespeare_char --out runs/shakespeare
            regard eval runs/shakespeare --split val
 
@@ -16,7 +16,8 @@ A million characters are little: the model knows them by heart after some 2,000 
 more dropout than there, and the rate has come down by the time that happens. Also tried, one seed each, all better than
 1.4697: dropout 0.35 and 0.2 for 3,000 updates, 1.4496; that with SwiGLU of 1,024, rate 1.5e-3 and decay 0.3, 1.4601.
 The three were chosen among by the validation part itself. Plainly as nanoGPT: train.optimizer=adamw
-train.learning_rate=1e-3 train.steps=5000 train.min_learning_rate_ratio=0.1 model.norm_kind=layer model.positions=learned model.qk_norm=null
+train.learning_rate=1e-3 train.steps=5000 train.min_learning_rate_ratio=0.1 model.norm_kind=layer
+model.positions=learned model.qk_norm=null
 model.dropout=0.2 model.attention_dropout=0.2.
 """
 

@@ -1,6 +1,6 @@
 """Tiny Shakespeare, character by character, in three minutes on two cores: a small GPT of today's parts.
 
-task       say the next character of a play
+task       predict the next character of a play
 data       tinyshakespeare: 1,003,854 characters to train on, 111,540 to validate (the last tenth), 65 kinds
 licence    not stated; the text is in the public domain
 paper      Radford et al., Language Models are Unsupervised Multitask Learners, 2019; karpathy/nanoGPT; its parts:

@@ -1,14 +1,14 @@
-"""Letters to sounds with any aligner: the same encoder and decoder, and what looks at the letters chosen by one word.
+"""Letters to phonemes with any aligner: the same encoder and decoder, and what looks at the letters chosen by one word.
 
 task       "xylophone" -> Z AY L AH F OW N
-data       CMU pronouncing dictionary, 109,926 words to train on, 3,000 to choose by, 12,000 to test; stress left out
+data       CMU pronouncing dictionary, 109,926 training, 3,000 validation and 12,000 test words; without stress
 licence    BSD-like (Carnegie Mellon University 1993-2015): the model may be shipped with that notice
 paper      Toshniwal, Livescu: Jointly Learning to Align and Convert Graphemes to Phonemes with Neural Attention Models.
            2016. arXiv:1610.06540
 machine    one GPU, about 10 minutes (H200); 6 million parameters
-expected   below 6 % of the sounds and 26 % of the words wrong for the best aligner; published, on another split of the
+expected   below 6 % PER and 26 % WER for the best aligner; published, on another split of the
            dictionary (recalled): 5.0 and 21.7 with attention, 5.45 and 23.55 without
-measured   sounds and words wrong, %: location 5.20 and 22.1, gmm 5.24 and 22.6, additive 5.27 and 22.8, monotonic 5.36
+measured   PER and WER, %: location 5.20 and 22.1, gmm 5.24 and 22.6, additive 5.27 and 22.8, monotonic 5.36
            and 23.0 (H200, seed 1, beam 4, 2026-11-16)
 command    regard train gru_cmudict --out runs/sounds-additive
            regard train gru_cmudict model.aligner=gmm --out runs/sounds-gmm
@@ -39,7 +39,7 @@ def recipe() -> Recipe:
             ema_decay=0.999,
             eval_interval=1000,
             save_interval=1000,
-            score_interval=100,  # looks between decoding: only at the end
+            score_interval=100,  # decode and score only at the end
             metric="loss",
             compile=False,  # the decoder is a loop over time: compiling it gains little
         ),

@@ -1,13 +1,13 @@
-"""Letters to sounds on one CPU thread: a small GRU encoder-decoder with attention; ships with the package as sounds-en.
+"""Letters to phonemes on one CPU thread: a small GRU encoder-decoder with attention; ships as sounds-en.
 
 task       "xylophone" -> Z AY L AH F OW N
-data       CMU pronouncing dictionary, 109,926 words to train on, 3,000 to choose by, 12,000 to test; stress left out
+data       CMU pronouncing dictionary, 109,926 training, 3,000 validation and 12,000 test words; without stress
 licence    BSD-like (Carnegie Mellon University 1993-2015): the model may be shipped with that notice
 paper      Toshniwal, Livescu: Jointly Learning to Align and Convert Graphemes to Phonemes with Neural Attention Models.
            2016. arXiv:1610.06540; Bahdanau, Cho, Bengio. ICLR 2015
 machine    one CPU thread, about 17 minutes of its time; 1.1 million parameters, 2.1 MiB in float16
-expected   below 6.5 % of the sounds and 28 % of the words wrong
-measured   26.8 % of the words and 6.38 % of the sounds of the test part wrong (seed 1, 2026-11-15)
+expected   below 6.5 % PER and 28 % WER
+measured   26.8 % WER and 6.38 % PER on test (seed 1, 2026-11-15)
 command    regard train gru_cmudict_cpu --out runs/sounds
            regard eval runs/sounds
            regard pronounce xylophone --model runs/sounds
@@ -37,7 +37,7 @@ def recipe() -> Recipe:
             eval_interval=1000,
             save_interval=1000,
             log_interval=100,
-            score_interval=100,  # looks between decoding: only at the end
+            score_interval=100,  # decode and score only at the end
             metric="loss",
             save_dtype="float16",
         ),

@@ -6,7 +6,7 @@ licence    CC BY 2.0 (tatoeba.org, www.manythings.org/anki): the model may be sh
 paper      Bahdanau, Cho, Bengio: Neural Machine Translation by Jointly Learning to Align and Translate. ICLR 2015
 machine    one CPU core, about half an hour (3,460 target tokens a second of its time on a busy one, 5.7 million in all)
 expected   sentences that can be understood; below the Transformer that ships as en-de (46.2 BLEU, a GPU)
-measured   32.4 BLEU on the test part (beam 4, seed 1; 42 minutes on one thread of a busy CPU, 2026-11-15)
+measured   32.4 BLEU on the test split (beam 4, seed 1; 42 minutes on one thread of a busy CPU, 2026-11-15)
 command    OMP_NUM_THREADS=1 regard train gru_tatoeba --out runs/gru-tatoeba
            regard eval runs/gru-tatoeba
 

@@ -1,10 +1,10 @@
-"""The road from gated units to attention, walked: one small model on Tiny Shakespeare, a part freed at every step.
+"""From gated units to attention in five steps: one small model on Tiny Shakespeare.
 
-task       say the next character of a play
+task       predict the next character of a play
 data       tinyshakespeare: 1,003,854 characters to train on, 111,540 to validate (the last tenth), 65 kinds
 licence    not stated; the text is in the public domain
 paper      the steps are a lecture's; Cho et al., Learning Phrase Representations using RNN Encoder-Decoder, EMNLP 2014
-machine    one CPU core, less than a minute for each stop of the road; 0.18 to 0.32 million parameters
+machine    one CPU core, less than a minute for each step; 0.18 to 0.32 million parameters
 expected   what computes all times at once takes less time; which says more after so few updates is measured
 measured   nats per character on validation, and seconds of one core: gated 1.772 (43), weights 2.018 (55), candidates
            2.188 (21), keys 2.034 (30), heads 2.053 (30); seed 1, 2026-11-15. In 500 updates the gated unit is far
@@ -42,6 +42,6 @@ def recipe() -> Recipe:
             eval_interval=250,
             save_interval=250,
             metric="loss",
-            compile=False,  # half of the road is a loop over time
+            compile=False,  # half of the variants loop over time
         ),
     )

@@ -4,10 +4,11 @@ task       write lines of characters as pen offsets, without a text
 data       Omniglot as strokes, simplified (sketch-rnn's): 30,000 drawings to train on, 1,000 each for val and test
 licence    that of the original Omniglot repository (MIT, as recalled, not checked)
 paper      Graves, Generating Sequences With Recurrent Neural Networks, 2013, arXiv:1308.0850, section 4 (its size)
-machine    one GPU, 15 minutes (H200, beside ten other runs)
+machine    one GPU, 15 minutes (H200, shared with ten other runs)
 expected   strokes of a plausible length, closed bows and characters of one size; no number to compare with
-measured   -0.628 nats per point on the test part, -0.663 on validation, best after 10,000 of 12,000 updates (seed 1);
-           model.hidden=200 data.batch_size=64 train.steps=4000 on one core of a CPU, an hour: -0.424 (0.9 million parameters)
+measured   -0.628 nats per point on the test split, -0.663 on validation, best after 10,000 of 12,000 updates (seed 1);
+           model.hidden=200 data.batch_size=64 train.steps=4000 on one core of a CPU, an hour: -0.424 (0.9 million
+           parameters)
 command    regard train handwriting_omniglot --out runs/omniglot
            regard eval runs/omniglot
            regard train handwriting_omniglot --out runs/small model.hidden=96 train.steps=500 train.device=cpu

@@ -1,14 +1,14 @@
-"""Letters to sounds, written while the word is still being read: online hard attention.
+"""Letters to phonemes, written while the word is still being read: online hard attention.
 
 task       "xylophone" -> Z AY L AH F OW N; at each letter the model writes a sound or reads on
-data       CMU pronouncing dictionary, 109,926 words to train on, 3,000 to choose by, 12,000 to test; stress left out
+data       CMU pronouncing dictionary, 109,926 training, 3,000 validation and 12,000 test words; without stress
 licence    BSD-like (Carnegie Mellon University 1993-2015): the model may be shipped with that notice
 paper      Luo, Chiu, Jaitly, Sutskever: Learning Online Alignments with Continuous Rewards Policy Gradient. 2016.
            arXiv:1608.01281
 machine    one GPU, about 15 minutes (H200): every word is read four times an update
 expected   more errors than with attention over the whole word: a sound is written before the letters after it are
            known, unless the model learns to wait
-measured   6.2 % of the sounds and 26.8 % of the words wrong (seed 1, beam 4; 15 minutes of an H200 beside 13 others)
+measured   6.2 % PER and 26.8 % WER (seed 1, beam 4; 15 minutes of an H200 shared with 13 other runs)
 command    regard train online_attention_cmudict --out runs/sounds-online
            regard train online_attention_cmudict --out runs/sounds-online-learned task.reinforce.baseline=learned
            regard eval runs/sounds-online
@@ -48,7 +48,7 @@ def recipe() -> Recipe:
             ema_decay=0.999,
             eval_interval=1000,
             save_interval=1000,
-            score_interval=100,  # looks between decoding: only at the end
+            score_interval=100,  # decode and score only at the end
             metric="loss",
             compile=False,  # it reads in a loop over time
         ),

@@ -13,7 +13,7 @@ command    regard train rnnsearch_multi30k --out runs/multi30k-rnnsearch
            regard train rnnsearch_multi30k model.aligner=neural_coverage --out runs/multi30k-remembering
            regard train rnnsearch_multi30k "task.teacher_forcing=linear(steps=4000, min_probability=0.75)" --out runs/multi30k-sampling
            regard eval runs/multi30k-rnnsearch
-"""
+"""  # noqa: E501
 
 from regard.data.text.parallel_corpus import ParallelCorpus
 from regard.models.rnnsearch import SIZES, Config

@@ -1,14 +1,14 @@
-"""Letters to sounds with a small T5: how English words are pronounced.
+"""Letters to phonemes with a small T5: how English words are pronounced.
 
 task       "pronounce: m a r b l e s" -> "M AA R B AH L Z"
-data       CMU pronouncing dictionary, 109,926 words to train on, 12,000 to test; stress left out
+data       CMU pronouncing dictionary, 109,926 words to train on, 12,000 to test; without stress
 licence    BSD-like (Carnegie Mellon University): the model may be shipped with that notice
 paper      Raffel et al., T5, JMLR 2020; Toshniwal, Livescu: Jointly Learning to Align and Convert Graphemes to Phonemes
            with Neural Attention Models, 2016
 machine    one GPU, about 5 minutes (H200); 5.9 million parameters
-expected   22 % of the words and 5.2 % of the sounds wrong, as published Transformers on another split of the dictionary
+expected   22 % WER and 5.2 % PER, as published Transformers on another split of the dictionary
            (recalled, not checked: Yolchuyeva et al. 2019, 22.1 and 5.23)
-measured   23.7 % of the words and 5.7 % of the sounds wrong (H200, seed 1, beam 4, 2026-11-16)
+measured   23.7 % WER and 5.7 % PER (H200, seed 1, beam 4, 2026-11-16)
 command    regard train t5_cmudict --out runs/t5-cmudict
            regard eval runs/t5-cmudict
 """

@@ -11,7 +11,7 @@ expected   36 BLEU on Multi30k test_2016, 40 on Tatoeba, 78 % on SST-2; ROUGE-1 
            learns to copy, 25 / 5 / 15 if it only learns what news sounds like
 measured   41.0 BLEU on Multi30k test_2016, 44.9 on Tatoeba (cased), 79.2 % on SST-2, ROUGE-1 / 2 / L 52.4 / 41.4 / 44.9
            on the news: it copies, but chooses worse than who takes the first 160 words (seed 1, beam 4; 23 minutes of
-           an H200 beside 13 other runs)
+           an H200 shared with 13 other runs)
 command    regard train t5_three_tasks --out runs/t5-three
            regard eval runs/t5-three
 

@@ -5,7 +5,7 @@
     licence    CC BY 2.0 (tatoeba.org, www.manythings.org/anki): the model may be shipped with that attribution
     paper      Vaswani et al., Attention Is All You Need, NeurIPS 2017 (pre-norm, a small size)
     machine    one GPU, about 5 minutes (H200)
-    expected   BLEU 35 to 50 on the test part (no canonical split exists; this one keeps English sentences apart)
+    expected   BLEU 35 to 50 on the test split (no canonical split exists; this one keeps English sentences apart)
     measured   EN-DE 46.2 BLEU, 64.5 chrF; EN-FR 50.5 BLEU, 67.4 chrF (cased, 13a, beam 4; H200, seed 1, 2026-11-15)
     command    regard train transformer_tatoeba --out runs/tatoeba-de
                regard train transformer_tatoeba data.target=fr --out runs/tatoeba-fr

@@ -1,4 +1,4 @@
-"""Word vectors of all the English text at hand, read the other way round: the words near it predict a word (CBOW).
+"""Word vectors of all the English text available, read the other way round: the words near it predict a word (CBOW).
 
 task       CBOW: the mean of the words near it predicts a word
 data       Brown, Penn Treebank, Tatoeba's English and BBC news together: 3.9 million words, 22,102 of them known

@@ -1,4 +1,4 @@
-"""Word vectors of all the English text at hand: skip-gram with negative sampling, minutes on one core.
+"""Word vectors of all the English text available: skip-gram with negative sampling, minutes on one core.
 
 task       skip-gram: a word predicts each word near it
 data       Brown, Penn Treebank, Tatoeba's English and BBC news together: 3.9 million words, 22,102 of them known

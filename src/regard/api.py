@@ -9,6 +9,7 @@ regard.save(translate, "my-translator")        a task with its model and vocabul
 from __future__ import annotations
 
 import inspect
+import logging
 from dataclasses import is_dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -25,13 +26,7 @@ if TYPE_CHECKING:
     from regard.tasks.predictor import Predictor
     from regard.tokens.tokenizer import Tokenizer
 
-
-# Folders of transformers that can be read as they are: model_type -> the table that reads them, the task they are for.
-TRANSFORMERS_MODELS = {
-    "gpt2": ("regard.weights.hf.gpt2", "language_modeling"),
-    "bert": ("regard.weights.hf.bert", "masked_lm"),
-    "t5": ("regard.weights.hf.t5", "text_to_text"),
-}
+log = logging.getLogger("regard")
 
 
 def zoo() -> dict[str, Path]:
@@ -52,6 +47,7 @@ def load(source: str | Path, device: str | torch.device = "cpu") -> Any:
     transformers or timm that `map_rows.theirs` knows.
     """
     from regard.tasks import PREDICTORS
+    from regard.weights import hf
     from regard.weights.checkpoint_formats import find_image_importer
     from regard.weights.folder import load_model, model_folder
     from regard.weights.hf import sentence_transformers
@@ -62,8 +58,8 @@ def load(source: str | Path, device: str | torch.device = "cpu") -> Any:
 
         model, text, how = sentence_transformers.load(folder)
         return TextEmbedder(model.to(device), text, **how)
-    if (kind := _transformers_model_type(folder)) in TRANSFORMERS_MODELS:
-        return _load_transformers(folder, kind, device)
+    if hf.model_type(folder) in hf.DEFAULTS:
+        return _load_transformers(folder, device)
     if module := find_image_importer(folder):
         return _load_image_model(folder, module, device)
     found = load_model(folder, device)
@@ -163,23 +159,18 @@ def _package_folder(name: str) -> Path:
     return Path(found.submodule_search_locations[0]) / inside
 
 
-def _transformers_model_type(folder: Path) -> str:
-    """The model_type of a folder of transformers; "" where it is none."""
-    from regard.weights.folder import CONFIG, read_json
-
-    config = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
-    return "" if "format" in config else str(config.get("model_type", ""))
-
-
-def _load_transformers(folder: Path, kind: str, device: str | torch.device) -> Any:
-    """What a folder of transformers holds: a task where its vocabulary and head are there, else the bare model."""
+def _load_transformers(folder: Path, device: str | torch.device) -> Any:
+    """Return the predictor of a text model of transformers; the bare model without a task or a tokenizer."""
     from regard.tasks import PREDICTORS
+    from regard.weights import hf
 
-    module, task = TRANSFORMERS_MODELS[kind]
-    model, text = import_module(module).load(folder)
-    model = model.to(device)
-    bare = text is None or (kind == "bert" and model.config.head not in ("masked", "pretraining"))
-    return model if bare else resolve(PREDICTORS, task, "task")(model, text)
+    found = hf.load_folder(folder)
+    model = found.model.to(device)
+    if found.task is None or found.tokenizer is None:
+        if found.task is not None:
+            log.warning("%s has no tokenizer.json: this is the bare model, without the task %s", folder, found.task)
+        return model
+    return resolve(PREDICTORS, found.task, "task")(model, found.tokenizer, **found.arguments)
 
 
 def _load_image_model(folder: Path, module: str, device: str | torch.device) -> Any:

@@ -49,14 +49,17 @@ def list(kind: str | None = None) -> RowList:
         return RowList(
             {"name": row["name"], "kind": k, "description": row["description"]} for k in KINDS for row in KINDS[k]()
         )
+    if kind in GROUPS:
+        return RowList(_group_rows(GROUPS[kind]))
     return RowList(KINDS[_kind(kind)]())
 
 
 def show(name: str) -> Card:
     """All there is to say about one thing: by its name, by ``kind/name``, or by the folder of a saved model."""
     kind, slash, rest = name.partition("/")
-    kinds = [_kind(kind)] if slash and kind in (*KINDS, *ALIASES) else [*KINDS]
-    wanted = rest if len(kinds) == 1 else name
+    named = slash and kind in (*KINDS, *ALIASES, *GROUPS)
+    kinds = [*GROUPS.get(kind, ())] or [_kind(kind)] if named else [*KINDS]
+    wanted = rest if named else name
     cards = [CARDS[k](wanted) for k in kinds if wanted in [row["name"] for row in KINDS[k]()]]
     if cards:
         return Card("\n\n".join(cards))
@@ -113,6 +116,14 @@ def _mechanisms() -> builtins.list[Row]:
             }
         )
     return rows
+
+
+def _group_rows(kinds: Sequence[str]) -> builtins.list[Row]:
+    """The rows of several tables with a column "kind"; "-" where a table has no such column."""
+    rows = [{"name": row["name"], "kind": kind.removesuffix("s"), **row} for kind in kinds for row in KINDS[kind]()]
+    columns = dict.fromkeys(column for kind in kinds[:1] for row in KINDS[kind]() for column in row)
+    order = ["name", "kind", *(column for column in columns if column != "name")]
+    return [{column: row.get(column, "-") for column in order} for row in rows]
 
 
 def _docstring_rows(package: str, attribute: str) -> Callable[[], builtins.list[Row]]:
@@ -249,23 +260,26 @@ def _zoo() -> builtins.list[Row]:
 
 
 KINDS: dict[str, Callable[[], builtins.list[Row]]] = {
-    "attention": _mechanisms,
-    "aligners": _aligners,
+    "mechanisms": _mechanisms,
     "mixers": _docstring_rows("regard.attention", "MIXERS"),
+    "projections": _docstring_rows("regard.attention", "PROJECTIONS"),
+    "joins": _docstring_rows("regard.attention", "JOINS"),
+    "aligners": _aligners,
     "positions": _positions("POSITIONS"),
     "grids": _positions("GRID_POSITIONS"),
     "windows": _positions("WINDOW_BIASES"),
     "models": _models,
     "tokens": _vocabularies,
     "stems": _docstring_rows("regard.blocks", "STEMS"),
-    "poolings": _docstring_rows("regard.blocks", "POOLINGS"),
+    "poolings": _docstring_rows("regard.models.mvit", "POOLINGS"),
     "augmentations": _docstring_rows("regard.data.augment", "AUGMENTATIONS"),
     "blends": _docstring_rows("regard.data.augment", "MIX_METHODS"),
     "tasks": _tasks,
     "recipes": _recipes,
     "zoo": _zoo,
 }
-ALIASES = {"mechanisms": "attention", "translators": "zoo", "vocabularies": "tokens", "text": "tokens"} | {
+GROUPS = {"attention": ("mechanisms", "mixers", "projections", "joins", "aligners")}  # listed together
+ALIASES = {"translators": "zoo", "vocabularies": "tokens", "text": "tokens"} | {
     kind.removesuffix("s"): kind for kind in KINDS if kind.endswith("s")
 }
 
@@ -294,7 +308,7 @@ def _mechanism(name: str) -> str:
         "causality": _CAUSALITY.get(t.causality, t.causality),
         "paper": _link(t.paper),
     }
-    return _card("attention", name, MECHANISMS, [("Traits", _pairs(traits)), *_arguments(cls)])
+    return _card("mechanisms", name, MECHANISMS, [("Traits", _pairs(traits)), *_arguments(cls)])
 
 
 _CAUSALITY = {
@@ -423,16 +437,18 @@ def _saved_card(folder: Path, name: str | None = None) -> str:
 
 
 CARDS: dict[str, Callable[[str], str]] = {
-    "attention": _mechanism,
-    "aligners": _part("aligners", "regard.attention", "ALIGNERS"),
+    "mechanisms": _mechanism,
     "mixers": _part("mixers", "regard.attention", "MIXERS"),
+    "projections": _part("projections", "regard.attention", "PROJECTIONS"),
+    "joins": _part("joins", "regard.attention", "JOINS"),
+    "aligners": _part("aligners", "regard.attention", "ALIGNERS"),
     "positions": _part("positions", "regard.positions", "POSITIONS"),
     "grids": _part("grids", "regard.positions", "GRID_POSITIONS"),
     "windows": _part("windows", "regard.positions", "WINDOW_BIASES"),
     "models": _model,
     "tokens": _vocabulary,
     "stems": _part("stems", "regard.blocks", "STEMS"),
-    "poolings": _part("poolings", "regard.blocks", "POOLINGS"),
+    "poolings": _part("poolings", "regard.models.mvit", "POOLINGS"),
     "augmentations": _part("augmentations", "regard.data.augment", "AUGMENTATIONS"),
     "blends": _part("blends", "regard.data.augment", "MIX_METHODS"),
     "tasks": _task,
@@ -447,7 +463,7 @@ CARDS: dict[str, Callable[[str], str]] = {
 def _kind(kind: str) -> str:
     name = ALIASES.get(kind, kind)
     if name not in KINDS:
-        raise UnknownName(f"there is no kind '{kind}'; {did_you_mean(kind, KINDS)}")
+        raise UnknownName(f"there is no kind '{kind}'; {did_you_mean(kind, [*KINDS, *GROUPS])}")
     return name
 
 

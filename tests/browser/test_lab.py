@@ -166,9 +166,9 @@ def test_masks_and_matrices_are_drawn_on_ones_own_tokens(page):
     assert page.texts(".matrix-rows")[0].split() == ["two", "dogs", "play"]
     weights = page.all(".figures:not(.smalls) canvas")[2]
     page.hover(weights)  # its middle: dogs -> dogs
-    page.until(lambda: "dogs → dogs" in page.texts(".matrix-said")[2], "the number of a cell")
+    page.until(lambda: "dogs → dogs" in page.texts(".matrix-status")[2], "the number of a cell")
     weights.send_keys(Keys.ARROW_RIGHT)
-    page.until(lambda: "ruled out by the mask" in page.texts(".matrix-said")[2], "the future")
+    page.until(lambda: ", masked" in page.texts(".matrix-status")[2], "the future")
     put(page, "#lab-mask", "cauusal")
     page.until(lambda: "did you mean 'causal'" in page.text("#lab .refused"), "a way to put it right")
     page.complaints()

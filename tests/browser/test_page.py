@@ -63,7 +63,7 @@ def test_pointing_at_a_token_lights_exactly_what_it_looks_at(page):
         page.hover(page.all(".panel.seen .chip")[query])
         row = weights(page, "row", map=name, head=3, query=query, view="raw")
         page.until(lambda row=row: darkest(page, ".panel.look .chip") == row.argmax(), f"row {query} is lit")
-        first = page.text(".told .list.look li:first-child .word")
+        first = page.text(".weight-lists .list.look li:first-child .word")
         page.until(
             lambda q=query: page.all(".panel.seen .chip.marked")[0].get_attribute("data-index") == str(q), "mark"
         )
@@ -83,11 +83,11 @@ def test_pointing_at_a_key_lights_who_looks_at_it(page):
 def test_token_of_self_attention_lights_its_row_and_its_column(page):
     page.open("fill-en")
     page.hover(page.all(".panel.look .chip")[3])
-    page.until(lambda: page.all(".told .list.look") and page.all(".told .list.seen"), "both lists")
+    page.until(lambda: page.all(".weight-lists .list.look") and page.all(".weight-lists .list.seen"), "both lists")
     assert page.all(".panel.look .chip.lit")
     assert page.all(".panel.seen .chip.lit")
-    assert "looks at" in page.text(".told .list.look h3")
-    assert "is looked at by" in page.text(".told .list.seen h3")
+    assert "attends to" in page.text(".weight-lists .list.look h3")
+    assert "is attended to by" in page.text(".weight-lists .list.seen h3")
 
 
 def test_click_pins_a_token_and_escape_lets_it_go(page):
@@ -100,7 +100,7 @@ def test_click_pins_a_token_and_escape_lets_it_go(page):
     assert page.all(".panel.look .chip.lit")
     page.press(Keys.ESCAPE)
     page.until(lambda: not page.all(".chip.lit"), "nothing is lit")
-    assert "Point at a token" in page.text(".told")
+    assert "Point at a token" in page.text(".weight-lists")
 
 
 def test_three_readings_stand_side_by_side_with_what_each_does_not_show(page):
@@ -108,7 +108,7 @@ def test_three_readings_stand_side_by_side_with_what_each_does_not_show(page):
     page.one("#compare").click()
     page.until(lambda: len(page.all(".below .panel")) == 3, "three panels")
     assert page.texts(".below .panel > h3") == ["Raw", "Without sink", "Value-weighted"]
-    page.until(lambda: len(page.all(".told .list.look")) == 3, "three lists")
+    page.until(lambda: len(page.all(".weight-lists .list.look")) == 3, "three lists")
     assert len(page.all(".hides p")) == 3
     tops = [page.one(f".below .panel:nth-child({k})").rect["y"] for k in (1, 2, 3)]
     assert len(set(tops)) == 1
@@ -259,14 +259,14 @@ def test_dropped_picture_is_read_and_patches_light_up(page, tmp_path):
     plain = page.run(pixels)
     page.hover(page.one(".panel.look canvas"))
     page.until(lambda: page.run(pixels) != plain, "the picture changes")
-    assert page.text(".told .list.look h3") == "4,4 looks at"  # the patch in the middle of 7 x 7
+    assert page.text(".weight-lists .list.look h3") == "4,4 attends to"  # the patch in the middle of 7 x 7
 
 
 def test_recording_is_read_and_shown_as_a_spectrogram(page):
     page.open("digits")
     assert "one" in page.text(".answer")
     page.hover(page.one(".sound canvas"))
-    page.until(lambda: page.all(".told .list.look li"), "a frame looks at frames")
+    page.until(lambda: page.all(".weight-lists .list.look li"), "a frame looks at frames")
     assert page.run("return document.querySelector('.sound canvas').width") > 300
 
 
@@ -285,7 +285,7 @@ def test_a_long_text_shows_its_small_maps_before_it_asks_for_a_column(page):
     page.open("fill-en")
     page.run("performance.clearResourceTimings()")
     page.show(Slow(store, {"text": [f"t{k}" for k in range(700)]}, name="long"))
-    page.until(lambda: page.all(".told .list.seen"), "who looks at the token is told")
+    page.until(lambda: page.all(".weight-lists .list.seen"), "who looks at the token is told")
     asked = page.run("return performance.getEntriesByType('resource').map((e) => [e.name, e.startTime, e.responseEnd])")
     painted = [end for name, _, end in asked if "/sample?" in name]
     assert len(painted) == 8

@@ -56,7 +56,7 @@ def test_a_beam_is_stepped_to_the_translation_that_the_model_gives(page):
     page.one("[aria-label='Back one step']").click()
     assert "Step 1 of" in page.text(".search-says")
     page.one(".search-board").send_keys(Keys.END)
-    assert "Over:" in page.text(".search-says")
+    assert "Search ended:" in page.text(".search-says")
     wanted = regard.load("en-de").candidates([LINE], beam_size=3, num_candidates=3)[0]
     assert page.texts(".found li button") == [one.text for one in wanted]
     assert page.texts(".found .share") == [f"{one.score:.3f}" for one in wanted]
@@ -132,7 +132,7 @@ def test_a_recording_is_heard_frame_by_frame(page):
     inked = page.run("""
     const canvas = document.querySelector(".lattice");
     const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-    return data.filter((value, k) => k % 4 === 3 && value > 0).length / (data.max_length / 4);
+    return data.filter((value, k) => k % 4 === 3 && value > 0).length / (data.length / 4);
     """)
     assert inked > 0.05
 

@@ -27,7 +27,7 @@ def folders(tmp_path_factory):
     regard.save(Tagger(model(tags), tags.text, tags.labels, 32), root / "tagger")
     regard.save(QuestionAnswerer(model(questions), questions.text, 64), root / "answerer")
     text = Tokenizer.train(["translate: one two three", "red cat, blue dog"], kind="bpe", size=120)
-    sizes = {"width": 16, "heads": 2, "depth": 8, "ffn": 32, "encoder_layers": 2, "decoder_layers": 2}
+    sizes = {"width": 16, "heads": 2, "head_dim": 8, "ffn": 32, "encoder_layers": 2, "decoder_layers": 2}
     t5 = T5(Config(vocab=text.size, pad=text.pad, bos=text.pad, eos=text.eos, **sizes))
     regard.save(TextToTextGenerator(t5, text, max_length=60, max_new_tokens=9), root / "t5")
     return [str(root / name) for name in ("tagger", "answerer", "t5")]

@@ -24,14 +24,16 @@ def test_every_name_has_a_line_and_a_card(kind):
 
 
 def test_every_table_is_there():
-    from regard.attention import ALIGNERS, MECHANISMS, MIXERS
-    from regard.blocks import POOLINGS, STEMS
+    from regard.attention import ALIGNERS, JOINS, MECHANISMS, MIXERS, PROJECTIONS
+    from regard.blocks import STEMS
     from regard.data.augment import AUGMENTATIONS, MIX_METHODS
+    from regard.models.mvit import POOLINGS
     from regard.positions import GRID_POSITIONS, POSITIONS, WINDOW_BIASES
     from regard.tasks import TASKS
     from regard.tokens.tokenizer import KINDS
 
-    tables = {"attention": MECHANISMS, "aligners": ALIGNERS, "mixers": MIXERS, "positions": POSITIONS}
+    tables = {"mechanisms": MECHANISMS, "aligners": ALIGNERS, "mixers": MIXERS, "positions": POSITIONS}
+    tables |= {"projections": PROJECTIONS, "joins": JOINS}
     tables |= {
         "models": MODELS,
         "tasks": TASKS,
@@ -44,6 +46,16 @@ def test_every_table_is_there():
     for kind, table in tables.items():
         assert {row["name"] for row in catalogue.list(kind)} == set(table)
     assert {row["kind"] for row in catalogue.list()} >= set(tables)
+
+
+def test_attention_is_listed_as_one_with_a_column_for_the_kind():
+    from regard.attention import ALIGNERS, JOINS, MECHANISMS, MIXERS, PROJECTIONS
+
+    rows = catalogue.list("attention")
+    kinds = {"mechanism": MECHANISMS, "mixer": MIXERS, "projection": PROJECTIONS, "join": JOINS, "aligner": ALIGNERS}
+    assert {(row["kind"], row["name"]) for row in rows} == {(k, name) for k, table in kinds.items() for name in table}
+    assert len({tuple(row) for row in rows}) == 1  # the same columns
+    assert catalogue.show("attention/softmax") == catalogue.show("mechanisms/softmax")
 
 
 def test_parts_of_one_file_are_told_apart():
@@ -81,7 +93,7 @@ def test_a_saved_model_shows_its_card(translator_folder):
 
 
 def test_kinds_have_other_names_and_unknown_ones_are_refused():
-    assert catalogue.list("mechanisms") == catalogue.list("attention")
+    assert catalogue.list("mechanism") == catalogue.list("mechanisms")
     assert catalogue.list("model") == catalogue.list("models")
     with pytest.raises(UnknownName, match="did you mean 'positions'"):
         catalogue.list("postions")

@@ -11,11 +11,13 @@ from torch import nn
 import regard
 from regard.attention.aligners import ALIGNERS
 from regard.attention.mechanisms import MECHANISMS
-from regard.blocks import CONVOLUTIONS, FEEDFORWARDS, NORMS, POOLINGS, RNN_ENCODERS, STEMS
+from regard.blocks import FEEDFORWARDS, NORMS, RNN_ENCODERS, STEMS
 from regard.core.errors import RegardError
 from regard.core.spec import build_part, resolve
 from regard.data.augment import AUGMENTATIONS, MIX_METHODS
 from regard.losses.reinforce_baselines import BASELINES
+from regard.models.bytenet import CONVOLUTIONS
+from regard.models.mvit import POOLINGS
 from regard.positions import GRID_POSITIONS, POSITIONS, WINDOW_BIASES
 from regard.tasks.scheduled_sampling import SAMPLING_SCHEDULES
 from regard.training.optimizers import OPTIMIZERS

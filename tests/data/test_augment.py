@@ -61,7 +61,7 @@ def test_the_global_random_state_is_left_alone(name):
 
 
 @pytest.mark.parametrize("name", AUGMENTATIONS)
-def test_each_image_is_changed_in_a_way_of_its_own(name):
+def test_each_image_is_augmented_independently(name):
     same = pictures(1).expand(64, -1, -1, -1)
     after = build_part(AUGMENTATIONS, name, "augmentation")(same, dice())
     assert len(after.flatten(1).unique(dim=0)) >= 2
@@ -69,7 +69,7 @@ def test_each_image_is_changed_in_a_way_of_its_own(name):
         assert len(after.flatten(1).unique(dim=0)) > 8
 
 
-def test_a_seed_for_a_device_takes_one_number_from_the_runs_own():
+def test_draw_seed_takes_one_number_from_the_generator():
     rng, twin = dice(3), dice(3)
     seed = draw_seed(rng)
     assert int(torch.randint(2**62, (), generator=twin)) == seed == draw_seed(dice(3))
@@ -104,7 +104,7 @@ def test_a_crop_is_a_piece_of_the_padded_image_and_every_piece_comes_up(mode):
     assert min(found) > 0
 
 
-def test_a_crop_of_nothing_and_the_identity_of_a_warp_change_no_byte():
+def test_a_crop_without_padding_and_an_identity_warp_change_no_byte():
     images = pictures()
     assert torch.equal(RandomCrop(0)(images, dice()), images)
     one = torch.ones(len(images))
@@ -233,7 +233,7 @@ def test_factors_are_torchvisions_within_a_byte(theirs, factor):
 
 
 @pytest.mark.parametrize("by", [-0.5, -0.2, 0.0, 0.13, 0.4])
-def test_a_turned_hue_is_torchvisions_within_a_byte(theirs, by):
+def test_rotated_hue_equals_torchvision_within_a_byte(theirs, by):
     images = pictures(6)
     assert off(rotate_hue(images, torch.full((6,), by)), theirs.adjust_hue(images, by)) <= 1
 
@@ -274,7 +274,7 @@ def test_an_image_without_an_operation_keeps_its_bytes_whatever_the_others_get()
     assert same == []
 
 
-def test_company_changes_nothing_of_an_image():
+def test_an_image_does_not_depend_on_its_batch():
     images = pictures(len(operations.OPERATIONS))
     which = torch.arange(len(operations.OPERATIONS))
     strength, sign = torch.linspace(1, 9, len(which)), torch.ones(len(which))
@@ -284,7 +284,7 @@ def test_company_changes_nothing_of_an_image():
         assert torch.equal(alone[0], whole[n]), operations.OPERATIONS[n]
 
 
-def test_a_strength_of_nothing_changes_nothing_where_it_is_a_measure():
+def test_strength_zero_changes_nothing():
     images = pictures(len(operations.OPERATIONS))
     which = torch.arange(len(operations.OPERATIONS))
     after = operations.apply_operations(images, which, torch.zeros(len(which)), torch.ones(len(which)))
@@ -317,7 +317,7 @@ def test_arguments_that_make_no_sense_are_one_line():
         ("affine(scale=-3)", r"affine\(scale=-3.0\): a number from 0 to 10"),
         ("color_jitter(contrast=-1)", r"color_jitter\(contrast=-1.0\): a number from 0"),
         ("random_crop(padding=-1)", "padding of augmentation 'random_crop' must be at least 0, got -1"),
-        ("random_resized_crop(ratio=0)", "ratio of augmentation 'random_resized_crop' is 0.0; a number above 0"),
+        ("random_resized_crop(ratio=0)", "ratio of augmentation 'random_resized_crop' must be above 0, got 0.0"),
     ],
 )
 def test_what_makes_no_augmentation_is_named(spec, said):
@@ -328,13 +328,13 @@ def test_what_makes_no_augmentation_is_named(spec, said):
 def test_an_image_is_not_moved_out_of_sight():
     RandomCrop(padding=31).fits(32, 40)
     with pytest.raises(
-        BadInput, match=r"crop\(padding=500\): images of 32 x 40 could be moved out of sight; at most 31"
+        BadInput, match=r"crop\(padding=500\): images of 32 x 40 could be shifted out of sight; give at most 31"
     ):
         RandomCrop(padding=500).fits(32, 40)
 
 
 @pytest.mark.parametrize("alpha", [0.0, -1.0, 1e9, math.nan])
 @pytest.mark.parametrize("name", ["mixup", "cutmix"])
-def test_alphas_that_mix_nothing_in_particular(name, alpha):
-    with pytest.raises(BadInput, match="alpha is above 0 and at most 100"):
+def test_invalid_alphas_are_refused(name, alpha):
+    with pytest.raises(BadInput, match="alpha must be above 0 and at most 100"):
         build_part(MIX_METHODS, name, "blend", alpha=alpha)

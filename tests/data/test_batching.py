@@ -71,7 +71,7 @@ def test_no_rows_is_an_error():
         TokenBatches(torch.tensor([], dtype=torch.long), torch.tensor([], dtype=torch.long))
 
 
-def test_a_stream_can_be_taken_up_anywhere_also_across_epochs():
+def test_a_stream_can_be_resumed_anywhere_also_across_epochs():
     whole = list(itertools.islice(stream().start(StreamPosition()), 150))
     assert whole[-1].next_position.epoch >= 2  # the law is worth little within one epoch
     for k in (0, 1, 17, 60, 120):
@@ -82,7 +82,7 @@ def test_a_stream_can_be_taken_up_anywhere_also_across_epochs():
             assert a.next_position == b.next_position
 
 
-def test_a_place_beyond_the_data_is_refused():
+def test_a_position_beyond_the_data_is_refused():
     with pytest.raises(BadInput, match="not the data"):
         next(stream().start(StreamPosition(0, 10_000)))
 
@@ -98,7 +98,7 @@ def test_shares_together_are_the_batch_whatever_their_number(shares):
         assert {d.next_position for d in own} == {drawn.next_position}
 
 
-def test_a_share_without_rows_gets_the_first_one_and_counts_nothing():
+def test_a_replica_without_rows_gets_the_first_one_and_counts_zero():
     first = next(stream().start(StreamPosition())).batch
     drawn = next(stream().start(StreamPosition(), 998, 999))
     assert drawn.count == 0
@@ -106,8 +106,8 @@ def test_a_share_without_rows_gets_the_first_one_and_counts_nothing():
 
 
 @pytest.mark.parametrize("share", [-1, 2])
-def test_a_share_that_is_none_is_refused(share):
-    with pytest.raises(BadInput, match="from 0 to 1"):
+def test_an_invalid_replica_is_refused(share):
+    with pytest.raises(BadInput, match="replica must be 0 to 1"):
         stream().start(StreamPosition(), share, 2)
 
 
@@ -139,7 +139,7 @@ def test_the_order_is_the_same_for_any_number_of_workers(workers):
 
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("k", [0, 17, 60])
-def test_a_prefetched_stream_can_be_taken_up_anywhere_with_any_number_of_workers(workers, k):
+def test_a_prefetched_stream_can_be_resumed_anywhere_with_any_number_of_workers(workers, k):
     whole = list(itertools.islice(stream().start(StreamPosition()), 80))
     with prefetch(uneven().start(whole[k].next_position, 1, 2), workers=workers) as items:
         for a, b in zip(whole[k + 1 : k + 13], itertools.islice(items, 12), strict=True):
@@ -189,7 +189,7 @@ def test_leaving_early_ends_all_workers(workers):
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_no_more_than_asked_is_made_ahead(workers):
+def test_prefetch_respects_its_limit(workers):
     made = []
     with prefetch(
         BatchStream(stream().order, lambda rows: made.append(1), lambda _: 1).start(StreamPosition()), 4, None, workers
@@ -236,7 +236,7 @@ def test_rows_come_so_many_at_a_time_each_once():
     assert len(RowBatches(0, 8, key=3)) == 0
     with pytest.raises(IndexError):
         order[12]
-    with pytest.raises(BadInput, match="holds nothing"):
+    with pytest.raises(BadInput, match="batch_size must be 1 or more"):
         RowBatches(5, 0, key=3)
 
 

@@ -86,10 +86,10 @@ def test_what_goes_wrong_is_one_line(said, text, tmp_path):
         (["pack", text], 2, "--out"),
         (["pack", tmp_path / "none", "--out", tmp_path / "out"], 1, "there is no file or folder"),
         (["pack", text, "--out", tmp_path / "full"], 1, "is not empty"),
-        (["pack", text, "--out", tmp_path / "out", "--tokens", "bpe(2)"], 1, "size >= 5"),
+        (["pack", text, "--out", tmp_path / "out", "--tokens", "bpe(2)"], 1, "must be at least 5, got 2"),
         (["pack", text, "--out", tmp_path / "out", "--images"], 1, "no image"),
-        (["check", tmp_path / "none"], 1, "holds no shards"),
-        (["show", tmp_path / "full"], 1, "holds no shards"),
+        (["check", tmp_path / "none"], 1, "has no shards"),
+        (["show", tmp_path / "full"], 1, "has no shards"),
         (["pck"], 2, "pck"),
         ([], 2, "missing command"),
     ]

@@ -68,7 +68,7 @@ def test_a_known_name_is_the_dataset_and_says_so_where_a_folder_here_has_it_too(
     assert data_dir.find_dataset("./cifar10").resolve() == two / "here" / "cifar10"
 
 
-def test_nothing_is_said_where_there_is_one_folder(two, caplog, monkeypatch):
+def test_no_warning_with_one_folder(two, caplog, monkeypatch):
     (two / "here" / "photos").rmdir()
     assert data_dir.find_dataset("photos") == two / "data" / "photos"
     monkeypatch.chdir(two / "data")  # the same one

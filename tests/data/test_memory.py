@@ -89,7 +89,7 @@ def told(what, done, total):
     global most
     most = max(most, own() - before)
 if __name__ == "__main__":
-    pack_text([sys.argv[1]], sys.argv[2], "bytes(1000)", sys.argv[3], sample=1_000_000, told=told)
+    pack_text([sys.argv[1]], sys.argv[2], "bytes(1000)", sys.argv[3], sample=1_000_000, progress=told)
     print(json.dumps({"grown": most, "before": before}))
 """
 

@@ -11,7 +11,7 @@ def test_every_number_comes_once(size):
     assert sorted(Shuffle(size, 7)(np.arange(size)).tolist()) == list(range(size))
 
 
-def test_a_place_has_the_same_number_however_it_is_asked_for():
+def test_shuffle_of_one_position_equals_shuffle_of_many():
     shuffle = Shuffle(1001, 7)
     whole = shuffle(np.arange(1001))
     assert np.array_equal(np.concatenate([shuffle(np.arange(1001)[i : i + 37]) for i in range(0, 1001, 37)]), whole)

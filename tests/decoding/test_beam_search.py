@@ -87,7 +87,7 @@ SEARCHES = {
 
 @pytest.mark.parametrize("name", SEARCHES)
 @pytest.mark.parametrize("positions", ["sinusoidal", "rotary", "relative", "alibi"])
-def test_a_batch_gives_what_singles_give(name, positions):
+def test_batched_search_equals_single_searches(name, positions):
     model, (source, lengths) = tiny(1, positions=positions), ragged(9, seed=5)
     batch = SEARCHES[name](model, source, lengths, seed=list(range(9)))
     for row, length in enumerate(lengths.tolist()):
@@ -164,7 +164,7 @@ def test_an_empty_batch_gives_nothing():
     assert beam_search(model, *nothing, max_length=4) == []
 
 
-def test_nonsense_is_refused():
+def test_invalid_input_is_refused():
     model, (source, lengths) = tiny(0), ragged(2)
     with pytest.raises(RegardError, match="groups must divide"):
         beam_search(model, source, lengths, beam_size=4, groups=3, max_length=4)

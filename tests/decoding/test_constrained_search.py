@@ -35,7 +35,7 @@ def test_finished_outputs_hold_every_phrase():
                 assert all(holds(h.tokens, phrase) for phrase in given)
 
 
-def test_a_batch_gives_what_singles_give():
+def test_batched_search_equals_single_searches():
     model, (source, lengths) = tiny(2), ragged(6)
     phrases = [[[5, 6]], [], [[7], [3]], [[4]], [], [[10, 3]]]
     batch = constrained_beam_search(model, source, lengths, phrases=phrases, beam_size=4, max_length=lengths + 8)
@@ -68,7 +68,7 @@ def test_scores_are_the_models_own():
     assert abs(found[0].log_probability - expected) < 1e-5
 
 
-def test_nonsense_is_refused():
+def test_invalid_input_is_refused():
     model, (source, lengths) = tiny(0), ragged(1)
     with pytest.raises(RegardError, match="empty"):
         constrained_beam_search(model, source, lengths, phrases=[[[]]], max_length=5)

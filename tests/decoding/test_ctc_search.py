@@ -30,7 +30,7 @@ def test_a_wide_beam_finds_every_text_with_its_probability(seed):
     assert ctc_beam_search(logp, 2, EVERY)[0].labels == max(wanted, key=wanted.get)
 
 
-def test_the_likeliest_text_is_not_always_the_likeliest_way():
+def test_the_most_likely_text_is_not_always_the_most_likely_alignment():
     logp = torch.tensor([[0.4, 0.6], [0.4, 0.6]]).log()  # blank blank is the likeliest way; "a" has three
     assert ctc_greedy_search(logp[None], torch.tensor([2]), 1)[0].labels == ()
     assert ctc_beam_search(logp, 1, 4)[0].labels == (0,)
@@ -61,7 +61,7 @@ def test_greedy_reads_each_recording_within_its_length():
     assert found[1].score == pytest.approx(-0.4)
 
 
-def test_a_language_model_joins_in_where_a_prefix_grows():
+def test_a_language_model_scores_prefixes_as_they_grow():
     logp = frames(5, 3, 11)
     table = {(): (0.7, 0.2, 0.1), (0,): (0.1, 0.8, 0.1), (1,): (0.5, 0.1, 0.4)}
     judge = lambda prefix: [math.log(p) for p in table.get(prefix[-1:], (1 / 3,) * 3)]  # noqa: E731
@@ -85,13 +85,13 @@ def test_a_language_model_joins_in_where_a_prefix_grows():
             assert one.score == pytest.approx(plain[one.labels] + weight * words + bonus * len(one.labels))
 
 
-def test_a_language_model_can_change_what_is_heard():
+def test_a_language_model_can_change_the_transcript():
     logp = torch.tensor([[0.50, 0.45, 0.05], [0.02, 0.03, 0.95]]).log()
     assert ctc_beam_search(logp, 2)[0].labels == (0,)
     assert ctc_beam_search(logp, 2, scorer=lambda prefix: [-5.0, -0.1, -3.0], lm_weight=1.0)[0].labels == (1,)
 
 
-def test_a_network_judges_prefixes_as_it_reads_them():
+def test_language_model_scorer_equals_the_model():
     import regard
 
     model = regard.build("gpt", vocab=9, width=8, heads=2, layers=1, length=8, ffn=16).eval()

@@ -22,7 +22,7 @@ def test_a_unigram_is_its_formula():
     assert [math.exp(x) for x in judge((3,))] == pytest.approx(wanted)
 
 
-def test_a_longer_history_is_believed_where_it_was_seen():
+def test_a_seen_longer_history_dominates():
     judge = NGramLM.of(ROWS, labels=6, bos=1, eos=2, order=2)
     low = NGramLM.of(ROWS, labels=6, bos=1, eos=2, order=1)
     after = [math.exp(x) for x in judge((3,))]  # twice a 4, never another
@@ -31,7 +31,7 @@ def test_a_longer_history_is_believed_where_it_was_seen():
     assert judge((5,)) == pytest.approx(low(()))
 
 
-def test_nothing_to_count_is_refused():
+def test_empty_input_is_refused():
     with pytest.raises(BadInput, match="no rows"):
         NGramLM.of([], labels=3, bos=1, eos=2)
     with pytest.raises(BadInput, match="order must be 1 or more, got 0"):

@@ -77,7 +77,7 @@ def test_it_is_what_transformers_would_draw_from(way):
     torch.testing.assert_close(ours / ours.sum(-1, keepdim=True), theirs.softmax(-1), rtol=1e-4, atol=1e-6)
 
 
-def test_equals_at_the_border_stay_together():
+def test_equal_probabilities_at_the_threshold_stay_together():
     assert (Sampler(top_k=1).probabilities(LOGITS) > 0).nonzero()[:, 1].tolist() == [0, 3]
     assert (Sampler(top_p=0.1).probabilities(LOGITS) > 0).nonzero()[:, 1].tolist() == [0, 3]
 
@@ -149,7 +149,7 @@ def test_the_penalty_knows_the_prompt_and_what_was_written_since():
         assert output.log_probability == pytest.approx(total, rel=1e-5)
 
 
-def test_few_are_found_in_many_as_by_sorting():
+def test_fast_topk_equals_sorting():
     x = torch.randn(3, 2, 5003)
     for n in (1, 5, 17):
         for ours, theirs in zip(fast_topk(x, n), x.topk(n), strict=True):
@@ -174,7 +174,7 @@ def test_settings_without_a_meaning_are_refused(way, said):
 
 
 def test_a_penalty_without_a_meaning_is_refused():
-    with pytest.raises(BadInput, match="repetition_penalty must be above 0 .* got 0"):
+    with pytest.raises(BadInput, match=r"repetition_penalty must be above 0 .* got 0"):
         greedy_search(Counter(), torch.tensor([[1]]), max_length=2, repetition_penalty=0)
 
 

@@ -363,7 +363,7 @@ def test_tokens_of_a_picture_are_boxes_on_it(kind, sizes, sides):
     found = inspect(classifier(kind, **sizes), {"image": picture()})
     everything_can_be_asked(found)
     assert {name: len(side.tokens) for name, side in found.sides.items()} == sides
-    width, height = found.output["width"], found.output["height"]
+    height, width = found.size
     for name in sides:
         boxes = [place["box"] for place in found.sides[name].places if "box" in place]
         covered = np.zeros((height, width), dtype=int)

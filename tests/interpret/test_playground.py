@@ -6,7 +6,8 @@ import torch
 from regard.attention import ALIGNERS, MECHANISMS
 from regard.attention.mask import CausalMask, DocumentMask, GlobalMask, PaddingMask, WindowMask
 from regard.attention.mechanisms.softmax import SoftmaxAttention
-from regard.core.errors import RegardError
+from regard.core.errors import RegardError, Unsupported
+from regard.core.spec import resolve
 from regard.interpret.mask_parser import MASKS, parse_mask
 from regard.interpret.playground import (
     MAX_TOKENS,
@@ -46,6 +47,11 @@ def test_six_steps_are_the_softmax_mechanism(mask, double):
 @pytest.mark.parametrize("mask", ["none", "causal & keys(5)"])
 def test_every_mechanism_under_every_mask_with_all_positions(name, positions, mask):
     x, learned = token_vectors(TOKENS)
+    traits = resolve(MECHANISMS, name, "attention").traits
+    if not traits.bias and resolve(POSITIONS, positions, "positions").kind == "bias":
+        with pytest.raises(Unsupported, match="cannot add a bias"):
+            self_attention(TOKENS, x, name, mask, positions)
+        return
     found = self_attention(TOKENS, x, name, mask, positions)
     weights, allowed = torch.tensor(found["weights"]), torch.tensor(found["mask"]["allowed"])
     assert weights.shape == (4, 7, 7)

@@ -59,7 +59,7 @@ def test_the_loss_and_its_gradient_are_torchs(shape):
 
 
 @pytest.mark.parametrize("target", [(), (0,), (0, 1), (0, 0), (1, 0, 1), (1, 1, 0)], ids=str)
-def test_the_probability_is_the_sum_over_all_ways(target):
+def test_the_probability_is_the_sum_over_all_alignments(target):
     logp = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).log_softmax(-1)
     ways = enumerated(logp, 2)
     wanted = torch.stack([score for score, _ in ways[target]]).logsumexp(0)
@@ -74,7 +74,7 @@ def test_the_probability_is_the_sum_over_all_ways(target):
     torch.testing.assert_close(share.sum(-1), torch.ones(1, 5, dtype=torch.float64))
 
 
-def test_the_shares_are_those_of_all_ways():
+def test_posteriors_equal_a_sum_over_all_alignments():
     target, blank = (0, 1, 1), 2
     logp = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2)).log_softmax(-1)
     ways = enumerated(logp, blank)[target]
@@ -124,7 +124,7 @@ def test_the_gradient_of_an_infinite_loss_is_zero_even_when_it_is_asked_for():
     assert x.grad.abs().max() == 0
 
 
-def test_no_frames_say_nothing_for_sure():
+def test_no_frames_emit_the_empty_target_with_probability_one():
     logp = torch.zeros(2, 0, 3)
     losses = ctc_loss(logp, torch.tensor([[0], [0]]), torch.tensor([0, 0]), torch.tensor([0, 1]), 2)
     assert losses.tolist() == [0.0, float("inf")]

@@ -83,7 +83,7 @@ def test_answers_are_compared_without_case_articles_and_signs():
     assert word_f1("", ["dog"]) == 0
 
 
-def test_nothing_cannot_be_scored():
+def test_empty_input_cannot_be_scored():
     with pytest.raises(BadInput, match="nothing"):
         accuracy([], [])
     with pytest.raises(BadInput, match="1 predictions"):

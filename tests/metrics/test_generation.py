@@ -41,7 +41,7 @@ def test_all_right_is_100_and_every_score_says_how_it_was_counted(metric):
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_nothing_and_unequal_numbers_are_refused(metric):
+def test_empty_and_unequal_inputs_are_refused(metric):
     with pytest.raises(BadInput):
         METRICS[metric]([], [])
     with pytest.raises(BadInput):

@@ -18,7 +18,7 @@ def built(aligner=ALIGNERS[0], **settings):
 
 
 @pytest.mark.parametrize("aligner", ALIGNERS)
-def test_steps_give_what_one_forward_gives(aligner):
+def test_steps_equal_one_forward(aligner):
     model = built(aligner)
     wanted = model(FRAMES, TARGET, LENGTHS)
     first, state = model.start(FRAMES, LENGTHS, capacity=4)
@@ -29,7 +29,7 @@ def test_steps_give_what_one_forward_gives(aligner):
 
 
 @pytest.mark.parametrize("aligner", ALIGNERS)
-def test_a_batch_gives_what_single_recordings_give(aligner):
+def test_batch_equals_singles(aligner):
     model = built(aligner)
     wanted = model(FRAMES, TARGET, LENGTHS)
     for row, many in enumerate(LENGTHS.tolist()):
@@ -48,7 +48,7 @@ def test_all_searches_work_and_one_beam_is_greedy():
         assert alone[0][0].tokens == whole[row][0].tokens
 
 
-def test_watching_sees_where_it_listens():
+def test_watch_captures_the_alignment():
     model = built()
     with watch(model) as seen:
         model(FRAMES, TARGET, LENGTHS)
@@ -58,7 +58,7 @@ def test_watching_sees_where_it_listens():
     assert trace.weights[1, 0, :, 5:].abs().max() == 0  # nine frames leave five
 
 
-def test_where_it_listened_last_matters_to_location_awareness():
+def test_location_attention_depends_on_the_last_alignment():
     model = built()
     other = TARGET.clone()
     with torch.no_grad():

@@ -75,7 +75,7 @@ def test_base_and_large_are_the_papers_110_and_340_million():
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_batch_equals_its_singles(double, name):
+def test_batch_equals_singles(double, name):
     model = small(**VARIANTS[name])
     tokens, segments, lengths = inputs()
     whole = answers(model, tokens, segments, lengths)
@@ -96,7 +96,7 @@ def test_every_parameter_gets_a_gradient(name):
     assert set(missing) == set(silent)  # without a head nothing asks for one vector of the text
 
 
-def test_what_heads_answer():
+def test_outputs_of_heads():
     tokens, segments, lengths = inputs()
     shapes = {"pretraining": [(3, 7, 17), (3, 2)], "masked": [(3, 7, 17)], "classes": [(3, 3)], "tags": [(3, 7, 5)]}
     for name, shape in (shapes | {"span": [(3, 7, 2)]}).items():
@@ -105,7 +105,7 @@ def test_what_heads_answer():
     assert torch.equal(bare(tokens, segments, lengths), bare.hidden(tokens, segments, lengths))
 
 
-def test_words_are_asked_for_where_they_are_wanted(double):
+def test_words_are_predicted_at_the_given_positions(double):
     tokens, segments, lengths = inputs()
     at = torch.tensor([[1, 4, 6], [0, 1, 0], [3, 0, 2]])
     for head in ("masked", "pretraining"):
@@ -118,7 +118,7 @@ def test_words_are_asked_for_where_they_are_wanted(double):
 
 
 @pytest.mark.parametrize("head", ["masked", "pretraining"])
-def test_the_loss_of_words_is_taken_inside_the_forward_pass(double, head):
+def test_language_modelling_loss_is_computed_inside_forward(double, head):
     model = small(head=head)
     tokens, segments, lengths = inputs()
     at, targets = torch.tensor([[1, 4], [0, 1], [3, 0]]), torch.tensor([[3, 9], [16, -100], [0, -100]])
@@ -135,14 +135,14 @@ def test_the_loss_of_words_is_taken_inside_the_forward_pass(double, head):
         assert found[1].shape == (3, 2)
 
 
-def test_padding_can_not_be_the_answer():
+def test_padding_is_never_predicted():
     scores = small(head="span")(*inputs())
     for row, length in enumerate([7, 2, 4]):
         assert scores[row, :length].isfinite().all()
         assert (scores[row, length:] == float("-inf")).all()
 
 
-def test_no_segments_are_the_first_segment(double):
+def test_missing_segments_mean_segment_0(double):
     model = small()
     tokens, segments, lengths = inputs()
     for mine, theirs in zip(
@@ -152,7 +152,7 @@ def test_no_segments_are_the_first_segment(double):
     assert not torch.allclose(model(tokens)[0], model(tokens, torch.ones_like(segments))[0])
 
 
-def test_one_vector_of_a_text_is_made_of_its_first(double):
+def test_pooled_is_a_function_of_the_first_token(double):
     model = small(head=None)
     hidden = model.hidden(*inputs())
     torch.testing.assert_close(model.pooled(hidden), torch.tanh(F.linear(hidden[:, 0], *model.pool.parameters())))
@@ -160,7 +160,7 @@ def test_one_vector_of_a_text_is_made_of_its_first(double):
         small(head="tags(2)").pooled(hidden)
 
 
-def test_watching_sees_every_layer_and_changes_nothing(double):
+def test_watch_captures_every_layer_and_does_not_change_the_output(double):
     model = small()
     tokens, segments, lengths = inputs()
     plain = model(tokens, segments, lengths)
@@ -174,7 +174,7 @@ def test_watching_sees_every_layer_and_changes_nothing(double):
         torch.testing.assert_close(trace.weights.sum(-1), torch.ones(3, 4, 7))
 
 
-def test_fresh_weights_are_berts():
+def test_initial_weights_follow_bert():
     model = build("bert", vocab=500, width=128, heads=4, layers=4)
     for name, parameter in model.named_parameters():
         if parameter.ndim == 2 and not name.startswith(("segment", "head.next")):  # too few to measure
@@ -184,7 +184,7 @@ def test_fresh_weights_are_berts():
     assert model.head.words.weight is model.embed.weight
 
 
-def test_compiles_whole_and_keeps_one_graph_for_many_shapes():
+def test_compiles_to_one_graph_for_many_shapes():
     """In a child process: dynamo cannot trace through the shape checks that tests switch on."""
     code = """
 import torch
@@ -213,12 +213,12 @@ for head in ("pretraining", "classes(3)", None):
     ],
     ids=["unknown token", "below zero", "unknown segment", "beyond the context"],
 )
-def test_what_cannot_be_read_is_refused(tokens, segments, said):
+def test_invalid_inputs_raise(tokens, segments, said):
     with pytest.raises(BadInput, match=said):
         small()(torch.tensor(tokens), None if segments is None else torch.tensor(segments))
 
 
-def test_heads_are_named_right_or_refused():
+def test_unknown_heads_raise():
     with pytest.raises(UnknownName, match="did you mean 'classes'"):
         small(head="clases(3)")
     with pytest.raises(RegardError, match="needs classes"):

@@ -11,7 +11,7 @@ from .brute_force_search import EOS, ragged, targets
 from .small_convolutional import small
 
 
-def test_the_decoder_stands_place_on_place():
+def test_decoder_position_t_reads_encoder_position_t():
     """With a kernel of 1 the only way from the source to the target is up: place t is heard at t and nowhere else."""
     model = small("bytenet", kernel=1)
     source, target = torch.tensor([[4, 5, 6, 7]]), targets(1, 8)
@@ -21,7 +21,7 @@ def test_the_decoder_stands_place_on_place():
     assert changed.tolist() == [False, True, False, False, False, False, False, False]
 
 
-def test_a_target_goes_on_beyond_the_unfolded_source():
+def test_a_target_may_be_longer_than_the_unfolded_source():
     """A source of 5 takes 6 places; beyond them the decoder hears only what it wrote before."""
     model = small("bytenet", kernel=1, length_ratio=1.2)
     source, target = torch.tensor([[4, 5, 6, 7, 8]]), targets(1, 10)
@@ -33,7 +33,7 @@ def test_a_target_goes_on_beyond_the_unfolded_source():
     assert (model(longer, target)[:, 6:] - logits[:, 6:]).abs().amax() > 1e-6  # there, it still has places
 
 
-def test_places_behind_the_source_hear_of_it():
+def test_positions_beyond_the_source_depend_on_it():
     model = small("bytenet", length_ratio=1.5)
     source = torch.tensor([[4, 5, 6, 7]])
     places = model.encode(source)
@@ -42,7 +42,7 @@ def test_places_behind_the_source_hear_of_it():
     assert moved[4:].min() > 1e-9
 
 
-def test_how_far_it_sees():
+def test_receptive_field():
     model = small("bytenet", decoder_layers=4, dilations=(1, 2, 4))
     assert model.decoder.receptive_field == 1 + 2 * (1 + 2 + 4 + 1)
     x = torch.randn(1, 30, 12, dtype=torch.float64, requires_grad=True)
@@ -54,7 +54,7 @@ def test_how_far_it_sees():
     assert paper.decoder.blocks[0].conv.map.out_features == 800
 
 
-def test_parameters_of_the_papers_blocks():
+def test_number_of_parameters_of_the_papers_blocks():
     with torch.device("meta"):
         models = {name: regard.build("bytenet", vocab=300, block=name) for name in ("relu", "multiplicative")}
     d, k = 800, 3
@@ -65,7 +65,7 @@ def test_parameters_of_the_papers_blocks():
         assert sum(p.numel() for p in models[name].encoder.parameters()) == 30 * each
 
 
-def test_what_does_not_fit_is_refused():
+def test_mismatched_settings_raise():
     with pytest.raises(BadInput, match="even width"):
         regard.build("bytenet", vocab=11, width=13)
     with pytest.raises(UnknownName, match="did you mean 'relu'"):

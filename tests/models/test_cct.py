@@ -30,7 +30,7 @@ def test_sizes_have_the_published_parameters(size):
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("image", [(32, 32), (33, 47), (224, 201)])
-def test_a_token_stands_for_every_stride_of_pixels(size, image):
+def test_there_is_a_token_for_every_stride_of_pixels(size, image):
     model = build("cct", size=size)
     with torch.no_grad():
         tokens = model.stem(torch.zeros(1, 3, *image))
@@ -40,7 +40,7 @@ def test_a_token_stands_for_every_stride_of_pixels(size, image):
     assert slots.cells.max() == image[0] * image[1] - 1
 
 
-def test_sequence_pooling_weighs_every_token_and_can_be_watched():
+def test_sequence_pooling_is_a_weighted_mean_and_can_be_watched():
     model = small()
     x = torch.randn(2, 3, 32, 32, dtype=torch.float64)
     with torch.no_grad(), watch(model) as seen:
@@ -54,7 +54,7 @@ def test_sequence_pooling_weighs_every_token_and_can_be_watched():
     assert set(seen) == {"pool", "encoder.blocks.0.mix", "encoder.blocks.1.mix"}
 
 
-def test_the_second_norm_stands_on_the_path():
+def test_the_second_norm_is_on_the_residual_path():
     block = small().encoder.blocks[0]
     x = torch.randn(2, 9, 48, dtype=torch.float64)
     with torch.no_grad():
@@ -62,7 +62,7 @@ def test_the_second_norm_stands_on_the_path():
         torch.testing.assert_close(block(x), inner + block.feed(inner))
 
 
-def test_without_positions_the_order_of_tokens_means_nothing():
+def test_without_positions_the_model_is_permutation_equivariant():
     model = small()
     with torch.no_grad():
         model.positions.table.zero_()

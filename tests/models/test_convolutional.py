@@ -22,7 +22,7 @@ def name(request):
     return request.param
 
 
-def test_a_batch_equals_its_singles(name):
+def test_batch_equals_singles(name):
     model, (source, lengths), target = small(name, 1), ragged(), targets()
     target_lengths = torch.tensor([7, 3, 1, 5, 7, 2])
     found = model(source, target, lengths, target_lengths)
@@ -45,7 +45,7 @@ def test_padding_has_no_influence_and_no_gradient(name):
     assert model.embed.weight.grad[8].abs().max() > 0
 
 
-def test_no_output_sees_a_later_word(name):
+def test_outputs_do_not_depend_on_later_words(name):
     model, (source, lengths), target = small(name, 3), ragged(), targets()
     whole = model(source, target, lengths)
     torch.testing.assert_close(model(source, target[:, :4], lengths), whole[:, :4])
@@ -67,7 +67,7 @@ def test_no_gradient_comes_from_a_later_word(which):
         assert seen[at] > 0
 
 
-def test_an_input_of_nothing_but_padding_gives_numbers(name):
+def test_an_input_of_padding_only_gives_finite_outputs(name):
     model, target = small(name), targets(2)
     source, lengths = torch.full((2, 3), 5), torch.tensor([3, 0])
     logits = model(source, target, lengths)
@@ -79,7 +79,7 @@ def test_an_input_of_nothing_but_padding_gives_numbers(name):
     assert all(len(row[0].tokens) <= 5 for row in found)
 
 
-def test_one_word_in_and_one_word_out(name):
+def test_one_token_in_and_one_token_out(name):
     model = small(name)
     assert model(torch.tensor([[4]]), torch.tensor([[1]]), torch.tensor([1])).shape == (1, 1, 11)
     (found,) = greedy_search(model, torch.tensor([[4]]), torch.tensor([1]), max_length=1)
@@ -105,7 +105,7 @@ def _sizes(value):
 
 
 @pytest.mark.parametrize("name", [name for name in SMALL if name != "multiplicative"], indirect=True)
-def test_five_thousand_steps_need_no_more_room_than_one(name, unchecked):
+def test_memory_does_not_grow_with_steps(name, unchecked):
     settings = {"positions": "sinusoidal"} if name == "convs2s" else {}
     model = small(name, louder=1.0, **settings).float()
     with torch.inference_mode():
@@ -147,7 +147,7 @@ def test_a_state_is_a_value(name):
     torch.testing.assert_close(model.step(torch.full((3, 1), 4), state)[0], before, rtol=0, atol=0)
 
 
-def test_a_frozen_state_is_written_in_place_and_means_the_same(name):
+def test_a_frozen_state_is_updated_in_place_and_gives_the_same_result(name):
     model, (source, lengths) = small(name, 1), ragged(4)
     words, order = torch.randint(3, 11, (5, 4, 3)), torch.randint(3, (5, 4, 3))
     with torch.inference_mode():
@@ -189,7 +189,7 @@ SEARCHES = {
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-def test_a_search_over_a_batch_gives_what_singles_give(name, search):
+def test_search_over_a_batch_equals_singles(name, search):
     model, (source, lengths) = small(name, 5), ragged(7, seed=5)
     batch = SEARCHES[search](model, source, lengths, list(range(7)))
     assert len({tuple(h.tokens) for found in batch for h in found}) > 3  # not all the same by chance
@@ -207,7 +207,7 @@ def test_every_parameter_is_used_and_dropout_acts_in_training_only(name):
     assert not torch.equal(model(source, target, lengths), model(source, target, lengths))
 
 
-def test_every_size_comes_back_from_its_config(name):
+def test_every_size_survives_a_config_round_trip(name):
     family = FAMILY.get(name, name)
     module = __import__(f"regard.models.{family}", fromlist=["SIZES"])
     for size in module.SIZES:
@@ -230,7 +230,7 @@ def test_compiled_equals_eager(unchecked):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("search", SEARCHES)
-def test_a_recorded_step_gives_what_a_cpu_gives(name, search):
+def test_a_cuda_graph_step_equals_the_cpu(name, search):
     model, (source, lengths) = small(name, 1), ragged(9, seed=5)
     expected = SEARCHES[search](model, source, lengths, list(range(9)))
     model = model.cuda()

@@ -59,7 +59,7 @@ def by_hand(model, source, target):
     return linear(model.head, linear(model.decoder.output_proj, x))
 
 
-def test_forward_is_the_paper_written_out():
+def test_forward_equals_the_formulas_of_the_paper():
     model, (source, lengths), target = small("convs2s"), ragged(), targets()
     found = model(source, target, lengths)
     for row, length in enumerate(lengths.tolist()):
@@ -86,7 +86,7 @@ def test_the_encoders_gradient_is_divided_by_the_number_of_attentions(monkeypatc
     assert not torch.allclose(scaled["embed.weight"] * 4, plain["embed.weight"])
 
 
-def test_every_layers_map_is_seen():
+def test_watch_captures_every_layer():
     model, (source, lengths), target = small("convs2s"), ragged(), targets()
     unseen = model(source, target, lengths)
     with watch(model) as seen:
@@ -106,7 +106,7 @@ def test_every_layers_map_is_seen():
     torch.testing.assert_close(stepped["decoder.blocks.3.cross"].weights, maps[3][:, :, :1])
 
 
-def test_fresh_weights_keep_the_variance():
+def test_initial_weights_preserve_the_variance():
     model = ConvS2S(Config(vocab=100, width=128, hidden=128, encoder_layers=8, decoder_layers=1, dropout=0.25))
     model.requires_grad_(False)
     assert model.embed.weight[1:].std() == pytest.approx(0.1, rel=0.05)
@@ -123,7 +123,7 @@ def test_fresh_weights_keep_the_variance():
     assert 0.1 < min(spread) <= max(spread) < 0.2
 
 
-def test_the_papers_size():
+def test_number_of_parameters_of_the_papers_size():
     with torch.device("meta"):
         model, large = ConvS2S(Config(vocab=40_000)), regard.build("convs2s", size="large", vocab=10)
     count = {name: sum(p.numel() for p in part.parameters()) for name, part in model.named_children()}
@@ -140,14 +140,14 @@ def test_the_papers_size():
     ]
 
 
-def test_a_tied_head_is_the_embedding_and_has_no_norm_of_its_own():
+def test_a_tied_head_shares_the_embedding_without_weight_norm():
     model = regard.build("convs2s", size="tiny", vocab=50)
     assert model.head.weight is model.embed.weight is model.embed_target.weight
     assert not isinstance(model.head, WeightNormLinear)
     assert isinstance(regard.build("convs2s", size="tiny", vocab=50, tied=False).head, WeightNormLinear)
 
 
-def test_what_does_not_fit_is_refused():
+def test_mismatched_settings_raise():
     with pytest.raises(Unsupported, match="'learned' or 'sinusoidal'"):
         regard.build("convs2s", size="tiny", vocab=11, positions="rotary")
     with pytest.raises(UnknownName, match="did you mean 'softmax'"):
@@ -171,7 +171,7 @@ def backwards(rows=64, longest=6, vocab=14):
     return source, lengths, target, wanted.masked_fill(torch.arange(longest + 1) > lengths[:, None], -100)
 
 
-def test_it_learns_to_write_backwards_and_looks_where_it_reads(unchecked):
+def test_it_learns_to_reverse_with_the_right_alignment(unchecked):
     model = regard.build("convs2s", size="tiny", vocab=14, width=48, hidden=48, decoder_layers=2, dropout=0.0)
     optimiser = torch.optim.Adam(model.parameters(), lr=4e-3)
     for _ in range(250):

@@ -15,7 +15,7 @@ def built(**settings):
 
 
 @pytest.mark.parametrize("halvings", [0, 1, 2, 3])
-def test_every_halving_leaves_half_of_the_frames_rounded_up(halvings):
+def test_every_convolution_halves_the_frames_rounded_up(halvings):
     model = built(subsampling_layers=halvings)
     logits, lengths = model(FRAMES.double(), LENGTHS)
     wanted = [23, 9, 14]
@@ -26,7 +26,7 @@ def test_every_halving_leaves_half_of_the_frames_rounded_up(halvings):
     assert model.blank == 7
 
 
-def test_stacked_frames_are_heard_together_and_nothing_is_known_of_what_comes_later():
+def test_stacked_frames_are_one_position_and_the_encoder_is_causal():
     model, x = built(frame_stack=4, subsampling_layers=0, encoder="lstm(directions=1)"), FRAMES.double()
     logits, lengths = model(x, LENGTHS)
     assert lengths.tolist() == [6, 3, 4]
@@ -50,7 +50,7 @@ def test_stacked_frames_are_heard_together_and_nothing_is_known_of_what_comes_la
     ],
     ids=lambda settings: " ".join(map(str, settings.values())),
 )
-def test_a_batch_gives_what_single_recordings_give_and_padding_changes_nothing(settings):
+def test_batch_equals_singles_and_padding_has_no_influence(settings):
     model = built(**settings)
     x = FRAMES.double()
     logits, lengths = model(x, LENGTHS)
@@ -73,14 +73,14 @@ def test_no_gradient_flows_from_padding():
     assert x.grad[~padding].abs().max() > 0
 
 
-def test_one_frame_and_no_frames_have_an_outcome():
+def test_one_frame_and_no_frames_work():
     model = built()
     logits, lengths = model(FRAMES.double()[:, :1], torch.tensor([1, 1, 0]))
     assert lengths.tolist() == [1, 1, 0]
     assert logits.isfinite().all()
 
 
-def test_every_frame_is_heard_in_both_directions():
+def test_outputs_depend_on_all_frames_in_both_directions():
     model = built(subsampling_layers=1)
     x = FRAMES.double()[:1]
     before = model(x)[0]
@@ -91,6 +91,6 @@ def test_every_frame_is_heard_in_both_directions():
     assert ((model(last)[0] - before).abs().amax((0, 2)) > 0).all()
 
 
-def test_halving_less_than_never_is_refused():
+def test_negative_subsampling_layers_raise():
     with pytest.raises(RegardError, match="subsampling_layers must be from 0 to 6, got -1"):
         built(subsampling_layers=-1)

@@ -27,7 +27,7 @@ def history(kind="tanh", b=3, t=6):
     return [torch.randn(b, t), torch.randn(b, t, 3), actions, torch.arange(t).expand(b, t) + 4]
 
 
-def test_the_paper_model_has_its_parameters():
+def test_the_papers_size_has_its_parameters():
     """Three tokens, one table, three blocks of 12 width² and the heads."""
     with torch.device("meta"):
         model = build("decision_transformer", size="hopper")
@@ -38,7 +38,7 @@ def test_the_paper_model_has_its_parameters():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_action_depends_on_its_state_and_its_past_alone(double, kind):
+def test_an_action_depends_only_on_its_state_and_the_past(double, kind):
     model, (returns, states, actions, times) = small(kind), history(kind)
     whole = model(returns, states, actions, times)
     other = [x.clone() for x in (returns, states, actions)]
@@ -54,7 +54,7 @@ def test_an_action_depends_on_its_state_and_its_past_alone(double, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_batch_of_short_histories_equals_its_singles(double, kind):
+def test_a_batch_of_short_episodes_equals_singles(double, kind):
     model, moves, lengths = small(kind), history(kind), torch.tensor([6, 1, 4])
     whole = model(*moves, lengths)
     for row, n in enumerate(lengths.tolist()):
@@ -63,7 +63,7 @@ def test_a_batch_of_short_histories_equals_its_singles(double, kind):
             torch.testing.assert_close(a[row : row + 1, :n], b, rtol=1e-9, atol=1e-9)
 
 
-def test_what_is_said_is_of_the_kind_that_is_done():
+def test_predicted_actions_have_the_declared_type():
     bounded = small("tanh")(*history("tanh")).actions
     assert bounded.abs().max() <= 1
     assert small("linear")(*history("linear")).actions.abs().max() > 1
@@ -77,7 +77,7 @@ def test_every_parameter_gets_a_gradient(kind):
     assert not [n for n, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
 
 
-def test_an_episode_may_have_as_many_steps_as_were_learned_wherever_it_runs():
+def test_episodes_up_to_the_maximum_length_work_on_any_device():
     # where indices cannot be read (a GPU, tensors without numbers) the shape alone speaks: steps, not tokens
     asked = []
     model = build("decision_transformer", **SMALL)
@@ -87,19 +87,19 @@ def test_an_episode_may_have_as_many_steps_as_were_learned_wherever_it_runs():
     assert max(asked) == 20 == model.time.length
 
 
-def test_a_step_beyond_the_episode_is_refused():
+def test_a_timestep_beyond_the_maximum_raises():
     with pytest.raises(BadInput, match="20 were learned"):
         small()(*history()[:3], torch.arange(15, 21).expand(3, 6))
 
 
-def test_watching_sees_which_of_the_three_is_looked_at(double):
+def test_watch_captures_attention_to_the_three_kinds_of_tokens(double):
     model = small()
     with watch(model) as seen:
         model(*history())
     assert [trace.weights.shape for trace in seen.values()] == [(3, 3, 18, 18)] * 2
 
 
-def test_compiles_whole():
+def test_compiles_to_one_graph():
     """In a child process: dynamo cannot trace through the shape checks that tests switch on."""
     code = """
 import torch

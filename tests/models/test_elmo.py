@@ -36,7 +36,7 @@ def probe(model, direction, layer):
 
 
 @pytest.mark.parametrize("layer", [1, 2])
-def test_forwards_never_sees_the_future_and_backwards_never_the_past(model, layer):
+def test_forward_half_ignores_the_future_and_backward_half_the_past(model, layer):
     forth, back = probe(model, 0, layer), probe(model, 1, layer)
     assert torch.equal(forth.triu(1), torch.zeros_like(forth))
     assert (forth.tril() > 0).sum() == 15
@@ -44,7 +44,7 @@ def test_forwards_never_sees_the_future_and_backwards_never_the_past(model, laye
     assert (back.triu() > 0).sum() == 15
 
 
-def test_changing_a_later_word_changes_only_the_backward_half_before_it(model):
+def test_a_later_word_changes_only_the_backward_half_before_it(model):
     other = ROWS.clone()
     other[0, 3] = 6
     a, b = (
@@ -57,7 +57,7 @@ def test_changing_a_later_word_changes_only_the_backward_half_before_it(model):
     assert torch.equal(a[0, 0, 4], b[0, 0, 4])  # layer 0 is the word alone
 
 
-def test_a_batch_is_its_sentences_and_padding_changes_nothing(model):
+def test_batch_equals_singles_and_padding_has_no_influence(model):
     whole = model(words_to_char_ids(WORDS, CONFIG), ROWS, LENGTHS)
     assert whole.shape == (3, 3, 5, 12)
     for i, n in enumerate(LENGTHS.tolist()):
@@ -70,7 +70,7 @@ def test_a_batch_is_its_sentences_and_padding_changes_nothing(model):
     assert torch.equal(model(words_to_char_ids(WORDS, CONFIG), other, LENGTHS), whole)
 
 
-def test_the_layers_are_torchs_lstms_with_a_residual_between_them(model):
+def test_layers_equal_torch_lstms_with_residual_connections(model):
     x = model.char_cnn(words_to_char_ids(WORDS, CONFIG))[ROWS[:1]]
     found = model(words_to_char_ids(WORDS, CONFIG), ROWS[:1])
     one = plain_lstm(model.forward_lstms[0], x[0])
@@ -95,7 +95,7 @@ def plain_lstm(cell, x):
     return torch.stack(out)
 
 
-def test_the_letters_are_convolved_as_they_stand(model):
+def test_characters_are_convolved_in_order(model):
     encode, word = model.char_cnn, words_to_char_ids(["dog"], CONFIG)
     x = encode.embed(word)[0].T
     found = []
@@ -111,7 +111,7 @@ def test_the_letters_are_convolved_as_they_stand(model):
     torch.testing.assert_close(encode(word)[0], encode.project(v))
 
 
-def test_the_loss_predicts_the_next_word_forwards_and_the_one_before_backwards(model):
+def test_the_loss_predicts_the_next_word_forwards_and_the_previous_one_backwards(model):
     targets = torch.tensor([[1, 8, 9, 7, 2], [1, 10, 2, -100, -100], [1, 11, 8, 2, -100]])
 
     def loss(x, weight, wanted):
@@ -145,7 +145,7 @@ def test_spelling_marks_begin_and_end_and_cuts_long_words():
     assert (found[3, 12:] == PAD).all()
 
 
-def test_fewer_cells_than_the_width_are_refused_and_as_many_need_no_projection():
+def test_hidden_below_width_raises_and_equal_needs_no_projection():
     with pytest.raises(RegardError, match="hidden >= width"):
         ELMo(Config(vocab=9, width=8, hidden=4, filters=(2,)))
     assert not ELMo(Config(vocab=9, width=8, hidden=8, filters=(2,))).forward_lstms[0].proj_size
@@ -160,7 +160,7 @@ def test_the_published_sizes_have_the_parameters_that_were_published():
     )
 
 
-def test_the_compiled_form_gives_the_same(unchecked):
+def test_compiled_equals_eager(unchecked):
     torch.manual_seed(0)
     model = ELMo(CONFIG).eval()
     compiled = torch.compile(model, backend="aot_eager", dynamic=True)

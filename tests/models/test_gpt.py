@@ -62,7 +62,7 @@ def test_char_and_tiny_are_nanogpts():
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_batch_equals_its_singles(double, name):
+def test_batch_equals_singles(double, name):
     model = small(**VARIANTS[name])
     tokens, lengths = torch.randint(17, (3, 7)), torch.tensor([7, 2, 4])
     for whole in (model(tokens), model(tokens, lengths)):
@@ -140,7 +140,7 @@ SEARCHES = {
 
 @pytest.mark.parametrize("name", SEARCHES)
 @pytest.mark.parametrize("positions", ["learned", "rotary", "alibi"])
-def test_a_ragged_batch_is_searched_as_its_singles(double, name, positions):
+def test_search_over_a_ragged_batch_equals_singles(double, name, positions):
     model = small(positions=positions)
     prompts, lengths = torch.randint(17, (5, 6)), torch.tensor([6, 1, 4, 2, 6])
     whole = SEARCHES[name](model, prompts, lengths, seed=[3, 4, 5, 6, 7])
@@ -151,7 +151,7 @@ def test_a_ragged_batch_is_searched_as_its_singles(double, name, positions):
             assert a.score == pytest.approx(b.score)
 
 
-def test_greedy_equals_writing_without_a_cache(double):
+def test_greedy_equals_decoding_without_a_cache(double):
     model = small()
     prompts, lengths = torch.randint(17, (3, 5)), torch.tensor([5, 2, 3])
     found = greedy_search(model, prompts, lengths, max_length=7)
@@ -164,7 +164,7 @@ def test_greedy_equals_writing_without_a_cache(double):
         assert [*found[row].tokens, *([0] if found[row].finished else [])] == text[length:]
 
 
-def test_searching_leaves_the_prompts_as_they_were(double):
+def test_search_does_not_change_the_prompts(double):
     model = small()
     for width in (1, 3):
         prompts, lengths = torch.randint(17, (2, width)), torch.tensor([width, 1])
@@ -175,7 +175,7 @@ def test_searching_leaves_the_prompts_as_they_were(double):
         assert torch.equal(lengths, before[1])
 
 
-def test_narrow_whole_numbers_will_do(double):
+def test_int32_tokens_are_accepted(double):
     model = small()
     prompts, lengths = torch.randint(17, (3, 5)), torch.tensor([5, 2, 3])
     wide, narrow = (
@@ -185,7 +185,7 @@ def test_narrow_whole_numbers_will_do(double):
     assert [h.tokens for h in wide] == [h.tokens for h in narrow]
 
 
-def test_watching_sees_every_layer_and_changes_nothing(double):
+def test_watch_captures_every_layer_and_does_not_change_the_output(double):
     model = small(qk_norm="rms")
     tokens = torch.randint(17, (2, 5))
     plain = model(tokens)
@@ -198,7 +198,7 @@ def test_watching_sees_every_layer_and_changes_nothing(double):
         torch.testing.assert_close(trace.weights.sum(-1), torch.ones(2, 4, 5))
 
 
-def test_watching_sees_what_is_read_while_writing(double):
+def test_watch_captures_the_alignment_of_every_step(double):
     model = small()
     prompts, lengths = torch.randint(17, (2, 4)), torch.tensor([4, 2])
     with watch(model, only="decoder.blocks.1.mix") as seen:
@@ -209,7 +209,7 @@ def test_watching_sees_what_is_read_while_writing(double):
     torch.testing.assert_close(calls[-1].weights.sum(-1), torch.ones(2, 4, 1))
 
 
-def test_fresh_weights_are_gpt2s():
+def test_initial_weights_follow_gpt2():
     model = build("gpt", vocab=500, width=128, heads=4, layers=8)
     stds = {name: float(p.detach().std()) for name, p in model.named_parameters() if p.ndim == 2}
     for name, std in stds.items():
@@ -221,7 +221,7 @@ def test_fresh_weights_are_gpt2s():
     assert untied.head.weight is not untied.embed.weight
 
 
-def test_a_loss_is_computed_inside_the_forward_pass():
+def test_loss_inside_forward_equals_loss_of_the_logits():
     model = small()
     tokens, targets = torch.randint(17, (2, 6)), torch.randint(17, (2, 6))
 
@@ -232,7 +232,7 @@ def test_a_loss_is_computed_inside_the_forward_pass():
     torch.testing.assert_close(model(tokens, targets=targets, loss=loss), expected)
 
 
-def test_compiles_whole_and_keeps_one_graph_for_many_shapes():
+def test_compiles_to_one_graph_for_many_shapes():
     """In a child process: dynamo cannot trace through the shape checks that tests switch on."""
     code = """
 import torch
@@ -263,12 +263,12 @@ for more in ({}, {"positions": "rotary", "qk_norm": "rms", "feedforward": "swigl
     ],
     ids=["no token", "no length", "too long a length", "unknown token", "below zero", "beyond the context"],
 )
-def test_prompts_that_cannot_be_read_are_refused(prompts, lengths, said):
+def test_invalid_prompts_raise(prompts, lengths, said):
     with pytest.raises(BadInput, match=said):
         small().start(prompts, lengths, capacity=4)
 
 
-def test_unknown_parts_offer_the_nearest():
+def test_unknown_parts_suggest_the_nearest():
     with pytest.raises(UnknownName, match="did you mean 'gelu_tanh'"):
         build("gpt", **SMALL, feedforward="gelu_tan")
     with pytest.raises(UnknownName, match="did you mean 'rms'"):

@@ -6,7 +6,11 @@ import torch
 from regard import build
 from regard.attention.capture.watch import watch
 from regard.attention.mask import CausalMask
-from regard.blocks.gru_to_attention_layers import (
+from regard.core.errors import BadInput, UnknownName
+from regard.core.scan import scan
+from regard.core.spec import resolve
+from regard.decoding.beam_search import beam_search
+from regard.models.gru_to_attention import (
     LAYERS,
     GatedLayer,
     GatedSum,
@@ -15,10 +19,6 @@ from regard.blocks.gru_to_attention_layers import (
     SingleHeadLayer,
     SoftmaxWeightsLayer,
 )
-from regard.core.errors import BadInput, UnknownName
-from regard.core.scan import scan
-from regard.core.spec import resolve
-from regard.decoding.beam_search import beam_search
 
 EVERY = list(LAYERS)
 SMALL = {"vocab": 11, "width": 8, "heads": 2, "layers": 2, "length": 16}
@@ -55,7 +55,7 @@ def test_a_gated_unit_is_a_weighted_sum_of_its_candidates(times):
         torch.testing.assert_close(out[:, t], total)
 
 
-def test_the_slides_own_sum_is_not_the_unit():
+def test_the_sum_on_the_slide_differs_from_the_unit():
     """Its products run over other indices: Π_{j=i}^{t-i+1} u_j and Π_{k<i} (1 - u_k)."""
     u, new = torch.rand(4), torch.randn(4)
     states = scan(u, (1 - u) * new)
@@ -74,7 +74,7 @@ def test_the_weights_of_gates_are_what_they_apply():
 
 
 @pytest.mark.parametrize("gate", [0.0, 1.0])
-def test_gates_that_are_shut_or_open(gate):
+def test_closed_and_open_gates(gate):
     """Shut, a unit is its latest candidate; open, it stays as it was before the first: nothing."""
     u, v = torch.full((1, 2, 5, 1), gate), torch.randn(1, 2, 5, 1)
     torch.testing.assert_close(GatedSum()(u, u, v), v * (1 - gate))
@@ -92,7 +92,7 @@ def test_a_scan_is_the_recurrence():
 # -- each step from the one before -------------------------------------------------------------------------------------
 
 
-def test_step_1_frees_the_weights_and_keeps_the_candidates_of_the_state():
+def test_step_1_replaces_the_gates_and_keeps_recurrent_candidates():
     part, x = SoftmaxWeightsLayer(5), torch.randn(2, 6, 5)
     out = part(x)
     state, known = torch.zeros(2, 5), []
@@ -124,7 +124,7 @@ def test_step_3_is_step_2_where_keys_values_and_queries_are_the_same_thing():
     torch.testing.assert_close(after(x), before(x))
 
 
-def test_step_4_is_step_3_several_times_side_by_side():
+def test_step_4_is_step_3_several_times_in_parallel():
     one, several = SingleHeadLayer(6), MultiHeadLayer(6, heads=1)
     several.load_state_dict(one.state_dict())
     x = torch.randn(2, 5, 6)
@@ -133,7 +133,7 @@ def test_step_4_is_step_3_several_times_side_by_side():
 
 
 @pytest.mark.parametrize("name", EVERY[2:])
-def test_from_step_2_on_a_time_depends_on_no_state(name):
+def test_from_step_2_on_times_are_independent_of_states(name):
     """With its order turned round, a past gives the last time the same sum: only positions tell it apart."""
     part, x = resolve(LAYERS, name, "step")(8), torch.randn(1, 5, 8)
     turned = torch.cat([x[:, :-1].flip(1), x[:, -1:]], 1)
@@ -141,7 +141,7 @@ def test_from_step_2_on_a_time_depends_on_no_state(name):
 
 
 @pytest.mark.parametrize("name", EVERY[:2])
-def test_before_that_order_matters(name):
+def test_recurrent_variants_depend_on_order(name):
     part, x = resolve(LAYERS, name, "step")(8), torch.randn(1, 5, 8)
     turned = torch.cat([x[:, :-1].flip(1), x[:, -1:]], 1)
     assert (part(turned)[:, -1] - part(x)[:, -1]).abs().max() > 1e-3
@@ -151,7 +151,7 @@ def test_before_that_order_matters(name):
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_every_step_is_seen(name):
+def test_watch_captures_every_step(name):
     model = build("gru_to_attention", variant=name, **SMALL).eval()
     tokens = torch.randint(0, 11, (2, 7))
     plain = model(tokens)
@@ -187,7 +187,7 @@ def test_steps_equal_one_forward_for_ragged_prompts(name):
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_beams_carry_what_they_remember(name):
+def test_beams_carry_their_aligner_state(name):
     model = build("gru_to_attention", variant=name, **SMALL).eval()
     tokens = torch.randint(0, 11, (2, 3))
     first, state = model.start(tokens, capacity=8)
@@ -204,7 +204,7 @@ def test_beams_carry_what_they_remember(name):
         torch.testing.assert_close(logits[0, k], model(torch.tensor([text]))[0, -1])
 
 
-def test_a_search_writes_with_it():
+def test_search_works():
     model = build("gru_to_attention", variant="gated", **SMALL).eval()
     found = beam_search(model, torch.randint(1, 11, (2, 3)), beam_size=3, max_length=6)
     assert len(found) == 2
@@ -218,7 +218,7 @@ def test_every_parameter_learns(name):
     assert not idle
 
 
-def test_what_cannot_be_is_refused():
+def test_invalid_settings_raise():
     with pytest.raises(UnknownName, match="did you mean 'gated'"):
         build("gru_to_attention", variant="gatted", **SMALL)
     with pytest.raises(BadInput, match="positions are added"):

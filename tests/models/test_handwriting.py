@@ -43,7 +43,7 @@ def test_steps_equal_one_forward(vocab):
 
 
 @pytest.mark.parametrize("cut", [1, 4, 8])
-def test_a_line_can_be_taken_up_anywhere(cut):
+def test_reading_can_resume_from_any_state(cut):
     model = network()
     points, *text = lines()
     whole = model(points, *text)
@@ -52,7 +52,7 @@ def test_a_line_can_be_taken_up_anywhere(cut):
     same([torch.cat(pair, 1) for pair in zip(first, second, strict=True)], whole)
 
 
-def test_a_batch_equals_its_singles_and_padding_of_the_text_changes_nothing():
+def test_batch_equals_singles_and_padding_of_the_text_has_no_influence():
     model = network()
     points, text, lengths = lines()
     whole = model(points, text, lengths)
@@ -60,7 +60,7 @@ def test_a_batch_equals_its_singles_and_padding_of_the_text_changes_nothing():
         same(model(points[row : row + 1], text[row : row + 1, :n]), [x[row : row + 1] for x in whole])
 
 
-def test_only_some_lines_of_a_state_can_be_kept():
+def test_select_rows_of_a_state():
     model = network()
     points, *text = lines()
     _, state = model.read(points[:, :5], model.start(points, *text))
@@ -69,7 +69,7 @@ def test_only_some_lines_of_a_state_can_be_kept():
     same(found, [x[kept] for x in model.step(points[:, 5], state)[0]])
 
 
-def test_what_comes_later_has_no_influence():
+def test_the_future_has_no_influence():
     model = network()
     points, *text = lines()
     other = points.clone()
@@ -87,7 +87,7 @@ def test_the_window_only_moves_forward():
         before = state.window
 
 
-def test_a_fresh_window_moves_as_far_as_it_is_told():
+def test_initial_speed_of_the_window_is_the_step_of_the_aligner():
     torch.manual_seed(0)
     model = build("handwriting", size="tiny").eval()
     points, text = torch.zeros(1, 50, 3), torch.zeros(1, 4, dtype=torch.long)
@@ -120,12 +120,12 @@ def test_gradients_are_finite_for_extreme_points():
     assert all(torch.isfinite(p.grad).all() for p in model.parameters())
 
 
-def test_what_is_read_is_one_point_behind():
+def test_inputs_are_shifted_by_one_point():
     points = torch.arange(12.0).view(1, 4, 3)
     assert shift_right(points).tolist() == [[[0, 0, 1], [0, 1, 2], [3, 4, 5], [6, 7, 8]]]
 
 
-def test_a_text_is_needed_and_a_line_of_one_point_is_enough():
+def test_a_missing_text_raises_and_one_point_is_enough():
     model = network()
     with pytest.raises(BadInput, match="give one to write"):
         model(torch.zeros(1, 2, 3, dtype=torch.float64))
@@ -135,7 +135,7 @@ def test_a_text_is_needed_and_a_line_of_one_point_is_enough():
         network(layers=0)
 
 
-def test_the_papers_sizes():
+def test_number_of_parameters_of_the_papers_sizes():
     with torch.device("meta"):
         paper, free = (build("handwriting", size=size) for size in ("paper", "unconditional"))
     assert sum(p.numel() for p in free.parameters()) == pytest.approx(3.4e6, rel=0.02)  # as the paper says

@@ -72,7 +72,7 @@ def test_the_sizes_for_small_images_are_small():
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("sides", [(64, 64), (32, 32), (97, 70), (5, 200), (1, 1)], ids=str)
-def test_images_of_any_size_are_read(kind, sides):
+def test_images_of_any_size_work(kind, sides):
     model, images = small(**KINDS[kind]), torch.randn(2, 3, *sides)
     assert model(images).shape == (2, 5)
     features = model.features(images)
@@ -87,7 +87,7 @@ def test_images_of_any_size_are_read(kind, sides):
 
 @pytest.mark.parametrize("size", ["v1-b-clips", "s-clips"])
 @pytest.mark.parametrize("shape", [(4, 64, 64), (6, 48, 64), (1, 33, 20)], ids=str)
-def test_clips_of_any_size_are_read(size, shape):
+def test_clips_of_any_size_work(size, shape):
     model, clips = small(size, num_frames=4), torch.randn(2, 3, *shape)
     assert model(clips).shape == (2, 5)
     strides = ((2, n, n) for n in (4, 8, 16, 32))
@@ -97,20 +97,20 @@ def test_clips_of_any_size_are_read(size, shape):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_image_of_a_batch_is_read_as_if_it_were_alone(double, kind):
+def test_batch_equals_singles(double, kind):
     model, images = small(**KINDS[kind]), torch.randn(3, 3, 40, 33)
     together = model(images)
     for n in range(3):
         torch.testing.assert_close(model(images[n : n + 1])[0], together[n])
 
 
-def test_without_classes_the_answer_is_the_pooled_vector():
+def test_without_classes_the_output_is_the_pooled_vector():
     model, images = small(num_classes=0), torch.randn(2, 3, 64, 64)
     assert torch.equal(model(images), model.pooled(images))
     assert model(images).shape == (2, 48)
 
 
-def test_what_cannot_be_read_is_refused():
+def test_invalid_inputs_raise():
     with pytest.raises(BadInput, match="with 3 channels, got"):
         small()(torch.zeros(2, 1, 64, 64))
     with pytest.raises(BadInput, match="clips B C T Y X"):
@@ -125,7 +125,7 @@ def test_what_cannot_be_read_is_refused():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_watching_sees_every_layer_and_changes_nothing(kind):
+def test_watch_captures_every_layer_and_does_not_change_the_output(kind):
     model, images = small(**KINDS[kind]), torch.randn(2, 3, 64, 48)
     plain = model(images)
     with watch(model) as seen:
@@ -153,7 +153,7 @@ def test_layers_of_a_pyramid_multiply_to_a_map_of_the_first_grid(kind):
 
 
 @pytest.mark.parametrize("kind", ["v2", "v1", "means"])
-def test_it_learns_a_few_images_by_heart(kind):
+def test_it_overfits_a_few_images(kind):
     model = build("mvit", size="tiny", **KINDS[kind]).train()
     images, labels = torch.randn(10, 3, 32, 32), torch.arange(10)
     descent = torch.optim.AdamW(model.parameters(), 2e-3)
@@ -168,7 +168,7 @@ def test_it_learns_a_few_images_by_heart(kind):
     assert (model.eval()(images).argmax(-1) == labels).sum() >= 8
 
 
-def test_whole_branches_are_dropped_while_training_and_never_afterwards():
+def test_drop_path_acts_in_training_only():
     model, images = small(drop_path=0.9, class_token=True), torch.randn(2, 3, 64, 64)
     assert torch.equal(model(images), model(images))
     model.train()
@@ -177,7 +177,7 @@ def test_whole_branches_are_dropped_while_training_and_never_afterwards():
     assert drops == pytest.approx([0.0, 0.225, 0.45, 0.675, 0.9])
 
 
-def test_fresh_weights_are_those_of_the_paper():
+def test_initial_weights_follow_the_paper():
     model = small(width=24, class_token=True)
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.Linear) and module.weight.numel() > 2000:
@@ -199,6 +199,6 @@ for settings in (folded, SIZES["v1-b"], SIZES["s-clips"] | {"num_frames": 4}):
 
 
 @pytest.mark.long
-def test_all_kinds_compile_whole():
+def test_all_variants_compile_to_one_graph():
     """In a child process: dynamo cannot trace through the shape checks that tests switch on."""
     subprocess.run([sys.executable, "-c", COMPILED], check=True)

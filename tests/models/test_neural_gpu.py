@@ -42,7 +42,7 @@ def first_image(model, source, columns):
     return image
 
 
-def test_a_plain_image_is_read_off_column_by_column():
+def test_output_t_of_a_plain_image_is_column_t():
     model = small("image", 1)
     source, target = torch.tensor([4, 7, 5, 9]), targets(1, 9)
     image = first_image(model, source, 6)
@@ -50,7 +50,7 @@ def test_a_plain_image_is_read_off_column_by_column():
     torch.testing.assert_close(model(source[None], target)[0], expected)
 
 
-def test_a_tape_holds_what_was_written_and_begins_again_when_it_is_full():
+def test_a_tape_holds_the_written_tokens_and_wraps_around():
     model = small("neural_gpu", 1)
     source, target = torch.tensor([4, 7, 5]), targets(1, 8)[0]
     image, tape = first_image(model, source, 5), torch.zeros(6, 3, 5, dtype=torch.float64)
@@ -63,7 +63,7 @@ def test_a_tape_holds_what_was_written_and_begins_again_when_it_is_full():
     torch.testing.assert_close(model(source[None], target[None])[0], torch.stack(expected))
 
 
-def test_what_was_written_changes_what_comes_with_a_tape_only():
+def test_outputs_depend_on_previous_ones_with_a_tape_only():
     source = torch.tensor([[4, 7, 5]])
     one, other = targets(1, 6), targets(1, 6, seed=9)
     for name, heard in (("neural_gpu", True), ("image", False)):
@@ -71,7 +71,7 @@ def test_what_was_written_changes_what_comes_with_a_tape_only():
         assert bool((model(source, one) - model(source, other)).abs().max() > 1e-6) is heard
 
 
-def test_parameters_of_the_first_papers_unit():
+def test_number_of_parameters_of_the_first_papers_unit():
     model = regard.build("neural_gpu", size="base", vocab=7)
     count = sum(p.numel() for p in model.units.parameters())
     assert count == 2 * 3 * (3 * 3 * 24 * 24 + 24)  # two units of three banks of kernels each
@@ -79,7 +79,7 @@ def test_parameters_of_the_first_papers_unit():
     assert taped == 2 * 3 * (3 * 3 * 48 * 24 + 24)  # each of them reads the tape too
 
 
-def test_what_does_not_fit_is_refused():
+def test_mismatched_settings_raise():
     with pytest.raises(BadInput, match="kernel must be odd"):
         regard.build("neural_gpu", vocab=7, kernel=4)
     with pytest.raises(UnknownName, match="did you mean 'image'"):

@@ -46,7 +46,7 @@ CELLS = [{"cell": "gru"}, {"cell": "lstm", "layers": 1}, {"cell": "rnn"}]
 
 
 @pytest.mark.parametrize("settings", CELLS, ids=lambda s: s["cell"])
-def test_a_batch_equals_its_singles(settings):
+def test_batch_equals_singles(settings):
     model, (source, lengths), target = tiny(**settings), ragged(), targets()
     together = model(source, target, lengths)
     for row, n in enumerate(lengths.tolist()):
@@ -64,7 +64,7 @@ def test_steps_equal_one_forward(settings):
         torch.testing.assert_close(logits[:, 0], wanted[:, t])
 
 
-def test_what_is_written_saw_nothing_later():
+def test_emitted_tokens_do_not_depend_on_later_inputs():
     """Change the source from a place on: logits of tokens written before it stay to the bit."""
     model, (source, lengths), target = tiny(6), (torch.randint(3, 9, (8, 7)), None), targets(8)
     with watch(model) as seen:
@@ -82,7 +82,7 @@ def test_what_is_written_saw_nothing_later():
     assert early > 20
 
 
-def test_places_move_only_forwards_and_the_rest_is_written_at_the_end():
+def test_emissions_move_forwards_and_the_rest_comes_at_the_end():
     model, (source, lengths), target = tiny(6), ragged(), targets()
     with watch(model) as seen:
         model(source, target, lengths)
@@ -98,7 +98,7 @@ def test_places_move_only_forwards_and_the_rest_is_written_at_the_end():
 
 
 @pytest.mark.parametrize("seed", [1, 2, 6])
-def test_streaming_says_what_greedy_search_says(seed):
+def test_streaming_equals_greedy_search(seed):
     model, (source, lengths) = tiny(seed), ragged(12, seed=seed)
     found = greedy_search(model, source, lengths, max_length=30)
     sooner = 0
@@ -120,7 +120,7 @@ SEARCHES = {
 
 
 @pytest.mark.parametrize("name", SEARCHES)
-def test_a_search_over_a_batch_gives_what_singles_give(name):
+def test_search_over_a_batch_equals_singles(name):
     model, (source, lengths) = tiny(1), ragged(7, seed=5)
     batch = SEARCHES[name](model, source, lengths, list(range(7)))
     for row, n in enumerate(lengths.tolist()):
@@ -131,7 +131,7 @@ def test_a_search_over_a_batch_gives_what_singles_give(name):
 # -- frames ------------------------------------------------------------------------------------------------------------
 
 
-def test_frames_are_heard_some_at_a_time_and_padding_changes_nothing():
+def test_frames_are_stacked_and_padding_has_no_influence():
     model = tiny(input_dim=3, frame_stack=2, width=4)
     frames, lengths, target = torch.randn(3, 7, 3), torch.tensor([7, 4, 5]), targets(3)
     frames[torch.arange(7)[None] >= lengths[:, None]] = 0.0
@@ -147,7 +147,7 @@ def test_frames_are_heard_some_at_a_time_and_padding_changes_nothing():
 
 
 @pytest.mark.parametrize("settings", [{}, {"input_dim": 3, "frame_stack": 2}], ids=["tokens", "frames"])
-def test_a_source_heard_once_is_read_for_each_of_its_targets(settings):
+def test_a_source_with_several_targets_is_encoded_once(settings):
     """Value and gradient are those of a source that is heard anew for each."""
     model, target = tiny(**settings), targets(6)
     source, lengths = (torch.randn(2, 7, 3), torch.tensor([7, 4])) if settings else ragged(2)
@@ -161,7 +161,7 @@ def test_a_source_heard_once_is_read_for_each_of_its_targets(settings):
 
 
 @pytest.mark.parametrize("offset", [0.0, -1.5])
-def test_a_fresh_one_writes_as_often_as_its_offset_says(offset):
+def test_initial_emission_rate_follows_emission_bias(offset):
     """Places read before the first token: those of a coin that falls so, one after another."""
     torch.manual_seed(0)
     model = build("online_alignment", vocab=9, width=5, hidden=6, emission_bias=offset).train()
@@ -171,7 +171,7 @@ def test_a_fresh_one_writes_as_often_as_its_offset_says(offset):
     assert float(first.mean()) == pytest.approx(math.exp(-offset), rel=0.15)  # (1 - p) / p
 
 
-def test_an_empty_source_and_an_empty_target_have_an_outcome():
+def test_empty_source_and_empty_target_work():
     model = tiny()
     assert model(torch.zeros(2, 0, dtype=torch.long), targets(2)).shape == (2, 5, 9)
     assert model(SOURCE[None], torch.zeros(1, 0, dtype=torch.long)).shape == (1, 0, 9)
@@ -192,7 +192,7 @@ def gradients(value, model):
     return torch.cat([(torch.zeros_like(p) if g is None else g).flatten() for p, g in parts])
 
 
-def test_every_way_of_writing_is_there_once_and_their_chances_sum_to_one():
+def test_all_paths_are_distinct_and_their_probabilities_sum_to_one():
     every = enumerate_alignments(tiny(), SOURCE, TARGET)
     assert len(every.paths) == sum(math.comb(4, k) for k in range(4))
     assert len({tuple(path) for path in every.paths.tolist()}) == len(every.paths)
@@ -201,7 +201,7 @@ def test_every_way_of_writing_is_there_once_and_their_chances_sum_to_one():
     assert every.bound < every.likelihood - 1e-4
 
 
-def test_what_is_told_of_a_path_is_the_product_of_its_choices_by_hand():
+def test_log_probability_of_a_path_is_the_product_of_its_decisions():
     model = tiny()
     every = enumerate_alignments(model, SOURCE, TARGET)
     heard = model.encode(SOURCE[None])
@@ -258,7 +258,7 @@ def every_state(model, all_paths):
     return collect_choices(pass_state).queries
 
 
-def test_the_mean_of_many_drawn_gradients_is_the_exact_one():
+def test_the_mean_of_many_sampled_gradients_is_the_exact_one():
     assert abs(off(1.0)) < 3
     assert abs(off(0.7)) > 6  # taught too little: it would be seen
 
@@ -285,7 +285,7 @@ def off(weight, batches=40, many=300):
     return ((found.mean() - exact @ along) / (found.std() / batches**0.5)).item()
 
 
-def test_choices_are_published_in_training_mode_only():
+def test_decisions_are_published_in_training_mode_only():
     model, pass_state = tiny().train(), PassState()
     model(SOURCE[None], TARGET[None, :-1], pass_state=pass_state)
     log_s, entropy, queries = collect_choices(pass_state)
@@ -305,7 +305,7 @@ def test_paths_are_all_increasing_sequences():
     assert len(list(product(range(3), repeat=2))) == 9  # of which hard attention would try them all
 
 
-def test_it_learns_a_monotone_task_and_writes_before_the_end():
+def test_it_learns_a_monotone_task_and_emits_early():
     """Marks between letters are to be left out: write at each letter, read on at each mark."""
     torch.set_default_dtype(torch.float32)
     torch.manual_seed(0)

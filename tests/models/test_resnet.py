@@ -18,7 +18,7 @@ def test_sizes_have_the_published_parameters(size):
 
 @pytest.mark.parametrize(("stem", "strides"), [("large", (4, 8, 16, 32)), ("small", (1, 2, 4, 8))])
 @pytest.mark.parametrize("block", ["basic", "bottleneck"])
-def test_stages_halve_the_grid_behind_either_stem(stem, strides, block):
+def test_stages_halve_the_grid_with_either_stem(stem, strides, block):
     model = build("resnet", size="tiny", stem=stem, block=block).eval()
     wide = 4 if block == "bottleneck" else 1
     with torch.no_grad():
@@ -28,7 +28,7 @@ def test_stages_halve_the_grid_behind_either_stem(stem, strides, block):
     ]
 
 
-def test_at_first_every_block_is_the_identity_where_the_grid_stays():
+def test_blocks_are_initialised_as_the_identity():
     model = build("resnet", size="tiny", layers=(2, 2, 2, 2)).train()
     for stage, width in zip(model.stages, (8, 16, 32, 64), strict=True):
         x = torch.rand(2, width, 5, 7)  # positive, so that the ReLU at the end changes nothing
@@ -47,7 +47,7 @@ def test_statistics_are_learned_in_training_and_used_in_evaluation():
     assert torch.equal(model.stem.norm.running_mean, after)
 
 
-def test_what_cannot_be_is_refused_in_one_line():
+def test_invalid_settings_raise_one_line():
     with pytest.raises(RegardError, match="'block' is 'wide'"):
         build("resnet", block="wide")
     with pytest.raises(BadInput, match="with 3 channels, got"):

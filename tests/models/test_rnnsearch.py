@@ -54,7 +54,7 @@ def by_hand(model, source, target):
     return torch.stack(logits)
 
 
-def test_forward_is_the_paper_written_out():
+def test_forward_equals_the_formulas_of_the_paper():
     model, (source, lengths), target = tiny(), ragged(), targets()
     found = model(source, target, lengths)
     for row, length in enumerate(lengths.tolist()):
@@ -114,7 +114,7 @@ class Remembers(nn.Module):
     forward = weights
 
 
-def test_what_an_aligner_remembers_follows_its_beam():
+def test_the_aligner_state_follows_its_beam():
     model = tiny(1)
     model.decoder.aligner = Remembers(model.decoder.aligner)
     source, lengths = ragged(4)
@@ -125,7 +125,7 @@ def test_what_an_aligner_remembers_follows_its_beam():
 
 
 @pytest.mark.parametrize("remembers", [False, True])
-def test_a_frozen_state_is_written_in_place_and_means_the_same(remembers):
+def test_a_frozen_state_is_updated_in_place_and_gives_the_same_result(remembers):
     model, (source, lengths) = tiny(1), ragged(4)
     if remembers:
         model.decoder.aligner = Remembers(model.decoder.aligner)
@@ -171,7 +171,7 @@ SEARCHES = {
 
 @pytest.mark.parametrize("name", SEARCHES)
 @pytest.mark.parametrize("seed", range(2))
-def test_a_search_over_a_batch_gives_what_singles_give(name, seed):
+def test_search_over_a_batch_equals_singles(name, seed):
     model, (source, lengths) = tiny(seed), ragged(9, seed=5)
     batch = SEARCHES[name](model, source, lengths, list(range(9)))
     assert len({tuple(h.tokens) for found in batch for h in found}) > 3  # not all the same by chance
@@ -183,7 +183,7 @@ def test_a_search_over_a_batch_gives_what_singles_give(name, seed):
 # -- seeing ------------------------------------------------------------------------------------------------------------
 
 
-def test_watching_gives_one_alignment_a_target_token():
+def test_watch_captures_one_alignment_for_each_target_token():
     model, (source, lengths), target = tiny(), ragged(), targets()
     unseen = model(source, target, lengths)
     with watch(model) as seen:
@@ -200,7 +200,7 @@ def test_watching_gives_one_alignment_a_target_token():
 # -- building and training ---------------------------------------------------------------------------------------------
 
 
-def test_the_papers_size():
+def test_number_of_parameters_of_the_papers_size():
     config = Config(vocab=30_000)
     with torch.device("meta"):
         model = RNNSearch(config)
@@ -221,7 +221,7 @@ def test_every_size_builds_and_ties_share_one_table(size):
     assert from_dict(Config, to_dict(model.config)) == model.config
 
 
-def test_what_does_not_fit_is_refused():
+def test_mismatched_settings_raise():
     with pytest.raises(RegardError, match="set readout=None"):
         build("rnnsearch", vocab=11, tied=True)
     with pytest.raises(UnknownName, match="did you mean 'additive'"):
@@ -270,7 +270,7 @@ def test_compiled_equals_eager_and_time_adds_no_graph(plain):
         torch.testing.assert_close(parameter.grad, wanted[name])
 
 
-def test_it_learns_to_write_backwards_and_looks_where_it_reads():
+def test_it_learns_to_reverse_with_the_right_alignment():
     model = build("rnnsearch", size="tiny", vocab=14, width=32, hidden=32, dropout=0.0)
     optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)
 
@@ -306,7 +306,7 @@ def test_it_learns_to_write_backwards_and_looks_where_it_reads():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", SEARCHES)
-def test_a_recorded_step_gives_what_a_cpu_gives(name):
+def test_a_cuda_graph_step_equals_the_cpu(name):
     model, (source, lengths) = tiny(1), ragged(9, seed=5)
     expected = SEARCHES[name](model, source, lengths, list(range(9)))
     model = model.cuda()

@@ -49,7 +49,7 @@ def test_parameters_are_as_many_as_published(name, size):
 @pytest.mark.parametrize("name", BOTH)
 @pytest.mark.parametrize("image", [(26, 40), (16, 16), (37, 51), (5, 70), (1, 1)])
 @pytest.mark.parametrize("padding", ["mask", "attend", "shifted"])
-def test_images_of_any_size_are_read(name, image, padding):
+def test_images_of_any_size_work(name, image, padding):
     model, images = made(name, padding=padding), torch.randn(2, 3, *image).double()
     assert model(images).shape == (2, 5)
     assert torch.isfinite(model(images)).all()
@@ -78,7 +78,7 @@ def test_the_head_reads_the_pooled_vector_which_is_the_mean_of_the_grid(name):
 
 
 @pytest.mark.parametrize("name", BOTH)
-def test_without_classes_the_answer_is_the_pooled_vector_and_channels_are_free(name):
+def test_without_classes_the_output_is_the_pooled_vector_and_any_channels_work(name):
     model, images = made(name, num_classes=0, channels=1), torch.randn(2, 1, 26, 40).double()
     assert model.head is None
     assert torch.equal(model(images), model.pooled(images))
@@ -87,7 +87,7 @@ def test_without_classes_the_answer_is_the_pooled_vector_and_channels_are_free(n
 
 
 @pytest.mark.parametrize("name", BOTH)
-def test_a_batch_equals_its_singles(name):
+def test_batch_equals_singles(name):
     model, images = made(name), torch.randn(3, 3, 29, 37).double()
     singles = torch.cat([model(image[None]) for image in images])
     torch.testing.assert_close(model(images), singles, rtol=1e-12, atol=1e-12)
@@ -101,7 +101,7 @@ def test_every_parameter_learns(name):
 
 
 @pytest.mark.parametrize("name", BOTH)
-def test_drop_path_leaves_blocks_out_while_training_only(name):
+def test_drop_path_acts_in_training_only(name):
     model, images = made(name, drop_path=0.9), torch.randn(2, 3, 26, 40).double()
     assert torch.equal(model(images), model(images))
     model.train()
@@ -109,7 +109,7 @@ def test_drop_path_leaves_blocks_out_while_training_only(name):
 
 
 @pytest.mark.parametrize("name", BOTH)
-def test_a_new_model_answers_with_numbers_of_a_sound_size(name):
+def test_initial_outputs_have_a_reasonable_scale(name):
     model = build(name, size="tiny").eval()
     out = model.grid(torch.randn(2, 3, 32, 32))
     assert 0.5 < out.std() < 2
@@ -132,7 +132,7 @@ def test_every_second_layer_is_shifted(name):
 
 
 @pytest.mark.parametrize("name", BOTH)
-def test_maps_of_all_layers_are_seen_on_their_grids(name):
+def test_watch_captures_all_layers_on_their_grids(name):
     model, images = made(name), torch.randn(2, 3, 26, 40).double()
     plain = model(images)
     with watch(model) as seen:
@@ -145,7 +145,7 @@ def test_maps_of_all_layers_are_seen_on_their_grids(name):
         torch.testing.assert_close(operator.sum(-1), torch.ones_like(operator[..., 0]))
 
 
-def test_positions_may_be_those_of_the_other():
+def test_window_biases_are_interchangeable():
     images = torch.randn(1, 3, 26, 40).double()
     assert made("swin", positions="continuous(hidden=8)")(images).shape == (1, 5)
     assert made("swinv2", positions="table")(images).shape == (1, 5)
@@ -153,12 +153,12 @@ def test_positions_may_be_those_of_the_other():
 
 @pytest.mark.parametrize(("settings", "said"), [({"heads": (2, 4)}, "as many stages"), ({"padding": "atend"}, "atend"),
     ({"heads": (5, 6, 8)}, "5 heads must divide"), ({"positions": "tables"}, "did you mean 'table'")])  # fmt: skip
-def test_what_cannot_be_is_refused_in_one_line(settings, said):
+def test_invalid_settings_raise_one_line(settings, said):
     with pytest.raises(RegardError, match=said):
         build("swin", **TINY | settings)
 
 
-def test_windows_are_moved_to_larger_images_and_steps_keep_their_bias():
+def test_change_window_keeps_the_bias_of_relative_positions():
     model = made("swinv2", image_size=32)  # grids of 16, 8 and 4
     moved = swinv2.change_window(model, 56, 7)
     assert moved.config.pretrained_window_sizes == (4, 4, 4)
@@ -186,14 +186,14 @@ def test_a_model_whose_windows_were_a_whole_grid_is_unchanged_by_a_larger_window
     torch.testing.assert_close(moved(images), model(images), rtol=1e-12, atol=1e-12)  # 4 x 4 in a window of 6: masked
 
 
-def test_windows_that_are_not_square_have_no_one_measure():
+def test_change_window_needs_square_windows():
     model = made("swinv2", image_size=(16, 32))  # grids of 8 x 16, 4 x 8 and 2 x 4
     assert model.stages[2].blocks[0].mix.window == (2, 4)
     with pytest.raises(RegardError, match="2 x 4"):
         swinv2.change_window(model, 64, 8)
 
 
-def test_only_a_swin_of_the_second_kind_can_be_given_other_windows():
+def test_change_window_needs_a_swinv2():
     with pytest.raises(RegardError, match="change_window needs a SwinV2, got a Swin"):
         swinv2.change_window(made("swin"), 64, 8)
 

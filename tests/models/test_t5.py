@@ -46,12 +46,12 @@ def test_sizes_have_the_published_parameters(size):
     assert sum(p.numel() for p in model.parameters()) == PARAMETERS[size]
 
 
-def test_every_size_but_tiny_is_a_published_one():
+def test_every_size_except_tiny_is_published():
     assert set(SIZES) == {*PARAMETERS, "tiny"}
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_batch_equals_its_singles(double, name):
+def test_batch_equals_singles(double, name):
     model = small(**VARIANTS[name])
     source, target = torch.randint(3, 17, (3, 14)), torch.randint(3, 17, (3, 11))
     lengths = torch.tensor([14, 2, 9])
@@ -106,7 +106,7 @@ def test_frozen_steps_equal_growing_ones(double):
     torch.testing.assert_close(*results, rtol=1e-10, atol=1e-10)
 
 
-def test_all_searches_run_and_a_batch_gives_what_singles_give(double):
+def test_all_searches_run_and_a_batch_equals_singles(double):
     model = small()
     with torch.no_grad():
         model.head.weight.mul_(4)  # decided enough for outputs to end
@@ -138,7 +138,7 @@ def test_every_parameter_gets_a_gradient():
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_loss_taken_inside_is_that_of_the_logits(double, name):
+def test_loss_inside_forward_equals_loss_of_the_logits(double, name):
     model = small(**VARIANTS[name])
     source, target, wanted = torch.randint(3, 17, (2, 6)), torch.randint(3, 17, (2, 5)), torch.randint(3, 17, (2, 5))
     wanted[1, 3:] = -100
@@ -146,7 +146,7 @@ def test_a_loss_taken_inside_is_that_of_the_logits(double, name):
     torch.testing.assert_close(model(source, target, targets=wanted, loss=fused_linear_cross_entropy), expected)
 
 
-def test_fresh_scores_and_logits_are_of_the_size_of_one():
+def test_initial_scores_and_logits_have_unit_scale():
     """No √D in the attention and a table of ones for tokens: the fresh weights make up for both."""
     torch.manual_seed(0)
     model = build("t5", vocab=500, width=256, heads=8, head_dim=32, ffn=512, encoder_layers=2, decoder_layers=2).eval()
@@ -158,7 +158,7 @@ def test_fresh_scores_and_logits_are_of_the_size_of_one():
     assert 0.3 < model(source, target).std() < 3
 
 
-def test_the_decoder_looks_back_by_all_its_buckets_and_the_encoder_both_ways():
+def test_decoder_buckets_are_for_the_past_and_encoder_buckets_for_both_sides():
     model = small()
     assert model.decoder.positions.causal
     assert not model.encoder.positions.causal

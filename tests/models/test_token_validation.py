@@ -30,7 +30,7 @@ def asked(name, tokens, lengths=None):
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("tokens", [torch.tensor([1, 2]), torch.ones(2, 6, 1, dtype=torch.long), torch.ones(2, 6)])
-def test_tokens_are_rows_of_whole_numbers(name, tokens):
+def test_tokens_must_be_two_dimensional_integers(name, tokens):
     what = "tokens" if name in ONE else "source tokens"
     with pytest.raises(BadInput, match=rf"{what} must be integers of shape \(batch, length\)") as caught:
         asked(name, tokens)
@@ -50,18 +50,18 @@ def test_tokens_are_rows_of_whole_numbers(name, tokens):
         ([6, 4], "one for each of the 2 rows; not list"),
     ],
 )
-def test_lengths_are_those_of_the_rows(name, lengths, said):
+def test_lengths_beyond_the_rows_raise(name, lengths, said):
     with pytest.raises(BadInput, match=said):
         asked(name, torch.ones(2, 6, dtype=torch.long), lengths)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_lengths_of_the_rows_are_taken(name):
+def test_valid_lengths_are_accepted(name):
     assert asked(name, torch.ones(2, 6, dtype=torch.long), torch.tensor([6, 4])).isfinite().all()
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_numbers_on_a_device_are_not_read():
+def test_ids_on_a_device_are_not_read():
     with torch.device("meta"):
         model = regard.build("transformer", size="tiny", vocab=50)
         row = torch.ones(2, 6, dtype=torch.long)
@@ -70,26 +70,26 @@ def test_numbers_on_a_device_are_not_read():
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("name", ["transformer", "t5"])
-def test_targets_are_rows(name):
+def test_targets_must_be_two_dimensional(name):
     model = regard.build(name, **MODELS[name])
     with pytest.raises(BadInput, match="target tokens must be integers"):
         model(torch.ones(2, 6, dtype=torch.long), torch.tensor([1, 2]))
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_prompts_are_rows():
+def test_prompts_must_be_two_dimensional():
     with pytest.raises(BadInput, match="prompts must be integers"):
         regard.build("gpt", **MODELS["gpt"]).start(torch.tensor([1, 2]), capacity=4)
 
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("size", [3, ["tiny"], "tinny"])
-def test_a_size_that_is_none_offers_the_nearest(size):
+def test_an_unknown_size_suggests_the_nearest(size):
     with pytest.raises(UnknownName, match=r"gpt has no size .*(did you mean|known).*tiny"):
         regard.build("gpt", size=size, vocab=50)
 
 
 @pytest.mark.parametrize("head", ["classes(0)", "tags(0)", "classes(-1)"])
-def test_a_head_with_nothing_to_say_is_refused(head):
+def test_a_head_without_classes_raises(head):
     with pytest.raises(RegardError, match="must be at least 1"):
         regard.build("bert", **{**MODELS["bert"], "head": head})

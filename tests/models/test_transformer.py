@@ -46,7 +46,7 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_batch_equals_its_singles(double, name):
+def test_batch_equals_singles(double, name):
     model = small(**VARIANTS[name])
     source, target = torch.randint(3, 17, (3, 7)), torch.randint(3, 17, (3, 5))
     lengths = torch.tensor([7, 2, 4])
@@ -125,7 +125,7 @@ def test_without_positions_the_encoder_is_permutation_equivariant(double):
     assert not torch.allclose(ordered.encode(source)[:, order], ordered.encode(source[:, order]))
 
 
-def test_compiles_whole_and_keeps_one_graph_for_many_shapes():
+def test_compiles_to_one_graph_for_many_shapes():
     """In a child process: dynamo cannot trace through the shape checks that tests switch on."""
     code = """
 import torch
@@ -169,7 +169,7 @@ def test_bad_settings_are_named():
         build("transformer", vocab="many")
 
 
-def test_a_part_of_ones_own_takes_part():
+def test_a_module_can_be_passed_as_a_part():
     from regard.attention.mechanisms.softmax import SoftmaxAttention
 
     class Loud(SoftmaxAttention):

@@ -40,7 +40,7 @@ def test_parameters_are_as_many_as_published(size):
 
 @pytest.mark.parametrize("letters", ["ti", "s", "b", "l", "h"])
 @pytest.mark.parametrize("patch", [32, 16, 14, 8])
-def test_every_size_is_there_with_every_patch(letters, patch):
+def test_every_size_exists_with_every_patch(letters, patch):
     """Another patch changes the first map and the positions, and nothing else."""
     width, known = SIZES[f"{letters}16"]["width"], {"ti": 5_717_416, "s": 22_050_664, "b": 86_567_656}
     known |= {"l": 304_326_632, "h": 632_045_800 + (3 * (16**2 - 14**2) + 196 - 256) * 1280}  # of /16; H/14 is timm's
@@ -49,19 +49,19 @@ def test_every_size_is_there_with_every_patch(letters, patch):
 
 
 @pytest.mark.parametrize("size", HEADLESS)
-def test_the_largest_have_as_many_as_published_without_their_heads(size):
+def test_the_largest_sizes_have_the_published_parameters_without_heads(size):
     with torch.device("meta"):
         model = regard.build("vit", size=size, num_classes=0)
     assert round(sum(p.numel() for p in model.parameters()) / 1e6) == HEADLESS[size]
 
 
 @pytest.mark.parametrize(("size", "many"), [("ti16", 5.9), ("s16", 22.4), ("b16", 87.3), ("b16_384", 87.6)])
-def test_distilled_ones_have_a_token_and_a_head_more(size, many):
+def test_distilled_models_have_one_more_token_and_head(size, many):
     assert millions("deit", size) == pytest.approx(many, abs=0.06)
     assert set(DEIT_SIZES) - {"b16_384"} <= set(SIZES)
 
 
-def test_the_lecture_in_numbers():
+def test_numbers_of_the_lecture():
     """An image of 224 pixels a side is a matrix of 196 patches with 768 values, and 197 tokens with the class."""
     model = ViT(Config(**SIZES["b16"] | {"layers": 1}))
     x = torch.randn(1, 3, 224, 224)
@@ -73,7 +73,7 @@ def test_the_lecture_in_numbers():
     assert seen["encoder.blocks.0.mix"].weights[..., 1:, 1:].numel() == 12 * 14**4
 
 
-def test_forward_is_the_pseudocode_of_the_lecture():
+def test_forward_equals_the_pseudocode_of_the_lecture():
     """def ViT(input), with the names of the lecture, by torch's own attention."""
     model, x = small(), images()
     b, width, heads = 2, 24, 3
@@ -118,7 +118,7 @@ def test_forward_is_the_pseudocode_of_the_lecture():
     ],
     ids=str,
 )
-def test_every_kind_reads_every_size_and_every_parameter_is_taught(settings):
+def test_every_variant_takes_any_size_and_every_parameter_gets_a_gradient(settings):
     model = small(**settings)
     for size in ((12, 18), (18, 12), (31, 6), (5, 5)):
         x = images(*size, channels=model.config.channels)
@@ -132,14 +132,14 @@ def test_every_kind_reads_every_size_and_every_parameter_is_taught(settings):
     assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
 
 
-def test_the_head_reads_what_pooled_gives_and_none_gives_that_itself():
+def test_the_head_reads_pooled_and_without_a_head_it_is_returned():
     model, x = small(), images()
     torch.testing.assert_close(model.head(model.pooled(x)), model(x), rtol=0, atol=0)
     bare = small(num_classes=0)
     assert torch.equal(bare(x), bare.pooled(x))
 
 
-def test_the_mean_leaves_out_the_tokens_before_the_patches():
+def test_the_mean_excludes_prefix_tokens():
     model, x = small(pool="mean"), images()
     torch.testing.assert_close(model.pooled(x), model.grid(x).mean((1, 2)))
 
@@ -149,14 +149,14 @@ def test_the_coarsest_features_are_the_deepest_tokens():
     torch.testing.assert_close(model.features(x)[-1], model.grid(x).permute(0, 3, 1, 2))
 
 
-def test_company_does_not_change_an_image():
+def test_other_images_of_a_batch_have_no_influence():
     model, x = small(), images(batch=5)
     together = model(x)
     for one in range(5):
         torch.testing.assert_close(model(x[one : one + 1]), together[one : one + 1], rtol=1e-12, atol=1e-12)
 
 
-def test_without_positions_a_vit_sees_a_bag_of_patches_and_with_them_it_does_not():
+def test_without_positions_a_vit_is_permutation_invariant():
     model, x = small(image_size=24), images(24, 24)
     shuffled = x.unflatten(3, (4, 6)).unflatten(2, (4, 6))[:, :, [2, 0, 3, 1]][:, :, :, :, [1, 3, 0, 2]]
     shuffled = shuffled.flatten(4, 5).flatten(2, 3)
@@ -166,7 +166,7 @@ def test_without_positions_a_vit_sees_a_bag_of_patches_and_with_them_it_does_not
     torch.testing.assert_close(model(shuffled), model(x), rtol=1e-10, atol=1e-10)
 
 
-def test_a_stem_of_ones_own_is_taken():
+def test_a_module_can_be_passed_as_stem():
     class Halves(nn.Module):
         stride = (6, 9)
 
@@ -190,7 +190,7 @@ def test_a_hybrid_reads_the_grid_of_a_resnet():
     assert model(x).shape == (2, 5)
 
 
-def test_layers_are_left_out_more_often_the_deeper_they_are():
+def test_drop_path_grows_with_depth():
     model = small(drop_path=0.4)
     assert [None if block.path is None else block.path.p for block in model.encoder.blocks] == [None, 0.2, 0.4]
     x = images(batch=64)
@@ -203,7 +203,7 @@ def test_layers_are_left_out_more_often_the_deeper_they_are():
     assert 0.05 < left < 0.3  # of 0.16: both of its halves
 
 
-def test_layer_scale_begins_near_the_identity():
+def test_layer_scale_starts_near_the_identity():
     model = small(layer_scale=1e-6)
     tokens = torch.randn(2, 7, 24, dtype=torch.float64)
     torch.testing.assert_close(model.encoder.blocks[0](tokens), tokens, rtol=0, atol=1e-4)
@@ -218,7 +218,7 @@ def test_maps_cover_class_and_patches_and_rows_sum_to_one():
     assert torch.allclose(seen["encoder.blocks.1.mix"].weights.sum(-1), torch.ones(1, dtype=torch.float64))
 
 
-def test_what_cannot_be_is_said():
+def test_invalid_settings_raise():
     with pytest.raises(RegardError, match="num_prefix_tokens=1"):
         ViT(Config(num_prefix_tokens=0))
     with pytest.raises(RegardError, match="not divisible by 7 heads"):
@@ -237,7 +237,7 @@ def deit(**settings):
     return DeiT(DeiTConfig(**SMALL | settings)).double().eval()
 
 
-def test_deit_answers_with_the_mean_of_its_heads():
+def test_deit_logits_are_the_mean_of_its_heads():
     model, x = deit(), images()
     one, other = model.logits_per_head(x)
     assert not torch.allclose(one, other)
@@ -246,13 +246,13 @@ def test_deit_answers_with_the_mean_of_its_heads():
     assert model.grid(x).shape == (2, 2, 3, 24)
 
 
-def test_deit_without_classes_gives_the_mean_of_its_tokens():
+def test_deit_without_classes_returns_the_mean_of_its_tokens():
     model, x = deit(num_classes=0), images()
     torch.testing.assert_close(model(x), model.pooled(x))
     assert model.pooled(x).shape == (2, 24)
 
 
-def test_a_deit_is_a_vit_with_a_token_more():
+def test_a_deit_is_a_vit_with_a_distillation_token():
     """Its class token's answer is that of a ViT with the same weights."""
     model, twin = deit(), small(num_prefix_tokens=2)
     twin.load_state_dict({name: value for name, value in model.state_dict().items() if "distilled" not in name})

@@ -4,9 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from regard.blocks.sampled_matmul import Pairs, pair_means, pair_scores
 from regard.core.errors import UnknownName
-from regard.models.word2vec import Config, Word2Vec
+from regard.models.word2vec import Config, Pairs, Word2Vec, pair_means, pair_scores
 
 WORDS = torch.tensor([5, 7, 11, 5])
 CONTEXTS = torch.tensor([[7, -1, 9, 6], [5, 11, -1, -1], [-1, -1, -1, -1], [7, 7, 6, 5]])
@@ -39,7 +38,7 @@ def plain(m, words, contexts, negatives):
 
 
 @pytest.mark.parametrize("reads", ["skipgram", "cbow"])
-def test_the_loss_and_its_gradient_equal_the_plain_twin(reads):
+def test_loss_and_gradient_equal_the_reference_implementation(reads):
     m = model(reads)
     found, wanted = m(WORDS, CONTEXTS, NEGATIVES), plain(m, WORDS, CONTEXTS, NEGATIVES)
     torch.testing.assert_close(found, wanted)
@@ -59,29 +58,29 @@ def test_the_gradient_touches_only_the_rows_that_were_used(reads, read):
     assert moved <= predicted | set(NEGATIVES[[0, 1, 3]].flatten().tolist())
 
 
-def test_a_batch_is_its_rows():
+def test_batch_equals_singles():
     for reads in ("skipgram", "cbow"):
         m = model(reads)
         alone = sum(m(WORDS[i : i + 1], CONTEXTS[i : i + 1], NEGATIVES[i : i + 1]) for i in range(4))
         torch.testing.assert_close(m(WORDS, CONTEXTS, NEGATIVES), alone)
 
 
-def test_without_windows_it_gives_vectors():
+def test_without_context_it_returns_vectors():
     m = model("skipgram")
     assert torch.equal(m(WORDS), m.embed.weight[WORDS])
     assert m(CONTEXTS.clamp(min=0)).shape == (4, 4, 6)
 
 
-def test_an_unknown_way_of_reading_offers_the_nearest():
+def test_an_unknown_part_suggests_the_nearest():
     with pytest.raises(UnknownName, match="did you mean 'skipgram'"):
         Word2Vec(Config(vocab=5, algorithm="skipgrams"))
 
 
 @pytest.mark.parametrize("mkl", [True, False], ids=["sampled", "gathered"])
-def test_products_of_pairs_equal_the_whole_product(monkeypatch, mkl):
+def test_products_of_pairs_equal_the_full_product(monkeypatch, mkl):
     if not mkl:
         monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
-        monkeypatch.setattr("regard.blocks.sampled_matmul.CHUNK", 4)
+        monkeypatch.setattr("regard.models.word2vec.CHUNK", 4)
     real = torch.rand(7, 5) < 0.6
     real[3] = False
     words = torch.randint(0, 11, (7, 5))
@@ -102,7 +101,7 @@ def test_products_of_pairs_equal_the_whole_product(monkeypatch, mkl):
     torch.testing.assert_close(mine, torch.autograd.grad(mean, [table], d)[0])
 
 
-def test_nothing_to_predict_is_no_loss():
+def test_without_targets_the_loss_is_zero():
     m = model("skipgram")
     loss = m(WORDS[2:3], CONTEXTS[2:3], NEGATIVES[2:3])
     assert float(loss) == 0

@@ -105,7 +105,7 @@ def test_every_table_names_every_tensor_once(name):
 
 @pytest.mark.usefixtures("double")
 @pytest.mark.parametrize("name", TABLES)
-def test_every_table_gives_the_answers_its_peer_once_gave(name):
+def test_every_table_gives_the_stored_outputs_of_its_peer(name):
     kept = golden(name)
     with torch.no_grad():
         answer = globals().get(f"answer_{name}")

@@ -56,7 +56,7 @@ def meaning(arrays, images, layers):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_arrays_mean_what_flax_makes_of_them(kind):
+def test_outputs_equal_flax(kind):
     ours = shaken(ViT(KINDS[kind]))
     arrays = export_state_dict(google_vit.table(ours.config), ours)
     x = torch.randn(2, ours.config.channels, 24, 24, dtype=torch.float64)
@@ -65,7 +65,7 @@ def test_arrays_mean_what_flax_makes_of_them(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_file_comes_back_with_its_configuration(tmp_path, kind):
+def test_file_round_trip_with_config(tmp_path, kind):
     ours = shaken(ViT(KINDS[kind])).float()
     google_vit.save(tmp_path / "vit.npz", ours)
     found = google_vit.load(tmp_path / "vit.npz")
@@ -75,7 +75,7 @@ def test_a_file_comes_back_with_its_configuration(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", ["token"])
-def test_timm_reads_the_files_that_we_write(tmp_path, kind):
+def test_timm_loads_saved_files(tmp_path, kind):
     timm = pytest.importorskip("timm")
     ours = shaken(ViT(KINDS[kind])).float()
     google_vit.save(tmp_path / "vit.npz", ours)
@@ -87,7 +87,7 @@ def test_timm_reads_the_files_that_we_write(tmp_path, kind):
         torch.testing.assert_close(theirs(x), ours(x), rtol=1e-4, atol=1e-4)
 
 
-def test_the_arrays_of_a_file_have_the_names_and_shapes_of_those_published():
+def test_arrays_have_the_published_names_and_shapes():
     ours = ViT(Config(image_size=32, layers=1, feedforward="gelu_tanh"))  # of ViT-B_16
     arrays = export_state_dict(google_vit.table(ours.config), ours)
     block = "Transformer/encoderblock_0"
@@ -115,7 +115,7 @@ def test_the_arrays_of_a_file_have_the_names_and_shapes_of_those_published():
     }
 
 
-def test_files_that_are_something_else_are_refused(tmp_path):
+def test_other_files_raise(tmp_path):
     file = tmp_path / "x.npz"
     with pytest.raises(BadInput, match="there is no file"):
         google_vit.load(file)
@@ -130,7 +130,7 @@ def test_files_that_are_something_else_are_refused(tmp_path):
         google_vit.load(file)
 
 
-def test_weights_of_another_model_are_refused_and_nothing_is_changed():
+def test_weights_of_another_model_raise_and_change_nothing():
     ours = ViT(SMALL)
     before = {name: value.clone() for name, value in ours.state_dict().items()}
     arrays = export_state_dict(google_vit.table(ours.config), ViT(Config(**vars(SMALL) | {"layers": 3})))
@@ -142,7 +142,7 @@ def test_weights_of_another_model_are_refused_and_nothing_is_changed():
 @pytest.mark.parametrize(
     "settings", [{"pool": "mean_norm"}, {"layer_scale": 1.0}, {"eps": 1e-5}, {"feedforward": "relu"}], ids=str
 )
-def test_what_theirs_cannot_be_is_refused(settings):
+def test_models_that_the_format_cannot_represent_raise(settings):
     (name,) = settings
     with pytest.raises(Unsupported, match=name if name != "pool" else "prefix|pool"):
         google_vit.table(Config(**settings))
@@ -156,11 +156,11 @@ def test_what_theirs_cannot_be_is_refused(settings):
             {"image_size": (12, 48)},
             "only a square of patches is written, not 2 x 8",
         ),  # 16 of them, which would be 4 x 4
-        ({"feedforward": "gelu"}, "is read as gelu_tanh: gelu would come back as it"),
+        ({"feedforward": "gelu"}, "loaded as gelu_tanh; got gelu"),
     ],
     ids=str,
 )
-def test_what_would_come_back_as_something_else_is_not_written(tmp_path, settings, said):
+def test_models_that_would_be_loaded_differently_are_not_written(tmp_path, settings, said):
     with pytest.raises(Unsupported, match=said) as error:
         google_vit.save(tmp_path / "vit.npz", ViT(Config(**vars(SMALL) | settings)))
     assert "\n" not in str(error.value)

@@ -78,7 +78,7 @@ def answer(head, out):
 @pytest.mark.parametrize("head", HEADS, ids=str)
 @pytest.mark.parametrize("settings", [{}, {"hidden_act": "relu"}, {"hidden_act": "gelu_new", "layer_norm_eps": 1e-5}],
     ids=str)  # fmt: skip
-def test_answers_are_those_of_bert(head, settings):
+def test_answers_equal_those_of_bert(head, settings):
     theirs, ours = pair(head, **settings)
     tokens, segments, lengths, there = batch()
     with torch.no_grad():
@@ -89,7 +89,7 @@ def test_answers_are_those_of_bert(head, settings):
         torch.testing.assert_close(mine, wanted, rtol=1e-10, atol=1e-10)
 
 
-def test_the_vector_of_a_text_is_theirs():
+def test_pooled_vector_equals_bert():
     theirs, ours = pair(None)
     tokens, segments, lengths, there = batch()
     with torch.no_grad():
@@ -97,7 +97,7 @@ def test_the_vector_of_a_text_is_theirs():
         torch.testing.assert_close(ours.pooled(ours.hidden(tokens, segments, lengths)), expected, rtol=1e-10, atol=0)
 
 
-def test_answers_are_those_of_bert_in_float32():
+def test_answers_equal_those_of_bert_in_float32():
     theirs = peer().float()
     ours = BERT(bert.import_config(theirs.config.to_dict())).eval()
     import_state_dict(bert.table(ours.config), theirs.state_dict(), ours)
@@ -108,7 +108,7 @@ def test_answers_are_those_of_bert_in_float32():
 
 
 @pytest.mark.parametrize("head", HEADS, ids=str)
-def test_gradients_of_all_parameters_are_those_of_bert(head):
+def test_gradients_of_all_parameters_equal_those_of_bert(head):
     theirs, ours = pair(head)
     tokens, segments, lengths, there = batch()
     expected = answer(head, theirs(tokens, attention_mask=there.long(), token_type_ids=segments))
@@ -124,7 +124,7 @@ def test_gradients_of_all_parameters_are_those_of_bert(head):
     compare(theirs, ours, 3 * 16 + 5)
 
 
-def test_loss_of_pretraining_and_its_gradients_are_those_of_bert():
+def test_loss_of_pretraining_and_its_gradients_equal_those_of_bert():
     theirs, ours = pair()
     tokens, segments, lengths, there = batch()
     labels, follows = torch.full((3, 7), -100), torch.tensor([0, 1, 1])
@@ -163,7 +163,7 @@ def compare(theirs, ours, least):
     assert compared >= least
 
 
-def test_attention_maps_are_those_of_bert():
+def test_attention_maps_equal_those_of_bert():
     theirs, ours = pair()
     tokens, segments, lengths, there = batch()
     with torch.no_grad(), watch(ours) as seen:
@@ -176,7 +176,7 @@ def test_attention_maps_are_those_of_bert():
 
 
 @pytest.mark.parametrize("head", HEADS, ids=str)
-def test_there_and_back_is_the_same_to_the_bit(head):
+def test_import_then_export_is_exact(head):
     theirs = peer(head).float()
     ours = BERT(bert.import_config(theirs.config.to_dict()))
     import_state_dict(bert.table(ours.config), theirs.state_dict(), ours)
@@ -187,7 +187,7 @@ def test_there_and_back_is_the_same_to_the_bit(head):
 
 
 @pytest.mark.parametrize("head", HEADS, ids=str)
-def test_the_configuration_goes_there_and_back(head):
+def test_config_round_trip(head):
     config = bert.import_config(peer(head).config.to_dict())
     assert bert.import_config(bert.export_config(config)) == config
     said = transformers.BertConfig(**bert.export_config(config)).to_dict()
@@ -206,7 +206,7 @@ def test_the_configuration_goes_there_and_back(head):
         ({"architectures": ["BertForMultipleChoice"]}, "BertForMultipleChoice"),
     ],
 )
-def test_what_ours_cannot_be_is_refused(change, said):
+def test_unsupported_checkpoints_raise(change, said):
     with pytest.raises(Unsupported, match=said):
         bert.import_config(peer().config.to_dict() | change)
 
@@ -214,17 +214,17 @@ def test_what_ours_cannot_be_is_refused(change, said):
 @pytest.mark.parametrize(
     "settings", [{"positions": "rotary"}, {"norm_kind": "rms"}, {"feedforward": "swiglu"}], ids=str
 )
-def test_what_theirs_cannot_be_is_refused(settings):
+def test_models_that_the_format_cannot_represent_raise(settings):
     (name,) = settings
     with pytest.raises(Unsupported, match=f"BERT has {name}"):
         bert.table(Config(vocab=9, **settings))
 
 
-def test_weights_of_another_model_are_refused_with_both_lists():
+def test_weights_of_another_model_raise_with_both_lists():
     _, ours = pair()
     with pytest.raises(BadInput, match=r"bert\.encoder\.layer\.3\.attention\.self\.query\.weight"):
         import_state_dict(bert.table(ours.config), peer(num_hidden_layers=4).state_dict(), ours)
-    with pytest.raises(BadInput, match=r"not among the weights: head\.out"):
+    with pytest.raises(BadInput, match=r"missing tensors: head\.out"):
         import_state_dict(
             bert.table(Config(vocab=9, head="span")), peer().state_dict(), BERT(Config(vocab=9, layers=3, head="span"))
         )

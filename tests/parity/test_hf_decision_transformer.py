@@ -66,7 +66,7 @@ SETTINGS = [{}, {"action_tanh": False}, {"n_inner": 20}, {"activation_function":
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_actions_states_and_returns_are_theirs(settings):
+def test_actions_states_and_returns_equal_transformers(settings):
     theirs, ours = pair(**settings)
     moves = history()
     with torch.no_grad():
@@ -74,7 +74,7 @@ def test_actions_states_and_returns_are_theirs(settings):
             torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
-def test_short_histories_padded_on_the_left_there_and_on_the_right_here():
+def test_short_episodes_equal_left_padded_ones_of_transformers():
     theirs, ours = pair()
     moves, lengths = history(), torch.tensor([7, 4, 1])
     right = [x.clone() for x in moves]
@@ -93,7 +93,7 @@ def test_short_histories_padded_on_the_left_there_and_on_the_right_here():
             torch.testing.assert_close(found[real], there[mask], rtol=1e-10, atol=1e-10)
 
 
-def test_gradients_of_all_parameters_are_theirs():
+def test_gradients_of_all_parameters_equal_the_peers():
     theirs, ours = pair()
     moves = history()
     for answers in (ours(*moves), asked(theirs, *moves)):
@@ -111,7 +111,7 @@ def test_gradients_of_all_parameters_are_theirs():
     assert compared == 2 * 12 + 2 + 1 + 3 * 2 + 2 + 3 * 2
 
 
-def test_attention_maps_are_theirs():
+def test_attention_maps_equal_the_peers():
     theirs, ours = pair()
     returns, states, actions, timesteps = history()
     with torch.no_grad(), watch(ours) as seen:
@@ -129,7 +129,7 @@ def test_attention_maps_are_theirs():
         torch.testing.assert_close(trace.weights, expected, rtol=1e-10, atol=1e-10)
 
 
-def test_there_and_back_is_the_same_function_and_then_the_same_to_the_bit(tmp_path):
+def test_import_then_export_is_the_same_function_and_then_exact(tmp_path):
     theirs, ours = pair()
     ours = ours.float()
     decision_transformer.save(tmp_path / "there", ours)
@@ -156,13 +156,13 @@ def test_there_and_back_is_the_same_function_and_then_the_same_to_the_bit(tmp_pa
         ({"embd_pdrop": 0.3}, "embd_pdrop"),
     ],
 )
-def test_what_ours_cannot_be_is_refused(change, said):
+def test_unsupported_checkpoints_raise(change, said):
     with pytest.raises(Unsupported, match=said):
         decision_transformer.import_config(peer().config.to_dict() | change)
 
 
 @pytest.mark.parametrize("settings", [{"action_type": "discrete"}, {"feedforward": "swiglu"}], ids=str)
-def test_what_theirs_cannot_be_is_refused(settings):
+def test_models_that_the_format_cannot_represent_raise(settings):
     (name,) = settings
     with pytest.raises(Unsupported, match=f"theirs has {name}"):
         decision_transformer.table(Config(state_dim=2, action_dim=2, **settings))

@@ -68,7 +68,7 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_logits_are_those_of_gpt2(settings):
+def test_logits_equal_those_of_gpt2(settings):
     theirs, ours = pair(**settings)
     tokens, lengths, there = batch()
     with torch.no_grad():
@@ -77,7 +77,7 @@ def test_logits_are_those_of_gpt2(settings):
         torch.testing.assert_close(ours(tokens, lengths)[there], expected[there], rtol=1e-10, atol=1e-10)
 
 
-def test_logits_are_those_of_gpt2_in_float32():
+def test_logits_equal_those_of_gpt2_in_float32():
     theirs = peer().float()
     ours = GPT(gpt2.import_config(theirs.config.to_dict())).eval()
     import_state_dict(gpt2.table(ours.config), theirs.state_dict(), ours)
@@ -87,7 +87,7 @@ def test_logits_are_those_of_gpt2_in_float32():
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_loss_and_gradients_of_all_parameters_are_those_of_gpt2(tied):
+def test_loss_and_gradients_of_all_parameters_equal_those_of_gpt2(tied):
     theirs, ours = pair(tie_word_embeddings=tied)
     tokens = torch.randint(VOCAB, (3, 8))
     labels = tokens.clone()
@@ -114,7 +114,7 @@ def test_loss_and_gradients_of_all_parameters_are_those_of_gpt2(tied):
     assert compared == 3 * 12 + 4 + (0 if tied else 1)
 
 
-def test_attention_maps_are_those_of_gpt2():
+def test_attention_maps_equal_those_of_gpt2():
     theirs, ours = pair()
     tokens = torch.randint(VOCAB, (2, 6))
     with torch.no_grad(), watch(ours) as seen:
@@ -127,7 +127,7 @@ def test_attention_maps_are_those_of_gpt2():
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_there_and_back_is_the_same_to_the_bit(settings):
+def test_import_then_export_is_exact(settings):
     theirs = peer(**settings).float()
     ours = GPT(gpt2.import_config(theirs.config.to_dict()))
     import_state_dict(gpt2.table(ours.config), theirs.state_dict(), ours)
@@ -137,7 +137,7 @@ def test_there_and_back_is_the_same_to_the_bit(settings):
         assert torch.equal(back[name], value), name
 
 
-def test_the_configuration_goes_there_and_back():
+def test_config_round_trip():
     said = peer().config.to_dict()
     again = gpt2.export_config(gpt2.import_config(said))
     for name in again.keys() & said.keys() - {"architectures"}:
@@ -180,7 +180,7 @@ def test_search_finds_what_generate_finds(beams):
         ({"embd_pdrop": 0.3}, "embd_pdrop"),
     ],
 )
-def test_what_ours_cannot_be_is_refused(change, said):
+def test_unsupported_checkpoints_raise(change, said):
     with pytest.raises(Unsupported, match=said):
         gpt2.import_config(peer().config.to_dict() | change)
 
@@ -190,7 +190,7 @@ def test_what_ours_cannot_be_is_refused(change, said):
     [{"positions": "rotary"}, {"qk_norm": "rms"}, {"norm_kind": "rms"}, {"feedforward": "swiglu"}, {"kv_heads": 2}],
     ids=str,
 )
-def test_what_theirs_cannot_be_is_refused(settings):
+def test_models_that_the_format_cannot_represent_raise(settings):
     from regard.models.gpt import Config
 
     (name,) = settings
@@ -198,7 +198,7 @@ def test_what_theirs_cannot_be_is_refused(settings):
         gpt2.table(Config(vocab=9, **settings))
 
 
-def test_weights_of_another_model_are_refused_with_both_lists():
+def test_weights_of_another_model_raise_with_both_lists():
     _, ours = pair()
     with pytest.raises(BadInput, match=r"transformer\.h\.3\.attn\.c_attn\.weight"):
         import_state_dict(gpt2.table(ours.config), peer(n_layer=4).state_dict(), ours)

@@ -73,7 +73,7 @@ def batch():
     ("activation", "settings"),
     [("swish", {}), ("relu", {}), ("gelu", {}), ("swish", {"tie_word_embeddings": False})],
 )
-def test_logits_are_those_of_marian(activation, settings):
+def test_logits_equal_those_of_marian(activation, settings):
     theirs, ours = pair(activation, **settings)
     source, target, lengths, there = batch()
     with torch.no_grad():
@@ -81,7 +81,7 @@ def test_logits_are_those_of_marian(activation, settings):
         torch.testing.assert_close(ours(source, target, lengths), expected, rtol=1e-10, atol=1e-10)
 
 
-def test_logits_are_those_of_marian_in_float32():
+def test_logits_equal_those_of_marian_in_float32():
     theirs = peer().float()
     config = marian.import_config(theirs.config.to_dict())
     ours = Transformer(config).eval()
@@ -93,7 +93,7 @@ def test_logits_are_those_of_marian_in_float32():
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_gradients_of_all_parameters_are_those_of_marian(tied):
+def test_gradients_of_all_parameters_equal_those_of_marian(tied):
     theirs, ours = pair(tie_word_embeddings=tied)
     source, target, lengths, there = batch()
     wanted = torch.randn(3, 6, VOCAB, dtype=torch.float64)
@@ -113,7 +113,7 @@ def test_gradients_of_all_parameters_are_those_of_marian(tied):
     assert compared == 2 * 16 + 3 * 26 + (1 if tied else 2)
 
 
-def test_attention_maps_are_those_of_marian():
+def test_attention_maps_equal_those_of_marian():
     theirs, ours = pair()
     source, target, lengths, there = batch()
     with torch.no_grad(), watch(ours) as seen:
@@ -129,7 +129,7 @@ def test_attention_maps_are_those_of_marian():
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_there_and_back_is_the_same_to_the_bit(tied):
+def test_import_then_export_is_exact(tied):
     theirs = peer(tie_word_embeddings=tied).float()
     config = marian.import_config(theirs.config.to_dict())
     ours = Transformer(config)
@@ -143,7 +143,7 @@ def test_there_and_back_is_the_same_to_the_bit(tied):
             assert torch.equal(back[name], value), name
 
 
-def test_the_configuration_goes_there_and_back():
+def test_config_round_trip():
     said = peer().config.to_dict()
     again = marian.export_config(marian.import_config(said))
     for name in again.keys() & said.keys() - {"architectures", "forced_eos_token_id"}:

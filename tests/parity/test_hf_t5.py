@@ -88,7 +88,7 @@ def batch():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_logits_are_those_of_t5(kind):
+def test_logits_equal_those_of_t5(kind):
     theirs, ours = pair(**KINDS[kind])
     source, target, lengths, there = batch()
     with torch.no_grad():
@@ -97,7 +97,7 @@ def test_logits_are_those_of_t5(kind):
     assert expected.std() > 0.1
 
 
-def test_logits_are_those_of_t5_in_float32():
+def test_logits_equal_those_of_t5_in_float32():
     theirs = peer().float()
     ours = ours_of(theirs).eval()
     import_state_dict(t5.table(ours.config), theirs.state_dict(), ours)
@@ -108,7 +108,7 @@ def test_logits_are_those_of_t5_in_float32():
 
 
 @pytest.mark.parametrize("kind", ["v1.0", "v1.1"])
-def test_loss_and_gradients_of_all_parameters_are_those_of_t5(kind):
+def test_loss_and_gradients_of_all_parameters_equal_those_of_t5(kind):
     theirs, ours = pair(**KINDS[kind])
     source, target, lengths, there = batch()
     labels = torch.randint(2, VOCAB, target.shape)
@@ -132,7 +132,7 @@ def test_loss_and_gradients_of_all_parameters_are_those_of_t5(kind):
     assert compared == {"v1.0": 2 * 8 + 2 * 13 + 5, "v1.1": 2 * 9 + 2 * 14 + 6}[kind]
 
 
-def test_attention_maps_are_those_of_t5():
+def test_attention_maps_equal_those_of_t5():
     theirs, ours = pair(d_kv=6)
     source, target, lengths, there = batch()
     with torch.no_grad(), watch(ours) as seen:
@@ -148,7 +148,7 @@ def test_attention_maps_are_those_of_t5():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_there_and_back_is_the_same_to_the_bit(kind):
+def test_import_then_export_is_exact(kind):
     theirs = peer(**KINDS[kind]).float()
     ours = ours_of(theirs)
     import_state_dict(t5.table(ours.config), theirs.state_dict(), ours)
@@ -159,7 +159,7 @@ def test_there_and_back_is_the_same_to_the_bit(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_configuration_goes_there_and_back(kind):
+def test_config_round_trip(kind):
     theirs = peer(**KINDS[kind])
     said, again = theirs.config.to_dict(), t5.export_config(ours_of(theirs).config)
     for name in again.keys() & said.keys() - {"architectures", "tie_word_embeddings"}:
@@ -204,7 +204,7 @@ def test_search_finds_what_generate_finds(kind, beams):
 
 
 @pytest.mark.parametrize("kind", ["v1.0", "v1.1"])
-def test_folders_are_read_both_ways(kind, tmp_path):
+def test_folders_are_exchanged_with_transformers(kind, tmp_path):
     theirs = peer(**KINDS[kind]).float()
     source, target, lengths, there = batch()
     theirs.save_pretrained(tmp_path / "theirs")
@@ -219,7 +219,7 @@ def test_folders_are_read_both_ways(kind, tmp_path):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_a_folder_of_theirs_answers_prompts_as_generate_does(tmp_path):
+def test_a_loaded_folder_generates_like_transformers(tmp_path):
     import regard
 
     theirs = peer().float()
@@ -242,7 +242,7 @@ def test_a_folder_of_theirs_answers_prompts_as_generate_does(tmp_path):
     assert answer(prompts, beam_size=1, max_new_tokens=7) == tokenizer.batch_decode(expected, skip_special_tokens=True)
 
 
-def test_an_unread_table_of_the_published_files_is_passed_over(tmp_path):
+def test_the_unused_table_of_published_files_is_ignored(tmp_path):
     from safetensors.torch import load_file, save_file
 
     peer().float().save_pretrained(tmp_path)
@@ -260,19 +260,19 @@ def test_an_unread_table_of_the_published_files_is_passed_over(tmp_path):
         ({"is_decoder": True}, "is_decoder=True"),
     ],
 )
-def test_what_ours_cannot_be_is_refused(change, said):
+def test_unsupported_checkpoints_raise(change, said):
     with pytest.raises(Unsupported, match=said):
         t5.import_config(peer().config.to_dict() | change)
 
 
 @pytest.mark.parametrize("settings", [{"norm_kind": "layer"}, {"feedforward": "geglu"}], ids=str)
-def test_what_theirs_cannot_be_is_refused(settings):
+def test_models_that_the_format_cannot_represent_raise(settings):
     (name,) = settings
     with pytest.raises(Unsupported, match=f"T5 has {name}"):
         t5.table(Config(vocab=9, **settings))
 
 
-def test_weights_of_another_model_are_refused_with_both_lists():
+def test_weights_of_another_model_raise_with_both_lists():
     _, ours = pair()
     with pytest.raises(BadInput, match=r"encoder\.block\.2\.layer"):
         import_state_dict(t5.table(ours.config), peer(num_layers=3).state_dict(), ours)

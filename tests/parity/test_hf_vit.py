@@ -69,7 +69,7 @@ def images(*size, channels=3):
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("name", CLASSES)
-def test_answers_are_those_of_transformers_at_every_size(name, size):
+def test_answers_equal_those_of_transformers_at_every_size(name, size):
     theirs, ours, _ = pair(name)
     x = images(*size)
     with torch.no_grad():
@@ -78,7 +78,7 @@ def test_answers_are_those_of_transformers_at_every_size(name, size):
 
 @pytest.mark.parametrize("settings", [{"hidden_act": "relu"}, {"layer_norm_eps": 1e-3}, {"num_channels": 1},
     {"qkv_bias": False}, {"pooler_output_size": 7}], ids=str)  # fmt: skip
-def test_answers_are_those_of_transformers_with_other_settings(settings):
+def test_answers_equal_those_of_transformers_with_other_settings(settings):
     for name in CLASSES[:2]:
         theirs, ours, _ = pair(name, **settings)
         x = images(24, 24, channels=theirs.config.num_channels)
@@ -87,14 +87,14 @@ def test_answers_are_those_of_transformers_with_other_settings(settings):
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_gradients_of_all_parameters_are_those_of_transformers(name):
+def test_gradients_of_all_parameters_equal_those_of_transformers(name):
     theirs, ours, rows = pair(name)
     x = images(36, 18)
     gradients_agree(theirs, answer(theirs, x), ours, ours(x), rows, hf_vit.normalize_keys)
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_maps_and_tokens_are_those_of_transformers(name):
+def test_maps_and_tokens_equal_those_of_transformers(name):
     theirs, ours, _ = pair(name, attention="eager")
     x = images(24, 24)
     with torch.no_grad(), watch(ours) as seen:
@@ -108,13 +108,13 @@ def test_maps_and_tokens_are_those_of_transformers(name):
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_there_and_back_is_the_same_to_the_bit(name):
+def test_import_then_export_is_exact(name):
     theirs, ours, rows = pair(name)
     round_trip(hf_vit.normalize_keys(theirs.state_dict()), rows, ours)
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_transformers_reads_what_we_write_and_we_what_it_writes(tmp_path, name):
+def test_folders_are_exchanged_with_transformers(tmp_path, name):
     theirs, ours, _ = pair(name)
     module = hf_deit if name.startswith("DeiT") else hf_vit
     module.save(tmp_path / "a", ours.float())
@@ -133,7 +133,7 @@ def test_transformers_reads_what_we_write_and_we_what_it_writes(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", [*CLASSES[:1], *CLASSES[2:]])
-def test_load_gives_a_classifier_that_shows_images_as_their_processor_does(tmp_path, name):
+def test_load_returns_a_classifier_with_the_preprocessing_of_the_folder(tmp_path, name):
     theirs = peer(name, id2label=dict(enumerate("abcde"))).float()
     theirs.save_pretrained(tmp_path)
     how = {"image_mean": [0.4, 0.5, 0.6], "image_std": [0.1, 0.2, 0.3], "resample": 3, "do_center_crop": True,
@@ -153,7 +153,7 @@ def test_load_gives_a_classifier_that_shows_images_as_their_processor_does(tmp_p
     assert found.probability == pytest.approx(float(expected.max()), abs=1e-4)
 
 
-def test_a_body_alone_is_loaded_as_a_model(tmp_path):
+def test_a_bare_body_is_loaded_as_a_model(tmp_path):
     theirs = peer("ViTModel").float()
     theirs.save_pretrained(tmp_path)
     model = regard.load(tmp_path)
@@ -172,7 +172,7 @@ def test_a_body_alone_is_loaded_as_a_model(tmp_path):
         ({"architectures": ["ViTForMaskedImageModeling"]}, "ViTForMaskedImageModeling"),
     ],
 )
-def test_what_ours_cannot_be_is_refused(change, said):
+def test_unsupported_checkpoints_raise(change, said):
     with pytest.raises(Unsupported, match=said):
         hf_vit.import_config(peer("ViTForImageClassification").config.to_dict() | change)
 
@@ -189,13 +189,13 @@ def test_what_ours_cannot_be_is_refused(change, said):
     ],
     ids=str,
 )
-def test_what_theirs_cannot_be_is_refused(settings):
+def test_models_that_the_format_cannot_represent_raise(settings):
     (name,) = settings
     with pytest.raises(Unsupported, match=f"transformers' ViT has {name}"):
         hf_vit.table(Config(**settings))
 
 
-def test_weights_of_another_model_are_refused_with_both_lists():
+def test_weights_of_another_model_raise_with_both_lists():
     _, ours, rows = pair("ViTForImageClassification")
     with pytest.raises(BadInput, match=r"vit\.encoder\.layer\.3\.attention\.attention\.query\.weight"):
         import_state_dict(

@@ -57,7 +57,7 @@ def classifier(name="vit", image=32, channels=3, crop=0.9, resample="bilinear", 
 
 
 @pytest.mark.parametrize("name", SAVERS)
-def test_a_classifier_comes_back_as_it_was(tmp_path, name):
+def test_classifier_round_trip(tmp_path, name):
     module, kind, settings = SAVERS[name]
     ours = classifier(kind, **settings)
     module.save(tmp_path / "theirs", ours)
@@ -70,7 +70,7 @@ def test_a_classifier_comes_back_as_it_was(tmp_path, name):
 
 @pytest.mark.parametrize("module", [hf_vit, timm_vit])
 @pytest.mark.parametrize("shown", [{"channels": 1}, {"image": (24, 40), "crop": 0.97}, {"crop": 1.0}, {"image": 72}])
-def test_so_does_one_that_is_shown_images_otherwise(tmp_path, module, shown):
+def test_classifier_round_trip_with_other_preprocessing(tmp_path, module, shown):
     ours = classifier(**SAVERS["hf_vit"][2], **shown)
     module.save(tmp_path / "theirs", ours)
     assert regard.load(tmp_path / "theirs")([photo()]) == ours([photo()])
@@ -78,7 +78,7 @@ def test_so_does_one_that_is_shown_images_otherwise(tmp_path, module, shown):
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("crop", [1.0, 0.875])
-def test_transformers_shows_images_as_we_do_and_knows_the_labels(tmp_path, crop, channels):
+def test_preprocessing_and_labels_equal_transformers(tmp_path, crop, channels):
     transformers = pytest.importorskip("transformers")
     ours = classifier(**SAVERS["hf_vit"][2], crop=crop, channels=channels)
     hf_vit.save(tmp_path / "m", ours)
@@ -91,7 +91,7 @@ def test_transformers_shows_images_as_we_do_and_knows_the_labels(tmp_path, crop,
 
 
 @pytest.mark.parametrize("image", [32, (24, 40)])
-def test_timm_shows_images_as_we_do_and_knows_the_labels(tmp_path, image):
+def test_preprocessing_and_labels_equal_timm(tmp_path, image):
     timm = pytest.importorskip("timm")
     ours = classifier(**VIT, image=image)
     timm_vit.save(tmp_path / "m", ours)
@@ -102,7 +102,7 @@ def test_timm_shows_images_as_we_do_and_knows_the_labels(tmp_path, image):
     torch.testing.assert_close(shown, ours.preprocess(photo()), rtol=1e-4, atol=1e-4)
 
 
-def test_the_size_that_transformers_cuts_from_is_the_one_that_ours_does(tmp_path):
+def test_resize_before_the_crop_equals_transformers(tmp_path):
     hf_vit.save(tmp_path / "m", classifier(**SAVERS["hf_vit"][2], image=32))
     said = json.loads((tmp_path / "m/preprocessor_config.json").read_text())
     del said["crop_pct"]
@@ -116,14 +116,14 @@ def test_the_size_that_transformers_cuts_from_is_the_one_that_ours_does(tmp_path
 @pytest.mark.parametrize(
     "other", [lambda: classifier("cct", size="tiny"), lambda: classifier("cct", size="tiny").model, str]
 )
-def test_what_has_no_place_there_is_refused_in_one_line(tmp_path, name, other):
+def test_models_that_the_format_cannot_represent_raise_one_line(tmp_path, name, other):
     with pytest.raises(RegardError, match=r"holds a \w+, not a (CCT|str)") as error:
         SAVERS[name][0].save(tmp_path / "m", other())
     assert "\n" not in str(error.value)
     assert not (tmp_path / "m").exists()
 
 
-def test_neither_is_there_a_place_for_a_resnet_clips_or_another_size(tmp_path):
+def test_other_models_sizes_and_labels_raise(tmp_path):
     with pytest.raises(RegardError, match="not a ResNet"):
         hf_vit.save(tmp_path / "m", classifier("resnet", size="18"))
     with pytest.raises(RegardError):
@@ -132,8 +132,8 @@ def test_neither_is_there_a_place_for_a_resnet_clips_or_another_size(tmp_path):
     with pytest.raises(RegardError, match="give a ViT, not ImageClassifier"):
         google_vit.save(tmp_path / "m.npz", ours)
     ours.preprocess = replace(ours.preprocess, size=(48, 48))
-    with pytest.raises(RegardError, match="made for 32 x 32, shown 48 x 48"):
+    with pytest.raises(RegardError, match=r"32 x 32\), got 48 x 48"):
         timm_vit.save(tmp_path / "m", ours)
     ours.preprocess, ours.labels = replace(ours.preprocess, size=(32, 32)), ["one"]
-    with pytest.raises(RegardError, match="1 labels are not those of a model of 3 classes"):
+    with pytest.raises(RegardError, match="expected 3 labels, one for each class, got 1"):
         timm_vit.save(tmp_path / "m", ours)

@@ -11,7 +11,7 @@ mixtral = pytest.importorskip("transformers.models.mixtral.modeling_mixtral")
 
 @pytest.mark.parametrize("top_k", [1, 2, 4])
 @pytest.mark.parametrize("implementation", ["loop", "dense"])
-def test_a_sparse_block_of_mixtral_is_ours(double, top_k, implementation):
+def test_mixture_of_experts_equals_mixtral(double, top_k, implementation):
     config = transformers.MixtralConfig(
         hidden_size=10, intermediate_size=14, num_local_experts=4, num_experts_per_tok=top_k, router_jitter_noise=0.0
     )

@@ -84,7 +84,7 @@ close = partial(torch.testing.assert_close, rtol=1e-10, atol=1e-10)
 
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("size", OTHERS, ids=str)
-def test_answers_are_theirs_at_any_resolution(name, size, tmp_path):
+def test_logits_equal_the_peers_at_any_resolution(name, size, tmp_path):
     theirs, ours = pair(name, tmp_path)
     images = torch.randn(2, 3, *size).double()
     with torch.no_grad():
@@ -94,7 +94,7 @@ def test_answers_are_theirs_at_any_resolution(name, size, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["hf_swin", "hf_swinv2"])
-def test_images_that_patches_do_not_divide_are_filled_up_as_theirs(name, tmp_path):
+def test_images_that_patches_do_not_divide_are_padded_like_the_peers(name, tmp_path):
     theirs, ours = pair(name, tmp_path)
     images = torch.randn(2, 3, 45, 51).double()
     with torch.no_grad():
@@ -103,7 +103,7 @@ def test_images_that_patches_do_not_divide_are_filled_up_as_theirs(name, tmp_pat
 
 @pytest.mark.parametrize("name", ["timm_swin", "timm_swinv2"])
 @pytest.mark.parametrize("window", [5, 7])
-def test_answers_are_those_of_timm_where_a_stage_is_one_window(name, window, tmp_path):
+def test_answers_equal_those_of_timm_where_a_stage_is_one_window(name, window, tmp_path):
     """Grids of 24, 12 and 6: the last is smaller than a window of 7; with 5 nothing is whole."""
     theirs, ours = pair(name, tmp_path, window=window)
     images = torch.randn(2, 3, 48, 48).double()
@@ -112,7 +112,7 @@ def test_answers_are_those_of_timm_where_a_stage_is_one_window(name, window, tmp
 
 
 @pytest.mark.parametrize("name", ["timm_swin", "timm_swinv2"])
-def test_answers_are_those_of_timm_told_of_another_size(name, tmp_path):
+def test_logits_equal_timm_with_another_image_size(name, tmp_path):
     """Grids of 8, 4, 2 and then of 20, 10, 5: a stage that was one window has several, and is shifted now."""
     theirs, ours = pair(name, tmp_path, image=16, window=2)
     theirs.set_input_size((40, 40), window_size=(2, 2))
@@ -122,7 +122,7 @@ def test_answers_are_those_of_timm_told_of_another_size(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_answers_are_theirs_in_float32(name, tmp_path):
+def test_logits_equal_the_peers_in_float32(name, tmp_path):
     theirs, ours = pair(name, tmp_path)
     images = torch.randn(2, 3, 48, 48)
     with torch.no_grad():
@@ -130,7 +130,7 @@ def test_answers_are_theirs_in_float32(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["timm_swin", "timm_swinv2"])
-def test_features_are_those_of_timm(name, tmp_path):
+def test_features_equal_those_of_timm(name, tmp_path):
     theirs, ours = pair(name, tmp_path)
     images = torch.randn(2, 3, 44, 58).double()
     with torch.no_grad():
@@ -142,7 +142,7 @@ def test_features_are_those_of_timm(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_gradients_of_all_parameters_are_theirs(name, tmp_path):
+def test_gradients_of_all_parameters_equal_the_peers(name, tmp_path):
     theirs, ours = pair(name, tmp_path)
     images = torch.randn(2, 3, 44, 58).double()
     pull = torch.randn(2, CLASSES).double()
@@ -163,7 +163,7 @@ def test_gradients_of_all_parameters_are_theirs(name, tmp_path):
 
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("size", [(48, 48), (44, 58)], ids=str)
-def test_attention_maps_are_theirs(name, size, tmp_path):
+def test_attention_maps_equal_the_peers(name, size, tmp_path):
     theirs, ours = pair(name, tmp_path)
     images, maps = torch.randn(2, 3, *size).double(), []
     told, place = {}, {"timm": "attn.softmax", "hf_swin": "attention", "hf_swinv2": "attention.self"}
@@ -184,7 +184,7 @@ def test_attention_maps_are_theirs(name, size, tmp_path):
 
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("classes", [CLASSES, 0])
-def test_there_and_back_is_the_same_to_the_bit(name, classes, tmp_path):
+def test_import_then_export_is_exact(name, classes, tmp_path):
     theirs, ours = pair(name, tmp_path, classes=classes)
     before, back = state(name, theirs, tmp_path), export_state_dict(TABLES[name].table(ours.config), ours)
     assert set(back) == set(before)
@@ -193,7 +193,7 @@ def test_there_and_back_is_the_same_to_the_bit(name, classes, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["timm_swin", "timm_swinv2"])
-def test_timm_reads_what_we_write(name):
+def test_timm_loads_exported_weights(name):
     theirs, ours = peer(name), made(name)
     theirs.load_state_dict(export_state_dict(TABLES[name].table(ours.config), ours))
     images = torch.randn(2, 3, 48, 48).double()
@@ -203,7 +203,7 @@ def test_timm_reads_what_we_write(name):
 
 @pytest.mark.parametrize("name", ["hf_swin", "hf_swinv2"])
 @pytest.mark.parametrize("classes", [CLASSES, 0])
-def test_transformers_reads_the_folder_that_we_write_and_we_read_theirs(name, classes, tmp_path):
+def test_folders_are_exchanged_with_transformers(name, classes, tmp_path):
     ours = made(name, classes=classes).float()
     TABLES[name].save(tmp_path / "m", ours)
     kind = "Swinv2" if name.endswith("v2") else "Swin"
@@ -224,7 +224,7 @@ def test_transformers_reads_the_folder_that_we_write_and_we_read_theirs(name, cl
 
 @pytest.mark.parametrize("name", ["timm_swin", "timm_swinv2"])
 @pytest.mark.parametrize("image", [48, (40, 56)])
-def test_timm_reads_the_folder_that_we_write(name, image, tmp_path):
+def test_timm_loads_saved_folders(name, image, tmp_path):
     ours = made(name, image=image).float()
     TABLES[name].save(tmp_path / "m", ours)
     theirs = timm.create_model(f"local-dir:{tmp_path / 'm'}", pretrained=True).eval()
@@ -242,7 +242,7 @@ SMALL = {"img_size": 64, "patch_size": 2, "embed_dim": 12, "depths": LAYERS, "nu
 
 @pytest.mark.parametrize(("name", "window", "trained"), [("swin_tiny_patch4_window7_224", 7, None),
     ("swinv2_tiny_window8_256", 8, None), ("swinv2_base_window12to24_192to384", 24, (12, 12, 12, 6))])  # fmt: skip
-def test_load_reads_the_folders_that_timm_writes(name, window, trained, tmp_path):
+def test_folders_of_timm_load(name, window, trained, tmp_path):
     from timm.models._hub import save_for_hf
 
     arguments = SMALL | ({"depths": (1, 1, 1, 1), "num_heads": (1, 2, 2, 3)} if trained else {})
@@ -259,7 +259,7 @@ def test_load_reads_the_folders_that_timm_writes(name, window, trained, tmp_path
 
 
 @pytest.mark.parametrize("name", ["swin_s3_tiny_224", "swinv2_cr_tiny_224"])
-def test_architectures_of_timm_that_compute_otherwise_are_refused(name, tmp_path):
+def test_unsupported_architectures_of_timm_raise(name, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"architecture": name}))
     (tmp_path / "model.safetensors").write_bytes(save({"x": torch.zeros(1)}))
     with pytest.raises(Unsupported, match=name):
@@ -267,7 +267,7 @@ def test_architectures_of_timm_that_compute_otherwise_are_refused(name, tmp_path
 
 
 @pytest.mark.parametrize("name", ["hf_swin", "hf_swinv2"])
-def test_load_reads_the_folders_that_transformers_writes(name, tmp_path):
+def test_folders_of_transformers_load(name, tmp_path):
     peer(name).float().save_pretrained(tmp_path)
     how = {"image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6], "resample": 3}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(how))
@@ -280,7 +280,7 @@ def test_load_reads_the_folders_that_transformers_writes(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["timm_swinv2", "hf_swinv2"])
-def test_windows_moved_to_a_larger_image_answer_as_theirs_that_know_the_first_training(name, tmp_path):
+def test_changed_windows_equal_models_with_pretrained_window_sizes(name, tmp_path):
     theirs, ours = pair(name, tmp_path)
     larger = peer(name, image=80, window=7, pretrained_window_sizes=(4, 4, 4))
     larger.load_state_dict(theirs.state_dict())
@@ -295,13 +295,13 @@ def test_windows_moved_to_a_larger_image_answer_as_theirs_that_know_the_first_tr
 @pytest.mark.parametrize("name", ["hf_swin", "hf_swinv2"])
 @pytest.mark.parametrize(("change", "said"), [({"model_type": "vit"}, "'vit'"), ({"hidden_act": "relu"}, "hidden_act"),
     ({"use_absolute_embeddings": True}, "use_absolute_embeddings"), ({"qkv_bias": False}, "qkv_bias")])  # fmt: skip
-def test_what_ours_cannot_be_is_refused(name, change, said):
+def test_unsupported_checkpoints_raise(name, change, said):
     with pytest.raises(Unsupported, match=said):
         TABLES[name].import_config(peer(name).config.to_dict() | change)
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_what_theirs_cannot_be_is_refused(name):
+def test_models_that_the_format_cannot_represent_raise(name):
     other = "table" if name.endswith("v2") else "continuous"
     with pytest.raises(Unsupported, match="has positions="):
         TABLES[name].table(made(name, positions=other).config)
@@ -312,7 +312,7 @@ def test_what_theirs_cannot_be_is_refused(name):
         )
 
 
-def test_a_window_larger_than_the_last_grid_has_no_place_in_theirs():
+def test_a_window_larger_than_the_last_grid_raises():
     with pytest.raises(Unsupported, match="a side of 6"):
         hf_swin.table(made("hf_swin", window=7).config)
 

@@ -53,7 +53,7 @@ def images(ours, side=64):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_logits_and_features_are_those_of_timm(kind):
+def test_logits_and_features_equal_those_of_timm(kind):
     theirs, ours = pair(**KINDS[kind])
     given = images(ours)
     with torch.no_grad():
@@ -69,20 +69,20 @@ def test_logits_and_features_are_those_of_timm(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_gradients_of_all_parameters_are_those_of_timm(kind):
+def test_gradients_of_all_parameters_equal_those_of_timm(kind):
     theirs, ours = pair(**KINDS[kind])
     given = images(ours)
     gradients_agree(theirs, theirs(given), ours, ours(given), timm_mvitv2.table(ours.config))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_maps_are_those_of_timm(kind, monkeypatch):
+def test_maps_equal_those_of_timm(kind, monkeypatch):
     theirs, ours = pair(**KINDS[kind])
     maps_agree(theirs, ours, images(ours), monkeypatch)
 
 
 @pytest.mark.parametrize("side", [32, 96, 128])
-def test_other_sizes_are_read_as_timm_stretches_its_tables(side):
+def test_interpolated_tables_equal_timm(side):
     """timm makes another model for another size, and resizes the tables of positions when it loads the weights."""
     theirs, ours = pair()
     other = peer(ours.config, side)
@@ -93,7 +93,7 @@ def test_other_sizes_are_read_as_timm_stretches_its_tables(side):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_weights_go_back_bit_for_bit(kind):
+def test_import_then_export_is_exact(kind):
     theirs, ours = pair(**KINDS[kind])
     state = export_state_dict(timm_mvitv2.table(ours.config), ours)
     assert state.keys() == theirs.state_dict().keys()
@@ -112,7 +112,7 @@ def test_published_sizes_have_the_tensors_of_timm(size, name):
     assert {n: v.shape for n, v in export_state_dict(timm_mvitv2.table(ours.config), ours).items()} == wanted
 
 
-def test_the_published_tiny_one_answers_like_timms_in_float32():
+def test_the_published_tiny_model_equals_timm_in_float32():
     theirs, ours = timm.create_model("mvitv2_tiny").eval(), build("mvit", size="t").eval()
     import_state_dict(timm_mvitv2.table(ours.config), theirs.state_dict(), ours)
     given = torch.randn(1, 3, 224, 224)
@@ -120,7 +120,7 @@ def test_the_published_tiny_one_answers_like_timms_in_float32():
         torch.testing.assert_close(ours(given), theirs(given), rtol=1e-4, atol=1e-5)
 
 
-def test_timm_reads_the_folder_that_we_write_and_we_read_theirs(tmp_path):
+def test_folders_are_exchanged_with_timm(tmp_path):
     from timm.models._hub import save_for_hf
 
     ours = build("mvit", size="t", image_size=64, num_classes=5, drop_path=0.1).eval()
@@ -139,21 +139,21 @@ def test_timm_reads_the_folder_that_we_write_and_we_read_theirs(tmp_path):
         torch.testing.assert_close(classify.model(given), ours(given), rtol=1e-4, atol=1e-5)
 
 
-def test_folders_of_other_kinds_are_refused():
+def test_folders_of_other_kinds_raise():
     with pytest.raises(Unsupported, match="published sizes only"):
         timm_mvitv2.export_config(Config(**SMALL))
     with pytest.raises(Unsupported, match="square images"):
         timm_mvitv2.export_config(Config(image_size=(64, 96)))
     state = {"patch_embed.proj.weight": torch.zeros(96, 3, 7, 7)}
-    with pytest.raises(Unsupported, match="'mvit_unheard' is not among"):
+    with pytest.raises(Unsupported, match="'mvit_unheard' is not supported"):
         timm_mvitv2.import_config({"architecture": "mvit_unheard"}, state)
     with pytest.raises(Unsupported, match="global_pool='avg'"):
         timm_mvitv2.import_config({"architecture": "mvitv2_base_cls", "model_args": {"global_pool": "avg"}}, state)
-    with pytest.raises(BadInput, match="patch_embed is not there"):
+    with pytest.raises(BadInput, match="patch_embed is missing"):
         timm_mvitv2.import_config({"architecture": "mvitv2_tiny"}, {})
 
 
-def test_what_timm_has_no_place_for_is_refused():
+def test_models_that_timm_cannot_represent_raise():
     for settings in ({"num_frames": 4}, {"positions": "added"}, {"residual_pooling": "none"}, {"pooling": "mean"}):
         with pytest.raises(Unsupported, match=next(iter(settings))):
             timm_mvitv2.table(Config(**SMALL | settings))

@@ -44,7 +44,7 @@ def images(*size):
 
 
 @pytest.mark.parametrize(("whose", "block"), PEERS)
-def test_logits_are_theirs_at_any_size(whose, block):
+def test_logits_equal_the_peers_at_any_size(whose, block):
     theirs, ours = pair(whose, block)
     for size in ((64, 64), (37, 70)):
         x = images(*size)
@@ -54,7 +54,7 @@ def test_logits_are_theirs_at_any_size(whose, block):
         assert expected.std() > 0.01
 
 
-def test_features_are_those_of_torchvisions_stages():
+def test_features_equal_those_of_torchvisions_stages():
     theirs, ours = pair("torchvision", "basic")
     x = images(50, 66)
     with torch.no_grad():
@@ -67,7 +67,7 @@ def test_features_are_those_of_torchvisions_stages():
 
 
 @pytest.mark.parametrize(("whose", "block"), PEERS)
-def test_statistics_of_a_batch_are_kept_as_theirs_are(whose, block):
+def test_batch_norm_statistics_equal_the_peers(whose, block):
     theirs, ours = pair(whose, block)
     x = images(40, 48)
     with torch.no_grad():
@@ -79,7 +79,7 @@ def test_statistics_of_a_batch_are_kept_as_theirs_are(whose, block):
 
 
 @pytest.mark.parametrize("block", LAYERS)
-def test_gradients_of_all_parameters_are_theirs(block):
+def test_gradients_of_all_parameters_equal_the_peers(block):
     theirs, ours = pair("torchvision", block)
     x, pull = images(40, 48), torch.randn(3, 5, dtype=torch.float64)
     (theirs(x) * pull).sum().backward()
@@ -94,30 +94,30 @@ def test_gradients_of_all_parameters_are_theirs(block):
 
 
 @pytest.mark.parametrize(("whose", "block"), PEERS)
-def test_there_and_back_is_the_same_to_the_bit(whose, block):
+def test_import_then_export_is_exact(whose, block):
     theirs, ours = pair(whose, block)
     round_trip(theirs.state_dict(), timm_resnet.table(ours.config), ours)
 
 
 @pytest.mark.parametrize("size", ["18", "34", "50", "101"])
-def test_sizes_have_as_many_parameters_as_theirs(size):
+def test_sizes_have_as_many_parameters_as_the_peers(size):
     with torch.device("meta"):
         ours, theirs = ResNet(Config(**SIZES[size])), getattr(torchvision.models, f"resnet{size}")()
     assert sum(p.numel() for p in ours.parameters()) == sum(p.numel() for p in theirs.parameters())
 
 
-def test_a_folder_goes_there_and_back(tmp_path):
+def test_folder_round_trip(tmp_path):
     theirs = timm.create_model("resnet18", num_classes=5, in_chans=1).eval()
     model, shown = there_and_back(theirs, {"in_chans": 1}, timm_resnet, torch.randn(2, 1, 64, 64), tmp_path)
     assert (model.config.num_classes, model.config.channels, len(shown["labels"])) == (5, 1, 5)
 
 
-def test_what_has_no_place_is_refused():
+def test_models_that_the_format_cannot_represent_raise():
     with pytest.raises(Unsupported, match="stem='large'"):
         timm_resnet.table(Config(stem="small"))
     with pytest.raises(Unsupported, match="none of timm's"):
         timm_resnet.export_config(Config(width=32))
-    with pytest.raises(Unsupported, match="not among resnet18"):
+    with pytest.raises(Unsupported, match="not supported; choose one of resnet18"):
         timm_resnet.import_config({"architecture": "resnet26d"}, {})
     with pytest.raises(BadInput, match=r"layer1\.0\.conv3"):
         import_state_dict(timm_resnet.table(Config()), peer("timm", "bottleneck", 1000).state_dict(), ResNet(Config()))

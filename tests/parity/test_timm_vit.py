@@ -60,7 +60,7 @@ def images(config, *size):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_logits_are_those_of_timm(kind):
+def test_logits_equal_those_of_timm(kind):
     theirs, ours, _ = pair(**KINDS[kind])
     x = images(ours.config)
     with torch.no_grad():
@@ -69,7 +69,7 @@ def test_logits_are_those_of_timm(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_gradients_of_all_parameters_are_those_of_timm(kind):
+def test_gradients_of_all_parameters_equal_those_of_timm(kind):
     theirs, ours, rows = pair(**KINDS[kind])
     x = images(ours.config)
     gradients_agree(theirs, theirs(x), ours, ours(x), rows)
@@ -77,7 +77,7 @@ def test_gradients_of_all_parameters_are_those_of_timm(kind):
 
 @pytest.mark.parametrize("size", [(36, 36), (12, 12), (48, 18), (6, 30)], ids=str)
 @pytest.mark.parametrize("kind", ["token", "registers without positions", "norm, then mean"])
-def test_images_of_another_size_or_shape_are_read_as_timm_reads_them(kind, size):
+def test_images_of_another_size_or_shape_equal_timm(kind, size):
     theirs, ours, _ = pair(**KINDS[kind])
     x = images(ours.config, *size)
     with torch.no_grad():  # timm draws positions in float32, whatever they are stored in
@@ -94,14 +94,14 @@ def test_positions_of_another_size_get_the_gradients_of_timm():
     torch.testing.assert_close(ours.positions.table.grad, theirs.pos_embed.grad[0], rtol=1e-4, atol=1e-4)
 
 
-def test_images_that_patches_do_not_divide_are_filled_up_as_timm_fills_them():
+def test_images_that_patches_do_not_divide_are_padded_like_timm():
     theirs, ours, _ = pair(dynamic_img_pad=True)
     x = images(ours.config, 23, 40)
     with torch.no_grad():
         same(ours(x), theirs(x), 1e-5)
 
 
-def test_maps_are_those_of_timm():
+def test_maps_equal_those_of_timm():
     theirs, ours, _ = pair()
     x, maps = images(ours.config), []
     for block in theirs.blocks:
@@ -115,7 +115,7 @@ def test_maps_are_those_of_timm():
         same(trace.weights, expected)
 
 
-def test_tokens_in_their_places_are_those_of_timm():
+def test_grid_of_tokens_equals_timm():
     theirs, ours, _ = pair(img_size=(24, 30))
     x = images(ours.config)
     with torch.no_grad():
@@ -127,7 +127,7 @@ def test_tokens_in_their_places_are_those_of_timm():
 
 
 @pytest.mark.parametrize("size", [(24, 24), (36, 18)], ids=str)
-def test_deit_is_that_of_timm_with_both_its_heads(size):
+def test_both_heads_of_deit_equal_timm(size):
     theirs, ours, _ = pair("deit_base_distilled_patch16_224")
     x = images(ours.config, *size)
     with torch.no_grad():
@@ -139,7 +139,7 @@ def test_deit_is_that_of_timm_with_both_its_heads(size):
         same(mine, wanted, 1e-5)
 
 
-def test_gradients_of_deit_are_those_of_timm():
+def test_gradients_of_deit_equal_those_of_timm():
     theirs, ours, rows = pair("deit_base_distilled_patch16_224")
     theirs.set_distilled_training(True)
     theirs.train()
@@ -148,13 +148,13 @@ def test_gradients_of_deit_are_those_of_timm():
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "deit"])
-def test_there_and_back_is_the_same_to_the_bit(kind):
+def test_import_then_export_is_exact(kind):
     theirs, ours, rows = pair(**KINDS[kind]) if kind in KINDS else pair("deit_base_distilled_patch16_224")
     round_trip(theirs.state_dict(), rows, ours)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "deit"])
-def test_timm_reads_the_folders_that_we_write(tmp_path, kind):
+def test_timm_loads_saved_folders(tmp_path, kind):
     _, ours, _ = pair(**KINDS[kind]) if kind in KINDS else pair("deit_base_distilled_patch16_224")
     module = timm_vit if kind in KINDS else timm_deit
     module.save(tmp_path / "mine", ours.float())
@@ -185,7 +185,7 @@ def saved(folder, name, **settings):
     ("deit3_small_patch16_224", {}), ("vit_small_patch14_dinov2", {}), ("vit_small_patch14_reg4_dinov2", {}),
     ("vit_base_patch16_gap_224", {}), ("vit_medium_patch16_gap_256", {}),
 ], ids=str)  # fmt: skip
-def test_load_reads_the_folders_that_timm_writes(tmp_path, name, settings):
+def test_folders_of_timm_load(tmp_path, name, settings):
     theirs = saved(tmp_path, name, **settings)
     classify = regard.load(tmp_path)
     assert classify.labels == ["a", "b", "c", "d", "e"]
@@ -200,12 +200,12 @@ def test_load_reads_the_folders_that_timm_writes(tmp_path, name, settings):
     ("vit_base_patch16_rpn_224", "vit_base_patch16_rpn_224"), ("vit_giant_patch14_dinov2", "dinov2"),
     ("vit_base_patch16_clip_quickgelu_224", "quickgelu"),
 ])  # fmt: skip
-def test_architectures_that_compute_otherwise_are_refused(name, said):
+def test_unsupported_architectures_raise(name, said):
     with pytest.raises(Unsupported, match=said):
         timm_vit.import_config({"architecture": name}, peer().state_dict())
 
 
-def test_what_ours_cannot_be_is_refused(tmp_path):
+def test_unsupported_checkpoints_raise(tmp_path):
     state = peer().state_dict()
     with pytest.raises(Unsupported, match="qk_norm=True"):
         timm_vit.import_config({"architecture": "vit_base_patch16_224", "model_args": {"qk_norm": True}}, state)
@@ -231,7 +231,7 @@ def test_what_ours_cannot_be_is_refused(tmp_path):
     ],
     ids=str,
 )
-def test_what_theirs_cannot_be_is_refused(settings):
+def test_models_that_the_format_cannot_represent_raise(settings):
     (name,) = settings
     with pytest.raises(Unsupported, match=f"timm's ViT has {name}"):
         timm_vit.table(Config(**settings))

@@ -60,14 +60,14 @@ def run_ours(ours, source, target, lengths):
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("feed", ["relu", "gelu"])
 @pytest.mark.parametrize("bias", [True, False])
-def test_outputs_are_those_of_torch(norm, feed, bias):
+def test_outputs_equal_those_of_torch(norm, feed, bias):
     theirs, ours = pair(norm, feed, bias)
     expected = run_theirs(theirs, *(data := batch()))
     torch.testing.assert_close(run_ours(ours, *data), expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_gradients_of_weights_and_inputs_are_those_of_torch(norm):
+def test_gradients_of_weights_and_inputs_equal_those_of_torch(norm):
     theirs, ours = pair(norm)
     source, target, lengths = batch()
     wanted = torch.randn(3, 5, 16)
@@ -88,7 +88,7 @@ def test_gradients_of_weights_and_inputs_are_those_of_torch(norm):
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_maps_of_every_head_are_those_of_torch(norm):
+def test_maps_of_every_head_equal_those_of_torch(norm):
     theirs, ours = pair(norm)
     data = batch()
     maps, handles = {}, []
@@ -113,7 +113,7 @@ def test_maps_of_every_head_are_those_of_torch(norm):
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_twenty_training_steps_are_those_of_torch(norm):
+def test_twenty_training_steps_equal_those_of_torch(norm):
     theirs, ours = pair(norm)
     data = [(*batch(), torch.randn(3, 5, 16)) for _ in range(4)]
     losses = {}
@@ -137,7 +137,7 @@ def test_twenty_training_steps_are_those_of_torch(norm):
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_there_and_back_is_the_same_to_the_bit(bias):
+def test_import_then_export_is_exact(bias):
     theirs, ours = pair(bias=bias)
     back = export_state_dict(torch_transformer.table(ours.config, bias), ours)
     assert back.keys() == theirs.state_dict().keys()
@@ -145,7 +145,7 @@ def test_there_and_back_is_the_same_to_the_bit(bias):
         assert torch.equal(back[name], value), name
 
 
-def test_a_bias_that_torch_has_no_place_for_is_not_lost_silently():
+def test_a_bias_that_torch_lacks_raises():
     _, ours = pair(bias=False)
     with torch.no_grad():
         ours.decoder.blocks[1].feed.up.bias[3] = 1.0
@@ -153,6 +153,6 @@ def test_a_bias_that_torch_has_no_place_for_is_not_lost_silently():
         export_state_dict(torch_transformer.table(ours.config, bias=False), ours)
 
 
-def test_the_configuration_is_read_off_the_module():
+def test_config_is_inferred_from_the_module():
     theirs, ours = pair("pre", "gelu")
     assert torch_transformer.import_config(theirs, vocab=8, positions="none") == ours.config

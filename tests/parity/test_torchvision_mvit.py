@@ -71,7 +71,7 @@ def clips(ours):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_logits_are_those_of_torchvision(kind):
+def test_logits_equal_those_of_torchvision(kind):
     theirs, ours = pair(kind)
     given = clips(ours)
     with torch.no_grad():
@@ -79,20 +79,20 @@ def test_logits_are_those_of_torchvision(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_gradients_of_all_parameters_are_those_of_torchvision(kind):
+def test_gradients_of_all_parameters_equal_those_of_torchvision(kind):
     theirs, ours = pair(kind)
     given = clips(ours)
     gradients_agree(theirs, theirs(given), ours, ours(given), torchvision_mvit.table(ours.config))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_maps_are_those_of_torchvision(kind, monkeypatch):
+def test_maps_equal_those_of_torchvision(kind, monkeypatch):
     theirs, ours = pair(kind)
     maps_agree(theirs, ours, clips(ours), monkeypatch)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_weights_go_back_bit_for_bit(kind):
+def test_import_then_export_is_exact(kind):
     theirs, ours = pair(kind)
     state = export_state_dict(torchvision_mvit.table(ours.config), ours)
     assert state.keys() == theirs.state_dict().keys()
@@ -112,7 +112,7 @@ def test_published_sizes_have_the_tensors_of_torchvision():
 
 @pytest.mark.long
 @pytest.mark.parametrize(("size", "name"), [("v1-b-clips", "mvit_v1_b"), ("s-clips", "mvit_v2_s")])
-def test_the_published_ones_answer_like_torchvisions_in_float32(size, name):
+def test_the_published_models_equal_torchvision_in_float32(size, name):
     theirs, ours = getattr(video, name)().eval(), build("mvit", size=size).eval()
     import_state_dict(torchvision_mvit.table(ours.config), theirs.state_dict(), ours)
     given = torch.randn(1, 3, 16, 224, 224)
@@ -120,7 +120,7 @@ def test_the_published_ones_answer_like_torchvisions_in_float32(size, name):
         torch.testing.assert_close(ours(given), theirs(given), rtol=1e-4, atol=1e-5)
 
 
-def test_what_torchvision_has_no_place_for_is_refused():
+def test_models_that_torchvision_cannot_represent_raise():
     for settings in ({"num_frames": None}, {"class_token": False}, {"residual_pooling": "all"}, {"pooling": "mean"}):
         with pytest.raises(Unsupported, match=next(iter(settings))):
             torchvision_mvit.table(Config(**KINDS["v2"] | settings))

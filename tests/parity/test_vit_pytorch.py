@@ -32,7 +32,7 @@ class TestAgainstIt:
         size = ours.config.image_size if isinstance(ours.config.image_size, tuple) else (ours.config.image_size,) * 2
         return torch.randn(2, ours.config.channels, *size, dtype=torch.float64)
 
-    def test_logits_and_gradients_are_those_of_vit_pytorch(self, settings):
+    def test_logits_and_gradients_equal_those_of_vit_pytorch(self, settings):
         theirs, ours = pair(**settings)
         x = self.images(ours)
         found, expected = ours(x), theirs(x)
@@ -43,7 +43,7 @@ class TestAgainstIt:
             block.mix.project.qkv.bias.requires_grad_(False)
         gradients_agree(theirs, theirs(x), ours, ours(x), rows)
 
-    def test_maps_are_those_of_vit_pytorch(self, settings):
+    def test_maps_equal_those_of_vit_pytorch(self, settings):
         theirs, ours = pair(**settings)
         maps = []
         for attention, _ in theirs.transformer.layers:
@@ -55,7 +55,7 @@ class TestAgainstIt:
         for trace, expected in zip(seen.values(), maps, strict=True):
             same(trace.weights, expected)
 
-    def test_there_and_back_is_the_same_to_the_bit(self, settings):
+    def test_import_then_export_is_exact(self, settings):
         theirs, ours = pair(**settings)
         round_trip(theirs.state_dict(), vit_pytorch.table(ours.config), ours)
 
@@ -85,7 +85,7 @@ def cleared(model):
     return model
 
 
-def test_the_configuration_is_read_off_the_tensors():
+def test_config_is_inferred_from_the_tensors():
     ours = cleared(mine())
     theirs = export_state_dict(vit_pytorch.table(ours.config), ours)
     assert vit_pytorch.import_config(theirs, heads=3) == ours.config
@@ -96,13 +96,13 @@ def test_the_configuration_is_read_off_the_tensors():
     assert torch.equal(again.prefix_tokens, ours.prefix_tokens)
 
 
-def test_a_bias_of_q_k_and_v_has_no_place_there():
+def test_a_bias_of_q_k_and_v_raises():
     ours = mine()
     with pytest.raises(BadInput, match=r"qkv\.bias' has values"):
         export_state_dict(vit_pytorch.table(ours.config), ours)
 
 
-def test_what_cannot_be_is_refused():
+def test_invalid_settings_raise():
     theirs = export_state_dict(vit_pytorch.table(mine().config), cleared(mine()))
     wide = theirs | {f"transformer.layers.{n}.0.to_qkv.weight": torch.zeros(192, 24) for n in range(2)}
     with pytest.raises(Unsupported, match="64 channels"):

@@ -61,7 +61,7 @@ def images(config):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_logits_are_those_of_vit_pytorch(kind):
+def test_logits_equal_those_of_vit_pytorch(kind):
     theirs, ours = pair(**KINDS[kind])
     x = images(ours.config)
     with torch.no_grad():
@@ -70,20 +70,20 @@ def test_logits_are_those_of_vit_pytorch(kind):
     assert expected.std() > 0.1
 
 
-def test_gradients_of_all_parameters_are_those_of_vit_pytorch():
+def test_gradients_of_all_parameters_equal_those_of_vit_pytorch():
     theirs, ours = pair(convolutions=2)
     x = images(ours.config)
     gradients_agree(theirs, theirs(x), ours, ours(x), vit_pytorch_cct.table(ours.config))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_there_and_back_is_the_same_to_the_bit(kind):
+def test_import_then_export_is_exact(kind):
     theirs, ours = pair(**KINDS[kind])
     round_trip(theirs.state_dict(), vit_pytorch_cct.table(ours.config), ours)
 
 
 @pytest.mark.parametrize("size", ["7-3x1", "14-7x2"])
-def test_sizes_have_as_many_parameters_as_theirs(size):
+def test_sizes_have_as_many_parameters_as_the_peers(size):
     theirs, config = pytest.importorskip("vit_pytorch.cct"), Config(**SIZES[size])
     made = getattr(theirs, f"cct_{config.layers}")(
         img_size=config.image_size, n_conv_layers=config.convolutions, kernel_size=config.kernel,
@@ -93,7 +93,7 @@ def test_sizes_have_as_many_parameters_as_theirs(size):
     assert counted == sum(p.numel() for p in made.parameters())
 
 
-def test_what_has_no_place_is_refused():
+def test_models_that_the_format_cannot_represent_raise():
     with pytest.raises(Unsupported, match="has a head"):
         vit_pytorch_cct.table(Config(num_classes=0))
     with pytest.raises(Unsupported, match="attends by softmax"):

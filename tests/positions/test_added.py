@@ -65,18 +65,18 @@ def test_learned_is_a_lookup_with_gradient():
 
 
 @pytest.mark.parametrize("index", [line(11), torch.tensor([[10]]), torch.tensor([[-1, 0]])])
-def test_learned_refuses_what_it_has_no_row_for(index):
+def test_learned_raises_for_an_index_without_a_row(index):
     with pytest.raises(RegardError, match="position") as told:
         LearnedPositions(4, 10)(torch.zeros(1, index.shape[1], 4), index)
     assert "\n" not in str(told.value)
 
 
-def test_learned_refuses_by_shape_alone_where_values_cannot_be_read():
+def test_learned_checks_the_length_where_values_cannot_be_read():
     part = LearnedPositions(4, 10).to("meta")
     with pytest.raises(BadInput, match="11 positions are needed but 10"):
         part(torch.zeros(1, 11, 4, device="meta"), torch.zeros(1, 11, dtype=torch.long, device="meta"))
 
 
-def test_unknown_layout_names_the_nearest():
+def test_unknown_layout_suggests_the_nearest():
     with pytest.raises(BadInput, match="did you mean 'halves'"):
         SinusoidalPositions(8, layout="halve")

@@ -118,7 +118,7 @@ def test_gradient_counts_how_often_a_bucket_was_used():
 
 
 @pytest.mark.parametrize("arguments", [{"buckets": 2}, {"buckets": 7}, {"buckets": 32, "max_distance": 8}])
-def test_buckets_that_cannot_be_are_refused(arguments):
+def test_invalid_buckets_raise(arguments):
     with pytest.raises(BadInput, match="buckets"):
         RelativePositions(4, **arguments)
 

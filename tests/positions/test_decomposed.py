@@ -31,7 +31,7 @@ def places(shape):
 @pytest.mark.usefixtures("double")
 @pytest.mark.parametrize("before", [0, 1])
 @pytest.mark.parametrize("grid", GRIDS)
-def test_a_bias_is_what_its_query_says_to_each_distance(grid, before):
+def test_bias_is_the_product_of_query_and_distance_vector(grid, before):
     positions, (q, *_), queries, keys = made(grid, before)
     # As long as the tables were made, nothing is stretched: then a row stands for a distance.
     longest = [max(a, b) for a, b in zip(queries, keys, strict=True)]
@@ -51,7 +51,7 @@ def test_a_bias_is_what_its_query_says_to_each_distance(grid, before):
     assert torch.equal(bias.dense([before, 0]), dense[:, :, [before, 0]])
 
 
-def test_distances_count_from_the_farthest_key_on_the_one_side_to_the_farthest_on_the_other():
+def test_distances_count_from_the_farthest_key_on_one_side_to_the_other():
     assert relative_distances(3, 3).tolist() == [[2, 1, 0], [3, 2, 1], [4, 3, 2]]
     assert relative_distances(4, 2).tolist() == [[2, 0], [3, 1], [4, 2], [5, 3]]
     assert relative_distances(2, 4).tolist() == [[3, 2, 1, 0], [5, 4, 3, 2]]
@@ -66,7 +66,7 @@ def test_distances_count_from_the_farthest_key_on_the_one_side_to_the_farthest_o
 @pytest.mark.parametrize("before", [0, 1])
 @pytest.mark.parametrize("grid", GRIDS)
 @pytest.mark.parametrize("backend", ["sdpa", "bmm", "sdpa_factorized"])
-def test_folded_into_q_and_k_it_is_the_same_in_value_and_gradient(grid, before, backend):
+def test_folded_bias_is_equal_in_value_and_gradient(grid, before, backend):
     positions, given, queries, keys = made(grid, before)
     results = []
     for which in ("eager", backend):
@@ -79,7 +79,7 @@ def test_folded_into_q_and_k_it_is_the_same_in_value_and_gradient(grid, before, 
 @pytest.mark.usefixtures("double", "unchecked")
 @pytest.mark.parametrize("before", [0, 1])
 @pytest.mark.parametrize("grid", ["keys coarser", "clips"])
-def test_as_a_formula_of_flex_attention_it_is_the_same(grid, before):
+def test_score_mod_equals_dense(grid, before):
     positions, given, queries, keys = made(grid, before)
     with torch.no_grad():
         given = [x.detach() for x in given]
@@ -89,7 +89,7 @@ def test_as_a_formula_of_flex_attention_it_is_the_same(grid, before):
 
 
 @pytest.mark.usefixtures("double")
-def test_nothing_is_made_of_the_size_of_the_scores_when_folded():
+def test_folded_bias_materialises_nothing_of_the_size_of_the_scores():
     """The widest tensor of the folded form has N (D + rows + columns) numbers, up to the next eight, not N M."""
     positions, (q, k, _), queries, keys = made("as fine", 0)
     asked, offered = positions.bias(q, queries, keys).fold_into_qk(q, k, 0.3)

@@ -18,7 +18,7 @@ def smooth(part, grid):
 
 
 @pytest.mark.parametrize("name", GRID_POSITIONS)
-def test_at_its_own_size_the_table_is_added_as_it_is(name):
+def test_at_its_own_size_the_table_is_added_unchanged(name):
     part = build_part(GRID_POSITIONS, name, "positions", width=6, grid=(3, 5), prefix=2)
     x = torch.randn(2, 17, 6)
     assert torch.equal(part(x, (3, 5)) - x, (x + part.table) - x)
@@ -26,7 +26,7 @@ def test_at_its_own_size_the_table_is_added_as_it_is(name):
 
 @pytest.mark.parametrize("antialias", [True, False])
 @pytest.mark.parametrize("size", [(8, 8), (12, 5), (16, 30)], ids=str)
-def test_what_grows_evenly_is_read_off_between_its_neighbours(size, antialias):
+def test_a_linear_table_is_interpolated_linearly(size, antialias):
     part = smooth(GridPositions(2, (8, 10), antialias=antialias).double(), (8, 10))
     found = part.vectors(size).unflatten(0, size)
     y, x = (torch.linspace(0.5, n - 0.5, n, dtype=torch.float64) / n for n in size)
@@ -42,7 +42,7 @@ def test_rows_and_columns_are_not_mixed_up():
     assert (tall[:, 1:, 1] > tall[:, :-1, 1]).all()
 
 
-def test_rows_of_the_first_tokens_are_never_resized_and_tokens_without_a_row_get_none():
+def test_prefix_rows_are_never_resized_and_tokens_without_a_row_get_zeros():
     part = smooth(GridPositions(2, (4, 4), prefix=2).double(), (4, 4))
     assert torch.equal(part.vectors((3, 7), 2)[:2], part.table[:2])
     bare = GridPositions(2, (4, 4))
@@ -57,14 +57,14 @@ def test_gradients_reach_the_table_through_another_size():
     assert (part.table.grad != 0).all()
 
 
-def test_autocast_leaves_positions_alone():
+def test_autocast_does_not_change_positions():
     part = GridPositions(4, (5, 5))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = part.vectors((8, 3))
     assert torch.equal(found, part.vectors((8, 3)))
 
 
-def test_half_precision_is_drawn_in_single():
+def test_half_precision_is_interpolated_in_float32():
     part = GridPositions(4, (5, 5))
     wanted = part.vectors((8, 3)).bfloat16()
     half = GridPositions(4, (5, 5))

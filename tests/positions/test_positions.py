@@ -44,12 +44,12 @@ def apply(part, index, keys=None):
     return part.bias(index, index if keys is None else keys).dense()
 
 
-def test_every_row_of_the_table_is_tried():
+def test_every_registered_part_is_tested():
     assert {spec.partition("(")[0] for spec in SPECS} == set(POSITIONS)
 
 
 @pytest.mark.parametrize("name", POSITIONS)
-def test_kind_says_where_it_enters(name):
+def test_kind_matches_the_methods(name):
     cls = resolve(POSITIONS, name, "position")
     offers = {"added": "forward", "qk_input": "vectors", "qk_transform": "transform", "bias": "bias", "none": "extra_repr"}
     assert callable(getattr(cls, offers[cls.kind]))
@@ -74,7 +74,7 @@ class TestLaws:
         rows = [apply(part, line[:, n : n + 1], line) for n in range(9)]
         torch.testing.assert_close(torch.cat(rows, -2), apply(part, line, line), rtol=0, atol=0)
 
-    def test_compiles_as_one_graph_to_the_same(self, spec, unchecked):
+    def test_compiles_to_one_graph(self, spec, unchecked):
         part = build(spec)
         torch._dynamo.reset()  # every spec is a recompilation of `apply`
         compiled = torch.compile(apply, backend="aot_eager", fullgraph=True)
@@ -91,6 +91,6 @@ class TestLaws:
             torch.testing.assert_close(apply(part.half(), RAGGED), before, rtol=0, atol=0)
 
 
-def test_unknown_argument_names_the_nearest():
+def test_unknown_argument_suggests_the_nearest():
     with pytest.raises(UnknownName, match="buckets"):
         build("relative(bucket=8)")

@@ -37,7 +37,7 @@ def test_scores_depend_on_the_distance_only(layout, shift):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_turning_keeps_lengths_and_index_zero(layout):
+def test_rotation_preserves_norms_and_index_zero(layout):
     x = torch.randn(2, 3, 5, 8)
     part = RotaryPositions(8, layout=layout)
     torch.testing.assert_close(part.transform(x, torch.arange(5)[None]).norm(dim=-1), x.norm(dim=-1))
@@ -61,7 +61,7 @@ def test_interleaved_is_a_complex_product():
     torch.testing.assert_close(ours, torch.view_as_real(want).flatten(-2))
 
 
-def test_half_precision_is_turned_in_float32():
+def test_half_precision_is_rotated_in_float32():
     x = torch.randn(1, 1, 3, 8).half()
     index = torch.tensor([[4001, 60_000, 5]])
     part = RotaryPositions(8)
@@ -69,12 +69,12 @@ def test_half_precision_is_turned_in_float32():
     assert torch.equal(part.transform(x, index), part.transform(x.float(), index).half())
 
 
-def test_gradient_is_the_turn_back():
+def test_gradient_is_the_inverse_rotation():
     x = torch.randn(1, 1, 4, 6, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda x: RotaryPositions(6).transform(x, torch.arange(4)[None]), x)
 
 
-def test_odd_head_and_unknown_layout_are_refused():
+def test_odd_head_and_unknown_layout_raise():
     with pytest.raises(Unsupported, match="7 is odd"):
         RotaryPositions(7)
     with pytest.raises(BadInput, match="interleaved"):

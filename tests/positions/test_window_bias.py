@@ -16,7 +16,7 @@ def build(name, **settings):
 
 @pytest.mark.parametrize("name", WINDOW_BIASES)
 @pytest.mark.parametrize("window", [4, (3, 5), (1, 1)])
-def test_bias_depends_on_the_step_alone_and_on_the_head(name, window):
+def test_bias_depends_only_on_relative_position_and_head(name, window):
     part = build(name, window=window)
     bias = part()
     rows, columns = part.window
@@ -40,7 +40,7 @@ def test_every_parameter_learns_and_only_parameters_are_saved(name):
 
 
 @pytest.mark.parametrize("name", WINDOW_BIASES)
-def test_compiles_as_one_graph_to_the_same(name, unchecked):
+def test_compiles_to_one_graph(name, unchecked):
     part = build(name, window=3)
     torch.testing.assert_close(torch.compile(part, backend="aot_eager", fullgraph=True)(), part())
 
@@ -67,7 +67,7 @@ def test_continuous_bias_lies_between_0_and_16_and_one_cell_has_one():
     assert torch.isfinite(build("continuous", window=1)()).all()
 
 
-def test_a_step_keeps_its_bias_in_a_larger_window():
+def test_a_relative_position_keeps_its_bias_in_a_larger_window():
     small = build("continuous", window=4)
     large = build("continuous", window=7, pretrained_window=4)
     large.load_state_dict(small.state_dict())

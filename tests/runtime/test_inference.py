@@ -62,7 +62,7 @@ def test_prepared_model_gives_the_same_outputs(feed):
 
 @pytest.mark.skipif(not inference._can_pack(), reason="no oneDNN on this processor")
 @pytest.mark.parametrize("then", [("none", ""), ("relu", ""), ("gelu", "none")], ids=lambda then: then[0])
-def test_few_rows_are_the_same_as_among_many(then):
+def test_few_rows_equal_the_same_rows_in_a_batch(then):
     linear = nn.Linear(48, 40)
     ready, x = inference._PackedLinear(linear, then), torch.randn(9, 48)
     exact = ready.activated(linear(x))
@@ -113,7 +113,7 @@ def test_int8_rows_do_not_change_one_another():
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_twice_is_once(way):
+def test_packing_twice_changes_nothing(way):
     ready = way(model())
     parts = dict(ready.named_modules())
     assert way(ready) is ready
@@ -134,14 +134,14 @@ def test_embedding_is_untouched_and_the_tied_head_is_its_own(way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_part_that_stands_twice_stays_one(way):
+def test_a_shared_module_stays_shared(way):
     shared = nn.Linear(8, 8)
     ready = way(nn.ModuleDict({"a": nn.Sequential(shared), "b": nn.Sequential(shared)}))
     assert ready["a"][0] is ready["b"][0]
 
 
 @pytest.mark.parametrize("name", ["vit", "swin", "swinv2", "mvit"])
-def test_models_of_images_are_served_too(name, monkeypatch):
+def test_image_models_can_be_packed(name, monkeypatch):
     monkeypatch.setattr(inference, "MIN_WEIGHTS", 0)
     torch.manual_seed(0)
     model, images = build(name, "tiny").eval(), torch.randn(2, 3, 32, 32)
@@ -155,7 +155,7 @@ def test_models_of_images_are_served_too(name, monkeypatch):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_recurrent_models_are_served_too(way):
+def test_recurrent_models_can_be_packed(way):
     plain = model("rnnsearch")
     source, lengths = inputs()
     ready = way(plain)
@@ -163,7 +163,7 @@ def test_recurrent_models_are_served_too(way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_is_served_is_neither_trained_nor_saved(way):
+def test_inference_models_can_be_neither_trained_nor_saved(way):
     ready = way(model())
     with pytest.raises(Unsupported, match="trained"):
         ready.train()
@@ -173,7 +173,7 @@ def test_what_is_served_is_neither_trained_nor_saved(way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_gradient_through_what_is_served_is_refused_not_wrong(way):
+def test_a_gradient_through_an_inference_model_raises(way):
     ready, (source, lengths) = way(model()), inputs()
     out = ready(source, torch.randint(3, 50, (3, 6)), lengths)
     with pytest.raises(Unsupported, match="no gradients"):
@@ -189,7 +189,7 @@ def test_other_dtypes_are_left_alone(way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_served_model_can_be_watched(way):
+def test_inference_models_can_be_watched(way):
     from regard.attention.capture.watch import watch
 
     ready = way(model())
@@ -200,7 +200,7 @@ def test_a_served_model_can_be_watched(way):
 
 
 @int8
-def test_one_way_or_the_other():
+def test_packing_and_quantising_exclude_each_other():
     ready = inference.pack_weights(model())
     with pytest.raises(Unsupported, match="another way"):
         inference.quantize_int8(ready)
@@ -214,7 +214,7 @@ def test_small_matrices_are_left_alone(monkeypatch):
 
 
 @int8
-def test_the_form_of_a_model_can_be_told():
+def test_weight_format():
     model = build("transformer", size="small", vocab=600).eval()
     assert inference.weight_format(model) == "float32"
     assert inference.weight_format(inference.quantize_int8(model)) == "int8"
@@ -232,11 +232,13 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from regard.attention.capture.watch import watch
 from regard.models import build
 from regard.runtime import cuda_graph, inference
-for parts in ({}, {"positions": "rotary", "qk_norm": "rms", "feedforward": "swiglu", "norm_kind": "rms", "bias": False}):
+modern = {"positions": "rotary", "qk_norm": "rms", "feedforward": "swiglu", "norm_kind": "rms", "bias": False}
+for parts in ({}, modern):
     model = build("gpt", size="tiny", vocab=17, width=16, heads=2, layers=2, **parts).eval()
     counter, found = CompileCounterWithBackend("aot_eager"), []
     with torch.inference_mode():
-        for way in (lambda m: m, lambda m: inference.compile_step(inference.compile_step(m, backend=counter, fullgraph=True))):
+        compiled = lambda m: inference.compile_step(inference.compile_step(m, backend=counter, fullgraph=True))
+        for way in (lambda m: m, compiled):
             way(model)
             tokens, state = model.start(torch.tensor([[3, 4, 5], [6, 7, 0]]), torch.tensor([3, 2]), capacity=9)
             logits, state = model.step(tokens, state)

@@ -14,7 +14,7 @@ def _short(monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_type_that_works_is_sound(dtype):
+def test_a_working_dtype_is_accurate(dtype):
     found = probe.works("cpu", dtype)
     assert hardware.is_accurate(found)
     assert not hardware.is_accurate(found | {"finite": False})

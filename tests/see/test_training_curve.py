@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from regard.core.errors import BadInput
+from regard.metrics.base import BLEU, error_rate
 from regard.see import training_curve
 
 
@@ -24,29 +25,30 @@ def lines(axes) -> dict[str, np.ndarray]:
 
 
 def test_losses_share_a_panel_and_each_score_has_its_own(tmp_path):
-    figure = training_curve(rows(), tmp_path / "curve.png")
+    figure = training_curve(rows(), tmp_path / "curve.png", metrics=[BLEU])
     assert [sorted(lines(axes)) for axes in figure.axes] == [
         ["loss", "val loss"],
-        ["bleu"],
+        ["BLEU"],
         ["lr"],
         ["tokens per second"],
     ]
-    np.testing.assert_allclose(lines(figure.axes[1])["bleu"], [10, 20, 30])
+    np.testing.assert_allclose(lines(figure.axes[1])["BLEU"], [10, 20, 30])
     with Image.open(tmp_path / "curve.png") as image:
         assert len(image.convert("RGB").getcolors(1 << 24)) > 50
 
 
 def test_best_validation_value_is_annotated():
-    figure = training_curve(rows())
+    figure = training_curve(rows(), metrics=[BLEU])
     assert [t.get_text() for t in figure.axes[0].texts] == ["2.5"]
     assert [t.get_text() for t in figure.axes[1].texts] == ["30"]
 
 
 def test_loss_parts_have_no_best_value_and_counts_are_no_curve():
     logged = [{"step": s, "loss": 1.0 / s, "pen": 1.0 / s, "wer": 1.0 / s, "lines": 3750} for s in range(1, 9)]
-    drawn = {name: axes for axes in training_curve(logged).axes for name in lines(axes)}
-    assert list(drawn) == ["loss", "pen", "wer"]
-    assert [[t.get_text() for t in drawn[name].texts] for name in ("pen", "wer")] == [[], ["0.125"]]
+    figure = training_curve(logged, metrics=[error_rate("wer", "WER", scale=100)])
+    drawn = {name: axes for axes in figure.axes for name in lines(axes)}
+    assert list(drawn) == ["loss", "pen", "WER %"]
+    assert [[t.get_text() for t in drawn[name].texts] for name in ("pen", "WER %")] == [[], ["12.5"]]
 
 
 def test_rows_may_miss_keys_be_out_of_order_or_not_finite():

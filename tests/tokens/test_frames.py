@@ -46,7 +46,7 @@ def written_out(x, front):
     return np.log(np.maximum(found, DYNAMIC_RANGE * found.max()))
 
 
-def test_log_mel_is_what_the_formulas_say():
+def test_log_mel_equals_the_formulas():
     x = wave(100)
     wanted = written_out(x.tolist(), FRONT)
     assert np.isfinite(wanted).all()
@@ -54,7 +54,7 @@ def test_log_mel_is_what_the_formulas_say():
     assert FRONT.num_frames(100) == len(wanted) == len(FRONT(x))
 
 
-def test_how_loud_a_recording_is_changes_nothing():
+def test_loudness_has_no_influence():
     x = wave(400, 1).float()
     torch.testing.assert_close(FRONT(x), FRONT(x * 0.01), rtol=1e-4, atol=1e-4)
 
@@ -66,12 +66,12 @@ def test_features_have_mean_zero_and_deviation_one():
 
 
 @pytest.mark.parametrize("samples", [0, 1, 20, 21, 22, 28, 29])
-def test_short_sounds_give_at_least_one_frame_and_silence_gives_zeros(samples):
+def test_short_waves_give_one_frame_and_silence_gives_zeros(samples):
     assert FRONT(wave(samples).float()).shape == (FRONT.num_frames(samples), 7)
     assert FRONT(torch.zeros(samples)).abs().max() == 0
 
 
-def test_a_tone_is_heard_where_it_is():
+def test_a_tone_peaks_at_its_mel_bin():
     front = LogMelSpectrogram()
     n = torch.arange(8000) / 8000
     heard = [int(front.log_mel(torch.sin(2 * math.pi * f * n)).mean(0).argmax()) for f in (200, 500, 1000, 2000, 3500)]
@@ -82,12 +82,12 @@ def test_a_tone_is_heard_where_it_is():
     )
 
 
-def test_every_triangle_hears_something():
+def test_every_mel_filter_is_nonzero():
     assert (mel_filterbank(8000, 256, 40, 60.0).sum(1) > 0).all()
     assert (mel_filterbank(8000, 64, 60, 0.0).sum(1) > 0).all()  # more triangles than frequencies
 
 
-def test_slopes_are_those_of_a_least_squares_line():
+def test_slopes_equal_those_of_a_least_squares_line():
     x = torch.arange(20.0, dtype=torch.float64)[:, None] * torch.tensor([[3.0, -1.0]], dtype=torch.float64)
     torch.testing.assert_close(delta_features(x)[2:-2], torch.tensor([[3.0, -1.0]], dtype=torch.float64).expand(16, 2))
     y = wave(40, 3).view(20, 2)
@@ -98,7 +98,7 @@ def test_slopes_are_those_of_a_least_squares_line():
     assert delta_features(y[:1]).tolist() == [[0.0, 0.0]]
 
 
-def test_normal_of_what_never_changes_is_zero():
+def test_constant_features_are_normalised_to_zero():
     assert normalize_features(torch.full((5, 3), 2.0)).abs().max() == 0
 
 
@@ -116,14 +116,14 @@ def test_a_tone_stays_a_tone_at_another_rate(old, new):
     torch.testing.assert_close(y[100:-100], wanted[100:-100], atol=1e-3, rtol=0)
 
 
-def test_what_the_new_rate_cannot_hold_is_taken_out():
+def test_resampling_removes_frequencies_above_the_new_limit():
     n = torch.arange(16000) / 16000
     high, low = (resample(torch.sin(2 * math.pi * f * n), 16000, 8000)[200:-200].abs().max() for f in (6000, 1000))
     assert high < 0.01
     assert low > 0.99
 
 
-def test_the_same_rate_and_short_sounds_come_through():
+def test_resampling_keeps_the_same_rate_and_short_waves():
     x = wave(50).float()
     assert resample(x, 8000, 8000) is x
     for samples in (0, 1, 2, 7):
@@ -131,7 +131,7 @@ def test_the_same_rate_and_short_sounds_come_through():
         assert resample(wave(samples).float(), 8000, 44100).isfinite().all()
 
 
-def test_what_makes_no_frames_is_refused():
+def test_invalid_settings_and_waves_raise():
     for wrong in ({"sample_rate": 10}, {"deltas": 3}, {"n_mels": 0}, {"f_min": 4000.0}, {"hop_ms": 0.0}):
         with pytest.raises(BadInput):
             LogMelSpectrogram(**wrong)

@@ -28,7 +28,7 @@ def test_all_tokens_together_count_every_pixel_alike(double):
     torch.testing.assert_close(counted[4:17, 4:21], torch.full((13, 17), 1 / 16))  # at the edge a neighbour is missing
 
 
-def test_what_is_no_batch_of_images_is_refused():
+def test_invalid_images_raise():
     stem = OverlappingPatchEmbedding(3, 4, 4)
     for given in (torch.zeros(1, 1, 8, 8), torch.zeros(3, 8, 8), torch.zeros(1, 3, 2, 8, 8)):
         with pytest.raises(BadInput, match="B C Y X with 3 channels"):

@@ -19,7 +19,7 @@ SIZES = [((12, 18), 6), ((7, 5), (3, 2)), ((3, 3), 8), ((20, 9), (4, 9))]
 
 
 @pytest.mark.parametrize(("size", "patch"), SIZES, ids=str)
-def test_the_convolution_is_cut_and_embed(size, patch):
+def test_the_convolution_equals_patchify_and_embed(size, patch):
     part = PatchEmbedding(5, 11, patch).double()
     x = torch.randn(2, 5, *size, dtype=torch.float64, requires_grad=True)
     torch.testing.assert_close(part(x), part.forward_unfolded(x), rtol=1e-12, atol=1e-12)
@@ -30,7 +30,7 @@ def test_the_convolution_is_cut_and_embed(size, patch):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
-def test_the_convolution_is_what_unfold_and_a_linear_map_are():
+def test_the_convolution_equals_torch_unfold_and_a_linear_map():
     """By torch's own unfold, which knows nothing of ours."""
     part = PatchEmbedding(3, 7, (4, 6)).double()
     x = torch.randn(2, 3, 12, 18, dtype=torch.float64)
@@ -41,7 +41,7 @@ def test_the_convolution_is_what_unfold_and_a_linear_map_are():
 
 @pytest.mark.parametrize(("size", "patch"), SIZES, ids=str)
 @pytest.mark.parametrize("kind", ["patches", "normed"])
-def test_tokens_stand_in_their_places(kind, size, patch):
+def test_a_pixel_changes_only_its_own_token(kind, size, patch):
     """A change in one pixel changes the token whose slot holds it, and no other."""
     part = build_part(STEMS, kind, "stem", channels=1, width=13, patch=patch).double()
     x = torch.randn(1, 1, *size, dtype=torch.float64)
@@ -65,26 +65,26 @@ def test_every_pixel_is_in_exactly_one_patch(size, patch):
     assert torch.allclose(found.shares(torch.float64).sum(-1), there)
 
 
-def test_mixing_pixels_by_their_slots_is_the_mean_of_the_patch():
+def test_gathering_pixels_by_slots_is_the_mean_of_the_patch():
     x = torch.rand(1, 1, 6, 8)
     slots = pixel_slots(x, (3, 4))
     means = x.flatten()[slots.cells].mean(-1)
     assert torch.allclose(means.flatten(), patchify(x, (3, 4)).mean(-1).flatten())
 
 
-def test_normed_patches_do_not_see_how_light_a_patch_is():
+def test_normalised_patches_do_not_depend_on_brightness():
     part = NormalizedPatchEmbedding(3, 8, 4).double()
     x = torch.randn(2, 3, 8, 8, dtype=torch.float64)
     torch.testing.assert_close(part(3 * x + 2), part(x), rtol=1e-4, atol=1e-4)  # but for the norm's eps
 
 
-def test_bytes_are_not_taken_for_normalised_numbers():
+def test_uint8_images_raise():
     with pytest.raises(BadInput, match="normalised floats, got uint8"):
         check_images(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), 3)
 
 
 @pytest.mark.parametrize("name", STEMS)
-def test_stems_say_what_they_cannot_read(name):
+def test_stems_raise_for_invalid_images(name):
     part = build_part(STEMS, name, "stem", channels=3, width=32, patch=4 if name != "hybrid" else 1)
     assert callable(resolve(STEMS, name, "stem"))
     assert len(part.stride) == 2

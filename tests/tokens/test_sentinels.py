@@ -9,7 +9,7 @@ LINES = ["thank you for inviting me to your party last week", "a dog runs , and 
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "bert"])
-def test_a_vocabulary_gets_sentinels_behind_all_others(kind, tmp_path):
+def test_sentinels_are_appended_to_a_vocabulary(kind, tmp_path):
     plain = Tokenizer.train(LINES, kind=kind, size=300)
     text = add_sentinels(plain, 7)
     assert sentinel_ids(plain) == []
@@ -24,7 +24,7 @@ def test_a_vocabulary_gets_sentinels_behind_all_others(kind, tmp_path):
     assert sentinel_ids(Tokenizer.load(tmp_path)) == sentinel_ids(text)
 
 
-def test_names_of_sentinels_are_read_only_where_that_is_asked_for():
+def test_names_of_sentinels_are_parsed_only_by_encode_with_sentinels():
     text = add_sentinels(Tokenizer.train(LINES, size=300), 3)
     line = "thank you <extra_id_0> me<extra_id_2>"
     assert not set(sentinel_ids(text)) & set(text.encode_one(line))
@@ -40,7 +40,7 @@ def test_names_of_sentinels_are_read_only_where_that_is_asked_for():
     )
 
 
-def test_a_t5_vocabulary_reads_as_transformers_reads_it(tmp_path):
+def test_a_t5_vocabulary_encodes_like_transformers(tmp_path):
     transformers = pytest.importorskip("transformers")
     words = sorted({word for line in LINES for word in line.split()})
     pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]

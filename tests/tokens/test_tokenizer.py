@@ -38,7 +38,7 @@ def tidy(line: str) -> str:
 
 
 @pytest.mark.parametrize("kind", OURS)
-def test_specials_come_first_and_the_vocabulary_keeps_to_its_size(kind):
+def test_special_tokens_come_first_and_the_size_is_respected(kind):
     for size in (270, 400):
         text = Tokenizer.train(LINES, kind, size=size)
         assert (text.pad, text.bos, text.eos, text.unk) == (0, 1, 2, 3)
@@ -49,7 +49,7 @@ def test_specials_come_first_and_the_vocabulary_keeps_to_its_size(kind):
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece", "word", "char"])
-def test_characters_without_room_are_unknown_and_nothing_breaks(kind):
+def test_characters_beyond_the_size_are_unknown(kind):
     text = Tokenizer.train(LINES, kind, size=30)
     assert text.size <= 30
     assert any(text.unk in row for row in text.encode(LINES))
@@ -70,7 +70,7 @@ def test_training_is_the_same_in_every_process():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_marks_of_our_own_in_the_text_do_no_harm(kind):
+def test_internal_markers_in_the_text_do_no_harm(kind):
     odd = ["▁the▁dog ￭ ##s Ġ ￭-￭ <0x41> 50 ▁", "￭", "▁"] * 5
     text = Tokenizer.train([*LINES, *odd], kind, size=400)
     assert text.size <= 400
@@ -79,7 +79,7 @@ def test_marks_of_our_own_in_the_text_do_no_harm(kind):
     assert text.decode(text.encode(LINES)) == LINES or kind == "bert"
 
 
-def test_lower_forgets_case():
+def test_lower_ignores_case():
     for kind in KINDS:
         text = Tokenizer.train(LINES, kind, size=400, lower=True)
         assert text.encode_one("THE DOG") == text.encode_one("the dog")
@@ -100,7 +100,7 @@ def test_lower_forgets_case():
         (["ok", "\ud800"], "bytes", 400, BadInput, "not valid Unicode"),
     ],
 )
-def test_training_on_what_cannot_be_says_so_in_one_line(lines, kind, size, error, says):
+def test_invalid_training_inputs_raise_one_line(lines, kind, size, error, says):
     with pytest.raises(error, match=says) as told:
         Tokenizer.train(lines, kind, size)
     assert "\n" not in str(told.value)
@@ -117,7 +117,7 @@ def test_training_on_what_cannot_be_says_so_in_one_line(lines, kind, size, error
 @example("e\u0301 é ﬁ Å \u200d 👩‍👩‍👧 🇩🇪 \U0010ffff")
 @example("Ġdog Ċ ▁x ￭ ##s")
 @settings(max_examples=300, deadline=None)
-def test_bytes_give_back_any_text_exactly(line):
+def test_bytes_decode_any_text_exactly(line):
     text = TRAINED["bytes"]
     ids = text.encode_one(line)
     assert text.decode([ids]) == [line]
@@ -140,7 +140,7 @@ def test_spacing_around_every_sign_is_restored(kind):
 
 @given(st.text(alphabet="thedog ,.-()'\n\t", max_size=30))
 @settings(max_examples=200, deadline=None)
-def test_known_characters_come_back_with_spaces_tidied(line):
+def test_known_characters_are_restored_with_normalised_spaces(line):
     for kind in ("bpe", "unigram", "wordpiece"):
         text = TRAINED[kind]
         assert text.decode([text.encode_one(line)]) == [tidy(line)]
@@ -150,7 +150,7 @@ def test_known_characters_come_back_with_spaces_tidied(line):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_special_tokens_are_never_read_out_of_the_text(kind):
+def test_special_tokens_are_never_parsed_from_text(kind):
     lines = ["the <s> dog</s> <pad>", "</s>", "<s>the</s>", "<pad><pad>", "<unk>"]
     for text in (TRAINED[kind], Tokenizer.train([*LINES, *lines * 50], kind, size=600)):
         for row in text.encode(lines):
@@ -158,14 +158,14 @@ def test_special_tokens_are_never_read_out_of_the_text(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_decoding_leaves_special_tokens_out(kind):
+def test_decoding_skips_special_tokens(kind):
     text = TRAINED[kind]
     ids = text.encode_one("the dog")
     assert text.decode([[text.bos, *ids, text.eos, text.pad, text.pad], [], [text.eos]]) == ["the dog", "", ""]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_in_nothing_out(kind):
+def test_empty_input_gives_empty_output(kind):
     text = TRAINED[kind]
     assert text.encode([]) == text.decode([]) == text.pieces([]) == []
     assert text.encode([""]) == [[]]
@@ -177,7 +177,7 @@ def test_batch_equals_singles(kind):
     assert TRAINED[kind].encode(LINES) == [TRAINED[kind].encode_one(line) for line in LINES]
 
 
-def test_a_word_has_one_piece_wherever_it_stands():
+def test_a_word_has_the_same_piece_everywhere():
     for kind in ("bytes", "bpe", "unigram", "word", "wordpiece"):
         start, inside = (TRAINED[kind].encode_one(line) for line in ("dog", "the dog"))
         assert inside[-len(start) :] == start
@@ -187,13 +187,13 @@ def test_a_word_has_one_piece_wherever_it_stands():
     ("lines", "says"),
     [("one line", "encode_one"), ([3], "line 0 is a int"), (["a", "\udcff"], "line 1 is not valid Unicode")],
 )
-def test_encoding_what_is_not_text_says_so(lines, says):
+def test_encoding_other_than_text_raises(lines, says):
     with pytest.raises(BadInput, match=says):
         TRAINED["bytes"].encode(lines)
 
 
 @pytest.mark.parametrize("ids", [[[-1]], [["a"]], [1, 2], [[0.5]]])
-def test_decoding_what_is_not_numbers_says_so(ids):
+def test_decoding_other_than_ids_raises(ids):
     with pytest.raises(BadInput, match="whole numbers"):
         TRAINED["bytes"].decode(ids)
 
@@ -221,7 +221,7 @@ def test_pieces_are_readable():
     assert TRAINED["char"].pieces(TRAINED["char"].encode_one("a b")) == ["a", "▁", "b"]
 
 
-def test_lone_bytes_are_shown_as_numbers():
+def test_single_bytes_are_shown_as_numbers():
     text = TRAINED["bytes"]
     assert text.pieces(text.encode_one("€")) == ["▁", "⟨e2⟩", "⟨82⟩", "⟨ac⟩"]
     assert text.pieces(text.encode_one("\n\t\x00"))[-1] == "⟨U+0000⟩"
@@ -241,7 +241,7 @@ def test_pieces_are_one_printable_string_for_each_number(ids):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["folder", "one.json"])
-def test_saved_and_loaded_is_the_same(kind, name, tmp_path):
+def test_save_load_round_trip(kind, name, tmp_path):
     text = TRAINED[kind]
     text.save(tmp_path / "new" / name)
     again = Tokenizer.load(tmp_path / "new" / name)
@@ -276,14 +276,14 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_saved_file_is_readable_like_any_other(tmp_path):
+def test_saved_files_have_the_usual_permissions(tmp_path):
     TRAINED["word"].save(tmp_path)
     other = tmp_path / "other"
     other.touch()
     assert stat.S_IMODE((tmp_path / "tokenizer.json").stat().st_mode) == stat.S_IMODE(other.stat().st_mode)
 
 
-def test_pickled_is_the_same():
+def test_pickle_round_trip():
     for text in TRAINED.values():
         again = pickle.loads(pickle.dumps(text))
         assert again.encode(["the </s> dog"]) == text.encode(["the </s> dog"])
@@ -361,7 +361,7 @@ def their_t5():
     ],
 )
 @pytest.mark.parametrize("beside", [True, False], ids=["with its config", "alone"])
-def test_other_peoples_files_are_read(make, kind, names, beside, tmp_path):
+def test_files_of_other_libraries_load(make, kind, names, beside, tmp_path):
     theirs = make()
     theirs.save_pretrained(tmp_path)
     if not beside:
@@ -394,7 +394,7 @@ def test_marian_style_starts_with_pad(tmp_path):
     assert text.decode([[5, 2, 3, 0]]) == ["the dog"]
 
 
-def test_our_folder_is_read_by_theirs(tmp_path):
+def test_transformers_loads_a_saved_folder(tmp_path):
     transformers = pytest.importorskip("transformers")
     for kind in OURS:
         text = TRAINED[kind]
@@ -414,7 +414,7 @@ def unusual(folder: Path, **named: str) -> Path:
     return folder
 
 
-def test_unusual_special_tokens_are_asked_for_and_then_kept(tmp_path):
+def test_unusual_special_tokens_must_be_named_and_are_saved(tmp_path):
     with pytest.raises(BadInput, match=r"pass special=\{.*'eos': '...'.*<blank>, <go>, <stop>"):
         Tokenizer.load(unusual(tmp_path))
     text = Tokenizer.load(tmp_path, special={"pad": "<blank>", "bos": "<go>", "eos": "<stop>"})
@@ -427,7 +427,7 @@ def test_unusual_special_tokens_are_asked_for_and_then_kept(tmp_path):
     assert Tokenizer.load(tmp_path / "kept").eos == 2
 
 
-def test_special_tokens_named_in_the_config_beside_need_no_asking(tmp_path):
+def test_special_tokens_are_read_from_tokenizer_config(tmp_path):
     text = Tokenizer.load(unusual(tmp_path, pad_token="<blank>", bos_token="<go>", eos_token="<stop>"))
     assert (text.pad, text.bos, text.eos, text.unk) == (0, 1, 2, 3)
 

@@ -14,7 +14,7 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize(("grid", "window"), GRIDS)
 @pytest.mark.parametrize("shift", [(0, 0), (1, 0), (0, 1), (1, 2)])
-def test_join_undoes_cut(grid, window, shift):
+def test_reverse_undoes_partition(grid, window, shift):
     x = torch.randn(2, *grid, 3, 5)
     windows = window_partition(x, window, shift)
     assert windows.shape == (2 * grid[0] * grid[1] // (window[0] * window[1]), window[0] * window[1], 3, 5)
@@ -32,7 +32,7 @@ def test_windows_come_row_by_row_and_so_do_their_cells():
 @pytest.mark.parametrize(("grid", "window"), GRIDS)
 @pytest.mark.parametrize("shift", [(0, 0), (1, 0), (0, 1), (2, 1)])
 @pytest.mark.parametrize("missing", [(0, 0), (1, 0), (0, 2)])
-def test_cells_of_a_region_are_those_of_one_window_of_a_grid_that_is_shifted_and_not_turned_round(
+def test_regions_equal_the_windows_of_a_shifted_grid_without_rolling(
     grid, window, shift, missing
 ):
     shift = tuple(min(s, w - 1) for s, w in zip(shift, window, strict=True))
@@ -59,7 +59,7 @@ def test_cells_of_a_region_are_those_of_one_window_of_a_grid_that_is_shifted_and
     assert together == {(a, b) for a in every for b in every if place(a) is not None and place(a) == place(b)}
 
 
-def test_whole_is_the_smallest_that_holds_it():
+def test_padded_size_is_the_smallest_that_fits():
     assert padded_size((7, 8), (4, 4)) == (8, 8)
     assert padded_size((1, 13), (7, 6)) == (7, 18)
 
@@ -78,7 +78,7 @@ def test_slots_are_the_cells_that_are_merged(part, size):
 
 
 @pytest.mark.parametrize("part", [PatchMerging, PatchMergingV2])
-def test_merging_reads_each_cell_once(part):
+def test_merging_uses_each_cell_once(part):
     x = torch.randn(1, 5, 4, 3, requires_grad=True)
     merge = part(3)
     merge(x)[0, 2, 1].square().sum().backward()  # made of row 4, columns 2 and 3, and padding

@@ -66,14 +66,14 @@ def plain(theirs, lines):
     return theirs(lines, add_special_tokens=False, split_special_tokens=True, truncation=False)["input_ids"]
 
 
-def test_a_real_vocabulary_is_read_whole(text, theirs):
+def test_a_real_vocabulary_loads_completely(text, theirs):
     assert (text.size, text.kind) == (30522, "bert")
     assert (text.pad, text.unk, text.bos, text.eos, text.mask) == (0, 100, 101, 102, 103)
     assert text.pieces([0, 101, 7592, 2015]) == ["[PAD]", "[CLS]", "hello", "##s"]
     assert {text._tokenizer.id_to_token(i): i for i in range(30522)} == theirs.get_vocab()
 
 
-def test_nasty_strings_are_cut_as_theirs(text, theirs):
+def test_difficult_strings_are_tokenized_like_transformers(text, theirs):
     for mine, wanted, line in zip(text.encode(NASTY), plain(theirs, NASTY), NASTY, strict=True):
         assert mine == wanted, line
 
@@ -82,7 +82,7 @@ def test_nasty_strings_are_cut_as_theirs(text, theirs):
 @example("a\u0300\u0345")
 @example("[MASK]##")
 @settings(max_examples=400, deadline=None)
-def test_any_string_is_cut_as_theirs(line):
+def test_any_string_is_tokenized_like_transformers(line):
     if "text" not in _KEPT:
         _KEPT["text"], _KEPT["theirs"] = Tokenizer.load(folder()), transformers.BertTokenizer.from_pretrained(folder())
     assert _KEPT["text"].encode_one(line) == plain(_KEPT["theirs"], [line])[0]
@@ -91,7 +91,7 @@ def test_any_string_is_cut_as_theirs(line):
 _KEPT = {}
 
 
-def test_pairs_have_marks_and_segments_as_theirs(text, theirs):
+def test_pairs_have_special_tokens_and_segments_like_transformers(text, theirs):
     for first, second in (("Is it far?", "No, it's near."), ("", "two"), ("alone", None)):
         a, b = text.encode_one(first), None if second is None else text.encode_one(second)
         wanted = theirs(first) if second is None else theirs(first, second)
@@ -100,7 +100,7 @@ def test_pairs_have_marks_and_segments_as_theirs(text, theirs):
 
 @pytest.mark.parametrize("settings", [{"do_lower_case": False}, {"strip_accents": False}, {"strip_accents": True,
     "do_lower_case": False}, {"tokenize_chinese_chars": False}], ids=str)  # fmt: skip
-def test_the_file_beside_a_vocabulary_is_heeded(settings, tmp_path):
+def test_tokenizer_config_is_used(settings, tmp_path):
     (tmp_path / "vocab.txt").write_bytes((folder() / "vocab.txt").read_bytes())
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"} | settings))
     theirs = transformers.BertTokenizer(vocab=str(tmp_path / "vocab.txt"), **settings)
@@ -111,7 +111,7 @@ LINES = ["The old dog barks, and the old dogs bark.", "Déjà vu: 3 dogs, 3 DOGS
 
 
 @pytest.mark.parametrize("lower", [True, False])
-def test_our_own_has_berts_marks_and_is_read_by_transformers(lower, tmp_path):
+def test_a_trained_vocabulary_has_berts_special_tokens_and_loads_in_transformers(lower, tmp_path):
     text = Tokenizer.train(LINES, kind="bert", size=120, lower=lower)
     assert text.pieces(range(5)) == list(BERT_SPECIAL_TOKENS)
     assert (text.pad, text.unk, text.bos, text.eos, text.mask) == (0, 1, 2, 3, 4)
@@ -126,7 +126,7 @@ def test_our_own_has_berts_marks_and_is_read_by_transformers(lower, tmp_path):
     assert (text.encode_one("DOGS") == text.encode_one("dogs")) is lower
 
 
-def test_our_own_learns_whole_words_and_keeps_signs_apart():
+def test_a_trained_vocabulary_has_whole_words_and_separate_punctuation():
     text = Tokenizer.train(LINES, kind="bert", size=200, lower=True)
     assert text.pieces(text.encode_one("The old DOGS, bark!")) == ["the", "old", "dogs", ",", "bark", "!"]
     assert not [i for i in range(text.size) if text._tokenizer.id_to_token(i) in ("##,", "##!", "##北")]
@@ -144,7 +144,7 @@ def test_other_kinds_have_no_mask_unless_they_name_one(tmp_path):
     [(b"just\nwords\n", r"BERT vocabulary: \[PAD\]"), (b"[PAD]\n[UNK]\n\xff\xfe", "not UTF-8"), (b"", r"BERT vocabulary: \[PAD\]")],
     ids=["no marks", "not text", "empty"],
 )
-def test_what_is_no_vocabulary_is_refused(written, said, tmp_path):
+def test_invalid_vocabularies_raise(written, said, tmp_path):
     (tmp_path / "vocab.txt").write_bytes(written)
     with pytest.raises(BadInput, match=said):
         Tokenizer.load(tmp_path)

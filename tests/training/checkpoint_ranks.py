@@ -126,7 +126,8 @@ def resumed(world, folder, toy):
         Config(vocab=300, width=16, heads=2, ffn=32, encoder_layers=1, decoder_layers=1, dropout=0.2),
         translation.Config(beam_size=1),
         ParallelCorpus(toy, vocab_size=300, batch_tokens=96, pad_to_multiple_of=1),
-        Train(steps=10, gradient_accumulation_steps=2, learning_rate=3e-3, warmup_steps=5, clip_grad_norm=1.0, ema_decay=0.9, eval_interval=3, score_interval=0, save_interval=4, log_interval=4,
+        Train(steps=10, gradient_accumulation_steps=2, learning_rate=3e-3, warmup_steps=5, clip_grad_norm=1.0,
+              ema_decay=0.9, eval_interval=3, score_interval=0, save_interval=4, log_interval=4,
               device="cpu", data_parallel="fsdp"),
     )  # fmt: skip
     train(recipe, folder / "straight")

@@ -18,7 +18,7 @@ def losses(out):
     return [row["loss"] for row in rows if "loss" in row]
 
 
-def test_a_run_in_bfloat16_compiled_learns_and_goes_on(recipe, tmp_path, unchecked):
+def test_a_run_in_bfloat16_compiled_learns_and_resumes(recipe, tmp_path, unchecked):
     on_gpu = override_recipe(
         recipe, ["train.device=cuda", "train.steps=60", "train.compile=true", "data.pad_to_multiple_of=8"]
     )
@@ -43,14 +43,14 @@ def test_compiled_bfloat16_follows_eager_float32(recipe, tmp_path, unchecked):
     assert losses(tmp_path / "fast") == pytest.approx(losses(tmp_path / "plain"), rel=2e-2)
 
 
-def test_a_run_begun_on_a_gpu_goes_on_without_one(recipe, tmp_path, unchecked):
+def test_a_run_started_on_a_gpu_resumes_without_one(recipe, tmp_path, unchecked):
     short = override_recipe(recipe, ["train.steps=6", "train.score_interval=0", "train.compile=false"])
     train(override_recipe(short, ["train.device=cuda"]), tmp_path / "run")
     assert train(override_recipe(short, ["train.steps=9"]), tmp_path / "run", resume=True)["steps"] == 9
 
 
 @pytest.mark.parametrize("compiled", ["false", "true"])
-def test_slices_in_bfloat16_follow_the_whole_model(recipe, tmp_path, compiled):
+def test_shards_in_bfloat16_follow_the_whole_model(recipe, tmp_path, compiled):
     """FSDP2 in a world of one process: weights travel and compute in bfloat16, slices and sums stay float32."""
     from regard.training.recipe import to_json
 

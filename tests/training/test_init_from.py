@@ -54,7 +54,8 @@ def test_the_body_and_the_vocabulary_are_taken_and_the_head_is_new(folder, pretr
     assert old.text.encode_one("the dog sees the house") == new.text.encode_one("the dog sees the house")
     assert new.model.config.vocab == old.model.config.vocab > 50
     said = capsys.readouterr().err
-    assert f"initialised from {pretrained / 'model'}: {len(body)} tensors copied; new: head.out.weight, head.out.bias" in said
+    assert f"initialised from {pretrained / 'model'}: {len(body)} tensors copied" in said
+    assert "; new: head.out.weight, head.out.bias" in said
     assert "not used: head.transform.weight" in said
 
 
@@ -78,7 +79,7 @@ def test_going_on_needs_nothing_of_what_the_run_began_from_and_equals_training_a
     assert [name for name, x in once.items() if not torch.equal(x, twice[name])] == []
 
 
-def test_a_model_that_was_fine_tuned_is_a_beginning_too(folder, pretrained, tmp_path, capsys):
+def test_a_run_can_start_from_a_fine_tuned_model(folder, pretrained, tmp_path, capsys):
     train(finetuned(folder, pretrained), tmp_path / "one")
     train(finetuned(folder, tmp_path / "one", kind="pairs"), tmp_path / "two")  # two labels instead of four
     assert "new: head.out.weight, head.out.bias" in capsys.readouterr().err
@@ -100,7 +101,7 @@ def test_any_other_difference_is_refused_by_name(folder, pretrained, tmp_path, s
         train(finetuned(folder, pretrained, *settings), tmp_path / "run")
 
 
-def test_what_is_not_there_or_of_another_kind_is_said(folder, pretrained, tmp_path):
+def test_what_is_not_there_or_of_another_kind_is_reported(folder, pretrained, tmp_path):
     with pytest.raises(BadInput, match=r"train\.init_from=nowhere"):
         train(finetuned(folder, "nowhere"), tmp_path / "run")
     shutil.copytree(pretrained, tmp_path / "half")
@@ -111,7 +112,7 @@ def test_what_is_not_there_or_of_another_kind_is_said(folder, pretrained, tmp_pa
         init_from.load_initial_weights(build(config(vocab=30, head=None)), init_from.resolve_source("en-de"))
 
 
-def test_a_listener_begins_from_the_encoder_of_ctc(tmp_path):
+def test_attention_asr_starts_from_the_encoder_of_ctc(tmp_path):
     heard = build(ctc.Config(vocab=9, **ctc.SIZES["tiny"]))
     save_model(tmp_path / "ctc", heard)
     model = build(attention_asr.Config(vocab=9, **attention_asr.SIZES["tiny"]))
@@ -166,7 +167,7 @@ def test_a_recipe_with_a_beginning_survives_json(folder, pretrained):
     assert override_recipe(whole, ["train.init_from=none"]).train.init_from is None
 
 
-def test_a_bert_folder_of_transformers_is_a_beginning_with_its_vocabulary(folder, pretrained, tmp_path, capsys):
+def test_a_run_can_start_from_a_transformers_bert_with_its_vocabulary(folder, pretrained, tmp_path, capsys):
     from regard.weights.hf import bert
 
     given = load_model(pretrained / "model")

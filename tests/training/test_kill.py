@@ -37,7 +37,8 @@ def recipe():
         Config(vocab=300, width=16, heads=2, ffn=32, encoder_layers=1, decoder_layers=1, dropout=0.2),
         translation.Config(beam_size=1),
         ParallelCorpus({folder!r}, vocab_size=300, batch_tokens=96, pad_to_multiple_of=1),
-        Train(steps={steps}, learning_rate=3e-3, warmup_steps=5, clip_grad_norm=1.0, ema_decay=0.9, average_checkpoints=3, eval_interval=6, score_interval=0, save_interval={save}, log_interval=1,
+        Train(steps={steps}, learning_rate=3e-3, warmup_steps=5, clip_grad_norm=1.0, ema_decay=0.9, average_checkpoints=3,
+              eval_interval=6, score_interval=0, save_interval={save}, log_interval=1,
               device="cpu"),
     )
 """
@@ -201,7 +202,7 @@ def test_runs_that_are_killed_fifty_times_end_at_the_same_bits(nursery, recipe_f
     assert within > 10
 
 
-def test_a_command_that_is_killed_goes_on_when_it_is_given_again(nursery, recipe_file, undisturbed, tmp_path):
+def test_a_killed_command_resumes_when_it_is_run_again(nursery, recipe_file, undisturbed, tmp_path):
     """As a user would: the command itself in a process of its own, killed while it writes its second checkpoint."""
     out, env = tmp_path / "run", os.environ | {"OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "regard.training", recipe_file, "train.save_interval=1", "--out", str(out)]
@@ -219,7 +220,7 @@ def test_a_command_that_is_killed_goes_on_when_it_is_given_again(nursery, recipe
     assert rows(out) == rows(undisturbed[0])
 
 
-def test_a_second_start_leaves_a_live_one_and_what_it_is_writing_alone(nursery, recipe_file, undisturbed, tmp_path):
+def test_a_second_start_does_not_disturb_a_running_one(nursery, recipe_file, undisturbed, tmp_path):
     out, log, second = tmp_path / "run", tmp_path / "log", tmp_path / "second"
     pid = nursery.start(recipe_file, out, log)
     assert wait_for(lambda: [path for path in strays(out) if path.is_dir()], pid)

@@ -75,9 +75,7 @@ def test_train_10_and_resume_to_20_equals_train_20_to_the_bit(recipe, tmp_path, 
     assert_equal_runs(straight, out, "step-00000020")
 
 
-def test_a_run_that_is_compiling_ends_as_any_process_does_and_can_be_begun_again(
-    recipe, tmp_path, straight, monkeypatch
-):
+def test_sigterm_while_compiling_ends_the_process_and_the_run_can_restart(recipe, tmp_path, straight, monkeypatch):
     out = tmp_path / "interrupted"
 
     class Ended(Exception):
@@ -102,7 +100,7 @@ def test_a_run_that_is_compiling_ends_as_any_process_does_and_can_be_begun_again
     assert_equal_runs(straight, out, "step-00000020")
 
 
-def test_interrupted_run_finishes_its_update_saves_says_how_to_go_on_and_goes_on(
+def test_interrupted_run_finishes_its_update_saves_says_how_to_resume_and_resumes(
     recipe, tmp_path, straight, monkeypatch, capfd
 ):
     out, update = tmp_path / "interrupted", TrainingRun._update
@@ -126,7 +124,7 @@ def test_interrupted_run_finishes_its_update_saves_says_how_to_go_on_and_goes_on
     assert_equal_runs(straight, out, "step-00000020")
 
 
-def test_a_killed_run_goes_on_from_its_last_checkpoint_to_the_same_end(recipe, tmp_path, straight, monkeypatch):
+def test_a_killed_run_resumes_from_its_last_checkpoint_to_the_same_end(recipe, tmp_path, straight, monkeypatch):
     out, update = tmp_path / "killed", TrainingRun._update
 
     def killed(self, batches):
@@ -306,7 +304,7 @@ def test_resuming_on_data_that_have_changed_underneath_is_refused(recipe, tmp_pa
         train(short, tmp_path / "run", resume=True)
 
 
-def test_data_without_a_validation_part_are_refused_before_training_begins(recipe, tmp_path, toy, monkeypatch):
+def test_data_without_a_validation_split_are_refused_before_training_begins(recipe, tmp_path, toy, monkeypatch):
     for name in ("train.en", "train.de"):
         shutil.copy(toy / name, tmp_path / name)
     monkeypatch.setattr(TrainingRun, "_update", lambda *_: pytest.fail("it began"))
@@ -451,7 +449,8 @@ def test_recipe_can_be_given_by_name_of_file(recipe, tmp_path, toy):
         '"""Mine."""\n'
         "from regard.data.text.parallel_corpus import ParallelCorpus\nfrom regard.models.transformer import Config\n"
         "from regard.tasks.text import translation\nfrom regard.training.recipe import Recipe, Train\n"
-        f"def recipe():\n    return Recipe(Config(300), translation.Config(), ParallelCorpus({str(toy)!r}, vocab_size=300))\n"
+        f"def recipe():\n    data = ParallelCorpus({str(toy)!r}, vocab_size=300)\n"
+        "    return Recipe(Config(300), translation.Config(), data)\n"
     )
     result = train(file, tmp_path / "run", settings=["train.steps=2", "train.score_interval=0"], quick=True)
     assert result["recipe"] == "mine"
@@ -465,7 +464,7 @@ def test_blocks_that_are_run_again_for_their_gradient_change_nothing_to_the_bit(
     assert_equal_runs(straight, tmp_path / "again", "step-00000020")
 
 
-def test_several_makers_of_batches_change_nothing_to_the_bit(recipe, tmp_path, straight):
+def test_several_workers_change_nothing_to_the_bit(recipe, tmp_path, straight):
     out = tmp_path / "many"
     train(override_recipe(recipe, ["train.num_workers=3", "train.steps=10"]), out)
     train(override_recipe(recipe, ["train.num_workers=2"]), out, resume=True)
@@ -473,7 +472,7 @@ def test_several_makers_of_batches_change_nothing_to_the_bit(recipe, tmp_path, s
 
 
 @pytest.mark.parametrize("optimizer", ["muon", "adafactor", "sgd(momentum=0.9)"])
-def test_every_optimiser_goes_on_to_the_bit(recipe, tmp_path, optimizer):
+def test_every_optimizer_resumes_to_the_bit(recipe, tmp_path, optimizer):
     recipe = override_recipe(
         recipe, [f"train.optimizer={optimizer}", "train.score_interval=0", "train.layer_decay=0.8"]
     )
@@ -483,7 +482,7 @@ def test_every_optimiser_goes_on_to_the_bit(recipe, tmp_path, optimizer):
     assert_equal_runs(tmp_path / "a", tmp_path / "b", "step-00000012")
 
 
-def test_a_batch_that_does_not_fit_is_one_line_with_what_would(recipe, tmp_path, monkeypatch):
+def test_out_of_memory_suggests_a_smaller_batch(recipe, tmp_path, monkeypatch):
     from regard.tasks.text.translation import Translation
 
     plain = Translation.loss
@@ -501,7 +500,7 @@ def test_a_batch_that_does_not_fit_is_one_line_with_what_would(recipe, tmp_path,
     assert "\n" not in str(caught.value)
 
 
-def test_updates_that_are_not_finite_are_left_out_and_counted(recipe, tmp_path, monkeypatch, capfd):
+def test_updates_that_are_not_finite_are_skipped_and_counted(recipe, tmp_path, monkeypatch, capfd):
     from regard.tasks.text.translation import Translation
 
     plain = Translation.loss
@@ -517,7 +516,7 @@ def test_updates_that_are_not_finite_are_left_out_and_counted(recipe, tmp_path, 
     assert all(x.isfinite().all() for x in load_file(tmp_path / "run" / "checkpoints" / "final.safetensors").values())
 
 
-def test_a_damaged_checkpoint_is_passed_over_and_said(recipe, tmp_path, straight, capfd):
+def test_a_damaged_checkpoint_is_skipped_and_reported(recipe, tmp_path, straight, capfd):
     out = tmp_path / "damaged"
     train(override_recipe(recipe, ["train.steps=16"]), out)
     file = out / "checkpoints" / "step-00000016" / "optimizer.safetensors"
@@ -542,13 +541,13 @@ def test_a_clock_that_jumps_changes_nothing(recipe, tmp_path, straight, monkeypa
     assert_equal_runs(straight, tmp_path / "jumps", "step-00000020")
 
 
-def test_a_shape_that_cannot_be_is_one_line_before_anything_is_written(recipe, tmp_path):
+def test_an_impossible_model_shape_raises_before_anything_is_written(recipe, tmp_path):
     with pytest.raises(RegardError, match="not divisible by 5 heads"):
         train(override_recipe(recipe, ["model.heads=5"]), tmp_path / "run")
     assert not (tmp_path / "run" / "recipe.json").exists()
 
 
-def test_a_run_in_bfloat16_goes_on_to_the_bit(recipe, tmp_path):
+def test_a_run_in_bfloat16_resumes_to_the_bit(recipe, tmp_path):
     """Where this CPU computes in it at all."""
     if not supports_dtype("bfloat16"):
         pytest.skip("this CPU does not compute in bfloat16")

@@ -21,7 +21,8 @@ def recipe():
                feedforward="moe(num_experts=4, top_k=2)"),
         language_modeling.Config(balance={balance}),
         TextFile({file!r}, context_length=8, batch_size=6),
-        Train(steps=6, learning_rate=3e-3, warmup_steps=2, gradient_accumulation_steps=2, clip_grad_norm=1.0, eval_interval=3, save_interval=3, log_interval=1, device="cpu"),
+        Train(steps=6, learning_rate=3e-3, warmup_steps=2, gradient_accumulation_steps=2, clip_grad_norm=1.0,
+              eval_interval=3, save_interval=3, log_interval=1, device="cpu"),
     )
 """
 

@@ -30,7 +30,8 @@ def recipe():
         Config(vocab=300, width=16, heads=4, ffn=32, encoder_layers=2, decoder_layers=1, dropout=0.0, norm="pre"),
         translation.Config(beam_size=2),
         ParallelCorpus({folder!r}, vocab_size=300, batch_tokens=96, pad_to_multiple_of=1),
-        Train(steps=12, gradient_accumulation_steps=2, learning_rate=3e-3, warmup_steps=5, clip_grad_norm=1.0, weight_decay=0.01, ema_decay=0.9, average_checkpoints=3, eval_interval=6, save_interval=4,
+        Train(steps=12, gradient_accumulation_steps=2, learning_rate=3e-3, warmup_steps=5, clip_grad_norm=1.0,
+              weight_decay=0.01, ema_decay=0.9, average_checkpoints=3, eval_interval=6, save_interval=4,
               log_interval=2, device="cpu", score_interval=0),
     )
 """
@@ -121,12 +122,12 @@ def spread(recipe_file, one, tmp_path_factory):
 @pytest.mark.parametrize(
     "way", [f"{way}{ranks}" for ranks, ways in WAYS.items() for way in ways if way not in ("half", "scored")]
 )
-def test_the_curve_does_not_depend_on_how_the_model_is_spread(spread, one, way):
+def test_the_curve_does_not_depend_on_parallelism(spread, one, way):
     close(one, spread / way)
 
 
 @pytest.mark.parametrize("way", ["ddp2", "fsdp2", "tensor2", "both4"])
-def test_nor_does_the_model_that_is_saved(spread, one, way):
+def test_the_saved_model_does_not_depend_on_parallelism(spread, one, way):
     """Its outputs: a key's bias has no gradient but rounding, which AdamW makes as large as any other."""
     source, target = torch.arange(4, 28).view(4, 6), torch.arange(30, 50).view(4, 5)
     a, b = (load_model(out / "model").model.eval()(source, target) for out in (one, spread / way))
@@ -134,11 +135,11 @@ def test_nor_does_the_model_that_is_saved(spread, one, way):
     assert a.std() > 0.1
 
 
-def test_a_model_in_slices_writes_and_is_scored(spread):
+def test_a_model_in_shards_writes_and_is_scored(spread):
     assert "bleu" in json.loads((spread / "scored2" / "result.json").read_text())["validation"]["last"]
 
 
-def test_a_run_of_two_processes_goes_on_with_four_and_then_with_one(spread, one):
+def test_a_run_of_two_processes_resumes_with_four_and_then_with_one(spread, one):
     close(one, spread / "half2")
 
 

@@ -155,7 +155,8 @@ def test_the_shell_entry_trains_measures_and_reports_errors_in_one_line(tmp_path
         '"""Mine."""\n'
         "from regard.data.text.parallel_corpus import ParallelCorpus\nfrom regard.models.transformer import Config\n"
         "from regard.tasks.text import translation\nfrom regard.training.recipe import Recipe\n"
-        f"def recipe():\n    return Recipe(Config(300), translation.Config(), ParallelCorpus({str(toy)!r}, vocab_size=300))\n"
+        f"def recipe():\n    data = ParallelCorpus({str(toy)!r}, vocab_size=300)\n"
+        "    return Recipe(Config(300), translation.Config(), data)\n"
     )
     out = str(tmp_path / "run")
     assert main([str(file), "train.steps=2", "train.device=cpu", "--quick", "--out", out]) == 0

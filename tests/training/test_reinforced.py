@@ -24,7 +24,7 @@ def hard(recipe):
     return replace(recipe, model=model, task=task)
 
 
-def test_choices_that_nothing_teaches_are_refused(hard, recipe, tmp_path):
+def test_samplers_without_a_reward_are_refused(hard, recipe, tmp_path):
     with pytest.raises(RegardError, match="HardAligner draws what nothing here teaches: take a reinforced task"):
         train(replace(hard, task=recipe.task), tmp_path / "run")
 

@@ -120,7 +120,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_train_n_stop_and_go_on_equals_train_2n_to_the_bit(recipe, tmp_path, monkeypatch, way):
+def test_train_n_stop_and_resume_equals_train_2n_to_the_bit(recipe, tmp_path, monkeypatch, way):
     whole = override_recipe(recipe, [*BASE, *WAYS[way]])
     train(whole, tmp_path / "straight")
     (place,) = in_pieces(whole, tmp_path / "stopped", [5], monkeypatch)
@@ -131,7 +131,7 @@ def test_train_n_stop_and_go_on_equals_train_2n_to_the_bit(recipe, tmp_path, mon
 @pytest.mark.parametrize(
     "name", ["rnnsearch", *(pytest.param(name, marks=pytest.mark.long) for name in ("seq2seq", "luong"))]
 )
-def test_a_model_that_reads_its_own_words_goes_on_to_the_bit(recipe, tmp_path, monkeypatch, name):
+def test_scheduled_sampling_is_resumed_to_the_bit(recipe, tmp_path, monkeypatch, name):
     module = importlib.import_module(f"regard.models.{name}")
     model = module.Config(vocab=300, **module.SIZES["tiny"] | {"width": 16, "hidden": 16})
     whole = override_recipe(
@@ -199,7 +199,7 @@ def stopped(recipe, tmp_path, monkeypatch):
     return tmp_path / "run"
 
 
-def test_a_run_whose_last_checkpoint_is_damaged_goes_on_from_the_one_before_says_so_and_ends_at_the_same_bits(
+def test_a_run_whose_last_checkpoint_is_damaged_resumes_from_the_one_before_says_so_and_ends_at_the_same_bits(
     recipe, stopped, straight, capfd
 ):
     damage(stopped / "checkpoints" / "stop-00000007" / "optimizer.safetensors")
@@ -212,7 +212,7 @@ def test_a_run_whose_last_checkpoint_is_damaged_goes_on_from_the_one_before_says
 
 
 @pytest.mark.parametrize("resume", [True, False])
-def test_a_run_none_of_whose_checkpoints_is_sound_is_left_as_it_is(recipe, stopped, resume):
+def test_a_run_with_only_damaged_checkpoints_is_left_untouched(recipe, stopped, resume):
     for path in (stopped / "checkpoints").glob("st?p-*"):
         damage(path / "model.safetensors")
     before = {file: file.read_bytes() for file in stopped.rglob("*") if file.is_file()}
@@ -248,7 +248,7 @@ def test_a_folder_that_cannot_be_made_is_one_line(recipe, tmp_path):
         train(override_recipe(recipe, BASE), tmp_path / "file" / "run")
 
 
-def test_a_run_of_another_recipe_is_not_gone_on_with(stopped):
+def test_a_run_of_another_recipe_is_not_resumed(stopped):
     with pytest.raises(BadInput, match="holds a run of toy, not of luong_multi30k") as error:
         train("luong_multi30k", stopped, resume=True, settings=["train.steps=8"])
     assert "\n" not in str(error.value)

@@ -49,7 +49,7 @@ def test_after_the_peak_no_rate_rises(schedule):
 
 @pytest.mark.parametrize("schedule", ENDING)
 @pytest.mark.parametrize("min_ratio", [0.0, 0.1])
-def test_the_last_update_is_at_the_floor_and_so_are_all_after_it(schedule, min_ratio):
+def test_the_last_update_is_at_the_minimum_and_so_are_all_after_it(schedule, min_ratio):
     assert learning_rate_factor(schedule, 1000, 100, 1000, min_ratio) == pytest.approx(min_ratio)
     assert learning_rate_factor(schedule, 5000, 100, 1000, min_ratio) == pytest.approx(min_ratio)
 

@@ -62,7 +62,7 @@ def change(folder, **values):
 # -- what comes back ---------------------------------------------------------------------------------------------------
 
 
-def test_what_was_saved_comes_back(saved, model, text):
+def test_save_load_round_trip(saved, model, text):
     found = load_model(saved)
     assert torch.equal(found.model(*ASKED), model(*ASKED))
     assert found.model.config == model.config
@@ -87,7 +87,7 @@ def test_what_was_saved_comes_back(saved, model, text):
     ],
     ids=str,
 )
-def test_every_kind_of_model_comes_back(tmp_path, settings):
+def test_every_kind_of_model_round_trips(tmp_path, settings):
     model = Transformer(replace(CONFIG, **settings)).eval()
     save_model(tmp_path / "m", model)
     found = load_model(tmp_path / "m")
@@ -97,7 +97,7 @@ def test_every_kind_of_model_comes_back(tmp_path, settings):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_model_of_the_table_comes_back(tmp_path, name):
+def test_every_registered_model_round_trips(tmp_path, name):
     words = {"vocab": 30} if "vocab" in import_module(MODELS[name][0]).Config.__dataclass_fields__ else {}
     model = build(name, size="tiny", **words).eval()
     save_model(tmp_path / "m", model)
@@ -116,7 +116,7 @@ def test_tied_tensors_are_stored_once_and_tied_again(saved):
     assert found.head.weight is found.embed.weight
 
 
-def test_float16_storage_comes_back_as_float32(tmp_path, model):
+def test_float16_storage_loads_as_float32(tmp_path, model):
     save_model(tmp_path / "full", model)
     save_model(tmp_path / "half", model, dtype="float16")
     sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("half", "full")]
@@ -128,7 +128,7 @@ def test_float16_storage_comes_back_as_float32(tmp_path, model):
     assert (tmp_path / "again/model.safetensors").read_bytes() == (tmp_path / "half/model.safetensors").read_bytes()
 
 
-def test_int8_storage_comes_back_as_float32_within_half_a_step(tmp_path, model, text):
+def test_int8_storage_loads_as_float32_within_half_a_step(tmp_path, model, text):
     from safetensors.torch import load_file
 
     save_model(tmp_path / "full", model, text)
@@ -155,7 +155,7 @@ def test_int8_storage_comes_back_as_float32_within_half_a_step(tmp_path, model, 
         torch.testing.assert_close(again[name], value, rtol=1e-6, atol=0)
 
 
-def test_rows_of_nothing_and_tables_of_more_axes_can_be_stored_in_eight_bits():
+def test_zero_rows_and_higher_ranks_can_be_stored_in_int8():
     from regard.weights.int8 import dequantize_int8, quantize_int8
 
     tensors = {"a": torch.randn(3, 4, 5, 2), "b": torch.zeros(2, 3), "n": torch.arange(4), "v": torch.randn(6)}
@@ -173,7 +173,7 @@ def test_rows_of_nothing_and_tables_of_more_axes_can_be_stored_in_eight_bits():
     [(float("inf"), r"'embed\.weight' holds values that are not finite"), (float("nan"), "not finite")],
     ids=str,
 )
-def test_what_eight_bits_cannot_hold_is_refused(tmp_path, model, change, said):
+def test_values_that_int8_cannot_store_raise(tmp_path, model, change, said):
     with torch.no_grad():
         model.embed.weight[7, 3] = change
     with pytest.raises(BadInput, match=said):
@@ -181,7 +181,7 @@ def test_what_eight_bits_cannot_hold_is_refused(tmp_path, model, change, said):
     assert not any(tmp_path.iterdir())
 
 
-def test_scales_that_do_not_fit_are_found_out(tmp_path, model):
+def test_mismatched_scales_raise(tmp_path, model):
     from regard.weights.int8 import dequantize_int8, quantize_int8
 
     stored = quantize_int8({"a": torch.randn(3, 4)})
@@ -197,7 +197,7 @@ def test_a_float64_model_stays_one(tmp_path, model):
     assert torch.equal(found(*ASKED), model(*ASKED))
 
 
-def test_values_too_large_for_float16_are_refused(tmp_path, model):
+def test_values_too_large_for_float16_raise(tmp_path, model):
     with torch.no_grad():
         model.embed.weight[7, 3] = 1e6
     with pytest.raises(BadInput, match=r"'embed\.weight' has values too large for float16"):
@@ -212,7 +212,7 @@ def test_infinite_weights_stay_infinite(tmp_path, model):
     assert load_model(tmp_path / "m").model.embed.weight[7, 3] == float("-inf")
 
 
-def test_weights_that_lie_column_by_column_are_saved_row_by_row(tmp_path, model):
+def test_column_major_weights_are_saved_contiguously(tmp_path, model):
     expected = model(*ASKED)
     for module in model.modules():
         if isinstance(module, nn.Linear) and module is not model.head:
@@ -223,7 +223,7 @@ def test_weights_that_lie_column_by_column_are_saved_row_by_row(tmp_path, model)
     assert torch.equal(found(*ASKED), expected)
 
 
-def test_tied_weights_that_lie_column_by_column_stay_tied(tmp_path, model):
+def test_tied_column_major_weights_stay_tied(tmp_path, model):
     model.embed.weight.data = model.embed.weight.data.t().contiguous().t()
     save_model(tmp_path / "m", model)
     found = load_model(tmp_path / "m").model
@@ -231,12 +231,12 @@ def test_tied_weights_that_lie_column_by_column_stay_tied(tmp_path, model):
     assert torch.equal(found.embed.weight, model.embed.weight)
 
 
-def test_a_compiled_model_is_saved_as_what_it_wraps(tmp_path, model):
+def test_a_compiled_model_is_saved_unwrapped(tmp_path, model):
     save_model(tmp_path / "m", torch.compile(model, backend="eager"))
     assert torch.equal(load_model(tmp_path / "m").model(*ASKED), model(*ASKED))
 
 
-def test_loading_and_saving_leave_the_random_state_alone(tmp_path, model):
+def test_loading_and_saving_do_not_change_the_random_state(tmp_path, model):
     before = torch.get_rng_state()
     save_model(tmp_path / "m", model)
     load_model(tmp_path / "m")
@@ -250,7 +250,7 @@ def test_the_same_model_gives_the_same_files(tmp_path, model, text):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
-def test_others_may_read_what_the_umask_lets_them_read(tmp_path, model, text):
+def test_permissions_follow_the_umask(tmp_path, model, text):
     before = os.umask(0o022)
     try:
         save_model(tmp_path / "m", model, text, card="hello")
@@ -263,14 +263,14 @@ def test_others_may_read_what_the_umask_lets_them_read(tmp_path, model, text):
 # -- what is refused when saving ---------------------------------------------------------------------------------------
 
 
-def test_an_unregistered_part_is_refused_with_the_way_to_register_it(tmp_path):
+def test_an_unregistered_part_raises_with_how_to_register_it(tmp_path):
     model = Transformer(replace(CONFIG, attention=SoftmaxAttention()))
     with pytest.raises(RegardError, match="MECHANISMS"):
         save_model(tmp_path / "m", model)
     assert not any(tmp_path.iterdir())
 
 
-def test_an_unregistered_model_is_refused_with_the_way_to_register_it(tmp_path):
+def test_an_unregistered_model_raises_with_how_to_register_it(tmp_path):
     class Mine(nn.Linear):
         pass
 
@@ -278,7 +278,7 @@ def test_an_unregistered_model_is_refused_with_the_way_to_register_it(tmp_path):
         save_model(tmp_path / "m", Mine(2, 2))
 
 
-def test_a_model_that_is_not_what_its_config_says_is_refused(tmp_path, model):
+def test_a_model_that_differs_from_its_config_raises(tmp_path, model):
     model.decoder.blocks[1].feed.extra = nn.Linear(3, 3)
     del model.encoder.blocks[0].mix_norm.bias
     with pytest.raises(BadInput, match=r"decoder\.blocks\.1\.feed\.extra\.weight.*encoder\.blocks\.0\.mix_norm\.bias"):
@@ -286,14 +286,14 @@ def test_a_model_that_is_not_what_its_config_says_is_refused(tmp_path, model):
 
 
 @pytest.mark.parametrize("value", [torch.float16, float("nan"), {1, 2}], ids=str)
-def test_a_task_that_json_cannot_hold_is_refused(tmp_path, model, value):
+def test_a_task_that_json_cannot_represent_raises(tmp_path, model, value):
     with pytest.raises(BadInput, match="JSON"):
         save_model(tmp_path / "m", model, task={"name": "translation", "beam_size": value})
     assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("dtype", ["int4", "floaty", torch.int16])
-def test_an_impossible_storage_is_refused(tmp_path, model, dtype):
+def test_an_unknown_storage_dtype_raises(tmp_path, model, dtype):
     with pytest.raises(BadInput, match="choose float16"):
         save_model(tmp_path / "m", model, dtype=dtype)
 
@@ -301,7 +301,7 @@ def test_an_impossible_storage_is_refused(tmp_path, model, dtype):
 # -- replacing ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_of_ours_is_replaced_as_a_whole(saved, model):
+def test_a_saved_model_is_replaced_as_a_whole(saved, model):
     save_model(saved, model)  # without vocabulary, task and card this time
     assert set(listing(saved)) == {"config.json", "model.safetensors"}
     assert [p.name for p in saved.parent.iterdir()] == ["m"]
@@ -314,7 +314,7 @@ def test_an_empty_folder_is_filled(tmp_path, model):
 
 
 @pytest.mark.parametrize("content", [{"thesis.tex": "ten years"}, {"config.json": "{}"}, {"config.json": "no json"}])
-def test_a_folder_of_others_is_never_replaced(tmp_path, model, content):
+def test_other_folders_are_never_replaced(tmp_path, model, content):
     for name, written in content.items():
         (tmp_path / "m").mkdir()
         (tmp_path / "m" / name).write_text(written)
@@ -324,14 +324,14 @@ def test_a_folder_of_others_is_never_replaced(tmp_path, model, content):
     assert listing(tmp_path) == before
 
 
-def test_a_folder_of_ours_with_something_else_in_it_is_never_replaced(saved, model):
+def test_a_saved_model_with_other_files_is_never_replaced(saved, model):
     (saved / "notes.txt").write_text("mine")
     with pytest.raises(BadInput, match="holds other things"):
         save_model(saved, model)
     assert (saved / "notes.txt").read_text() == "mine"
 
 
-def test_a_file_in_the_way_is_never_replaced(tmp_path, model):
+def test_a_file_is_never_replaced(tmp_path, model):
     (tmp_path / "m").write_text("mine")
     with pytest.raises(BadInput, match="is a file"):
         save_model(tmp_path / "m", model)
@@ -367,7 +367,7 @@ def at(when, real):
     ],
     ids=lambda value: str(getattr(value, "__name__", value)),
 )
-def test_a_full_disk_leaves_everything_as_it_was(tmp_path, monkeypatch, model, text, fresh, where, name, after):
+def test_a_full_disk_changes_nothing(tmp_path, monkeypatch, model, text, fresh, where, name, after):
     if not fresh:
         save_model(tmp_path / "m", Transformer(CONFIG), text, card="the old one")
     elif (name, after) == ("rename", 1):
@@ -382,7 +382,7 @@ def test_a_full_disk_leaves_everything_as_it_was(tmp_path, monkeypatch, model, t
     assert [p.name for p in tmp_path.iterdir()] == ([] if fresh else ["m"])
 
 
-def test_what_cannot_be_moved_back_is_not_deleted(saved, monkeypatch, model):
+def test_a_folder_that_cannot_be_moved_back_is_not_deleted(saved, monkeypatch, model):
     real, calls = os.rename, count()
     monkeypatch.setattr(os, "rename", lambda *names: real(*names) if next(calls) == 0 else full())
     before = listing(saved)
@@ -391,7 +391,7 @@ def test_what_cannot_be_moved_back_is_not_deleted(saved, monkeypatch, model):
     assert listing(Path(str(error.value).split("what was there is now ")[1])) == before
 
 
-def test_an_interruption_leaves_everything_as_it_was(saved, monkeypatch, model):
+def test_an_interruption_changes_nothing(saved, monkeypatch, model):
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
@@ -418,7 +418,7 @@ except BadInput as error:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="file size limits are POSIX's")
-def test_a_write_that_truly_fails_leaves_everything_as_it_was(saved):
+def test_a_failed_write_changes_nothing(saved):
     before = listing(saved.parent)
     done = subprocess.run([sys.executable, "-c", LIMITED, str(saved)], capture_output=True, text=True, timeout=60)
     assert "nothing was changed" in done.stdout, done.stderr
@@ -457,13 +457,13 @@ def test_a_folder_in_place_of_a_file_is_named(saved, name):
 
 
 @pytest.mark.parametrize("keep", [0, 5, 1000, -1])
-def test_truncated_weights_are_refused(saved, keep):
+def test_truncated_weights_raise(saved, keep):
     file = saved / "model.safetensors"
     file.write_bytes(file.read_bytes()[:keep])
     refused(saved, r"model\.safetensors is damaged, cut short or changed")
 
 
-def test_a_single_flipped_bit_is_noticed(saved):
+def test_a_flipped_bit_raises(saved):
     file = saved / "model.safetensors"
     data = bytearray(file.read_bytes())
     data[-100] ^= 1
@@ -471,13 +471,13 @@ def test_a_single_flipped_bit_is_noticed(saved):
     refused(saved, r"model\.safetensors is damaged")
 
 
-def test_a_file_that_never_was_safetensors_is_refused(saved):
+def test_a_file_that_is_no_safetensors_raises(saved):
     (saved / "model.safetensors").write_bytes(b"hello")
     change(saved, files={"model.safetensors": folder_module._sha256(saved / "model.safetensors")})
     refused(saved, "is no safetensors file")
 
 
-def test_an_edited_vocabulary_is_noticed(saved):
+def test_an_edited_tokenizer_raises(saved):
     file = saved / "tokenizer.json"
     file.write_text(file.read_text().replace("</s>", "</t>"))
     refused(saved, r"tokenizer\.json is damaged")
@@ -520,14 +520,14 @@ def test_a_config_without_what_a_model_needs_says_what(saved):
     refused(saved, "vocab")
 
 
-def test_an_unknown_model_offers_the_nearest(saved):
+def test_an_unknown_model_suggests_the_nearest(saved):
     change(saved, model="transfromer")
     with pytest.raises(UnknownName, match="did you mean 'transformer'"):
         load_model(saved)
 
 
 @pytest.mark.parametrize("written", ["", "{", "[1]", "\ufeff{}", "3"])
-def test_a_config_that_is_not_a_json_object_is_refused(saved, written):
+def test_a_config_that_is_not_a_json_object_raises(saved, written):
     (saved / "config.json").write_text(written, encoding="utf-8")
     refused(saved, r"config\.json is damaged")
 
@@ -541,14 +541,14 @@ def test_a_config_that_lacks_something_says_what(saved, key):
 
 
 @pytest.mark.parametrize("files", [{}, {"model.safetensors": "x", "../../etc/passwd": "y"}])
-def test_a_list_of_files_that_we_do_not_write_is_refused(saved, files):
+def test_an_invalid_list_of_files_raises(saved, files):
     if files:
         files["model.safetensors"] = folder_module._sha256(saved / "model.safetensors")
     change(saved, files=files)
     refused(saved, "list of files")
 
 
-def test_a_folder_of_transformers_is_pointed_to_its_reader(tmp_path):
+def test_a_folder_of_transformers_raises_with_its_importer(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "marian"}')
     refused(tmp_path, r"regard\.weights\.hf\.marian\.load")
 
@@ -564,19 +564,19 @@ FORMATS = Path(__file__).parent / "formats"
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 
 
-def test_a_newer_format_is_refused_with_what_to_do(saved):
+def test_a_newer_format_raises_with_what_to_do(saved):
     change(saved, format=folder_module.FORMAT + 1, regard="9.0.0")
     refused(saved, r"Regard 9\.0\.0.*pip install -U regard")
 
 
 @pytest.mark.parametrize("number", [0, -3])
-def test_a_format_that_never_was_is_refused(saved, number):
+def test_an_unknown_format_raises(saved, number):
     change(saved, format=number)
     refused(saved, "no version of Regard")
 
 
 @pytest.mark.parametrize("number", [None, "1", 1.5, True])
-def test_something_that_is_no_format_number_is_refused(saved, number):
+def test_an_invalid_format_number_raises(saved, number):
     change(saved, format=number)
     refused(saved, "no format number")
 
@@ -608,7 +608,7 @@ def test_the_stored_example_of_every_format_loads(number):
 
 
 @pytest.mark.parametrize("number", folder_module.CONVERTED)
-def test_a_format_from_before_the_names_changed_is_refused_and_can_be_converted(number, tmp_path):
+def test_an_old_format_raises_and_can_be_converted(number, tmp_path):
     old = tmp_path / "old"
     shutil.copytree(FORMATS / str(number), old)
     refused(old, r"python scripts/convert_models\.py")

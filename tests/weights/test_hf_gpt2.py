@@ -31,7 +31,7 @@ def model(**settings):
 @pytest.mark.parametrize(
     "settings", [{}, {"tied": False}, {"bias": False}, {"feedforward": "relu", "ffn": 24}], ids=str
 )
-def test_transformers_reads_what_we_write(tmp_path, settings):
+def test_transformers_loads_saved_folders(tmp_path, settings):
     ours = model(**settings)
     gpt2.save(tmp_path / "m", ours)
     theirs, info = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "m", output_loading_info=True)
@@ -43,7 +43,7 @@ def test_transformers_reads_what_we_write(tmp_path, settings):
     assert theirs.config.eos_token_id == 39
 
 
-def test_we_read_what_transformers_writes(tmp_path):
+def test_folders_of_transformers_load(tmp_path):
     ours = model()
     gpt2.save(tmp_path / "a", ours)
     transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "a").save_pretrained(tmp_path / "b")
@@ -54,7 +54,7 @@ def test_we_read_what_transformers_writes(tmp_path):
     assert torch.equal(found(ASKED), ours(ASKED))
 
 
-def test_a_file_of_the_body_alone_with_masks_in_it_is_read(tmp_path):
+def test_a_file_of_a_bare_model_with_masks_loads(tmp_path):
     """As the first files that were published are."""
     ours = model()
     gpt2.save(tmp_path / "m", ours)
@@ -66,14 +66,14 @@ def test_a_file_of_the_body_alone_with_masks_in_it_is_read(tmp_path):
     assert torch.equal(found(ASKED), ours(ASKED))
 
 
-def test_the_vocabulary_goes_with_it(tmp_path):
+def test_the_tokenizer_is_saved(tmp_path):
     text = Tokenizer.train(["a dog and a cat"], kind="word", size=20)
     gpt2.save(tmp_path / "m", model(), text)
     _, found = gpt2.load(tmp_path / "m")
     assert found.encode(["a cat"]) == text.encode(["a cat"])
 
 
-def test_a_folder_that_is_not_one_is_refused(tmp_path):
+def test_other_folders_raise(tmp_path):
     gpt2.save(tmp_path / "m", model())
     with pytest.raises(BadInput, match=r"regard\.weights\.hf\.gpt2\.load"):
         load_model(tmp_path / "m")
@@ -87,7 +87,7 @@ def test_a_folder_that_is_not_one_is_refused(tmp_path):
         gpt2.save(tmp_path / "m", model())
 
 
-def test_what_is_written_is_written_over(tmp_path):
+def test_a_saved_folder_can_be_overwritten(tmp_path):
     gpt2.save(tmp_path / "m", model())
     gpt2.save(tmp_path / "m", model(layers=1))
     assert json.loads((tmp_path / "m/config.json").read_text())["n_layer"] == 1

@@ -51,7 +51,7 @@ def answer(theirs):
 @pytest.mark.parametrize(
     "settings", [{}, {"head_bias": False}, {"feedforward": "relu", "activation_dropout": 0.2}], ids=str
 )
-def test_transformers_reads_what_we_write(tmp_path, settings):
+def test_transformers_loads_saved_folders(tmp_path, settings):
     ours = model(**settings)
     marian.save(tmp_path / "m", ours)
     theirs, info = transformers.MarianMTModel.from_pretrained(tmp_path / "m", output_loading_info=True)
@@ -64,7 +64,7 @@ def test_transformers_reads_what_we_write(tmp_path, settings):
     assert 39 not in written[0, 1:].tolist()
 
 
-def test_we_read_what_transformers_writes(tmp_path):
+def test_folders_of_transformers_load(tmp_path):
     ours = model()
     marian.save(tmp_path / "a", ours)
     transformers.MarianMTModel.from_pretrained(tmp_path / "a").save_pretrained(tmp_path / "b")
@@ -75,14 +75,14 @@ def test_we_read_what_transformers_writes(tmp_path):
     assert torch.equal(found(*ASKED), ours(*ASKED))
 
 
-def test_the_vocabulary_goes_with_it(tmp_path):
+def test_the_tokenizer_is_saved(tmp_path):
     text = Tokenizer.train(["a dog and a cat"], kind="word", size=20)
     marian.save(tmp_path / "m", model(), text)
     _, found = marian.load(tmp_path / "m")
     assert found.encode(["a cat"]) == text.encode(["a cat"])
 
 
-def test_a_folder_is_replaced_only_if_it_is_one_of_theirs(tmp_path):
+def test_only_folders_of_transformers_are_replaced(tmp_path):
     marian.save(tmp_path / "m", model())
     marian.save(tmp_path / "m", model())
     (tmp_path / "m" / "notes.txt").write_text("mine")
@@ -96,7 +96,7 @@ def pickled(folder, value):
     torch.save(value, folder / "pytorch_model.bin")
 
 
-def test_older_files_are_read_without_running_what_is_in_them(tmp_path):
+def test_pickled_files_load_without_executing_code(tmp_path):
     ours = model()
     pickled(tmp_path / "m", export_state_dict(marian.table(ours.config), ours))
     found, _ = marian.load(tmp_path / "m")
@@ -109,7 +109,7 @@ class Trap:
 
 
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
-def test_a_pickle_with_code_in_it_is_refused(tmp_path, monkeypatch):
+def test_a_pickle_with_code_raises(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pickled(tmp_path / "m", {"model.shared.weight": Trap()})
     with pytest.raises(BadInput, match=r"pytorch_model\.bin is damaged or no file of tensors"):
@@ -121,13 +121,13 @@ def test_a_pickle_with_code_in_it_is_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("value", [[torch.zeros(2)], {"a": 3}, {3: torch.zeros(2)}])
-def test_a_file_of_something_else_is_refused(tmp_path, value):
+def test_a_file_without_tensors_raises(tmp_path, value):
     pickled(tmp_path / "m", value)
     with pytest.raises(BadInput):
         marian.load(tmp_path / "m")
 
 
-def test_truncated_and_missing_files_are_refused(tmp_path):
+def test_truncated_and_missing_files_raise(tmp_path):
     with pytest.raises(BadInput, match=r"there is no config\.json"):
         marian.load(tmp_path / "nowhere")
     marian.save(tmp_path / "m", model())
@@ -163,12 +163,12 @@ def test_a_config_with_other_layers_raises_with_both_lists(tmp_path):
     ],
     ids=str,
 )
-def test_what_ours_cannot_be_is_refused(said, match):
+def test_unsupported_checkpoints_raise(said, match):
     with pytest.raises(RegardError, match=match):
         marian.import_config(marian.export_config(CONFIG) | said)
 
 
-def test_what_a_config_does_not_say_is_what_transformers_assumes():
+def test_missing_fields_have_the_defaults_of_transformers():
     theirs = transformers.MarianConfig(scale_embedding=True).to_dict()
     assert marian.import_config({"model_type": "marian", "scale_embedding": True}) == marian.import_config(theirs)
 
@@ -178,12 +178,12 @@ def test_what_a_config_does_not_say_is_what_transformers_assumes():
     [{"norm": "pre"}, {"norm_kind": "rms"}, {"kv_heads": 1}, {"feedforward": "swiglu"}, {"positions": "rotary"}],
     ids=str,
 )
-def test_what_marian_cannot_be_is_refused(tmp_path, settings):
+def test_models_that_marian_cannot_represent_raise(tmp_path, settings):
     with pytest.raises(Unsupported, match="Marian has"):
         marian.save(tmp_path / "m", model(**settings))
 
 
-def test_interleaved_sinusoids_go_over_in_memory_but_not_in_a_file(tmp_path):
+def test_interleaved_sinusoids_export_to_a_module_but_not_to_a_file(tmp_path):
     ours = model(positions="sinusoidal")
     with pytest.raises(Unsupported, match="layout"):
         marian.save(tmp_path / "m", ours)
@@ -192,7 +192,7 @@ def test_interleaved_sinusoids_go_over_in_memory_but_not_in_a_file(tmp_path):
     torch.testing.assert_close(answer(theirs), ours(*ASKED), rtol=1e-4, atol=1e-5)
 
 
-def test_positions_of_another_layout_are_noticed():
+def test_positions_of_another_layout_raise():
     ours = model(positions="sinusoidal")
     state = export_state_dict(marian.table(ours.config), ours)
     with pytest.raises(BadInput, match="is not the table that SinusoidalPositions computes"):

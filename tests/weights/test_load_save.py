@@ -23,7 +23,7 @@ def translator():
     return Translator(Transformer(config), text, source="en", target="fr", max_length=20)
 
 
-def test_a_translator_comes_back_and_translates_the_same(tmp_path, translator):
+def test_translator_round_trip(tmp_path, translator):
     api.save(translator, tmp_path / "en-fr", card="# Mine\n")
     found = api.load(tmp_path / "en-fr")
     assert isinstance(found, Translator)
@@ -33,12 +33,12 @@ def test_a_translator_comes_back_and_translates_the_same(tmp_path, translator):
     assert (tmp_path / "en-fr" / "README.md").read_text() == "# Mine\n"
 
 
-def test_a_bare_model_comes_back_bare(tmp_path, translator):
+def test_bare_model_round_trip(tmp_path, translator):
     api.save(translator.model, tmp_path / "m")
     assert isinstance(api.load(str(tmp_path / "m")), Transformer)
 
 
-def test_a_run_is_its_model_once_it_has_ended(tmp_path, translator):
+def test_a_finished_run_loads_as_its_model(tmp_path, translator):
     run = tmp_path / "run"
     run.mkdir()
     (run / "recipe.json").write_text("{}")
@@ -50,13 +50,13 @@ def test_a_run_is_its_model_once_it_has_ended(tmp_path, translator):
         assert opened(str(run)).target == "fr"
 
 
-def test_a_model_with_text_and_task_comes_back_as_the_task(tmp_path, translator):
+def test_a_model_with_tokenizer_and_task_loads_as_the_task(tmp_path, translator):
     task = {"name": "translation", "source": "en", "target": "de"}
     api.save(translator.model, tmp_path / "m", text=translator.text, task=task, dtype="float16")
     assert api.load(tmp_path / "m").target == "de"
 
 
-def test_a_task_without_a_vocabulary_says_so(tmp_path, translator):
+def test_a_task_without_a_tokenizer_raises(tmp_path, translator):
     api.save(translator.model, tmp_path / "m", task={"name": "translation"})
     with pytest.raises(BadInput, match=r"no tokenizer\.json"):
         api.load(tmp_path / "m")
@@ -66,18 +66,18 @@ def test_a_task_without_a_vocabulary_says_so(tmp_path, translator):
     ("task", "match"),
     [({"name": "translatoin"}, "did you mean 'translation'"), ({"name": "translation", "sorce": "en"}, "'source'")],
 )
-def test_an_unknown_task_or_argument_offers_the_nearest(tmp_path, translator, task, match):
+def test_an_unknown_task_or_argument_suggests_the_nearest(tmp_path, translator, task, match):
     api.save(translator.model, tmp_path / "m", text=translator.text, task=task)
     with pytest.raises(UnknownName, match=match):
         api.load(tmp_path / "m")
 
 
-def test_what_cannot_be_saved_is_named(tmp_path):
+def test_saving_other_objects_raises(tmp_path):
     with pytest.raises(BadInput, match="cannot save a dict"):
         api.save({}, tmp_path / "m")
 
 
-def test_a_name_is_found_among_those_that_ship(tmp_path, translator, monkeypatch):
+def test_shipped_models_load_by_name(tmp_path, translator, monkeypatch):
     shipped = tmp_path / "package" / "zoo"
     api.save(translator, shipped / "en-fr")
     (shipped / "not-a-model").mkdir()
@@ -93,6 +93,6 @@ def test_a_name_is_found_among_those_that_ship(tmp_path, translator, monkeypatch
     assert isinstance(api.load("mine"), Translator)  # a folder here, by its bare name
 
 
-def test_everything_that_ships_loads():
+def test_every_shipped_model_loads():
     for name in api.zoo():
         assert callable(api.load(name)), name

@@ -31,7 +31,7 @@ def folder(path, kinds=("Transformer", "Pooling", "Normalize"), pool=("mean_toke
 
 @pytest.mark.parametrize(("theirs", "ours"), [("mean_tokens", "mean"), ("cls_token", "first"), ("max_tokens", "max")])
 @pytest.mark.parametrize("normal", [True, False])
-def test_a_folder_is_read_as_it_says(tmp_path, theirs, ours, normal):
+def test_pooling_and_normalisation_equal_those_of_the_folder(tmp_path, theirs, ours, normal):
     place = folder(tmp_path / "m", ("Transformer", "Pooling", "Normalize")[: 2 + normal], (theirs,))
     embed = regard.load(place)
     assert isinstance(embed, TextEmbedder)
@@ -40,12 +40,12 @@ def test_a_folder_is_read_as_it_says(tmp_path, theirs, ours, normal):
     assert torch.allclose(embed(["the dog"]).norm(), torch.tensor(1.0)) is normal
 
 
-def test_a_length_beyond_the_positions_is_the_positions(tmp_path):
+def test_maximum_length_is_limited_by_the_positions(tmp_path):
     assert regard.load(folder(tmp_path / "m", max_seq_length=999)).room == 20
     assert regard.load(folder(tmp_path / "n", max_seq_length=None)).room == 20
 
 
-def test_what_cannot_be_read_is_refused(tmp_path):
+def test_invalid_inputs_raise(tmp_path):
     with pytest.raises(Unsupported, match="Transformer, Pooling, Dense"):
         sentence_transformers.load(folder(tmp_path / "a", ("Transformer", "Pooling", "Dense")))
     with pytest.raises(Unsupported, match="pooling_mode_mean_sqrt_len_tokens"):

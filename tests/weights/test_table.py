@@ -65,7 +65,7 @@ def state(blocks=2):
     return theirs
 
 
-def test_rows_load_what_they_say():
+def test_rows_import():
     theirs, model = state(), Model()
     import_state_dict(TABLE, theirs, model)
     assert torch.equal(model.embed.weight, theirs["wte"])
@@ -76,7 +76,7 @@ def test_rows_load_what_they_say():
     assert torch.equal(model.blocks[0].qkv.bias[3:6], torch.zeros(3))  # the bias of the keys, which they lack
 
 
-def test_the_same_rows_save_what_they_loaded():
+def test_the_same_rows_export():
     theirs, model = state(), Model()
     import_state_dict(TABLE, theirs, model)
     back = export_state_dict(TABLE, model)
@@ -121,7 +121,7 @@ OPERATIONS = [
 
 
 @pytest.mark.parametrize(("op", "shapes"), OPERATIONS, ids=lambda value: type(value).__name__)
-def test_every_operation_is_undone_by_its_inverse(op, shapes):
+def test_every_operation_has_an_inverse(op, shapes):
     theirs = [torch.randn(shape) for shape in shapes]
     back = op.save(op.load(theirs))
     assert len(back) == len(theirs)
@@ -136,7 +136,7 @@ def test_grouped_heads_are_laid_out_group_by_group():
     assert torch.equal(ours, torch.cat([q[:12], k[:4], v[:4], q[12:], k[4:], v[4:]]))
 
 
-def test_names_that_no_row_places_raise_with_both_lists():
+def test_names_without_a_row_raise_with_both_lists():
     theirs = state(3)
     theirs["surprise"] = torch.zeros(1)
     del theirs["h.0.k"]
@@ -178,7 +178,7 @@ def test_what_is_not_a_tensor_raises():
         import_state_dict(TABLE, state() | {"epoch": 3}, Model())
 
 
-def test_tied_names_may_all_be_there_and_must_be_equal():
+def test_tied_names_must_be_equal():
     theirs, model = state(), Model()
     theirs["lm_head"] = theirs["wte"].clone()
     import_state_dict(TABLE, theirs, model)
@@ -194,10 +194,10 @@ def test_any_of_the_tied_names_is_enough():
     assert torch.equal(model.embed.weight, theirs["lm_head"])
 
 
-def test_ours_untied_cannot_be_written_where_theirs_is_tied():
+def test_an_untied_model_cannot_be_exported_to_a_tied_format():
     model = Model()
     model.head.weight = nn.Parameter(torch.randn(5, 6))
-    with pytest.raises(BadInput, match="one tensor in their format, but differ here"):
+    with pytest.raises(BadInput, match="one tensor in this format, but differ in the model"):
         export_state_dict(TABLE, model)
 
 
@@ -213,13 +213,13 @@ def test_a_computed_table_is_compared():
     import_state_dict(TABLE, theirs, model)
 
 
-def test_a_bias_they_lack_is_zero_on_both_ways():
+def test_a_bias_that_the_format_lacks_is_zero_both_ways():
     model = Model()
     with pytest.raises(BadInput, match=r"blocks\.0\.qkv\.bias"):
         export_state_dict(TABLE, model)  # a fresh bias of the keys is not zero
 
 
-def test_a_bias_ours_lacks_must_be_zero_and_is_written_as_zero():
+def test_a_bias_that_the_model_lacks_must_be_zero():
     rows = [*TABLE, Row("final_bias", None, zero(1, 5))]
     theirs, model = state(), Model()
     import_state_dict(rows, theirs | {"final_bias": torch.zeros(1, 5)}, model)
@@ -228,10 +228,10 @@ def test_a_bias_ours_lacks_must_be_zero_and_is_written_as_zero():
         import_state_dict(rows, theirs | {"final_bias": torch.ones(1, 5)}, model)
 
 
-def test_what_their_format_has_no_place_for_is_not_lost():
+def test_tensors_that_the_format_lacks_raise():
     model = Model()
     model.extra = nn.Linear(2, 2)
-    with pytest.raises(BadInput, match=r"no place for: extra\.weight, extra\.bias"):
+    with pytest.raises(BadInput, match=r"no tensors for: extra\.weight, extra\.bias"):
         export_state_dict(TABLE, model)
 
 
@@ -249,7 +249,7 @@ def test_several_indices_have_names():
     assert all(torch.equal(value, theirs[name]) for name, value in export_state_dict(rows, model).items())
 
 
-def test_a_row_that_makes_no_sense_is_refused_at_once():
+def test_an_invalid_row_raises_at_once():
     with pytest.raises(ValueError, match="reason"):
         Row("a", None)
     with pytest.raises(ValueError, match="reason"):
@@ -260,6 +260,6 @@ def test_a_row_that_makes_no_sense_is_refused_at_once():
         Row("a.{}", None, zero(3))
 
 
-def test_lists_of_names_are_folded():
+def test_indices_of_names_are_collapsed():
     assert collapse_indices(["a.0.b", "a.1.b", "a.2.b", "a.4.b", "c"]) == ["a.{0-2,4}.b", "c"]
     assert collapse_indices(["a.3.b"]) == ["a.3.b"]

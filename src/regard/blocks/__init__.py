@@ -1,4 +1,4 @@
-"""Blocks: mixers, feed-forwards and norms, joined by residual paths and stacked; and heads, what is asked of them."""
+"""Blocks: mixers, feed-forwards and norms, joined by residual connections and stacked: parts of at least two models."""
 
 from __future__ import annotations
 
@@ -21,19 +21,6 @@ NORMS: Registry = {
     "rms": ("regard.blocks.norms", "RMSNorm"),
 }
 
-CONVOLUTIONS: Registry = {
-    "relu": ("regard.blocks.convolution", "ReluConvBlock"),
-    "multiplicative": ("regard.blocks.convolution", "MultiplicativeConvBlock"),
-}
-
-HEADS: Registry = {
-    "pretraining": ("regard.blocks.heads", "PretrainingHead"),
-    "masked": ("regard.blocks.heads", "MaskedLMHead"),
-    "classes": ("regard.blocks.heads", "SequenceClassificationHead"),
-    "tags": ("regard.blocks.heads", "TokenClassificationHead"),
-    "span": ("regard.blocks.heads", "SpanHead"),
-}
-
 CELLS: Registry = {
     "rnn": ("regard.blocks.rnn", "RNNCell"),
     "lstm": ("regard.blocks.rnn", "LSTMCell"),
@@ -45,11 +32,6 @@ RNN_ENCODERS: Registry = {
     "lstm": ("regard.blocks.rnn", "LSTMEncoder"),
     "gru": ("regard.blocks.rnn", "GRUEncoder"),
     "none": ("regard.blocks.rnn", "IdentityEncoder"),
-}
-
-POOLINGS: Registry = {
-    "conv": ("regard.blocks.pooling_attention", "ConvPooling"),
-    "mean": ("regard.blocks.pooling_attention", "MeanPooling"),
 }
 
 # Images to tokens in their places, B C Y X -> B Y X C.

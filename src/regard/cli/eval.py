@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from regard.core.errors import BadInput
 
-# counts that a report may give the size of a split in
-UNITS = ("sentences", "recordings", "tokens", "words", "texts", "questions", "episodes", "points", "images")
-FRACTION_METRICS = (  # 0 to 1
-    "accuracy",
-    "token_accuracy",
-    "macro_f1",
-    "matthews_correlation",
-    "precision",
-    "recall",
-    "f1",
-    "exact_match",
-    "nsp_accuracy",
-    "top5",
-)
-ERROR_RATES = ("wer", "ler")  # edits per reference label; above 1 with many insertions
-LOSS_PARTS = ("offset_loss", "pen_loss", "loss_per_line")  # of handwriting
+if TYPE_CHECKING:
+    from regard.metrics.base import Metric
+
 _BUCKET = ("from", "to", "count")
+_EDITS = ("substitutions", "insertions", "deletions")
 
 
 def evaluate(
@@ -83,7 +71,7 @@ def evaluate(
       regard eval shakespeare --data tinyshakespeare --split val --stride 64
     """
     from regard.cli import print_status
-    from regard.metrics.by_length import bucket_label
+    from regard.metrics.base import Metric
     from regard.training import evaluate as measure
 
     if output is not None and not output.parent.is_dir():  # before it is measured for an hour
@@ -92,39 +80,39 @@ def evaluate(
     own = _data(place, data, {"source": from_, "target": to, "limit": limit})
     search = {name: value for name, value in (("beam_size", beam_size), ("stride", stride)) if value is not None}
     found = measure(place, split, weights=weights, device=device, data=own, **search)
+    metrics = [Metric(**each) for each in found["metrics"]]
     for part, numbers in found["results"].items():
-        loss = f"loss {numbers['loss']:.4f}"
-        if "perplexity" in numbers:
-            loss += f", perplexity {numbers['perplexity']:.2f}"
-        unit = next((unit for unit in UNITS if unit in numbers), None)
-        print(f"{part}: {loss}" if unit is None else f"{part}: {numbers[unit]:,} {unit}, {loss}")
-        for row in numbers.get("rollouts", ()):
-            print(
-                f"    target return {row['target_return']:6.1f}   return {row['return']:6.1f} ± {row['return_std']:.1f}"
-            )
-        plain = {key: value for key, value in numbers.items() if f"{key}_signature" not in numbers}
-        if shares := {key: plain[key] for key in FRACTION_METRICS if key in plain and "bits_per_byte" not in plain}:
-            print("    " + ", ".join(f"{key} {value:.4f}" for key, value in shares.items()))
-        if errors := {key: plain[key] for key in ERROR_RATES if key in plain}:
-            kinds = ", ".join(f"{numbers[key]:,} {key}" for key in ("substitutions", "insertions", "deletions"))
-            said = ", ".join(f"{key.replace('_', ' ')} {100 * value:.2f} %" for key, value in errors.items())
-            print(f"    {said} ({kinds} of {numbers['words']:,} words)")
-        if own := {key: plain[key] for key in plain if key in LOSS_PARTS or re.fullmatch(r"exact_match_\d+", key)}:
-            print("    " + ", ".join(f"{key.replace('_', ' ')} {value:.4f}" for key, value in own.items()))
-        if "bits_per_byte" in numbers:
-            print(f"    bits per byte {numbers['bits_per_byte']:.4f}, accuracy {numbers['accuracy']:.4f}")
-        for key, value in numbers.items():
-            if f"{key}_signature" in numbers:
-                print(f"    {key:15} {value:6.2f}   {numbers[f'{key}_signature']}")
-        for row in numbers.get("by_length", ()):
-            scores = "  ".join(f"{key} {value:6.2f}" for key, value in row.items() if key not in _BUCKET)
-            print(f"    length {bucket_label(row):>6} ({row['count']:,})   {scores}")
+        print("\n".join(describe_report(part, numbers, metrics, found["split_size"])))
     if output is not None:
         from regard.core.files import atomic_write
 
         atomic_write((json.dumps(found, indent=2, ensure_ascii=False) + "\n").encode(), output)
     print_status(f"{found['parameters']:,} parameters on {found['machine']}{_beams(found)}")
     return 0
+
+
+def describe_report(part: str, numbers: Mapping[str, Any], metrics: Sequence[Metric], split_size: str) -> Iterator[str]:
+    """Yield the lines of a report: its declared metrics with their units, and how they were computed."""
+    from regard.metrics.base import find_metric
+    from regard.metrics.by_length import bucket_label
+
+    size = f"{numbers[split_size]:,} {split_size}" if split_size in numbers else ""
+    known = [(metric, value) for key, value in numbers.items()
+             if isinstance(value, float) and (metric := find_metric(metrics, key)) is not None]  # fmt: skip
+    plain = [f"{m.name} {m.format(value)}" for m, value in known if f"{m.key}_signature" not in numbers]
+    yield f"{part}: {', '.join(filter(None, [size, *plain]))}"
+    if "words" in numbers and all(key in numbers for key in _EDITS):
+        edits = ", ".join(f"{numbers[key]:,} {key}" for key in _EDITS)
+        yield f"    {edits} of {numbers['words']:,} words"
+    for metric, value in known:
+        if signature := numbers.get(f"{metric.key}_signature"):
+            yield f"    {metric.name:18} {metric.format(value):>8}   {signature}"
+    for row in numbers.get("rollouts", ()):
+        yield f"    target return {row['target_return']:6.1f}   return {row['return']:6.1f} ± {row['return_std']:.1f}"
+    for row in numbers.get("by_length", ()):
+        scores = [(find_metric(metrics, key), value) for key, value in row.items() if key not in _BUCKET]
+        shown = "  ".join(f"{metric.name} {metric.format(value):>8}" for metric, value in scores if metric is not None)
+        yield f"    length {bucket_label(row):>6} ({row['count']:,})   {shown}"
 
 
 def _folder(named: Path) -> Path:

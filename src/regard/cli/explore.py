@@ -60,20 +60,15 @@ def explore(
 
 
 def explorable() -> list[str]:
-    """The models that are here and can be looked into."""
+    """Return the models that ship, or that installed packages hold, and that declare their inputs."""
     from importlib.util import find_spec
 
-    from regard.api import PACKAGED_MODELS, zoo
-    from regard.interpret.inspection import INSPECTIONS
-    from regard.weights.folder import CONFIG, read_json
+    from regard.api import PACKAGED_MODELS, predictor_class, zoo
 
-    tasks = {name: read_json(folder / CONFIG).get("task") for name, folder in zoo().items()}
-    own = [name for name, task in tasks.items() if isinstance(task, dict) and task.get("name") in INSPECTIONS]
-    borrowed = [
-        name for name, (package, *_) in PACKAGED_MODELS.items() if "embedding" in INSPECTIONS and find_spec(package)
-    ]
+    own = [name for name in zoo() if predictor_class(name) is not None]
+    packaged = [name for name, (package, *_) in PACKAGED_MODELS.items() if find_spec(package)]
     first = [name for name in ("en-de",) if name in own]  # what the page begins with
-    return [*first, *(name for name in own if name not in first), *borrowed]
+    return [*first, *(name for name in own if name not in first), *packaged]
 
 
 def _open(address: str) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-KINDS = "attention, aligners, mixers, positions, models, tokens, tasks, recipes, zoo"
+KINDS = "attention, mechanisms, mixers, aligners, positions, models, tokens, tasks, recipes, zoo"
 
 
 def list_things(

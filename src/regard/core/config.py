@@ -119,6 +119,8 @@ def coerce(value: Any, hint: Any, key: str) -> Any:
     elif isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
         return value
     expected = hint.__name__ if isinstance(hint, type) and not inner else str(hint).replace("NoneType", "None")
+    if origin is tuple and inner[-1:] == (...,) and isinstance(inner[0], type):
+        expected = f"a list of {inner[0].__name__}"
     raise RegardError(f"'{key}' must be {expected}, got {value!r}")
 
 

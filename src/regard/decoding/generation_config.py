@@ -1,6 +1,6 @@
 """GenerationConfig: how a model writes text. Beam search, sampling, penalties and lengths, declared once.
 
-    search      beam search with `beam_size` hypotheses (1 is greedy search), in `groups` that avoid one another's tokens
+    search      beam search with `beam_size` hypotheses (1 is greedy), in `groups` that avoid one another's tokens
     sample      tokens are sampled instead; `temperature`, `top_k`, `top_p`, `min_p` (decoding.sampling)
 
 A predictor uses this class, or a subclass that changes defaults, as its `options`; what its model cannot do it refuses
@@ -33,7 +33,7 @@ class GenerationConfig:
     temperature: float = field(1.0, low=0, help="below 1 safer, above 1 more varied; 0 takes the most likely token")
     top_k: int = field(0, low=0, help="sample from this many most likely tokens; 0: all")
     top_p: float = field(1.0, above=0, high=1, help="sample from the most likely tokens of this total probability")
-    min_p: float = field(0.0, low=0, high=1, help="sample from tokens at least this fraction as likely as the likeliest")
+    min_p: float = field(0.0, low=0, high=1, help="sample from tokens at least this share as likely as the likeliest")
     repetition_penalty: float = field(1.0, above=0, help="above 1, tokens that are in the text already are less likely")
     stop: tuple[str, ...] = field((), help="the text ends before any of these strings")
     max_new_tokens: int | None = field(None, low=1, help="most tokens of a text; by default what the model allows")

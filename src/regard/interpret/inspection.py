@@ -407,7 +407,7 @@ def inspection_class(predictor: type[Any]) -> type[Inspection] | None:
 
 
 def _input_kind(name: str, kind: type | tuple[type, ...]) -> str:
-    return name if kind is bytes else "text"
+    return "text" if kind is not bytes else "audio" if name == "sound" else name
 
 
 def _option_schema(kind: type | tuple[type, ...]) -> dict[str, Any]:

@@ -58,12 +58,12 @@ def _tokenizer_of(reader: Any) -> Callable[[Any, str], Row] | None:
     from regard.tasks.text.chunking import Chunker
     from regard.tasks.text.encoder_base import EncoderPredictor
     from regard.tasks.text.masked_lm import FillMask
-    from regard.tasks.text.word2vec import NearestWords
     from regard.tasks.text.pronunciation import Pronouncer
     from regard.tasks.text.tagging import Tagger
     from regard.tasks.text.text_generator import TextGenerator
     from regard.tasks.text.text_to_text import TextToTextGenerator
     from regard.tasks.text.translation import Translator
+    from regard.tasks.text.word2vec import NearestWords
 
     ways: dict[type, Callable[[Any, str], Row]] = {  # of a kind and what it is made of, the kind comes first
         Tokenizer: _plain,
@@ -111,7 +111,7 @@ def _chunker_row(chunker: Any, line: str) -> Row:
         raise Unsupported("this model reads parts of speech beside the words: its tokens cannot be had of a text alone")
     row: Row = []
     for place, word in enumerate(_word_by_word(chunker.text, line)):
-        row += [(chunker.symbols.place(place), None, True), *word]
+        row += [(chunker.symbols.marker(place), None, True), *word]
     return _append_eos(chunker.text, row)
 
 

@@ -71,7 +71,8 @@ def loss_metric(unit: str, key: str = "loss", name: str = "loss") -> Metric:
 def find_metric(metrics: Iterable[Metric], key: str) -> Metric | None:
     """Return the metric of a key of a report or of metrics.jsonl, or None.
 
-    A part of a metric has its unit and direction: "exact_match_20" (of examples of 20 digits), "forward_loss".
+    A part of a metric has its unit and direction: "exact_match_20" (of examples of 20 digits), "forward_loss". A loss is
+    known without a declaration.
     """
     known = sorted(metrics, key=lambda metric: -len(metric.key))
     for metric in known:
@@ -82,7 +83,7 @@ def find_metric(metrics: Iterable[Metric], key: str) -> Metric | None:
             return replace(metric, key=key, name=f"{metric.name} {key[len(metric.key) + 1 :].replace('_', ' ')}")
         if key.endswith(f"_{metric.key}"):
             return replace(metric, key=key, name=f"{key[: -len(metric.key) - 1].replace('_', ' ')} {metric.name}")
-    return None
+    return loss_metric("", key, key.replace("_", " ")) if key == "loss" or key.endswith("_loss") else None
 
 
 def describe_metrics(metrics: Sequence[Metric], values: Mapping[str, object]) -> str:
@@ -105,7 +106,7 @@ def score(key: str, name: str) -> Metric:
 
 
 def error_rate(key: str, name: str, scale: float = 1.0) -> Metric:
-    """Return the metric of an error rate, stored in per cent or (scale=100) as a fraction; above 100 % with insertions."""
+    """Return the metric of an error rate, stored in per cent or (scale=100) as a fraction; it may exceed 100 %."""
     return Metric(key, name, "%", higher_is_better=False, scale=scale)
 
 

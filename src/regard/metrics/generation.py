@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from regard.core.errors import BadInput
+from regard.metrics.base import BLEU, Metric, error_rate, score
 from regard.metrics.bleu import Score
 from regard.metrics.bleu import bleu as corpus_bleu
 from regard.metrics.classification import exact_match, word_f1
@@ -22,7 +23,7 @@ from regard.metrics.rouge import rouge
 from regard.metrics.word_error_rate import count_edits
 
 References = Sequence[Sequence[str]]  # all accepted answers of every output
-Metric = Callable[[Sequence[str], References], dict[str, Score]]
+Scorer = Callable[[Sequence[str], References], dict[str, Score]]
 
 
 def bleu(outputs: Sequence[str], references: References) -> dict[str, Score]:
@@ -65,12 +66,23 @@ def phoneme_error_rate(outputs: Sequence[str], references: References) -> dict[s
     }
 
 
-METRICS: dict[str, Metric] = {
+METRICS: dict[str, Scorer] = {
     "bleu": bleu,
     "accuracy": accuracy,
     "exact_match": exact_match_and_f1,
     "rouge": rouge,
     "per": phoneme_error_rate,
+}
+
+_PERCENT = {key: Metric(key, name, "%", high=100.0) for key, name in
+            {"accuracy": "accuracy", "exact_match": "exact match", "f1": "F1", "word_accuracy": "word accuracy"}.items()}  # fmt: skip
+
+DECLARED: dict[str, tuple[Metric, ...]] = {  # what each scorer returns
+    "bleu": (BLEU,),
+    "accuracy": (_PERCENT["accuracy"],),
+    "exact_match": (_PERCENT["exact_match"], _PERCENT["f1"]),
+    "rouge": (score("rouge1", "ROUGE-1"), score("rouge2", "ROUGE-2"), score("rougeL", "ROUGE-L")),
+    "per": (_PERCENT["word_accuracy"], error_rate("wer", "WER"), error_rate("per", "PER")),
 }
 
 

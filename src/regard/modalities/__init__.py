@@ -1,8 +1,8 @@
 """What people hand to a model and get back: typed inputs and outputs, one file each.
 
     inputs     Text  Image  Audio  Number
-    outputs    Text  Classes  TokenLabels  Span  MaskFills  Neighbors  Embedding  TokenEmbeddings  Boxes  Masks  Depth  Strokes
-               Transcript  Episode
+    outputs    Text  Classes  TokenLabels  Span  MaskFills  Neighbors  Embedding  TokenEmbeddings  Boxes  Masks  Depth
+               Strokes  Transcript  Episode
 
 An input reads itself from a shell argument, a file, an upload, JSON or a Python object. An output prints itself, writes
 itself as JSON with a schema, and compares itself with another of its kind. `see` draws outputs over inputs.

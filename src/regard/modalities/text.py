@@ -24,8 +24,8 @@ from regard.modalities.base import (
 
 @dataclass(frozen=True)
 class Candidate:
-    """One text that a search or a sampler found, its score (mean log-probability unless the task says otherwise), why it
-    ended ("end": end token, "stop": a stop string, "length"; "" where the task does not say), and its token ids."""
+    """One text that a search or a sampler found, its score (mean log-probability unless the task says otherwise), why
+    it ended ("end": end token, "stop": a stop string, "length"; "" where the task does not say), and its token ids."""
 
     text: str
     score: float
@@ -89,7 +89,8 @@ class Text(str, Input, Output):
         if not isinstance(value, dict):
             return cls.read(value, limits)
         candidates = [
-            Candidate(each["text"], each["score"], each.get("finish_reason", "")) for each in value.get("candidates", ())
+            Candidate(each["text"], each["score"], each.get("finish_reason", ""))
+            for each in value.get("candidates", ())
         ]
         return cls(value["text"], value.get("score"), candidates)
 

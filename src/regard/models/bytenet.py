@@ -23,14 +23,18 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.attention.mask import PaddingMask
-from regard.blocks import CONVOLUTIONS
-from regard.blocks.convolution import unfolded_lengths
+from regard.blocks.convolution import CausalConvolution, Convolution, unfolded_lengths
 from regard.blocks.decoder_state import CapturableDecodable, DecoderState, TensorMemory, initial_time
 from regard.core.config import field
 from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Float, Int, Tensor
-from regard.core.spec import build_part
-from regard.core.validation import validate
+from regard.core.spec import Registry, build_part
+from regard.core.validation import Fraction, validate
+
+CONVOLUTIONS: Registry = {
+    "relu": ("regard.models.bytenet", "ReluConvBlock"),
+    "multiplicative": ("regard.models.bytenet", "MultiplicativeConvBlock"),
+}
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class Config:
     encoder_layers: int = 30
     decoder_layers: int = 30
     dilations: tuple[int, ...] = (1, 2, 4, 8, 16)  # one a layer, cycled
-    block: str = "relu"  # or multiplicative; see blocks.convolution
+    block: str = "relu"  # or multiplicative; see CONVOLUTIONS
     length_ratio: float = field(1.2, above=0)  # a: positions for each source token
     length_offset: float = field(0.0, low=0)  # b: further positions
     dropout: float = field(0.0, low=0, below=1)
@@ -190,3 +194,82 @@ class DilatedStack(nn.Module):
             x, ring = block.step(x, ring, time, frozen)
             moved.append(ring)
         return x, tuple(moved)
+
+
+# -- residual blocks ---------------------------------------------------------------------------------------------------
+
+
+class ReluConvBlock(nn.Module):
+    """Residual block: to half the width, a dilated convolution, and back, each after a norm and a ReLU.
+
+    x + up(relu norm conv(relu norm down(relu norm x)))
+    """
+
+    gates = 1
+
+    def __init__(self, width: int, kernel: int, dilation: int, causal: bool, dropout: Fraction = 0.0) -> None:
+        super().__init__()
+        inner = width // 2
+        self.norm, self.down = nn.LayerNorm(width), nn.Linear(width, inner)
+        self.inner_norm = self.inner(inner)
+        kind = CausalConvolution if causal else Convolution
+        self.conv = kind(inner, self.gates * inner, kernel, dilation)
+        self.conv_norm: nn.Module = nn.LayerNorm(inner)
+        self.up = nn.Linear(inner, width)
+        self.drop = nn.Dropout(dropout)
+
+    @staticmethod
+    def inner(width: int) -> nn.Module:
+        """Return the module between `down` and the convolution."""
+        return nn.Sequential(nn.LayerNorm(width), nn.ReLU())
+
+    def forward(self, x: Float[Tensor, "B N C"], real: Bool[Tensor, "B N"] | None = None) -> Float[Tensor, "B N C"]:
+        """Apply the block; tokens that are not real are zero to their neighbours."""
+        h = self.pre_conv(x)
+        h = h if real is None else h * real[..., None]
+        return x + self.post_conv(self.conv(h), h)
+
+    def step(
+        self,
+        x: Float[Tensor, "B K C"],
+        ring: Float[Tensor, "B K P D"],
+        time: Int[Tensor, ""],
+        frozen: bool = False,
+    ) -> tuple[Float[Tensor, "B K C"], Float[Tensor, "B K P D"]]:
+        """Apply the block to the newest token of every beam."""
+        h = self.pre_conv(x)
+        out, ring = self.conv.step(h, ring, time, frozen)  # type: ignore[operator]
+        return x + self.post_conv(out, h), ring
+
+    def pre_conv(self, x: Tensor) -> Tensor:
+        """Return the input of the convolution."""
+        return self.inner_norm(self.down(F.relu(self.norm(x))))
+
+    def post_conv(self, out: Tensor, h: Tensor) -> Tensor:
+        """Return the residual branch from the output and the input of the convolution."""
+        return self.drop(self.up(F.relu(self.conv_norm(out))))
+
+
+class MultiplicativeConvBlock(ReluConvBlock):
+    """Residual block with a multiplicative unit in place of the inner ReLU: three gates and an update.
+
+        x + up(g1 ∘ tanh(g2 ∘ h + g3 ∘ tanh(u))), h = down(relu norm x)
+
+    g1, g2, g3 (through σ) and u are four parts of conv(h), each normalised.
+    """
+
+    gates = 4
+
+    def __init__(self, width: int, kernel: int, dilation: int, causal: bool, dropout: Fraction = 0.0) -> None:
+        super().__init__(width, kernel, dilation, causal, dropout)
+        self.conv_norm = nn.GroupNorm(self.gates, self.gates * (width // 2))  # each gate a norm of its own
+
+    @staticmethod
+    def inner(width: int) -> nn.Module:
+        return nn.Identity()
+
+    def post_conv(self, out: Tensor, h: Tensor) -> Tensor:
+        normed = self.conv_norm(out.flatten(0, 1)).view_as(out)
+        first, second, third, new = normed.chunk(4, -1)
+        unit = torch.sigmoid(first) * torch.tanh(torch.sigmoid(second) * h + torch.sigmoid(third) * torch.tanh(new))
+        return self.drop(self.up(unit))

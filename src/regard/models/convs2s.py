@@ -19,24 +19,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
-from regard.attention.mask import DenseMask, PaddingMask
-from regard.blocks.convolution import materialize_weights
+from regard.attention import MECHANISMS
+from regard.attention.mask import DenseMask, Mask, PaddingMask
+from regard.blocks.convolution import CausalConvolution, Convolution, WeightNormLinear, materialize_weights
 from regard.blocks.decoder_state import CapturableDecodable, DecoderState, initial_time
-from regard.blocks.gated_convolution import (
-    SQRT_HALF,
-    ConvDecoderBlock,
-    ConvEncoderBlock,
-    ConvMemory,
-    ConvStack,
-    ScaleGradient,
-    weight_norm_linear,
-)
 from regard.core.config import field
 from regard.core.errors import Unsupported
-from regard.core.shapes import Float, Int, Tensor
-from regard.core.spec import build_part
+from regard.core.shapes import Bool, Float, Int, Tensor
+from regard.core.spec import build_part, layer_spec
 from regard.core.validation import validate
 from regard.positions import POSITIONS
 
@@ -172,3 +165,188 @@ def _positions(config: Config) -> Any:
             f"ConvS2S needs positions that are added to tokens ('learned', 'sinusoidal'), got {config.positions!r}"
         )
     return part
+
+
+# -- gated convolutions ------------------------------------------------------------------------------------------------
+
+
+SQRT_HALF = 0.5**0.5
+
+
+@dataclass(frozen=True, eq=False)
+class ConvMemory:
+    """The encoded source; the beams of an input share it."""
+
+    keys: Float[Tensor, "B M C"]  # z
+    values: Float[Tensor, "B M C"]  # z + e
+    mask: Any
+    scale: Float[Tensor, "B 1 1"]  # √m
+
+    def select_rows(self, rows: Int[Tensor, " R"]) -> ConvMemory:
+        mask = None if self.mask is None else self.mask.select_rows(rows)
+        return ConvMemory(self.keys[rows], self.values[rows], mask, self.scale[rows])
+
+
+class ConvStack(nn.Module):
+    """Layers between a map into their width and one back to the width of the embeddings."""
+
+    def __init__(self, config: Any, block: type[ConvEncoderBlock], layers: int) -> None:
+        super().__init__()
+        sizes = [(config.hidden, config.kernel)] * layers + [(hidden, kernel) for hidden, kernel in config.extra_layers]
+        widths = [sizes[0][0], *(hidden for hidden, _ in sizes)]
+        self.input_proj = weight_norm_linear(config.width, widths[0], config)
+        self.blocks = nn.ModuleList(
+            block(config, layer, width, *size) for layer, (width, size) in enumerate(zip(widths, sizes, strict=False))
+        )
+        self.output_proj = weight_norm_linear(widths[-1], config.width, None)
+
+    def forward(self, words: Float[Tensor, "B N C"], *inputs: Any) -> Float[Tensor, "B N C"]:
+        """Apply all layers; each gets `inputs` too."""
+        x = self.input_proj(words)
+        for block in self.blocks:
+            x = block(x, *inputs)
+        return self.output_proj(x)
+
+    def empty_rings(self, like: Tensor) -> tuple[Tensor, ...]:
+        """Return an empty ring of past inputs for every layer."""
+        every: Any = self.blocks
+        return tuple(block.conv.empty_ring(like) for block in every)
+
+    def step(
+        self,
+        words: Float[Tensor, "B K C"],
+        memory: ConvMemory,
+        empty_rings: tuple[Tensor, ...],
+        time: Int[Tensor, ""],
+        matrices: dict[str, Tensor],
+        frozen: bool,
+    ) -> tuple[Float[Tensor, "B K C"], tuple[Tensor, ...]]:
+        """Apply all layers to the newest token of every beam; `matrices` are those of `materialize_weights`."""
+        every: Any = self.blocks
+        x, moved = self.input_proj(words, matrices["input_proj"]), []
+        for layer, (block, ring) in enumerate(zip(every, empty_rings, strict=True)):
+            own = {name: matrices[f"blocks.{layer}.{name}"] for name in block.maps}
+            x, ring = block.step(x, words, memory, ring, time, own, frozen)
+            moved.append(ring)
+        return self.output_proj(x, matrices["output_proj"]), tuple(moved)
+
+
+class ConvEncoderBlock(nn.Module):
+    """A gated convolution over neighbouring tokens with a residual connection: x' = (glu(conv(x)) + x) √½."""
+
+    kind: type[Convolution] = Convolution
+
+    def __init__(self, config: Any, layer: int, width: int, hidden: int, kernel: int) -> None:
+        super().__init__()
+        self.skip = None if width == hidden else weight_norm_linear(width, hidden, None)
+        self.conv = self.kind(width, 2 * hidden, kernel, linear=glu_linear(kernel * width, hidden, config))
+        self.drop = nn.Dropout(config.dropout)
+
+    def forward(self, x: Float[Tensor, "B N C"], real: Bool[Tensor, "B N"] | None = None) -> Float[Tensor, "B N D"]:
+        """Apply the block; tokens that are not real are zero to their neighbours."""
+        x = x if real is None else x * real[..., None]
+        around = x if self.skip is None else self.skip(x)
+        return (F.glu(self.conv(self.drop(x)), -1) + around) * SQRT_HALF
+
+
+class ConvDecoderBlock(ConvEncoderBlock):
+    """A gated convolution over earlier tokens, attention to the source, and residual connections around both.
+
+    h = glu(conv(x))
+    q = (W h + b + word) √½
+    c = √m Σ_m softmax_m(q · z_m) v_m                 v = (z + e) √½
+    x' = ((U c + b' + h) √½ + x) √½
+    """
+
+    kind = CausalConvolution
+
+    def __init__(self, config: Any, layer: int, width: int, hidden: int, kernel: int) -> None:
+        super().__init__(config, layer, width, hidden, kernel)
+        self.cross = CrossAttention(hidden, config.width, layer_spec(config.attention, layer))
+        self.maps = list(materialize_weights(self))
+
+    def forward(  # type: ignore[override]
+        self, x: Float[Tensor, "B T C"], words: Float[Tensor, "B T E"], memory: ConvMemory
+    ) -> Float[Tensor, "B T D"]:
+        """Apply the block to a whole target."""
+        around = x if self.skip is None else self.skip(x)
+        h = F.glu(self.conv(self.drop(x)), -1)
+        return (self.cross(h, words, memory.keys, memory.values, memory.mask, memory.scale) + around) * SQRT_HALF
+
+    def step(
+        self,
+        x: Float[Tensor, "B K C"],
+        words: Float[Tensor, "B K E"],
+        memory: ConvMemory,
+        ring: Float[Tensor, "B K P C"],
+        time: Int[Tensor, ""],
+        own: dict[str, Tensor],
+        frozen: bool,
+    ) -> tuple[Float[Tensor, "B K D"], Float[Tensor, "B K P C"]]:
+        """Apply the block to the newest token of every beam; the beams of an input are queries of one memory."""
+        around = x if self.skip is None else self.skip(x, own["skip"])
+        h, ring = self.conv.step(self.drop(x), ring, time, frozen, weight=own["conv.map"])  # type: ignore[operator]
+        seen = self.cross(
+            F.glu(h, -1),
+            words,
+            memory.keys,
+            memory.values,
+            memory.mask,
+            memory.scale,
+            own["cross.query"],
+            own["cross.output"],
+        )
+        return (seen + around) * SQRT_HALF, ring
+
+
+class CrossAttention(nn.Module):
+    """Attention of one decoder layer to the source, with residual connections around query and output."""
+
+    kind = "cross"
+
+    def __init__(self, hidden: int, width: int, attention: Any) -> None:
+        super().__init__()
+        self.query, self.output = weight_norm_linear(hidden, width, None), weight_norm_linear(width, hidden, None)
+        self.attend = build_part(MECHANISMS, attention, "attention", scale=1.0)
+
+    def forward(
+        self,
+        h: Float[Tensor, "B T D"],
+        words: Float[Tensor, "B T C"],
+        keys: Float[Tensor, "B M C"],
+        values: Float[Tensor, "B M C"],
+        mask: Mask | None,
+        scale: Float[Tensor, "B 1 1"],
+        query_weight: Tensor | None = None,
+        output_weight: Tensor | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """Return the state plus the context; the weights are those of `materialize_weights`, if made before."""
+        q = ((self.query(h, query_weight) + words) * SQRT_HALF).to(keys.dtype)
+        seen = self.attend(q[:, None], keys[:, None], values[:, None], mask)[:, 0]
+        return (self.output(seen * scale, output_weight) + h) * SQRT_HALF
+
+
+class ScaleGradient(torch.autograd.Function):
+    """The identity, whose gradient is divided by a number."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, by: int) -> Tensor:
+        ctx.by = by
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0] / ctx.by, None
+
+
+# -- initial weights that preserve the variance ------------------------------------------------------------------------
+
+
+def weight_norm_linear(width: int, out: int, dropped: Any) -> WeightNormLinear:
+    """Return a map whose initial weights allow for the dropout of its input."""
+    return WeightNormLinear(width, out, ((1 - dropped.dropout if dropped else 1.0) / width) ** 0.5)
+
+
+def glu_linear(width: int, out: int, config: Any) -> WeightNormLinear:
+    """Return a map to twice the width, of which a gate leaves a quarter of the variance."""
+    return WeightNormLinear(width, 2 * out, (4 * (1 - config.dropout) / width) ** 0.5)

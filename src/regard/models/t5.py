@@ -28,6 +28,7 @@ from regard.blocks.autoregressive import EncoderDecoder
 from regard.blocks.decoder import Decoder, DecoderBlock
 from regard.blocks.encoder import Encoder, EncoderBlock
 from regard.core.config import field
+from regard.core.errors import Unsupported
 from regard.core.shapes import Float, Int, Tensor, check_token_ids
 from regard.core.spec import build_part, layer_spec
 from regard.core.validation import validate
@@ -56,6 +57,7 @@ class Config:
     eps: float = field(1e-6, above=0)
     feedforward: str = "relu"
     attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module
+    head: bool = True  # False: hidden states of the decoder instead of logits
     tied: bool = True
     scale_decoder_outputs: bool | None = None  # whether the head reads x / √C; None: if tied
     pad: int = field(0, low=0, below="vocab")
@@ -115,7 +117,7 @@ class T5(EncoderDecoder):
             *_positions_norm_dropout(config, causal=True),
         )
         self.drop = nn.Dropout(config.dropout)  # of the output of a stack
-        self.head = nn.Linear(config.width, config.vocab, bias=False)
+        self.head = nn.Linear(config.width, config.vocab, bias=False) if config.head else None
         self.reset()
 
     def forward(
@@ -134,8 +136,8 @@ class T5(EncoderDecoder):
         memory = self.encode(source, source_lengths)
         mask = PaddingMask.from_lengths(source, source_lengths)
         x = self._last(self.decoder(self.embed(check_token_ids(target, "target tokens")), memory, memory_mask=mask))
-        if loss is None:
-            return self.head(x)
+        if self.head is None or loss is None:
+            return x if self.head is None else self.head(x)
         assert targets is not None
         return loss(x, self.head.weight, targets)
 
@@ -149,6 +151,8 @@ class T5(EncoderDecoder):
 
     def logits(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T V"]:
         """Return the logits of the next token."""
+        if self.head is None:
+            raise Unsupported("a T5 without a head has no logits to decode from; load T5ForConditionalGeneration")
         return self.head(self._last(x))
 
     def _last(self, x: Tensor) -> Tensor:
@@ -176,7 +180,7 @@ class T5(EncoderDecoder):
             elif isinstance(module, RelativePositions):
                 module.table.weight.normal_(std=width**-0.5)
         self.embed.weight.normal_(std=1.0)
-        if self.config.tied:
+        if self.head is not None and self.config.tied:
             self.head.weight = self.embed.weight
 
 

@@ -19,16 +19,17 @@ arXiv:1604.04661
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.autograd.function import once_differentiable
 
-from regard.blocks.sampled_matmul import Pairs, pair_means, pair_scores
 from regard.core.lazy_dynamo import disable_compile
-from regard.core.shapes import Float, Int, Tensor
+from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import Registry, build_part
 from regard.core.validation import validate
 
@@ -129,3 +130,103 @@ def _negative_counts(wanted: Tensor, real: Tensor, negatives: Tensor) -> Int[Ten
     for each in wanted.unbind(1):  # W small comparisons instead of one of B W K
         same += each[:, None] == negatives
     return real.sum(1, keepdim=True) - same
+
+
+# -- products of chosen pairs ------------------------------------------------------------------------------------------
+
+
+CHUNK = 1024  # pairs gathered at a time without MKL: they stay in the cache
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Pairs (row, word), ordered by row; row b has those from offsets[b] to offsets[b + 1].
+
+        scores     s_p = h[row_p] · table[word_p]                     P of the B V numbers of h tableᵀ
+        gradients  dh = A(g) table        dtable = A(g)ᵀ h            A: sparse, B × V, with g_p at (row_p, word_p)
+        means      m_b = Σ_p a_p table[word_p] over the pairs of row b, with a_p = 1 / (pairs of the row)
+
+    As gather, multiply, sum, both rows of every pair would be copied, in the backward pass again. Here A is multiplied
+    as a sparse matrix (on a CPU by MKL's sampled product and embedding bags), with one number stored for each pair. The
+    gradient of a table is dense, with zeros in the rows that no pair names.
+    """
+
+    offsets: Int[Tensor, " rows_and_one"]
+    rows: Int[Tensor, " P"]
+    words: Int[Tensor, " P"]
+
+    @classmethod
+    def from_mask(cls, words: Int[Tensor, "B K"], real: Bool[Tensor, "B K"]) -> Pairs:
+        """Return the pairs of every row with its real words."""
+        offsets = F.pad(real.sum(1).cumsum(0), (1, 0))
+        return cls(offsets, real.nonzero(as_tuple=True)[0], words[real])
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
+def pair_scores(h: Float[Tensor, "B C"], table: Float[Tensor, "V C"], pairs: Pairs) -> Float[Tensor, " P"]:
+    """Return the score of every pair."""
+    found: Tensor = _PairScores.apply(h, table, pairs)
+    return found
+
+
+def pair_means(table: Float[Tensor, "V C"], pairs: Pairs) -> Float[Tensor, "B C"]:
+    """Return the mean of the words of each row; zeros for a row without pairs."""
+    found: Tensor = _PairMeans.apply(table, pairs)
+    return found
+
+
+class _PairScores(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, table: Tensor, pairs: Pairs) -> Tensor:
+        ctx.save_for_backward(h, table)
+        ctx.pairs = pairs
+        return _scores(h, table, pairs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> Any:
+        h, table = ctx.saved_tensors
+        dh = _sum_by_row(table, ctx.pairs, g) if ctx.needs_input_grad[0] else None
+        return dh, _sum_by_word(h, ctx.pairs, g, len(table)) if ctx.needs_input_grad[1] else None, None
+
+
+class _PairMeans(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, pairs: Pairs) -> Tensor:
+        share = (1 / (pairs.offsets[1:] - pairs.offsets[:-1]).clamp(min=1).to(table.dtype))[pairs.rows]
+        ctx.pairs, ctx.share, ctx.size = pairs, share, len(table)
+        return _sum_by_row(table, pairs, share)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d: Tensor) -> Any:
+        return _sum_by_word(d, ctx.pairs, ctx.share, ctx.size), None
+
+
+def _scores(h: Tensor, table: Tensor, pairs: Pairs) -> Tensor:
+    if h.device.type == "cpu" and torch.backends.mkl.is_available() and len(pairs.words):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # sparse CSR tensors are in beta
+            pattern = torch.sparse_csr_tensor(
+                pairs.offsets, pairs.words, h.new_zeros(len(pairs.words)), (len(pairs), len(table)),
+                check_invariants=False,
+            )  # fmt: skip
+            found: Tensor = torch.sparse.sampled_addmm(pattern, h, table.mT, beta=0.0).values()
+        return found
+    some = CHUNK if h.device.type == "cpu" else max(1, len(pairs.words))
+    parts = zip(pairs.rows.split(some), pairs.words.split(some), strict=True)
+    return torch.cat([(h[rows] * table[words]).sum(-1) for rows, words in parts])
+
+
+def _sum_by_row(table: Tensor, pairs: Pairs, g: Tensor) -> Tensor:
+    """A(g) table: for every row, the weighted sum of its words."""
+    return F.embedding_bag(pairs.words, table, pairs.offsets[:-1], mode="sum", per_sample_weights=g)
+
+
+def _sum_by_word(h: Tensor, pairs: Pairs, g: Tensor, size: int) -> Tensor:
+    """A(g)ᵀ h: for every word, the weighted sum of its rows."""
+    words, order = torch.sort(pairs.words, stable=True)
+    begins = torch.searchsorted(words, torch.arange(size, device=words.device))
+    return F.embedding_bag(pairs.rows[order], h, begins, mode="sum", per_sample_weights=g[order])

@@ -7,12 +7,13 @@ counted in the legend.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from regard.core.errors import BadInput
+from regard.metrics.base import Metric, find_metric
 from regard.see.save import save
 from regard.see.token_display import visible
 
@@ -30,10 +31,11 @@ def training_curve(
     path: str | os.PathLike[str] | None = None,
     title: str = "training",
     unit: str = "tokens",
+    metrics: Sequence[Metric] = (),
 ) -> Figure:
     """Draw the curves of a run; also save the figure to `path` (.png or .svg) if given.
 
-    `unit` is what the speed counts: tokens, images, ...
+    `unit` is what the speed counts: tokens, images, ... `metrics` are those of the task: names, units, directions.
     """
     from regard.see.layout import Layout
 
@@ -49,7 +51,7 @@ def training_curve(
     end = max(steps.max() for steps, _, _ in found.values())
     for panel, height in zip(drawn, heights, strict=True):
         axes = layout.axes(0.85, top, 6.85, height)
-        _draw(axes, {key: found[key] for key in panel}, float(end), unit, last=panel is drawn[-1])
+        _draw(axes, {key: found[key] for key in panel}, float(end), unit, metrics, last=panel is drawn[-1])
         top += height + 0.42
     if path is not None:
         save(layout.figure, path)
@@ -91,35 +93,6 @@ def is_loss(key: str) -> bool:
     return key == "loss" or key.endswith("_loss")
 
 
-_LOWER_IS_BETTER = ("loss", "ppl", "perplexity", "wer", "per", "ler", "bits_per_byte")
-_HIGHER_IS_BETTER = (
-    "accuracy",
-    "bleu",
-    "chrf",
-    "match",
-    "f1",
-    "return",
-    "correlation",
-    "rouge1",
-    "rouge2",
-    "rougeL",
-    "score",
-    "top5",
-)
-
-
-def best_index(key: str, values: np.ndarray) -> int | None:
-    """Return the index of the best value of a curve; None if the key has no known direction."""
-    if lower_is_better(key):
-        return int(values.argmin())
-    return int(values.argmax()) if key.endswith(_HIGHER_IS_BETTER) else None
-
-
-def lower_is_better(key: str) -> bool:
-    """Whether lower values of a metric are better."""
-    return key.endswith(_LOWER_IS_BETTER)
-
-
 def panels(found: Iterable[str]) -> list[list[str]]:
     """Group keys into panels, in drawing order: losses, each score by itself, then the system metrics."""
     keys = list(found)
@@ -136,14 +109,16 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _draw(axes: Axes, series: Series, end: float, unit: str, last: bool) -> None:
+def _draw(axes: Axes, series: Series, end: float, unit: str, metrics: Sequence[Metric], last: bool) -> None:
     from matplotlib.ticker import MaxNLocator
 
     from regard.see.layout import MUTED_INK, font, replace_missing_glyphs, style_axes
 
     for key, (steps, values, lost) in series.items():
         colour = _colour(key)
-        label = f"{unit}_per_second" if key == "tokens_per_second" else key
+        metric = find_metric(metrics, key)
+        values = values if metric is None else values * metric.scale
+        label = metric.label if metric else f"{unit}_per_second" if key == "tokens_per_second" else key
         name = replace_missing_glyphs(visible(label)).replace("_", " ") + (
             f" ({lost} not finite, left out)" if lost else ""
         )
@@ -152,8 +127,8 @@ def _draw(axes: Axes, series: Series, end: float, unit: str, last: bool) -> None
             axes.plot(steps, values, color=colour, alpha=0.25, linewidth=0.8)
             values = _smooth(values)
         axes.plot(steps, values, color=colour, linewidth=1.6, marker="o" if few else None, markersize=2.5, label=name)
-        if key not in SYSTEM_METRICS and key != "loss":
-            _mark_best(axes, key, steps, values, colour)
+        if metric is not None and key != "loss":
+            _mark_best(axes, metric, steps, values, colour)
     axes.set_xlim(0, max(end, 1) * 1.02)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(3 if set(series) & set(SYSTEM_METRICS) else 6))
@@ -167,17 +142,17 @@ def _draw(axes: Axes, series: Series, end: float, unit: str, last: bool) -> None
         axes.set_xlabel("step", font=font(8), color=MUTED_INK)
 
 
-def _mark_best(axes: Axes, key: str, steps: np.ndarray, values: np.ndarray, colour: str) -> None:
+def _mark_best(axes: Axes, metric: Metric, steps: np.ndarray, values: np.ndarray, colour: str) -> None:
     from regard.see.layout import font
 
-    best = best_index(key, values)
+    best = metric.best(values)
     if best is None:
         return
     axes.plot(steps[best], values[best], "o", color=colour, markersize=5, markerfacecolor="white", markeredgewidth=1.4)
     axes.annotate(
         f"{values[best]:.4g}",
         (steps[best], values[best]),
-        xytext=(0, -13 if lower_is_better(key) else 7),
+        xytext=(0, 7 if metric.higher_is_better else -13),
         textcoords="offset points",
         font=font(8),
         color=colour,

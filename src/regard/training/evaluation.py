@@ -8,6 +8,7 @@ evaluate("model folder", data=ParallelCorpus(...))  a saved model, on data of yo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,8 @@ def evaluate(
         "machine": device_name(target_device),
         "torch": torch.__version__,
         "regard": regard.__version__,
+        "split_size": task.split_size,
+        "metrics": [asdict(metric) for metric in task.metrics],
         "results": {task.data.split(part): _evaluate_split(task, model, part, search) for part in parts},
     }
 

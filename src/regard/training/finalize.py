@@ -13,7 +13,7 @@ from torch import nn
 from regard.core.errors import BadInput
 from regard.core.files import atomic_write
 from regard.core.shapes import Tensor
-from regard.see.training_curve import lower_is_better
+from regard.metrics.base import Metric, describe_metrics, loss_metric
 from regard.training.checkpoint.checkpoints import read_weights, save_weights
 from regard.training.checkpoint.safetensors_file import read_header
 from regard.training.device import device_name
@@ -42,12 +42,11 @@ def finalize(run: TrainingRun, stopped: str, progress: Progress) -> dict[str, An
             progress.print_line(f"{name} weights are skipped: {error}")
             continue
         measured[name] = run.measure(2 if s.score_interval else 0)
-        scores = "  ".join(f"{key} {value:.4g}" for key, value in measured[name].items() if isinstance(value, float))
-        progress.print_line(f"{name}: {scores}")
+        progress.print_line(f"{name}: {describe_metrics(run.task.metrics, measured[name])}")
     chosen = (
         s.final_weights
         if s.final_weights in measured
-        else _best_candidate(measured, run.task.headline if s.score_interval else "loss")
+        else _best_candidate(measured, run.task.metrics[0] if s.score_interval else loss_metric(""))
     )
     if s.final_weights not in ("auto", chosen):
         progress.print_line(f"the run was too short for train.final_weights={s.final_weights}")
@@ -92,18 +91,14 @@ def _belongs_to_run(best: Path, step: int) -> bool:
         return True  # reading it reports the problem
 
 
-def _best_candidate(measured: dict[str, dict[str, Any]], by: str) -> str:
+def _best_candidate(measured: dict[str, dict[str, Any]], by: Metric) -> str:
+    """Return the name of the best weights by a metric; equal ones by the loss."""
     best = next(iter(measured))
     for name, found in measured.items():
-        key, top = (tuple(float(m[k]) for k in (by, "loss")) for m in (found, measured[best]))
-        if is_better(by, key[0], top[0]) or (key[0] == top[0] and key[1] < top[1]):
+        key, top = (tuple(float(m[k]) for k in (by.key, "loss")) for m in (found, measured[best]))
+        if by.is_better(key[0], top[0]) or (key[0] == top[0] and key[1] < top[1]):
             best = name
     return best
-
-
-def is_better(metric: str, value: float, best: float) -> bool:
-    """Return whether a value is better than the best so far: losses, perplexities and errors go down."""
-    return value < best if lower_is_better(metric) else value > best
 
 
 def _cast_to_save_dtype(weights: Weights, dtype: str) -> dict[str, Tensor]:

@@ -33,6 +33,7 @@ from regard.attention.aligners.hard import ForcedChoices
 from regard.core.errors import BadInput, RegardError, is_out_of_memory
 from regard.core.shapes import Tensor
 from regard.data.batching import StreamItem, StreamPosition, prefetch
+from regard.metrics.base import describe_metrics, find_metric
 from regard.training import finalize, init_from, rng
 from regard.training.checkpoint.checkpoints import Checkpoints, restore_checkpoint, save_weights
 from regard.training.compilation import CompiledTask, is_compiler_error
@@ -213,7 +214,9 @@ class TrainingRun:
         if watch:
             from regard.training.loggers.terminal_plot import TerminalPlot
 
-            return TerminalPlot(self.settings.steps, self.step, self.metrics.rows, self.recipe.name)
+            return TerminalPlot(
+                self.settings.steps, self.step, self.metrics.rows, self.recipe.name, metrics=self.task.metrics
+            )
         return Progress(self.settings.steps, self.step)
 
     def _agree_on_stop(self, stop: str) -> str:
@@ -349,11 +352,12 @@ class TrainingRun:
         with self._averaged():
             found = self.measure(effort)
             numbers = {key: value for key, value in found.items() if isinstance(value, float)}
-            if s.metric not in found and effort == (1 if s.score_interval else 0):
+            metric = find_metric(self.task.metrics, s.metric)
+            if metric is None or (s.metric not in found and effort == (1 if s.score_interval else 0)):
                 raise RegardError(f"train.metric is '{s.metric}', but the task reports {', '.join(numbers)}")
             if s.metric in found:
                 value = float(found[s.metric])
-                if math.isfinite(value) and (self.best is None or finalize.is_better(s.metric, value, self.best)):
+                if math.isfinite(value) and (self.best is None or metric.is_better(value, self.best)):
                     self.best, self.evals_without_improvement = value, 0
                     about = {"step": str(self.step), s.metric: repr(value)}
                     save_weights(
@@ -366,7 +370,7 @@ class TrainingRun:
         row = {"step": self.step, "epoch": self.position.epoch, **row}
         self.metrics.add(row)
         self.loggers.add(row)
-        scores = "  ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+        scores = describe_metrics(self.task.metrics, found)
         signature = "".join(f"  [{value}]" for key, value in found.items() if key.endswith("signature"))
         progress.print_line(
             f"step {self.step}  validation: {scores}{signature if self.evaluations == s.score_interval else ''}"
@@ -406,7 +410,9 @@ class TrainingRun:
             return
         from regard.see.training_curve import training_curve
 
-        training_curve(self.metrics.rows, self.out / "curve.png", self.recipe.name, self.task.unit)
+        training_curve(
+            self.metrics.rows, self.out / "curve.png", self.recipe.name, self.task.unit, self.task.metrics
+        )
         self.drawn_at = time.monotonic()
 
     # -- saving and resuming -------------------------------------------------------------------------------------------

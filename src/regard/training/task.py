@@ -20,6 +20,7 @@ from torch import nn
 
 from regard.core.shapes import Tensor
 from regard.data.batching import BatchStream
+from regard.metrics.base import Metric
 
 
 class Task(Protocol):
@@ -28,9 +29,10 @@ class Task(Protocol):
     A batch is a tuple of tensors with ``to(device)``, ``pin()`` and ``rows(n)``, its first n rows.
     """
 
-    headline: str  # the main metric; higher is better
+    metrics: tuple[Metric, ...]  # of `evaluate`; the first is the primary one
     name: str
     unit: str  # what `count` counts: tokens, words, images
+    split_size: str  # the key of a report that has the size of the split
 
     def fit(self, config: Any) -> Any:
         """Return the model's config with the fields that only the data determine."""

@@ -1,4 +1,4 @@
-"""Shared parts of the importers and exporters of Hugging Face transformers and timm: config.json, labels, preprocessing."""
+"""Shared by the importers and exporters of transformers and timm: config.json, labels, preprocessing."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ RESAMPLE = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}  # Pillow's
 
 
 def fill_defaults(
-    theirs: Mapping[str, Any], kind: str, defaults: Mapping[str, Any], fixed: Mapping[str, Any]
+    config: Mapping[str, Any], kind: str, defaults: Mapping[str, Any], fixed: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return a config.json of this kind with defaults filled in; raise `Unsupported` if a fixed value differs."""
-    if (other := theirs.get("model_type")) != kind:
+    if (other := config.get("model_type")) != kind:
         raise Unsupported(f"config.json must have model_type '{kind}', got {other!r}")
-    raw = {**defaults, **theirs}
-    for name, wanted in fixed.items():
-        if raw[name] != wanted:
-            raise Unsupported(f"their config has {name}={raw[name]!r}; only {wanted!r} can be read")
+    raw = {**defaults, **config}
+    for name, expected in fixed.items():
+        if raw[name] != expected:
+            raise Unsupported(f"{name} in config.json must be {expected!r}, got {raw[name]!r}")
     return raw
 
 
@@ -64,9 +64,9 @@ def single_token(token: Any) -> Any:
 
 def check_requirements(whose: str, config: Any, needed: Mapping[str, Requirement]) -> None:
     """Raise `Unsupported` for the first field of a Config that does not have the required value."""
-    for name, (wanted, fits) in needed.items():
+    for name, (expected, fits) in needed.items():
         if not fits:
-            raise Unsupported(f"{whose} has {name}={wanted!r}, this model {name}={getattr(config, name)!r}")
+            raise Unsupported(f"{whose} needs {name}={expected!r}, got {getattr(config, name)!r}")
 
 
 def requires_softmax(config: Any) -> Requirement:
@@ -225,9 +225,7 @@ def _unwrap(what: Any, kind: type[nn.Module], whose: str) -> tuple[Any, Classifi
         raise BadInput(f"expected {config.num_classes:,} labels, one for each class, got {len(what.labels):,}")
     if what.preprocess.size != pair(config.image_size):
         preprocessing, made = (f"{y} x {x}" for y, x in (what.preprocess.size, pair(config.image_size)))
-        raise Unsupported(
-            f"{whose} needs preprocessing to the size of the model ({made}), got {preprocessing}"
-        )
+        raise Unsupported(f"{whose} needs preprocessing to the size of the model ({made}), got {preprocessing}")
     return model, what
 
 
@@ -267,8 +265,8 @@ def label_maps(labels: Sequence[str] | int) -> dict[str, Any]:
 def _preprocessor_config(how: Preprocess) -> dict[str, Any]:
     """Return a preprocessor_config.json.
 
-    BiT's processor crops the centre as Regard does; ViT's resizes to the exact size, which is used for images that are not
-    square. `crop_pct` is the exact crop fraction, since sizes are integers.
+    BiT's processor crops the centre as Regard does; ViT's resizes to the exact size, which is used for images that are
+    not square. `crop_pct` is the exact crop fraction, since sizes are integers.
     """
     y, x = how.size
     grown = [math.floor(side / how.crop) for side in (y, x)]

@@ -43,7 +43,6 @@ HF_IMPORTERS = {
     **{kind: f"hf.{kind}" for kind in ("bert", "gpt2", "marian", "t5")},
     **{kind: f"hf.{kind}" for kind in ("deit", "swin", "swinv2", "vit")},
 }
-NOT_AUTOLOADED = ("marian",)  # regard.load does not read these: their folders have no supported tokenizer
 FORMAT = 3
 CONVERTED = (1, 2)  # formats with old names of fields and tensors; a script converts them
 
@@ -271,10 +270,12 @@ def write_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def write_json(file: Path, value: Mapping[str, Any]) -> None:
+    """Write a JSON object."""
     write_text(file, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def write_text(file: Path, text: str) -> None:
+    """Write text as UTF-8."""
     file.write_text(text, encoding="utf-8", newline="\n")
 
 
@@ -339,10 +340,9 @@ def _migrate(config: dict[str, Any], folder: Path) -> dict[str, Any]:
     if "format" not in config and "model_type" in config:
         kind = config["model_type"]
         if kind not in HF_IMPORTERS:
-            known = ", ".join(name for name in HF_IMPORTERS if name not in NOT_AUTOLOADED)
-            by_hand = ", ".join(f"{name} with regard.weights.{HF_IMPORTERS[name]}.load" for name in NOT_AUTOLOADED)
+            known = ", ".join(HF_IMPORTERS)
             raise BadInput(
-                f"{folder} is a '{kind}' folder of transformers; of those can be read: {known}; and {by_hand}"
+                f"{folder} is a '{kind}' folder of transformers; supported: {known}"
             )
         reader = HF_IMPORTERS[kind]
         raise BadInput(f"{folder} is a '{kind}' folder of transformers; read it with regard.weights.{reader}.load")

@@ -309,7 +309,7 @@ class Match(NamedTuple):
 def _matches(
     table: Sequence[Row], external: Mapping[str, Tensor] | None, internal: Mapping[str, Tensor]
 ) -> Iterator[Match]:
-    """Yield every row at every index where both sides are complete or, for export (`external` None), the internal one."""
+    """Yield every row at every index where both sides (for export, the internal one) are complete."""
     for row in table:
         they, we = _as_tuple(row.external), tuple(name for name in _as_tuple(row.internal) if name)
         for at in sorted(_indices(they, external or ()) | _indices(we, internal)):
@@ -454,7 +454,7 @@ def _save_row(match: Match, internal: Mapping[str, Tensor], model: nn.Module) ->
         return {str(name): made for name in match.external}
     if isinstance(op, Zero):
         for name in match.internal:
-            _check_zero(name, internal[name], "their format")
+            _check_zero(name, internal[name], "the format")
         return {str(name): torch.zeros(op.shape, dtype=like.dtype, device=like.device) for name in match.external}
     if row.external is None or row.internal is None:
         return {}
@@ -462,11 +462,13 @@ def _save_row(match: Match, internal: Mapping[str, Tensor], model: nn.Module) ->
     if isinstance(op, Tie):
         for name, value in zip(match.internal, mine, strict=True):
             if value is not mine[0] and not torch.equal(value, mine[0]):
-                raise BadInput(f"'{name}' and '{match.internal[0]}' are one tensor in this format, but differ in the model")
+                raise BadInput(
+                    f"'{name}' and '{match.internal[0]}' are one tensor in this format, but differ in the model"
+                )
         return {str(name): mine[0] for name in match.external}
     made_of = list(zip(match.external, op.save(mine), strict=True))
     for lacking in (value for name, value in made_of if name is None):
-        _check_zero(match.internal[0], lacking, "their format")
+        _check_zero(match.internal[0], lacking, "the format")
     return {name: value for name, value in made_of if name}
 
 

@@ -136,7 +136,7 @@ def test_an4_has_its_official_parts_and_normalised_features():
             assert (len(frames) + 3) // 4 >= len(ids) + again
 
 
-def test_stripes_hide_little_and_depend_on_the_generator_alone():
+def test_spec_augment_masks_little_and_depends_on_the_generator_alone():
     x = torch.ones(100, 40)
     hidden = spec_augment(x, 2, 12, 2, 6, np.random.default_rng(1))
     assert torch.equal(hidden, spec_augment(x, 2, 12, 2, 6, np.random.default_rng(1)))
@@ -187,7 +187,7 @@ def test_what_is_no_sound_is_said_in_one_line(tmp_path):
         assert "\n" not in str(caught.value)
 
 
-def test_a_batch_of_nothing_said_is_a_batch():
+def test_empty_transcripts_can_be_batched():
     text = SpokenDigits().build_tokenizer()
     batch = collate_speech([torch.zeros(3, 4), torch.zeros(5, 4)], ["", "two two"], text)
     assert batch.target_lengths.tolist() == [2, 4]

@@ -40,7 +40,7 @@ def test_the_motor_is_too_weak_to_lift_it_at_once():
     assert max(heights) < 0.5
 
 
-def test_an_expert_gets_it_up_and_keeps_it_there():
+def test_the_expert_controller_swings_up_and_balances():
     assert play(1.0)[:, -20:].min() > 0.99
 
 

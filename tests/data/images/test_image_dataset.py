@@ -101,7 +101,7 @@ def test_every_image_comes_once_an_epoch_in_orders_that_differ(mnist):
     assert orders[0] != orders[1] != orders[2]
 
 
-def test_batches_can_be_taken_up_anywhere(mnist):
+def test_batches_can_be_resumed_anywhere(mnist):
     train = mnist.load("train")
     whole = list(itertools.islice(train.stream(1).start(StreamPosition()), 15))
     with prefetch(train.stream(1).start(whole[7].next_position, 1, 2), workers=2) as items:
@@ -205,7 +205,7 @@ def test_a_class_of_which_no_image_can_be_read_is_named(pets, tmp_path, caplog):
     (tmp_path / "bird" / "a.png").write_bytes(b"nothing")
     with caplog.at_level(logging.WARNING, "regard"):
         ImageDataset(str(tmp_path), image_size=8, val_fraction=0.1, seed=3).load("train")
-    assert "there is no image to train on of bird, fish" in caplog.text
+    assert "there is no training image of bird, fish" in caplog.text
     caplog.clear()
     with caplog.at_level(logging.WARNING, "regard"):
         ImageDataset(str(pets), image_size=8).load("train")
@@ -213,15 +213,15 @@ def test_a_class_of_which_no_image_can_be_read_is_named(pets, tmp_path, caplog):
 
 
 def test_folders_that_hold_no_set_of_images_are_one_line(pets, tmp_path):
-    with pytest.raises(BadInput, match="has no folders"):
+    with pytest.raises(BadInput, match="has no subfolders"):
         ImageDataset(str(tmp_path)).labels()
     (tmp_path / "cat").mkdir()
-    with pytest.raises(BadInput, match="holds no image"):
+    with pytest.raises(BadInput, match="has no image"):
         ImageDataset(str(tmp_path)).load("train")
     (tmp_path / "cat" / "a.png").write_bytes(b"nothing")
     with pytest.raises(BadInput, match=r"no image of the part 'val' of .* can be read"):
         ImageDataset(str(tmp_path), val_fraction=0.01).load("val")
-    with pytest.raises(BadInput, match="holds 1 image, of which none is left for the part 'train': give more"):
+    with pytest.raises(BadInput, match="has 1 image, of which none is left for the split 'train': add more"):
         ImageDataset(str(tmp_path), val_fraction=0.01).load("train")
     (tmp_path / "both" / "train").mkdir(parents=True)
     (tmp_path / "both" / "train" / "cat").symlink_to(pets / "cat", target_is_directory=True)
@@ -258,7 +258,7 @@ def test_settings_that_make_no_sense_are_refused(wrong):
 
 
 @pytest.mark.parametrize("name", image_dataset.IMAGE_DATASETS)
-def test_the_sets_of_a_name_are_what_their_table_says(name):
+def test_known_datasets_match_their_table(name):
     try:
         data_dir.find_dataset(name)
     except BadInput as error:

@@ -74,7 +74,7 @@ def test_a_flat_folder_has_no_labels(tmp_path):
 
 def test_images_beside_class_folders_are_refused(classes, tmp_path):
     (classes / "stray.png").write_bytes(image(3))
-    with pytest.raises(BadInput, match=r"stray\.png stands beside folders of classes"):
+    with pytest.raises(BadInput, match=r"stray\.png is next to folders of classes"):
         pack_images([classes], tmp_path / "out")
 
 
@@ -84,7 +84,7 @@ def test_any_number_of_workers_packs_the_same_bytes(classes, packed, tmp_path):
         assert file.read_bytes() == (tmp_path / "again" / file.name).read_bytes()
 
 
-def test_a_packing_of_images_that_failed_goes_on(classes, packed, tmp_path):
+def test_a_packing_of_images_that_failed_resumes(classes, packed, tmp_path):
     def fail(what, done, total):
         if done == 17:
             raise RuntimeError("pulled the plug")
@@ -93,7 +93,7 @@ def test_a_packing_of_images_that_failed_goes_on(classes, packed, tmp_path):
     shutil.rmtree(packed)
     pack_images([classes], packed, val=0.2, shard=1500)
     with pytest.raises(RuntimeError):
-        pack_images([classes], tmp_path / "again", val=0.2, shard=1500, told=fail, every=0)
+        pack_images([classes], tmp_path / "again", val=0.2, shard=1500, progress=fail, every=0)
     again = pack_images([classes], tmp_path / "again", val=0.2, shard=1500)
     assert [path.rsplit("/", 1)[1] for path in again.skipped] == ["2.png"]
     for file in packed.iterdir():
@@ -150,7 +150,7 @@ def test_every_image_comes_once_an_epoch_and_orders_differ(packed):
     assert sum(len(b.labels) for b in album.eval_batches(7)) == len(album)
 
 
-def test_images_can_be_taken_up_anywhere_with_any_number_of_workers_and_shares(packed):
+def test_images_can_be_resumed_anywhere_with_any_number_of_workers_and_shares(packed):
     album = ImageShards(str(packed), image_size=4, batch_size=6).load("train")
     whole = list(itertools.islice(album.stream(1).start(StreamPosition()), 15))
     with prefetch(album.stream(1).start(whole[3].next_position, 1, 2), workers=3) as items:

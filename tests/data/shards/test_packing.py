@@ -173,7 +173,7 @@ def test_a_part_can_be_named(tmp_path):
     }
 
 
-def test_the_vocabulary_is_learned_from_the_training_part_alone(tmp_path):
+def test_the_vocabulary_is_learned_from_the_training_split_alone(tmp_path):
     (tmp_path / "one.txt").write_text("a b c")
     (tmp_path / "two.txt").write_text("unseen words")
     pack_text([f"train={tmp_path / 'one.txt'}", f"val={tmp_path / 'two.txt'}"], tmp_path / "out", "word(50)")
@@ -182,7 +182,7 @@ def test_the_vocabulary_is_learned_from_the_training_part_alone(tmp_path):
     assert text.unk not in text.encode_one("a b c")
 
 
-def test_a_sample_is_drawn_evenly_and_within_its_room():
+def test_a_sample_is_even_and_within_its_limit():
     pieces = [packing.TextPiece("train", f"{i:04d}" * 25, False, True) for i in range(2000)]
     kept = packing._sample_pieces(iter(pieces), 20_000, 200_000, lambda *_: None)
     numbers = [int(text[:4]) for text in kept]
@@ -223,12 +223,12 @@ def test_an_error_leaves_nothing_behind_where_nothing_was_on_record(source, tmp_
             raise RuntimeError("pulled the plug")
 
     with pytest.raises(RuntimeError):
-        pack_text([source], tmp_path / "out", told=fail, **SETTINGS)
+        pack_text([source], tmp_path / "out", progress=fail, **SETTINGS)
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("at", [1, 7, 20])
-def test_a_packing_that_failed_goes_on_and_ends_with_the_same_bytes(source, tmp_path, whole, at):
+def test_a_packing_that_failed_is_continued_and_ends_with_the_same_bytes(source, tmp_path, whole, at):
     calls = []
 
     def fail(what, done, total):
@@ -238,11 +238,11 @@ def test_a_packing_that_failed_goes_on_and_ends_with_the_same_bytes(source, tmp_
 
     out = tmp_path / "out"
     with pytest.raises(RuntimeError):
-        pack_text([source], out, told=fail, every=0, **SETTINGS)
-    with pytest.raises(BadInput, match="not packed to its end"):
+        pack_text([source], out, progress=fail, every=0, **SETTINGS)
+    with pytest.raises(BadInput, match="is incomplete"):
         TokenShards(str(out)).load("train")
     done = []
-    pack_text([source], out, told=lambda *now: done.append(now), every=0, **SETTINGS)
+    pack_text([source], out, progress=lambda *now: done.append(now), every=0, **SETTINGS)
     assert {what for what, _, _ in done} == {"packing"}  # neither read nor learned anew
     assert done[0][1] > at * packing.BATCH_CHARACTERS
     assert done[-1][1] == done[-1][2]
@@ -260,13 +260,15 @@ def told(what, done, total):
         os.kill(os.getpid(), signal.SIGKILL)
 packing.pack_text(
     [sys.argv[1]], sys.argv[2], "bytes(320)", "line", 0.1, 4000,
-    workers=int(sys.argv[5]), told=told, every=float(sys.argv[4]),
+    workers=int(sys.argv[5]), progress=told, every=float(sys.argv[4]),
 )
 """
 
 
 @pytest.mark.parametrize(("at", "every", "workers"), [(3, 0.0, 1), (9, 0.0, 2), (12, 1000.0, 1)])
-def test_a_packing_that_was_killed_goes_on_and_ends_with_the_same_bytes(source, tmp_path, whole, at, every, workers):
+def test_a_packing_that_was_killed_is_continued_and_ends_with_the_same_bytes(
+    source, tmp_path, whole, at, every, workers
+):
     out = tmp_path / "out"
     words = [sys.executable, "-c", KILLED, source, out, str(at), str(every), str(workers)]
     killed = subprocess.Popen(words, start_new_session=True)
@@ -279,7 +281,7 @@ def test_a_packing_that_was_killed_goes_on_and_ends_with_the_same_bytes(source, 
         time.sleep(0.02)
     else:
         pytest.fail("a process was left behind")
-    with pytest.raises(BadInput, match="not packed to its end"):
+    with pytest.raises(BadInput, match="is incomplete"):
         ShardIndex.read(out)
     sound = json.loads((out / "packing.json").read_text())["parts"]
     assert bool(sound) == (every == 0)
@@ -316,13 +318,13 @@ def broken_off(source, out):
             raise RuntimeError("pulled the plug")
 
     with pytest.raises(RuntimeError):
-        pack_text([source], out, told=fail, every=0, **SETTINGS)
+        pack_text([source], out, progress=fail, every=0, **SETTINGS)
 
 
-def test_another_packing_does_not_go_on_with_it(source, tmp_path, small):
+def test_another_packing_does_not_resume_with_it(source, tmp_path, small):
     broken_off(source, tmp_path / "out")
     before = contents(tmp_path / "out")
-    with pytest.raises(BadInput, match=r"broken off, and it is not this one \(other: tokens\)"):
+    with pytest.raises(BadInput, match=r"interrupted packing with other settings \(different: tokens\)"):
         pack_text([source], tmp_path / "out", **SETTINGS | {"tokens": "bytes(330)"})
     source.write_text("something else\n" * 100)
     with pytest.raises(BadInput, match="other: sources"):
@@ -333,19 +335,19 @@ def test_another_packing_does_not_go_on_with_it(source, tmp_path, small):
 def test_a_damaged_record_says_what_to_do(source, tmp_path, small):
     broken_off(source, tmp_path / "out")
     (tmp_path / "out" / "train-00000.bin.part").write_bytes(b"")
-    with pytest.raises(BadInput, match=r"train-00000\.bin\.part is shorter.*pack anew"):
+    with pytest.raises(BadInput, match=r"train-00000\.bin\.part is shorter.*pack again"):
         pack_text([source], tmp_path / "out", **SETTINGS)
     (tmp_path / "out" / "packing.json").write_text("{")
     with pytest.raises(BadInput, match=r"packing\.json is damaged.*pack anew"):
         pack_text([source], tmp_path / "out", **SETTINGS)
 
 
-def test_nobody_packs_into_a_folder_at_the_same_time(source, tmp_path, small):
+def test_two_processes_cannot_pack_into_one_folder(source, tmp_path, small):
     def meanwhile(what, done, total):
         with pytest.raises(BadInput, match="another process is packing"):
             pack_text([source], tmp_path / "out", **SETTINGS)
 
-    pack_text([source], tmp_path / "out", told=meanwhile, **SETTINGS)
+    pack_text([source], tmp_path / "out", progress=meanwhile, **SETTINGS)
     assert ShardIndex.read(tmp_path / "out").check(tmp_path / "out") == []
 
 
@@ -353,7 +355,7 @@ def test_nobody_packs_into_a_folder_at_the_same_time(source, tmp_path, small):
 
 
 def test_a_folder_that_holds_something_is_never_written_into(source, tmp_path, whole):
-    with pytest.raises(BadInput, match="already holds shards"):
+    with pytest.raises(BadInput, match="already has shards"):
         pack_text([source], tmp_path / "whole", **SETTINGS)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "precious.txt").write_text("mine")
@@ -369,7 +371,7 @@ def test_a_folder_that_holds_something_is_never_written_into(source, tmp_path, w
     ("name", "content", "said"),
     [
         ("a.txt", b"caf\xe9 au lait", r"a\.txt: it is not UTF-8.*convert it"),
-        ("a.txt", b"zero \0 byte", r"a\.txt: it holds zero bytes"),
+        ("a.txt", b"zero \0 byte", r"a\.txt: it has zero bytes"),
         ("a.txt.gz", gzip.compress(b"word " * 1000, mtime=0)[:-20], r"a\.txt\.gz: it cannot be read"),
         ("a.txt.gz", b"no gzip at all", r"a\.txt\.gz: it cannot be read"),
         ("a.jsonl", b'{"text": "fine"}\n{"other": 1}\n', r"a\.jsonl: line 2 is not JSON with a"),
@@ -424,7 +426,7 @@ def test_settings_that_make_no_sense_are_said_before_anything_is_read(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_full_disk_is_one_line_and_the_packing_goes_on_when_there_is_room(source, tmp_path, whole, monkeypatch):
+def test_a_full_disk_is_one_line_and_the_packing_resumes_when_there_is_room(source, tmp_path, whole, monkeypatch):
     written, plain = [], shard_writer._SplitWriter._write
 
     def full(self, which, content):
@@ -435,7 +437,7 @@ def test_a_full_disk_is_one_line_and_the_packing_goes_on_when_there_is_room(sour
         plain(self, which, content)
 
     monkeypatch.setattr(shard_writer._SplitWriter, "_write", full)
-    with pytest.raises(BadInput, match=r"cannot write .*no space left on device; make room and give the same command"):
+    with pytest.raises(BadInput, match=r"cannot write .*no space left on device; free some space"):
         pack_text([source], tmp_path / "out", every=0, **SETTINGS)
     monkeypatch.setattr(shard_writer._SplitWriter, "_write", plain)
     pack_text([source], tmp_path / "out", every=0, **SETTINGS)

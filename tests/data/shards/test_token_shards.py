@@ -111,7 +111,7 @@ def test_shares_together_are_the_batch_whatever_their_number(shares, packed):
 
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize("k", [0, 1, 50, 99])
-def test_shards_can_be_taken_up_anywhere_with_any_number_of_workers(packed, workers, k):
+def test_shards_can_be_resumed_anywhere_with_any_number_of_workers(packed, workers, k):
     windows = TokenShards(str(packed), context_length=16, batch_size=4).load("train")
     whole = list(itertools.islice(windows.stream(5).start(StreamPosition()), 110))
     assert whole[-1].next_position.epoch >= 2
@@ -169,11 +169,11 @@ def test_fewer_rows_than_a_batch_are_a_batch():
 def test_too_few_tokens_are_an_error_that_says_what_to_do():
     with pytest.raises(BadInput, match=r"10 tokens.*takes 11.*data\.context"):
         numbered(10)
-    with pytest.raises(BadInput, match="holds nothing"):
+    with pytest.raises(BadInput, match="must be 1 or more"):
         numbered(rows=0)
 
 
-def test_the_verbs_of_a_batch():
+def test_batch_to_pin_and_rows():
     batch = numbered().collate(torch.tensor([0, 5, 9]))
     assert isinstance(batch.to("cpu"), TokenBatch)
     assert batch.rows(2).inputs.shape == batch.rows(2).targets.shape == (2, 10)
@@ -189,7 +189,7 @@ def test_documents_end_in_the_end_token_and_come_back(packed):
     found = [shards.document(name, i) for name, count in parts.items() for i in range(count)]
     assert all(ids[-1] == text.eos for ids in found)
     assert sorted(text.decode([ids.tolist() for ids in found])) == sorted(documents())
-    with pytest.raises(BadInput, match="there is no"):
+    with pytest.raises(BadInput, match="numbered from 0"):
         shards.document("val", parts["val"])
 
 
@@ -245,7 +245,7 @@ def test_sound_shards_have_nothing_to_complain_of(packed):
 
 def test_a_shard_that_is_cut_off_is_named_at_once(own):
     first(own).write_bytes(first(own).read_bytes()[:-4])
-    with pytest.raises(BadInput, match=r"train-00000\.bin is cut off: [\d,]+ bytes, the index says .*copy it again"):
+    with pytest.raises(BadInput, match=r"train-00000\.bin is truncated: [\d,]+ bytes, the index says .*copy it again"):
         TokenShards(str(own), context_length=16).load("train")
 
 
@@ -273,13 +273,13 @@ def test_a_token_beyond_the_vocabulary_is_an_error_before_it_reaches_a_model(own
     content[20:22] = b"\xff\xff"
     first(own).write_bytes(content)
     windows = TokenShards(str(own), context_length=16).load("train")
-    with pytest.raises(BadInput, match=r"train-00000\.bin holds the token 65535.*regard data check"):
+    with pytest.raises(BadInput, match=r"train-00000\.bin has the token 65535.*regard data check"):
         windows.collate(torch.tensor([0]))
 
 
 def test_another_vocabulary_beside_the_shards_is_refused(own):
     (own / "tokenizer.json").write_text((own / "tokenizer.json").read_text() + "\n")
-    with pytest.raises(BadInput, match=r"tokenizer\.json is not the vocabulary"):
+    with pytest.raises(BadInput, match=r"tokenizer\.json is not the tokenizer"):
         TokenShards(str(own)).load("train")
 
 
@@ -291,8 +291,8 @@ def test_another_vocabulary_beside_the_shards_is_refused(own):
         ("{}", "not an index"),
         ('{"format": 99}', "newer version"),
         ('{"format": 0}', "older format"),
-        ('{"format": 1, "kind": "tokens"}', "make no sense"),
-        (json.dumps({"format": 1} | asdict(ShardIndex("tokens", "uint16", {}))), "make no sense"),
+        ('{"format": 1, "kind": "tokens"}', "content is invalid"),
+        (json.dumps({"format": 1} | asdict(ShardIndex("tokens", "uint16", {}))), "content is invalid"),
     ],
     ids=["not-json", "a-list", "no-format", "newer", "older", "half", "no-vocabulary"],
 )
@@ -307,7 +307,7 @@ def test_an_index_cannot_point_out_of_its_folder(own, name):
     index = json.loads((own / "index.json").read_text())
     index["splits"]["train"][0]["file"] = name
     (own / "index.json").write_text(json.dumps(index))
-    with pytest.raises(BadInput, match="make no sense"):
+    with pytest.raises(BadInput, match="content is invalid"):
         TokenShards(str(own)).load("train")
 
 

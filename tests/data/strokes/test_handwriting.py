@@ -68,7 +68,7 @@ def test_a_writers_characters_are_one_high_and_stand_on_the_baseline():
         assert all(c.points[:, 1].max() == 0 == c.points[:, 0].min() for c in own)
 
 
-def test_a_line_is_of_one_hand_and_says_its_text():
+def test_a_line_is_by_one_writer_and_matches_its_text():
     train = HandwritingLines(max_length=3, variation=0).load("train")
     for row in range(40):
         chosen = [train.all[i] for i in train._epoch((0, 0))[row]]

@@ -37,7 +37,7 @@ def test_the_curriculum_goes_from_short_to_long_and_no_further():
     assert len(every) > 4  # short ones come up again
 
 
-def test_a_stream_taken_up_again_goes_on_as_it_was():
+def test_a_stream_resumed_continues_as_it_was():
     stream = Arithmetic(digits=6, batch_size=4, batches_per_epoch=5).load("train").stream(3)
     whole = stream.start(StreamPosition())
     drawn = [next(whole) for _ in range(12)]

@@ -63,7 +63,7 @@ def test_a_parse_is_written_with_its_words_in_order():
 
 def test_source_and_target_name_the_places_of_words_alike():
     symbols = ChunkingSymbols(100, ("NP",), ("NN", "VB"))
-    at = symbols.place(0)
+    at = symbols.marker(0)
     assert symbols.source([[5], [6, 7]], ["VB", "XX"], EOS) == [
         at,
         5,
@@ -75,7 +75,7 @@ def test_source_and_target_name_the_places_of_words_alike():
         EOS,
     ]
     assert symbols.size == at + NUM_WORD_MARKERS + 3
-    assert symbols.place(NUM_WORD_MARKERS + 4) == at + 4
+    assert symbols.marker(NUM_WORD_MARKERS + 4) == at + 4
     assert len({*range(symbols.size)}) == symbols.size
 
 
@@ -106,7 +106,7 @@ def test_what_is_written_is_read_back(tags):
     ("tags", "as_if"),
     [(["I-NP", "I-NP"], ["B-NP", "I-NP"]), (["B-NP", "I-VP"], ["B-NP", "B-VP"]), (["B-XX", "O"], ["O", "O"])],
 )
-def test_an_inside_without_a_beginning_begins_and_an_unknown_kind_is_none(tags, as_if):
+def test_inside_tag_without_begin_starts_a_chunk_and_unknown_kinds_are_ignored(tags, as_if):
     machine = walk([[1], [2]])
     encode_parse(machine, tags)
     assert machine.tags == as_if
@@ -148,7 +148,7 @@ def test_a_batch_holds_sentence_parse_and_decisions(file, speech):
     pieces = [i for i in batch.target[0].tolist() if i < text.size and i not in (text.bos, text.eos, text.pad)]
     assert pieces == words
     if speech is not None:
-        assert batch.source[0, 2] == symbols.place(0) + NUM_WORD_MARKERS + symbols.speech.index("PRP")
+        assert batch.source[0, 2] == symbols.marker(0) + NUM_WORD_MARKERS + symbols.speech.index("PRP")
         odd = data.load("test", text)
         assert odd.source.row(0)[8] == symbols.size - 1  # a part of speech that was never seen
     assert sum(x.ne(IGNORE_INDEX).sum() for x in (batch.outside, batch.inside)) == part.stream(0).count(batch)
@@ -164,5 +164,5 @@ def test_long_sentences_are_left_out_of_training_alone(file):
 def test_tags_that_mark_no_chunks_are_refused(file):
     data = ChunkingSeq2Seq(str(file), column=1, tokenizer="word", vocab_size=200)
     text = data.build_tokenizer()
-    with pytest.raises(BadInput, match="marks no chunks"):
+    with pytest.raises(BadInput, match="has no chunk tags"):
         data.symbols(text)

@@ -53,7 +53,7 @@ def test_letters_are_the_source_and_sounds_the_target(folder):
     assert text.decode(batch.target.tolist()) == ["T AH M EY T OW", "IH T S"]
 
 
-def test_no_letter_is_a_sound_and_all_sounds_of_all_pronunciations_are_known(folder):
+def test_letters_and_phonemes_are_disjoint_and_all_phonemes_are_known(folder):
     text = CMUDict(str(folder), stress=True).load("train").tokenizer
     pieces = text.pieces(range(text.size))
     assert {"t", "T", "AA1", "EY1", "'"} <= set(pieces)
@@ -71,7 +71,7 @@ def test_every_pronunciation_is_trained_on_only_where_that_is_asked_for(folder):
     assert len(train.entries) == len(ROWS)
 
 
-def test_strings_hold_words_of_one_pronunciation_in_turn_one_to_so_many(folder):
+def test_joined_words_have_one_pronunciation_and_growing_counts(folder):
     train = CMUDict(str(folder), words_per_row=3).read("train")
     assert [e.word.count(WORD_SEPARATOR) + 1 for e in train] == [1, 2, 3, 1, 2]
     used = [word for e in train for word in e.word.split(WORD_SEPARATOR)]
@@ -100,17 +100,17 @@ def test_a_stream_gives_every_word_once_an_epoch(folder):
 @pytest.mark.parametrize("line", ["word", "word\t", "two words\tT UW", "\tT UW", "a\tAH\t\tEY", ""])
 def test_a_line_that_is_no_word_with_sounds_is_named(tmp_path, line):
     (tmp_path / "train.tsv").write_text(f"cat\tK AE T\n{line}\n")
-    with pytest.raises(BadInput, match=r"train.tsv, line 2: wanted word<TAB>sounds"):
+    with pytest.raises(BadInput, match=r"train.tsv, line 2: expected word<TAB>phonemes"):
         CMUDict(str(tmp_path)).read("train")
 
 
-def test_parts_that_are_not_there_are_said(folder, tmp_path):
+def test_parts_that_are_not_there_are_reported(folder, tmp_path):
     with pytest.raises(UnknownName, match="has no split 'vall'; did you mean 'val'"):
         CMUDict(str(folder)).read("vall")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(BadInput, match="holds no words to train on"):
+    with pytest.raises(BadInput, match="has no training words"):
         CMUDict(str(tmp_path / "empty")).splits()
     with pytest.raises(BadInput, match="has no split 'dev'"):
         read_entries(folder, "dev")
-    with pytest.raises(BadInput, match="9 words with one pronunciation, too few for strings of 50"):
+    with pytest.raises(BadInput, match=r"only 9 words with one pronunciation, too few for data\.words_per_row=50"):
         CMUDict(str(folder), words_per_row=50).read("test")

@@ -37,7 +37,7 @@ def here(name):
         return False
 
 
-def test_a_single_table_gives_up_tenths_that_folds_turn_through(table):
+def test_missing_splits_are_tenths_that_rotate_with_the_fold(table):
     seen = []
     for fold in range(10):
         data = LabeledText(str(table), fold=fold)
@@ -47,7 +47,7 @@ def test_a_single_table_gives_up_tenths_that_folds_turn_through(table):
         assert len(parts["test"]) in (5, 6)
         seen += parts["test"]
     assert sorted(seen) == sorted(LabeledText(str(table)).read("train") + LabeledText(str(table)).read("val") + LabeledText(str(table)).read("test"))  # fmt: skip  # noqa: E501
-    with pytest.raises(BadInput, match="folds"):
+    with pytest.raises(BadInput, match="fold must be 0 to 9"):
         LabeledText(str(table), fold=10).splits()
 
 
@@ -87,11 +87,11 @@ def test_a_folder_with_tables_of_both_kinds_is_that_of_tabs(table):
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ("sentence,stars\na,b\n", r"own\.csv: .* none is 'text'; it holds 'sentence', 'stars'"),
-        ("text,stars\na,b\n", "none is 'label'; it holds 'text', 'stars'"),
-        ("text,text,label\na,b,c\n", "several are 'text'"),
-        ("text;label\na;b\n", "it holds 'text;label'"),
-        ("", "none is 'text'; it holds nothing"),
+        ("sentence,stars\na,b\n", r"own\.csv: no column is called 'text' .* has 'sentence', 'stars'"),
+        ("text,stars\na,b\n", "no column is called 'label' in its first row, which has 'text', 'stars'"),
+        ("text,text,label\na,b,c\n", "2 columns are called 'text'"),
+        ("text;label\na;b\n", "which has 'text;label'"),
+        ("", "no column is called 'text' in its first row, which has nothing"),
         ("text,label\na,b\na\n", "line 3: 1 columns; its first row has 2"),
         ("text,label\na,b,c\n", "line 2: 3 columns; its first row has 2"),
         ("text,label\na,\n", "line 2: label is empty"),
@@ -133,7 +133,7 @@ def test_a_folder_for_each_label_is_read(tmp_path):
     assert ("spam 3 second line", "spam") in rows
 
 
-def test_of_two_texts_that_are_too_long_the_longer_loses_more(text):
+def test_the_longer_of_two_texts_is_cut_first(text):
     a, b = list(range(10, 40)), list(range(50, 54))
     for first, second, keep in ((a, b, (9, 4)), (b, a, (4, 9)), (a, a, (7, 6)), (b, b, (4, 4))):
         row, which = encode_pair(text, [first, second], 16)
@@ -156,11 +156,11 @@ def test_an_epoch_holds_every_text_once(table, text):
     [
         ("a\tx\nb", "line 2: 1 columns"),
         ("a\tx\n \ty", "line 2: text is empty"),
-        ("a\tx\nb\tx\nc\tx\n" * 5, "nothing to tell apart"),
+        ("a\tx\nb\tx\nc\tx\n" * 5, "needs at least 2 labels"),
         ("a\tx\nb\ty", "too few"),
     ],
 )
-def test_a_table_that_cannot_be_used_is_said_so(tmp_path, content, said):
+def test_a_table_that_cannot_be_used_is_reported(tmp_path, content, said):
     (tmp_path / "own.tsv").write_text(content)
     with pytest.raises(BadInput, match=said):
         LabeledText(str(tmp_path / "own.tsv")).labels()
@@ -169,12 +169,12 @@ def test_a_table_that_cannot_be_used_is_said_so(tmp_path, content, said):
 def test_a_label_that_training_lacks_is_refused(tmp_path, text):
     (tmp_path / "train.tsv").write_text("a\tx\nb\ty\n")
     (tmp_path / "val.tsv").write_text("a\tz\n")
-    with pytest.raises(BadInput, match="'z' is not in the training part"):
+    with pytest.raises(BadInput, match="'z' is not in the training split"):
         LabeledText(str(tmp_path)).load("val", text)
 
 
 @pytest.mark.skipif(not here("text_classification"), reason="the data are not here")
-def test_the_sets_at_hand_have_their_published_sizes():
+def test_known_datasets_have_their_published_sizes():
     sizes = {"sst2": (6920, 872, 1821), "trec6": (5452 - 546, 546, 500), "mr": (8529, 1067, 1066)}
     for name, expected in sizes.items():
         data = LabeledText(name)
@@ -219,7 +219,7 @@ def test_a_long_sentence_is_cut_between_words_and_keeps_all_of_them(text):
     assert [i for row, _ in cut for i in row[1:-1]] == text.encode_one(" ".join(words))
 
 
-def test_a_file_of_tags_that_cannot_be_used_is_said_so(tmp_path):
+def test_a_file_of_tags_that_cannot_be_used_is_reported(tmp_path):
     (tmp_path / "own.txt").write_text("red JJ\nalone\n")
     with pytest.raises(BadInput, match="line 2: 1 columns"):
         TaggedSentences(str(tmp_path / "own.txt")).labels()
@@ -287,12 +287,12 @@ def test_windows_over_a_long_text_overlap_by_half_and_miss_nothing(text):
 
 def test_an_answer_that_does_not_stand_in_the_text_is_refused(tmp_path):
     (tmp_path / "own.tsv").write_text("a dog\twho?\tcat\n")
-    with pytest.raises(BadInput, match="does not stand in the text"):
+    with pytest.raises(BadInput, match="does not occur in the text"):
         QuestionAnswering(str(tmp_path / "own.tsv")).splits()
     (tmp_path / "own.tsv").write_text("a dog\twho?\n")
     with pytest.raises(BadInput, match="2 columns"):
         QuestionAnswering(str(tmp_path / "own.tsv")).splits()
-    with pytest.raises(BadInput, match="stands in no sentence"):
+    with pytest.raises(BadInput, match="occurs in no supporting sentence"):
         parse_babi("1 Mary is here.\n2 Is Mary here? \tyes\t1\n")
 
 

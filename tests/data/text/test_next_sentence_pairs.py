@@ -249,7 +249,7 @@ def test_a_text_is_cut_at_blank_lines_and_ends_of_sentences():
     assert found == [["One.", '"Two?"', "Three!", "four"], ["Five; six."]]
 
 
-def test_measuring_hides_the_same_words_each_time(pages):
+def test_evaluation_masks_the_same_words_each_time(pages):
     for most in (None, 5):
         one, two = (list(pages.eval_batches(7, most)) for _ in range(2))
         assert sum(len(b.tokens) for b in one) == (len(pages.sentence_spans(0)) if most is None else 5)
@@ -257,8 +257,8 @@ def test_measuring_hides_the_same_words_each_time(pages):
             assert all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
 
 
-def test_what_cannot_be_used_is_said(file):
-    with pytest.raises(BadInput, match="no corpus"):
+def test_unusable_settings_are_reported(file):
+    with pytest.raises(BadInput, match="corpora is empty"):
         NextSentencePairs(()).splits()
     with pytest.raises(BadInput, match="no dataset"):
         NextSentencePairs(("no_such_text",)).splits()

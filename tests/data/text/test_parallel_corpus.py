@@ -118,13 +118,13 @@ def test_a_damaged_file_is_an_error_that_names_it(folder, content):
         data(folder).read("train")
 
 
-def test_a_folder_without_pairs_says_what_is_wanted(tmp_path):
+def test_a_folder_without_pairs_says_what_is_expected(tmp_path):
     (tmp_path / "notes.txt").write_text("nothing")
     with pytest.raises(BadInput, match=r"train\.en"):
         data(tmp_path).splits()
 
 
-def test_a_dataset_that_is_not_there_says_where_it_was_looked_for(tmp_path, monkeypatch):
+def test_a_dataset_that_is_not_there_says_where_it_was_searched(tmp_path, monkeypatch):
     monkeypatch.setenv("REGARD_DATA", str(tmp_path))
     with pytest.raises(BadInput, match="REGARD_DATA"):
         data_dir.find_dataset("multi31k")

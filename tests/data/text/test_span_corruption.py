@@ -37,7 +37,7 @@ def test_source_and_target_together_give_the_text_back(length, noise, mean):
         assert sorted(set(source) & set(marks)) == sorted(set(target) & set(marks)) == marks.tolist()
 
 
-def test_as_much_is_taken_out_and_in_as_many_pieces_as_asked_for():
+def test_removed_tokens_and_spans_match_the_settings():
     taken, many = noise_counts(1000, 0.15, 3.0)
     assert (taken, many) == (150, 50)
     for key in range(50):
@@ -65,7 +65,7 @@ def test_the_papers_lengths():
     assert taken + many + 1 == 114
 
 
-def test_an_unfit_recipe_of_noise_is_refused():
+def test_invalid_noise_settings_are_refused():
     for wrong in ((512, 0.0, 3.0), (512, 1.0, 3.0), (512, 0.15, 0.5), (3, 0.15, 3.0)):
         with pytest.raises(BadInput, match="noise"):
             input_length(*wrong)
@@ -102,7 +102,7 @@ def test_rows_have_one_shape_and_give_the_text_back(file):
         assert batch.source.shape == (6, 40)
         assert (batch.source_lengths == 40).all()
         assert (batch.target.shape[1] - 1) % 8 == 0
-        assert drawn.count == 6 * (part.taken + part.spans + 1)
+        assert drawn.count == 6 * (part.removed + part.spans + 1)
         for source, target, n in zip(
             *(x.tolist() for x in (batch.source, batch.target, batch.target_lengths)), strict=True
         ):
@@ -149,18 +149,18 @@ def test_shards_give_the_same_rows_as_the_text_they_were_packed_of(file, tmp_pat
     assert len(sentinel_ids(part.tokenizer)) == 20
     batch = next(part.stream(0).start(StreamPosition())).batch
     whole = restore_spans(
-        batch.source[0, :-1].tolist(), batch.target[0, 1 : part.taken + part.spans + 1].tolist(), part.marks
+        batch.source[0, :-1].tolist(), batch.target[0, 1 : part.removed + part.spans + 1].tolist(), part.marks
     )
     start = int(part.stream(0).order(0)[0][0])
     assert whole == part.windows.window(start, start + part.length).tolist()
 
 
-def test_too_few_sentinels_are_said_so(file):
+def test_too_few_sentinels_are_reported(file):
     with pytest.raises(BadInput, match=r"raise data\.sentinels"):
         load(data(file, sentinels=1))
 
 
-def test_measuring_reads_the_same_rows_each_time(file):
+def test_evaluation_reads_the_same_rows_each_time(file):
     part = load(data(file), "val")
     first, second = list(part.eval_batches(200)), list(part.eval_batches(1000))
     assert sum(len(b.source) for b in first) == sum(len(b.source) for b in second) == len(part)

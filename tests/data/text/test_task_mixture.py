@@ -128,7 +128,7 @@ def test_long_inputs_are_cut_and_counted_or_refused_as_asked():
 def test_wrong_tasks_are_refused_with_a_hint():
     with pytest.raises(UnknownName, match="did you mean 'translate'"):
         mixture(tasks=("tranlate",)).parts()
-    with pytest.raises(BadInput, match="a name of its own"):
+    with pytest.raises(BadInput, match="distinct names"):
         mixture(tasks=("count", "count")).parts()
     with pytest.raises(BadInput, match="temperature"):
         load(mixture(temperature=0.0)).shares()

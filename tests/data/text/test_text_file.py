@@ -64,8 +64,8 @@ def test_fingerprints_tell_texts_apart(file):
     assert data.load("train").fingerprint() == data.load("train").fingerprint() != data.load("val").fingerprint()
 
 
-def test_what_cannot_be_read_is_said(tmp_path, file):
-    with pytest.raises(BadInput, match="holds 0"):
+def test_what_cannot_be_read_is_reported(tmp_path, file):
+    with pytest.raises(BadInput, match=r"has 0 \.txt files"):
         TextFile(str(tmp_path / "empty")).files() if (tmp_path / "empty").mkdir() is None else None
     for name in ("a.txt", "b.txt"):
         (tmp_path / "empty" / name).write_text("x")

@@ -82,7 +82,7 @@ def test_pronunciations_lose_their_stress_and_keep_their_variants(home):
     assert Pronounce(stress=True).read("train")[0].target == "T AH0 M EY1 T OW2"
 
 
-def test_translations_name_their_languages_and_take_the_first_test_part(home):
+def test_translations_name_their_languages_and_take_the_first_test_split(home):
     task = Translate("pairs")
     assert task.prefix == "translate English to German: "
     assert [tuple(e) for e in task.read("train")] == [("a dog", "ein Hund", ("ein Hund",))]
@@ -94,7 +94,7 @@ def test_labels_are_words(home):
     assert [e.target for e in Sentiment().read("train")] == ["positive", "negative"]
 
 
-def test_parts_and_data_that_are_not_there_are_said_so(home, tmp_path, monkeypatch):
+def test_parts_and_data_that_are_not_there_are_reported(home, tmp_path, monkeypatch):
     with pytest.raises(UnknownName, match="no split 'dev'"):
         read_examples(Summarize(), "dev")
     monkeypatch.setenv("REGARD_DATA", str(tmp_path / "nowhere"))

@@ -36,7 +36,7 @@ def test_words_are_cut_at_spaces_and_signs_only():
     ]
     assert split_words("naïve çok 漢字 ½ ...") == ["naïve", "çok", "漢字", "½", ".", ".", "."]
     assert split_words("  ") == []
-    with pytest.raises(BadInput, match="not text"):
+    with pytest.raises(BadInput, match="expected text"):
         split_words(7)
 
 
@@ -67,7 +67,7 @@ def test_a_text_of_ones_own_is_read_and_numbered(file):
         WordSentences(("nowhere",)).splits()
 
 
-def test_the_corpora_at_hand_are_read():
+def test_known_corpora_are_read():
     data = WordSentences(limit=300)
     try:
         data.splits()
@@ -101,4 +101,4 @@ def test_a_batch_spells_each_of_its_words_once(file):
     assert sum(len(batch.words) for batch in read.eval_batches(64)) == len(read)
     first = drawn.batch.rows(1)
     assert torch.equal(first.words, words[:1])
-    assert torch.equal(first.spelled, spelled)
+    assert torch.equal(first.char_ids, spelled)

@@ -119,10 +119,11 @@ def test_models_are_listed_with_what_they_read_and_their_examples_can_be_read(ex
     models = explorer.get("/explore/models").json()
     assert {"en-de", "shakespeare", "fill-en"} <= {each["name"] for each in models}
     for each in models:
-        assert set(each) == {"name", "task", "input", "examples", "required_inputs", "options"}
+        assert set(each) == {"name", "task", "inputs", "output", "options", "examples"}
+        first = next(iter(each["inputs"]))
         for example in each["examples"]:
             found = explorer.post(
-                "/explore/inspections", json={"model": each["name"], "given": {each["input"]: example}}
+                "/explore/inspections", json={"model": each["name"], "given": {first: example}}
             )
             assert found.status_code == 200, found.text
 
@@ -192,8 +193,7 @@ def test_a_run_of_words_is_explored_from_its_folder(tmp_path, monkeypatch, kind,
     train(made, tmp_path / "run")
     client = asks(ModelPool([str(tmp_path / "run")], device="cpu"), explore=True)
     (one,) = client.get("/explore/models").json()
-    assert (one["name"], one["task"], one["input"]) == ("run", task, "text")
-    assert [*one["required_inputs"]] == [name for name in given if name != "text"]
+    assert (one["name"], one["task"], one["inputs"]) == ("run", task, dict.fromkeys(given, "text"))
     found = client.post("/explore/inspections", json={"model": "run", "given": given})
     assert found.status_code == 200, found.text
     look, name = found.json(), found.json()["maps"][0]["name"]

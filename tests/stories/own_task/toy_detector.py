@@ -19,6 +19,7 @@ from regard.blocks.feedforward import GeluFeedForward
 from regard.core.config import field, to_dict
 from regard.data import DATA
 from regard.data.tensors import TensorBatch, TensorDataset, TensorSplit
+from regard.metrics.base import ACCURACY, Metric, loss_metric
 from regard.modalities import Box, Boxes, Image, Preprocess
 from regard.models import MODELS
 from regard.positions.added.grid import GridPositions
@@ -105,7 +106,8 @@ class ToyDetection(SplitTask):
     """What is trained: the loss, the metrics, and what is saved with the model."""
 
     Config = TaskConfig
-    name, headline, unit = "toy_detection", "iou", "images"
+    name, unit, split_size = "toy_detection", "images", "images"
+    metrics = (Metric("iou", "IoU", high=1.0), ACCURACY, loss_metric("per image"))
 
     def __init__(self, config, data, seed):
         super().__init__(data, seed)

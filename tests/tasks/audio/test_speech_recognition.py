@@ -170,8 +170,8 @@ def test_a_sound_that_is_none_is_refused_in_a_line(hear):
         ([0.1, 0.2], "Expected a recording .*, got list"),
         (np.array(["a"]), "Samples have dtype <U1; expected floating-point"),
         (None, "Expected a recording .*, got NoneType"),
-        (np.zeros((2, 800), np.float32), "one row of floating-point numbers, got float32 of \\(2, 800\\)"),
-        (np.zeros(800, np.int16), "one row of floating-point numbers, got int16"),
+        (np.zeros((2, 800), np.float32), "Samples must be one row of floating-point numbers, got float32 of \\(2, 800\\)"),
+        (np.zeros(800, np.int16), "Samples must be one row of floating-point numbers, got int16"),
     ):
         with pytest.raises(BadInput, match=f"audio 2: {problem}"):
             hear([sung("low"), sound])

@@ -154,7 +154,7 @@ def test_advice_on_memory_while_measuring_has_no_beams(trained, monkeypatch):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
     monkeypatch.setattr(image_classification.ImageClassification, "normalised", full)
-    with pytest.raises(RegardError, match=r"^out of memory; measure it on another device \(--device cpu\)$"):
+    with pytest.raises(RegardError, match=r"^out of memory; evaluate it on another device \(--device cpu\)$"):
         evaluate(trained[0], ["val"])
 
 
@@ -373,7 +373,7 @@ def test_settings_that_make_no_sense_are_one_line(recipe):
         task(recipe, augment=("flipp",))
     with pytest.raises(RegardError, match="takes no argument 'size'"):
         task(recipe, augment=("random_crop(size=3)",))
-    with pytest.raises(BadInput, match=r"crop\(padding=500\): images of 12 x 12 could be moved out of sight"):
+    with pytest.raises(BadInput, match=r"crop\(padding=500\): images of 12 x 12 could be shifted out of sight"):
         task(recipe, augment=("random_crop(padding=500)",))
     with pytest.raises(BadInput, match="channels must be 1 or 3"):
         Preprocess(8, channels=5)

@@ -6,12 +6,11 @@ import pytest
 import torch
 
 import regard
-from regard.blocks.mixture_density import GaussianMixture
 from regard.core.errors import BadInput
 from regard.data.batching import StreamPosition
 from regard.data.strokes.handwriting import HandwritingLines, StrokeBatch
 from regard.modalities import Strokes
-from regard.models.handwriting import Config, Handwriting, shift_right
+from regard.models.handwriting import Config, GaussianMixture, Handwriting, shift_right
 from regard.tasks.strokes import handwriting
 from regard.tasks.strokes.handwriting import HandwritingSynthesizer, point_noise
 from regard.training import train

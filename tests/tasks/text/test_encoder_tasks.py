@@ -104,7 +104,7 @@ def test_tagging_asks_at_first_pieces_only(folder):
     expected = F.cross_entropy(logits[wanted != IGNORE_INDEX], wanted[wanted != IGNORE_INDEX], reduction="sum")
     torch.testing.assert_close(made.loss(m, drawn.batch)[0], expected)
     assert drawn.count == int((wanted != IGNORE_INDEX).sum())
-    assert made.headline == "f1"
+    assert made.metrics[0].key == "f1"
     found = made.evaluate(m, "val")
     assert {"loss", "accuracy", "precision", "recall", "f1", "words"} == set(found)
     assert found["words"] == sum(len(words) for words, _ in made.data.read("val"))

@@ -7,7 +7,7 @@ import torch
 
 import regard
 from regard.attention.capture.watch import watch
-from regard.core.errors import BadInput, UnknownName
+from regard.core.errors import BadInput, RegardError, UnknownName
 from regard.decoding.incremental_detokenizer import IncrementalDetokenizer
 from regard.models.gpt import GPT, Config
 from regard.runtime import inference
@@ -251,7 +251,7 @@ def test_what_does_not_fit_is_refused_and_never_cut():
         (["two"], {"temperature": 0, "num_candidates": 2}, "at temperature 0 all samples are the same"),
         (["two"], {"beam_size": 2, "num_candidates": 3}, r"num_candidates must be at most beam_size \(2\), got 3"),
         (["two"], {"beam_size": 2, "stop": ["a"]}, "stop does not work with beam search"),
-        (["two"], {"stop": "a"}, "stop must be a list of strings"),
+        (["two"], {"stop": "a"}, "'stop' must be a list of str, got 'a'"),
         (["two"], {"repetition_penalty": 0}, "repetition_penalty must be above 0"),
         (["two"], {"stop": [""]}, "a string of stop is empty"),
         (["two"], {"length_penalty": 2.0}, "length_penalty needs beam search"),
@@ -260,7 +260,7 @@ def test_what_does_not_fit_is_refused_and_never_cut():
     ids=str,
 )
 def test_what_cannot_be_asked_for_is_one_clear_line(prompts, how, said):
-    with pytest.raises(BadInput, match=said) as caught:
+    with pytest.raises(RegardError, match=said) as caught:
         writer()(prompts, **{"max_new_tokens": 5} | how)
     assert "\n" not in str(caught.value)
 

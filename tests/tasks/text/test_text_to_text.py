@@ -57,7 +57,9 @@ SMALL |= {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
 
 
 def build(**settings):
-    data = TaskMixture(**({"tasks": TOYS, "tokenizer": "word", "vocab_size": 60, "batch_tokens": 256, "max_length": 16} | settings))
+    data = TaskMixture(
+        **({"tasks": TOYS, "tokenizer": "word", "vocab_size": 60, "batch_tokens": 256, "max_length": 16} | settings)
+    )
     task = TaskConfig(beam_size=2, eval_examples=6).build(data)
     torch.manual_seed(0)
     return task, T5(task.fit(Config(vocab=1, **SMALL))).eval()
@@ -217,7 +219,7 @@ def test_running_text_has_a_loss_and_no_score(tmp_path):
         SpanCorruption((str(file),), context_length=24, batch_size=4, vocab_size=300, sentinels=10)
     )
     model = T5(task.fit(Config(vocab=1, **SMALL))).eval()
-    assert (task.headline, task.ragged) == ("loss", False)
+    assert (task.metrics[0].key, task.ragged) == ("loss", False)
     found = task.evaluate(model, "val", 2)
     assert found["loss"] > 1
     assert "score" not in found

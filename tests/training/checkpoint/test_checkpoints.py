@@ -76,7 +76,7 @@ def test_what_was_saved_comes_back_in_place_to_the_bit(tmp_path):
     assert (manifest["format"], manifest["step"], manifest["ranks"]) == (FORMAT, 3, 1)
 
 
-def test_newest_are_whole_those_to_average_keep_their_weights_others_go(tmp_path):
+def test_newest_stay_complete_averaged_ones_keep_weights_others_are_deleted(tmp_path):
     kept = Checkpoints(tmp_path, keep=2, average=3)
     for step in range(1, 6):
         save(kept, step)
@@ -93,7 +93,7 @@ def test_newest_are_whole_those_to_average_keep_their_weights_others_go(tmp_path
     assert int(found["count"]) == 5
 
 
-def test_a_checkpoint_of_an_interruption_is_gone_on_from_but_not_averaged(tmp_path):
+def test_an_interruption_checkpoint_is_resumed_from_but_not_averaged(tmp_path):
     kept = Checkpoints(tmp_path, keep=1, average=2)
     save(kept, 2)
     save(kept, 4)
@@ -104,7 +104,7 @@ def test_a_checkpoint_of_an_interruption_is_gone_on_from_but_not_averaged(tmp_pa
     assert names(tmp_path) == ["step-00000004", "step-00000006"]
 
 
-def test_weights_alone_are_nothing_to_go_on_from(tmp_path):
+def test_weights_alone_are_nothing_to_resume_from(tmp_path):
     kept = Checkpoints(tmp_path, keep=1, average=2)
     save(kept, 1)
     save(kept, 2)
@@ -115,7 +115,7 @@ def test_weights_alone_are_nothing_to_go_on_from(tmp_path):
         read_weights(tmp_path / "step-00000001", "optimizer")
 
 
-def test_an_empty_folder_and_none_hold_nothing(tmp_path):
+def test_empty_and_missing_folders_have_no_checkpoint(tmp_path):
     assert Checkpoints(tmp_path).newest() is None
     assert Checkpoints(tmp_path / "none").newest() is None
     assert Checkpoints(tmp_path / "none").last(3) == []
@@ -150,7 +150,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_checkpoint_is_passed_over_and_that_is_said(tmp_path, file, damage):
+def test_a_damaged_checkpoint_is_passed_over_and_that_is_reported(tmp_path, file, damage):
     kept, lines = Checkpoints(tmp_path), []
     save(kept, 1)
     path = save(kept, 2)
@@ -195,7 +195,7 @@ def test_what_is_damaged_is_not_read_nor_averaged(tmp_path):
     assert [path.name for path in kept.last(2)] == ["step-00000001", "step-00000003"]
 
 
-def test_a_run_that_goes_on_before_a_damaged_one_keeps_what_it_saves_and_lets_the_other_go(tmp_path):
+def test_resuming_before_a_damaged_checkpoint_keeps_the_new_ones_and_deletes_it(tmp_path):
     kept = Checkpoints(tmp_path, keep=1, average=1)
     save(kept, 4)
     flip(tmp_path / "step-00000004" / "state.pt")
@@ -208,7 +208,7 @@ def test_a_run_that_goes_on_before_a_damaged_one_keeps_what_it_saves_and_lets_th
     assert kept.newest().name == "step-00000004"
 
 
-def test_a_damaged_one_takes_no_place_among_those_that_are_kept(tmp_path):
+def test_damaged_checkpoints_do_not_count_as_kept(tmp_path):
     kept = Checkpoints(tmp_path, keep=2, average=1)
     save(kept, 4)
     save(kept, 7, regular=False)
@@ -491,7 +491,7 @@ def ranks(tmp_path_factory, toy):
     return folder
 
 
-def test_two_processes_each_write_their_slices_and_read_them_back(ranks):
+def test_two_processes_each_write_their_shards_and_read_them_back(ranks):
     for rank, seen in enumerate(notes(ranks, "two")):
         assert seen["sliced"] == 6
         assert (seen["fills"], seen["back"], seen["step"]) == (True, True, 4)
@@ -522,13 +522,13 @@ def test_what_many_wrote_is_read_by_one_into_plain_tensors(ranks, where):
         assert same(read_weights(ranks / where / "step-00000004", group), expected[group])
 
 
-def test_what_one_wrote_is_read_by_two_into_slices(ranks):
+def test_what_one_wrote_is_read_by_two_into_shards(ranks):
     for seen in notes(ranks, "two"):
         assert seen["from whole"]
         assert seen["own of one"] is None
 
 
-def test_slices_are_an_ordinary_distributed_checkpoint(ranks):
+def test_shards_are_a_torch_distributed_checkpoint(ranks):
     from torch.distributed.checkpoint import HuggingFaceStorageReader, load
 
     into = zeros(checkpoint_ranks.values())["model"]
@@ -544,7 +544,7 @@ def test_many_processes_that_hold_all_write_it_once(ranks):
     assert find_damage(path) is None
 
 
-def test_a_disk_that_is_full_for_one_of_them_is_one_line_for_all_and_nobody_waits(ranks):
+def test_a_full_disk_on_one_rank_raises_on_all_ranks(ranks):
     for seen in notes(ranks, "two"):
         for what in ("full", "full, for what is its own"):
             assert "process 1: file too large; the run is saved up to" in seen[what]
@@ -553,7 +553,7 @@ def test_a_disk_that_is_full_for_one_of_them_is_one_line_for_all_and_nobody_wait
     assert names(ranks / "two") == ["step-00000004", "step-00000008"]
 
 
-def test_two_processes_with_slices_go_on_to_the_bit_dropout_and_all(ranks):
+def test_two_processes_with_shards_resume_to_the_bit_dropout_and_all(ranks):
     assert_equal_runs(ranks / "straight", ranks / "stopped", "stop-00000010")
     found = everything(ranks / "straight", "stop-00000010")
     dice = [found[f"own-0000{rank}/own/random/host"] for rank in (0, 1)]
@@ -567,14 +567,14 @@ def test_a_checkpoint_of_another_model_is_refused_by_all(ranks):
         assert wanted in seen["another model"]
 
 
-def test_averages_of_slices_stay_sliced_and_are_those_of_the_whole(ranks):
+def test_averages_of_shards_stay_sharded_and_are_those_of_the_whole(ranks):
     for seen in notes(ranks, "two"):
         wanted = ("put", "average", "average is sliced", "slices", "gathered", "saved whole")
         assert all(seen[what] for what in wanted), seen
 
 
 @pytest.mark.parametrize("damage", ["a byte", "cut off", "missing"])
-def test_a_damaged_slice_is_seen(ranks, tmp_path, damage):
+def test_a_damaged_shard_is_detected(ranks, tmp_path, damage):
     shutil.copytree(ranks / "two" / "step-00000004", path := tmp_path / "step-00000004")
     file = next((path / "model").glob("shard-00002-*"))
     DAMAGE[damage](file)
@@ -586,7 +586,7 @@ def test_a_damaged_slice_is_seen(ranks, tmp_path, damage):
         read_weights(path)
 
 
-def test_a_hole_in_a_tensor_is_seen_even_where_the_manifest_knows_of_no_such_slice(ranks, tmp_path):
+def test_a_missing_shard_is_detected_even_if_the_manifest_does_not_list_it(ranks, tmp_path):
     shutil.copytree(ranks / "four1" / "step-00000004", path := tmp_path / "step-00000004")
     manifest = read_manifest(path)
     (second,) = (name for name in manifest["files"] if name.startswith("model/shard-00002-"))
@@ -598,7 +598,7 @@ def test_a_hole_in_a_tensor_is_seen_even_where_the_manifest_knows_of_no_such_sli
         read_weights(path)
 
 
-def test_a_sliced_checkpoint_can_be_kept_for_its_weights_alone(ranks, tmp_path):
+def test_a_sharded_checkpoint_can_be_reduced_to_its_weights(ranks, tmp_path):
     for step in (4, 5):
         shutil.copytree(ranks / "two" / "step-00000004", tmp_path / f"step-{step:08d}")
     kept = Checkpoints(tmp_path, keep=1, average=3)

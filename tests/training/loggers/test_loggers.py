@@ -93,7 +93,7 @@ def test_numbers_too_large_for_the_file_are_infinite(tmp_path, loader):
     assert [e.value for e in found.Scalars("bleu")] == [-math.inf]
 
 
-def test_rows_are_readable_while_the_run_goes_on(tmp_path, loader):
+def test_rows_are_readable_while_the_run_resumes(tmp_path, loader):
     loggers = Loggers(tmp_path, ("tensorboard",), {})
     loggers.add(ROWS[0])
     assert [e.step for e in loader(tmp_path).Scalars("loss")] == [50]

@@ -9,6 +9,7 @@ from itertools import product
 
 import pytest
 
+from regard.metrics.base import BLEU
 from regard.training.loggers.terminal_plot import TerminalPlot, render_curve
 
 CURVE = [
@@ -62,7 +63,7 @@ def test_axes_say_where_the_curve_begins_and_ends():
     assert "loss 2.027   ○ val loss 3.3   ● best 2.5 at 600" in text
 
 
-def test_the_line_falls_and_the_best_look_is_marked():
+def test_the_line_falls_and_the_best_evaluation_is_marked():
     lines = render_curve(CURVE + INSPECTIONS, 79, 20)
     panel = [line for line in lines if "│" in line or "┤" in line]
     first = [next(i for i, c in enumerate(line) if c in "│┤") for line in panel]
@@ -74,14 +75,14 @@ def test_the_line_falls_and_the_best_look_is_marked():
 
 
 def test_every_other_curve_is_a_line_of_blocks_with_its_newest_value():
-    lines = render_curve(CURVE + INSPECTIONS, 79, 20)
+    lines = render_curve(CURVE + INSPECTIONS, 79, 20, [BLEU])
     named = {line.split("▁")[0].strip(): line for line in lines if "▁" in line}
-    assert named.keys() == {"bleu", "lr", "tokens per second"}
-    assert named["bleu"].endswith("▁▃▅▆█ 20   best 20 at 1,000")
+    assert named.keys() == {"BLEU", "lr", "tokens per second"}
+    assert named["BLEU"].endswith("▁▃▅▆█ 20.00   best 20.00 at 1,000")
     assert named["lr"].endswith("█ 0.001")
 
 
-def test_a_loss_that_came_far_is_drawn_on_a_logarithmic_axis():
+def test_a_large_range_of_losses_gets_a_logarithmic_axis():
     rows = [{"step": s, "loss": 10.0 ** (2 - s)} for s in range(5)]
     labels = [float(line.split("┤")[0]) for line in render_curve(rows, 60, 12) if "┤" in line]
     assert labels == pytest.approx([100, 1, 0.01], rel=0.01)

@@ -153,7 +153,7 @@ def test_fused_and_written_out_forms_describe_themselves(monkeypatch):
     assert optimizer(parameters(), "muon").describe() == "Muon for 3 matrices, fused AdamW for the rest"
     assert optimizer(parameters()).fused
     monkeypatch.setattr(adamw, "has_fused", lambda device: False)
-    assert optimizer(parameters(), layer_decay=0.8).describe() == "AdamW, rates x0.8 a layer down"
+    assert optimizer(parameters(), layer_decay=0.8).describe() == "AdamW, layer decay 0.8"
     assert not optimizer(parameters()).fused
 
 
@@ -229,7 +229,7 @@ def test_projections_are_those_that_the_model_computes():
         torch.testing.assert_close(heads.transpose(1, 2).flatten(2), x @ w.T + b[:, 0])
 
 
-def test_muon_wants_blocks():
+def test_muon_needs_blocks():
     with pytest.raises(BadInput, match="use adamw"):
         Optimizer({"embed.weight": nn.Parameter(torch.zeros(2, 2))}, "muon")
 
@@ -241,7 +241,7 @@ def test_an_unknown_rule_or_argument_offers_the_nearest():
         optimizer(parameters(), "muon(momentun=0.9)")
 
 
-def test_nothing_to_train_is_said():
+def test_no_trainable_parameter_raises():
     with pytest.raises(BadInput, match="nothing to train"):
         Optimizer({"w": nn.Parameter(torch.zeros(2), requires_grad=False)})
 
@@ -281,7 +281,7 @@ def test_an_update_whose_gradient_is_not_finite_leaves_all_as_it_was(spec, bad, 
 
 
 @pytest.mark.parametrize("spec", RULES)
-def test_state_written_into_a_new_optimiser_goes_on_to_the_bit(spec):
+def test_state_written_into_a_new_optimizer_resumes_to_the_bit(spec):
     ours = parameters()
     first = optimizer(ours, spec)
     names = list(first.tensors())
@@ -325,7 +325,7 @@ def test_a_parameter_without_a_gradient_stays(spec):
 
 
 @pytest.mark.parametrize("clip_grad_norm", [1.0, 100.0])
-def test_a_gradient_is_clipped_to_its_norm_and_the_true_norm_is_told(clip_grad_norm):
+def test_a_gradient_is_clipped_and_the_unclipped_norm_returned(clip_grad_norm):
     given = {"a": nn.Parameter(torch.zeros(2)), "b": nn.Parameter(torch.zeros(1, 1))}
     given["a"].grad, given["b"].grad = torch.tensor([3.0, 4.0]), torch.tensor([[12.0]])
     norm, lost = optimizer(given, "sgd(momentum=0)", clip_grad_norm=clip_grad_norm, weight_decay=0.0).step(1.0)
@@ -459,6 +459,6 @@ def test_a_small_transformer_learns_to_reverse(spec):
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
-def test_updates_of_parameters_spread_over_processes_are_those_of_whole_ones(ranks):
+def test_sharded_updates_equal_plain_ones(ranks):
     said = together(ranks, "tests.training.sharded_updates")
     assert said.count("equal") == len(OPTIMIZERS)

@@ -23,22 +23,14 @@ if TYPE_CHECKING:
 PAD_TO_MULTIPLE_OF = 8  # padded lengths are multiples of this
 
 
-class SpeechBatch(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class SpeechBatch(TensorBatch):
     """Recordings as frames, and their transcripts, padded on the right."""
 
     frames: Float[Tensor, "B T F"]
     frame_lengths: Int[Tensor, " B"]
     target: Int[Tensor, "B S"]  # <s> ... </s>
     target_lengths: Int[Tensor, " B"]
-
-    def to(self, device: torch.device | str) -> SpeechBatch:
-        return SpeechBatch(*(x.to(device, non_blocking=True) for x in self))
-
-    def pin(self) -> SpeechBatch:
-        return SpeechBatch(*(x.pin_memory() for x in self))
-
-    def rows(self, n: int) -> SpeechBatch:
-        return SpeechBatch(*(x[:n] for x in self))
 
 
 def collate_speech(

@@ -33,22 +33,14 @@ SKILLS = {"random": (0.3, 0.0, 0.0, 1.0), "medium": (0.5, 0.0, 1.0, 0.25), "expe
 RANDOM_ACTION_REPEAT = 2  # actions for which a random torque is held
 
 
-class EpisodeBatch(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class EpisodeBatch(TensorBatch):
     """A batch of windows of episodes."""
 
     returns: Float[Tensor, "B T"]  # return-to-go, before the action
     states: Float[Tensor, "B T S"]
     actions: Tensor  # B T A, or class numbers B T
     timesteps: Int[Tensor, "B T"]
-
-    def to(self, device: torch.device | str) -> EpisodeBatch:
-        return EpisodeBatch(*(x.to(device, non_blocking=True) for x in self))
-
-    def pin(self) -> EpisodeBatch:
-        return EpisodeBatch(*(x.pin_memory() for x in self))
-
-    def rows(self, n: int) -> EpisodeBatch:
-        return EpisodeBatch(*(x[:n] for x in self))
 
 
 @dataclass(frozen=True)

@@ -43,20 +43,12 @@ class ImageRecord(NamedTuple):
     name: str
 
 
-class ImageBatch(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class ImageBatch(TensorBatch):
     """A batch of images of one size."""
 
     pixels: UInt8[Tensor, "B C Y X"]
     labels: Int[Tensor, " B"]  # -1 where there is none
-
-    def to(self, device: torch.device | str) -> ImageBatch:
-        return ImageBatch(*(x.to(device, non_blocking=True) for x in self))
-
-    def pin(self) -> ImageBatch:
-        return ImageBatch(*(x.pin_memory() for x in self))
-
-    def rows(self, n: int) -> ImageBatch:
-        return ImageBatch(*(x[:n] for x in self))
 
 
 @dataclass(frozen=True)

@@ -35,20 +35,12 @@ if TYPE_CHECKING:
 IGNORE_INDEX = -100  # target that cross-entropy ignores
 
 
-class TokenBatch(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class TokenBatch(TensorBatch):
     """A batch of running text: at each position a token and the next one."""
 
     inputs: Int[Tensor, "B N"]
     targets: Int[Tensor, "B N"]  # IGNORE_INDEX where there is no target
-
-    def to(self, device: torch.device | str) -> TokenBatch:
-        return TokenBatch(*(x.to(device, non_blocking=True) for x in self))
-
-    def pin(self) -> TokenBatch:
-        return TokenBatch(*(x.pin_memory() for x in self))
-
-    def rows(self, n: int) -> TokenBatch:
-        return TokenBatch(*(x[:n] for x in self))
 
 
 @dataclass(frozen=True)

@@ -35,22 +35,14 @@ ALPHABETS = {"uji": "0123456789", "omniglot": ""}  # characters of the texts
 SPLITS = ("train", "val", "test")
 
 
-class StrokeBatch(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class StrokeBatch(TensorBatch):
     """A batch of lines, padded on the right."""
 
     points: Float[Tensor, "B T 3"]  # dx, dy, 1 where the pen is lifted after the point
     lengths: Int[Tensor, " B"]
     text: Int[Tensor, "B U"]  # letter numbers, then the end
     text_lengths: Int[Tensor, " B"]  # with the end; 0 where there is no text
-
-    def to(self, device: torch.device | str) -> StrokeBatch:
-        return StrokeBatch(*(x.to(device, non_blocking=True) for x in self))
-
-    def pin(self) -> StrokeBatch:
-        return StrokeBatch(*(x.pin_memory() for x in self))
-
-    def rows(self, n: int) -> StrokeBatch:
-        return StrokeBatch(*(x[:n] for x in self))
 
 
 @dataclass(frozen=True)

@@ -28,19 +28,14 @@ CharEncoder = Callable[[Sequence[str]], Tensor]  # words -> character ids, U L
 BEGIN, END = "<s>", "</s>"
 
 
-class CharBatch(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class CharBatch(TensorBatch):
     """A batch of sentences, padded on the right."""
 
     char_ids: Int[Tensor, "U L"]
     words: Int[Tensor, "B N"]  # rows of `char_ids`
     lengths: Int[Tensor, " B"]
     targets: Int[Tensor, "B N"]
-
-    def to(self, device: torch.device | str) -> CharBatch:
-        return CharBatch(*(x.to(device, non_blocking=True) for x in self))
-
-    def pin(self) -> CharBatch:
-        return CharBatch(*(x.pin_memory() for x in self))
 
     def rows(self, n: int) -> CharBatch:
         """Return the first n sentences (the list of words stays)."""

@@ -45,7 +45,8 @@ NUM_WORD_MARKERS = 128  # marker tokens; in longer sentences they repeat
 COPY, CLOSE, OPEN = 0, 1, 2  # decisions; opening a bracket of kind k is OPEN + k
 
 
-class ChunkingBatch(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class ChunkingBatch(TensorBatch):
     """A batch of sentences and their parses, padded on the right."""
 
     source: Int[Tensor, "B N"]
@@ -54,15 +55,6 @@ class ChunkingBatch(NamedTuple):
     target_lengths: Int[Tensor, " B"]
     outside: Int[Tensor, "B T"]  # decision after this token, outside a bracket; IGNORE_INDEX: none
     inside: Int[Tensor, "B T"]  # the same, inside one
-
-    def to(self, device: torch.device | str) -> ChunkingBatch:
-        return ChunkingBatch(*(x.to(device, non_blocking=True) for x in self))
-
-    def pin(self) -> ChunkingBatch:
-        return ChunkingBatch(*(x.pin_memory() for x in self))
-
-    def rows(self, n: int) -> ChunkingBatch:
-        return ChunkingBatch(*(x[:n] for x in self))
 
 
 @dataclass(frozen=True)

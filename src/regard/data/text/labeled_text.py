@@ -55,22 +55,14 @@ LABEL_NAMES: dict[str, dict[str, str]] = {
 NUM_FOLDS = 10
 
 
-class TextBatch(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class TextBatch(TensorBatch):
     """A batch of texts with their labels, padded on the right."""
 
     tokens: Int[Tensor, "B N"]
     segments: Int[Tensor, "B N"]
     lengths: Int[Tensor, " B"]
     labels: Int[Tensor, " B"]
-
-    def to(self, device: torch.device | str) -> TextBatch:
-        return TextBatch(*(x.to(device, non_blocking=True) for x in self))
-
-    def pin(self) -> TextBatch:
-        return TextBatch(*(x.pin_memory() for x in self))
-
-    def rows(self, n: int) -> TextBatch:
-        return TextBatch(*(x[:n] for x in self))
 
 
 @dataclass(frozen=True)
@@ -111,7 +103,8 @@ class LabeledText:
         found = sorted({row[-1] for row in _read_splits(self.corpus, self.columns, self.fold)["train"]})
         if len(found) < 2:
             raise BadInput(
-                f"classification needs at least 2 labels; the training split of {self.corpus} has {len(found)} ({', '.join(found)})"
+                f"classification needs at least 2 labels; the training split of {self.corpus} has {len(found)} "
+                f"({', '.join(found)})"
             )
         return found
 

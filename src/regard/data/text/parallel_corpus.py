@@ -33,22 +33,14 @@ if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
 
 
-class PairBatch(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class PairBatch(TensorBatch):
     """A batch of sentence pairs, padded on the right."""
 
     source: Int[Tensor, "B N"]
     source_lengths: Int[Tensor, " B"]
     target: Int[Tensor, "B T"]  # <s> ... </s>
     target_lengths: Int[Tensor, " B"]
-
-    def to(self, device: torch.device | str) -> PairBatch:
-        return PairBatch(*(x.to(device, non_blocking=True) for x in self))
-
-    def pin(self) -> PairBatch:
-        return PairBatch(*(x.pin_memory() for x in self))
-
-    def rows(self, n: int) -> PairBatch:
-        return PairBatch(*(x[:n] for x in self))
 
 
 @dataclass(frozen=True)

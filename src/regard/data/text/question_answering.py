@@ -57,7 +57,8 @@ class Question:
     end: int
 
 
-class QABatch(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class QABatch(TensorBatch):
     """A batch of questions with their texts, padded on the right."""
 
     tokens: Int[Tensor, "B N"]
@@ -65,15 +66,6 @@ class QABatch(NamedTuple):
     lengths: Int[Tensor, " B"]
     start_positions: Int[Tensor, " B"]  # the answer's first token
     end_positions: Int[Tensor, " B"]  # the answer's last token
-
-    def to(self, device: torch.device | str) -> QABatch:
-        return QABatch(*(x.to(device, non_blocking=True) for x in self))
-
-    def pin(self) -> QABatch:
-        return QABatch(*(x.pin_memory() for x in self))
-
-    def rows(self, n: int) -> QABatch:
-        return QABatch(*(x[:n] for x in self))
 
 
 @dataclass(frozen=True)

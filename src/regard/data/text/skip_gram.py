@@ -30,21 +30,13 @@ from regard.data.shuffle import random_bits
 NO_WORD = -1  # no word at this position of a window
 
 
-class ContextWindowBatch(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class ContextWindowBatch(TensorBatch):
     """A batch of words with their contexts and negative samples."""
 
     words: Int[Tensor, " B"]
     contexts: Int[Tensor, "B W"]  # -1: none
     negatives: Int[Tensor, "B K"]
-
-    def to(self, device: torch.device | str) -> ContextWindowBatch:
-        return ContextWindowBatch(*(x.to(device, non_blocking=True) for x in self))
-
-    def pin(self) -> ContextWindowBatch:
-        return ContextWindowBatch(*(x.pin_memory() for x in self))
-
-    def rows(self, n: int) -> ContextWindowBatch:
-        return ContextWindowBatch(*(x[:n] for x in self))
 
 
 class ContextWindows:

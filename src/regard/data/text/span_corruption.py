@@ -176,7 +176,7 @@ class SpanCorruptionSplit:
         """Return one line about the text and the removed spans."""
         return (
             f"{', '.join(self.settings.texts)}: {self.windows.tokens:,} tokens, {self.settings.batch_size} rows per "
-            f"batch, {self.taken} of {self.length} tokens removed in {self.spans} spans"
+            f"batch, {self.removed} of {self.length} tokens removed in {self.spans} spans"
         )
 
 

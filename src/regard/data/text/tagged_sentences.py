@@ -39,21 +39,13 @@ if TYPE_CHECKING:
 Sentence = tuple[tuple[str, ...], tuple[str, ...]]  # words, tags
 
 
-class TagBatch(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class TagBatch(TensorBatch):
     """A batch of sentences with their tags, padded on the right."""
 
     tokens: Int[Tensor, "B N"]
     lengths: Int[Tensor, " B"]
     targets: Int[Tensor, "B N"]  # a tag at the first piece of a word, IGNORE_INDEX elsewhere
-
-    def to(self, device: torch.device | str) -> TagBatch:
-        return TagBatch(*(x.to(device, non_blocking=True) for x in self))
-
-    def pin(self) -> TagBatch:
-        return TagBatch(*(x.pin_memory() for x in self))
-
-    def rows(self, n: int) -> TagBatch:
-        return TagBatch(*(x[:n] for x in self))
 
 
 @dataclass(frozen=True)

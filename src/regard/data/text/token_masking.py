@@ -30,7 +30,8 @@ MASK_FRACTION, RANDOM_FRACTION = 0.8, 0.1  # of the chosen tokens
 _U64 = np.uint64
 
 
-class MaskedBatch(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class MaskedBatch(TensorBatch):
     """A batch of texts with masked tokens."""
 
     tokens: Int[Tensor, "B N"]  # [CLS] a [SEP] b [SEP], padded on the right
@@ -39,15 +40,6 @@ class MaskedBatch(NamedTuple):
     masked_positions: Int[Tensor, "B M"]
     targets: Int[Tensor, "B M"]  # IGNORE_INDEX where a row has fewer
     next_sentence_labels: Int[Tensor, " B"]  # 0: b follows a; 1: it does not; IGNORE_INDEX: there is no b
-
-    def to(self, device: torch.device | str) -> MaskedBatch:
-        return MaskedBatch(*(x.to(device, non_blocking=True) for x in self))
-
-    def pin(self) -> MaskedBatch:
-        return MaskedBatch(*(x.pin_memory() for x in self))
-
-    def rows(self, n: int) -> MaskedBatch:
-        return MaskedBatch(*(x[:n] for x in self))
 
 
 def max_masked(length: int) -> int:

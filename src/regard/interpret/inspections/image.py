@@ -30,6 +30,7 @@ class ImageInspection(DeclaredInspection):
     """A picture and the output of a predictor. The predictor has its preprocessing in `preprocess`."""
 
     input = "patches"
+    _last = ""  # the last layer whose tokens are patches
 
     def show(self) -> None:
         first = next(iter(self.item.values())) if isinstance(self.item, dict) else self.item
@@ -46,12 +47,11 @@ class ImageInspection(DeclaredInspection):
         """Set the sides of all maps, in the order in which tokens are cut, merged and pooled."""
         self.prefix = int(getattr(self.predictor.model, "num_prefix_tokens", 0))
         steps = self.store.steps()
-        if not isinstance(steps[0], Trace) or steps[0].geometry is None:
+        if not steps or not isinstance(steps[0], Trace) or steps[0].geometry is None:
             self.note = "Nothing in this model says how its tokens were cut out of the picture, so they are numbered."
             super().lay_out()
             return
         self._first, boxes = steps[0].geometry.keys, _pixel_boxes(*self.size)
-        self._last = ""
         for step in steps:
             if isinstance(step, Trace):
                 assert step.geometry is not None
@@ -64,6 +64,9 @@ class ImageInspection(DeclaredInspection):
             if step.geometry is not None and step.geometry.skip is not None:
                 boxes = self._merged(step.geometry.skip, boxes)
                 writes = self._side(boxes)
+            elif step.geometry is None and step.rows != len(self.sides[writes].tokens):  # tokens that are no patches
+                self._sides_of[step.name] = self._numbered(step.rows), self._numbered(step.columns)
+                continue
             self._sides_of[step.name], self._last = (writes, reads), step.name
         for held in self.store.values():  # of earlier passes
             if held.name not in self._sides_of:
@@ -113,6 +116,8 @@ class ImageInspection(DeclaredInspection):
 
         Of the patches alone: what ends at a class token is not on the map.
         """
+        if not self._last:
+            return super().rollout(query)
         side = self.sides[self._sides_of[self._last][0]]
         if not 0 <= query < len(side.tokens):
             raise BadInput(f"there is no token {query}; there are 0 to {len(side.tokens) - 1}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from regard.core.errors import BadInput
@@ -28,7 +26,7 @@ class ImageClassificationInspection(ImageInspection):
     @property
     def targets(self) -> list[str]:
         """Every label."""
-        return self.predictor.labels if self.small else []
+        return self.predictor.labels if self.small and self._last else []
 
     def relevance(self, target: int) -> np.ndarray:
         """How much each patch spoke for a label."""

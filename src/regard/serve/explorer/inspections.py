@@ -21,13 +21,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from regard.core.errors import BadInput
-from regard.core.spec import resolve
 from regard.serve.explorer.cache import InspectionCache
 from regard.serve.http.errors import ApiError
 from regard.serve.http.jobs import Jobs
 from regard.serve.http.routes import parse_request
 from regard.serve.http.uploads import check_image, media_type, read_files, read_json
 
+FILE_KINDS = ("image", "audio")  # inputs that come as an upload
 MAX_NUMBER = 4096  # the largest that an option of a task may be
 
 EXAMPLE_IMAGES = {  # that came with the page, by what is on them
@@ -58,14 +58,17 @@ class InspectionRequest(BaseModel):
 
 
 class ExplorableModel(BaseModel):
-    """A model that can be looked into: what it reads, some examples of that, what else must be given, and what can."""
+    """A model on the page: its inputs (name -> kind), its options (name -> JSON schema), its output, and examples.
+
+    An example is a text, an object of texts by input, or {"title", "file"} with a file of the page.
+    """
 
     name: str
     task: str
-    input: str
+    inputs: dict[str, str]
+    output: str
+    options: dict[str, Any]
     examples: list[str | dict[str, str]]
-    required_inputs: dict[str, str]
-    options: dict[str, str]
 
 
 def routes(jobs: Jobs, inspections: InspectionCache) -> APIRouter:
@@ -175,23 +178,21 @@ def _add_query_routes(router: APIRouter, jobs: Jobs, inspections: InspectionCach
 
 
 def describe_explorable(jobs: Jobs, name: str) -> ExplorableModel | None:
-    """A model as the explorer lists it; None where there is nothing to look at."""
-    from regard.interpret.inspection import INSPECTIONS
+    """Return a model as the explorer lists it; None where its predictor declares no inputs."""
+    from regard.interpret.inspection import inspection_class
 
-    task = jobs.pool.task(name)
-    if task not in INSPECTIONS:
-        return None
-    cls: Any = resolve(INSPECTIONS, task, "inspection")
-    takes = cls.input_types
-    first, *rest = takes
-    kinds = {option: _kind(takes[option]) for option in rest}
-    needs = {option: kinds.pop(option) for option in cls.required_inputs}
     predictor = jobs.pool.get(name)
-    examples: list[Any] = list(predictor.examples) if first == "text" else []
-    if first == "image":  # of what the model knows; else a photo as good as any
+    cls = inspection_class(type(predictor))
+    if cls is None:
+        return None
+    inputs, options = cls.fields(type(predictor))
+    output = getattr(getattr(predictor, "outputs", None), "kind", "")
+    examples: list[Any] = [each for each in getattr(predictor, "examples", ()) if isinstance(each, (str, dict))]
+    if not examples and next(iter(inputs.values())) == "image":  # of what the model knows; else any photo
         labels = set(getattr(predictor, "labels", ()))
         examples = [each for label, each in EXAMPLE_IMAGES.items() if label in labels] or [EXAMPLE_IMAGES["cat"]]
-    return ExplorableModel(name=name, task=task, input=first, examples=examples, required_inputs=needs, options=kinds)
+    task = jobs.pool.task(name)
+    return ExplorableModel(name=name, task=task, inputs=inputs, output=output, options=options, examples=examples)
 
 
 async def _parse_request(request: Request, jobs: Jobs) -> InspectionRequest:
@@ -205,12 +206,13 @@ async def _parse_request(request: Request, jobs: Jobs) -> InspectionRequest:
         values = {name: _json(value, name) if name != "model" else value for name, value in fields.items()}
         wanted = parse_request(InspectionRequest, values)
         one = await asyncio.to_thread(describe_explorable, jobs, wanted.model)
-        kind = "image" if one is None else one.input
-        if kind == "image":
+        inputs = {} if one is None else one.inputs
+        name = next((name for name, kind in inputs.items() if kind in FILE_KINDS), None)
+        if name is None:
+            raise BadInput(f"{wanted.model} takes {', '.join(inputs) or 'no inputs'}, not a file")
+        if inputs[name] == "image":
             content = await asyncio.to_thread(check_image, content, jobs.settings)
-        elif kind != "sound":
-            raise BadInput(f"{wanted.model} reads a {kind}, not a file")
-        wanted.given[kind] = content
+        wanted.given[name] = content
     _check_limits(wanted, jobs)
     return wanted
 
@@ -242,11 +244,6 @@ def _span(given: str | None, whole: int) -> tuple[int, int]:
         return 0, whole
     begin, _, end = given.partition(":")
     return int(begin), int(end)
-
-
-def _kind(given: Any) -> str:
-    kinds = given if isinstance(given, tuple) else (given,)
-    return " or ".join({str: "text", int: "number", float: "number", list: "texts"}.get(k, k.__name__) for k in kinds)
 
 
 async def _numbers(make: Callable[[], np.ndarray]) -> Response:

@@ -148,12 +148,10 @@ class ModelPool:
 
 
 def task_name(predictor: Any) -> str:
-    """The task of a predictor."""
-    from regard.tasks import PREDICTORS
+    """Return the task of a predictor; for a class that is not registered, the name of the class."""
+    from regard import tasks
 
-    cls = type(predictor)
-    known = [name for name, where in PREDICTORS.items() if where == (cls.__module__, cls.__qualname__)]
-    return known[0] if known else cls.__name__.lower()
+    return tasks.task_name(predictor) or type(predictor).__name__.lower()
 
 
 def _to_device(predictor: Any, device: str) -> Any:

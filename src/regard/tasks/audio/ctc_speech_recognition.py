@@ -131,9 +131,7 @@ class CTCSpeechRecognizer(SpeechRecognizerBase):
     """
 
     @torch.inference_mode()
-    def analyze(
-        self, recording: Any, beam_size: int = 1, transcript: str | None = None, **search: Any
-    ) -> CTCAnalysis:
+    def analyze(self, recording: Any, beam_size: int = 1, transcript: str | None = None, **search: Any) -> CTCAnalysis:
         """Return what CTC computes for one recording (or its frames, T F); `transcript`: align this text instead of the
         model's own."""
         frames, padded, many = self.single_batch(recording)

@@ -20,7 +20,7 @@ from regard.core.config import field, from_dict, to_dict
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Int, Tensor
 from regard.data.audio.speech_batch import SpeechBatch, count_targets, pad_frames
-from regard.metrics.base import Metric, loss_metric
+from regard.metrics.base import EXACT_MATCH, error_rate, loss_metric
 from regard.metrics.word_error_rate import count_corpus_edits
 from regard.modalities.audio import Audio, AudioPreprocess
 from regard.modalities.transcript import Transcript
@@ -38,11 +38,12 @@ class SpeechRecognitionTask(TextTask[Any]):
     """A task over recordings. Subclasses define `loss`, `nll` and `transcribe`."""
 
     metrics = (
-        Metric("wer", "WER", "%", higher_is_better=False, scale=100),
-        Metric("ler", "LER", "%", higher_is_better=False, scale=100),
-        Metric("exact_match", "exact match", "%", high=1, scale=100),
+        error_rate("wer", "WER", scale=100),
+        error_rate("ler", "LER", scale=100),
+        EXACT_MATCH,
         loss_metric("nats per label"),
     )
+    split_size = "recordings"
     config: Any
 
     def __init__(self, config: Any, data: Any, text: Tokenizer | None = None, seed: int = 0) -> None:
@@ -171,7 +172,9 @@ class SpeechRecognizerBase(Predictor):
         if isinstance(recording, Tensor) and recording.ndim == 2:
             return recording
         if self.preprocess is None:
-            raise BadInput("This model reads frames that were made elsewhere, not audio; use transcribe_frames(frames).")
+            raise BadInput(
+                "This model reads frames that were made elsewhere, not audio; use transcribe_frames(frames)."
+            )
         return self.preprocess.frames(recording)
 
     @torch.inference_mode()
@@ -195,9 +198,7 @@ class SpeechRecognizerBase(Predictor):
             raise BadInput(f"this model cannot say all of {transcript!r:.60}: not every word is in its vocabulary")
         return found
 
-    def single_batch(
-        self, recording: Any
-    ) -> tuple[Float[Tensor, "T F"], Float[Tensor, "1 T F"], Int[Tensor, " 1"]]:
+    def single_batch(self, recording: Any) -> tuple[Float[Tensor, "T F"], Float[Tensor, "1 T F"], Int[Tensor, " 1"]]:
         """Return the frames of one recording (or given frames), the same as a batch on the model's device, and their
         number."""
         frames = self.frames(recording)

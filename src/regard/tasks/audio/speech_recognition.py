@@ -110,8 +110,8 @@ class Options(SpeechOptions):
 class SpeechRecognizer(SpeechRecognizerBase):
     """A decoder over frames.
 
-        transcribe = regard.load("digits-listen")
-        transcribe("call.wav", beam_size=4)         Transcript("one four zero", -0.12, (TimedWord("one", 0.28, 0.52), ...))
+    transcribe = regard.load("digits-listen")
+    transcribe("call.wav", beam_size=4)         Transcript("one four zero", -0.12, (TimedWord("one", 0.28, 0.52), ...))
     """
 
     options = Options
@@ -121,9 +121,7 @@ class SpeechRecognizer(SpeechRecognizerBase):
         column per frame after subsampling, labelled by its second."""
         return self.analyze(recording, transcript, beam_size)[1]
 
-    def analyze(
-        self, recording: Any, transcript: str | None = None, beam_size: int = 4
-    ) -> tuple[str, list[Trace]]:
+    def analyze(self, recording: Any, transcript: str | None = None, beam_size: int = 4) -> tuple[str, list[Trace]]:
         """Return the text and its attention (see `attention`)."""
         from regard.attention.capture.watch import watch
 

@@ -64,6 +64,7 @@ class ReturnConditionedControl(SplitTask[EpisodeSplit]):
         loss_metric("per action"),
     )
     unit = "actions"
+    split_size = "episodes"
     name = "decision"
     ragged = False
     data: PendulumEpisodes
@@ -148,9 +149,7 @@ class ReturnConditionedControl(SplitTask[EpisodeSplit]):
 
     def rollout_returns(self, model: nn.Module, split: str, target_returns: Sequence[float]) -> Float[Tensor, " B"]:
         """Return the return of an episode for each target return."""
-        agent = DecisionAgent(
-            model, self.data.context_length, self.data.torque_levels, self.config.condition_on_return
-        )
+        agent = DecisionAgent(model, self.data.context_length, self.data.torque_levels, self.config.condition_on_return)
         found = agent.rollout(target_returns, self.data.initial_states(split, len(target_returns)))
         return torch.stack([episode.rewards for episode in found]).sum(1)
 
@@ -192,9 +191,9 @@ class Options:
 class DecisionAgent(Predictor):
     """A Decision Transformer that acts in its environment.
 
-        act = regard.load("runs/pendulum")
-        act(60.0)                                        an Episode with 60 as the target return
-        act.rollout([60.0, 20.0], initial_states)        from given initial states (angle and speed, B 2)
+    act = regard.load("runs/pendulum")
+    act(60.0)                                        an Episode with 60 as the target return
+    act.rollout([60.0, 20.0], initial_states)        from given initial states (angle and speed, B 2)
     """
 
     inputs = {"target_return": Number}  # noqa: RUF012

@@ -60,6 +60,7 @@ class Handwriting(SplitTask[HandwritingSplit]):
         loss_metric("nats per line", "loss_per_line", "loss per line"),
     )
     unit = "points"
+    split_size = "lines"
     name = "handwriting"
     ragged = True
     data: HandwritingLines
@@ -91,7 +92,7 @@ class Handwriting(SplitTask[HandwritingSplit]):
     def card(self) -> str:
         """Return one line on the data."""
         d, train = self.data, self.dataset("train")
-        said = f"of {len(train.by_hand)} writers" if d.letters else "without a text"
+        said = f"of {len(train.by_writer)} writers" if d.letters else "without a text"
         return (
             f"{d.corpus}, {len(train.all):,} characters {said}, {train.points.mean():.0f} points each; lines of "
             f"{d.min_length} to {d.max_length}, {d.lines_per_epoch:,} an epoch, {d.batch_size} a batch"
@@ -171,6 +172,8 @@ class HandwritingSynthesizer(Predictor):
         self.model, self.letters, self.unit = model.eval(), letters, unit
 
     def predict(self, batch: list[Any], options: Any) -> list[Strokes]:
+        if not batch:
+            return []
         if self.letters:
             return self.samples(batch, bias=options.bias, seed=options.seed, max_points=options.max_points)
         if any(batch):
@@ -192,7 +195,9 @@ class HandwritingSynthesizer(Predictor):
     ) -> list[Strokes]:
         """Write every text `num_samples` times, those of one text together; at most `max_points` points each."""
         if not self.letters:
-            raise BadInput("this model writes without a text: leave the text out; in Python sample_unconditional(points=300)")
+            raise BadInput(
+                "this model writes without a text: leave the text out; in Python sample_unconditional(points=300)"
+            )
         bias = 2.0 if bias is None else bias
         self._check(texts, num_samples, bias)
         if prime is not None:

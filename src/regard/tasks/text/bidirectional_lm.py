@@ -124,7 +124,7 @@ class BidirectionalLM(TextTask[CharSentences]):
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
-        """How good a model is on a part of the data. Keys: loss (nats per word), perplexity, forward_loss, backward_loss,
+        """Return how good a model is on a split: loss (nats per word), perplexity, forward_loss, backward_loss,
         accuracy (of the likeliest word), tokens (words predicted in both directions)."""
         if isinstance(own := getattr(model, "config", None), ELMo):
             self.spelling = own  # a run that is measured later spells as it did
@@ -166,9 +166,9 @@ class Options:
 class ContextualEmbedder(Predictor):
     """Sentences in, the vectors of their words out (ELMo).
 
-        embed = regard.load("runs/elmo/model")
-        embed("She sat on the river bank .")                             TokenEmbeddings: words, vectors N C
-        embed.nearest("She sat on the river bank .", "bank", candidates)  words of other sentences, most similar first
+    embed = regard.load("runs/elmo/model")
+    embed("She sat on the river bank .")                             TokenEmbeddings: words, vectors N C
+    embed.nearest("She sat on the river bank .", "bank", candidates)  words of other sentences, most similar first
     """
 
     inputs = {"text": Text}  # noqa: RUF012

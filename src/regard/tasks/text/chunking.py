@@ -172,7 +172,8 @@ class Chunker(Predictor):
 
     def predict(self, batch: list[Any], options: Any) -> list[TokenLabels]:
         rows = self._split(batch)
-        return [TokenLabels(tuple(words), tuple(tags)) for words, tags in zip(rows, self.tags(rows), strict=True)]
+        tagged = self.tags(rows) if rows else []
+        return [TokenLabels(tuple(words), tuple(tags)) for words, tags in zip(rows, tagged, strict=True)]
 
     def brackets(self, sentences: Sequence[Sentence], speech: Sequence[Sentence] | None = None) -> list[str]:
         """Return each sentence with brackets round its chunks."""
@@ -236,7 +237,9 @@ class Chunker(Predictor):
         if not self.speech:
             return [()] * len(rows)
         if speech is None:
-            raise BadInput("this model also reads parts of speech: call tags(sentences, speech), with one for each word")
+            raise BadInput(
+                "this model also reads parts of speech: call tags(sentences, speech), with one for each word"
+            )
         kinds = [each.split() if isinstance(each, str) else list(each) for each in speech]
         if [len(each) for each in kinds] != [len(words) for words in rows]:
             raise BadInput("parts of speech do not fit the sentences; give one for each word of each")

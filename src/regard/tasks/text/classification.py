@@ -107,7 +107,7 @@ class TextClassification(EncoderTask):
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
-        """How good a model is on a part of the data. Keys: loss (nats per text), accuracy, macro_f1, matthews, texts."""
+        """Return the metrics of a model on a split: loss (nats per text), accuracy, macro_f1, matthews_correlation."""
         part, device = self.dataset(split), next(model.parameters()).device
         model.eval()
         nll = torch.zeros((), dtype=torch.float64, device=device)

@@ -2,7 +2,7 @@
 
     input        Text
     output       Embedding; a call returns the vectors of all texts as one tensor
-    pooling      first: the vector of [CLS]       mean: of all tokens, special ones included       max: of each coordinate
+    pooling      first: the vector of [CLS]     mean: of all tokens, special ones included     max: of each coordinate
     normalize    then divided by its length, so that a product of two is the cosine of their angle
 
 Texts go through the model sorted by length, and come back in their own order. Where it can be done they are laid end to

@@ -91,12 +91,13 @@ class ExtractiveQA(EncoderTask):
 
     def card(self) -> str:
         """One line on the data, for the run's first line."""
-        return f"{self.data.corpus}, {len(self.dataset('train')):,} questions, vocabulary {self.text.size:,} {self.text.kind}"
+        questions = f"{len(self.dataset('train')):,} questions"
+        return f"{self.data.corpus}, {questions}, vocabulary {self.text.size:,} {self.text.kind}"
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
-        """How good a model is on a part of the data. Keys: loss (nats per question, in the window that holds the answer),
-        exact_match and f1 (0 to 1, of answers looked for in the whole text), questions."""
+        """Return how good a model is on a split: loss (nats per question, in the window that has the answer),
+        exact_match and f1 (0 to 1, of answers found in the whole text), questions."""
         part, device = self.dataset(split), next(model.parameters()).device
         model.eval()
         nll = torch.zeros((), dtype=torch.float64, device=device)
@@ -128,7 +129,7 @@ class QuestionAnswerer(EncoderPredictor):
     """A text and a question in, the part of the text that answers it out.
 
         answer = QuestionAnswerer(model, text)
-        answer("Mary moved to the bathroom. John went to the hallway.", "Where is Mary?")     Span("bathroom", 18, 26, ...)
+        answer("Mary moved to the bathroom. John went to the hall.", "Where is Mary?")     Span("bathroom", 18, 26, ...)
 
     A text that is longer than the model reads is read in windows that overlap by half; the best answer of all is taken.
     """

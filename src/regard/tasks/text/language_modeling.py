@@ -1,8 +1,8 @@
 """Language modelling: at every place of a text, the token that comes next.
 
-    objective    cross-entropy, summed over all tokens (tasks.fused_linear_cross_entropy): the logits never exist as a whole
+    objective    cross-entropy, summed over all tokens (losses.fused_linear_cross_entropy); no logits are materialised
                  plus, where feed-forwards are mixtures of experts, `balance` times what keeps these equally busy
-    metric       loss (nats per token), perplexity, accuracy of the likeliest token; bits per byte, where the text is known
+    metric       loss (nats per token), perplexity, accuracy of the likeliest token; bits per byte, if the text is known
     decoding     sampling, greedy or beam search (decoding.beam_search)
     predict      `TextGenerator`: prompts in, what comes after them out (tasks.text.text_generator)
 
@@ -142,8 +142,8 @@ class LanguageModeling(TextTask[TokenWindows]):
     def evaluate(
         self, model: nn.Module, split: str = "val", effort: int = 2, stride: int | None = None
     ) -> dict[str, Any]:
-        """How good a model is on a part of the data. Keys: loss (nats per token), perplexity, accuracy (of the likeliest
-        next token), tokens, bits_per_byte where the text's size is known, and experts (of each mixture the share of the
+        """Return how good a model is on a split: loss (nats per token), perplexity, accuracy (of the likeliest next
+        token), tokens, bits_per_byte where the text's size is known, and experts (of each mixture the share of the
         choices that each of its experts got) where there are any. From effort 2 on all of the part, below it the rows
         that `looks` asks for: always the same ones."""
         part, device = self.dataset(split), next(model.parameters()).device

@@ -119,8 +119,8 @@ class MaskedLM(TextTask[NextSentenceSplit]):
         """One line on the data, for the run's first line."""
         train, data, text = self.dataset("train"), self.data, self.text
         return (
-            f"{', '.join(data.corpora)}, {len(train):,} sentences, {len(train.tokens):,} tokens, {data.batch_size} rows of "
-            f"{data.max_length} a batch, vocabulary {text.size:,} {text.kind}"
+            f"{', '.join(data.corpora)}, {len(train):,} sentences, {len(train.tokens):,} tokens, {data.batch_size} "
+            f"rows of {data.max_length} a batch, vocabulary {text.size:,} {text.kind}"
         )
 
     @torch.no_grad()
@@ -167,9 +167,9 @@ class FillMask(EncoderPredictor):
         fill("The [MASK] sat on the [MASK].", top_k=3)                 MaskFills: of each mask its most likely words
         fill.nsp_probabilities(["He sat down."], ["Then he ate."])     of each pair, p(the second text follows)
 
-    Every mask is predicted by itself, with the others still masked, as in training. The probabilities are over the whole
-    vocabulary. A piece that begins with ## continues the word before it. Next-sentence prediction needs a model that was
-    trained on it (the head "pretraining"), and reads two texts in a row: [CLS] first [SEP] second [SEP].
+    Every mask is predicted by itself, with the others still masked, as in training. The probabilities are over the
+    whole vocabulary. A piece that begins with ## continues the word before it. Next-sentence prediction needs a model
+    that was trained on it (the head "pretraining"), and reads two texts in a row: [CLS] first [SEP] second [SEP].
     """
 
     outputs = MaskFills

@@ -28,7 +28,7 @@ from torch import nn
 
 from regard.core.errors import BadInput
 from regard.data.text.cmudict import CMUDict, CMUDictSplit
-from regard.metrics.base import Metric, PERPLEXITY, error_rate, fraction, loss_metric
+from regard.metrics.base import PERPLEXITY, Metric, error_rate, fraction, loss_metric
 from regard.metrics.by_length import SPELLING_BUCKETS, score_by_length
 from regard.metrics.generation import phoneme_error_rate
 from regard.tasks.base import load_tokenizer
@@ -143,8 +143,9 @@ class Pronouncer(Translator):
         say.attention("xylophone")                 which letters each sound looked at, to draw
 
     Case, accents, hyphens and the punctuation around a word are removed: "Hello," is hello. Any other character that
-    the model was not trained on is refused by name. An empty word has no sounds. A word of more than `max_length` letters is cut, with a warning, and its parts are
-    pronounced one by one. `stress`: whether the model says which vowel is stressed.
+    the model was not trained on is refused by name. An empty word has no sounds. A word of more than `max_length`
+    letters is cut, with a warning, and its parts are pronounced one by one. `stress`: whether the model says which vowel
+    is stressed.
     """
 
     examples = ("xylophone", "knight", "thorough")

@@ -25,7 +25,7 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 from regard.data.shards.token_shards import IGNORE_INDEX, count_targets
 from regard.data.text.tagged_sentences import TagBatch, TaggedSentences, encode_sentences
-from regard.metrics.base import F1, PRECISION, RECALL, fraction, loss_metric
+from regard.metrics.base import F1, PRECISION, RECALL, Metric, fraction, loss_metric
 from regard.metrics.classification import accuracy, chunk_f1, is_chunk_tagging
 from regard.modalities.token_labels import TokenLabels
 from regard.tasks.base import load_tokenizer
@@ -55,6 +55,8 @@ class Tagging(EncoderTask):
     """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
 
     name = "tagging"
+    metrics: tuple[Metric, ...] = (fraction("accuracy", "word accuracy"), loss_metric("nats per word"))
+    split_size = "words"
     unit = "words"
 
     def __init__(self, config: Config, data: TaggedSentences, text: Tokenizer | None = None, seed: int = 0) -> None:
@@ -98,7 +100,7 @@ class Tagging(EncoderTask):
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
-        """How good a model is on a part of the data. Keys: loss (nats per word), accuracy, words; where tags mark chunks
+        """Return how good a model is on a split: loss (nats per word), accuracy, words; where tags mark chunks
         precision, recall and f1 of chunks. Every word of the part counts, whatever its tag."""
         part, device = self.dataset(split), next(model.parameters()).device
         model.eval()

@@ -117,7 +117,7 @@ class TextGenerator(Predictor):
         return [Text.from_candidates(each) for each in self._generate(self._encoded(batch), options)]
 
     def stream(self, prompt: str, **options: Any) -> Iterator[str]:
-        """Yield what follows one prompt, piece by piece as it is written; the pieces together are what a call returns."""
+        """Yield what follows one prompt, piece by piece as it is written; together they are what a call returns."""
         asked = self.make_options(options)
         if asked.num_candidates > 1 or asked.beam_size > 1:
             raise BadInput("only one text can be followed while it is written; leave out num_candidates and beam_size")
@@ -234,9 +234,7 @@ class TextGenerator(Predictor):
                 )
         return found
 
-    def _numbered(
-        self, ids: list[list[int]], numbers: Sequence[int] | None, options: ContinuationConfig
-    ) -> list[int]:
+    def _numbered(self, ids: list[list[int]], numbers: Sequence[int] | None, options: ContinuationConfig) -> list[int]:
         """Return the numbers of the prompts; refuse options and prompts that this model cannot do."""
         options.refuse(self.unsupported)
         counted = list(range(len(ids))) if numbers is None else list(numbers)
@@ -254,8 +252,8 @@ class TextGenerator(Predictor):
         if not self.endless and not how.slide and how.max_new_tokens > fits:
             ask = f"ask for at most {fits} tokens" if fits > 0 else f"shorten it by {1 - fits}"
             raise BadInput(
-                f"a prompt of {len(ids)} tokens and {how.max_new_tokens} more do not fit the model's {self.window}: {ask}, or "
-                f"let the oldest go (slide)"
+                f"a prompt of {len(ids)} tokens and {how.max_new_tokens} more do not fit the model's {self.window}: "
+                f"{ask}, or let the oldest go (slide)"
             )
 
     def _device(self) -> torch.device:
@@ -294,7 +292,9 @@ class TextGenerator(Predictor):
             )
         return found
 
-    def _drafts(self, ids: list[list[int]], how: ContinuationConfig, numbers: Sequence[int], heard: bool) -> list[_Draft]:
+    def _drafts(
+        self, ids: list[list[int]], how: ContinuationConfig, numbers: Sequence[int], heard: bool
+    ) -> list[_Draft]:
         """Empty texts, those of a prompt one after another."""
         return [
             _Draft(

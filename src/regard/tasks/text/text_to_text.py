@@ -33,8 +33,8 @@ from regard.data.text.span_corruption import SpanCorruption, SpanCorruptionSplit
 from regard.data.text.task_mixture import TaskMixture, TaskMixtureSplit, TaskSplit
 from regard.decoding.generation_config import GenerationConfig
 from regard.losses.fused_linear_cross_entropy import fused_linear_cross_entropy, fused_linear_loss_and_correct
-from regard.metrics.base import BLEU, Metric, PERPLEXITY, error_rate, fraction, loss_metric, score
-from regard.metrics.generation import METRICS
+from regard.metrics.base import PERPLEXITY, fraction, loss_metric, score
+from regard.metrics.generation import DECLARED, METRICS
 from regard.tasks.base import TextTask, load_tokenizer
 from regard.tasks.text.translation import Translator, clean_line, log, shift_targets
 
@@ -66,6 +66,7 @@ class TextToTextTask(TextTask[TaskMixtureSplit | SpanCorruptionSplit]):
     """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
 
     name = "text_to_text"
+    metrics = (loss_metric("nats per token"), PERPLEXITY, fraction("accuracy", "token accuracy"))
     data: TaskMixture | SpanCorruption
 
     def __init__(
@@ -74,8 +75,13 @@ class TextToTextTask(TextTask[TaskMixtureSplit | SpanCorruptionSplit]):
         super().__init__(data, text, seed)
         self.config = config
         self.ragged = isinstance(data, TaskMixture)  # rows of running text all have one shape
-        if self.ragged:
-            self.metrics = (score("score", "mean score"), *TEXT_METRICS, *self.metrics)
+        if isinstance(data, TaskMixture):
+            own = [
+                replace(metric, key=f"{task.name}_{metric.key}", name=f"{task.name} {metric.name}")
+                for task in data.parts()
+                for metric in DECLARED[task.metric]
+            ]
+            self.metrics = (score("score", "mean score"), *own, *self.metrics)
         self.objective: Callable[[Tensor, Tensor, Tensor], Tensor] = fused_linear_cross_entropy
         if config.label_smoothing:
             self.objective = partial(fused_linear_cross_entropy, label_smoothing=config.label_smoothing)
@@ -193,8 +199,8 @@ class TextToTextGenerator(Translator):
 
     The task stands in front of the input, in the words the model was trained with. A prompt is one input, however many
     lines it has: one that is longer than `max_length` tokens, its end token included, is refused, or cut at its end
-    with a warning where `overflow` is "truncate". Outputs have at most `max_new_tokens` tokens. Where the vocabulary has
-    sentinels, <extra_id_0> in a prompt is read as one (tokens.sentinels).
+    with a warning where `overflow` is "truncate". Outputs have at most `max_new_tokens` tokens. Where the vocabulary
+    has sentinels, <extra_id_0> in a prompt is read as one (tokens.sentinels).
     """
 
     continues = False  # an answer stands by itself, not behind the prompt

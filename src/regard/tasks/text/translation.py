@@ -88,7 +88,8 @@ class Translation(TextTask[ParallelSplit]):
 
     metrics = (
         BLEU,
-        score("bleu_lower", "BLEU, lower-cased"),
+        score("bleu_tokenized", "BLEU, lower-case Moses tokens"),
+        score("bleu_lower", "BLEU, lower-case"),
         CHRF,
         loss_metric("nats per token"),
         PERPLEXITY,

@@ -66,7 +66,7 @@ class Config:
 class WordVectors(TextTask[ContextWindows]):
     """What the training loop trains."""
 
-    metrics = (loss_metric("nats per word"),)  # positives and negatives
+    metrics = (loss_metric("nats per word, positives and negatives"),)
     split_size = "words"
     unit = "words"
     name = "word2vec"
@@ -107,7 +107,8 @@ class WordVectors(TextTask[ContextWindows]):
         """One line on the data, for the run's first line."""
         return (
             f"{', '.join(self.data.corpora)}, {self._parts['train'].tokens:,} words, {self.text.size:,} known, "
-            f"windows of {self.config.window} to each side, {self.config.negatives} drawn, {self.data.batch_tokens:,} a batch"
+            f"windows of {self.config.window} to each side, {self.config.negatives} drawn, {self.data.batch_tokens:,} "
+            "a batch"
         )
 
     def _load(self, split: str) -> ContextWindows:
@@ -132,8 +133,8 @@ class WordVectors(TextTask[ContextWindows]):
     def _nearby(self, numbers: Any, seed: int) -> ContextWindows:
         c = self.config
         return ContextWindows(
-            numbers, self.counts, batch_size=self.data.batch_tokens, window=c.window, negatives=c.negatives, sample=c.subsample,
-            power=c.power, seed=seed,
+            numbers, self.counts, batch_size=self.data.batch_tokens, window=c.window, negatives=c.negatives,
+            sample=c.subsample, power=c.power, seed=seed,
         )  # fmt: skip
 
 
@@ -147,10 +148,10 @@ class Options:
 class NearestWords(Predictor):
     """Words in, the words with the most similar vectors out.
 
-        words = regard.load("words-en")
-        words("dog", top_k=5)                             Neighbors
-        words.analogy("man", "woman", "king")             what is to king as woman is to man
-        words.vectors(["dog", "cat"])                     2 C
+    words = regard.load("words-en")
+    words("dog", top_k=5)                             Neighbors
+    words.analogy("man", "woman", "king")             what is to king as woman is to man
+    words.vectors(["dog", "cat"])                     2 C
     """
 
     inputs = {"word": Text}  # noqa: RUF012

@@ -139,4 +139,6 @@ def format_seconds(seconds: float) -> str:
 
 def format_number(value: float) -> str:
     """Format a number in few characters."""
+    if abs(value) < 1e-9:  # rounding errors
+        return "0"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

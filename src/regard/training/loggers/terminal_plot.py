@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from regard.see.training_curve import SYSTEM_METRICS, Series, best_index, panels, series
+from regard.metrics.base import Metric, find_metric
+from regard.see.training_curve import Series, panels, series
 from regard.training.loggers.progress import Progress, format_number
 
 TRAIN_KEY, VAL_KEY = "loss", "val_loss"  # shown in the large panel
@@ -35,16 +36,20 @@ LABEL_WIDTH = 9  # width of the axis labels
 # -- rendering ---------------------------------------------------------------------------------------------------------
 
 
-def render_curve(rows: Sequence[Mapping[str, Any]], width: int = 80, height: int = 20) -> list[str]:
-    """Return the rows as `height` lines of text, none wider than `width`."""
+def render_curve(
+    rows: Sequence[Mapping[str, Any]], width: int = 80, height: int = 20, metrics: Sequence[Metric] = ()
+) -> list[str]:
+    """Return the rows as `height` lines of text, none wider than `width`; `metrics` are those of the task."""
     found = series(rows)
     others = [key for panel in panels(found) for key in panel if key not in (TRAIN_KEY, VAL_KEY)]
     lines = [] if found else ["", "  nothing to draw yet"]
     if TRAIN_KEY in found or VAL_KEY in found:
         others = others[: max(0, height - 8)]  # at least eight lines for the panel
         lines = _panel(found, width, height - len(others))
-    name = max((len(_label(key)) for key in others), default=0)
-    lines += [_blocks(_label(key).rjust(name), key, found, width) for key in others]
+    known = {key: find_metric(metrics, key) for key in others}
+    names = {key: metric.name if metric else _label(key) for key, metric in known.items()}
+    wide = max(map(len, names.values()), default=0)
+    lines += [_blocks(names[key].rjust(wide), known[key], found[key], width) for key in others]
     lines = [line[:width].rstrip() for line in lines[:height]]
     return lines + [""] * (height - len(lines))
 
@@ -127,14 +132,13 @@ def _axis(first: float, last: float, wide: int) -> str:
     return " " * (LABEL_WIDTH + 2) + "".join(line)
 
 
-def _blocks(name: str, key: str, found: Series, width: int) -> str:
+def _blocks(name: str, metric: Metric | None, curve: tuple[np.ndarray, np.ndarray, int], width: int) -> str:
     """Return a curve in one line, its newest value, and its best."""
-    steps, values, _ = found[key]
-    text = _format_value(values[-1])
-    if len(values) > 1 and key not in SYSTEM_METRICS:
-        best = best_index(key, values)
-        if best is not None:
-            text += f"   best {_format_value(values[best])} at {int(steps[best]):,}"
+    steps, values, _ = curve
+    text = _format_value(values[-1]) if metric is None else metric.format(values[-1])
+    best = metric.best(values) if metric is not None and len(values) > 1 else None
+    if metric is not None and best is not None:
+        text += f"   best {metric.format(values[best])} at {int(steps[best]):,}"
     wide = max(1, min(40, width - len(name) - len(text) - 3))
     shown = values if len(values) <= wide else _means(values, wide)
     low, span = shown.min(), np.ptp(shown)
@@ -161,10 +165,16 @@ class TerminalPlot(Progress):
     """`Progress` with the curve above the bar; `rows` is the run's list of rows, which grows."""
 
     def __init__(
-        self, steps: int, done: int = 0, rows: Sequence[Mapping[str, Any]] = (), name: str = "", every: float = 10.0
+        self,
+        steps: int,
+        done: int = 0,
+        rows: Sequence[Mapping[str, Any]] = (),
+        name: str = "",
+        every: float = 10.0,
+        metrics: Sequence[Metric] = (),
     ) -> None:
         super().__init__(steps, done, every)
-        self.rows, self.name, self.numbers = rows, name, dict[str, float]()
+        self.rows, self.name, self.numbers, self.task_metrics = rows, name, dict[str, float](), metrics
         self.live: Any = None
         self.console: Any = None
         self.shown = -math.inf
@@ -209,7 +219,8 @@ class TerminalPlot(Progress):
         from rich.text import Text
 
         width, height = self.console.width, self.console.height
-        lines = [*render_curve(self.rows, width - 1, max(4, min(height, 40) - 4)), "", self.status(width - 1)]
+        curve = render_curve(self.rows, width - 1, max(4, min(height, 40) - 4), self.task_metrics)
+        lines = [*curve, "", self.status(width - 1)]
         text = Text("\n".join(lines), no_wrap=True, overflow="crop")
         text.highlight_regex("[\u2800-\u28ff]+", "blue")
         text.highlight_regex("[○●]", "bold dark_orange")

@@ -9,12 +9,14 @@
     BertForSequenceClassification                     classes(K)
     BertForTokenClassification                        tags(K)
     BertForQuestionAnswering                          span
+    BertForNextSentencePrediction                     next_sentence
 
     model, text = bert.load("bert-base-uncased")      a folder with config.json and model.safetensors
     model, text = bert.load(folder, head=None)        without its head
     bert.save("mine", model, text)                    BertForMaskedLM.from_pretrained("mine") reads it
 
-The head is recognised by its tensors: config.json of the first published models names another.
+The head is the one of the architecture that config.json names; a file without its tensors is refused. Without an
+architecture, the tensors decide.
 
 Devlin, Chang, Lee, Toutanova: BERT. NAACL 2019. arXiv:1810.04805
 """
@@ -55,6 +57,7 @@ CLASSES = {
     "classes": "BertForSequenceClassification",
     "tags": "BertForTokenClassification",
     "span": "BertForQuestionAnswering",
+    "next_sentence": "BertForNextSentencePrediction",
 }
 
 STORED_HEAD = "stored"  # the head of the folder
@@ -98,11 +101,11 @@ def table(config: Config) -> list[Row]:
             Row(words, "embed.weight", same),
             *_dropped_rows("cls.predictions", _MLM_HEAD, "a head that predicts words"),
         ]
-    if kind == "pretraining":
+    if kind in ("pretraining", "next_sentence"):
         rows += linear("cls.seq_relationship", "head.next")
     else:
         rows += _dropped_rows("cls.seq_relationship", ("weight", "bias"), "a head that predicts what follows")
-    if kind in (None, "pretraining", "classes"):
+    if kind in (None, "pretraining", "classes", "next_sentence"):
         rows += linear(f"{body}pooler.dense", "pool")
     else:
         rows += _dropped_rows(f"{body}pooler.dense", ("weight", "bias"), "read only by heads over the whole text")
@@ -149,7 +152,8 @@ def load(folder: str | Path, head: str | None = STORED_HEAD) -> tuple[BERT, Toke
 
     folder = Path(folder)
     state = _normalize_keys(read_tensors(folder))
-    config = import_config(read_json(folder / "config.json"), _head_of_tensors(state) if head == STORED_HEAD else head)
+    external = read_json(folder / "config.json")
+    config = import_config(external, _stored_head(external, state, folder) if head == STORED_HEAD else head)
     with skip_init():
         model = BERT(config)
     import_state_dict(table(config), _with_body_prefix(state, config.head is not None), model)
@@ -244,6 +248,33 @@ def _head_of_config(raw: Mapping[str, Any]) -> str | None:
         raise Unsupported(f"{named} is not supported; choose one of: {', '.join(CLASSES.values())}")
     labels = len(raw.get("id2label") or ()) or raw.get("num_labels", 2)
     return f"{kind}({labels})" if kind in ("classes", "tags") else kind
+
+
+# A tensor that only a file with this head has.
+_SIGNS = {
+    "pretraining": ("cls.seq_relationship.weight", "cls.predictions.transform.dense.weight"),
+    "masked": ("cls.predictions.transform.dense.weight",),
+    "classes": ("classifier.weight",),
+    "tags": ("classifier.weight",),
+    "span": ("qa_outputs.weight",),
+    "next_sentence": ("cls.seq_relationship.weight",),
+}
+
+
+def _stored_head(external: Mapping[str, Any], state: Mapping[str, Any], folder: Path) -> str | None:
+    """Return the head of a folder: that of its architecture, whose tensors must be there; else that of its tensors."""
+    if not external.get("architectures"):
+        return _head_of_tensors(state)
+    head = _head_of_config(external)
+    missing = [name for name in _SIGNS.get(_head_name(head) or "", ()) if name not in state]
+    if missing:
+        raise BadInput(
+            f"config.json of {folder} names {external['architectures'][0]}, but its weights have no {missing[0]}; "
+            f"they are those of a {CLASSES[_head_name(_head_of_tensors(state))]}"
+        )
+    if (count := _head_classes(head)) is not None and count != (rows := len(state["classifier.weight"])):
+        raise BadInput(f"config.json of {folder} has {count} labels, but its classifier has {rows} rows")
+    return head
 
 
 def _head_of_tensors(state: Mapping[str, Any]) -> str | None:

@@ -11,8 +11,8 @@
 transformers pads short episodes on the left, Regard on the right: predictions are the same, since positions come from
 the table of timesteps alone.
 
-    model = decision_transformer.load("folder")                   a folder with config.json and model.safetensors
-    decision_transformer.save("mine", model)                     DecisionTransformerModel.from_pretrained("mine") reads it
+    model = decision_transformer.load("folder")       a folder with config.json and model.safetensors
+    decision_transformer.save("mine", model)  DecisionTransformerModel.from_pretrained("mine") reads it
 
 Chen et al.: Decision Transformer. NeurIPS 2021. arXiv:2106.01345
 """
@@ -161,4 +161,4 @@ def _check(config: Config) -> None:
         "attention": requires_softmax(config),
         "feedforward": requires_feedforward(FEEDS, config),
     }
-    check_requirements("theirs", config, needed)
+    check_requirements("transformers' Decision Transformer", config, needed)

@@ -102,9 +102,7 @@ def import_config(external: Mapping[str, Any]) -> Config:
 def check_dropout(raw: Mapping[str, Any]) -> None:
     """Raise `Unsupported` if the two dropout rates of GPT-2 differ."""
     if raw["embd_pdrop"] != raw["resid_pdrop"]:
-        raise Unsupported(
-            f"embd_pdrop and resid_pdrop must be equal, got {raw['embd_pdrop']} and {raw['resid_pdrop']}"
-        )
+        raise Unsupported(f"embd_pdrop and resid_pdrop must be equal, got {raw['embd_pdrop']} and {raw['resid_pdrop']}")
 
 
 def export_config(config: Config) -> dict[str, Any]:

@@ -5,7 +5,7 @@
     q_proj, k_proj, v_proj                       one qkv matrix, rows by head
     final_logits_bias                            the head's bias
     embed_positions                              sinusoidal(layout='halves'), computed
-    decoder_start_token_id (their <pad>)         bos
+    decoder_start_token_id (<pad>)               bos
 
     model, text = marian.load("opus-mt-en-de")       a folder with config.json and model.safetensors
     marian.save("mine", model, text)                 MarianMTModel.from_pretrained("mine") reads it
@@ -40,7 +40,12 @@ from regard.weights.table import Row, computed, export_state_dict, import_state_
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
 
-FEEDS = {"relu": "relu", "gelu": "gelu", "silu": "silu", "swish": "silu"}  # transformers -> Regard; of two, the last is exported
+FEEDS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "silu": "silu",
+    "swish": "silu",
+}  # transformers -> Regard; of two, the last is exported
 POSITIONS = "sinusoidal(layout='halves')"
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from regard.models.bert import BERT
     from regard.tokens.tokenizer import Tokenizer
 
-POOLING_MODES = {  # their name -> Regard's
+POOLING_MODES = {  # sentence-transformers -> Regard
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_cls_token": "first",
     "pooling_mode_max_tokens": "max",
@@ -37,7 +37,7 @@ def is_sentence_transformers_folder(folder: Path) -> bool:
 
 
 def load(folder: str | Path) -> tuple[BERT, Tokenizer, dict[str, Any]]:
-    """Return the model in eval mode, its tokenizer, and the arguments of a TextEmbedder: pooling, normalize, max_length."""
+    """Return the model in eval mode, its tokenizer, and pooling, normalize and max_length of a TextEmbedder."""
     folder = Path(folder)
     kinds, places = _modules(folder)
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
@@ -69,9 +69,9 @@ def _modules(folder: Path) -> tuple[list[str], list[str]]:
 
 def _pool(folder: Path) -> str:
     raw = read_json(folder / "config.json")
-    asked = [name for name, value in raw.items() if name.startswith("pooling_mode_") and value is True]
-    if len(asked) != 1 or asked[0] not in POOLING_MODES:
+    modes = [name for name, value in raw.items() if name.startswith("pooling_mode_") and value is True]
+    if len(modes) != 1 or modes[0] not in POOLING_MODES:
         raise Unsupported(
-            f"pooling {', '.join(asked) or 'none'} in {folder} is not supported; expected one of {', '.join(POOLING_MODES)}"
+            f"pooling {', '.join(modes) or 'none'} in {folder} is not supported; use {', '.join(POOLING_MODES)}"
         )
-    return POOLING_MODES[asked[0]]
+    return POOLING_MODES[modes[0]]

@@ -10,8 +10,8 @@
     model, task = hf_swin.load(folder)                  a folder with config.json and model.safetensors
     hf_swin.save("mine", model)                      SwinForImageClassification.from_pretrained("mine") reads it
 
-Padding is attended to (padding="attend"). Names are those of files; modules of transformers 5 have newer ones. Where one
-side of a grid is no longer than a window and the other is, transformers shifts along neither, Regard along one.
+Padding is attended to (padding="attend"). Names are those of files; modules of transformers 5 have newer ones. Where
+one side of a grid is no longer than a window and the other is, transformers shifts along neither, Regard along one.
 
 Liu et al.: Swin Transformer. ICCV 2021. arXiv:2103.14030
 """

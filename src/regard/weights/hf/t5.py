@@ -6,7 +6,7 @@
     q, k, v                                           one qkv matrix, rows by head; k and v of the source one kv matrix
     relative_attention_bias of block 0                the table of a stack's positions
     wi, wo; wi_0, wi_1, wo                            up, down; gate, up, down
-    decoder_start_token_id (their <pad>)              bos
+    decoder_start_token_id (<pad>)                    bos
 
     model, text = t5.load("t5-small")                 a folder with config.json and model.safetensors
     t5.save("mine", model, text)                      T5ForConditionalGeneration.from_pretrained("mine") reads it
@@ -62,11 +62,11 @@ def table(config: Config) -> list[Row]:
     """Return the rows for a model with this Config."""
     _check(config)
     shared = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
-    rows = (
-        [Row((*shared, "lm_head.weight"), ("embed.weight", "head.weight"), tie)]
-        if config.tied
-        else [Row(shared, "embed.weight", tie), Row("lm_head.weight", "head.weight", same)]
-    )
+    if config.head and config.tied:
+        rows = [Row((*shared, "lm_head.weight"), ("embed.weight", "head.weight"), tie)]
+    else:
+        rows = [Row(shared, "embed.weight", tie)]
+        rows += [Row("lm_head.weight", "head.weight", same)] if config.head else []
     three = stack("three (h d) c -> (h three d) c", three=3, h=config.heads)
     two = stack("two (h d) c -> (h two d) c", two=2, h=config.heads)
     for side in ("encoder", "decoder"):
@@ -134,7 +134,7 @@ def export_config(config: Config) -> dict[str, Any]:
         raise Unsupported("scale_decoder_outputs needs tied=True in transformers' T5")
     return {
         "model_type": "t5",
-        "architectures": ["T5ForConditionalGeneration"],
+        "architectures": ["T5ForConditionalGeneration" if config.head else "T5Model"],
         "is_encoder_decoder": True,
         **{name: getattr(config, field) for field, name in _FIELDS.items()},
         "num_decoder_layers": config.decoder_layers,
@@ -150,9 +150,11 @@ def load(folder: str | Path) -> tuple[T5, Tokenizer | None]:
     from regard.tokens.tokenizer import Tokenizer
 
     folder = Path(folder)
-    state = _normalize_keys(read_tensors(folder))
-    tied = torch.equal(state["lm_head.weight"], state["shared.weight"])
-    config = replace(import_config(read_json(folder / "config.json")), tied=tied)
+    external, stored = read_json(folder / "config.json"), read_tensors(folder)
+    head = "T5Model" not in (external.get("architectures") or ())
+    state = _normalize_keys(stored, head)
+    tied = not head or torch.equal(state["lm_head.weight"], state["shared.weight"])
+    config = replace(import_config(external), tied=tied, head=head)
     with skip_init():
         model = T5(config)
     import_state_dict(table(config), state, model)
@@ -164,7 +166,8 @@ def save(folder: str | Path, model: T5, text: Tokenizer | None = None) -> None:
     """Write a folder for transformers' `T5ForConditionalGeneration.from_pretrained`, atomically."""
     config = model.config
     state = export_state_dict(table(config), model)
-    for name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")[: 2 + config.tied]:
+    copies = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")
+    for name in copies[: 2 + (config.tied and config.head)]:
         del state[name]  # as transformers: one name of the shared table
     start = {"decoder_start_token_id": config.bos, "eos_token_id": config.eos, "pad_token_id": config.pad}
     with atomic_folder(Path(folder), is_hf_folder("t5", FILES)) as new:
@@ -217,14 +220,14 @@ _DEFAULTS: dict[str, Any] = {
 _UNUSED = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
 
 
-def _normalize_keys(state: Mapping[str, Any]) -> dict[str, Any]:
+def _normalize_keys(state: Mapping[str, Any], head: bool = True) -> dict[str, Any]:
     """Add all names of the shared embedding, of which a file may have one."""
     named = {name: value for name, value in state.items() if name != _UNUSED}
     every = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
     known = next((named[name] for name in (*every, "lm_head.weight") if name in named), None)
     if known is None:
         raise BadInput("no shared.weight among the tensors: these are not the weights of a T5")
-    return dict.fromkeys((*every, "lm_head.weight"), known) | named
+    return dict.fromkeys((*every, "lm_head.weight") if head else every, known) | named
 
 
 def _check(config: Config) -> None:

@@ -66,7 +66,7 @@ def shared_rows(config: Config, body: str) -> list[Row]:
     there, here = f"{body}encoder.layer.{{}}", "encoder.blocks.{}"
     return [
         Row(f"{body}embeddings.position_embeddings", "positions.table", view("one n c -> (one n) c", one=1)),
-        Row(f"{body}embeddings.mask_token", None, reason="stands for patches that only their pre-training hides"),
+        Row(f"{body}embeddings.mask_token", None, reason="mask token of pretraining"),
         *linear(f"{body}embeddings.patch_embeddings.projection", "stem.embed"),
         *linear(f"{there}.layernorm_before", f"{here}.mix_norm"),
         *(

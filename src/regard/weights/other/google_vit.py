@@ -13,7 +13,8 @@
 
 The files have only arrays, which determine all but two things. GELU is flax's default, the tanh approximation, so
 feedforward="gelu_tanh" (timm and transformers load the same files with exact GELU); and positions are flat, so the grid
-of patches must be square. A model that would be loaded differently is not exported. Pickled objects in a file are refused.
+of patches must be square. A model that would be loaded differently is not exported. Pickled objects in a file are
+refused.
 
 Dosovitskiy et al.: An Image is Worth 16x16 Words. ICLR 2021. arXiv:2010.11929
 Steiner et al.: How to train your ViT? TMLR 2022. arXiv:2106.10270 (the files of Ti and S)
@@ -151,13 +152,11 @@ def _norm(external: str, internal: str) -> list[Row]:
 
 def _check_representable(config: Config) -> None:
     """Raise `Unsupported` for a model that would be loaded as another."""
-    (y, x), external = grid_size(config.image_size, config.patch_size), "a file of google-research does not say"
+    (y, x), note = grid_size(config.image_size, config.patch_size), "files of google-research do not store"
     if y != x:
-        raise Unsupported(f"{external} how its positions lie, so only a square of patches is written, not {y} x {x}")
+        raise Unsupported(f"{note} the shape of the grid of patches: it must be square, got {y} x {x}")
     if config.feedforward != "gelu_tanh":
-        raise Unsupported(
-            f"{external} which GELU it has, and is read as gelu_tanh: {config.feedforward} would come back as it"
-        )
+        raise Unsupported(f"{note} the activation, which is loaded as gelu_tanh; got {config.feedforward}")
 
 
 def _check(config: Config) -> None:

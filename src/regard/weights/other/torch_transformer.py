@@ -1,4 +1,4 @@
-"""`torch.nn.Transformer` and our encoder and decoder stacks, import and export; norm first or last.
+"""`torch.nn.Transformer`: encoder and decoder stacks, import and export; norm first or last.
 
     torch                           Regard
     in_proj (q, k, v by thirds)     self: one qkv matrix, rows by head; cross: q, and kv by head
@@ -101,7 +101,9 @@ def export_module(config: Config, bias: bool = True) -> nn.Transformer:
     if config.final_norm is False or (config.final_norm is None and config.norm == "post"):
         raise Unsupported("torch.nn.Transformer has a norm after each stack; set final_norm=True")
     if len({config.dropout, config.attention_dropout, config.activation_dropout}) > 1:
-        raise Unsupported("torch.nn.Transformer has one dropout rate; set attention_dropout and activation_dropout to it")
+        raise Unsupported(
+            "torch.nn.Transformer has one dropout rate; set attention_dropout and activation_dropout to it"
+        )
     with warnings.catch_warnings():  # about nested tensors
         warnings.filterwarnings("ignore", "enable_nested_tensor")
         return nn.Transformer(

@@ -11,8 +11,8 @@
     config = vit_pytorch.import_config(module.state_dict(), heads=16)
     import_state_dict(vit_pytorch.table(config), vit_pytorch.normalize_keys(module.state_dict()), model)
 
-Files are bare state dicts, which do not show the number of heads. Heads of another width than width / heads (`dim_head`)
-are not supported, nor a mean that includes a class token, as in older versions.
+Files are bare state dicts, which do not show the number of heads. Heads of another width than width / heads
+(`dim_head`) are not supported, nor a mean that includes a class token, as in older versions.
 
 Dosovitskiy et al.: An Image is Worth 16x16 Words. ICLR 2021. arXiv:2010.11929
 Wang: vit-pytorch. https://github.com/lucidrains/vit-pytorch
@@ -73,9 +73,7 @@ def import_config(
             "these are not the tensors of a ViT of vit-pytorch: the stem or the first block is missing"
         ) from None
     if inner != 3 * width or width % heads:
-        raise Unsupported(
-            f"head width must be width / heads = {width / heads:g}, got {inner // 3 // heads}"
-        )
+        raise Unsupported(f"head width must be width / heads = {width / heads:g}, got {inner // 3 // heads}")
     patch, side = math.isqrt(inside // channels), math.isqrt(many)
     if patch * patch * channels != inside or (image_size is None and side * side != many):
         raise BadInput(f"{inside} pixel values and {many} patches are no squares; pass channels=... and image_size=...")

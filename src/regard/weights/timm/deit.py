@@ -34,9 +34,7 @@ def table(config: Config | vit.Config) -> list[Row]:
         return timm_vit.table(config)
     timm_vit.check(config)
     if config.num_prefix_tokens != 2:
-        raise Unsupported(
-            f"timm's DeiT needs num_prefix_tokens=2, got {config.num_prefix_tokens}"
-        )
+        raise Unsupported(f"timm's DeiT needs num_prefix_tokens=2, got {config.num_prefix_tokens}")
     rows = [
         *timm_vit.shared_rows(config),
         Row(("cls_token", "dist_token"), "prefix_tokens", timm_vit.concat_prefix_tokens(1, 1)),

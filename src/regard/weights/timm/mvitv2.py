@@ -42,7 +42,7 @@ from regard.weights.checkpoint_formats import (
 )
 from regard.weights.table import Row, linear, same, view
 
-# their name -> Regard's
+# timm -> Regard
 ARCHITECTURES = {
     "mvitv2_tiny": "t",
     "mvitv2_small": "s",

@@ -1,7 +1,7 @@
-"""ResNets of timm and of torchvision, which name their tensors alike, import and export.
+"""ResNets of timm and torchvision, which have the same tensor names, import and export.
 
 timm's ``resnet18``, ``resnet34``, ``resnet50``, ``resnet101``, ``resnet152`` and torchvision's functions of these
-names; not their variants (deep stems, pooled shortcuts, groups).
+names; not the variants (deep stems, pooled shortcuts, groups).
 
     timm                            Regard
     conv1, bn1                      stem.conv, stem.norm
@@ -49,13 +49,15 @@ _NORM = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
 
 def table(config: Config) -> list[Row]:
     """Return the rows for a model with this Config."""
-    check_requirements("their ResNet", config, {"stem": ("large", config.stem == "large")})
+    check_requirements("timm's ResNet", config, {"stem": ("large", config.stem == "large")})
     rows = _pair("conv1", "bn1", "stem.conv", "stem.norm")
     for stage in range(len(config.layers)):
         external, internal = f"layer{stage + 1}.{{b}}", f"stages.{stage}.blocks.{{b}}"
         for n in range(1, 3 if config.block == "basic" else 4):
             rows += _pair(f"{external}.conv{n}", f"{external}.bn{n}", f"{internal}.conv{n}", f"{internal}.norm{n}")
-        rows += _pair(f"{external}.downsample.0", f"{external}.downsample.1", f"{internal}.down.conv", f"{internal}.down.norm")
+        rows += _pair(
+            f"{external}.downsample.0", f"{external}.downsample.1", f"{internal}.down.conv", f"{internal}.down.norm"
+        )
     if config.num_classes:
         rows += linear("fc", "head")
     return rows
@@ -66,7 +68,9 @@ def import_config(raw: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config
     name, arguments = timm_architecture(raw)
     found = re.fullmatch(r"resnet(\d+)", name)
     if not found or found[1] not in KNOWN:
-        raise Unsupported(f"timm's architecture '{name}' is not supported; choose one of resnet{', resnet'.join(KNOWN)}")
+        raise Unsupported(
+            f"timm's architecture '{name}' is not supported; choose one of resnet{', resnet'.join(KNOWN)}"
+        )
     check_model_args(name, arguments, ARGUMENTS)
     values = {
         "num_classes": state["fc.weight"].shape[0] if "fc.weight" in state else 0,

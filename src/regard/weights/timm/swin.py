@@ -115,7 +115,7 @@ def check(whose: str, config: Any, positions: str) -> None:
 def import_fields(
     raw: Mapping[str, Any], state: Mapping[str, Tensor], plain: re.Pattern[str], counts: str, axis: int
 ) -> tuple[dict[str, Any], re.Match[str]]:
-    """Return the fields of a Config, from a config.json and tensors; `head_tensor` shows the number of heads."""
+    """Return the fields of a Config, from a config.json and tensors; `counts` is a tensor with an axis of heads."""
     name, arguments = timm_architecture(raw)
     if (found := plain.fullmatch(name)) is None:
         raise Unsupported(f"timm's architecture '{name}' is not supported")

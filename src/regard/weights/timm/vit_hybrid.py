@@ -1,4 +1,4 @@
-"""Hybrid ViTs of timm, import and export: a ResNet of Big Transfer before a ViT (``vit_base_r50_s16_224`` and its like).
+"""Hybrid ViTs of timm, import and export: a ResNet of Big Transfer before a ViT (``vit_base_r50_s16_224``).
 
     timm                                            Regard
     patch_embed.backbone.stem.conv, norm            stem.conv, norm
@@ -87,8 +87,7 @@ def import_config(raw: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config
     grid = grid_size(image, (down * patch[0], down * patch[1]))
     if rows != 1 + grid[0] * grid[1]:
         raise BadInput(
-            f"pos_embed has {rows} rows, but images of {image[0]} x {image[1]} pixels have "
-            f"{grid[0]} x {grid[1]} cells"
+            f"pos_embed has {rows} rows, but images of {image[0]} x {image[1]} pixels have {grid[0]} x {grid[1]} cells"
         )
     values = {
         "num_classes": state["head.weight"].shape[0] if "head.weight" in state else 0,

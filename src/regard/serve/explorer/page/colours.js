@@ -3,7 +3,7 @@
  *
  * Each map runs through a few stops in OKLab, where equal distances look equal, with lightness going one way only: it
  * reads the same in grey and for every kind of colour blindness. Zero is the colour of the card beneath, so that empty
- * cells are no ink. Blue is what a token looks at, orange is who looks at it.
+ * cells are no ink. Blue: the keys a query attends to; orange: the queries that attend to a key.
  *
  * Bjorn Ottosson: A perceptual color space for image processing. 2020.
  */
@@ -29,7 +29,7 @@ export function dark() {
 
 /**
  * 256 colours from nothing to the largest weight, as a Uint8Array of r g b.
- * @param {"look" | "seen"} which what a token looks at, or who looks at it
+ * @param {"look" | "seen"} which weights of keys, or of queries
  */
 export function table(which = "look") {
   const name = `${dark() ? "dark" : "light"} ${which}`;
@@ -43,8 +43,8 @@ export function strength(weight, peak) {
 }
 
 /**
- * The weight that is shown strongest: the largest, but never less than a few times an equal share, so that a head that
- * looks at everything alike looks pale and not like one that looks at everything hard.
+ * The weight that gets the strongest colour: the largest, but at least a few times a uniform share, so that a head with
+ * uniform attention stays pale.
  */
 export function strongest(peak, keys) {
   return Math.max(peak, Math.min(0.5, EVEN / keys));

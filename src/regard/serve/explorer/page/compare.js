@@ -1,34 +1,34 @@
 /**
- * Two answers beside one another: as it was and as it is changed, and what became of the loss of the first.
+ * The original and the changed answer side by side, and the loss of the original answer under both models.
  */
 
 import { colour, lightInk } from "./colours.js";
 import { element, number, percent } from "./element.js";
 import { visible } from "./token_text.js";
 
-const WORST = 5; // nats lost by a token that are drawn darkest
+const WORST = 5; // nats; the loss of a token that is drawn darkest
 const LABELS = 5;
 
-/** What the server found (see interpret/compare.py), as elements. */
+/** Elements for the result of interpret/compare.py. */
 export function compareAnswers(found) {
   const { original, changed, loss, target, same } = found;
   const before = words(original.text ?? "");
   const pair = element("div", { class: "pair" },
-    element("section", { "aria-label": "As it is" }, element("h3", {}, "As it is"), said(before, words(changed.text ?? ""), "gone"), shares(original)),
-    element("section", { "aria-label": "Changed" }, element("h3", {}, same ? "Changed: the same words" : "Changed"), said(words(changed.text ?? ""), before, "new"), shares(changed)),
+    element("section", { "aria-label": "Original" }, element("h3", {}, "Original"), marked(before, words(changed.text ?? ""), "gone"), shares(original)),
+    element("section", { "aria-label": "Changed" }, element("h3", {}, same ? "Changed: same answer" : "Changed"), marked(words(changed.text ?? ""), before, "new"), shares(changed)),
   );
   return [pair, losses(loss), tokens(target)];
 }
 
-/** A text, the words that the other one lacks marked. */
-function said(own, other, mark) {
-  const kept = common(own, other);
-  return element("p", { class: "answer", dir: "auto" }, ...own.map((word, k) => (kept.has(k) || !word.trim() ? word : element("mark", { class: mark }, word))));
+/** A text with the words marked that the other one lacks. */
+function marked(own, other, mark) {
+  const shared = common(own, other);
+  return element("p", { class: "answer", dir: "auto" }, ...own.map((word, k) => (shared.has(k) || !word.trim() ? word : element("mark", { class: mark }, word))));
 }
 
 const words = (text) => text.split(/(\s+)/).filter((word) => word !== "");
 
-/** The places of the longest common run of words. */
+/** The indices of the longest common subsequence of words. */
 function common(own, other) {
   const most = Array.from({ length: own.length + 1 }, () => new Uint16Array(other.length + 1));
   for (let i = own.length - 1; i >= 0; i--)
@@ -52,12 +52,12 @@ function shares(answer) {
 }
 
 function losses(loss) {
-  if (loss.original === null) return element("p", { class: "hint" }, "Nothing was said, so there is no loss to compare.");
+  if (loss.original === null) return element("p", { class: "hint" }, "The answer is empty, so there is no loss to compare.");
   const change = loss.changed - loss.original;
-  const told = element("p", { class: "loss" },
+  const line = element("p", { class: "loss" },
     "Loss of the original answer: ", element("b", { class: "loss-before" }, number(loss.original)), " → ", element("b", { class: "loss-after" }, number(loss.changed)),
     ` nats per token (${change >= 0 ? "+" : "−"}${number(Math.abs(change))})`);
-  return element("div", {}, told, element("p", { class: "hint" }, change > 0.5 ? "The model needed this to say what it said." : change > 0.02 ? "It mattered a little." : change < -0.02 ? "Without it, the same answer is likelier." : "For this input, this did not matter."));
+  return element("div", {}, line, element("p", { class: "hint" }, change > 0.5 ? "The answer depends on this." : change > 0.02 ? "The answer depends on this a little." : change < -0.02 ? "The answer is more likely without this." : "For this input it makes no difference."));
 }
 
 /** The tokens of the original answer, darker the more their probability fell. */
@@ -66,8 +66,8 @@ function tokens({ tokens: pieces, original, changed }) {
     const piece = raw.replaceAll("▁", " ").trim() || raw; // the mark of a space before a word
     const lost = Math.max(0, original[k] - changed[k]);
     const amount = Math.sqrt(Math.min(1, lost / WORST));
-    const told = `${visible(piece)}: ${percent(Math.exp(original[k]))} → ${percent(Math.exp(changed[k]))}`;
-    const chip = element("span", { class: `fallen${lightInk(amount) ? " light-ink" : ""}`, title: told, dir: "auto" }, visible(piece));
+    const tooltip = `${visible(piece)}: ${percent(Math.exp(original[k]))} → ${percent(Math.exp(changed[k]))}`;
+    const chip = element("span", { class: `fallen${lightInk(amount) ? " light-ink" : ""}`, title: tooltip, dir: "auto" }, visible(piece));
     chip.style.backgroundColor = colour(amount, "seen");
     return chip;
   });

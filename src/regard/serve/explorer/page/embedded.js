@@ -1,13 +1,12 @@
 /**
- * The look inside this very file as a source, with the functions of remote.js: an exported page has no server to ask.
+ * The inspection stored in an exported page, with the functions of remote.js: such a page has no server.
  *
  * The file holds a block of JSON. A weight is one byte, the root of its share of the head's peak:
  *
  *     w ≈ peak · s |s|        s = (byte − zero) / (255 − zero)        zero is 0, or 128 where weights may be negative
  *
- * `sums` are those of the rows (1: of all of them), and rows are brought to them. A map that would make the file too
- * large is kept with fewer rows and columns, and `cells` says how many there are: of
- * several rows one stands for all, of several columns the largest.
+ * `sums` are the row sums (1: all are one); decoded rows are rescaled to them. A large map is stored with fewer rows
+ * (sampled) and columns (max-pooled); `cells` is its stored size.
  */
 
 import { RequestError } from "./remote.js";
@@ -20,28 +19,30 @@ const codes = new WeakMap();
 const restoredCells = new Map();
 const REMEMBERED = 32; // heads
 
-/** Whether this page is such a file. */
-export const here = () => document.getElementById(BLOCK) !== null;
+/** Whether this page is an exported file. */
+export const isExported = () => document.getElementById(BLOCK) !== null;
 
-/** All that the file holds: {about, maps: {name: {view: {cells, zero, peaks, bytes}}}, rollout, relevance, picture, sound}. */
-export function held() {
+/** The content of the file: {about, maps: {name: {view: {cells, zero, peaks, bytes}}}, rollout, relevance, picture, sound}. */
+export function content() {
   block ??= JSON.parse(document.getElementById(BLOCK).textContent);
   return block;
 }
 
-/** The one model whose look this is; it is not here, so there is nothing to try. */
+/** The model of the inspection; it is not in the file, so it has no examples. */
 export async function models() {
-  const { model, task, given } = held().about;
-  const input = given?.image !== undefined ? "image" : given?.sound !== undefined ? "sound" : "text";
-  return [{ name: model, task, input, examples: [], required_inputs: {}, options: {} }];
+  const { about } = content();
+  const { model, task, given } = about;
+  const kinds = { image: "image", sound: "audio", audio: "audio" };
+  const inputs = Object.fromEntries(Object.keys(given ?? {}).map((name) => [name, kinds[name] ?? "text"]));
+  return [{ name: model, task, inputs, output: about.output?.kind ?? "", options: {}, examples: [] }];
 }
 
-/** Reading needs the model. */
+/** Running the model is not possible here. */
 export async function read() {
-  throw new RequestError("This file holds one look and no model. Run regard explore to have other inputs read.", { type: "exported" });
+  throw new RequestError("This file contains no model. Use regard explore for other inputs.", { type: "exported" });
 }
 
-/** Everything else that needs the model. */
+/** Nor are other requests. */
 export async function post() {
   return read();
 }
@@ -64,12 +65,12 @@ export async function tile(id, map, head, rows, columns, size) {
   return Object.assign(Uint8Array.from(weights, (weight) => byte(weight, peak)), { peak });
 }
 
-/** What one query looks at. */
+/** The row of one query. */
 export async function row(id, map, head, query, view = "raw") {
-  return Object.assign(rowOf(map, head, query, view), { coarse: kept(map, view).cells[1] < found(map).m });
+  return Object.assign(rowOf(map, head, query, view), { coarse: stored(map, view).cells[1] < found(map).m });
 }
 
-/** Who looks at one key. */
+/** The column of one key. */
 export async function column(id, map, head, key, view = "raw") {
   const { n, m } = found(map), { values, rows, columns } = cells(map, head, view);
   const at = Math.floor((key * columns) / m);
@@ -78,16 +79,16 @@ export async function column(id, map, head, key, view = "raw") {
 
 /** Which input cells reach a token through all layers. */
 export async function rollout(id, query) {
-  const { rollout: all } = held();
+  const { rollout: all } = content();
   if (!all || !(query in all.peaks)) throw new RequestError("The rollout of this token is not in the file.", { type: "exported" });
   return summed(line(all, query), all, query);
 }
 
-/** How much each input cell spoke for an answer. */
+/** The relevance of each input cell to an answer. */
 export async function relevance(id, target) {
-  const { relevance: all } = held();
+  const { relevance: all } = content();
   if (!all || !(target in all.peaks))
-    throw new RequestError("The relevance of this answer is not in the file. Run regard explore to see it.", { type: "exported" });
+    throw new RequestError("The relevance of this answer is not in the file. Use regard explore to see it.", { type: "exported" });
   return line(all, target);
 }
 
@@ -99,12 +100,12 @@ function line(all, number) {
 
 /** The picture that was read. */
 export async function picture() {
-  const { picture: text } = held();
+  const { picture: text } = content();
   if (!text) throw new RequestError("There is no picture in this file.", { type: "exported" });
   return new Blob([unpacked(text)], { type: "image/png" });
 }
 
-/** A map's weights of all heads as nested lists, for those who want numbers. */
+/** A map's weights of all heads as nested lists, for the JSON export. */
 export function numbers(map) {
   const { n, heads } = found(map);
   return Array.from({ length: heads }, (_, head) =>
@@ -112,14 +113,14 @@ export function numbers(map) {
 }
 
 function found(map) {
-  const about = held().about.maps.find((each) => each.name === map);
+  const about = content().about.maps.find((each) => each.name === map);
   if (!about) throw new RequestError(`There is no map ${map} in this file.`, { type: "unknown" });
   return about;
 }
 
-function kept(map, view) {
-  const part = held().maps[map]?.[view];
-  if (!part) throw new RequestError("This view is not in the file. Run regard explore to see it.", { type: "exported" });
+function stored(map, view) {
+  const part = content().maps[map]?.[view];
+  if (!part) throw new RequestError("This view is not in the file. Use regard explore to see it.", { type: "exported" });
   return part;
 }
 
@@ -133,8 +134,8 @@ function rowOf(map, head, query, view) {
 function binned(map, head, [top, bottom], [left, right], high, wide) {
   const { n, m } = found(map), { values, rows, columns } = cells(map, head, "raw");
   const start = (j) => left + Math.floor((j * (right - left)) / wide);
-  const held = (key) => Math.floor((key * columns) / m);
-  const bins = Array.from({ length: wide }, (_, j) => [held(start(j)), held(Math.max(start(j), start(j + 1) - 1))]);
+  const binOf = (key) => Math.floor((key * columns) / m);
+  const bins = Array.from({ length: wide }, (_, j) => [binOf(start(j)), binOf(Math.max(start(j), start(j + 1) - 1))]);
   const out = new Float32Array(high * wide);
   for (let i = 0; i < high; i++) {
     const query = top + Math.floor(((i + 0.5) * (bottom - top)) / high);
@@ -146,7 +147,7 @@ function binned(map, head, [top, bottom], [left, right], high, wide) {
 
 /** The weights of one head that the file holds, or the mean of all heads; the last few are remembered. */
 function cells(map, head, view) {
-  const part = kept(map, view), [rows, columns] = part.cells, area = rows * columns, name = [map, head, view].join(" ");
+  const part = stored(map, view), [rows, columns] = part.cells, area = rows * columns, name = [map, head, view].join(" ");
   if (!restoredCells.has(name)) {
     const bytes = decoded(part), heads = head < 0 ? [...part.peaks.keys()] : [head], values = new Float32Array(area);
     for (const h of heads) {

@@ -1,7 +1,7 @@
 /**
- * Taking something away: the inspection as a page that needs no server, as numbers, or the chosen map as a picture.
+ * Export: the inspection as an HTML page that needs no server or as JSON, the selected map as PNG or SVG.
  *
- * Page and numbers of a served inspection come from the server; an exported page has its numbers with it and makes them here.
+ * HTML and JSON of a served inspection come from the server; an exported page makes its JSON here.
  */
 
 import { canvasPen, draw, svgPen } from "./drawing.js";
@@ -9,12 +9,12 @@ import { element } from "./element.js";
 import * as embedded from "./embedded.js";
 import { headName, word } from "./token_text.js";
 
-const WORDS = 96; // rows or columns that are still labelled
-const CELLS = 256; // a side of a picture has no more
+const WORDS = 96; // rows or columns, at most, that are labelled
+const CELLS = 256; // per side of a picture, at most
 
-/** Four buttons, and a line that says what was saved. */
+/** Build the export buttons and a status line. */
 export function mount(box, store) {
-  const said = element("p", { role: "status", class: "hint" });
+  const status = element("p", { role: "status", class: "hint" });
   const button = (title, make, hint) => {
     const press = async () => {
       if (!store.inspection) return;
@@ -22,44 +22,44 @@ export function mount(box, store) {
         const [blob, suffix] = await make(store);
         const name = `${stem(store)}.${suffix}`;
         save(blob, name);
-        said.textContent = `Saved ${name}.`;
+        status.textContent = `Saved ${name}.`;
       } catch (error) {
-        said.textContent = error.message;
+        status.textContent = error.message;
       }
     };
     return element("button", { type: "button", class: "quiet", "data-export": title, title: hint, disabled: true, on: { click: press } }, title);
   };
   const buttons = [
-    ...(embedded.here() ? [] : [button("HTML", page, "One file with this inspection, to be opened without a server")]),
+    ...(embedded.isExported() ? [] : [button("HTML", page, "One file with this inspection that works offline")]),
     button("JSON", numbers, "The weights as numbers"),
-    button("PNG", (all) => drawn(all, canvasPen, "png"), "The chosen map as a picture"),
-    button("SVG", (all) => drawn(all, svgPen, "svg"), "The chosen map as a drawing"),
+    button("PNG", (all) => drawMap(all, canvasPen, "png"), "The selected map as an image"),
+    button("SVG", (all) => drawMap(all, svgPen, "svg"), "The selected map as vector graphics"),
   ];
   const ready = () => buttons.forEach((each) => (each.disabled = !store.inspection));
-  box.replaceChildren(element("div", { class: "save", role: "group", "aria-label": "Save" }, ...buttons), said);
+  box.replaceChildren(element("div", { class: "save", role: "group", "aria-label": "Save" }, ...buttons), status);
   store.on("inspection", ready);
   ready();
 }
 
 async function page(store) {
-  return [await asked(store.inspection.id, "html"), "html"];
+  return [await download(store.inspection.id, "html"), "html"];
 }
 
 async function numbers(store) {
-  if (!embedded.here()) return [await asked(store.inspection.id, "json"), "json"];
-  const { about } = embedded.held();
+  if (!embedded.isExported()) return [await download(store.inspection.id, "json"), "json"];
+  const { about } = embedded.content();
   const maps = Object.fromEntries(about.maps.map(({ name }) => [name, embedded.numbers(name)]));
   return [new Blob([JSON.stringify({ about, maps })], { type: "application/json" }), "json"];
 }
 
-async function asked(id, format) {
+async function download(id, format) {
   const answer = await fetch(`/explore/inspections/${encodeURIComponent(id)}/export?format=${format}`);
   if (answer.ok) return answer.blob();
-  const told = await answer.json().catch(() => ({}));
-  throw new Error(told.error?.message ?? `The server refused (${answer.status}).`);
+  const body = await answer.json().catch(() => ({}));
+  throw new Error(body.error?.message ?? `Request failed with status ${answer.status}.`);
 }
 
-async function drawn(store, pen, suffix) {
+async function drawMap(store, pen, suffix) {
   const { map: name, head } = store.selection, map = store.map();
   const rows = Math.min(map.n, CELLS), columns = Math.min(map.m, CELLS);
   const bytes = await store.tile(name, head, [0, map.n], [0, map.m], Math.max(rows, columns));

@@ -1,5 +1,5 @@
 /**
- * An exported page: the inspection that the file holds, in the panes of the served one. What needs a model is not here.
+ * Entry point of an exported page: shows the inspection stored in the file. Panes that need a model are left out.
  */
 
 import { element } from "./element.js";
@@ -13,22 +13,22 @@ import { mountTheme } from "./theme.js";
 
 const store = new Store(embedded);
 const find = (id) => document.getElementById(id);
-const { about } = embedded.held();
+const { about } = embedded.content();
 
 mountTheme(find("theme"), store);
 mountTokens(find("tokens"), store);
 mountMaps(find("maps"), store);
 mountExport(find("export"), store);
-find("answer").hidden = !answer(find("output"), about.output ?? {});
-given();
-coarse();
+find("answer").hidden = !answer(find("output"), { ...about, note: "" }, () => embedded.picture());
+showInputs();
+showReduced();
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") store.select({ query: null, key: null });
 });
 store.show(about);
 
-/** What was read, and by which model. */
-function given() {
+/** Show the inputs and the model. */
+function showInputs() {
   const words = Object.entries(about.given ?? {}).filter(([, value]) => ["string", "number"].includes(typeof value));
   const facts = words.map(([name, value]) => element("p", { class: "fact" }, element("span", {}, name), element("b", { dir: "auto" }, String(value))));
   const title = element("h2", { class: "pane-title" }, about.model, element("span", { class: "aside" }, about.task.replaceAll("_", " ")));
@@ -36,12 +36,12 @@ function given() {
   find("given").replaceChildren(...[title, note, ...facts].filter(Boolean));
 }
 
-/** Say so where maps were made smaller to fit. */
-function coarse() {
+/** Report maps that were reduced to fit into the file. */
+function showReduced() {
   const less = about.maps.filter(({ name, n, m }) => {
-    const [rows, columns] = embedded.held().maps[name].raw.cells;
+    const [rows, columns] = embedded.content().maps[name].raw.cells;
     return rows < n || columns < m;
   });
   find("coarse").hidden = !less.length;
-  find("coarse").textContent = `${less.length} of ${about.maps.length} maps are kept with fewer rows and columns than they have: of several rows one is shown, of several columns the largest.`;
+  find("coarse").textContent = `${less.length} of ${about.maps.length} maps are stored at a lower resolution: rows are sampled, columns are max-pooled.`;
 }

@@ -1,15 +1,15 @@
 /**
- * What the model is to read: a text to type, a file to drop, or an example to pick.
+ * The input pane: a text to type, a file to drop, or an example to choose.
  */
 
 import { element } from "./element.js";
 import { answer } from "./output.js";
 
-const FILES = { image: "image/*", sound: "audio/*,.wav,.flac,.ogg" };
-const ASKS = { text: "Text", texts: "Texts, one a line", word: "Word", image: "Picture", sound: "Recording" };
-const EXAMPLES = { // of those that the server has none for
+const FILES = { image: "image/*", audio: "audio/*,.wav,.flac,.ogg" };
+const LABELS = { text: "Text", image: "Image", audio: "Recording" };
+const EXAMPLES = { // for inputs without examples on the server
   text: ["The animal did not cross the street because it was too tired."],
-  sound: [{ title: "Six spoken digits", file: "digits.wav" }],
+  audio: [{ title: "Six spoken digits", file: "digits.wav" }],
 };
 
 /** Build the pane of the input and the answer. */
@@ -37,39 +37,40 @@ class Input {
     this.model.replaceChildren(...this.store.models.map(({ name, task }) => element("option", { value: name }, `${name}  (${task.replaceAll("_", " ")})`)));
   }
 
-  /** The form that fits the model; its first example is read at once, so that there is something to see. */
+  /** Build the form for the model and run its first example. */
   build() {
     const { model } = this.store;
     if (!model) return;
     this.model.value = model.name;
     this.file = null;
-    this.needed = optionFields(model.required_inputs, model.input);
-    this.options = optionFields(model.options);
-    const entry = FILES[model.input] ? this.drop(model.input) : this.type(model.input);
-    this.go = element("button", { type: "submit", class: "primary", id: "read" }, "Read");
-    const examples = (model.examples.length ? model.examples : (EXAMPLES[model.input] ?? [])).map((example) => this.example(example));
+    const [[first, kind], ...further] = Object.entries(model.inputs);
+    [this.first, this.kind] = [first, kind];
+    this.required = further.map(([name, other]) => inputField(name, other, first));
+    this.options = Object.entries(model.options).map(([name, schema]) => optionField(name, schema));
+    const entry = FILES[kind] ? this.drop(kind) : this.type(kind);
+    this.go = element("button", { type: "submit", class: "primary", id: "read" }, "Run");
+    const examples = (model.examples.length ? model.examples : (EXAMPLES[kind] ?? [])).map((example) => this.example(example));
     const offered = examples.length ? element("div", { class: "examples", role: "group", "aria-label": "Examples" }, ...examples) : null;
     const more = this.options.length ? element("details", { class: "options" }, element("summary", {}, "Options"), ...this.options.map((one) => one.element)) : "";
-    this.form.replaceChildren(entry, ...this.needed.map((one) => one.element), offered ?? "", more, this.go);
+    this.form.replaceChildren(entry, ...this.required.map((one) => one.element), offered ?? "", more, this.go);
     if (examples.length) examples[0].click();
   }
 
   type(kind) {
-    const rows = kind === "word" ? 1 : 4;
-    this.text = element("textarea", { id: "text", rows, spellcheck: "false", dir: "auto", placeholder: kind === "word" ? "A word" : "A sentence" });
+    this.text = element("textarea", { id: "text", rows: 4, spellcheck: "false", dir: "auto", placeholder: kind === "text" ? "A sentence" : `${kind} as JSON` });
     this.text.addEventListener("keydown", (event) => {
-      const send = event.key === "Enter" && (event.ctrlKey || event.metaKey || (kind === "word" && !event.shiftKey));
+      const send = event.key === "Enter" && (event.ctrlKey || event.metaKey);
       if (!send) return;
       event.preventDefault();
       this.form.requestSubmit();
     });
-    return field(ASKS[kind] ?? "Text", this.text);
+    return field(LABELS[kind] ?? named(kind), this.text);
   }
 
   drop(kind) {
     this.text = null;
     this.picker = element("input", { type: "file", id: "file", accept: FILES[kind], class: "sr", on: { change: () => this.take(this.picker.files[0]) } });
-    this.dropped = element("span", { class: "dropped" }, kind === "image" ? "Drop a picture here, or choose one" : "Drop a recording here, or choose one");
+    this.dropped = element("span", { class: "dropped" }, kind === "image" ? "Drop an image here, or choose one" : "Drop a recording here, or choose one");
     const zone = element("label", { class: "drop", for: "file" }, this.picker, this.dropped);
     zone.addEventListener("dragover", (event) => {
       event.preventDefault();
@@ -81,7 +82,7 @@ class Input {
       zone.classList.remove("over");
       this.take(event.dataTransfer.files[0]);
     });
-    return element("div", { class: "field" }, element("span", { class: "label" }, ASKS[kind]), zone);
+    return element("div", { class: "field" }, element("span", { class: "label" }, LABELS[kind]), zone);
   }
 
   take(file) {
@@ -91,34 +92,36 @@ class Input {
     this.form.requestSubmit();
   }
 
-  /** A button for an example: a text, a text with what else it needs, or a file that came with the page. */
+  /** A button for an example: a text, a text with further inputs, or a file of the page. */
   example(example) {
-    const { input } = this.store.model;
-    const title = example.title ?? (typeof example === "string" ? example : this.needed.map(({ name }) => example[name]).join(" "));
+    const title = example.title ?? (typeof example === "string" ? example : this.required.map(({ name }) => example[name]).join(" "));
     const use = async () => {
       if (this.text) {
-        this.text.value = example[input] ?? example;
-        for (const one of this.needed) one.set(example[one.name] ?? "");
+        this.text.value = example[this.first] ?? example;
+        for (const one of this.required) one.set(example[one.name] ?? "");
         this.form.requestSubmit();
-      } else this.take(await fetched(example.file));
+      } else this.take(await fetchFile(example.file));
     };
     return element("button", { type: "button", class: "example", dir: "auto", title, on: { click: use } }, title);
   }
 
   submit(event) {
     event.preventDefault();
-    const { model } = this.store;
-    const fields = [...this.needed, ...this.options];
-    const chosen = Object.fromEntries(fields.map((one) => [one.name, one.get()]).filter(([, value]) => value !== ""));
+    const fields = [...this.required, ...this.options];
+    const chosen = Object.fromEntries(fields.map((one) => [one.name, one.get()]).filter(([, value]) => value !== "" && value !== undefined));
     const given = this.text ? this.text.value : this.file;
-    if (given) this.store.read({ [model.input]: given, ...chosen });
-    else this.store.fail(new Error(this.text ? "Type something first." : `Choose a ${ASKS[model.input].toLowerCase()} first.`));
+    if (!given) return this.store.fail(new Error(this.text ? "Enter a text first." : `Choose ${this.kind === "image" ? "an image" : "a recording"} first.`));
+    try {
+      this.store.read({ [this.first]: this.kind in LABELS ? given : JSON.parse(given), ...chosen });
+    } catch {
+      this.store.fail(new Error(`The ${this.first} must be JSON.`));
+    }
   }
 
   wait() {
     const { busy } = this.store;
     document.documentElement.classList.toggle("busy", busy);
-    if (this.go) this.go.textContent = busy ? "Reading…" : "Read";
+    if (this.go) this.go.textContent = busy ? "Running…" : "Run";
     this.form.setAttribute("aria-busy", String(busy));
   }
 
@@ -130,12 +133,12 @@ class Input {
 
   show() {
     const { inspection } = this.store;
-    this.result.hidden = !inspection || !answer(this.output, inspection.output);
+    this.result.hidden = !inspection || !answer(this.output, inspection, () => this.store.picture());
   }
 }
 
 /** A file of the page, as if it had been dropped. */
-async function fetched(name) {
+async function fetchFile(name) {
   const answer = await fetch(new URL(name, import.meta.url));
   return new File([await answer.blob()], name);
 }
@@ -144,15 +147,40 @@ function field(title, control) {
   return element("label", { class: "field" }, element("span", { class: "label" }, title), control);
 }
 
-/** Fields for more of what a task reads, {name: kind}; what is left empty is for the task to choose, if it can. */
-function optionFields(options, besides = null) {
-  return Object.entries(options).map(([name, kind]) => {
-    const numeric = kind.startsWith("number");
-    const placeholder = besides === null ? "as usual" : `A ${name} about the ${besides}`;
-    const control = element("input", { type: numeric ? "number" : "text", step: "any", placeholder, name, dir: "auto" });
-    const get = () => (numeric && control.value !== "" ? Number(control.value) : control.value);
-    const set = (value) => (control.value = value);
-    const title = name.replaceAll("_", " ");
-    return { name, element: field(besides === null ? title : title[0].toUpperCase() + title.slice(1), control), get, set };
-  });
+/** The field of a further input; of the first of them and the others only the first may be a file. */
+function inputField(name, kind, first) {
+  const control = element("input", { type: "text", placeholder: kind === "text" ? `A ${name} about the ${first}` : `${kind} as JSON`, name, dir: "auto" });
+  const get = () => (kind === "text" || control.value === "" ? control.value : JSON.parse(control.value));
+  return { name, element: field(named(name), control), get, set: (value) => (control.value = value) };
+}
+
+/** The control of an option, made from its JSON schema; one that is left as it is takes its default. */
+function optionField(name, schema) {
+  const { type, enum: choices, items } = schema.anyOf?.find((one) => one.type !== "null") ?? schema;
+  const { description, default: usual = null } = schema;
+  const numeric = type === "integer" || type === "number";
+  const attributes = { name, title: description, "aria-description": description };
+  const placeholder = usual === null || String(usual) === "" ? "default" : String(usual);
+  const title = name.replaceAll("_", " ");
+  if (type === "boolean") {
+    const control = element("input", { ...attributes, type: "checkbox" });
+    control.checked = Boolean(usual);
+    return { name, element: field(title, control), get: () => (control.checked === Boolean(usual) ? "" : control.checked) };
+  }
+  if (choices) {
+    const control = element("select", attributes, ...choices.map((each) => element("option", { value: each, selected: each === usual }, String(each))));
+    return { name, element: field(title, control), get: () => (control.value === String(usual) ? "" : control.value) };
+  }
+  const limits = numeric ? { step: type === "integer" ? 1 : "any", min: schema.minimum, max: schema.maximum } : {};
+  const control = element("input", { ...attributes, ...limits, type: numeric ? "number" : "text", placeholder, dir: "auto" });
+  const words = () => control.value.split(",").map((word) => word.trim()).filter(Boolean);
+  const list = () => (control.value === "" ? "" : items?.type === "string" ? words() : words().map(Number));
+  const get = () => (type === "array" ? list() : numeric && control.value !== "" ? Number(control.value) : control.value);
+  return { name, element: field(title, control), get };
+}
+
+/** A name as a label. */
+function named(name) {
+  const title = name.replaceAll("_", " ");
+  return title[0].toUpperCase() + title.slice(1);
 }

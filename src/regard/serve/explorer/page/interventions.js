@@ -1,8 +1,8 @@
 /**
- * Change the model while it reads: switch heads off, replace what they look at, draw a mask, take other positions.
+ * Interventions on the model: switch heads off, replace their attention, draw a mask, use other positions.
  *
- * Every change is tried at once. The original answer and the changed one stand beside one another, with the loss of the
- * original under both; "Show its maps" reads the input with the changes, so that the other panes show the changed model.
+ * Every change is run at once. The original and the changed answer are shown side by side, with the loss of the original
+ * answer under both models; "Show its maps" makes the other panes show the changed model.
  */
 
 import { compareAnswers } from "./compare.js";
@@ -13,15 +13,15 @@ import { word } from "./token_text.js";
 
 const DO = [
   ["off", "switch off"],
-  ["uniform", "look everywhere alike"],
-  ["identity", "look at itself"],
-  ["previous", "look at the token before"],
-  ["mask", "not look at drawn pairs"],
+  ["uniform", "attend uniformly"],
+  ["identity", "attend to itself"],
+  ["previous", "attend to the previous token"],
+  ["mask", "mask drawn pairs"],
   ["mechanism", "use another mechanism"],
   ["positions", "other positions (whole model)"],
 ];
 const POSITIONS = ["none", "sinusoidal", "rotary", "alibi"];
-const DRAWN = 64; // tokens to a side on which a mask can be drawn
+const MAX_DRAWN = 64; // tokens per side on which a mask can be drawn
 
 /** Build the pane. */
 export function mount(host, store) {
@@ -36,7 +36,7 @@ class Changes {
     this.heads = element("div", { class: "heads", role: "group", "aria-label": "Heads" });
     this.do = element("select", { id: "change-do", on: { change: () => this.kind() } }, ...DO.map(([value, title]) => element("option", { value }, title)));
     this.more = element("div", { class: "change-more" });
-    this.add = element("button", { type: "button", class: "primary", id: "change-add", on: { click: () => this.put() } }, "Change");
+    this.add = element("button", { type: "button", class: "primary", id: "change-add", on: { click: () => this.put() } }, "Apply");
     this.list = element("ul", { class: "changes", "aria-label": "Changes" });
     this.error = element("p", { class: "refused", role: "alert", hidden: true });
     this.result = element("div", { class: "beside", "aria-live": "polite" });
@@ -44,7 +44,7 @@ class Changes {
     this.back = element("button", { type: "button", class: "quiet", id: "change-back", on: { click: () => this.clear() } }, "Undo all");
     this.buttons = element("div", { class: "change-buttons", hidden: true }, this.show, this.back);
     host.append(
-      field("Where", this.where), field("What it does instead", this.do), this.more,
+      field("Where", this.where), field("Change", this.do), this.more,
       element("div", { class: "field" }, element("span", { class: "label" }, "Heads"), this.heads),
       this.add, this.error, this.list, this.result, this.buttons,
     );
@@ -55,7 +55,7 @@ class Changes {
     this.kind();
   }
 
-  /** A look is there: its maps can be changed. What was changed is tried on the new input too. */
+  /** A new inspection: its maps can be changed; existing changes are applied to the new input too. */
   open() {
     const { inspection } = this.store;
     this.add.disabled = !inspection?.maps.length;
@@ -64,7 +64,7 @@ class Changes {
     this.model = inspection?.model;
     if (inspection?.interventions?.length) this.changes = inspection.interventions;
     this.choose();
-    this.told();
+    this.showChanges();
     if (inspection && this.changes.length) this.compare();
   }
 
@@ -77,10 +77,10 @@ class Changes {
     if (chosen === this.chosen) return; // only a token was pinned
     this.chosen = chosen;
     const group = map.name.replace(/\d+/, "*");
-    const wanted = [[map.name, `layer ${map.layer} (${map.name})`], [group, "all layers of its kind"], ["*", "everything that attends"]];
-    const kept = this.where.selectedIndex;
-    this.where.replaceChildren(...wanted.filter(([value], k) => wanted.findIndex(([other]) => other === value) === k).map(([value, title]) => element("option", { value }, title)));
-    this.where.selectedIndex = kept >= 0 && kept < this.where.options.length ? kept : 0;
+    const targets = [[map.name, `layer ${map.layer} (${map.name})`], [group, "all layers of this kind"], ["*", "all attention layers"]];
+    const index = this.where.selectedIndex;
+    this.where.replaceChildren(...targets.filter(([value], k) => targets.findIndex(([other]) => other === value) === k).map(([value, title]) => element("option", { value }, title)));
+    this.where.selectedIndex = index >= 0 && index < this.where.options.length ? index : 0;
     this.heads.replaceChildren(...Array.from({ length: map.heads }, (_, k) => this.head(k, head < 0 || k === head)));
     if (this.do.value === "mask") this.kind();
   }
@@ -90,7 +90,7 @@ class Changes {
     return element("button", { type: "button", class: "quiet head", "data-head": number, "aria-pressed": String(pressed), on: { click: flip } }, String(number));
   }
 
-  /** What a kind of change needs besides: a spec, or a mask to draw. */
+  /** Show the further fields of a kind of change: a spec, or a mask to draw. */
   kind() {
     const kind = this.do.value;
     this.drawing = null;
@@ -105,18 +105,18 @@ class Changes {
     else this.more.replaceChildren();
   }
 
-  /** A matrix to draw the mask on: a click (or Enter) rules a pair out, or lets it in again. */
+  /** A matrix to draw the mask on: a click (or Enter) masks or unmasks a pair. */
   draw() {
     const map = this.store.map();
-    if (!map) return element("p", { class: "hint" }, "Read something first.");
-    if (Math.max(map.n, map.m) > DRAWN) return element("p", { class: "hint" }, `Masks can be drawn on up to ${DRAWN} tokens.`);
+    if (!map) return element("p", { class: "hint" }, "Run the model on an input first.");
+    if (Math.max(map.n, map.m) > MAX_DRAWN) return element("p", { class: "hint" }, `Masks can be drawn on up to ${MAX_DRAWN} tokens.`);
     const names = (side, count) => Array.from({ length: count }, (_, k) => word(this.store.side(side), k));
     const [rows, columns] = [names(map.rows, map.n), names(map.columns, map.m)];
     const cell = Math.max(6, Math.min(20, Math.floor(150 / Math.max(rows.length, columns.length))));
-    this.drawing = new Matrix(rows, columns, { label: "Draw a mask: click a cell to rule it out", says: (free) => (free ? "free; click to rule it out" : "ruled out"), idle: "Crossed pairs are ruled out.", cell, pick: (n, m) => this.flip(n, m) });
+    this.drawing = new Matrix(rows, columns, { label: "Draw a mask: click a cell to mask it", says: (free) => (free ? "not masked; click to mask" : "masked"), idle: "Crossed pairs are masked.", cell, pick: (n, m) => this.flip(n, m) });
     this.drawn();
-    const all = element("button", { type: "button", class: "quiet", on: { click: () => this.rule() } }, "Rule out the column");
-    return element("div", { class: "field" }, element("span", { class: "label" }, "Click pairs to rule them out"), this.drawing.element, all);
+    const all = element("button", { type: "button", class: "quiet", on: { click: () => this.maskColumn() } }, "Mask the column");
+    return element("div", { class: "field" }, element("span", { class: "label" }, "Click pairs to mask them"), this.drawing.element, all);
   }
 
   flip(query, key) {
@@ -125,7 +125,7 @@ class Changes {
     this.drawn();
   }
 
-  rule() {
+  maskColumn() {
     const column = this.drawing.at?.[1];
     if (column === undefined) return;
     this.drawing.rows.forEach((_, query) => this.pairs.set(`${query} ${column}`, [query, column]));
@@ -152,7 +152,7 @@ class Changes {
   }
 
   async compare() {
-    this.told();
+    this.showChanges();
     if (!this.changes.length) return this.result.replaceChildren();
     const turn = ++this.turn;
     this.result.classList.add("waiting");
@@ -161,16 +161,16 @@ class Changes {
       if (turn === this.turn) this.result.replaceChildren(...compareAnswers(found));
     } catch (error) {
       if (turn !== this.turn) return;
-      if (["invalid", "not_found"].includes(error.type)) this.changes = this.changes.slice(0, -1); // the last one cannot be done
-      this.told();
+      if (["invalid", "not_found"].includes(error.type)) this.changes = this.changes.slice(0, -1); // the last change is not possible
+      this.showChanges();
       this.fail(error);
     } finally {
       if (turn === this.turn) this.result.classList.remove("waiting");
     }
   }
 
-  /** The list of changes, each with a way to take it back. */
-  told() {
+  /** List the changes, each with a button to remove it. */
+  showChanges() {
     this.error.hidden = true;
     this.buttons.hidden = !this.changes.length;
     this.list.replaceChildren(...this.changes.map((change, k) => {
@@ -178,11 +178,11 @@ class Changes {
         this.changes = this.changes.filter((_, other) => other !== k);
         this.compare();
       };
-      return element("li", {}, element("span", {}, words(change)), element("button", { type: "button", class: "quiet", "aria-label": `Take back: ${words(change)}`, on: { click: drop } }, "×"));
+      return element("li", {}, element("span", {}, words(change)), element("button", { type: "button", class: "quiet", "aria-label": `Remove: ${words(change)}`, on: { click: drop } }, "×"));
     }));
   }
 
-  /** Read the input again with the changes: maps and all. */
+  /** Run the input again with the changes and show its maps. */
   showMaps() {
     this.store.read(this.store.given, this.changes);
   }

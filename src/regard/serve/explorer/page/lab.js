@@ -1,6 +1,6 @@
 /**
  * The mechanism lab: self-attention in six steps with numbers to change, and every mechanism, mask, score function and
- * position of the tables on one's own tokens. Nothing here needs a model; formulas are those of the files that compute.
+ * position of the registries on your own tokens. No model is needed; the formulas come from the source files.
  */
 
 import { Aligners, Mechanisms, Positions } from "./lab_panels.js";
@@ -15,7 +15,7 @@ const TABS = [
   { value: "positions", title: "Positions", make: Positions },
 ];
 
-/** Build the pane, once it is wanted. */
+/** Build the pane when it is first opened. */
 export function mount(host, store) {
   loadStylesheet("lab.css");
   const open = () => {
@@ -40,7 +40,7 @@ class Lab {
   async begin() {
     try {
       const answer = await fetch("/explore/lab");
-      if (!answer.ok) throw new Error("The lab is not there.");
+      if (!answer.ok) throw new Error("The lab could not be loaded.");
       this.contents = await answer.json();
       this.enter(TABS[0].value);
     } catch (error) {
@@ -54,7 +54,7 @@ class Lab {
     this.panel.replaceChildren(this.panels.get(value).element);
   }
 
-  /** Ask for an experiment; null where it cannot be done, and why is shown. */
+  /** Run an experiment; on failure show the error and return null. */
   async ask(body) {
     try {
       const found = await this.store.post("/explore/lab", body);

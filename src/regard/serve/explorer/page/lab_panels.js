@@ -1,5 +1,5 @@
 /**
- * The benches of the lab: tokens on the left, parts to choose, and what these parts make of the tokens as matrices.
+ * The panels of the lab: tokens and settings on the left, the resulting matrices on the right.
  */
 
 import { element, number } from "./element.js";
@@ -7,9 +7,9 @@ import { Matrix } from "./matrix.js";
 
 const TEXT = "the animal did not cross the street because it was tired";
 const WRITTEN = "das Tier war müde";
-const PAUSE = 250; // ms after the last key before something is asked for
+const PAUSE = 250; // ms after the last key before a request
 
-/** What the benches share: fields on the left that ask again when they change, pictures on the right. */
+/** Base of the panels: fields that trigger a new request when they change, and figures. */
 class LabPanel {
   constructor(lab) {
     Object.assign(this, { lab, turn: 0, matrices: [] });
@@ -22,7 +22,7 @@ class LabPanel {
 
   soon() {
     clearTimeout(this.timer);
-    this.turn++; // what is under way is no longer wanted
+    this.turn++; // cancels the running request
     this.board.setAttribute("aria-busy", "true");
     this.timer = setTimeout(() => this.change(), PAUSE);
   }
@@ -54,13 +54,13 @@ class LabPanel {
 export class Mechanisms extends LabPanel {
   fields() {
     const { mechanisms, positions, masks } = this.lab.contents;
-    this.text = textbox("Tokens, spaces between them", TEXT, "lab-tokens");
+    this.text = textbox("Tokens, separated by spaces", TEXT, "lab-tokens");
     this.mechanism = spec("Mechanism", mechanisms, "softmax", "lab-mechanism");
     this.mask = spec("Mask", masks.map((mask) => ({ ...mask, name: mask.example })), "none", "lab-mask");
     this.positions = spec("Positions", positions, "none", "lab-positions");
-    this.sharpness = range("Sharpness: what a token scores with itself", 2, 0.25, 12);
+    this.sharpness = range("Sharpness: score of a token with itself", 2, 0.25, 12);
     const says = element("dl", { class: "mask-says" }, ...masks.flatMap(({ name, what }) => [element("dt", {}, name), element("dd", {}, what)]));
-    this.form.append(...[this.text, this.mechanism, this.mask].map((one) => one.element), details("What masks there are", says), this.positions.element, this.sharpness.element);
+    this.form.append(...[this.text, this.mechanism, this.mask].map((one) => one.element), details("All masks", says), this.positions.element, this.sharpness.element);
   }
 
   ask() {
@@ -74,7 +74,7 @@ export class Mechanisms extends LabPanel {
     return [
       formula(found.mechanism, found.positions.name === "none" ? null : found.positions),
       element("div", { class: "figures" },
-        figure("Who may look at whom", this.matrix(tokens, tokens, mask.allowed, { label: "The mask", says: (allowed) => (allowed ? "may look" : "may not look"), idle: "What is crossed is ruled out.", cell: large(tokens.length) }, mask.allowed, 3)),
+        figure("Mask", this.matrix(tokens, tokens, mask.allowed, { label: "The mask", says: (allowed) => (allowed ? "may attend" : "masked"), idle: "Crossed cells are masked.", cell: large(tokens.length) }, mask.allowed, 3)),
         figure("Scores, mean of heads", this.matrix(tokens, tokens, average(scores), { label: "Scores", what: "score", cell: large(tokens.length) }, mask.allowed)),
         figure("Weights, mean of heads", this.matrix(tokens, tokens, mean, { label: "Weights", cell: large(tokens.length) }, mask.allowed)),
       ),
@@ -87,10 +87,10 @@ export class Mechanisms extends LabPanel {
 /** The score functions and all other aligners, each on the same tokens; one of them large. */
 export class Aligners extends LabPanel {
   fields() {
-    this.read = textbox("What is read", TEXT, "lab-read");
-    this.written = textbox("What is written", WRITTEN, "lab-written");
+    this.read = textbox("Source tokens", TEXT, "lab-read");
+    this.written = textbox("Target tokens", WRITTEN, "lab-written");
     this.aligner = spec("Aligner", this.lab.contents.aligners, "additive", "lab-aligner");
-    this.seed = range("Draw of the weights (seed)", 0, 0, 20, 1);
+    this.seed = range("Seed of the random weights", 0, 0, 20, 1);
     this.form.append(...[this.read, this.written, this.aligner, this.seed].map((one) => one.element));
   }
 
@@ -110,8 +110,8 @@ export class Aligners extends LabPanel {
     this.all(this.turn);
     return [
       formula(found.aligner),
-      element("div", { class: "figures" }, scores ?? "", figure("Weights: a row for each step", this.matrix(rows, columns, found.weights[0], { label: "Weights", cell }))),
-      element("h3", { class: "lab-title" }, "All of them on these tokens", element("span", { class: "aside" }, "· a score function of the lectures")), this.gallery, origin(found),
+      element("div", { class: "figures" }, scores ?? "", figure("Weights: a row per output step", this.matrix(rows, columns, found.weights[0], { label: "Weights", cell }))),
+      element("h3", { class: "lab-title" }, "All aligners on these tokens", element("span", { class: "aside" }, "· a score function of the lectures")), this.gallery, origin(found),
     ];
   }
 
@@ -132,12 +132,12 @@ export class Aligners extends LabPanel {
   }
 }
 
-/** What every kind of positions says of every pair of places. */
+/** Every kind of positions for every pair of positions. */
 export class Positions extends LabPanel {
   fields() {
     this.board.classList.add("lab-two");
-    this.count = range("Places", 16, 2, 64, 1);
-    this.form.append(this.count.element, element("p", { class: "hint" }, "Added: how alike the vectors of two places are. Turned: the score of two equal vectors. Biased: what is added to the scores of a pair, head by head."));
+    this.count = range("Positions", 16, 2, 64, 1);
+    this.form.append(this.count.element, element("p", { class: "hint" }, "Added positions: similarity of the vectors of two positions. Query-key transforms: the score of two equal vectors. Biases: the number added to the score of a pair, per head."));
   }
 
   async ask() {
@@ -153,26 +153,26 @@ export class Positions extends LabPanel {
 
   shown({ tokens, found }) {
     return found.map(({ positions, matrix, drawn }) => {
-      const heads = matrix.slice(0, 4).map((values, k) => figure(matrix.length > 1 ? `head ${k}` : positions.where, this.matrix(tokens, tokens, values, { label: `${positions.name}, head ${k}`, what: "number", spread: true, small: matrix.length > 1, cell: Math.max(3, Math.floor((matrix.length > 1 ? 84 : 200) / tokens.length)) })));
-      return element("section", { class: "lab-position", "aria-label": positions.name }, formula(positions), element("div", { class: "figures" }, ...heads), drawn.length ? element("p", { class: "hint" }, "These are learned in a model; here they are drawn.") : "");
+      const heads = matrix.slice(0, 4).map((values, k) => figure(matrix.length > 1 ? `head ${k}` : positions.where.replaceAll("_", " "), this.matrix(tokens, tokens, values, { label: `${positions.name}, head ${k}`, what: "number", spread: true, small: matrix.length > 1, cell: Math.max(3, Math.floor((matrix.length > 1 ? 84 : 200) / tokens.length)) })));
+      return element("section", { class: "lab-position", "aria-label": positions.name }, formula(positions), element("div", { class: "figures" }, ...heads), drawn.length ? element("p", { class: "hint" }, "Learned in a model; random here.") : "");
     });
   }
 }
 
 // -- small parts ------------------------------------------------------------------------------------------------------
 
-/** The first line of a part's file and its formula. */
+/** The summary of a part and its formula. */
 function formula(...parts) {
   return element("div", { class: "lab-formulas" }, ...parts.filter(Boolean).map(({ name, what, formula: lines, paper }) => element("section", { "aria-label": name },
     element("p", {}, what, paper ? element("span", { class: "aside" }, `arXiv:${paper}`) : ""), lines ? element("pre", { tabindex: "0" }, lines) : "")));
 }
 
-/** Where the numbers come from. */
+/** Where the vectors and weights come from. */
 function origin({ learned, drawn }) {
   const known = learned?.filter(Boolean).length ?? 0;
-  const mixed = `${known} of ${learned?.length} tokens have vectors of the word model, the others are drawn by their spelling`;
-  const vectors = known === learned?.length ? "The vectors of the tokens are those of the word model" : known ? mixed : "The vectors of the tokens are drawn by their spelling";
-  const parts = drawn.length ? ` What the ${drawn.join(" and the ")} would learn is drawn too: its weights say how it works, not what is meant.` : " Queries, keys and values are these vectors themselves.";
+  const mixed = `${known} of ${learned?.length} tokens have vectors of the word model, the others random vectors seeded by their spelling`;
+  const vectors = known === learned?.length ? "Token vectors come from the word model" : known ? mixed : "Token vectors are random, seeded by their spelling";
+  const parts = drawn.length ? ` The learned weights of the ${drawn.join(" and the ")} are random: the map shows how it works, not what a trained model does.` : " Queries, keys and values are these vectors themselves.";
   return element("p", { class: "hint" }, `${vectors}.${parts}`);
 }
 
@@ -202,7 +202,7 @@ function textbox(title, value, id) {
   return labelled(title, control);
 }
 
-/** A name with its settings, to be typed or picked from a list. */
+/** A spec to type or to choose from a list. */
 function spec(title, entries, value, id) {
   const control = element("input", { type: "text", id, list: `${id}-list`, spellcheck: "false", autocomplete: "off" });
   control.value = value;
@@ -219,7 +219,7 @@ function spec(title, entries, value, id) {
 }
 
 function range(title, value, least, most, step = 0.25) {
-  const told = element("output", {}, number(value));
-  const control = element("input", { type: "range", min: least, max: most, step, value, on: { input: () => (told.textContent = number(Number(control.value))) } });
-  return labelled(title, control, told);
+  const shown = element("output", {}, number(value));
+  const control = element("input", { type: "range", min: least, max: most, step, value, on: { input: () => (shown.textContent = number(Number(control.value))) } });
+  return labelled(title, control, shown);
 }

@@ -1,5 +1,5 @@
 /**
- * The map of one head, large: rows look, columns are looked at. The row and the column of the token that is pointed at
+ * The large map of one head: rows are queries, columns are keys. The row and the column of the token under the pointer
  * are framed, and pointing into the map points at both.
  *
  * It zooms and moves (gestures.js), in tiles of the resolution that is shown (tiles.js). Where cells are large enough
@@ -14,7 +14,7 @@ import { word } from "./token_text.js";
 import { Zoom } from "./zoom.js";
 
 const MIN_LABEL_PIXELS = 12; // pixels to a cell, from which on a name fits beside it
-const BESIDE = 76; // pixels that names take up beside the map, at most
+const MAX_NAME_PIXELS = 76; // width of the names next to the map, at most
 const LETTER = 6.4; // pixels
 const REST = 80; // milliseconds of rest before finer tiles are asked for
 const HINT = "Wheel, pinch, + and − zoom; arrows and dragging move.";
@@ -27,14 +27,14 @@ export function mount(host, store) {
 class LargeMap {
   constructor(host, store) {
     Object.assign(this, { host, store, zoom: new Zoom(1, 1), tiles: null });
-    this.canvas = element("canvas", { class: "large-map", role: "img", tabindex: "0", "aria-label": `The map of the chosen head. ${HINT}` });
+    this.canvas = element("canvas", { class: "large-map", role: "img", tabindex: "0", "aria-label": `Map of the selected head. ${HINT}` });
     this.marks = [element("i", { class: "row-mark" }), element("i", { class: "column-mark" })];
     this.frame = element("div", { class: "frame" }, this.canvas, ...this.marks);
     this.rows = element("div", { class: "row-names", "aria-hidden": "true" });
     this.columns = element("div", { class: "column-names", "aria-hidden": "true" });
     this.where = element("p", { class: "hint", "aria-live": "polite" });
     const press = (title, label, does) => element("button", { type: "button", class: "quiet", "aria-label": label, on: { click: () => this.act(does) } }, title);
-    const buttons = [press("−", "Smaller", () => this.zoom.closer(0.5)), press("+", "Larger", () => this.zoom.closer(2)), press("Whole", "The whole map", () => this.zoom.whole())];
+    const buttons = [press("−", "Zoom out", () => this.zoom.closer(0.5)), press("+", "Zoom in", () => this.zoom.closer(2)), press("Whole", "Show the whole map", () => this.zoom.whole())];
     host.append(
       element("div", { class: "named-map" }, this.columns, this.rows, this.frame),
       element("div", { class: "zoom" }, this.where, element("div", { role: "group", "aria-label": "Zoom", title: HINT }, ...buttons)),
@@ -61,7 +61,7 @@ class LargeMap {
     this.place = place;
     this.tiles?.end();
     this.tiles = new Tiles(map, (rows, columns, size) => store.tile(map.name, head, rows, columns, size), () => this.lay());
-    for (const [box, side] of [[this.rows, map.rows], [this.columns, map.columns]]) box.style.setProperty("--room", `${room(store.side(side))}px`);
+    for (const [box, side] of [[this.rows, map.rows], [this.columns, map.columns]]) box.style.setProperty("--name-size", `${nameWidth(store.side(side))}px`);
     this.frame.style.aspectRatio = `${Math.max(map.m, map.n / 2)} / ${Math.max(map.n, map.m / 2)}`;
     this.lay();
     this.fetch();
@@ -96,7 +96,7 @@ class LargeMap {
     if (!tiles || !width) return;
     this.host.dataset.drawn = "coarse";
     try {
-      if (await tiles.fetch(this.zoom, width, height)) this.host.dataset.drawn = "fine"; // for whoever watches
+      if (await tiles.fetch(this.zoom, width, height)) this.host.dataset.drawn = "fine"; // for tests
     } catch (error) {
       if (tiles === this.tiles) this.store.fail(error);
     }
@@ -115,7 +115,7 @@ class LargeMap {
   name() {
     const { zoom, store } = this;
     const map = store.map();
-    const most = Math.floor((this.host.clientWidth - BESIDE) / MIN_LABEL_PIXELS);
+    const most = Math.floor((this.host.clientWidth - MAX_NAME_PIXELS) / MIN_LABEL_PIXELS);
     const put = (box, side, from, count, all) => {
       const first = Math.floor(from);
       const many = count <= most ? Math.min(all, Math.ceil(from + count)) - first : 0;
@@ -159,10 +159,10 @@ class LargeMap {
   }
 }
 
-/** Pixels that the names of a side take up, at most `BESIDE`. */
-function room(side) {
+/** Pixels that the names of a side take up, at most `MAX_NAME_PIXELS`. */
+function nameWidth(side) {
   const longest = side.tokens.reduce((most, _, k) => Math.max(most, word(side, k).length), 1);
-  return Math.min(BESIDE, 8 + LETTER * longest);
+  return Math.min(MAX_NAME_PIXELS, 8 + LETTER * longest);
 }
 
 function strip(mark, index, from, count, where, length) {

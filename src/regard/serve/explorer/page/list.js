@@ -1,5 +1,5 @@
 /**
- * The largest weights of a row or a column in words and numbers: what is lit, for whoever wants to read it off.
+ * The largest weights of a row or a column as a list with numbers.
  */
 
 import { element, number, percent } from "./element.js";
@@ -12,27 +12,27 @@ const GAP = 0.005;
 export function list(name, verb, weights, side, which, shares, whole = false) {
   const order = [...weights.keys()].sort((a, b) => weights[b] - weights[a]).slice(0, LISTED);
   const peak = weights[order[0]] || 1;
-  const told = shares ? percent : number;
+  const format = shares ? percent : number;
   const items = order.filter((k) => weights[k] > 0.0005 * peak).map((k) => {
-    return barred(word(side, k), weights[k] / peak, told(weights[k]), side.special[k]);
+    return barred(word(side, k), weights[k] / peak, format(weights[k]), side.special[k]);
   });
   const heading = element("h3", {}, element("b", { dir: "auto" }, name), ` ${verb}`);
-  const nothing = items.length ? null : element("p", { class: "hint" }, "nothing");
+  const nothing = items.length ? null : element("p", { class: "hint" }, "no weights above zero");
   const rest = whole && !weights.coarse ? missing(weights) : "";
   return element("div", { class: `list ${which}` }, heading, element("ol", {}, ...items), nothing, rest && element("p", { class: "hint" }, rest));
 }
 
-/** What is to be said of a row that does not sum to one. */
+/** A note about a row that does not sum to one. */
 function missing(weights) {
   const sum = weights.reduce((total, weight) => total + weight, 0);
   if (Math.abs(1 - sum) <= GAP) return "";
   return sum < 1 && sum >= 0 ? `${percent(1 - sum)} is not among these tokens` : `the row sums to ${sum.toFixed(2)}`;
 }
 
-/** A name, a bar of that share of the room, and a number. */
-export function barred(name, share, told, special = false) {
+/** A name, a bar of that fraction of the width, and a label. */
+export function barred(name, share, label, special = false) {
   const fill = element("span", { class: "bar-fill" });
   fill.style.inlineSize = `${100 * Math.max(0.01, Math.min(1, share))}%`;
   const shown = element("span", { class: special ? "word special" : "word", dir: "auto", title: name }, name);
-  return element("li", {}, shown, element("span", { class: "bar-room" }, fill), element("span", { class: "share" }, told));
+  return element("li", {}, shown, element("span", { class: "bar-track" }, fill), element("span", { class: "share" }, label));
 }

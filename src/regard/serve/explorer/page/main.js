@@ -1,7 +1,7 @@
 /**
  * The page: makes the store, mounts the panes, and shows the one that the address names (#attention, #search, #lab).
  *
- * Panes of their own rooms are modules with `mount(element, store)`; one that is not there leaves no tab behind.
+ * Optional panes are modules with `mount(element, store)`; the tab of a missing one stays hidden.
  */
 
 import { mount as mountInput } from "./input.js";
@@ -18,11 +18,11 @@ mountTheme(find("theme"), store);
 mountInput(find("input"), store);
 mountTokens(find("tokens"), store);
 mountMaps(find("maps"), store);
-for (const [module, place] of [["./interventions.js", "interventions"], ["./export.js", "export"]]) plug(module, place);
-for (const [module, place] of [["./search_view.js", "search"], ["./lab.js", "lab"]]) plug(module, place);
+for (const [module, place] of [["./interventions.js", "interventions"], ["./export.js", "export"]]) mountOptional(module, place);
+for (const [module, place] of [["./search_view.js", "search"], ["./lab.js", "lab"]]) mountOptional(module, place);
 
-globalThis.regard = { store }; // for whoever looks behind the page
-store.on("inspection", () => (document.documentElement.dataset.inspection = store.inspection.id)); // which inspection is shown, for whoever watches
+globalThis.regard = { store }; // for debugging
+store.on("inspection", () => (document.documentElement.dataset.inspection = store.inspection.id)); // for tests
 
 window.addEventListener("hashchange", route);
 route();
@@ -31,8 +31,8 @@ document.addEventListener("keydown", (event) => {
 });
 store.open(new URLSearchParams(location.search).get("model"));
 
-/** Mount a pane where its module is there; its place and its tab stay hidden otherwise. */
-async function plug(module, place) {
+/** Mount an optional pane; if its module is missing, it and its tab stay hidden. */
+async function mountOptional(module, place) {
   const { mount } = await import(module).catch(() => ({}));
   if (!mount) return;
   mount(find(place), store);
@@ -40,7 +40,7 @@ async function plug(module, place) {
   route();
 }
 
-/** Show the pane that the address names. */
+/** Show the pane named by the URL fragment. */
 function route() {
   const tabs = [...document.querySelectorAll("nav a")];
   const chosen = tabs.find((tab) => tab.hash === location.hash && !tab.hidden) ?? tabs[0];

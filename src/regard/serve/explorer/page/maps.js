@@ -20,7 +20,7 @@ export const MEAN = -1;
 /** Build the grid of small maps, and the large map of the chosen head beneath it. */
 export function mount(host, store) {
   const grid = element("div", { class: "grid-host" });
-  const large = element("section", { class: "large", "aria-label": "The chosen map" });
+  const large = element("section", { class: "large", "aria-label": "Selected map" });
   host.append(grid, large);
   new Grid(grid, store);
   mountLarge(large, store);
@@ -50,7 +50,7 @@ class Grid {
     this.tabs = choice("Which attention", options, (k) => this.enter(Number(k)));
     this.tabs.hidden = options.length < 2;
     this.box = element("div", { class: "grid-scroll" });
-    const hint = element("p", { class: "hint" }, "Each square is one head: a row for every token that looks, a column for every token it looks at.");
+    const hint = element("p", { class: "hint" }, "Each square is one head: a row per query token, a column per key token.");
     this.host.append(element("h2", { class: "pane-title" }, "Layers and heads"), this.tabs, this.box, hint);
     this.mark();
   }

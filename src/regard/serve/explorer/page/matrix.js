@@ -9,7 +9,7 @@ import { colour, dark, strength } from "./colours.js";
 import { element, number } from "./element.js";
 import { visible } from "./token_text.js";
 
-const NAMED = 24; // so many names to a side have room
+const NAMED = 24; // names per side, at most
 const LEGIBLE = 11; // pixels to a cell, below which names would run into one another
 const SHARP = 2; // canvas pixels to one of the page
 
@@ -29,7 +29,7 @@ export class Matrix {
     this.canvas.width = SHARP * this.cell * columns.length;
     this.canvas.height = SHARP * this.cell * rows.length;
     this.canvas.style.width = `${this.cell * columns.length}px`;
-    this.said = element("p", { class: "hint matrix-said", "aria-live": "polite" });
+    this.said = element("p", { class: "hint matrix-status", "aria-live": "polite" });
     const name = (token) => element("span", { dir: "auto", title: token }, visible(token));
     const across = element("div", { class: "matrix-columns" }, ...(this.named && !small ? columns.map(name) : []));
     const down = element("div", { class: "matrix-rows" }, ...(this.named && !small ? rows.map(name) : []));
@@ -68,12 +68,12 @@ export class Matrix {
     const reach = this.least > 0 ? `From ${number(this.least)} (white) to ${number(this.peak)}.` : `The largest ${options.what ?? "weight"} is ${number(this.peak)}.`;
     if (!at || !this.values) return this.said.replaceChildren(options.idle ?? `${reach} Point at a cell.`);
     const [n, m] = at;
-    const ruled = this.allowed && !this.allowed[n][m];
+    const masked = this.allowed && !this.allowed[n][m];
     const value = Number(this.values[n][m].toPrecision(4));
-    const told = options.says?.(!ruled) ?? `${options.what ?? "weight"} ${value}${ruled ? ", ruled out by the mask" : ""}`;
+    const text = options.says?.(!masked) ?? `${options.what ?? "weight"} ${value}${masked ? ", masked" : ""}`;
     this.said.replaceChildren(
       element("b", { dir: "auto" }, visible(this.rows[n])), " → ", element("b", { dir: "auto" }, visible(this.columns[m])),
-      `: ${told}`,
+      `: ${text}`,
     );
   }
 

@@ -1,39 +1,58 @@
 /**
- * What the model answered: a text, labels with their shares, or whatever else the task gives, said plainly.
+ * The answer of the model: a text, labels with probabilities, or other outputs of the task.
  */
 
-import { element, percent } from "./element.js";
+import { element, number, percent } from "./element.js";
 import { barred } from "./list.js";
+import { isDrawn, overlay } from "./overlay.js";
 
 const SHOWN = 5;
-const UNSAID = ["log_probabilities", "prompt", "width", "height", "begin", "end"]; // numbers for machines
+const HIDDEN_FIELDS = ["kind", "log_probabilities", "prompt", "width", "height", "begin", "end"];
 
-/** Show `inspection.output` in an element; whether there was anything to show. */
-export function answer(host, output) {
-  const { text, ...rest } = output;
+/** Show `inspection.output` in an element; whether there was anything to show. `image()` is a promise of its picture. */
+export function answer(host, inspection, image) {
+  const output = inspection.output ?? {};
+  const drawn = isDrawn(output.kind) && inspection.picture;
+  const parts = drawn ? [overlay(output, inspection.region, image())] : listed(output);
+  if (!parts.length && output.kind) parts.push(raw(output));
+  if (inspection.note) parts.push(element("p", { class: "hint note" }, inspection.note));
+  host.replaceChildren(...parts);
+  return parts.length > 0;
+}
+
+/** Texts, labels with probabilities, single numbers and words; nothing where an output is of another shape. */
+function listed({ text, candidates, ...rest }) {
   const parts = text === undefined ? [] : [element("p", { class: "answer", dir: "auto" }, text)];
-  for (const [name, value] of told(rest)) {
+  if (rest.kind === "classes") delete rest.probability; // that of the label, which stands among the others
+  for (const [name, value] of entries(rest)) {
     const shares = ranked(value);
     if (name === "tags") parts.push(tagged(value));
     else if (shares) parts.push(bars(name, shares));
     else if (["string", "number", "boolean"].includes(typeof value)) parts.push(fact(name, value));
     else if (Array.isArray(value) && value.every((one) => typeof one === "string")) parts.push(fact(name, value.join("  ")));
+    else if (rest.kind && value !== null) return [raw({ text, candidates, ...rest })];
   }
-  host.replaceChildren(...parts);
-  return parts.length > 0;
+  for (const one of candidates ?? []) parts.push(element("p", { class: "fact" }, element("span", { dir: "auto" }, one.text), element("b", {}, number(one.score))));
+  return parts;
 }
 
-/** What there is to say, one after another; several masks have guesses each. */
-function* told(output) {
+/** An output that has no drawing, as JSON; long lists of numbers are cut. */
+function raw(output) {
+  const short = (key, value) => (Array.isArray(value) && value.length > 24 && value.every((one) => typeof one === "number") ? `${value.length} numbers` : value);
+  return element("pre", { class: "json" }, JSON.stringify(output, short, 1));
+}
+
+/** Name and value of each output; masks give their guesses one by one. */
+function* entries(output) {
   for (const [name, value] of Object.entries(output)) {
-    if (UNSAID.includes(name)) continue;
+    if (HIDDEN_FIELDS.includes(name)) continue;
     const guessed = Array.isArray(value) && value.every((one) => Array.isArray(one?.guesses));
-    if (guessed) for (const [k, one] of value.entries()) yield [value.length > 1 ? `blank ${k + 1}` : "blank", one.guesses];
+    if (guessed) for (const [k, one] of value.entries()) yield [value.length > 1 ? `mask ${k + 1}` : "mask", one.guesses];
     else yield [name, value];
   }
 }
 
-/** Names with numbers, the largest first; null where the value is something else. */
+/** Names with numbers, the largest first; null if the value is something else. */
 function ranked(value) {
   let pairs = null;
   if (Array.isArray(value) && value.length && value.every((one) => one && typeof one === "object")) {
@@ -43,7 +62,7 @@ function ranked(value) {
   return whole ? pairs.sort((a, b) => b[1] - a[1]).slice(0, SHOWN) : null;
 }
 
-/** Words with their tags above them; how sure the model is of one is told on pointing at it. */
+/** Words with their tags above them; the tooltip is the probability. */
 function tagged(tags) {
   const words = tags.flatMap(({ word, tag, probability }) => [element("ruby", { title: percent(probability) }, word, element("rt", {}, tag)), " "]);
   return element("p", { class: "answer tagged", dir: "auto" }, ...words);

@@ -1,5 +1,5 @@
 /**
- * Tokens on the picture the model saw: patches of a photo, or frames of a spectrogram, which are boxes as high as it is.
+ * Tokens on the model's input image: patches of a photo, or frames of a spectrogram, which are boxes as high as it is.
  *
  * What is looked at stays clear and takes colour, everything else is veiled. Tokens that stand nowhere (a class token)
  * are words above the picture. The picture is one stop of Tab; arrows go to the nearest patch on that side.
@@ -24,7 +24,7 @@ export class Picture {
     const placed = side.places.map((place, k) => [place.box ?? place.time, k]).filter(([box]) => box);
     this.placed = placed.map(([, index]) => index);
     const loose = side.tokens.map((_, k) => k).filter((k) => !this.placed.includes(k));
-    this.chips = loose.length ? new Chips(side, { label: `${label}, without a place`, which, point, pin, indices: loose }) : null;
+    this.chips = loose.length ? new Chips(side, { label: `${label}, without a position`, which, point, pin, indices: loose }) : null;
     this.canvas = element("canvas", { class: "picture", tabindex: "0", role: "img", "aria-label": label });
     this.label = label;
     this.element = element("div", { class: seconds === null ? "shown" : "shown sound" }, this.chips?.element, this.canvas);
@@ -122,7 +122,7 @@ export class Picture {
     this.canvas.addEventListener("blur", () => point(null));
     this.canvas.addEventListener("keydown", (event) => {
       const way = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] }[event.key];
-      if (way) point(this.beside(this.boxes.has(this.marked) ? this.marked : this.placed[0], way));
+      if (way) point(this.nearest(this.boxes.has(this.marked) ? this.marked : this.placed[0], way));
       else if ((event.key === "Enter" || event.key === " ") && this.marked !== null) pin(this.marked);
       else return;
       event.preventDefault();
@@ -140,7 +140,7 @@ export class Picture {
   }
 
   /** The nearest box in a direction: steps along it cost one, steps aside cost three. */
-  beside(from, [right, down]) {
+  nearest(from, [right, down]) {
     const middle = (box) => [box[0] + box[2] / 2, box[1] + box[3] / 2];
     const [x, y] = middle(this.boxes.get(from));
     let [best, least] = [from, Infinity];

@@ -1,10 +1,10 @@
 /**
- * The server as a source of looks: one function for each route, arrays as they travel.
+ * The server as a source of inspections: one function per route.
  *
- * Whatever goes wrong becomes a `RequestError` with a sentence to show: the server's own, or that it cannot be reached.
+ * Every failure becomes a `RequestError` with a message to show.
  */
 
-/** Something that was asked for and not given. */
+/** A request that failed. */
 export class RequestError extends Error {
   constructor(message, { type = "unknown", status = 0, field = null } = {}) {
     super(message);
@@ -16,11 +16,11 @@ export class RequestError extends Error {
 
 /** The models that can be explored. */
 export const models = async () => {
-  const told = await (await ask("/explore/models")).json();
-  return Array.isArray(told) ? told : told.models;
+  const body = await (await ask("/explore/models")).json();
+  return Array.isArray(body) ? body : body.models;
 };
 
-/** Have a model read something; a file travels as multipart, everything else as JSON. */
+/** Run a model on an input; a file is sent as multipart, everything else as JSON. */
 export async function read(model, given, interventions = []) {
   const entries = Object.entries(given);
   const file = entries.find(([, value]) => value instanceof Blob);
@@ -41,16 +41,16 @@ export async function sample(id, map, size) {
 
 /** Part of one head's map, at most `size` cells to a side, as bytes; their `peak` is the weight that 255 is. */
 export async function tile(id, map, head, rows, columns, size) {
-  const wanted = new URLSearchParams({ map, head, rows: rows.join(":"), columns: columns.join(":"), size });
-  const answer = await ask(`/explore/inspections/${id}/tile?${wanted}`);
+  const query = new URLSearchParams({ map, head, rows: rows.join(":"), columns: columns.join(":"), size });
+  const answer = await ask(`/explore/inspections/${id}/tile?${query}`);
   const bytes = new Uint8Array(await answer.arrayBuffer());
   return Object.assign(bytes, { peak: JSON.parse(answer.headers.get("X-Scale") ?? "1") });
 }
 
-/** What one query looks at. */
+/** The row of one query. */
 export const row = (id, map, head, query, view) => numbers(id, "row", { map, head, query, view });
 
-/** Who looks at one key. */
+/** The column of one key. */
 export const column = (id, map, head, key, view) => numbers(id, "column", { map, head, key, view });
 
 /** All layers multiplied: which input cells reach a token. */
@@ -69,8 +69,8 @@ export async function post(path, body) {
 }
 
 /** Floats, little endian on the wire whatever the machine is. */
-async function numbers(id, what, wanted) {
-  const buffer = await (await ask(`/explore/inspections/${id}/${what}?${new URLSearchParams(wanted)}`)).arrayBuffer();
+async function numbers(id, what, parameters) {
+  const buffer = await (await ask(`/explore/inspections/${id}/${what}?${new URLSearchParams(parameters)}`)).arrayBuffer();
   const view = new DataView(buffer);
   return Float32Array.from({ length: buffer.byteLength / 4 }, (_, k) => view.getFloat32(4 * k, true));
 }
@@ -80,11 +80,11 @@ async function ask(path, options = {}) {
   try {
     answer = await fetch(path, options);
   } catch {
-    throw new RequestError("The server does not answer. Is it still running?", { type: "unreachable" });
+    throw new RequestError("The server cannot be reached. Is it still running?", { type: "unreachable" });
   }
   if (answer.ok) return answer;
-  const told = await answer.json().catch(() => ({}));
-  const { type, message, field } = told.error ?? {};
-  const sentence = message ?? `The server refused (${answer.status}).`;
+  const body = await answer.json().catch(() => ({}));
+  const { type, message, field } = body.error ?? {};
+  const sentence = message ?? `Request failed with status ${answer.status}.`;
   throw new RequestError(sentence, { type, field, status: answer.status });
 }

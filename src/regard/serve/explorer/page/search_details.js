@@ -1,8 +1,8 @@
 /**
- * Beneath the tree: where each beam looked, what could be chosen from, and the outputs so far.
+ * Below the tree: the attention of each beam, the candidates of the step, and the outputs so far.
  *
- * Where a model reads a source, a row is a beam that goes on and a column a piece of the source; where it looks back at
- * its own text, the chosen hypothesis is shown with its own words lit. Blue is what is looked at, as everywhere.
+ * With cross-attention a row is a hypothesis and a column a source token; with self-attention the tokens of the selected
+ * hypothesis are coloured.
  */
 
 import { colour, lightInk, strength } from "./colours.js";
@@ -25,14 +25,14 @@ export class SearchDetails {
   /** Everything beneath, for a step and the hypothesis that is chosen. */
   show(at, id) {
     [this.at, this.id] = [at, id];
-    this.looking();
-    this.offering();
-    this.found();
+    this.showAttention();
+    this.showCandidates();
+    this.showOutputs();
   }
 
-  // -- where the beams looked ------------------------------------------------------------------------------------------
+  // -- attention of the beams ------------------------------------------------------------------------------------------
 
-  looking() {
+  showAttention() {
     const { maps, looks } = this.shown;
     this.looked.hidden = !maps.length;
     if (!maps.length) return;
@@ -41,9 +41,9 @@ export class SearchDetails {
     pick.value = String(this.map);
     pick.addEventListener("change", () => {
       this.map = Number(pick.value);
-      this.looking();
+      this.showAttention();
     });
-    const title = looks === "self" ? "What it looked back at" : "Where each beam looked";
+    const title = looks === "self" ? "Attention to earlier tokens" : "Attention of each beam";
     const body = looks === "self" ? this.back() : this.table();
     this.looked.replaceChildren(element("div", { class: "card-head" }, element("h3", {}, title), pick), body);
   }
@@ -74,7 +74,7 @@ export class SearchDetails {
       body.append(line);
     }
     table.append(body);
-    const hint = element("p", { class: "hint" }, "A row is a word and what it stands behind, a column a piece of the source; numbers are percent.");
+    const hint = element("p", { class: "hint" }, "A row is a hypothesis with its newest token, a column a source token; numbers are percent.");
     return element("div", { class: "heat-scroll" }, table, hint);
   }
 
@@ -95,17 +95,17 @@ export class SearchDetails {
     return element("p", { class: "own-words" }, ...chips, next);
   }
 
-  // -- what was chosen from --------------------------------------------------------------------------------------------
+  // -- candidates ------------------------------------------------------------------------------------------------------
 
-  offering() {
+  showCandidates() {
     const node = this.nodes.get(this.id);
     if (!node) return this.chosen.replaceChildren();
-    const parts = [element("h3", {}, "The chosen hypothesis"), element("p", { class: "text-so-far", dir: "auto" }, this.text(node)), facts(node)];
+    const parts = [element("h3", {}, "Selected hypothesis"), element("p", { class: "text-so-far", dir: "auto" }, this.text(node)), facts(node)];
     if (node.why) parts.push(element("p", { class: "why" }, node.why));
     const drawn = this.shown.steps[node.time].draws.find((draw) => draw.parent === node.parent && draw.beam === node.beam);
     if (drawn) parts.push(...this.draw(drawn));
     const others = this.shown.steps[node.time].nodes.filter((one) => one.parent === node.parent && (one.share === undefined || one.beam === node.beam));
-    parts.push(element("h3", {}, "What was offered after the same words"), this.offers(others));
+    parts.push(element("h3", {}, "Candidates after the same prefix"), this.offers(others));
     this.chosen.replaceChildren(...parts);
   }
 
@@ -124,15 +124,15 @@ export class SearchDetails {
     const mark = element("span", { class: "strip-mark" });
     mark.style.insetInlineStart = `${100 * uniform}%`;
     strip.append(part, mark);
-    const said = `${left.toLocaleString("en")} of ${of.toLocaleString("en")} tokens could be drawn. The random number ${uniform.toFixed(3)} falls on the share of the one that was.`;
-    return [strip, element("p", { class: "hint" }, said)];
+    const caption = `Sampled from ${left.toLocaleString("en")} of ${of.toLocaleString("en")} tokens; the random number ${uniform.toFixed(3)} falls into the interval of the sampled one.`;
+    return [strip, element("p", { class: "hint" }, caption)];
   }
 
   offers(nodes) {
     const list = element("ol", { class: "offers" });
     for (const one of nodes) {
       const [p, share] = [Math.exp(one.gain), one.share];
-      const room = element("span", { class: "bar-room" });
+      const room = element("span", { class: "bar-track" });
       const full = element("span", { class: "bar-fill model" });
       full.style.inlineSize = `${100 * p}%`;
       room.append(full);
@@ -144,33 +144,33 @@ export class SearchDetails {
       const word = element("button", { type: "button", class: "word", dir: "auto", on: { click: () => this.select(one.id) } }, this.read(one.piece));
       const number = share === undefined ? percent(p) : `${percent(p)} → ${percent(share)}`;
       const line = element("li", { class: `${one.fate}${one.id === this.id ? " chosen" : ""}` }, word, room, element("span", { class: "share" }, number));
-      line.append(element("span", { class: "why" }, one.why || { kept: "goes on", ended: "an output" }[one.fate]));
+      line.append(element("span", { class: "why" }, one.why || { kept: "kept", ended: "finished" }[one.fate]));
       list.append(line);
     }
     return list;
   }
 
-  // -- what has ended --------------------------------------------------------------------------------------------------
+  // -- outputs ---------------------------------------------------------------------------------------------------------
 
-  found() {
+  showOutputs() {
     const { outputs } = this.shown.steps[this.at];
     const over = this.at === this.shown.steps.length - 1;
     const list = element("ol", { class: "found" });
     const all = over ? this.shown.found : outputs;
     for (const { node, score, finished } of all) {
       const button = element("button", { type: "button", dir: "auto", on: { click: () => this.select(node) } }, this.nodes.get(node).text || "(empty)");
-      const cut = finished ? null : element("span", { class: "hint" }, "cut at the limit");
+      const cut = finished ? null : element("span", { class: "hint" }, "cut at the length limit");
       list.append(element("li", { class: node === this.id ? "chosen" : "" }, element("span", { class: "share" }, score.toFixed(3)), button, cut ?? ""));
     }
-    const title = over ? "What was found, best first" : "Outputs so far";
-    const none = all.length ? list : element("p", { class: "hint" }, "Nothing has ended yet.");
+    const title = over ? "Outputs, best first" : "Outputs so far";
+    const none = all.length ? list : element("p", { class: "hint" }, "No output yet.");
     this.outputs.replaceChildren(element("h3", {}, title), none);
   }
 }
 
 function facts(node) {
-  const rows = { "log-probability of the word": node.gain, "of all so far": node.total, score: node.score };
-  if (node.rank !== undefined) rows["ranked by, after what diversity costs"] = node.rank;
+  const rows = { "log-probability of the token": node.gain, "total log-probability": node.total, score: node.score };
+  if (node.rank !== undefined) rows["score after the diversity penalty"] = node.rank;
   return element("dl", { class: "facts" }, ...Object.entries(rows).flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value.toFixed(3))]));
 }
 

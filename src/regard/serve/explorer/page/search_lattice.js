@@ -1,9 +1,9 @@
 /**
- * A recording on the stage: what was heard, frame by frame.
+ * The search of a CTC model, frame by frame.
  *
- * Three pictures over one axis of time: the spectrum; the probability of every label; the lattice, whose shade is the
- * share of all ways of saying the text that are in a state (blanks and labels in turn), and whose line is the likeliest
- * way. A mark moves over the frames; beneath it, what the search had kept by then and what it dropped.
+ * Three pictures share one time axis: the spectrogram; the probability of every label; the lattice, coloured by the
+ * posterior of each state (blanks and labels in turn), with the most likely path. Below: the prefixes that the search
+ * kept and pruned at the marked frame.
  */
 
 import { colour } from "./colours.js";
@@ -11,7 +11,7 @@ import { element } from "./element.js";
 import { visible } from "./token_text.js";
 
 const [LEFT, RIGHT, SPECTRUM, ROW, GAP] = [74, 14, 90, 16, 24];
-const LEAST = 0.02; // labels that are never likelier are not drawn
+const MIN_PROBABILITY = 0.02; // labels that never reach it are not drawn
 const NEVER = -39;
 
 export class SearchLattice {
@@ -20,18 +20,18 @@ export class SearchLattice {
     this.shown = shown;
     this.go = go;
     this.length = shown.steps.length;
-    this.labels = shown.labels.map((_, k) => k).filter((k) => shown.probabilities.some((row) => row[k] >= LEAST));
+    this.labels = shown.labels.map((_, k) => k).filter((k) => shown.probabilities.some((row) => row[k] >= MIN_PROBABILITY));
     this.canvas = element("canvas", { class: "lattice", role: "img", "aria-label": `The lattice of “${shown.found[0].text}”` });
     this.canvas.addEventListener("click", (event) => go(this.frame(event)));
-    this.room = element("div", { class: "lattice-room" }, this.canvas);
+    this.container = element("div", { class: "lattice-container" }, this.canvas);
     this.heard = element("section", { class: "card" });
-    this.words = element("section", { class: "card" }, element("h3", {}, "What was heard"), this.timed());
-    this.element = element("div", { class: "stage" }, this.room, element("div", { class: "stage-cards" }, this.heard, this.words));
+    this.words = element("section", { class: "card" }, element("h3", {}, "Transcript"), this.timed());
+    this.element = element("div", { class: "stage" }, this.container, element("div", { class: "stage-cards" }, this.heard, this.words));
     this.at = 0;
-    new ResizeObserver(() => this.draw()).observe(this.room);
+    new ResizeObserver(() => this.draw()).observe(this.container);
   }
 
-  /** Put the mark on a frame; gives a sentence that says what was heard there. */
+  /** Put the mark on a frame; returns a sentence about the frame. */
   show(at) {
     this.at = at;
     this.draw();
@@ -39,11 +39,11 @@ export class SearchLattice {
     this.heard.replaceChildren(...(step.kept ? this.prefixes(step) : this.label(step)));
     const row = this.shown.probabilities[at];
     const best = row.indexOf(Math.max(...row));
-    const name = this.shown.labels[best] === "-" ? "nothing new (a blank)" : `“${this.shown.labels[best]}”`;
-    return `${(at * this.shown.seconds).toFixed(2)} s: the likeliest is ${name}, ${Math.round(100 * row[best])} %.`;
+    const name = this.shown.labels[best] === "-" ? "blank" : `“${this.shown.labels[best]}”`;
+    return `${(at * this.shown.seconds).toFixed(2)} s: most likely is ${name}, ${Math.round(100 * row[best])} %.`;
   }
 
-  /** Go to where the next word is heard, or the one before. */
+  /** Go to the start of the next or the previous word. */
   choose(by) {
     const starts = this.shown.found[0].words.map(({ start }) => Math.round(start / this.shown.seconds));
     const [later, earlier] = [starts.filter((at) => at > this.at), starts.filter((at) => at < this.at)];
@@ -53,23 +53,23 @@ export class SearchLattice {
 
   prefixes({ kept, pruned, of }) {
     const line = (one, fate) => {
-      const ends = one.label > NEVER || one.blank > NEVER ? (one.blank > one.label ? "ends in a blank" : "ends in its last word") : "";
-      return element("li", { class: fate }, element("span", { class: "share" }, one.score.toFixed(2)), element("span", { class: "prefix", dir: "auto" }, one.text.map(visible).join(" ") || "(nothing)"), element("span", { class: "why" }, fate === "kept" ? ends : `below the last of the ${kept.length} kept`));
+      const ends = one.label > NEVER || one.blank > NEVER ? (one.blank > one.label ? "ends in a blank" : "ends in its last label") : "";
+      return element("li", { class: fate }, element("span", { class: "share" }, one.score.toFixed(2)), element("span", { class: "prefix", dir: "auto" }, one.text.map(visible).join(" ") || "(empty)"), element("span", { class: "why" }, fate === "kept" ? ends : `pruned: below the best ${kept.length}`));
     };
     const list = element("ol", { class: "prefixes" }, ...kept.map((one) => line(one, "kept")), ...pruned.map((one) => line(one, "pruned")));
     const title = element("h3", {}, `Prefixes after this frame: ${kept.length} kept of ${of}`);
-    return [title, list, element("p", { class: "hint" }, "The number is the log-probability of all ways of saying the prefix up to here.")];
+    return [title, list, element("p", { class: "hint" }, "Numbers are log-probabilities of the prefix over all alignments up to this frame.")];
   }
 
   label({ label, why, text }) {
-    const said = why === "written" ? "It is written down." : `It is ${why}, so nothing is written down.`;
-    return [element("h3", {}, "The likeliest label of this frame"), element("p", { class: "text-so-far" }, visible(label)), element("p", { class: "why" }, said), element("p", { dir: "auto" }, text.map(visible).join(" ") || "(nothing yet)")];
+    const effect = why === "written" ? "It is added to the output." : `It is ${why}, so nothing is added to the output.`;
+    return [element("h3", {}, "Most likely label of this frame"), element("p", { class: "text-so-far" }, visible(label)), element("p", { class: "why" }, effect), element("p", { dir: "auto" }, text.map(visible).join(" ") || "(empty)")];
   }
 
   timed() {
     const [{ words, text, score }] = this.shown.found;
     const list = words.map(({ word, start, end }) => element("li", {}, element("span", { class: "share" }, `${start.toFixed(2)}–${end.toFixed(2)} s`), element("span", { dir: "auto" }, visible(word))));
-    return element("div", {}, element("p", { class: "text-so-far", dir: "auto" }, text || "(nothing)"), element("p", { class: "hint" }, `log-probability ${score.toFixed(3)}`), element("ol", { class: "prefixes" }, ...list));
+    return element("div", {}, element("p", { class: "text-so-far", dir: "auto" }, text || "(empty)"), element("p", { class: "hint" }, `log-probability ${score.toFixed(3)}`), element("ol", { class: "prefixes" }, ...list));
   }
 
   // -- drawing ---------------------------------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ export class SearchLattice {
   }
 
   draw() {
-    const wide = this.room.clientWidth;
+    const wide = this.container.clientWidth;
     if (!wide) return;
     const scale = window.devicePixelRatio || 1;
     [this.canvas.width, this.canvas.height] = [wide * scale, this.height * scale];
@@ -104,9 +104,9 @@ export class SearchLattice {
     this.labels.forEach((k, row) => pen.fillText(visible(labels[k]), LEFT - 8, middle + (row + 0.5) * ROW));
     states.forEach((name, row) => pen.fillText(visible(name), LEFT - 8, low + (row + 0.5) * ROW));
     pen.textAlign = "left";
-    pen.fillText("spectrum", LEFT, SPECTRUM + GAP / 2 - 2);
-    pen.fillText("probability of every label", LEFT, low - GAP / 2 - 2);
-    pen.fillText("all ways of saying it, and the likeliest of them", LEFT, low + states.length * ROW + GAP / 2 - 2);
+    pen.fillText("spectrogram", LEFT, SPECTRUM + GAP / 2 - 2);
+    pen.fillText("label probabilities", LEFT, low - GAP / 2 - 2);
+    pen.fillText("state posteriors and most likely path", LEFT, low + states.length * ROW + GAP / 2 - 2);
     pen.strokeStyle = ink("--seen");
     pen.lineWidth = 2;
     pen.beginPath();

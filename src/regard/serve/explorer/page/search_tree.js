@@ -1,9 +1,9 @@
 /**
- * The tree of hypotheses on the stage: a column a step, what was kept on top, what ended, what was pruned beneath.
+ * The tree of hypotheses: a column per step, with kept ones on top, then finished and pruned ones.
  *
- * Only what had happened by the step that is shown is drawn. Lines lead from a word to those that were offered after it;
- * the way of the hypothesis that is chosen is strong, and at the last step that of the best output is, until another is
- * chosen. Of outputs that go their own ways only the newest words that were not taken are drawn: there are many.
+ * Steps up to the shown one are drawn. Lines connect a token to its candidates; the path of the selected hypothesis is
+ * strong, by default that of the best output at the last step. For independent outputs (greedy, sampling) only the newest
+ * rejected tokens are drawn.
  */
 
 import { element } from "./element.js";
@@ -19,7 +19,7 @@ export class SearchTree {
     this.shown = shown;
     this.go = go;
     this.length = shown.steps.length;
-    this.own = !["beam", "diverse"].includes(shown.search.how) || shown.search.beam_size === 1;
+    this.independent = !["beam", "diverse"].includes(shown.search.how) || shown.search.beam_size === 1;
     this.nodes = new Map(shown.steps.flatMap((step, time) => step.nodes.map((node) => [node.id, { ...node, time }])));
     this.read = tokenFormatter(shown);
     this.selected = null;
@@ -27,11 +27,11 @@ export class SearchTree {
     this.svg = make("svg", { class: "tree", role: "group", "aria-label": "Tree of hypotheses" });
     this.scroll = element("div", { class: "tree-scroll" }, this.svg);
     this.rows = new SearchDetails(shown, this.nodes, this.read, (id) => this.select(id));
-    this.key = legend(this.own);
+    this.key = legend(this.independent);
     this.element = element("div", { class: "stage" }, this.scroll, this.key, this.rows.element);
   }
 
-  /** Draw everything up to a step; gives a sentence that says what happened. */
+  /** Draw everything up to a step; returns a sentence about the step. */
   show(at) {
     this.at = at;
     if (!this.picked || this.nodes.get(this.selected).time > at) this.selected = this.leading(at);
@@ -62,7 +62,7 @@ export class SearchTree {
         deepest = Math.max(deepest, row);
       });
     }
-    const strong = new Set(this.way(this.selected));
+    const strong = new Set(this.path(this.selected));
     const [width, height] = [EDGE * 2 + 60 + (this.at + 1) * COLUMN, EDGE * 2 + (deepest + 1) * ROW];
     for (const [name, value] of Object.entries({ width, height, viewBox: `0 0 ${width} ${height}` })) this.svg.setAttribute(name, value);
     const lines = [];
@@ -81,15 +81,15 @@ export class SearchTree {
   box(node, { x, y }, strong) {
     const lost = node.lost >= 0 && node.lost <= this.at;
     const names = ["node", node.fate, lost && "lost", strong && "strong", node.id === this.selected && "chosen"].filter(Boolean);
-    const said = `${this.read(node.piece)}, ${node.fate}, score ${node.score.toFixed(2)}${node.why ? `: ${node.why}` : ""}`;
-    const group = make("g", { class: names.join(" "), role: "button", tabindex: "-1", "aria-label": said, "data-id": node.id });
+    const label = `${this.read(node.piece)}, ${node.fate}, score ${node.score.toFixed(2)}${node.why ? `: ${node.why}` : ""}`;
+    const group = make("g", { class: names.join(" "), role: "button", tabindex: "-1", "aria-label": label, "data-id": node.id });
     group.addEventListener("click", () => this.select(node.id));
     const title = make("title");
-    title.textContent = said;
+    title.textContent = label;
     const word = make("text", { x: x + 8, y: y + 16, class: "word" });
     word.textContent = cut(this.read(node.piece));
     const score = make("text", { x: x + WIDE - 6, y: y + 16, class: "number" });
-    score.textContent = this.own ? percent(Math.exp(node.gain)) : node.score.toFixed(2);
+    score.textContent = this.independent ? percent(Math.exp(node.gain)) : node.score.toFixed(2);
     group.append(title, make("rect", { x, y, width: WIDE, height: HIGH, rx: 6 }), word, score);
     return group;
   }
@@ -97,43 +97,43 @@ export class SearchTree {
   /** The nodes of a step as they stand in their column. */
   column(time) {
     const order = { kept: 0, ended: 1, pruned: 2 };
-    const all = this.shown.steps[time].nodes.filter((node) => !this.own || node.fate !== "pruned" || this.beside(node, time));
+    const all = this.shown.steps[time].nodes.filter((node) => !this.independent || node.fate !== "pruned" || this.isDrawn(node, time));
     return [...all].sort((a, b) => order[a.fate] - order[b.fate] || (a.fate === "kept" ? a.beam - b.beam : 0));
   }
 
-  /** Whether a word that was not taken is drawn: at the newest step, of the output that is chosen. */
-  beside(node, time) {
+  /** Whether a rejected token is drawn: at the newest step, of the selected output. */
+  isDrawn(node, time) {
     return time === this.at && node.beam === (this.nodes.get(this.selected)?.beam ?? 0);
   }
 
-  /** The best that is kept at a step, or the best output once all is over. */
+  /** The best kept hypothesis of a step, or the best output at the last step. */
   leading(at) {
     if (at === this.length - 1 && this.shown.found.length) return this.shown.found[0].node;
     const kept = this.shown.steps[at].nodes.filter((node) => node.fate !== "pruned");
-    const before = this.own && this.selected !== null ? kept.filter((node) => node.beam === this.nodes.get(this.selected).beam) : kept;
+    const before = this.independent && this.selected !== null ? kept.filter((node) => node.beam === this.nodes.get(this.selected).beam) : kept;
     return ((before.length ? before : kept)[0] ?? this.shown.steps[at].nodes[0])?.id ?? this.selected;
   }
 
-  way(id) {
-    const way = [];
-    for (let node = this.nodes.get(id); node; node = this.nodes.get(node.parent)) way.push(node.id);
-    return way;
+  path(id) {
+    const path = [];
+    for (let node = this.nodes.get(id); node; node = this.nodes.get(node.parent)) path.push(node.id);
+    return path;
   }
 
   say(at) {
     const { nodes, outputs, stopped } = this.shown.steps[at];
     const count = (fate) => nodes.filter((node) => node.fate === fate).length;
-    const parts = [`Step ${at + 1} of ${this.length}: ${count("kept")} ${this.own ? "taken" : "kept"}, ${count("ended")} ended`];
-    if (!this.own) parts.push(`${count("pruned")} pruned`);
-    const outputsSaid = outputs.length ? `. Outputs so far: ${outputs.length}` : "";
-    return `${parts.join(", ")}${outputsSaid}${stopped ? `. Over: ${stopped}` : ""}.`;
+    const parts = [`Step ${at + 1} of ${this.length}: ${count("kept")} ${this.independent ? "chosen" : "kept"}, ${count("ended")} finished`];
+    if (!this.independent) parts.push(`${count("pruned")} pruned`);
+    const soFar = outputs.length ? `. Outputs so far: ${outputs.length}` : "";
+    return `${parts.join(", ")}${soFar}${stopped ? `. Search ended: ${stopped}` : ""}.`;
   }
 }
 
-function legend(own) {
+function legend(independent) {
   const entry = (name, text) => element("span", { class: `key ${name}` }, text);
-  const kinds = own ? [["kept", "taken"], ["ended", "ended"], ["pruned", "not taken"]] : [["kept", "kept"], ["ended", "ended: an output"], ["lost", "kept, then lost"], ["pruned", "pruned"]];
-  const number = own ? "the number is the word's probability" : "the number is the score: log-probability / length^penalty";
+  const kinds = independent ? [["kept", "chosen"], ["ended", "finished"], ["pruned", "not chosen"]] : [["kept", "kept"], ["ended", "finished"], ["lost", "kept, pruned later"], ["pruned", "pruned"]];
+  const number = independent ? "numbers are token probabilities" : "numbers are scores: log-probability / length^penalty";
   return element("p", { class: "keys" }, ...kinds.map(([name, text]) => entry(name, text)), element("span", { class: "hint" }, number));
 }
 
@@ -148,7 +148,7 @@ function line(from, to, node, strong) {
 function root({ x, y }) {
   const group = make("g", { class: "node root" });
   const word = make("text", { x: x + 20, y: y + 16, class: "word", "text-anchor": "middle" });
-  word.textContent = "begin";
+  word.textContent = "start";
   group.append(make("rect", { x, y, width: 40, height: HIGH, rx: 6 }), word);
   return group;
 }

@@ -1,30 +1,30 @@
 /**
- * The theatre: a search as it ran, step by step.
+ * The search view: a decoding search, step by step.
  *
- * Left what is searched for and how; right the stage: the tree of hypotheses (search_tree.js) with where each beam looked
- * and what was chosen from (search_details.js), or the lattice of a model that labels frames (search_lattice.js).
+ * Left: input and search settings. Right: the tree of hypotheses (search_tree.js) with the attention of each beam and the
+ * candidates (search_details.js), or the lattice of a CTC model (search_lattice.js).
  *
- * On the stage: left and right step, up and down choose a hypothesis, space plays, Home and End go to the ends.
+ * Keys: left and right step, up and down choose a hypothesis, space plays, Home and End go to the ends.
  */
 
 import { choice, element, press } from "./element.js";
 import { SearchLattice } from "./search_lattice.js";
 import { SearchTree } from "./search_tree.js";
 
-const PACE = 900; // milliseconds a step
+const PACE = 900; // milliseconds per step
 const FRAME_PACE = 120;
 const WAYS = { beam: "Beam", greedy: "Greedy", diverse: "Diverse beam", sample: "Sample" };
 const HINTS = {
-  beam: "Keep the best few unfinished outputs",
-  greedy: "Always the likeliest word",
-  diverse: "Beams in groups that avoid one another's words",
-  sample: "Draw each word by its probability",
+  beam: "Keep the best few hypotheses",
+  greedy: "Always the most likely token",
+  diverse: "Groups of beams that avoid each other's tokens",
+  sample: "Sample each token from its distribution",
 };
 // name: [label, which ways use it, smallest, largest, step]
 const NUMBERS = {
   beam_size: ["Beam size", ["beam", "diverse"], 1, 8, 1],
   groups: ["Groups", ["diverse"], 1, 8, 1],
-  diversity: ["Cost of a word again", ["diverse"], 0, 20, 0.1],
+  diversity: ["Diversity penalty", ["diverse"], 0, 20, 0.1],
   length_penalty: ["Length penalty", ["beam", "diverse"], -2, 4, 0.1],
   num_candidates: ["Samples", ["sample"], 1, 8, 1],
   temperature: ["Temperature", ["sample"], 0.05, 10, 0.05],
@@ -35,7 +35,7 @@ const NUMBERS = {
   max_new_tokens: ["New tokens", ["beam", "greedy", "sample"], 1, 128, 1],
 };
 
-/** Build the theatre. */
+/** Build the search view. */
 export function mount(host, store) {
   const sheet = new URL("./search_view.css", import.meta.url).href;
   document.head.append(element("link", { rel: "stylesheet", href: sheet }));
@@ -78,17 +78,17 @@ class SearchView {
     this.bar = element("div", { class: "search-bar", hidden: true }, this.back, this.play, this.forward, this.slider, this.says);
     this.board = element("div", { class: "search-board", tabindex: "0", "aria-label": "The search. Left and right step, up and down choose, space plays." });
     this.board.addEventListener("keydown", (event) => this.key(event));
-    const empty = element("p", { class: "hint" }, "Search for something, and step through how it was found.");
+    const empty = element("p", { class: "hint" }, "Run a search and step through it.");
     this.board.append(empty);
     host.classList.add("search-view");
-    host.append(form, element("section", { class: "search-stage", "aria-label": "Stage" }, this.bar, this.board));
+    host.append(form, element("section", { class: "search-stage", "aria-label": "Search steps" }, this.bar, this.board));
   }
 
   button(sign, label, act) {
     return element("button", { type: "button", class: "quiet", "aria-label": label, title: label, on: { click: act } }, sign);
   }
 
-  /** Learn which models search, and how they can. */
+  /** Fetch the models that search, and their methods. */
   async open() {
     try {
       const answer = await fetch("/explore/search");
@@ -101,12 +101,12 @@ class SearchView {
     this.choose((this.models.find(({ name }) => name === this.store.model?.name) ?? this.models[0])?.name);
   }
 
-  /** The page's model, where it can be played. */
+  /** Follow the model of the page, if it can search. */
   follow(name) {
     if (this.models.some((one) => one.name === name) && name !== this.chosen?.name) this.choose(name);
   }
 
-  /** What was read last is what to search for, unless something else was typed or chosen here. */
+  /** Take over the last input of the page, unless another was entered here. */
   take(inspection) {
     if (inspection?.model !== this.chosen?.name || this.touched) return;
     if (this.words) this.words.value = inspection.given?.text ?? this.words.value;
@@ -147,11 +147,11 @@ class SearchView {
     });
     this.take(this.store.inspection);
     const example = element("button", { type: "button", class: "example", on: { click: () => this.example() } }, "Six spoken digits");
-    const hint = element("p", { class: "hint" }, "Without a file: the recording that was looked at last.");
+    const hint = element("p", { class: "hint" }, "Without a file: the last recording of the Attention tab.");
     return [labelled("Recording", picker), example, hint];
   }
 
-  /** The recording that came with the page. */
+  /** Search with the example recording. */
   async example() {
     const answer = await fetch(new URL("./digits.wav", import.meta.url));
     if (!answer.ok) return this.fail(new Error("The example could not be fetched."));
@@ -160,7 +160,7 @@ class SearchView {
     this.ask();
   }
 
-  /** Show the settings that a way of searching has. */
+  /** Show the settings of a search method. */
   way(how) {
     this.how = how;
     press(this.ways.firstElementChild, how);
@@ -199,7 +199,7 @@ class SearchView {
     }
   }
 
-  /** A text travels as JSON, a file as a form. */
+  /** A text is sent as JSON, a file as a form. */
   async fetch(model, given, search) {
     if (given.inspection) return this.store.post("/explore/search", { model, inspection: given.inspection, search });
     if (!given.sound) return this.store.post("/explore/search", { model, given, search });
@@ -208,9 +208,9 @@ class SearchView {
     form.append("search", JSON.stringify(search));
     form.append("file", given.sound, given.sound.name ?? "sound");
     const answer = await fetch("/explore/search", { method: "POST", body: form });
-    const told = await answer.json().catch(() => ({}));
-    if (!answer.ok) throw new Error(told.error?.message ?? `The server refused (${answer.status}).`);
-    return told;
+    const body = await answer.json().catch(() => ({}));
+    if (!answer.ok) throw new Error(body.error?.message ?? `Request failed with status ${answer.status}.`);
+    return body;
   }
 
   fail(error) {
@@ -218,7 +218,7 @@ class SearchView {
     this.error.textContent = error?.message ?? "";
   }
 
-  /** The curtain: a search has come. */
+  /** Show a new search from its first step. */
   showSearch(shown) {
     this.pause();
     const Stage = shown.kind === "ctc" ? SearchLattice : SearchTree;

@@ -7,9 +7,9 @@ import { colour, lightInk } from "./colours.js";
 import { choice, element, press } from "./element.js";
 import { visible } from "./token_text.js";
 
-const MOST = 6; // tokens that still can be followed by eye
+const MOST = 6; // tokens, at most
 const PAUSE = 150;
-const FOLLOWED = 8; // terms of a product that are written out
+const FOLLOWED = 8; // terms of a product that are shown
 
 export class SixSteps {
   constructor(lab) {
@@ -25,19 +25,19 @@ export class SixSteps {
     this.build();
   }
 
-  /** The inputs: tokens, their vectors and the three matrices; beneath them what follows. */
+  /** Build the inputs (tokens, vectors, the three matrices) and the results below. */
   build() {
     const { given } = this;
     const buttons = element("div", { class: "change-buttons" },
-      button("Add a token", () => this.grow(1), given.tokens.length >= MOST, "six-add"), button("Take the last away", () => this.grow(-1), given.tokens.length < 2), button("Thinking Machines", () => this.reset(), false, "six-reset"));
+      button("Add a token", () => this.grow(1), given.tokens.length >= MOST, "six-add"), button("Remove the last", () => this.grow(-1), given.tokens.length < 2), button("Thinking Machines", () => this.reset(), false, "six-reset"));
     const width = field("d_k, the width of a key", element("input", { type: "number", min: 1, max: 1e6, step: "any", value: given.d_k, id: "six-dk", on: { input: (event) => this.edit(() => (given.d_k = Number(event.target.value)), event) } }));
-    this.masks = choice("Mask", [{ value: "none", title: "sees all" }, { value: "causal", title: "sees what came before" }], (value) => this.edit(() => press(this.masks, (this.mask = value))));
+    this.masks = choice("Mask", [{ value: "none", title: "none" }, { value: "causal", title: "causal" }], (value) => this.edit(() => press(this.masks, (this.mask = value))));
     press(this.masks, this.mask);
     const x = editable("X: a row for each token", given.x, (n, c, value, event) => this.edit(() => (given.x[n][c] = value), event), given.tokens, (n, value) => this.edit(() => (given.tokens[n] = value || "?")));
     const matrices = ["w_q", "w_k", "w_v"].map((name) => editable(`W${name.slice(1)}`, given[name], (n, c, value, event) => this.edit(() => (given[name][n][c] = value), event), null, null, name));
     this.follows = element("div", { class: "six-follows" });
     this.element.replaceChildren(
-      element("section", { class: "six-given", "aria-label": "What is given" }, element("p", { class: "hint" }, "Change any number; everything below follows. Three numbers of each query, key and value are written out, the rest of the d_k are zero."), element("div", { class: "six-matrices" }, x, ...matrices), element("div", { class: "six-options" }, width, this.masks, buttons)),
+      element("section", { class: "six-given", "aria-label": "Inputs" }, element("p", { class: "hint" }, "Change any number; everything below is recomputed. Three numbers of each query, key and value are shown, the rest of the d_k are zero."), element("div", { class: "six-matrices" }, x, ...matrices), element("div", { class: "six-options" }, width, this.masks, buttons)),
       this.follows,
     );
     this.change();
@@ -83,7 +83,7 @@ export class SixSteps {
       this.show();
       this.follows.querySelector(`[data-query="${k}"]`)?.focus();
     };
-    const who = element("div", { class: "six-who", role: "group", "aria-label": "Whose row is followed" }, "Follow", ...found.tokens.map((token, k) => element("button", { type: "button", class: "quiet", dir: "auto", "data-query": k, "aria-pressed": String(k === query), on: { click: () => pick(k) } }, visible(token))));
+    const who = element("div", { class: "six-who", role: "group", "aria-label": "Query token" }, "Query", ...found.tokens.map((token, k) => element("button", { type: "button", class: "quiet", dir: "auto", "data-query": k, "aria-pressed": String(k === query), on: { click: () => pick(k) } }, visible(token))));
     this.follows.replaceChildren(
       step(1, "A query, a key and a value of every token", "q = x W_q    k = x W_k    v = x W_v", element("div", { class: "six-matrices" }, ...["q", "k", "v"].map((name) => matrix(name, found[name], found.tokens, name === "q" ? query : null)))),
       who, ...this.row(query), whole(found),
@@ -93,7 +93,7 @@ export class SixSteps {
   /** Steps 2 to 6 of one token, in the lecture's columns: one for each token that is looked at. */
   row(n) {
     const { tokens, q, k, v, scores, scaled, root, weights, weighted, z, allowed } = this.found;
-    const each = (make) => tokens.map((token, m) => element("td", {}, allowed[n][m] ? make(m) : element("span", { class: "ruled" }, "ruled out")));
+    const each = (make) => tokens.map((token, m) => element("td", {}, allowed[n][m] ? make(m) : element("span", { class: "ruled" }, "masked")));
     const line = (number_, title, formula, cells) => element("tr", { "data-step": number_ }, element("th", { scope: "row" }, element("b", {}, `${number_}`), title, element("code", {}, formula)), ...cells);
     const product = (m) => q[n].slice(0, FOLLOWED).map((a, c) => `${brief(a)}·${brief(k[m][c])}`).join(" + ");
     const head = element("tr", {}, element("td", {}), ...tokens.map((token) => element("th", { scope: "col", dir: "auto" }, visible(token))));

@@ -1,32 +1,32 @@
 /**
- * What the page knows, in one place: the models, the inspection that is shown, what is chosen and what is pointed at.
+ * The state of the page: the models, the shown inspection, the selection and the pointer.
  *
- * Panes never talk to one another. They change the store and listen to it:
+ * Panes communicate through the store only:
  *
- *     models   the list of models has come          inspection    an input was read: `store.inspection` is new
+ *     models   the list of models has come          inspection    `store.inspection` is new
  *     model    another model was chosen             select  `store.selection` has changed
  *     busy     reading began or ended               point   the pointer or the focus is on another token
  *     error    something could not be done          theme   light became dark or the other way round
  *
  * A pane is a module with `mount(element, store)`. Numbers come from a *source* (see remote.js): the server, or the data
- * inside an exported file. They are kept, newest first, as long as they fit in `MAX_CACHE_BYTES` bytes.
+ * inside an exported file. They are cached, least recently used out first, up to `MAX_CACHE_BYTES` bytes.
  */
 
 import { hasMean } from "./token_text.js";
 
 const MAX_CACHE_BYTES = 64 * 1024 * 1024;
 const NOWHERE = { query: null, key: null };
-const WHOLE = ["rollout", "relevance"]; // views through all layers
+const ALL_LAYERS = ["rollout", "relevance"]; // views through all layers
 
-/** Whether an inspection has a view of a map: not every mechanism has values, not every model a way through all layers. */
+/** Whether a view is available for a map of an inspection. */
 export function offers(inspection, map, view) {
   if (view === "rollout") return Boolean(inspection.rollout);
   if (view === "relevance") return Boolean(inspection.relevance?.length);
-  return map.views?.includes(view) ?? true;
+  return map?.views?.includes(view) ?? true;
 }
 
 export class Store {
-  /** @param source where looks and their numbers come from: an object with the functions of remote.js */
+  /** @param source of inspections and their numbers: an object with the functions of remote.js */
   constructor(source) {
     this.source = source;
     this.models = [];
@@ -38,37 +38,37 @@ export class Store {
     this.pointed = { ...NOWHERE };
     this.busy = false;
     this.error = null;
-    this.asked = 0;
-    this.painting = Promise.resolve(); // ends when the small maps are there: what costs much waits for them
-    this.kept = new ByteCache(MAX_CACHE_BYTES);
+    this.request = 0;
+    this.painting = Promise.resolve(); // resolves when the small maps are drawn; expensive requests wait for it
+    this.cache = new ByteCache(MAX_CACHE_BYTES);
     this.listeners = new Map();
   }
 
-  /** Call `hear(store)` whenever `event` happens; gives the function that ends it. */
-  on(event, hear) {
+  /** Call `listener(store)` on every `event`; returns a function that removes it. */
+  on(event, listener) {
     if (!this.listeners.has(event)) this.listeners.set(event, new Set());
-    this.listeners.get(event).add(hear);
-    return () => this.listeners.get(event).delete(hear);
+    this.listeners.get(event).add(listener);
+    return () => this.listeners.get(event).delete(listener);
   }
 
-  /** Tell everyone who listens. */
+  /** Notify all listeners of an event. */
   tell(event) {
-    for (const hear of this.listeners.get(event) ?? []) hear(this);
+    for (const listener of this.listeners.get(event) ?? []) listener(this);
   }
 
-  /** Fetch the list of models and choose one: `wanted`, or the first. */
-  async open(wanted = null) {
+  /** Fetch the list of models and choose one: `preferred`, or the first. */
+  async open(preferred = null) {
     try {
       this.models = await this.source.models();
     } catch (error) {
       return this.fail(error);
     }
     this.tell("models");
-    const first = this.models.find((model) => model.name === wanted) ?? this.models[0];
+    const first = this.models.find((model) => model.name === preferred) ?? this.models[0];
     if (first) this.choose(first.name);
   }
 
-  /** Another model; what was changed in the one before is forgotten. */
+  /** Choose a model; interventions are reset. */
   choose(name) {
     this.model = this.models.find((model) => model.name === name) ?? null;
     this.interventions = [];
@@ -76,11 +76,11 @@ export class Store {
   }
 
   /**
-   * Have the chosen model read something: `{text}`, `{texts}`, `{image: File}`, `{sound: File}` with the task's options.
-   * The inspection that comes back is shown, unless another was asked for in the meantime.
+   * Run the chosen model on an input: `{text}`, `{texts}`, `{image: File}`, `{sound: File}` with the task's options.
+   * The resulting inspection is shown, unless another was requested in the meantime.
    */
   async read(given, interventions = this.interventions) {
-    const turn = ++this.asked;
+    const turn = ++this.request;
     this.given = given;
     this.busy = true;
     this.error = null;
@@ -88,11 +88,11 @@ export class Store {
     this.tell("error");
     try {
       const inspection = await this.source.read(this.model.name, given, interventions);
-      if (turn === this.asked) this.show(inspection, interventions);
+      if (turn === this.request) this.show(inspection, interventions);
     } catch (error) {
-      if (turn === this.asked) this.fail(error);
+      if (turn === this.request) this.fail(error);
     } finally {
-      if (turn === this.asked) {
+      if (turn === this.request) {
         this.busy = false;
         this.tell("busy");
       }
@@ -100,7 +100,7 @@ export class Store {
     return this.inspection;
   }
 
-  /** Show an inspection that is there; the map and the head stay where they were if the new inspection has them. */
+  /** Show an inspection; map and head stay selected if the new inspection has them. */
   show(inspection, interventions = []) {
     this.inspection = inspection;
     this.interventions = interventions;
@@ -112,7 +112,7 @@ export class Store {
     const head = map ? headIn(map, this.selection.head) : 0;
     const view = offers(inspection, map, this.selection.view) ? this.selection.view : "raw";
     this.selection = { map: map ? map.name : null, head, view, ...NOWHERE };
-    if (map) Object.assign(this.selection, this.opening());
+    if (map) Object.assign(this.selection, this.initialToken());
     this.tell("inspection");
     this.tell("select");
   }
@@ -125,7 +125,7 @@ export class Store {
     const before = this.sides();
     const next = { ...this.selection, ...change };
     const moved = change.map !== undefined || change.head !== undefined;
-    if (moved && change.view === undefined && WHOLE.includes(next.view)) next.view = "raw";
+    if (moved && change.view === undefined && ALL_LAYERS.includes(next.view)) next.view = "raw";
     const map = this.map(next.map);
     if (map) next.head = headIn(map, next.head);
     if (map && !offers(this.inspection, map, next.view)) next.view = "raw";
@@ -133,12 +133,12 @@ export class Store {
     const after = this.sides();
     if (change.query === undefined && change.key === undefined && String(before) !== String(after)) {
       const keep = next.query !== null && before[0] === after[0];
-      Object.assign(next, keep ? { key: after[0] === after[1] ? next.query : null } : this.opening());
+      Object.assign(next, keep ? { key: after[0] === after[1] ? next.query : null } : this.initialToken());
     }
     this.tell("select");
   }
 
-  /** The names of the two sides that are shown: who looks, and what is looked at. Answers are no side: null. */
+  /** The names of the shown sides: queries and keys; null for the answers of relevance. */
   sides() {
     const { inspection } = this;
     const map = this.map();
@@ -148,8 +148,8 @@ export class Store {
     return [map.rows, map.columns];
   }
 
-  /** Who looks, as a side: tokens, or the answers that relevance can be asked for. */
-  get looking() {
+  /** The query side: tokens, or the answers of relevance. */
+  get querySide() {
     const name = this.sides()[0];
     if (name !== null) return this.side(name);
     const tokens = this.inspection.relevance;
@@ -157,10 +157,10 @@ export class Store {
     return same ?? { name: "answers", tokens, places: tokens.map(() => ({ none: true })), special: tokens.map(() => false) };
   }
 
-  /** A token worth beginning with: the class token of a picture, the answer that was given, a word past the middle. */
-  opening() {
+  /** The initially pinned token: the class token of an image, the answer, or a word past the middle. */
+  initialToken() {
     const [rows, columns] = this.sides();
-    const { tokens, special, name } = this.looking;
+    const { tokens, special, name } = this.querySide;
     const pictured = this.side(columns).places.some((place) => place.box);
     const words = [...tokens.keys()].filter((k) => !special[k]);
     const given = name === "answers" ? Math.max(0, tokens.indexOf(this.inspection.output.label)) : 0;
@@ -203,12 +203,12 @@ export class Store {
     return this.get(["tile", map, head, ...rows, ...columns, size], ask);
   }
 
-  /** What one query looks at, exactly: float32 of m numbers. */
+  /** The exact row of one query: m float32 numbers. */
   row({ map, head, query, view }) {
     return this.get(["row", map, head, query, view], () => this.source.row(this.inspection.id, map, head, query, view));
   }
 
-  /** Who looks at one key, exactly: float32 of n numbers. */
+  /** The exact column of one key: n float32 numbers. */
   column({ map, head, key, view }) {
     return this.get(["column", map, head, key, view], () => this.source.column(this.inspection.id, map, head, key, view));
   }
@@ -218,7 +218,7 @@ export class Store {
     return this.get(["rollout", query], () => this.source.rollout(this.inspection.id, query));
   }
 
-  /** Which input cells a small change of would change the output most. */
+  /** The relevance of each input cell to an answer. */
   relevance(target) {
     return this.get(["relevance", target], () => this.source.relevance(this.inspection.id, target));
   }
@@ -233,10 +233,10 @@ export class Store {
     return this.source.post(path, body);
   }
 
-  /** Something kept, or asked for and then kept. */
+  /** Return a cached promise, or request and cache it. */
   get(parts, ask) {
     const key = JSON.stringify([this.inspection.id, ...parts]);
-    return this.kept.get(key) ?? this.kept.put(key, ask());
+    return this.cache.get(key) ?? this.cache.put(key, ask());
   }
 
   /** Show an error. */
@@ -251,36 +251,36 @@ function headIn(map, head) {
   return head >= map.heads || (head < 0 && !hasMean(map)) ? 0 : head;
 }
 
-/** Promises of arrays by key, the longest unused forgotten first; a failed one is not kept. */
+/** LRU cache of promised arrays, limited in bytes; failed promises are dropped. */
 class ByteCache {
-  constructor(room) {
-    this.room = room;
+  constructor(capacity) {
+    this.capacity = capacity;
     this.used = 0;
-    this.held = new Map();
+    this.entries = new Map();
   }
 
   get(key) {
-    const entry = this.held.get(key);
+    const entry = this.entries.get(key);
     if (!entry) return undefined;
-    this.held.delete(key);
-    this.held.set(key, entry);
+    this.entries.delete(key);
+    this.entries.set(key, entry);
     return entry.promise;
   }
 
   put(key, promise) {
     const entry = { promise, bytes: 0 };
-    this.held.set(key, entry);
-    promise.then((value) => this.count(key, entry, value), () => this.held.delete(key));
+    this.entries.set(key, entry);
+    promise.then((value) => this.count(key, entry, value), () => this.entries.delete(key));
     return promise;
   }
 
   count(key, entry, value) {
-    if (this.held.get(key) !== entry) return;
+    if (this.entries.get(key) !== entry) return;
     entry.bytes = value?.byteLength ?? value?.bytes?.byteLength ?? value?.size ?? 0;
     this.used += entry.bytes;
-    for (const [oldest, { bytes }] of this.held) {
-      if (this.used <= this.room || oldest === key) break;
-      this.held.delete(oldest);
+    for (const [oldest, { bytes }] of this.entries) {
+      if (this.used <= this.capacity || oldest === key) break;
+      this.entries.delete(oldest);
       this.used -= bytes;
     }
   }

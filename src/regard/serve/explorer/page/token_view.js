@@ -1,9 +1,9 @@
 /**
- * The tokens where they are. Above: who looks (the rows of the chosen map). Below: what is looked at (its columns).
+ * Tokens at their positions: queries above (rows of the selected map), keys below (its columns).
  *
- * Point at a token, or move to it with the keyboard: what it looks at lights up below in blue, who looks at it lights up
- * above in orange; a click keeps it. Numbers are exact rows and columns, asked for when they are wanted; an answer that
- * comes after the pointer has moved on is kept for later and not shown.
+ * Point at a token, or move to it with the keyboard: the keys it attends to light up below in blue, the queries that
+ * attend to it above in orange; a click pins it. Rows and columns are exact and fetched on demand; one that arrives after
+ * the pointer has moved on is cached but not shown.
  */
 
 import { Chips } from "./chips.js";
@@ -31,17 +31,17 @@ class TokenView {
     this.compare = false;
     this.heading = element("h2", { class: "pane-title" });
     const toggle = { type: "button", class: "quiet", "aria-pressed": "false", id: "compare" };
-    this.beside = element("button", { ...toggle, on: { click: () => this.sideBySide() } }, "Side by side");
+    this.compareButton = element("button", { ...toggle, on: { click: () => this.sideBySide() } }, "Side by side");
     this.views = choice("Kind of weights", VIEWS.map((each) => ({ ...each, hint: each.says })), (value) => store.select({ view: value }));
     this.views.classList.add("views-choice");
     this.says = element("p", { class: "says" });
     this.board = element("div", { class: "board" });
     this.lines = new Lines(this.board);
     this.lines.button.hidden = true;
-    this.told = element("div", { class: "told", "aria-live": "polite" });
+    this.lists = element("div", { class: "weight-lists", "aria-live": "polite" });
     this.note = element("aside", { class: "hides" });
-    this.body = element("div", {}, this.views, this.says, this.board, this.told, this.note);
-    host.append(element("div", { class: "bar" }, this.heading, element("div", { class: "ways" }, this.lines.button, this.beside)), this.body);
+    this.body = element("div", {}, this.views, this.says, this.board, this.lists, this.note);
+    host.append(element("div", { class: "bar" }, this.heading, element("div", { class: "ways" }, this.lines.button, this.compareButton)), this.body);
     store.on("inspection", () => (this.shown = null));
     store.on("select", () => this.change());
     store.on("point", () => this.light());
@@ -51,7 +51,7 @@ class TokenView {
 
   sideBySide() {
     this.compare = !this.compare;
-    this.beside.setAttribute("aria-pressed", String(this.compare));
+    this.compareButton.setAttribute("aria-pressed", String(this.compare));
     const whole = view(this.store.selection.view).whole;
     this.store.select(this.compare && whole ? { view: "raw" } : {});
   }
@@ -60,17 +60,17 @@ class TokenView {
   change() {
     const { store } = this;
     const map = store.map();
-    this.body.hidden = this.beside.hidden = !map;
-    if (!map) return this.heading.replaceChildren(store.inspection ? "This model has no attention to look at" : "Nothing read yet");
+    this.body.hidden = this.compareButton.hidden = !map;
+    if (!map) return this.heading.replaceChildren(store.inspection ? "This model has no attention maps" : "No input yet");
     const chosen = view(store.selection.view, map);
     const offered = OF_A_HEAD.filter(({ value }) => offers(store.inspection, map, value));
-    this.beside.hidden = offered.length < 2;
+    this.compareButton.hidden = offered.length < 2;
     const kinds = this.compare && !chosen.whole ? offered : [chosen];
     this.heading.replaceChildren(...titled(map, store.selection.head, chosen));
     press(this.views, chosen.value);
     for (const one of this.views.children) one.disabled = !offers(store.inspection, map, one.dataset.value);
-    this.says.textContent = kinds.length > 1 ? "The same row, read in different ways." : chosen.says;
-    this.note.replaceChildren(element("h3", {}, "What this does not show"), ...kinds.map((kind) => hidden(kind, kinds.length > 1)));
+    this.says.textContent = kinds.length > 1 ? "The same row in several views." : chosen.says;
+    this.note.replaceChildren(element("h3", {}, "Limits of this view"), ...kinds.map((kind) => hidden(kind, kinds.length > 1)));
     const wanted = JSON.stringify([store.inspection.id, ...store.sides(), kinds.map(({ value }) => (kinds.length > 1 ? value : ""))]);
     if (wanted !== this.shown) this.build(kinds);
     if (kinds.length === 1) this.below[0].kind = chosen;
@@ -84,10 +84,10 @@ class TokenView {
     const own = rows === columns;
     const sides = Object.keys(store.inspection.sides).length > 1;
     const title = (what, side) => (sides || !own ? `${what}: ${side.replaceAll("_", " ")}` : what);
-    const who = rows === null ? "For which answer" : title(kinds[0].who ?? "Who looks", rows);
-    this.above = this.panel(store.looking, "seen", who, "query", own);
+    const who = rows === null ? "Answer" : title(kinds[0].who ?? "Queries", rows);
+    this.above = this.panel(store.querySide, "seen", who, "query", own);
     this.below = kinds.map((kind) => {
-      const what = kinds.length > 1 ? kind.title : title(kind.what ?? "What is looked at", columns);
+      const what = kinds.length > 1 ? kind.title : title(kind.what ?? "Keys", columns);
       return { ...this.panel(store.side(columns), "look", what, kind.whole && !own ? null : "key", own), kind };
     });
     this.panels = [this.above, ...this.below];
@@ -116,7 +116,7 @@ class TokenView {
     return { element: made, strip, side };
   }
 
-  /** Keep a token; the same one again lets it go. */
+  /** Pin a token, or unpin it. */
   pin(meant) {
     const { selection } = this.store;
     const again = selection.query === meant.query && selection.key === meant.key;
@@ -133,8 +133,8 @@ class TokenView {
     const whole = view(at.view).whole;
     above.strip.mark(at.query, pinned);
     for (const { strip } of below) strip.mark(whole ? null : at.key, pinned);
-    if (this.asking) return; // whoever comes back sees that there is a later wish
-    if (at.query === null && at.key === null) return this.dim("Point at a token to see what it looks at; click to keep it.");
+    if (this.asking) return; // the running request will see that `turn` has changed
+    if (at.query === null && at.key === null) return this.dim("Point at a token to see what it attends to; click to pin it.");
     this.asking = true;
     let looks = null;
     try {
@@ -183,10 +183,10 @@ class TokenView {
   dim(sentence, kind = "hint") {
     for (const { strip } of this.panels) strip.light(null, 1);
     this.lines.show([]);
-    this.told.replaceChildren(element("p", { class: kind }, sentence));
+    this.lists.replaceChildren(element("p", { class: kind }, sentence));
   }
 
-  /** The largest numbers, in words. */
+  /** List the largest weights. */
   tell(at, looks, seen) {
     const { above, below } = this;
     const lists = looks.map((weights, k) => {
@@ -194,9 +194,9 @@ class TokenView {
       const verb = looks.length > 1 ? kind.title.toLowerCase() : kind.verb;
       return list(word(above.side, at.query), verb, weights, side, "look", kind.shares, kind.sums ?? kind.shares);
     });
-    const by = below[0].kind.seen ?? "is looked at by";
+    const by = below[0].kind.seen ?? "is attended to by";
     if (seen && looks.length < 2) lists.push(list(word(below[0].side, at.key), by, seen, above.side, "seen", view(at.view).shares));
-    this.told.replaceChildren(element("div", { class: "lists" }, ...lists));
+    this.lists.replaceChildren(element("div", { class: "lists" }, ...lists));
   }
 }
 
@@ -209,12 +209,12 @@ function titled(map, head, chosen) {
   return [`Layer ${map.layer}${which}`, element("span", { class: "aside" }, kind)];
 }
 
-/** What a view does not show, under its name where there are several. */
+/** The limits of a view, under its name if there are several. */
 function hidden(kind, several) {
   return element("p", {}, several ? element("b", {}, `${kind.title}. `) : null, kind.hides);
 }
 
-/** Numbers of input cells put where the tokens are: a token that stands nowhere is no cell. */
+/** Assign numbers of input cells to tokens; a token without a position has no cell. */
 function spread(cells, side) {
   if (cells.length === side.tokens.length) return cells;
   const out = new Float32Array(side.tokens.length);
@@ -223,7 +223,7 @@ function spread(cells, side) {
   return out;
 }
 
-/** The weight that is shown strongest. */
+/** The weight that gets the strongest colour. */
 function peak(weights, { shares }, keys = weights?.length) {
   const most = weights ? weights.reduce((least, weight) => Math.max(least, Math.abs(weight)), 0) : 1;
   return shares ? strongest(most, keys) : most;

@@ -1,38 +1,38 @@
 /**
- * The ways to read a weight, and what each of them does not show.
+ * The views of a map, and the limits of each.
  */
 
-/** Views of single heads first, then those that go through all layers. */
+/** Views of single heads first, then those through all layers. */
 export const VIEWS = [
   {
     value: "raw",
     shares: true,
-    verb: "looks at",
+    verb: "attends to",
     title: "Raw",
-    says: "The weights as this head applied them.",
+    says: "The attention weights of this head.",
     hides:
-      "A large weight says where a head reads, not that the answer depends on it: what is read there may be close to " +
-      "nothing, and the path around attention and the feed-forward layers are not in this picture.",
+      "A large weight shows where a head reads, not that the answer depends on it: the value read there may be close to " +
+      "zero, and the residual connection and the feed-forward layers are not shown.",
   },
   {
     value: "without_sink",
     shares: true,
-    verb: "looks at",
+    verb: "attends to",
     title: "Without sink",
-    says: "The same, without the tokens on which a head rests when it has nothing to look for.",
+    says: "The weights without attention sinks, rescaled to the same row sum.",
     hides:
-      "Heads that have nothing to say look at a sink: a first token, a full stop, an end sign. Leaving it out shows " +
-      "the rest larger than it is; a row that was nearly all sink is nearly all noise now.",
+      "A sink (a first token, a full stop, an end token) collects the weight of heads that find nothing to attend to. " +
+      "Removing it enlarges the rest; a row that was nearly all sink is mostly noise now.",
   },
   {
     value: "value",
-    shares: false, // lengths and scores do not sum to one
+    shares: false, // norms and scores do not sum to one
     verb: "takes from",
     title: "Value-weighted",
-    says: "Each weight times the length of what is carried along: the value, after the output projection.",
+    says: "Each weight times the norm of its value vector after the output projection.",
     hides:
-      "Lengths are not directions. Two long vectors can cancel each other, and what later layers do with the sum is " +
-      "not in this picture.",
+      "Norms are not directions: two long vectors can cancel each other, and what later layers do with the sum is not " +
+      "shown.",
   },
   {
     value: "rollout",
@@ -40,61 +40,61 @@ export const VIEWS = [
     verb: "is reached by",
     title: "Rollout",
     whole: true,
-    says: "All layers multiplied, half of each going around attention: which parts of the input reach this token.",
+    says: "All layers multiplied, each half attention and half residual: which parts of the input reach this token.",
     hides:
-      "Rollout takes the mean of the heads and knows neither values nor feed-forward layers. It shows ways that are " +
-      "open, not what went along them.",
+      "Rollout averages the heads and ignores values and feed-forward layers. It shows possible paths, not what was " +
+      "passed along them.",
   },
   {
     value: "relevance",
-    shares: false, // lengths and scores do not sum to one
-    verb: "leans on",
+    shares: false, // norms and scores do not sum to one
+    verb: "depends on",
     title: "Relevance",
     whole: true,
-    says: "Weights times their gradients, through all layers: which parts of the input this answer leans on.",
+    says: "Weights times their gradients, through all layers: which parts of the input this answer depends on.",
     hides:
-      "A gradient is about small changes near this input. It may miss what saturates, and it explains one answer at a " +
-      "time, the one that is pointed at.",
+      "A gradient describes small changes near this input. It may miss saturated effects, and it explains one answer at " +
+      "a time.",
   },
 ];
 
-// Maps that are no attention, and what is to be said about them instead.
+// Maps other than attention, and their texts.
 const OTHER = {
   rollout: {
     title: "Rollout up to layer",
     verb: "is made of",
     seen: "is part of",
-    says: "Layers multiplied, half of each going around attention: which tokens reach this one after so many layers.",
+    says: "Layers multiplied, each half attention and half residual: which tokens reach this one after so many layers.",
     hides:
-      "Rollout knows neither values nor feed-forward layers. It shows ways that are open, not what went along them; the " +
-      "largest or the smallest of the heads may stand for all of them instead of their mean.",
+      "Rollout ignores values and feed-forward layers. It shows possible paths, not what was passed along them; heads " +
+      "are fused by their mean, maximum or minimum.",
   },
   lattice: {
     title: "Lattice",
-    who: "What is said",
-    what: "When",
-    sums: false, // the frames of a part are not shares of it
-    verb: "is said at",
+    who: "States",
+    what: "Time",
+    sums: false, // the frames of a state do not sum to one
+    verb: "occurs at",
     seen: "belongs to",
-    says: "How likely a frame is to belong to each part of the answer, over all ways to say it.",
-    hides: "This is about the answer that was given. What the model would have heard otherwise is under Labels.",
+    says: "The probability that a frame belongs to each part of the answer, over all alignments.",
+    hides: "This is about the answer that was given. Alternatives are under Labels.",
   },
   labels: {
     title: "Labels",
-    who: "What may be said",
-    what: "When",
+    who: "Labels",
+    what: "Time",
     sums: false,
-    verb: "is heard at",
+    verb: "is likely at",
     seen: "sounds like",
-    says: "How likely each label is in every frame, before the answer is put together.",
-    hides: "Most frames say nothing (a blank); what is heard stands in the few that do not.",
+    says: "The probability of each label in every frame, before decoding.",
+    hides: "Most frames are blank; the labels are in the few that are not.",
   },
 };
 
-/** Those that can stand side by side: the ones of a single head. */
+/** Views of single heads; these can be shown side by side. */
 export const OF_A_HEAD = VIEWS.filter((view) => !view.whole);
 
-/** The view of that name; of a map that is no attention it says other things. */
+/** The view of that name, with other texts for maps other than attention. */
 export function view(name, map = null) {
   const found = VIEWS.find((each) => each.value === name) ?? VIEWS[0];
   const other = found.whole ? null : OTHER[map?.kind];

@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch.autograd.functional import jacobian
 
 from regard.attention.capture.watch import watch
-from regard.blocks.pooling_attention import MultiScaleBlock, PoolingAttention, join_prefix
 from regard.core.errors import RegardError, UnknownName
+from regard.models.mvit import MultiScaleBlock, PoolingAttention, join_prefix
 
 STRIDES = {
     "q/1 k/2": ((1, 1), (2, 2)),

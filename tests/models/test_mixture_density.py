@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.distributions import Categorical, MixtureSameFamily, MultivariateNormal
 
-from regard.blocks.mixture_density import MIN_STD, GaussianMixture, MixtureDensityHead
 from regard.core.errors import BadInput
+from regard.models.handwriting import MIN_STD, GaussianMixture, MixtureDensityHead
 
 
 def mixture(batch=3, bells=4, seed=0, dtype=torch.float64, size=1.0):

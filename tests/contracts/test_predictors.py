@@ -1,0 +1,351 @@
+"""The contract of every predictor: a complete declaration, valid schemas, a batch equals its singles, save -> load
+gives the same outputs, and bad input is one clear line."""
+
+import json
+from dataclasses import fields, is_dataclass
+from functools import cache
+
+import pytest
+import torch
+
+import regard
+from regard.core.errors import BadInput, RegardError, UnknownName
+from regard.core.spec import resolve
+from regard.modalities import Input, Output, Text
+from regard.models import build
+from regard.models.elmo import Config as ELMoConfig
+from regard.models.elmo import ELMo
+from regard.models.neural_gpu import Config as NeuralGPUConfig
+from regard.models.neural_gpu import NeuralGPU
+from regard.models.t5 import T5
+from regard.models.t5 import Config as T5Config
+from regard.models.word2vec import Config as Word2VecConfig
+from regard.models.word2vec import Word2Vec
+from regard.tasks import PREDICTORS
+from regard.tasks.episodes.decision import DecisionAgent
+from regard.tasks.predictor import NoOptions, Predictor
+from regard.tasks.text.arithmetic import Calculator
+from regard.tasks.text.bidirectional_lm import ContextualEmbedder
+from regard.tasks.text.chunking import Chunker
+from regard.tasks.text.classification import TextClassifier, TextPairClassifier
+from regard.tasks.text.embedder import TextEmbedder
+from regard.tasks.text.extractive_qa import QuestionAnswerer
+from regard.tasks.text.masked_lm import FillMask
+from regard.tasks.text.pronunciation import Pronouncer
+from regard.tasks.text.tagging import Tagger
+from regard.tasks.text.text_generator import TextGenerator
+from regard.tasks.text.text_to_text import TextToTextGenerator
+from regard.tasks.text.translation import Translator
+from regard.tasks.text.word2vec import NearestWords
+from regard.tokens.tokenizer import Tokenizer
+from regard.tokens.word_tokenizer import build_vocabulary
+
+LINES = ["The old dog barks at the cat.", "A cat sleeps on the mat, and the dogs look on.", "Two dogs play."]
+SMALL = {"width": 16, "heads": 2}
+
+
+# -- small random models -----------------------------------------------------------------------------------------------
+
+
+@cache
+def tokenizer(kind):
+    if kind == "letters":
+        return Tokenizer.train(["t h e o l d c a AA B D"] * 2, kind="word", size=60)
+    if kind == "vocabulary":
+        return build_vocabulary([line.lower().split() for line in LINES], size=40, lower=True)
+    return Tokenizer.train(LINES * 3, kind=kind, size=300 if kind == "bytes" else 90, lower=kind == "bert")
+
+
+def perturb(model):
+    """Move all weights, so that outputs of different inputs differ."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return model
+
+
+def bert(head):
+    return perturb(build("bert", vocab=tokenizer("bert").size, layers=1, length=64, head=head, **SMALL))
+
+
+def transformer(vocab):
+    return perturb(build("transformer", vocab=vocab, ffn=32, encoder_layers=1, decoder_layers=1, **SMALL))
+
+
+def decision_agent():
+    from tests.tasks.episodes import test_decision
+
+    return DecisionAgent(test_decision.model(test_decision.task()), 6)
+
+
+def t5():
+    size = tokenizer("bytes").size
+    config = T5Config(vocab=size, encoder_layers=1, decoder_layers=1, ffn=32, head_dim=8, **SMALL)
+    return TextToTextGenerator(perturb(T5(config)), tokenizer("bytes"), max_new_tokens=5)
+
+
+def elmo():
+    text = tokenizer("vocabulary")
+    config = ELMoConfig(vocab=text.size, width=16, hidden=16, filters=(8, 8, 8), highway_layers=1)
+    return ContextualEmbedder(ELMo(config), text)
+
+
+def gpt():
+    text = tokenizer("bytes")
+    return TextGenerator(perturb(build("gpt", vocab=text.size, layers=1, length=64, eos=text.eos, **SMALL)), text)
+
+
+MAKE = {
+    "translation": lambda: Translator(transformer(tokenizer("bytes").size), tokenizer("bytes")),
+    "language_modeling": gpt,
+    "text_to_text": t5,
+    "embedding": lambda: TextEmbedder(bert(None), tokenizer("bert")),
+    "masked_lm": lambda: FillMask(bert("masked"), tokenizer("bert")),
+    "decision": decision_agent,
+    "chunking": lambda: Chunker(transformer(tokenizer("bytes").size + 200), tokenizer("bytes"), ["NP", "VP"]),
+    "classification": lambda: TextClassifier(bert("classes(3)"), tokenizer("bert"), ["a", "b", "c"]),
+    "pair_classification": lambda: TextPairClassifier(bert("classes(2)"), tokenizer("bert"), ["a", "b"], 32),
+    "tagging": lambda: Tagger(bert("tags(3)"), tokenizer("bert"), ["x", "y", "z"]),
+    "extractive_qa": lambda: QuestionAnswerer(bert("span"), tokenizer("bert"), max_answer_tokens=4),
+    "word2vec": lambda: NearestWords(
+        Word2Vec(Word2VecConfig(vocab=tokenizer("vocabulary").size, width=6)), tokenizer("vocabulary")
+    ),
+    "bidirectional_lm": elmo,
+    "handwriting": lambda: regard.load("pen-digits"),
+    "pronunciation": lambda: Pronouncer(transformer(tokenizer("letters").size), tokenizer("letters")),
+    "ctc_speech_recognition": lambda: regard.load("digits"),
+    "speech_recognition": lambda: regard.load("digits-listen"),
+    "arithmetic": lambda: Calculator(
+        NeuralGPU(NeuralGPUConfig(vocab=7, width=4, rows=1, decoder="image", length_offset=2.0))
+    ),
+    "image_classification": lambda: regard.load("fashion"),
+}
+
+
+@cache
+def predictor(name):
+    torch.manual_seed(0)
+    return MAKE[name]()
+
+
+WAVE = torch.sin(torch.arange(4000) / 9.0)
+SENTENCES = [(line,) for line in (LINES[1], "A cat.", LINES[0])]  # one tuple an item, one value a field
+ITEMS = {
+    "masked_lm": [("The [MASK] dog barks at the [MASK] .",), ("[MASK] dogs",)],
+    "decision": [(60.0,), (20.0,)],
+    "pair_classification": [(LINES[0], LINES[1]), ("dogs", "A cat sleeps.")],
+    "extractive_qa": [(LINES[1], "Who sleeps?"), ("A cat.", "Which old dog barks at the cat?")],
+    "word2vec": [("dog",), ("cat",)],
+    "handwriting": [("31",), ("4",)],
+    "pronunciation": [("the",), ("old",), ("cat",)],
+    "ctc_speech_recognition": [(WAVE,), (WAVE[:2500],)],
+    "speech_recognition": [(WAVE,), (WAVE[:2500],)],
+    "arithmetic": [("1011+110",), ("1+1",)],
+    "image_classification": [(image.mul(255).byte().numpy(),) for image in (torch.ones(28, 28), torch.eye(28))],
+}
+OPTIONS = {  # outputs that depend on nothing but their item
+    "language_modeling": {"temperature": 0, "max_new_tokens": 6},
+    "handwriting": {"max_points": 40},
+}
+NAMES = list(PREDICTORS)
+
+
+def items(name):
+    return ITEMS.get(name, SENTENCES)
+
+
+def columns(rows):
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def outputs(name, rows, one=None):
+    """The outputs of items as `predict` gives them."""
+    one = predictor(name) if one is None else one
+    read, _ = one.read(columns(rows))
+    return one.predict(read, one.make_options(OPTIONS.get(name, {})))
+
+
+def test_every_predictor_is_tested():
+    assert set(MAKE) == set(PREDICTORS)
+
+
+# -- declaration -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_declaration_is_complete(name):
+    cls = resolve(PREDICTORS, name, "task")
+    assert issubclass(cls, Predictor)
+    assert cls.inputs
+    assert all(issubclass(kind, Input) for kind in cls.inputs.values())
+    assert issubclass(cls.outputs, Output)
+    assert cls.predict is not Predictor.predict
+    assert cls.__doc__
+    assert is_dataclass(cls.options)
+    assert cls.options.__dataclass_params__.frozen
+    for option in fields(cls.options):
+        assert option.metadata.get("help"), f"{cls.options.__name__}.{option.name} has no help"
+    assert isinstance(cls.make_options({}), cls.options)  # every option has a default
+    if all(kind is Text for kind in cls.inputs.values()):
+        assert cls.examples
+        for number, example in enumerate(cls.examples, 1):
+            assert cls.item_from_json(example, number)
+
+
+# -- schemas -----------------------------------------------------------------------------------------------------------
+
+TYPES = {"string": str, "integer": int, "boolean": bool, "array": list, "object": dict, "null": type(None)}
+KEYWORDS = {
+    *("type", "properties", "required", "additionalProperties", "items", "enum", "anyOf", "minItems", "maxItems"),
+    *("minLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "default", "description"),
+    *("format", "contentEncoding", "contentMediaType", "$schema"),
+}
+
+
+def check_schema(schema):
+    """Assert that a JSON schema uses known keywords, well formed."""
+    assert isinstance(schema, dict)
+    assert schema.keys() <= KEYWORDS, schema.keys() - KEYWORDS
+    assert schema.get("type", "number") in (*TYPES, "number")
+    assert set(schema.get("required", ())) <= schema.get("properties", {}).keys()
+    for inner in (*schema.get("properties", {}).values(), *schema.get("anyOf", ())):
+        check_schema(inner)
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            check_schema(schema[key])
+    if "default" in schema:
+        assert fits(schema["default"], schema), schema
+
+
+def fits(value, schema):
+    """Return whether a JSON value fits a schema."""
+    if "anyOf" in schema and not any(fits(value, inner) for inner in schema["anyOf"]):
+        return False
+    if "enum" in schema and value not in schema["enum"]:
+        return False
+    kind = schema.get("type")
+    if kind == "number" and (not isinstance(value, (int, float)) or isinstance(value, bool)):
+        return False
+    if kind in TYPES and (not isinstance(value, TYPES[kind]) or (kind == "integer" and isinstance(value, bool))):
+        return False
+    if kind in ("number", "integer"):
+        low, high = schema.get("minimum", value), schema.get("maximum", value)
+        above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
+        return low <= value <= high and (above is None or value > above) and (below is None or value < below)
+    if kind == "string":
+        return len(value) >= schema.get("minLength", 0)
+    if kind == "array":
+        sized = schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value))
+        return sized and all(fits(each, schema.get("items", {})) for each in value)
+    if kind == "object":
+        known, more = schema.get("properties", {}), schema.get("additionalProperties", True)
+        others = [each for key, each in value.items() if key not in known]
+        return (
+            all(key in value for key in schema.get("required", ()))
+            and all(fits(value[key], inner) for key, inner in known.items() if key in value)
+            and (not others or more is True or (more is not False and all(fits(each, more) for each in others)))
+        )
+    return True
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_schemas_are_valid_and_requests_and_answers_fit_them(name):
+    one = predictor(name)
+    for schema in (one.input_schema(), one.options_schema(), one.output_schema(), one.request_schema()):
+        check_schema(schema)
+        json.dumps(schema)
+    check_schema(one.answer_schema())
+    found = outputs(name, items(name)[:1])
+    answer = json.loads(json.dumps({"model": name, "outputs": [each.to_json() for each in found]}))
+    assert fits(answer, one.answer_schema()), answer
+    again = one.outputs.from_json(answer["outputs"][0])
+    assert found[0].difference(again) == pytest.approx(0, abs=1e-4)
+    if all(kind is Text for kind in one.inputs.values()):
+        rows = [dict(zip(one.inputs, row, strict=True)) for row in items(name)]
+        request = {"inputs": rows, "options": OPTIONS.get(name, {})}
+        assert fits(request, one.request_schema())
+        assert fits({"inputs": [{}]}, one.request_schema()) is False
+        assert fits({"inputs": rows, "options": {"no_such": 1}}, one.request_schema()) is False
+
+
+# -- outputs -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_batch_gives_what_its_singles_give(name):
+    rows = items(name)
+    together = outputs(name, rows)
+    assert len(together) == len(rows)
+    for row, found in zip(rows, together, strict=True):
+        assert isinstance(found, predictor(name).outputs)
+        (alone,) = outputs(name, [row])
+        assert found.difference(alone) == pytest.approx(0, abs=1e-4)
+    assert predictor(name).predict([], predictor(name).make_options({})) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_call_takes_one_item_or_a_list(name):
+    one, rows = predictor(name), items(name)
+    options = OPTIONS.get(name, {})
+    single, several = one(*rows[0], **options), one(*columns(rows[:2]), **options)
+    assert len(several) == 2
+    if name == "embedding":  # a tensor: C, and B C
+        torch.testing.assert_close(several[0], single, rtol=1e-4, atol=1e-5)
+    else:
+        assert isinstance(single, one.outputs)
+        assert single.difference(several[0]) == pytest.approx(0, abs=1e-4)
+    assert len(one(*([[]] * len(one.inputs)))) == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_saved_and_loaded_gives_the_same_outputs(name, tmp_path):
+    one = predictor(name)
+    regard.save(one, tmp_path / "saved")
+    again = regard.load(tmp_path / "saved")
+    assert type(again) is type(one)
+    assert regard.api.predictor_class(tmp_path / "saved") is type(one)
+    for a, b in zip(outputs(name, items(name)), outputs(name, items(name), again), strict=True):
+        assert a.difference(b) == pytest.approx(0, abs=1e-6)
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+
+def refused(act, kind=RegardError):
+    with pytest.raises(kind) as caught:
+        act()
+    assert str(caught.value)
+    assert "\n" not in str(caught.value).strip(), str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bad_input_is_one_clear_line(name):
+    one, row = predictor(name), items(name)[0]
+    first = next(iter(one.inputs))
+    wrong = [object(), *row[1:]]
+    said = refused(lambda: one(*([row[n], wrong[n]] for n in range(len(row)))), BadInput)
+    assert f"{first} 2" in said
+    assert f"got {len(row) + 1}" in refused(lambda: one.read((*row, row[0])), BadInput)
+    refused(lambda: one(object()))
+    if one.inputs[first] is Text:
+        taken = {"": (Translator, Pronouncer), "\ud800": (Translator, TextToTextGenerator)}  # empty; half a character
+        for text, kinds in taken.items():
+            if type(one) in kinds:
+                assert isinstance(one(text), Text)
+            else:
+                refused(lambda text=text: one(text, *row[1:]))
+    refused(lambda: one.item_from_json({first: row[0], "no_such": 1}), UnknownName)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bad_options_are_one_clear_line(name):
+    one = predictor(name)
+    assert "no_such" in refused(lambda: one.make_options({"no_such": 1}), UnknownName)
+    for option in fields(one.options) if one.options is not NoOptions else ():
+        assert option.name in refused(lambda option=option: one.make_options({option.name: object()}))
+        bounds = option.metadata.get("range")
+        low = None if bounds is None else bounds.low if bounds.low is not None else bounds.above
+        if low is not None and isinstance(option.default, (int, float)):
+            below = low - (1 if isinstance(option.default, int) or bounds.low is not None else 0)
+            assert option.name in refused(lambda option=option, below=below: one.make_options({option.name: below}))
